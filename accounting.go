@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // Hold implements [Limiter].
@@ -14,9 +15,9 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	var res Result
+	var res kernel.Answer
 	r, err = l.holdAny(ctx, key, n, h, opts, &res)
-	return r, res.Decision, err
+	return r, Decision(res.Decision), err
 }
 
 // checkHold returns err, or the values of the options of a hold, and an error if they cannot be used.
@@ -28,9 +29,9 @@ func checkHold(err error, opts []HoldOption) (holding, error) {
 }
 
 // holdAny is Hold without checks. It sets res.
-func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opts []HoldOption, res *Result) (*Reservation, error) {
+func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opts []HoldOption, res *kernel.Answer) (*Reservation, error) {
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		res.Decision = d
+		res.Decision = kernel.Decision(d)
 		return nil, nil
 	}
 	t, err := l.transitionOf(ctx, key)
@@ -39,11 +40,11 @@ func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opt
 
 // hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
 // lookup of t, or nil. h has the values of opts. It sets res.
-func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, err error, h holding, opts []HoldOption, res *Result) (*Reservation, error) {
-	var as Handle
+func (l *limiter) hold(ctx context.Context, key string, n int, t *limit.Limit, err error, h holding, opts []HoldOption, res *kernel.Answer) (*Reservation, error) {
+	var as kernel.Handle
 	if err == nil {
-		as = t.handle(h)
-		err = l.applyBy(ctx, key, t, &Request{Op: OpHold, N: n, Hold: as}, res)
+		as = newHandle(t, h)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpHold, N: n, Hold: as}, res)
 	}
 	if err != nil {
 		r := &Reservation{l: l, key: key}
@@ -54,20 +55,20 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *Transition, er
 		if !d.Allowed {
 			r = nil
 		}
-		*res = Result{Decision: d}
+		*res = kernel.Answer{Decision: kernel.Decision(d)}
 		return r, err
 	}
-	if !res.Decision.Allowed {
+	if !res.Allowed {
 		return nil, nil
 	}
 	return l.held(key, n, t, res, as), nil
 }
 
 // held returns the Reservation of n events that t has granted.
-func (l *limiter) held(key string, n int, t *Transition, res *Result, as Handle) *Reservation {
-	due := res.due
+func (l *limiter) held(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle) *Reservation {
+	due := res.Due
 	if due == 0 { // the store has a clock of its own
-		due = l.timeline.In(max(res.Wait, res.Decision.Delay))
+		due = l.timeline.In(max(res.Wait, res.Delay))
 	}
 	r := &Reservation{l: l, n: n, due: due, key: key, by: t, grant: res.Grant}
 	if res.Held {
@@ -81,32 +82,21 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.local != nil && l.own == nil { // a shortcut: the store cannot fail
-		req := kernel.Request{Op: kernel.OpCharge, N: n, Clock: l.timeline}
-		var a kernel.Answer
-		l.local.apply(key, &req, &a)
-		if a.Excess || a.Full {
-			var res Result
-			res.set(&a)
-			return res.Decision, res.uncounted(n)
-		}
-		return l.charged(ctx, key, decision(&a)), nil
-	}
-	t, res, err := l.apply(ctx, key, Request{Op: OpCharge, N: n})
+	t, res, err := l.apply(ctx, key, kernel.Request{Op: kernel.OpCharge, N: n})
 	if err != nil {
 		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Charge(context.WithoutCancel(ctx), key, n)
 		})
 	}
-	return l.charged(ctx, key, res.Decision), res.uncounted(n)
+	return l.charged(ctx, key, Decision(res.Decision)), uncounted(&res, n)
 }
 
 // uncounted returns the error of n events that could not be counted.
-func (r *Result) uncounted(n int) error {
+func uncounted(res *kernel.Answer, n int) error {
 	switch {
-	case r.excess:
-		return fmt.Errorf("%w: %d more, and the state of the key can hold %d more", ErrDebt, n, r.most)
-	case r.Full:
+	case res.Excess:
+		return fmt.Errorf("%w: %d more, and the state of the key can hold %d more", ErrDebt, n, res.Most)
+	case res.Full:
 		return fmt.Errorf("%w: no room for a new key", ErrFull)
 	}
 	return nil
@@ -185,7 +175,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		}
 		return err
 	case by == nil: // the store failed, so that nothing is held
-		if by, err = l.transitionOf(ctx, r.key); err != nil || !by.flies {
+		if by, err = l.transitionOf(ctx, r.key); err != nil || !by.Flies() {
 			*d, err = l.Charge(ctx, r.key, n)
 			return err
 		}
@@ -199,20 +189,20 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 			return err
 		}
 	}
-	var res Result
+	var res kernel.Answer
 	if err = r.settleBy(ctx, by, n, &res); err != nil {
 		*d, err = l.unsettled(ctx, by, err)
 		return err
 	}
-	*d = l.behind(ctx, r.key, res.Decision)
-	return res.uncounted(n - r.n)
+	*d = l.behind(ctx, r.key, Decision(res.Decision))
+	return uncounted(&res, n-r.n)
 }
 
 // settleBy has the store settle the hold for n, and sets res. If there is no hold, its ID is 0, and no
 // store finds it.
-func (r *Reservation) settleBy(ctx context.Context, by *Transition, n int, res *Result) error {
+func (r *Reservation) settleBy(ctx context.Context, by *limit.Limit, n int, res *kernel.Answer) error {
 	defer r.l.waiters.Wake(r.key) // even if the store fails: it may have given events back
-	return r.l.applyBy(ctx, r.key, by, &Request{Op: OpSettle, N: n, Of: r.n, Hold: Handle{ID: r.hold}, Grant: r.grant}, res)
+	return r.l.applyBy(ctx, r.key, by, &kernel.Request{Op: kernel.OpSettle, N: n, Of: r.n, Hold: kernel.Handle{ID: r.hold}, Grant: r.grant}, res)
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
@@ -220,7 +210,7 @@ func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(e
 
 // unsettled is degraded after the store failed to settle what it had held, which a fallback does
 // not know: that denies.
-func (l *limiter) unsettled(ctx context.Context, by *Transition, err error) (Decision, error) {
+func (l *limiter) unsettled(ctx context.Context, by *limit.Limit, err error) (Decision, error) {
 	return l.degraded(ctx, 1, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -20,40 +21,35 @@ type Algorithm interface {
 	// such as RollingWindow's PeriodLimit, stays zero.
 	normalized() Algorithm
 
-	// compile checks the parameters of a normalized algorithm and returns its
-	// kernel.
-	compile(kernel.Encoding) (kernel.Kernel, error)
+	// spec returns a normalized algorithm as numbers.
+	spec() limit.Spec
 
 	// share returns a normalized algorithm with a part of its limit.
 	share(divisor) Algorithm
-
-	// kind is the number of the algorithm in stored states; see storedKinds.
-	kind() uint64
-
-	// fields calls visit with pointers to the fields of a copy, and returns the
-	// copy. The order of fields in stored states never changes: a new field comes
-	// last.
-	fields(visit func(fields ...any)) Algorithm
 }
 
-// compile checks alg, which a user passed, and returns its kernel and a normalized
-// copy that shares no memory with it. An All becomes a list of its leaves.
-func compile(alg Algorithm, enc kernel.Encoding) (Algorithm, *kernel.Compiled, error) {
+// newLimit checks alg, which a user passed, and returns it ready to be applied, normalized, and as a copy that
+// shares no memory with it. An All becomes a list of its leaves.
+func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 	alg, err := value(alg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if a, ok := alg.(All); ok {
 		if alg, err = a.leaves(nil, enc, "All", 1); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	alg = alg.normalized()
-	k, err := alg.compile(enc)
-	if err != nil {
-		return nil, nil, err
+	return limit.New(alg.spec(), enc, alg)
+}
+
+// algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and nested Alls flattened.
+func algorithmOf(l *limit.Limit) Algorithm {
+	if parts, ok := l.Known.(All); ok {
+		return slices.Clone(parts)
 	}
-	return alg, kernel.Compile(k, enc), nil
+	return l.Known.(Algorithm)
 }
 
 // value returns alg, dereferenced if it is a pointer.
@@ -65,12 +61,24 @@ func value(alg Algorithm) (Algorithm, error) {
 	if !v.IsValid() || v.Kind() == reflect.Pointer {
 		return nil, param.Invalid("Algorithm", nil, "must be one such as TokenBucket{Rate: PerSecond(10)}")
 	}
-	if slices.ContainsFunc(storedKinds, func(kind Algorithm) bool { return reflect.TypeOf(kind) == v.Type() }) {
-		return v.Interface().(Algorithm), nil
+	if alg, _ = v.Interface().(Algorithm); isPlain(alg) {
+		return alg, nil
+	}
+	if _, ok := alg.(All); ok {
+		return alg, nil
 	}
 	// The type embeds an algorithm and so has its methods. Its other fields have
 	// no meaning here.
 	return nil, param.Invalid("Algorithm", fmt.Sprintf("a %v", v.Type()), "must be one of this package's own, such as TokenBucket, not a type that embeds one")
+}
+
+// isPlain reports whether alg is one of this package, is no pointer, and can be compared.
+func isPlain(alg Algorithm) bool {
+	switch alg.(type) {
+	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, InFlight, Unlimited, Blocked:
+		return true
+	}
+	return false
 }
 
 // Share returns alg with an n-th of its limit, for one of n processes that divide the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -38,25 +39,18 @@ func (a All) share(by divisor) Algorithm {
 	return shares
 }
 
-func (All) kind() uint64 { return allKind }
-
-func (a All) fields(func(...any)) Algorithm { return a } // its parts are stored instead
-
-func (a All) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	parts := make([]kernel.Kernel, len(a))
-	for i, alg := range a { // a list of leaves: see the function compile
-		var err error
-		if parts[i], err = alg.compile(enc); err != nil {
-			return nil, err
-		}
+func (a All) spec() limit.Spec {
+	s := limit.Spec{Kind: limit.All, Parts: make([]limit.Spec, len(a))}
+	for i, part := range a { // a list of leaves: see newLimit
+		s.Parts[i] = part.spec()
 	}
-	return kernel.NewAll(parts, enc), nil
+	return s
 }
 
 // Bounds that stop mistakes, such as an All that contains itself.
 const (
 	maxDepth = 16
-	maxParts = 1024
+	maxParts = limit.MostParts
 )
 
 // leaves appends the parts of a, checked and normalized, with nested Alls flattened.
@@ -80,7 +74,10 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 			continue
 		}
 		alg = alg.normalized()
-		if _, err := alg.compile(enc); err != nil {
+		if spec := alg.spec(); err == nil {
+			_, err = spec.Kernel(enc)
+		}
+		if err != nil {
 			return nil, param.Within(field, err)
 		}
 		if to = append(to, alg); len(to) > maxParts {

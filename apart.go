@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
@@ -20,10 +21,10 @@ type apartKey struct {
 	n     int // how many events of it to take
 
 	decider     // failed may also be that of the store
-	group   any // that of [JointStates], or nil
+	group   any // that of [limit.JointStates], or nil
 
 	told   bool // whether answer is set
-	answer Result
+	answer kernel.Answer
 	err    error        // of the answer
 	held   *Reservation // nil if nothing is held
 }
@@ -52,15 +53,15 @@ func addApart(apart []apartKey, of []Bound, i, n int, own decider) []apartKey {
 func (k *apartKey) needsNoStore() bool { return k.l != nil && k.failed == nil && k.t.Stateless() }
 
 // flies reports whether the key has an InFlight.
-func (k *apartKey) flies() bool { return k.l != nil && k.failed == nil && k.t.flies }
+func (k *apartKey) flies() bool { return k.l != nil && k.failed == nil && k.t.Flies() }
 
 // groupOf returns the group in which the key may be decided on together with others, or nil.
 func (k *apartKey) groupOf(key string) any {
 	if k.l.local != nil || k.failed != nil || k.t.Stateless() || k.l.waiters.Has(key) { // Hold does not overtake a Wait
 		return nil
 	}
-	if j, ok := k.l.states.(joiner); ok && j.joint() != nil {
-		return j.joint().Group(key)
+	if states, ok := k.l.states.(limit.JointStates); ok {
+		return states.Group(key)
 	}
 	return nil
 }
@@ -101,7 +102,7 @@ func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Dec
 			k := &keys[0]
 			if k.told {
 				a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
-				m.add(i, k.answer.Decision, k.times, k.n)
+				m.add(i, Decision(k.answer.Decision), k.times, k.n)
 			}
 			if granted && a.all {
 				held.of[i] = part{k.held, k.first, k.times, k.n}
@@ -148,7 +149,7 @@ func (a *asking) ask(more bool) (granted bool) {
 	return true
 }
 
-// maxJoint bounds the calls of [JointStates.ApplyAll].
+// maxJoint bounds the calls of [limit.JointStates.ApplyAll].
 const maxJoint = 1024
 
 // enter adds a key to a group that has room, or to a new one.
@@ -184,20 +185,20 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 	b, n := a.of[k.index], k.n
 	if k.l == nil && !a.all {
 		d, err := b.limiter.Take(a.ctx, b.key, n)
-		return a.tell(k, nil, Result{Decision: d}, err)
+		return a.tell(k, nil, kernel.Answer{Decision: kernel.Decision(d)}, err)
 	}
 	if k.l == nil {
 		r, d, err := b.limiter.Hold(a.ctx, b.key, n, b.held()...)
 		if r == nil {
 			r = new(Reservation)
 		}
-		return a.tell(k, r, Result{Decision: d}, err)
+		return a.tell(k, r, kernel.Answer{Decision: kernel.Decision(d)}, err)
 	}
 	if err := k.l.check(a.ctx, n); err != nil {
-		return a.tell(k, nil, Result{}, err)
+		return a.tell(k, nil, kernel.Answer{}, err)
 	}
 	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok {
-		return a.tell(k, nil, Result{Decision: d}, nil)
+		return a.tell(k, nil, kernel.Answer{Decision: kernel.Decision(d)}, nil)
 	}
 	return a.decide(k)
 }
@@ -209,7 +210,7 @@ func (a *asking) decide(k *apartKey) (granted bool) {
 		res, err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed)
 		return a.tell(k, nil, res, err)
 	}
-	var res Result
+	var res kernel.Answer
 	r, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].held(), &res)
 	return a.tell(k, r, res, err)
 }
@@ -237,24 +238,19 @@ const maxAsking = time.Minute
 
 // askTogether asks keys at once, if that is possible.
 func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
-	op := OpTake
+	op := kernel.OpTake
 	if a.holds() {
-		op = OpHold
+		op = kernel.OpHold
 	}
-	calls := make([]JointCall, len(keys))
-	ask := keys[0].l.states.(joiner)
+	calls := make([]limit.Call, len(keys))
 	for i, k := range keys {
-		j := k.l.states.(joiner)
-		req := Request{Op: op, N: k.n, timeline: k.l.timeline}
-		if op == OpHold {
-			req.Hold = k.t.handle(a.holding(k))
+		req := kernel.Request{Op: op, N: k.n, Clock: k.l.timeline}
+		if op == kernel.OpHold {
+			req.Hold = newHandle(k.t, a.holding(k))
 		}
-		calls[i] = JointCall{States: j.joint(), Key: a.of[k.index].key, Transition: k.t, Request: req}
-		if p := j.patience(); p > 0 && (ask.patience() == 0 || p < ask.patience()) {
-			ask = j // the least patient of the limiters
-		}
+		calls[i] = limit.Call{States: k.l.states, Key: a.of[k.index].key, Limit: k.t, Request: req}
 	}
-	decided, err := a.applyAll(ask, calls, keys)
+	decided, err := a.applyAll(calls, keys)
 	if !decided && err == nil {
 		return false, false
 	}
@@ -271,17 +267,13 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 	granted = spent
 	for i, k := range keys {
 		c := &calls[i]
-		_, err := readable(c.Result, nil)
 		switch {
 		case !c.Told:
-		case err != nil && spent:
-			k.failed = err
-			granted = granted && a.decide(k)
-		case spent && op == OpHold:
-			r := k.l.held(c.Key, c.Request.N, k.t, &c.Result, c.Request.Hold)
-			a.tell(k, r, c.Result, nil)
+		case spent && op == kernel.OpHold:
+			r := k.l.held(c.Key, c.Request.N, k.t, &c.Answer, c.Request.Hold)
+			a.tell(k, r, c.Answer, nil)
 		default:
-			a.tell(k, nil, c.Result, err)
+			a.tell(k, nil, c.Answer, nil)
 			k.held = nil
 		}
 	}
@@ -289,29 +281,30 @@ func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
 }
 
 // allGranted reports whether all calls are granted, so that their events are spent.
-func allGranted(calls []JointCall) bool {
-	return !slices.ContainsFunc(calls, func(c JointCall) bool { return !c.Told || !c.Result.Decision.Allowed })
+func allGranted(calls []limit.Call) bool {
+	return !slices.ContainsFunc(calls, func(c limit.Call) bool { return !c.Told || !c.Answer.Allowed })
 }
 
 // applyAll makes the calls for keys. If some of the events are in flight, it returns when the
 // context ends, as applyOrRelease does.
-func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (decided bool, err error) {
-	if !a.holds() || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(k *apartKey) bool { return k.t.flies }) {
-		return ask.applyAll(a.ctx, calls)
+func (a *asking) applyAll(calls []limit.Call, keys []*apartKey) (decided bool, err error) {
+	ask := keys[0].l.states.(limit.JointStates)
+	if !a.holds() || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(k *apartKey) bool { return k.t.Flies() }) {
+		return ask.ApplyAll(a.ctx, calls)
 	}
 	type answer struct {
-		calls   []JointCall
+		calls   []limit.Call
 		decided bool
 		err     error
 	}
 	b, ok := unlessLate(a.ctx, func(ctx context.Context) answer {
 		own := slices.Clone(calls)
-		decided, err := ask.applyAll(ctx, own)
+		decided, err := ask.ApplyAll(ctx, own)
 		return answer{own, decided, err}
 	}, func(ctx context.Context, late answer) {
 		for i, k := range keys {
-			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Result.Held {
-				_, _ = k.l.held(c.Key, c.Request.N, k.t, &c.Result, c.Request.Hold).giveBack(ctx)
+			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Answer.Held {
+				_, _ = k.l.held(c.Key, c.Request.N, k.t, &c.Answer, c.Request.Hold).giveBack(ctx)
 			}
 		}
 	})
@@ -323,15 +316,15 @@ func (a *asking) applyAll(ask joiner, calls []JointCall, keys []*apartKey) (deci
 }
 
 // tell records the results of a hold of a key, and reports whether it has granted.
-func (a *asking) tell(k *apartKey, r *Reservation, answer Result, err error) (granted bool) {
+func (a *asking) tell(k *apartKey, r *Reservation, answer kernel.Answer, err error) (granted bool) {
 	if err != nil {
 		a.fail(fmt.Errorf("bounds[%d]: %w", k.index, err))
 	}
 	k.told, k.answer, k.err = true, answer, err
-	if answer.Decision.Allowed {
+	if answer.Allowed {
 		k.held = r
 	}
-	return answer.Decision.Allowed
+	return answer.Allowed
 }
 
 // fail records an error, if there is one.
@@ -344,7 +337,7 @@ func (a *asking) fail(err error) {
 // delay returns the time until the events of all keys that have granted them may happen.
 func (a *asking) delay() (d time.Duration) {
 	for i := range a.keys {
-		d = max(d, a.keys[i].answer.Decision.Delay)
+		d = max(d, a.keys[i].answer.Delay)
 	}
 	return d
 }
@@ -353,18 +346,18 @@ func (a *asking) delay() (d time.Duration) {
 // memory do. It takes a call only if a key has queued the events, for each other one.
 func (a *asking) align(delay time.Duration) {
 	late := func(k *apartKey) bool {
-		return k.held.holds() && k.held.lasts > 0 && k.answer.Decision.Delay < delay
+		return k.held.holds() && k.held.lasts > 0 && k.answer.Delay < delay
 	}
 	errs := make([]error, len(a.of))
 	a.each(late, func(k *apartKey) {
 		r := k.held
-		req := Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}, Grant: r.grant}
-		var res Result
+		req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}, Grant: r.grant}
+		var res kernel.Answer
 		if err := r.l.applyBy(context.WithoutCancel(a.ctx), r.key, r.by, &req, &res); err != nil { // without, because the events are held
 			errs[k.index] = fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err))
 			return
 		}
-		k.answer.Decision.ResetAfter = res.Decision.ResetAfter
+		k.answer.ResetAfter = res.ResetAfter
 		r.due = r.l.timeline.In(delay)
 	})
 	a.fail(errors.Join(errs...))
@@ -403,6 +396,6 @@ func (k *apartKey) settle(ctx context.Context, back bool) {
 		n = 0
 	}
 	if d, err := k.held.Settle(ctx, n); err == nil && back {
-		k.answer.Decision.Remaining, k.answer.Decision.ResetAfter = d.Remaining, d.ResetAfter
+		k.answer.Remaining, k.answer.ResetAfter = d.Remaining, d.ResetAfter
 	}
 }

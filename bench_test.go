@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/observe"
 )
 
@@ -524,19 +523,5 @@ func BenchmarkObserver(b *testing.B) {
 		b.Run(o.name+"/Allowed", func(b *testing.B) { loop(b, func() bool { return some.Allow(hotKey) }) })
 		b.Run(o.name+"/Denied", func(b *testing.B) { loop(b, func() bool { return !none.Allow(hotKey) }) })
 		b.Run(o.name+"/DeniedParallel", func(b *testing.B) { parallel(b, func() bool { return !none.Allow(hotKey) }) })
-	}
-}
-
-// BenchmarkBounded compares a store that is called in a goroutine with one that keeps to deadlines.
-func BenchmarkBounded(b *testing.B) {
-	s := &fakes.Strange{Call: func(context.Context) error { return nil }}
-	for name, store := range map[string]ratelimit.Store{"goroutine": s, "bounded": fakes.StrangeBounded{Strange: s}} {
-		b.Run(name, func(b *testing.B) {
-			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
-			b.ReportAllocs()
-			for b.Loop() {
-				l.Allow("key")
-			}
-		})
 	}
 }

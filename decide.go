@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.kernel.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
+	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
 		return l.fast.Allow(l.timeline, key, n)
 	}
 	ctx := context.Background()
@@ -19,8 +19,8 @@ func (l *limiter) AllowN(key string, n int) bool {
 	case l.waiters.Has(key): // Take sees whether it would overtake a Wait
 	case l.own != nil:
 		return l.allowOwn(ctx, key, n)
-	case l.local.logs != nil:
-		return n <= l.t.kernel.Limit() && l.local.logs.Allow(l.timeline, key, l.t.kernel, n)
+	case l.local.Logs != nil:
+		return n <= l.t.Limit() && l.local.Logs.Allow(l.timeline, key, l.t.Compiled, n)
 	}
 	d, _ := l.Take(ctx, key, n)
 	return d.Allowed
@@ -31,25 +31,18 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	alg, err := l.own.lookup(ctx, key)
 	if err != nil {
 		err = limitError(key, err)
-	} else if granted, ok := l.local.tables.AllowAs(l.timeline, key, alg, n); ok {
+	} else if granted, ok := l.local.Tables.AllowAs(l.timeline, key, alg, n); ok {
 		return granted
 	}
-	var t *Transition
-	var lim *memory.Limit
+	var t *limit.Limit
 	if err == nil {
 		t, err = l.own.transition(key, alg)
 	}
-	if err == nil && t.Stateless() {
-		return n <= t.kernel.Limit()
-	}
-	if err == nil {
-		lim, err = l.local.limitOf(t)
-	}
 	if err != nil {
-		d, _ := l.degradedTake(ctx, key, n, t, err)
+		d, _ := l.degradedTake(ctx, key, n, nil, err)
 		return d.Allowed
 	}
-	return n <= t.kernel.Limit() && l.local.tables.AllowBy(l.timeline, key, lim, n)
+	return n <= t.Limit() && (t.Stateless() || l.local.Tables.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {
@@ -66,27 +59,29 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 		return d, nil
 	}
 	res, err := l.takeFrom(ctx, key, n)
-	return res.Decision, err
+	return Decision(res.Decision), err
 }
 
 // takeFrom takes n events, whatever the store and the limit.
-func (l *limiter) takeFrom(ctx context.Context, key string, n int) (Result, error) {
-	t, res, err := l.apply(ctx, key, Request{Op: OpTake, N: n})
+func (l *limiter) takeFrom(ctx context.Context, key string, n int) (kernel.Answer, error) {
+	t, res, err := l.apply(ctx, key, kernel.Request{Op: kernel.OpTake, N: n})
 	if err != nil {
-		res = Result{}
-		res.Decision, err = l.degradedTake(ctx, key, n, t, err)
+		var d Decision
+		d, err = l.degradedTake(ctx, key, n, t, err)
+		res = kernel.Answer{Decision: kernel.Decision(d)}
 	}
 	return res, err
 }
 
 // takeBy takes n events as t decides. err is the error of the lookup of t, or nil.
-func (l *limiter) takeBy(ctx context.Context, key string, n int, t *Transition, err error) (res Result, _ error) {
+func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit, err error) (res kernel.Answer, _ error) {
 	if err == nil {
-		err = l.applyBy(ctx, key, t, &Request{Op: OpTake, N: n}, &res)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpTake, N: n}, &res)
 	}
 	if err != nil {
-		res = Result{}
-		res.Decision, err = l.degradedTake(ctx, key, n, t, err)
+		var d Decision
+		d, err = l.degradedTake(ctx, key, n, t, err)
+		res = kernel.Answer{Decision: kernel.Decision(d)}
 	}
 	return res, err
 }
@@ -95,8 +90,8 @@ func (l *limiter) takeBy(ctx context.Context, key string, n int, t *Transition, 
 func (l *limiter) decideLocal(op kernel.Op, key string, n int, d *Decision) {
 	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
 	var a kernel.Answer
-	l.local.apply(key, &req, &a)
-	d.set(&a)
+	l.local.Decide(key, l.t, &req, &a)
+	d.set(&a.Decision)
 }
 
 func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
@@ -109,13 +104,13 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 		}
 		return d, nil
 	}
-	t, res, err := l.apply(ctx, key, Request{Op: OpPeek, N: 1})
+	t, res, err := l.apply(ctx, key, kernel.Request{Op: kernel.OpPeek, N: 1})
 	if err != nil {
 		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Peek(context.WithoutCancel(ctx), key)
 		})
 	}
-	return l.behind(ctx, key, res.Decision), nil
+	return l.behind(ctx, key, Decision(res.Decision)), nil
 }
 
 func (l *limiter) Reset(ctx context.Context, key string) error {

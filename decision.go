@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // Never is the RetryAfter of a request that is never granted, however long the caller
@@ -54,6 +56,19 @@ type Decision struct {
 	// Degraded says that the store failed and that the limiter's
 	// [FailurePolicy] made this decision.
 	Degraded bool
+}
+
+// set sets d to a decision. It is not one assignment, because the compiler would copy that in larger pieces
+// than it was written in, for which a core must wait until all of it is in its cache.
+func (d *Decision) set(a *kernel.Decision) {
+	d.Allowed = a.Allowed
+	d.Limit = a.Limit
+	d.Remaining = a.Remaining
+	d.RetryAfter = a.RetryAfter
+	d.ResetAfter = a.ResetAfter
+	d.Delay = a.Delay
+	d.Part = a.Part
+	d.Degraded = false
 }
 
 // String returns the fields of d, as fmt's %+v writes those of a struct, and "never" for

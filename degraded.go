@@ -5,19 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // degraded returns the policy's decision on n events after the store failed with err, and an
 // error that says so. t is nil if the limit of the key could not be looked up.
-func (l *limiter) degraded(ctx context.Context, n int, t *Transition, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
+func (l *limiter) degraded(ctx context.Context, n int, t *limit.Limit, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Decision{}, ctx.Err() // the caller left; the store may be well
 	}
 	l.failing(ctx, err)
 	err = l.failed(err)
-	limit := l.t.kernel.Limit()
+	limit := l.t.Limit()
 	if t != nil {
-		limit = t.kernel.Limit()
+		limit = t.Limit()
 	}
 	switch l.policy.kind {
 	case fallback:
@@ -45,7 +47,7 @@ func (l *limiter) failed(err error) error {
 }
 
 // degradedTake is Take after the store failed with err.
-func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *Transition, err error) (Decision, error) {
+func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.Limit, err error) (Decision, error) {
 	return l.degraded(ctx, n, t, err, func(fallback Limiter) (Decision, error) {
 		return fallback.Take(context.WithoutCancel(ctx), key, n)
 	})
@@ -53,7 +55,7 @@ func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *Transi
 
 // degradedReserve is what reserve returns for n events after the store failed with err. t is nil if
 // the limit of the key could not be looked up.
-func (l *limiter) degradedReserve(ctx context.Context, key string, n int, t *Transition, err error, why *reason) (*Reservation, error) {
+func (l *limiter) degradedReserve(ctx context.Context, key string, n int, t *limit.Limit, err error, why *reason) (*Reservation, error) {
 	l.failing(ctx, err)
 	err = l.failed(err)
 	why.failed(err)
@@ -85,4 +87,4 @@ func (e *toFallback) unlessNever(err error) error {
 
 // mayGrant reports whether t may ever grant n events at once, whatever a fallback with a lower
 // limit says. An unknown limit, for which t is nil, may.
-func mayGrant(t *Transition, n int) bool { return t == nil || n <= t.kernel.Limit() }
+func mayGrant(t *limit.Limit, n int) bool { return t == nil || n <= t.Limit() }

@@ -90,12 +90,7 @@
 //
 //   - A [Limiter] decides, for any number of keys. It binds an [Algorithm] to a store and
 //     a clock.
-//   - A [Store] keeps the state of each key: a few words, or bytes. [States] are those of
-//     one limiter.
-//   - A [Transition] is an algorithm ready to be applied to a state. Its arithmetic is its
-//     kernel: pure functions of a state and an instant.
-//   - A [Request] is what a limiter asks of a store, one operation on one key. A [Result]
-//     is the store's answer.
+//   - A [Store] keeps the state of each key: a few words in memory, bytes elsewhere.
 //   - A [Reservation] holds events that were spent ahead of their time, or before it is known
 //     how many will happen. The latter are a hold, which is open until it is settled or ends by itself.
 //   - A key is in debt if more was charged than its limit has room for.

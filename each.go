@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
@@ -24,7 +25,7 @@ import (
 // In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
 // out has room. It checks ctx once, before the first key. With a [SlidingLog] or [WithLimits],
 // it is a loop. Package redisstore sends the requests of all keys at once, so that they share
-// round trips. With any other store, TakeEach is a loop, unless the store has [EachStates].
+// round trips. With any other store, TakeEach is a loop, unless the store has [limit.EachStates].
 //
 // If l was not made by [New], TakeEach calls its method
 // TakeEach(ctx, keys, n, out) ([]Decision, error) if it has one, and otherwise its Take for
@@ -92,67 +93,6 @@ func (e *eachError) err() error {
 	return e
 }
 
-// EachStates are States that apply a request to many keys in less time than a loop of Apply,
-// for example in one round trip. [TakeEach] uses them. They are optional.
-type EachStates interface {
-	States
-
-	// ApplyEach applies req, an OpTake, with each call's transition to the state of its
-	// key, and sets its Result and Err to what Apply would return. The calls are
-	// independent: one that fails does not affect the others. Those on the same key take
-	// effect in their order. [WithStoreTimeout] bounds ApplyEach as a whole.
-	ApplyEach(ctx context.Context, req Request, calls []EachCall)
-}
-
-// An EachCall is one of the calls that ApplyEach of [EachStates] makes.
-type EachCall struct {
-	Key        string
-	Transition *Transition
-	Result     Result // set by ApplyEach
-	Err        error  // set by ApplyEach
-}
-
-// trustedEach are trusted states that have EachStates.
-type trustedEach struct {
-	*trusted
-	each EachStates
-}
-
-// ApplyEach implements EachStates.
-func (s *trustedEach) ApplyEach(ctx context.Context, req Request, calls []EachCall) {
-	if s.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
-	}
-	s.each.ApplyEach(ctx, req, calls)
-	for i := range calls {
-		c := &calls[i]
-		c.Result, c.Err = readable(c.Result, c.Err)
-	}
-}
-
-// boundedEach are bounded states that have EachStates.
-type boundedEach struct {
-	*bounded
-	each EachStates
-}
-
-// ApplyEach implements EachStates.
-func (s *boundedEach) ApplyEach(ctx context.Context, req Request, calls []EachCall) {
-	own := slices.Clone(calls) // an abandoned call may still write to them
-	_, err := s.call(ctx, func(ctx context.Context) (Result, error) {
-		s.each.ApplyEach(ctx, req, own)
-		return Result{}, nil
-	})
-	for i := range calls {
-		c := &calls[i]
-		if c.Err = err; err == nil {
-			c.Result, c.Err = readable(own[i].Result, own[i].Err)
-		}
-	}
-}
-
 // TakeEach is what the function TakeEach calls.
 func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
 	if err := l.check(ctx, n); err != nil {
@@ -164,17 +104,17 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 	if l.fast != nil && l.own == nil {
 		return l.takeFast(keys, n, out), nil
 	}
-	if each, ok := l.states.(EachStates); ok {
+	if each, ok := l.states.(limit.EachStates); ok {
 		return l.takeTogether(ctx, each, keys, n, out)
 	}
 	return takeInTurn(ctx, l, keys, n, out)
 }
 
 // takeTogether is TakeEach for states that decide on many keys faster than in a loop.
-func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
+func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
 	var unknown, failed *eachError // unknown: the limits of these keys could not be looked up
-	calls := make([]EachCall, 0, len(keys))
-	req := Request{Op: OpTake, N: n, timeline: l.timeline}
+	calls := make([]limit.Call, 0, len(keys))
+	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 	var decided map[int]Decision // on keys that need no call
 	for i, key := range keys {
 		t, err := l.transitionOf(ctx, key)
@@ -185,24 +125,26 @@ func (l *limiter) takeTogether(ctx context.Context, states EachStates, keys []st
 			if decided == nil {
 				decided = make(map[int]Decision)
 			}
-			decided[i] = t.decide(&req).Decision
+			var a kernel.Answer
+			t.Decide(&req, &a)
+			decided[i] = Decision(a.Decision)
 		default:
-			calls = append(calls, EachCall{Key: key, Transition: t})
+			calls = append(calls, limit.Call{Key: key, Limit: t, Request: req})
 		}
 	}
 	if len(calls) > 0 {
-		states.ApplyEach(ctx, req, calls)
+		states.ApplyEach(ctx, calls)
 	}
 	for i, key := range keys {
 		if d, ok := decided[i]; ok {
 			out = append(out, d)
 			continue
 		}
-		var t *Transition
+		var t *limit.Limit
 		var d Decision
 		err := unknown.of(i)
 		if err == nil {
-			t, d, err = calls[0].Transition, calls[0].Result.Decision, calls[0].Err
+			t, d, err = calls[0].Limit, Decision(calls[0].Answer.Decision), calls[0].Err
 			calls = calls[1:]
 		}
 		if err != nil {
@@ -225,7 +167,7 @@ func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 		for i := range count {
 			l.fast.TakeOf(&b, i, &req, &a)
 			out = out[:len(out)+1]
-			out[len(out)-1].set(&a)
+			out[len(out)-1].set(&a.Decision)
 		}
 		keys = keys[count:]
 	}

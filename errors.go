@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -56,19 +57,12 @@ var (
 // read: it is damaged, or was written by a later version of this package or by
 // another program. The [FailurePolicy] decides, as if the store had failed. The error
 // is reported once, because the key then starts afresh.
-var ErrState = errors.New("ratelimit: unreadable state")
+var ErrState = limit.ErrState
 
 // Errors that other files of this package compare with, or that carry no details.
 var (
 	// errNoContext is what a method of a Limiter returns if its context is nil.
 	errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
-
-	// errGoexit is the answer of a call of the store that called runtime.Goexit, as a
-	// test's Fatal does.
-	errGoexit = errors.New("the goroutine of the call was ended")
-
-	// errCut says that a state as bytes ends within its header.
-	errCut = errors.New("it ends too early")
 )
 
 // A TurnError says that the turn of a [Limiter.Wait] comes after its context
@@ -91,19 +85,3 @@ func (*TurnError) Timeout() bool { return true }
 
 // Temporary returns true: a later call may get its turn in time.
 func (*TurnError) Temporary() bool { return true }
-
-// A stateError says that a state cannot be read, and why.
-type stateError struct {
-	state []byte // its first bytes, at most mostShown
-	size  int    // of the whole state
-	why   error
-}
-
-// mostShown is the most bytes of a state that an error shows.
-const mostShown = 32
-
-func (e *stateError) Error() string {
-	return fmt.Sprintf("%v: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh", ErrState, e.why, e.size, e.state)
-}
-
-func (e *stateError) Is(target error) bool { return target == ErrState }

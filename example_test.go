@@ -479,21 +479,17 @@ func Example_testingAHandler() {
 	// 404
 }
 
-// unreachable is a store that fails every call.
-type unreachable struct{}
+// unreachable is a database that fails.
+type unreachable struct{ ratelimit.Database }
 
-func (s unreachable) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
-
-func (unreachable) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
-	return ratelimit.Result{}, errors.New("connection refused")
+func (unreachable) Get(context.Context, string) ([]byte, error) {
+	return nil, errors.New("connection refused")
 }
-
-func (unreachable) Reset(context.Context, string) error { return errors.New("connection refused") }
 
 func Example_testingAnOutage() {
 	limiter := ratelimit.Must(ratelimit.New(
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		ratelimit.WithStore(unreachable{}), ratelimit.WithName("api"),
+		ratelimit.WithStore(ratelimit.NewStore(unreachable{})), ratelimit.WithName("api"),
 		ratelimit.WithFailurePolicy(ratelimit.FailClosed),
 	))
 	d, err := limiter.Take(context.Background(), "alice", 1)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // What follows shows the external tests of this package some of its inside.
@@ -22,9 +23,9 @@ var LateCoarseClock = newCoarseClock
 // KernelOf returns alg as the arithmetic has it.
 func KernelOf(t testing.TB, alg Algorithm) *kernel.Compiled {
 	t.Helper()
-	_, k, err := compile(alg, kernel.InMemory)
+	l, err := newLimit(alg, kernel.InMemory)
 	require.NoError(t, err)
-	return k
+	return l.Compiled
 }
 
 // NowOf returns the time for l.
@@ -56,6 +57,6 @@ func Waiters(l Limiter) int64 { return l.(*limiter).waiters.Count() }
 
 // Undo cancels first, and asks for it by the limits of both reservations.
 func Undo(key string, first, other *Reservation) (cancelled bool, _ error) {
-	out, err := first.l.undo(key, []*Transition{first.by, other.by}, first.line.Cancel([]*kernel.Waiter{first.waiter}, 0))
+	out, err := first.l.undo(key, []*limit.Limit{first.by, other.by}, first.line.Cancel([]*kernel.Waiter{first.waiter}, 0))
 	return out.Any(), err
 }

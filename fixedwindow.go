@@ -3,8 +3,7 @@ package ratelimit
 import (
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A FixedWindow counts the events of each window of length Window, and grants
@@ -42,28 +41,6 @@ func (a FixedWindow) share(by divisor) Algorithm {
 	return a
 }
 
-func (FixedWindow) kind() uint64 { return 3 }
-
-func (a FixedWindow) fields(visit func(...any)) Algorithm {
-	visit(&a.Limit, &a.Window, &a.Start)
-	return a
-}
-
-func (a FixedWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	switch {
-	case a.Limit < 1:
-		return nil, param.Invalid("FixedWindow.Limit", a.Limit, "must be at least 1")
-	case a.Window < 1:
-		return nil, param.Invalid("FixedWindow.Window", a.Window, "must be at least 1ns")
-	case a.Start != StartAligned && a.Start != StartOnFirstEvent:
-		return nil, param.Invalid("FixedWindow.Start", int(a.Start), "must be StartAligned or StartOnFirstEvent")
-	}
-	length, err := enc.Ticks(a.Window, "FixedWindow.Window")
-	if err == nil {
-		err = enc.Count(a.Limit, "FixedWindow.Limit")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return kernel.NewFixedWindow(a.Limit, length, a.Start == StartAligned, enc), nil
+func (a FixedWindow) spec() limit.Spec {
+	return limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.Start)}}
 }

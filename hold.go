@@ -9,23 +9,13 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
-
-// A Handle names an open hold of a key, in a [Request]. The zero Handle names none.
-type Handle struct {
-	ID       uint64        // random, and less than 2⁵³
-	For      time.Duration // until the hold ends by itself: for OpExtend from now on, otherwise from when its events may happen
-	GiveBack bool          // whether its events are given back then, and do not count as they were held
-}
 
 // newID returns the ID of a new hold. No other hold has it: among the holds that a key may have open,
 // the chance that two have the same one is below 10⁻⁹.
 func newID() uint64 { return 1 + rand.Uint64N(1<<53-1) }
-
-func (h Handle) toKernel() kernel.Handle {
-	return kernel.Handle{ID: h.ID, For: h.For, Back: h.GiveBack}
-}
 
 // A HoldOption says what becomes of a hold that nobody settles.
 type HoldOption func(*holding)
@@ -37,9 +27,6 @@ type holding struct {
 	lastSet bool
 	back    bool
 }
-
-// usualHold is how long a hold lasts without HoldFor.
-const usualHold = 10 * time.Minute
 
 // HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket]
 // queues, d after these may happen. The default is ten minutes or, with an [InFlight], the longest
@@ -82,34 +69,17 @@ func (b Bound) holding() (holding, error) {
 	return newHolding(true, b.held())
 }
 
-// handle returns the Handle of a new hold of events that t grants, or none if they are not held. Those
+// newHandle returns the Handle of a new hold of events that t grants, or none if they are not held. Those
 // of an InFlight always are.
-func (t *Transition) handle(h holding) Handle {
-	if !h.holds && !t.flies {
-		return Handle{}
+func newHandle(t *limit.Limit, h holding) kernel.Handle {
+	if !h.holds && !t.Flies() {
+		return kernel.Handle{}
 	}
 	last := h.last
 	if !h.lastSet {
-		last = t.holdFor
+		last = t.HoldFor
 	}
-	return Handle{newID(), last, h.back}
-}
-
-// holdFor returns how long a hold of events that alg grants lasts without HoldFor.
-func holdFor(alg Algorithm) (last time.Duration) {
-	parts, ok := alg.(All)
-	if !ok {
-		parts = All{alg}
-	}
-	for _, part := range parts {
-		if flight, ok := part.(InFlight); ok {
-			last = max(last, flight.Timeout)
-		}
-	}
-	if last == 0 {
-		return usualHold
-	}
-	return last
+	return kernel.Handle{ID: newID(), For: last, Back: h.back}
 }
 
 // Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead:
@@ -138,8 +108,8 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if !r.holds() {
 		return errors.Join(errs...)
 	}
-	var res Result
-	err := r.l.applyBy(ctx, r.key, r.by, &Request{Op: OpExtend, Hold: Handle{ID: r.hold, For: r.fromNow(d)}, Grant: r.grant}, &res)
+	var res kernel.Answer
+	err := r.l.applyBy(ctx, r.key, r.by, &kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: r.fromNow(d)}, Grant: r.grant}, &res)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()

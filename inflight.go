@@ -3,8 +3,7 @@ package ratelimit
 import (
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // An InFlight bounds how many requests of a key run at once. It grants n if the events that
@@ -51,23 +50,6 @@ func (a InFlight) share(by divisor) Algorithm {
 	return a
 }
 
-func (InFlight) kind() uint64 { return 11 }
-
-func (a InFlight) fields(visit func(...any)) Algorithm {
-	visit(&a.Limit, &a.Timeout)
-	return a
-}
-
-func (a InFlight) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	switch {
-	case a.Limit < 1:
-		return nil, param.Invalid("InFlight.Limit", a.Limit, "must be at least 1")
-	case a.Timeout < 1:
-		return nil, param.Invalid("InFlight.Timeout", a.Timeout, "must be at least 1ns, and longer than a request takes")
-	}
-	timeout, err := enc.Ticks(a.Timeout, "InFlight.Timeout")
-	if err == nil {
-		err = enc.Count(a.Limit, "InFlight.Limit")
-	}
-	return kernel.NewInFlight(a.Limit, timeout), err
+func (a InFlight) spec() limit.Spec {
+	return limit.Spec{Kind: limit.InFlight, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Timeout)}}
 }

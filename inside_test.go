@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -44,11 +45,11 @@ func TestManyLimits(t *testing.T) {
 // TestKnownLimits: equal parameters are compiled once, and different ones are kept
 // apart.
 func TestKnownLimits(t *testing.T) {
-	var limit Algorithm
-	l := Must(New(TokenBucket{Rate: PerHour(2)}, WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
+	var asked Algorithm
+	l := Must(New(TokenBucket{Rate: PerHour(2)}, WithLimits(func(context.Context, string) (Algorithm, error) { return asked, nil })))
 	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
-	transition := func(alg Algorithm) *Transition {
-		limit = alg
+	transition := func(alg Algorithm) *limit.Limit {
+		asked = alg
 		tr, err := l.(*limiter).own.forKey(t.Context(), "key")
 		require.NoError(t, err)
 		return tr
@@ -58,12 +59,12 @@ func TestKnownLimits(t *testing.T) {
 	assert.NotSame(t, transition(All{one, two}), transition(All{two, one}))
 	assert.NotSame(t, transition(All{one}), transition(one))
 	assert.NotSame(t, transition(All{one}), transition(All{one, one}))
-	assert.Equal(t, All{one, one, one, one, two}, transition(All{one, one, one, one, two}).Algorithm(), "too many to be remembered")
-	assert.Equal(t, All{one, two}, transition(All{one, All{two}}).Algorithm(), "nor is one in another")
-	limit = All{}
+	assert.Equal(t, All{one, one, one, one, two}, transition(All{one, one, one, one, two}).Known, "too many to be remembered")
+	assert.Equal(t, All{one, two}, transition(All{one, All{two}}).Known, "nor is one in another")
+	asked = All{}
 	_, err := l.(*limiter).own.forKey(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
-	limit = All{one, nil}
+	asked = All{one, nil}
 	_, err = l.(*limiter).own.forKey(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
 }
@@ -73,7 +74,7 @@ func TestKnownLimits(t *testing.T) {
 func TestLimitsInUseAreKept(t *testing.T) {
 	budget.Alone(t)
 	l := &limits{}
-	compiled := func(n int) *Transition {
+	compiled := func(n int) *limit.Limit {
 		tr, err := l.compiled(FixedWindow{Limit: 1 + n, Window: time.Hour})
 		require.NoError(t, err)
 		return tr
@@ -87,7 +88,7 @@ func TestLimitsInUseAreKept(t *testing.T) {
 	for n := range 3 * manyLimits / 4 {
 		compiled(n)
 	}
-	var kept [3 * manyLimits / 4]*Transition
+	var kept [3 * manyLimits / 4]*limit.Limit
 	for range 3 {
 		for n := range kept {
 			tr := compiled(n)

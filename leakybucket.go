@@ -1,8 +1,7 @@
 package ratelimit
 
 import (
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A LeakyBucket fills by one with each event and leaks at Rate. n events are
@@ -37,19 +36,6 @@ func (a LeakyBucket) share(by divisor) Algorithm {
 	return a
 }
 
-func (LeakyBucket) kind() uint64 { return 2 }
-
-func (a LeakyBucket) fields(visit func(...any)) Algorithm {
-	visit(&a.Rate.Events, &a.Rate.Per, &a.Capacity)
-	return a
-}
-
-func (a LeakyBucket) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	if err := a.Rate.check("LeakyBucket.Rate"); err != nil {
-		return nil, err
-	}
-	if a.Capacity < 0 {
-		return nil, param.Invalid("LeakyBucket.Capacity", a.Capacity, "must be at least 1, or 0 for 1")
-	}
-	return kernel.NewLeakyBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Capacity, enc, "LeakyBucket")
+func (a LeakyBucket) spec() limit.Spec {
+	return limit.Spec{Kind: limit.LeakyBucket, Numbers: [4]uint64{uint64(a.Rate.Events), uint64(a.Rate.Per), uint64(a.Capacity)}}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -176,32 +177,30 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	if c.lookup != nil && param.IsNil(alg) {
 		return nil, param.Invalid("Algorithm", nil, "must be the limit of keys for which the lookup of WithLimits returns nil, such as Blocked{}")
 	}
-	t, err := NewTransition(alg)
+	enc := kernel.InMemory
+	enc.Varies = c.lookup != nil
+	t, err := newLimit(alg, enc)
 	if err != nil {
 		return nil, err
 	}
 	var own *limits
 	if c.lookup != nil {
-		if t, err = newTransition(alg, kernel.InMemory.Varying()); err != nil {
-			return nil, err
-		}
 		own = &limits{lookup: c.lookup, base: t}
 	}
 	tl, err := timelineOf(c.store, c.clock)
 	if err != nil {
 		return nil, err
 	}
-	states, err := c.store.Open(c.name, t)
+	states, err := c.store.Open(c.name, t, c.storeTimeout)
 	if err != nil {
 		return nil, err
-	}
-	if states == nil {
-		return nil, param.Invalid("WithStore's store", fmt.Sprintf("a %T", c.store), "must return States from Open if it returns no error")
 	}
 	l := &limiter{
 		name:     c.name,
 		store:    c.store,
 		t:        t,
+		states:   states,
+		waiters:  states.Lines(),
 		own:      own,
 		timeline: tl,
 		policy:   &defaultPolicy,
@@ -215,26 +214,16 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		policy := c.policy // not &c.policy, which would keep the rest of c
 		l.policy = &policy
 	}
-	switch local, ok := states.(*memoryStates); {
-	case !ok:
-		l.states, l.waiters = boundStates(states, c), linesOf(states)
-	case own == nil && t.Stateless(): // for Reset only
-		l.states, l.waiters = local, &local.waiters
-	default:
-		l.states, l.local, l.fast, l.waiters = local, local, local.fast(), &local.waiters
+	if local, ok := states.(*memory.States); ok && (own != nil || !t.Stateless()) {
+		l.local = local
+		if own == nil {
+			l.fast = local.Tables
+		}
 	}
 	if l.observers != nil {
 		return &observed{l}, nil
 	}
 	return l, nil
-}
-
-// linesOf returns the lines of the limiters on states.
-func linesOf(states States) *line.Lines {
-	if s, ok := states.(interface{ Lines() *line.Lines }); ok { // those of all limiters of one name in the store
-		return s.Lines()
-	}
-	return &line.Lines{}
 }
 
 // defaultPolicy is FailOpen, shared by the limiters without another policy.
@@ -303,15 +292,15 @@ func inner[T any](l Limiter) (_ T, ok bool) {
 func (l *limiter) Describe() Info {
 	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
 	if l.own != nil {
-		i.Lookup = l.algorithmOf
+		i.Lookup = l.lookUp
 	} else {
-		i.Algorithm = l.t.Algorithm()
+		i.Algorithm = algorithmOf(l.t)
 	}
 	return i
 }
 
-// algorithmOf returns the algorithm of a key, if keys have limits of their own.
-func (l *limiter) algorithmOf(ctx context.Context, key string) (Algorithm, error) {
+// lookUp returns the algorithm of a key, if keys have limits of their own.
+func (l *limiter) lookUp(ctx context.Context, key string) (Algorithm, error) {
 	if err := l.check(ctx, 0); err != nil {
 		return nil, err
 	}
@@ -319,11 +308,11 @@ func (l *limiter) algorithmOf(ctx context.Context, key string) (Algorithm, error
 	if err != nil {
 		return nil, err
 	}
-	return t.Algorithm(), nil
+	return algorithmOf(t), nil
 }
 
 // transitionOf returns the transition for key.
-func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, error) {
+func (l *limiter) transitionOf(ctx context.Context, key string) (*limit.Limit, error) {
 	if l.own == nil {
 		return l.t, nil
 	}
@@ -333,16 +322,16 @@ func (l *limiter) transitionOf(ctx context.Context, key string) (*Transition, er
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name        string
-	t           *Transition // for keys without a limit of their own
-	own         *limits     // for the others; nil without WithLimits
-	states      States
+	t           *limit.Limit // for keys without a limit of their own
+	own         *limits      // for the others; nil without WithLimits
+	states      limit.States
 	timeline    *kernel.Timeline
 	policy      *FailurePolicy // most limiters share defaultPolicy
 	resets      resets
 	lines       lines
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
-	local       *memoryStates  // states, if they are in memory and used
+	local       *memory.States // states, if they are in memory and used
 	fast        *memory.Tables // those of local, if all keys have one limit, and its states a fixed width
 	failures    failureLog
 
@@ -351,39 +340,39 @@ type limiter struct {
 }
 
 // apply sends req to the store. It also returns the transition that decided it, except for
-// OpTake and OpPeek. If the store failed, it is the one that would have, or nil if it could not be
+// kernel.OpTake and kernel.OpPeek. If the store failed, it is the one that would have, or nil if it could not be
 // looked up.
-func (l *limiter) apply(ctx context.Context, key string, req Request) (t *Transition, res Result, err error) {
+func (l *limiter) apply(ctx context.Context, key string, req kernel.Request) (t *limit.Limit, res kernel.Answer, err error) {
 	if l.own == nil {
 		err = l.applyBy(ctx, key, l.t, &req, &res)
 		return l.t, res, err
 	}
 	alg, err := l.own.lookup(ctx, key)
 	if err != nil {
-		return nil, Result{}, limitError(key, err)
+		return nil, kernel.Answer{}, limitError(key, err)
 	}
-	if l.local != nil && req.Op <= OpPeek { // most keys have the limit that they had before
-		asked, a := kernel.Request{Op: kernel.Op(req.Op), N: req.N, Clock: l.timeline}, kernel.Answer{}
-		if l.local.tables.ApplyAs(key, alg, &asked, &a) {
-			res.set(&a)
+	if l.local != nil && req.Op <= kernel.OpPeek { // most keys have the limit that they had before
+		req.Clock = l.timeline
+		if l.local.Tables.ApplyAs(key, alg, &req, &res) {
 			return l.t, res, nil
 		}
+		req.Clock = nil
 	}
 	if t, err = l.own.transition(key, alg); err != nil {
-		return nil, Result{}, err
+		return nil, kernel.Answer{}, err
 	}
 	err = l.applyBy(ctx, key, t, &req, &res)
 	return t, res, err
 }
 
 // applyBy sends req to the store, to be decided by t. It sets res.
-func (l *limiter) applyBy(ctx context.Context, key string, t *Transition, req *Request, res *Result) (err error) {
-	switch req.timeline = l.timeline; {
+func (l *limiter) applyBy(ctx context.Context, key string, t *limit.Limit, req *kernel.Request, res *kernel.Answer) (err error) {
+	switch req.Clock = l.timeline; {
 	case t.Stateless():
-		*res = t.decide(req)
+		t.Decide(req, res)
 	case l.local != nil:
-		err = l.local.decide(key, t, req, res)
-	case t.flies && ctx.Done() != nil && (req.Op == OpHold || req.Op == OpReserve):
+		l.local.Decide(key, t, req, res)
+	case t.Flies() && ctx.Done() != nil && (req.Op == kernel.OpHold || req.Op == kernel.OpReserve):
 		*res, err = l.applyOrRelease(ctx, key, t, *req)
 	default:
 		*res, err = l.states.Apply(ctx, key, t, *req)

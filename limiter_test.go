@@ -501,7 +501,7 @@ func TestForeignAlgorithm(t *testing.T) {
 				_, err := ratelimit.New(alg)
 				require.ErrorIs(t, err, ratelimit.ErrInvalid)
 				assert.ErrorContains(t, err, "must be one of this package's own")
-				_, err = ratelimit.NewTransition(alg)
+				_, err = fakes.NewLimit(alg)
 				require.ErrorIs(t, err, ratelimit.ErrInvalid)
 			}
 			assert.Nil(t, ratelimit.Share(alg, 2))
@@ -711,14 +711,14 @@ func TestStoreNeedsName(t *testing.T) {
 // A pointer to an algorithm is one, too, and is copied.
 func TestPointerToAlgorithm(t *testing.T) {
 	alg := &ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}
-	tr, err := ratelimit.NewTransition(alg)
+	tr, err := fakes.NewLimit(alg)
 	require.NoError(t, err)
 	alg.Burst = 7
-	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 2}, tr.Algorithm())
+	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 2}, tr.Known)
 
 	// So is what an All is made of, however it is put together.
 	inner := &ratelimit.All{&ratelimit.FixedWindow{Limit: 1, Window: 1}, alg}
-	tr, err = ratelimit.NewTransition(ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner})
+	tr, err = fakes.NewLimit(ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner})
 	require.NoError(t, err)
 	(*inner)[0] = alg
 	alg.Burst = 8
@@ -726,7 +726,7 @@ func TestPointerToAlgorithm(t *testing.T) {
 		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 1},
 		ratelimit.FixedWindow{Limit: 1, Window: 1},
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 7},
-	}, tr.Algorithm())
+	}, tr.Known)
 }
 
 func TestNilContext(t *testing.T) {
@@ -754,15 +754,6 @@ func TestZeroReservation(t *testing.T) {
 	assert.Zero(t, r.Delay())
 	assert.NoError(t, r.Wait(t.Context()))
 	r.Cancel()
-}
-
-type storeOfNothing struct{}
-
-func (storeOfNothing) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return nil, nil }
-
-func TestStoreThatOpensNothing(t *testing.T) {
-	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(storeOfNothing{}), ratelimit.WithName("test"))
-	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
 // The algorithm that Describe returns is the caller's to change.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // WithLimits gives keys limits of their own, which may change at any time. lookup
@@ -86,7 +87,7 @@ func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error))
 // decided by, and that is compared with the result of lookup.
 type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
-	base   *Transition
+	base   *limit.Limit
 
 	young, old atomic.Pointer[sync.Map] // transitions by keyOf; nil until needed
 
@@ -100,7 +101,7 @@ type limits struct {
 const manyLimits = 8192
 
 // forKey returns the transition for key.
-func (l *limits) forKey(ctx context.Context, key string) (*Transition, error) {
+func (l *limits) forKey(ctx context.Context, key string) (*limit.Limit, error) {
 	alg, err := l.lookup(ctx, key)
 	if err != nil {
 		return nil, limitError(key, err)
@@ -114,7 +115,7 @@ func limitError(key string, err error) error {
 }
 
 // transition returns the transition for alg, which lookup returned for key.
-func (l *limits) transition(key string, alg Algorithm) (*Transition, error) {
+func (l *limits) transition(key string, alg Algorithm) (*limit.Limit, error) {
 	if alg == nil {
 		return l.base, nil
 	}
@@ -126,9 +127,8 @@ func (l *limits) transition(key string, alg Algorithm) (*Transition, error) {
 }
 
 // compiled returns the transition for alg, which a user passed.
-func (l *limits) compiled(alg Algorithm) (*Transition, error) {
-	switch alg.(type) {
-	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, InFlight, Unlimited, Blocked:
+func (l *limits) compiled(alg Algorithm) (*limit.Limit, error) {
+	if isPlain(alg) {
 		if t := find(&l.young, alg); t != nil { // faster than what follows, which all others need
 			return t, nil
 		}
@@ -143,18 +143,18 @@ func (l *limits) compiled(alg Algorithm) (*Transition, error) {
 			return t, nil
 		}
 	}
-	t, err := newTransition(alg, kernel.InMemory.Varying())
+	t, err := newLimit(alg, kernel.InMemory.Varying())
 	if err != nil || !ok {
 		return t, err
 	}
 	if key == any(alg) {
-		t.asked = key
+		t.Asked = key
 	}
 	return l.keep(key, t), nil
 }
 
 // known returns the cached transition for key, or nil.
-func (l *limits) known(key any) *Transition {
+func (l *limits) known(key any) *limit.Limit {
 	if t := find(&l.young, key); t != nil {
 		return t
 	}
@@ -166,18 +166,18 @@ func (l *limits) known(key any) *Transition {
 }
 
 // find returns the transition for key in a part of the cache, or nil.
-func find(in *atomic.Pointer[sync.Map], key any) *Transition {
+func find(in *atomic.Pointer[sync.Map], key any) *limit.Limit {
 	m := in.Load()
 	if m == nil {
 		return nil
 	}
 	t, _ := m.Load(key)
-	found, _ := t.(*Transition)
+	found, _ := t.(*limit.Limit)
 	return found
 }
 
 // keep caches t, unless there is already a transition for key. It returns that or t.
-func (l *limits) keep(key any, t *Transition) *Transition {
+func (l *limits) keep(key any, t *limit.Limit) *limit.Limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known := find(&l.young, key); known != nil {

@@ -1,17 +1,15 @@
 package ratelimit
 
 import (
-	"context"
 	"fmt"
 	"reflect"
-	"runtime"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -71,7 +69,7 @@ type MemoryStore struct {
 
 	mu     sync.Mutex // protects the fields below
 	opened bool       // whether the engine has MaxKeys and RefuseNew
-	spaces map[string]*memoryStates
+	spaces map[string]*memory.States
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.
@@ -108,60 +106,26 @@ func (s *MemoryStore) Stats() MemoryStats {
 func (s *MemoryStore) Shrink() { s.engine.Shrink() }
 
 // Open implements [Store].
-func (s *MemoryStore) Open(name string, t *Transition) (States, error) {
+func (s *MemoryStore) Open(name string, l *limit.Limit, _ time.Duration) (limit.States, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
-	if sp := s.spaces[name]; sp != nil && name != "" {
-		if err := sp.t.CheckSame(name, t); err != nil {
+	if name == "" { // the states are those of one limiter, and leave with it
+		return s.engine.Open(l, limiterBytes, !s.alone), nil
+	}
+	if sp := s.spaces[name]; sp != nil {
+		if err := sp.Limit.CheckSame(name, l); err != nil {
 			return nil, err
 		}
-		sp.shared.Store(true)
-		if t.Varies() {
-			t.limit.Store(sp.tables.Base())
-		}
-		return sp, nil
-	}
-	sp := &memoryStates{t: t, engine: &s.engine}
-	overhead := t.bytes() + limiterBytes
-	switch {
-	case t.Varies():
-		single, err := newTransition(t.alg, kernel.InMemory)
-		if err != nil {
-			return nil, err
-		}
-		sp.tables = s.engine.OpenVaried(single.kernel, t.kernel, overhead)
-		t.limit.Store(sp.tables.Base())
-	case t.kernel.Word() != nil:
-		loose := t.loose()
-		overhead += sizeOf[Transition]() + loose.kernel.Size()
-		sp.tables = s.engine.OpenTables(t.kernel, loose.kernel, overhead)
-	case t.kernel.Width() > 0:
-		sp.tables = s.engine.OpenTables(t.kernel, t.kernel, overhead)
-	default:
-		sp.logs = s.engine.OpenLogs(overhead)
-	}
-	switch {
-	case name == "" && s.alone:
-		return sp, nil
-	case name == "": // the states are those of one limiter, and leave with it
-		tables, logs, engine := sp.tables, sp.logs, &s.engine
-		runtime.AddCleanup(sp, func(overhead uint64) {
-			if tables != nil {
-				engine.DropTables(tables, overhead)
-			} else {
-				engine.DropLogs(logs, overhead)
-			}
-		}, overhead)
-		return sp, nil
+		return sp.Share(l), nil
 	}
 	if s.spaces == nil {
-		s.spaces = make(map[string]*memoryStates)
+		s.spaces = make(map[string]*memory.States)
 	}
-	s.spaces[name] = sp
-	return sp, nil
+	s.spaces[name] = s.engine.Open(l, limiterBytes, false)
+	return s.spaces[name], nil
 }
 
 // begin passes the fields to the engine, once.
@@ -180,134 +144,7 @@ func (s *MemoryStore) begin() error {
 }
 
 // limiterBytes is roughly the memory of a limiter and its entry in a store's map.
-var limiterBytes = sizeOf[limiter]() + sizeOf[memoryStates]() + 56
-
-// tagBytes is roughly the memory of a stored [Transition.Tag].
-const tagBytes = 60
-
-// bytes returns roughly the memory of the transition.
-func (t *Transition) bytes() uint64 {
-	size := func(v any) uint64 { return uint64(reflect.Indirect(reflect.ValueOf(v)).Type().Size()) }
-	sum := sizeOf[Transition]() + size(t.alg) + t.kernel.Size()
-	if t.Varies() {
-		sum += sizeOf[limits]() + tagBytes
-	}
-	if parts, ok := t.alg.(All); ok {
-		for _, part := range parts {
-			sum += 16 + size(part)
-		}
-	}
-	return sum
-}
-
-// sizeOf returns the size of a T in bytes.
-func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
-
-// memoryStates are the states of all limiters with one name. One of tables and logs is not nil.
-type memoryStates struct {
-	t      *Transition
-	engine *memory.Store
-	tables *memory.Tables // if the width of states is fixed, or keys have limits of their own
-	logs   *memory.Logs   // if states grow with use
-	shared atomic.Bool    // whether several limiters use them
-
-	waiters line.Lines // who waits for keys of these limiters
-}
-
-// Apply implements [States].
-func (s *memoryStates) Apply(_ context.Context, key string, t *Transition, req Request) (res Result, err error) {
-	if err = req.check(); err == nil {
-		err = s.decide(key, t, &req, &res)
-	}
-	return res, err
-}
-
-// decide is Apply for the request of a limiter. It sets res.
-func (s *memoryStates) decide(key string, t *Transition, req *Request, res *Result) error {
-	var asked kernel.Request
-	var a kernel.Answer
-	req.toKernel(&asked)
-	if s.t.Varies() {
-		lim, err := s.limitOf(t)
-		if err != nil {
-			return err
-		}
-		s.tables.Apply(key, lim, &asked, &a)
-	} else {
-		s.apply(key, &asked, &a)
-	}
-	res.set(&a)
-	return nil
-}
-
-// limitOf returns the limit of keys with t, if states are in tables.
-func (s *memoryStates) limitOf(t *Transition) (*memory.Limit, error) {
-	if !s.t.Varies() {
-		return s.tables.Base(), nil
-	}
-	if lim := t.limit.Load(); lim != nil && lim.Of(s.tables) {
-		return lim, nil
-	}
-	single, err := newTransition(t.alg, kernel.InMemory)
-	if err != nil {
-		return nil, err
-	}
-	tag := t.asked
-	if tag == nil {
-		tag = t.alg
-	}
-	lim := s.tables.Limit(tag, single.kernel, t.kernel)
-	t.limit.Store(lim)
-	return lim, nil
-}
-
-// fast returns the tables, which decide faster by themselves if all keys have the same limit, or nil.
-func (s *memoryStates) fast() *memory.Tables {
-	if s.t.Varies() {
-		return nil
-	}
-	return s.tables
-}
-
-// state returns a copy of the state of a key, or nil if holds are open.
-func (s *memoryStates) state(key string) *ahead {
-	var a ahead
-	if s.tables != nil {
-		a.by, a.st = s.tables.State(key)
-	} else {
-		a.by, a.st = s.logs.State(key)
-	}
-	switch {
-	case a.by == nil:
-		a.by = s.t.loose().kernel
-		a.st = a.by.NewState()
-	case a.by.OpenHolds(a.st) > 0:
-		return nil
-	}
-	return &a
-}
-
-// exclusive reports whether only one limiter uses the states.
-func (s *memoryStates) exclusive() bool { return !s.shared.Load() }
-
-// apply is Apply without checks and conversions, if all keys have the same limit.
-func (s *memoryStates) apply(key string, req *kernel.Request, a *kernel.Answer) {
-	if s.tables != nil {
-		s.tables.Apply(key, s.tables.Base(), req, a)
-	} else {
-		s.logs.Apply(key, s.t.kernel, req, a)
-	}
-}
-
-// Reset implements [States].
-func (s *memoryStates) Reset(_ context.Context, key string) error {
-	if s.tables != nil {
-		s.tables.Reset(key)
-	} else {
-		s.logs.Reset(key)
-	}
-	return nil
-}
+var limiterBytes = uint64(reflect.TypeFor[limiter]().Size()+reflect.TypeFor[limits]().Size()) + 56
 
 // A timekeeper is a [Store] whose limiters must agree on the time.
 type timekeeper interface {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
@@ -56,21 +57,21 @@ func left(ctx context.Context, err error) bool {
 }
 
 // outcome returns what came of a request that was answered with res and err.
-func outcome(ctx context.Context, res *Result, err error) Outcome {
+func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
 	switch {
-	case err != nil && !res.Decision.Degraded && left(ctx, err):
+	case err != nil && !res.Degraded && left(ctx, err):
 		return Abandoned
 	case err != nil || res.Full:
 		return Failed
-	case res.Decision.Allowed:
+	case res.Allowed:
 		return Granted
 	}
 	return Denied
 }
 
 // decided tells the observers of a request for n events that was answered with res and err.
-func (l *observed) decided(ctx context.Context, call Call, key string, n int, res *Result, err error) {
-	o := Observation{Key: key, Call: call, N: n, Outcome: outcome(ctx, res, err), Decision: res.Decision, Waited: res.Decision.Delay, Err: err}
+func (l *observed) decided(ctx context.Context, call Call, key string, n int, res *kernel.Answer, err error) {
+	o := Observation{Key: key, Call: call, N: n, Outcome: outcome(ctx, res, err), Decision: Decision(res.Decision), Waited: res.Delay, Err: err}
 	if o.Decision.Allowed {
 		o.Granted = n
 	}
@@ -92,32 +93,27 @@ func (l *observed) take(ctx context.Context, call Call, key string, n int) (Deci
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	var res Result
+	var res kernel.Answer
 	var err error
-	if l.local != nil && l.own == nil && !l.waiters.Any() { // a shortcut: nothing can fail
-		req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
-		var a kernel.Answer
-		l.local.apply(key, &req, &a)
-		res.set(&a)
-	} else if d, ok := l.overtakes(ctx, key, n); ok {
-		res.Decision = d
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		res.Decision = kernel.Decision(d)
 	} else {
 		res, err = l.takeFrom(ctx, key, n)
 	}
 	l.decided(ctx, call, key, n, &res, err)
-	return res.Decision, err
+	return Decision(res.Decision), err
 }
 
 // TakeEach is what the function TakeEach calls.
 func (l *observed) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
-	if _, ok := l.states.(EachStates); !ok || l.check(ctx, n) != nil {
+	if _, ok := l.states.(limit.EachStates); !ok || l.check(ctx, n) != nil {
 		return takeInTurn(ctx, l, keys, n, out)
 	}
 	before := len(out)
 	out, err := l.limiter.TakeEach(ctx, keys, n, out)
 	failed, _ := errors.AsType[*eachError](err)
 	for i, key := range keys {
-		l.decided(ctx, CallTake, key, n, &Result{Decision: out[before+i]}, failed.of(i))
+		l.decided(ctx, CallTake, key, n, &kernel.Answer{Decision: kernel.Decision(out[before+i])}, failed.of(i))
 	}
 	return out, err
 }
@@ -127,10 +123,10 @@ func (l *observed) Hold(ctx context.Context, key string, n int, opts ...HoldOpti
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	var res Result
+	var res kernel.Answer
 	r, err := l.holdAny(ctx, key, n, h, opts, &res)
 	l.decided(ctx, CallHold, key, n, &res, err)
-	return r, res.Decision, err
+	return r, Decision(res.Decision), err
 }
 
 func (l *observed) Charge(ctx context.Context, key string, n int) (Decision, error) {
@@ -223,9 +219,9 @@ func (r *reason) decision(err error) Decision {
 	return r.grant
 }
 
-func (r *reason) granted(d *Decision) {
+func (r *reason) granted(d Decision) {
 	if r != nil {
-		r.grant = *d
+		r.grant = d
 	}
 }
 
@@ -235,9 +231,9 @@ func (r *reason) failed(err error) {
 	}
 }
 
-func (r *reason) denied(d *Decision) {
+func (r *reason) denied(d Decision) {
 	if r != nil {
-		r.denial = *d
+		r.denial = d
 	}
 }
 
@@ -282,7 +278,7 @@ func (l *observed) ReserveWithin(ctx context.Context, key string, n int, maxWait
 	}
 	r, res, err := l.reserveWithin(ctx, key, n, maxWait, h, opts)
 	l.decided(ctx, CallReserve, key, n, &res, err)
-	return r, res.Decision, err
+	return r, Decision(res.Decision), err
 }
 
 // observe tells the observers of the limiter of a Settle or Cancel.
@@ -300,15 +296,15 @@ func (r *Reservation) observe(ctx context.Context, call Call, n int, d Decision,
 // observe tells the observers of the limiter, if there are any, that TakeAll has asked its key
 // for n events together with others, and what it answered for itself. granted says whether all
 // of them have granted.
-func (b Bound) observe(ctx context.Context, n int, res *Result, granted bool, err error) {
+func (b Bound) observe(ctx context.Context, n int, res *kernel.Answer, granted bool, err error) {
 	l, ok := b.limiter.(*observed)
 	if !ok {
 		return
 	}
-	o := Observation{Key: b.key, Call: CallTakeAll, N: n, Outcome: outcome(ctx, res, err), Decision: res.Decision, Err: err}
+	o := Observation{Key: b.key, Call: CallTakeAll, N: n, Outcome: outcome(ctx, res, err), Decision: Decision(res.Decision), Err: err}
 	switch {
 	case granted:
-		o.Granted, o.Waited = n, res.Decision.Delay
+		o.Granted, o.Waited = n, res.Delay
 	case o.Outcome == Granted:
 		o.Outcome = Withheld
 	}
@@ -318,8 +314,6 @@ func (b Bound) observe(ctx context.Context, n int, res *Result, granted bool, er
 // toldJoint is observe for a key in memory.
 func (b Bound) toldJoint(ctx context.Context, e *memory.Asked, granted bool, err error) {
 	if _, ok := b.limiter.(*observed); ok && e.Times > 0 {
-		var res Result
-		res.set(&e.Answer)
-		b.observe(ctx, e.Sum, &res, granted, err)
+		b.observe(ctx, e.Sum, &e.Answer, granted, err)
 	}
 }

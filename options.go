@@ -65,8 +65,22 @@ func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
 
-// defaultStoreTimeout is long for a store, and short for a caller that waits for it.
-const defaultStoreTimeout = time.Second
+// WithStoreTimeout bounds how long the limiter waits for one call of its store. The end
+// of the caller's context bounds it as well, even if a [Database] ignores the context.
+// After the timeout, the [FailurePolicy] decides, and the error matches
+// [context.DeadlineExceeded]. This holds for each method, for [Reservation.Cancel],
+// and for the call by which a Wait whose context has ended gives its place back. The
+// default is one second for a Database, and the store's own timeout in package redisstore. The
+// option has no effect with a [MemoryStore], which never waits.
+//
+// The timeout is in real time, not that of [WithClock].
+//
+// The limiter does not know what the store does after the timeout: if it grants the
+// request late, the events are spent. A call of a Database that nobody waits for any more keeps a goroutine
+// until it returns. While 1,024 keys of a store have such calls, further calls fail at once.
+func WithStoreTimeout(d time.Duration) Option {
+	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
+}
 
 // WithName gives the limiter a name, which keeps it apart from others on the same store, in
 // this process and others. Limiters with the same name and the same algorithm share the states
@@ -92,7 +106,7 @@ func WithFailurePolicy(p FailurePolicy) Option {
 }
 
 func newConfig(opts []Option) (*config, error) {
-	c := &config{storeTimeout: defaultStoreTimeout}
+	c := new(config)
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, param.Invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
@@ -120,7 +134,7 @@ func newConfig(opts []Option) (*config, error) {
 	if c.mostWaitersSet && c.mostWaiters < 1 {
 		return nil, param.Invalid("WithMaxWaiters's n", c.mostWaiters, "must be at least 1; without WithMaxWaiters there is no bound")
 	}
-	if c.storeTimeout <= 0 {
+	if c.storeTimeoutSet && c.storeTimeout <= 0 {
 		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
 	}
 	if !c.storeSet {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // When a waiter in the middle of a line leaves, those behind it keep the times that they
@@ -61,9 +62,9 @@ type pendingLine struct {
 // A batch consists of cancellations that share one call of the store.
 type batch struct {
 	asked []*kernel.Waiter
-	by    []*Transition // those that reserved for them, usually one
-	done  chan struct{} // closed when the batch is done
-	err   error         // of the store, if it failed in between; set before done is closed
+	by    []*limit.Limit // those that reserved for them, usually one
+	done  chan struct{}  // closed when the batch is done
+	err   error          // of the store, if it failed in between; set before done is closed
 }
 
 // A mark records the state of a line before a reservation is made.
@@ -235,13 +236,13 @@ func (l *limiter) carryOut(sh *lineShard, key string, ln *pendingLine, b *batch)
 
 // carryOutSome cancels some waiters of a batch in one call of the store. The caller holds the
 // lock of sh, which carryOutSome releases during the call. The error is that of the call.
-func (l *limiter) carryOutSome(sh *lineShard, key string, ln *pendingLine, by []*Transition, asked []*kernel.Waiter) (err error) {
+func (l *limiter) carryOutSome(sh *lineShard, key string, ln *pendingLine, by []*limit.Limit, asked []*kernel.Waiter) (err error) {
 	now, _ := l.timeline.Now()
 	cancellation := ln.Cancel(asked, now)
 	if cancellation == nil {
 		return nil
 	}
-	cancellation.Local = l.local != nil && l.local.exclusive()
+	cancellation.Local = l.local != nil && !l.local.Shared.Load()
 	ln.batches++
 	var out *kernel.Undone
 	sh.mu.Unlock()
@@ -262,10 +263,10 @@ func (l *limiter) carryOutSome(sh *lineShard, key string, ln *pendingLine, by []
 // undo has the store carry out a cancellation of reservations that were made by one of the
 // transitions. The state is of one of them, so the call with that one does something. If a call
 // fails, out is nil, and the events stay spent, which never grants too much.
-func (l *limiter) undo(key string, by []*Transition, c *kernel.Cancellation) (out *kernel.Undone, err error) {
+func (l *limiter) undo(key string, by []*limit.Limit, c *kernel.Cancellation) (out *kernel.Undone, err error) {
 	for _, t := range by {
-		var res Result
-		if err = l.applyBy(context.Background(), key, t, &Request{Op: OpCancel, Grant: c}, &res); err != nil {
+		var res kernel.Answer
+		if err = l.applyBy(context.Background(), key, t, &kernel.Request{Op: kernel.OpCancel, Grant: c}, &res); err != nil {
 			return nil, err
 		}
 		if out, _ = res.Grant.(*kernel.Undone); out == nil || out.Any() {

@@ -1,6 +1,6 @@
 package ratelimit
 
-import "github.com/ratelimit-go/ratelimit/internal/kernel"
+import "github.com/ratelimit-go/ratelimit/internal/limit"
 
 // An Unlimited grants everything: the plan of a customer without a limit, for
 // [WithLimits]. Limit and Remaining are [math.MaxInt], and ResetAfter is 0.
@@ -14,14 +14,7 @@ func (a Unlimited) normalized() Algorithm { return a }
 
 func (a Unlimited) share(divisor) Algorithm { return a }
 
-func (Unlimited) kind() uint64 { return 9 }
-
-func (a Unlimited) fields(visit func(...any)) Algorithm {
-	visit()
-	return a
-}
-
-func (a Unlimited) compile(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewUnlimited(), nil }
+func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 
 // A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and
 // Remaining are 0, and RetryAfter is [Never]. Wait and Reserve fail at once with [ErrNever].
@@ -36,11 +29,4 @@ func (a Blocked) normalized() Algorithm { return a }
 
 func (a Blocked) share(divisor) Algorithm { return a }
 
-func (Blocked) kind() uint64 { return 10 }
-
-func (a Blocked) fields(visit func(...any)) Algorithm {
-	visit()
-	return a
-}
-
-func (a Blocked) compile(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewBlocked(), nil }
+func (Blocked) spec() limit.Spec { return limit.Spec{Kind: limit.Blocked} }

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -35,30 +36,9 @@ func PerDay(n int) Rate { return Rate{n, day} }
 // Every returns the rate of one event per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// rateUnits are the spans that String writes as a unit without a number.
-var rateUnits = []struct {
-	name string
-	span time.Duration
-}{
-	{"d", day},
-	{"h", time.Hour},
-	{"m", time.Minute},
-	{"s", time.Second},
-	{"ms", time.Millisecond},
-	{"us", time.Microsecond},
-	{"ns", time.Nanosecond},
-}
-
 // String returns the rate in the form "10/s" or "5/250ms". If the rate is valid,
 // [ParseRate] returns the same value from it.
-func (r Rate) String() string {
-	for _, u := range rateUnits {
-		if r.Per == u.span {
-			return fmt.Sprintf("%d/%s", r.Events, u.name)
-		}
-	}
-	return fmt.Sprintf("%d/%v", r.Events, r.Per)
-}
+func (r Rate) String() string { return limit.Rate(r).String() }
 
 // ParseRate parses a rate, written as events, a slash and a span of time:
 // "10/s", "100/1m", "5/250ms", "10000/24h", "1/1d". The span is a unit (ns,
@@ -85,7 +65,7 @@ func ParseRate(s string) (Rate, error) {
 		return bad(fmt.Sprintf("%q is not a span of time", span))
 	}
 	r := Rate{n, per}
-	if err := r.check("Rate"); err != nil {
+	if err := limit.Rate(r).Check("Rate"); err != nil {
 		return Rate{}, err
 	}
 	return r, nil
@@ -105,7 +85,7 @@ func parseDecimal(events string, per time.Duration) (r Rate, ok bool) {
 		}
 	}
 	r = Rate{n, per * time.Duration(unit)}
-	return r, err == nil && len(fraction) <= 18 && per < Never/time.Duration(unit) && r.check("") == nil
+	return r, err == nil && len(fraction) <= 18 && per < Never/time.Duration(unit) && limit.Rate(r).Check("") == nil
 }
 
 func parseSpan(s string) (time.Duration, bool) {
@@ -121,15 +101,4 @@ func parseSpan(s string) (time.Duration, bool) {
 	}
 	d, err := time.ParseDuration(s)
 	return d, err == nil
-}
-
-// check returns an error that names the field if r cannot be used.
-func (r Rate) check(field string) error {
-	if r.Events < 1 {
-		return param.Invalid(field+".Events", r.Events, "must be at least 1")
-	}
-	if r.Per < 1 {
-		return param.Invalid(field+".Per", r.Per, "must be at least 1ns")
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has
@@ -20,7 +21,7 @@ type Reservation struct {
 	status
 
 	key    string
-	by     *Transition    // that made it; nil if the store failed
+	by     *limit.Limit   // that made it; nil if the store failed
 	hold   uint64         // the ID of the hold; 0 if there is none
 	lasts  time.Duration  // of a Hold: how long it lasts from when the events may happen
 	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
@@ -146,14 +147,14 @@ func (r *Reservation) cancelAhead(with ...*Reservation) (err error) {
 	defer l.waiters.Wake(r.key)
 	switch {
 	case r.waiter == nil && !l.resets.since(r.resets, r.key):
-		err = l.applyBy(ctx, r.key, r.by, &Request{Op: OpCancel, Grant: r.grant, Hold: Handle{ID: r.hold}}, new(Result))
+		err = l.applyBy(ctx, r.key, r.by, &kernel.Request{Op: kernel.OpCancel, Grant: r.grant, Hold: kernel.Handle{ID: r.hold}}, new(kernel.Answer))
 	case r.waiter != nil:
 		with = append(with, r)
 		err = l.cancel(r.key, r.line, with)
 		for _, r := range with {
 			if err == nil && r.hold != 0 && !r.undone() { // others stand behind it, or its turn has come
 				if err = l.leave(ctx, r.key, r.line, r.waiter); err == nil {
-					err = r.settleBy(ctx, r.by, 0, new(Result))
+					err = r.settleBy(ctx, r.by, 0, new(kernel.Answer))
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -20,7 +21,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 // reserveAny is Reserve without checks. It sets why.
 func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		why.denied(&d)
+		why.denied(d)
 		return nil, errWaiters(n)
 	}
 	if n == 0 {
@@ -42,7 +43,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		return nil, Decision{}, err
 	}
 	r, res, err := l.reserveWithin(ctx, key, n, maxWait, h, opts)
-	return r, res.Decision, err
+	return r, Decision(res.Decision), err
 }
 
 // checkWithin returns err, or the values of the options, and an error if maxWait or an option cannot be
@@ -58,20 +59,20 @@ func checkWithin(err error, maxWait time.Duration, opts []HoldOption) (h holding
 }
 
 // reserveWithin is ReserveWithin without checks.
-func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res Result, err error) {
+func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res kernel.Answer, err error) {
 	if n == 0 {
 		res, err = l.takeFrom(ctx, key, 0)
 		return &Reservation{l: l, key: key}, res, err
 	}
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		return nil, Result{Decision: d}, nil
+		return nil, kernel.Answer{Decision: kernel.Decision(d)}, nil
 	}
 	m := l.mark(key)
 	t, err := l.transitionOf(ctx, key)
-	var as Handle
+	var as kernel.Handle
 	if err == nil {
-		as = t.handle(h)
-		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, Hold: as, within: true}, &res)
+		as = newHandle(t, h)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: maxWait, Hold: as, Within: true}, &res)
 	}
 	if err != nil {
 		r = &Reservation{l: l, key: key}
@@ -82,13 +83,13 @@ func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait 
 		if !d.Allowed {
 			r = nil
 		}
-		return r, Result{Decision: d}, err
+		return r, kernel.Answer{Decision: kernel.Decision(d)}, err
 	}
-	if !res.Decision.Allowed {
+	if !res.Allowed {
 		return nil, res, nil
 	}
 	r = l.reserved(key, n, t, &res, as, m)
-	res.Decision.Delay = res.Wait
+	res.Delay = res.Wait
 	return r, res, nil
 }
 
@@ -104,14 +105,14 @@ const (
 // reserveBy reserves n events as t decides, even if that overtakes a Wait. err is the error of the lookup of t,
 // or nil. h says how the events are held. If this is a Wait that is to ask again, because its turn is not near or
 // held events may come back, it reserves nothing and returns the denial. It sets why.
-func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *Transition, err error, h holding, why *reason) (_ *Reservation, denied *Result, _ error) {
+func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *limit.Limit, err error, h holding, why *reason) (_ *Reservation, denied *kernel.Answer, _ error) {
 	waits, near := to != toReserve, l.farthest(t, to)
 	m := l.mark(key)
-	var res Result
-	var as Handle
+	var res kernel.Answer
+	var as kernel.Handle
 	if err == nil {
-		as = t.handle(h)
-		err = l.applyBy(ctx, key, t, &Request{Op: OpReserve, N: n, MaxWait: maxWait, near: near, Hold: as, atOnce: waits && l.local != nil, yields: waits}, &res)
+		as = newHandle(t, h)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: maxWait, Near: near, Hold: as, AtOnce: waits && l.local != nil, Yields: waits}, &res)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -119,16 +120,16 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 	case err != nil:
 		r, err := l.degradedReserve(ctx, key, n, t, err, why)
 		return r, nil, err
-	case !res.Decision.Allowed:
-		if waits && n <= t.kernel.Limit() && !res.Full && (res.ends > 0 || near > 0 && !res.QueueFull && res.Wait <= maxWait) {
+	case !res.Allowed:
+		if waits && n <= t.Limit() && !res.Full && (res.Ends > 0 || near > 0 && !res.QueueFull && res.Wait <= maxWait) {
 			denial := res // so that other results are not allocated
 			return nil, &denial, nil
 		}
-		why.denied(&res.Decision)
+		why.denied(Decision(res.Decision))
 		return nil, nil, refusal(&res, n, t, maxWait)
 	}
 	if res.Wait == 0 {
-		why.granted(&res.Decision)
+		why.granted(Decision(res.Decision))
 		if to == toWait {
 			return nil, nil, nil
 		}
@@ -137,22 +138,22 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 }
 
 // refusal returns the error of a Wait or Reserve of n events that t has denied.
-func refusal(res *Result, n int, t *Transition, maxWait time.Duration) error {
+func refusal(res *kernel.Answer, n int, t *limit.Limit, maxWait time.Duration) error {
 	switch {
 	case res.Full:
 		return fmt.Errorf("%w: no room for a new key", ErrFull)
 	case res.QueueFull:
 		return fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
-	case n > t.kernel.Limit():
-		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.kernel.Limit())
+	case n > t.Limit():
+		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.Limit())
 	case res.Wait == Never:
 		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	}
 	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 }
 
-// reserved is held for an OpReserve. m was taken before it.
-func (l *limiter) reserved(key string, n int, t *Transition, res *Result, as Handle, m mark) *Reservation {
+// reserved is held for an kernel.OpReserve. m was taken before it.
+func (l *limiter) reserved(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle, m mark) *Reservation {
 	r := l.held(key, n, t, res, as)
 	r.resets = m.resets
 	if g, ok := res.Grant.(*kernel.Grant); ok {

@@ -1,11 +1,9 @@
 package ratelimit
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A RollingWindow recalculates at the start of each Period how many events a key is
@@ -36,38 +34,6 @@ func (a RollingWindow) share(by divisor) Algorithm {
 	return a
 }
 
-func (RollingWindow) kind() uint64 { return 6 }
-
-func (a RollingWindow) fields(visit func(...any)) Algorithm {
-	visit(&a.Quota, &a.Window, &a.Period, &a.PeriodLimit)
-	return a
-}
-
-func (a RollingWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	switch {
-	case a.Quota < 1:
-		return nil, param.Invalid("RollingWindow.Quota", a.Quota, "must be at least 1")
-	case a.Window < 1:
-		return nil, param.Invalid("RollingWindow.Window", a.Window, "must be at least 1ns")
-	case a.Period < 1 || a.Window%a.Period != 0:
-		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least 1ns and divide Window, %v", a.Window))
-	case a.Window/a.Period > kernel.MaxSlots:
-		return nil, param.Invalid("RollingWindow.Period", a.Period, fmt.Sprintf("must be at least a %dth of Window, %v, because each period takes memory", kernel.MaxSlots, a.Window))
-	case a.PeriodLimit < 0:
-		return nil, param.Invalid("RollingWindow.PeriodLimit", a.PeriodLimit, "must be at least 1, or 0 for no such limit")
-	}
-	length, err := enc.Ticks(a.Period, "RollingWindow.Period")
-	if err == nil {
-		_, err = enc.Ticks(a.Window, "RollingWindow.Window") // not too long
-	}
-	if err == nil {
-		err = enc.Count(a.Quota, "RollingWindow.Quota")
-	}
-	if err == nil {
-		err = enc.Slots(uint64(a.Window/a.Period), "RollingWindow.Window / Period")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return kernel.NewRollingWindow(a.Quota, a.PeriodLimit, uint64(a.Window/a.Period), length), nil
+func (a RollingWindow) spec() limit.Spec {
+	return limit.Spec{Kind: limit.RollingWindow, Numbers: [4]uint64{uint64(a.Quota), uint64(a.Window), uint64(a.Period), uint64(a.PeriodLimit)}}
 }

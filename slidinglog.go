@@ -3,8 +3,7 @@ package ratelimit
 import (
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A SlidingLog stores the time of every event, and grants n at time t if no span of
@@ -36,23 +35,10 @@ func (a SlidingLog) share(by divisor) Algorithm {
 	return a
 }
 
-func (SlidingLog) kind() uint64 { return 5 }
-
-func (a SlidingLog) fields(visit func(...any)) Algorithm {
-	visit(&a.Limit, &a.Window, &a.CountDenied)
-	return a
-}
-
-func (a SlidingLog) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	switch {
-	case a.Limit < 1:
-		return nil, param.Invalid("SlidingLog.Limit", a.Limit, "must be at least 1")
-	case a.Window < 1:
-		return nil, param.Invalid("SlidingLog.Window", a.Window, "must be at least 1ns")
+func (a SlidingLog) spec() limit.Spec {
+	var counted uint64
+	if a.CountDenied {
+		counted = 1
 	}
-	window, err := enc.Ticks(a.Window, "SlidingLog.Window")
-	if err == nil {
-		err = enc.Count(a.Limit, "SlidingLog.Limit")
-	}
-	return kernel.NewSlidingLog(a.Limit, window, a.CountDenied), err
+	return limit.Spec{Kind: limit.SlidingLog, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), counted}}
 }

@@ -1,11 +1,9 @@
 package ratelimit
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A SlidingWindow divides Window into Segments equal parts, counts the events in
@@ -47,37 +45,6 @@ func (a SlidingWindow) share(by divisor) Algorithm {
 	return a
 }
 
-func (SlidingWindow) kind() uint64 { return 4 }
-
-func (a SlidingWindow) fields(visit func(...any)) Algorithm {
-	visit(&a.Limit, &a.Window, &a.Segments)
-	return a
-}
-
-func (a SlidingWindow) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	switch {
-	case a.Limit < 1:
-		return nil, param.Invalid("SlidingWindow.Limit", a.Limit, "must be at least 1")
-	case a.Window < 1:
-		return nil, param.Invalid("SlidingWindow.Window", a.Window, "must be at least 1ns")
-	case a.Segments < 0:
-		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, "must be at least 1, or 0 for 1")
-	case a.Segments > kernel.MaxSlots:
-		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must be at most %d, because each takes memory", kernel.MaxSlots))
-	}
-	segments := uint64(a.Segments)
-	if uint64(a.Window)%segments != 0 {
-		return nil, param.Invalid("SlidingWindow.Segments", a.Segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", a.Window))
-	}
-	length, err := enc.Ticks(a.Window/time.Duration(segments), "SlidingWindow.Window / Segments")
-	if err == nil {
-		err = enc.Count(a.Limit, "SlidingWindow.Limit")
-	}
-	if err == nil {
-		err = enc.Slots(segments, "SlidingWindow.Segments")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return kernel.NewSlidingWindow(a.Limit, segments, length, enc), nil
+func (a SlidingWindow) spec() limit.Spec {
+	return limit.Spec{Kind: limit.SlidingWindow, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.Segments)}}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -42,7 +43,7 @@ import (
 //
 // TakeAll is one call, and atomic for all processes, if the keys are of one Store of package
 // redisstore, whose server has all keys. In a cluster or a ring, the keys must have the same
-// {tag}: see the section "Several keys" of that package. Other stores may have [JointStates] to
+// {tag}: see the section "Several keys" of that package. Other stores may have [limit.JointStates] to
 // do the same. If a key is known to be exhausted without a call, the Decision tells only of such
 // keys.
 //
@@ -125,7 +126,7 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 	var a kernel.Answer
 	for i, b := range of {
 		words[i].Answer(&a)
-		m.add(i, decision(&a), 1, b.events(n))
+		m.add(i, Decision(a.Decision), 1, b.events(n))
 	}
 	*d = m.decision()
 	return true
@@ -156,7 +157,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (_ *Re
 			apart = addApart(apart, of, i, n, by)
 		} else if e.Index, e.N = i, b.events(n); hold {
 			h, _ := b.holding()
-			e.Hold = by.t.handle(h).toKernel()
+			e.Hold = newHandle(by.t, h)
 			held.of[i].r = &Reservation{l: by.l, key: b.key, by: by.t}
 		}
 	}
@@ -210,7 +211,7 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 // A decider is what decides on a key.
 type decider struct {
 	l      *limiter // nil if New has not made it
-	t      *Transition
+	t      *limit.Limit
 	failed error // of the lookup of t
 }
 
@@ -235,15 +236,10 @@ func (own *decider) join(joint *memory.Joint, key string) (e *memory.Asked, ok b
 	}
 	e = joint.Add()
 	e.Clock, e.Key = l.timeline, key
-	if s := l.local; s.tables == nil {
-		e.Logs, e.Kernel = s.logs, s.t.kernel
+	if s := l.local; s.Tables == nil {
+		e.Logs, e.Kernel = s.Logs, s.Limit.Compiled
 	} else {
-		var err error
-		if e.Limit, err = s.limitOf(t); err != nil {
-			joint.Drop()
-			return nil, false // Hold asks the FailurePolicy
-		}
-		e.Tables = s.tables
+		e.Tables, e.Limit = s.Tables, s.LimitOf(t)
 	}
 	return e, true
 }
@@ -361,7 +357,7 @@ func (m *merging) add(i int, d Decision, times, n int) {
 // addJoint adds the decision of a key in memory.
 func (m *merging) addJoint(e *memory.Asked) {
 	if e.Times > 0 {
-		d := decision(&e.Answer)
+		d := Decision(e.Answer.Decision)
 		m.add(e.Index, d, e.Times, e.Sum)
 	}
 }

@@ -44,10 +44,10 @@ func (r *Reservation) holds() bool { return r != nil && r.hold != 0 }
 func (l *limiter) seal(key string, fields []byte) []byte {
 	kind, within := "", uint64(0)
 	if l.own == nil {
-		kind = l.t.kernel.Kind()
+		kind = l.t.Kind()
 	}
 	if l.local != nil {
-		within = l.local.engine.Fingerprint(key)
+		within = l.local.Store.Fingerprint(key)
 	}
 	hash := sha256.New()
 	hash.Write(fields)

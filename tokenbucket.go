@@ -1,8 +1,7 @@
 package ratelimit
 
 import (
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A TokenBucket holds up to Burst tokens, starts full, and gains tokens at Rate.
@@ -55,29 +54,6 @@ func (a TokenBucket) share(by divisor) Algorithm {
 	return a
 }
 
-func (TokenBucket) kind() uint64 { return 1 }
-
-func (a TokenBucket) fields(visit func(...any)) Algorithm {
-	visit(&a.Rate.Events, &a.Rate.Per, &a.Burst, &a.Refill)
-	return a
-}
-
-func (a TokenBucket) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	if err := a.Rate.check("TokenBucket.Rate"); err != nil {
-		return nil, err
-	}
-	if a.Burst < 0 {
-		return nil, param.Invalid("TokenBucket.Burst", a.Burst, "must be at least 1, or 0 for Rate.Events")
-	}
-	switch a.Refill {
-	case RefillContinuous:
-		return kernel.NewTokenBucket(a.Rate.Events, a.Rate.Per, a.Rate, a.Burst, enc, "TokenBucket")
-	case RefillInterval:
-		per, err := enc.Ticks(a.Rate.Per, "TokenBucket.Rate.Per")
-		if err == nil {
-			err = enc.Count(a.Burst, "TokenBucket.Burst")
-		}
-		return kernel.NewIntervalBucket(a.Burst, a.Rate.Events, per), err
-	}
-	return nil, param.Invalid("TokenBucket.Refill", int(a.Refill), "must be RefillContinuous or RefillInterval")
+func (a TokenBucket) spec() limit.Spec {
+	return limit.Spec{Kind: limit.TokenBucket, Numbers: [4]uint64{uint64(a.Rate.Events), uint64(a.Rate.Per), uint64(a.Burst), uint64(a.Refill)}}
 }

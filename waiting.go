@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 )
 
@@ -26,7 +27,7 @@ const soonInMemory = 2 * time.Millisecond
 // terms are what a turn is for, besides the number of its events.
 type terms struct {
 	l  *limiter
-	by *Transition
+	by *limit.Limit
 	h  holding
 }
 
@@ -34,7 +35,7 @@ type terms struct {
 type denied struct {
 	Decision
 	at kernel.Instant // when it was asked for
-	by *Transition    // what decided it
+	by *limit.Limit   // what decided it
 }
 
 // An ahead is the state of a key after those who stand in line.
@@ -45,12 +46,12 @@ type ahead struct {
 }
 
 // apply applies a request of t to the state, at now.
-func (a *ahead) apply(t *Transition, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
+func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
 	req.Fixed = &kernel.Reading{Now: now, Own: true}
 	if req.Op == kernel.OpTake {
-		t.kernel.RefuseFrom(a.by, a.st, &req, false, &ans)
+		t.RefuseFrom(a.by, a.st, &req, false, &ans)
 	} else {
-		a.by, a.st, _ = t.kernel.StepFrom(a.by, a.st, &req, &ans)
+		a.by, a.st, _ = t.StepFrom(a.by, a.st, &req, &ans)
 		a.last = max(a.last, ans.Due)
 	}
 	return ans
@@ -58,27 +59,28 @@ func (a *ahead) apply(t *Transition, req kernel.Request, now kernel.Instant) (an
 
 // stateAhead returns the state of key after all who stand in its line, or nil if it is not known: because it is
 // not in this process, or because events may come back at any moment. t is the present limit of the key.
-func (l *limiter) stateAhead(ln *line.Line, key string, t *Transition, now kernel.Instant) *ahead {
+func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kernel.Instant) *ahead {
 	if a, ok := ln.Ahead.(*ahead); ok {
 		return a
 	}
 	if l.local == nil {
 		return nil
 	}
-	a := l.local.state(key)
-	if a == nil {
+	by, st, open := l.local.State(key)
+	if open {
 		return nil
 	}
+	a := &ahead{by: by, st: st}
 	ln.Turnless(func(of line.Terms) bool {
 		by := of.By.(terms).by
 		if of.By.(terms).l == l { // it will ask for its turn by t
 			by = t
 		}
-		if by.flies {
+		if by.Flies() {
 			a = nil
 			return false
 		}
-		a.apply(by.loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1, AtOnce: true}, now)
+		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1, AtOnce: true}, now)
 		return true
 	})
 	if a != nil {
@@ -89,12 +91,12 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *Transition, now kerne
 
 // mayEnter returns an error if a Wait for n events must not stand in line: because the line is too long or, if
 // that is known, because its turn comes too late, or a queue is full by then.
-func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int, t *Transition, why *reason) error {
+func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int, t *limit.Limit, why *reason) error {
 	if l.mostWaiters > 0 && ln.Len() >= l.mostWaiters {
 		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), key)
 	}
 	_, hurries := ctx.Deadline()
-	if t.flies || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.kernel.Delays() {
+	if t.Flies() || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.Delays() {
 		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
 	}
 	now, _ := l.timeline.Now()
@@ -102,19 +104,17 @@ func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int
 	if a == nil {
 		return l.mayFollow(ln, n, t, now, left)
 	}
-	ans := a.apply(t.loose(), kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: left, AtOnce: true}, now)
+	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: left, AtOnce: true}, now)
 	if ans.Allowed {
 		return nil
 	}
-	var res Result
-	res.set(&ans)
-	why.denied(&res.Decision)
-	return refusal(&res, n, t, left)
+	why.denied(Decision(ans.Decision))
+	return refusal(&ans, n, t, left)
 }
 
 // mayFollow is mayEnter in a store that is not in memory, where the turns of the first ones are all that is known: nobody
 // behind them is served before the last.
-func (l *limiter) mayFollow(ln *line.Line, n int, t *Transition, now kernel.Instant, left time.Duration) error {
+func (l *limiter) mayFollow(ln *line.Line, n int, t *limit.Limit, now kernel.Instant, left time.Duration) error {
 	r, _ := ln.Held().(*Reservation)
 	if l.local != nil || r == nil || r.l != l || r.by != t { // events may come back, or other turns will be made
 		return nil
@@ -140,7 +140,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	}
 	t, err := l.transitionOf(ctx, key)
 	l.nudge(key, t)
-	if err != nil || t.Stateless() || n > t.kernel.Limit() {
+	if err != nil || t.Stateless() || n > t.Limit() {
 		return d, false
 	}
 	now, _ := l.timeline.Now()
@@ -154,14 +154,14 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 		var passed time.Duration
 		switch a := l.stateAhead(ln, key, t, now); {
 		case a != nil:
-			ans := a.apply(t.loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
-			d = decision(&ans)
+			ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
+			d = Decision(ans.Decision)
 			turn = max(turn, a.last) // a LeakyBucket has room before
 		case why != nil:
 			d = why.Decision
 			passed = time.Duration(now - min(now, why.at))
 		default:
-			d = Decision{Limit: t.kernel.Limit()}
+			d = Decision{Limit: t.Limit()}
 		}
 		if d.RetryAfter < Never {
 			d.RetryAfter = max(soon, time.Duration(turn-min(now, turn)), d.RetryAfter-passed)
@@ -175,7 +175,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 // nudge wakes the first one in the line of key if there may be room that it does not know of: because it was denied
 // by another limit than t, the present one, or some time ago, since when another process may have released events. If
 // it has a turn by another limit, the turns are made again.
-func (l *limiter) nudge(key string, t *Transition) {
+func (l *limiter) nudge(key string, t *limit.Limit) {
 	wake, renew := false, false
 	l.waiters.Look(key, func(ln *line.Line) {
 		why, _ := ln.Denial.(*denied)
@@ -192,12 +192,12 @@ func (l *limiter) nudge(key string, t *Transition) {
 }
 
 // isOld reports whether the one who was denied is to ask again.
-func (d *denied) isOld(l *limiter, t *Transition) bool {
+func (d *denied) isOld(l *limiter, t *limit.Limit) bool {
 	now, _ := l.timeline.Now()
 	return d.by != t || l.local == nil && time.Duration(now-min(now, d.at)) >= lookAgain
 }
 
-// behind returns d, an answer to OpPeek, or if somebody waits on key, the denial that Take
+// behind returns d, an answer to kernel.OpPeek, or if somebody waits on key, the denial that Take
 // would return.
 func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
 	if !l.waiters.Any() {
@@ -227,7 +227,7 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 		return &Reservation{l: l, key: key}, nil
 	}
 	t, err := l.transitionOf(ctx, key)
-	if err != nil || t.Stateless() || n > t.kernel.Limit() {
+	if err != nil || t.Stateless() || n > t.Limit() {
 		l.nudge(key, t)
 		r, _, err := l.reserveBy(ctx, key, n, l.patience(until), to, t, err, h, why)
 		return r, err
@@ -237,10 +237,10 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 		came = l.waiters.Came.Add(1)
 	}
 	var first *Reservation
-	if _, busy := l.waiters.Waits(key); busy || t.flies {
+	if _, busy := l.waiters.Waits(key); busy || t.Flies() {
 		l.nudge(key, t)
 	} else if l.local != nil || l.waiters.Alone(key) {
-		var denial *Result
+		var denial *kernel.Answer
 		func() {
 			if l.local == nil {
 				defer l.waiters.Answered(key)
@@ -261,7 +261,7 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 	})
 	if err != nil {
 		if d, ok := l.overtakes(ctx, key, n); ok && w.why.denial == (Decision{}) { // the line is too long
-			w.why.denied(&d)
+			w.why.denied(d)
 		}
 		return nil, err
 	}
@@ -321,8 +321,8 @@ func (w *waiter) soon() time.Duration {
 
 // wide is how many places may ask t at once: in other stores, answers are on their way. What is in flight may be
 // denied to the first of them and granted to the second.
-func (w *waiter) wide(t *Transition) int {
-	if w.l.local != nil || t == nil || t.flies {
+func (w *waiter) wide(t *limit.Limit) int {
+	if w.l.local != nil || t == nil || t.Flies() {
 		return 1
 	}
 	return line.MostTurns
@@ -331,8 +331,8 @@ func (w *waiter) wide(t *Transition) int {
 // farthest is how far ahead the turn of a Wait may be in memory, or 0 if that is not bounded: in other stores. And
 // what a LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it as
 // soon as there is room, since others may be settled for less.
-func (l *limiter) farthest(t *Transition, to purpose) time.Duration {
-	if l.local == nil || t == nil || to == toReserve || to == toHold && t.kernel.Delays() {
+func (l *limiter) farthest(t *limit.Limit, to purpose) time.Duration {
+	if l.local == nil || t == nil || to == toReserve || to == toHold && t.Delays() {
 		return 0
 	}
 	return soonInMemory
@@ -391,8 +391,8 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	before, _ := l.timeline.Now()
 	began := time.Now()
 	var r *Reservation
-	var denial *Result
-	if err == nil && by.flies {
+	var denial *kernel.Answer
+	if err == nil && by.Flies() {
 		r, denial, err = l.holdInFlight(w.ctx, w.until, w.key, w.n, by, w.h, &w.why)
 	} else {
 		r, denial, err = l.reserveBy(w.ctx, w.key, w.n, l.patience(w.until), w.to, by, err, w.h, &w.why)
@@ -423,21 +423,21 @@ func (w *waiter) granted(r *Reservation) {
 }
 
 // denied says that nothing was reserved by a request at before.
-func (w *waiter) denied(denial *Result, before kernel.Instant, by *Transition) {
-	wait := denial.Decision.RetryAfter
-	if denial.ends > 0 {
-		wait = min(wait, denial.ends)
+func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.Limit) {
+	wait := denial.RetryAfter
+	if denial.Ends > 0 {
+		wait = min(wait, denial.Ends)
 	}
 	again := kernel.Forever
 	if wait < Never {
 		again = kernel.After(before, uint64(wait))
 	}
-	w.place.Denied(&denied{denial.Decision, before, by}, again)
+	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
 }
 
 // holdInFlight holds n events of a key with an [InFlight], and waits for their delay, at most until a context ends. If
 // they are denied for now, it returns the denial. It sets why.
-func (l *limiter) holdInFlight(ctx, until context.Context, key string, n int, by *Transition, h holding, why *reason) (_ *Reservation, denial *Result, _ error) {
+func (l *limiter) holdInFlight(ctx, until context.Context, key string, n int, by *limit.Limit, h holding, why *reason) (_ *Reservation, denial *kernel.Answer, _ error) {
 	r, res, err := l.holdOrRelease(ctx, key, n, by, h)
 	switch {
 	case r != nil:
@@ -447,12 +447,12 @@ func (l *limiter) holdInFlight(ctx, until context.Context, key string, n int, by
 		return nil, nil, ctx.Err()
 	case err != nil:
 		why.failed(err)
-		if res.Decision.Degraded && l.policy.kind == fallback {
+		if res.Degraded && l.policy.kind == fallback {
 			err = &toFallback{err, mayGrant(by, n)}
 		}
 		return nil, nil, err
-	case res.Full || n > by.kernel.Limit():
-		why.denied(&res.Decision)
+	case res.Full || n > by.Limit():
+		why.denied(Decision(res.Decision))
 		return nil, nil, refusal(&res, n, by, 0)
 	}
 	return nil, &res, nil
@@ -460,14 +460,14 @@ func (l *limiter) holdInFlight(ctx, until context.Context, key string, n int, by
 
 // holdOrRelease is hold, and returns when ctx ends. If the events are held after that, they are
 // released.
-func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Transition, h holding) (r *Reservation, res Result, err error) {
+func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *limit.Limit, h holding) (r *Reservation, res kernel.Answer, err error) {
 	if l.local != nil { // it does not wait
 		r, err := l.hold(ctx, key, n, by, nil, h, nil, &res)
 		return r, res, err
 	}
 	type answer struct {
 		r   *Reservation
-		res Result
+		res kernel.Answer
 		err error
 	}
 	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
@@ -487,9 +487,9 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *Tran
 // applyOrRelease is applyBy for events in flight, and returns when ctx ends. If the store grants
 // them after that, they are released: nobody else could do so, and others would not get them
 // before they time out.
-func (l *limiter) applyOrRelease(ctx context.Context, key string, t *Transition, req Request) (Result, error) {
+func (l *limiter) applyOrRelease(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	type answer struct {
-		res Result
+		res kernel.Answer
 		err error
 	}
 	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {

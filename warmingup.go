@@ -1,12 +1,10 @@
 package ratelimit
 
 import (
-	"fmt"
 	"math"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A WarmingUp limiter grants events at Rate when it is warm, and more slowly when it
@@ -30,9 +28,6 @@ type WarmingUp struct {
 	ColdFactor float64       // how many times as long an event takes when cold; at least 1, 0 means 3
 }
 
-// portableWarmup bounds Warmup in the portable encoding.
-const portableWarmup = 30 * day
-
 func (a WarmingUp) normalized() Algorithm {
 	if a.ColdFactor == 0 {
 		a.ColdFactor = 3
@@ -45,28 +40,6 @@ func (a WarmingUp) share(by divisor) Algorithm {
 	return a
 }
 
-func (WarmingUp) kind() uint64 { return 7 }
-
-func (a WarmingUp) fields(visit func(...any)) Algorithm {
-	visit(&a.Rate.Events, &a.Rate.Per, &a.Warmup, &a.ColdFactor)
-	return a
-}
-
-func (a WarmingUp) compile(enc kernel.Encoding) (kernel.Kernel, error) {
-	if err := a.Rate.check("WarmingUp.Rate"); err != nil {
-		return nil, err
-	}
-	if a.Warmup < 1 {
-		return nil, param.Invalid("WarmingUp.Warmup", a.Warmup, "must be at least 1ns")
-	}
-	if !(a.ColdFactor >= 1 && a.ColdFactor <= math.MaxInt32) { // false for NaN, too
-		return nil, param.Invalid("WarmingUp.ColdFactor", a.ColdFactor, fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32))
-	}
-	// A request costs less than three times the longer of these, and that in
-	// nanoseconds is to be a whole number that a double holds.
-	cold := float64(a.Rate.Per) / float64(a.Rate.Events) * a.ColdFactor
-	if enc.Portable && max(float64(a.Warmup), cold) > float64(portableWarmup) {
-		return nil, param.Invalid("WarmingUp", fmt.Sprintf("%+v", a), fmt.Sprintf("must warm up within %v in this store, and a cold permit must not take longer", portableWarmup))
-	}
-	return kernel.NewWarmingUp(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor, enc), nil
+func (a WarmingUp) spec() limit.Spec {
+	return limit.Spec{Kind: limit.WarmingUp, Numbers: [4]uint64{uint64(a.Rate.Events), uint64(a.Rate.Per), uint64(a.Warmup), math.Float64bits(a.ColdFactor)}}
 }

@@ -209,14 +209,12 @@ func TestShadow(t *testing.T) {
 	assert.Zero(t, refused[2], "it has no key")
 }
 
-// A broken store fails every call.
-type broken struct{}
+// A down database fails every call.
+type down struct{ ratelimit.Database }
 
-func (broken) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return broken{}, nil }
-func (broken) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
-	return ratelimit.Result{}, errors.New("no route to the store")
+func (down) Get(context.Context, string) ([]byte, error) {
+	return nil, errors.New("no route to the store")
 }
-func (broken) Reset(context.Context, string) error { return nil }
 
 // TestStoreFails checks that the limiter's policy decides, and that one line is logged.
 func TestStoreFails(t *testing.T) {
@@ -235,7 +233,7 @@ func TestStoreFails(t *testing.T) {
 		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{}},
 		{ratelimit.Fallback(local), codes.Unavailable, time.Hour, metadata.MD{"retry-after": {"3600"}}},
 	} {
-		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+		l, err := ratelimit.New(bucket, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		var told atomic.Value
 		for _, opts := range [][]grpclimit.Option{

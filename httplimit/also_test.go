@@ -2,10 +2,13 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -235,7 +238,7 @@ func TestAlsoWhenAStoreFails(t *testing.T) {
 		quiet(t)
 		for _, first := range []bool{true, false} {
 			well, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			var reported error
 			report := httplimit.WithStoreError(func(_ *http.Request, err error) { reported = err })
@@ -280,7 +283,7 @@ func (l leaving) Take(ctx context.Context, key string, n int) (ratelimit.Decisio
 func TestSettleErrorsOfSeveral(t *testing.T) {
 	logged := quiet(t)
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
+	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	n := 3
 	h := httplimit.Middleware(users, both(failing, httplimit.WithSettle(func(*http.Request, int, int64) int { return n }))...)(ok)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
@@ -339,15 +340,6 @@ func TestShadow(t *testing.T) {
 	assert.Zero(t, refused[1], "it has no key")
 }
 
-// A broken store fails every call.
-type broken struct{}
-
-func (broken) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return broken{}, nil }
-func (broken) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
-	return ratelimit.Result{}, errors.New("no route to the store")
-}
-func (broken) Reset(context.Context, string) error { return nil }
-
 func TestStoreFails(t *testing.T) {
 	logged := quiet(t)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
@@ -363,7 +355,7 @@ func TestStoreFails(t *testing.T) {
 		{ratelimit.Fallback(local), 200, "", ""},
 		{ratelimit.Fallback(local), 503, "3600", ""},
 	} {
-		l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+		l, err := ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		var told error
 		h := httplimit.Middleware(l, httplimit.WithStoreError(func(r *http.Request, err error) { told = err }))(ok)
@@ -372,7 +364,7 @@ func TestStoreFails(t *testing.T) {
 		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), i)
 		assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), i)
 		assert.ErrorContains(t, told, "no route to the store")
-		l, err = ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+		l, err = ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		logged.Reset()
 		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
@@ -387,7 +379,7 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 	quiet(t)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
 	share, _ := limiter(t, ratelimit.Share(bucket, 8))
-	l, err := ratelimit.New(bucket, ratelimit.WithStore(broken{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
+	l, err := ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		cost, status int

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ratelimit-go/ratelimit"
 )
 
@@ -173,14 +175,15 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 
 // partsOf returns the parts of an All, and otherwise alg alone or, if that is nil or invalid, a nil.
 func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
-	t, err := ratelimit.NewTransition(alg)
+	l, err := ratelimit.New(alg)
 	if err != nil {
 		return []ratelimit.Algorithm{nil}
 	}
-	if all, ok := t.Algorithm().(ratelimit.All); ok {
+	alg = ratelimit.Describe(l).Algorithm
+	if all, ok := alg.(ratelimit.All); ok {
 		return all
 	}
-	return []ratelimit.Algorithm{t.Algorithm()}
+	return []ratelimit.Algorithm{alg}
 }
 
 // flies reports whether l is known to have an InFlight.
@@ -250,17 +253,17 @@ func quotas(alg ratelimit.Algorithm) []quota {
 // does so at the Unix epoch, where every window, period and segment begins, so that
 // the events count for as long as they ever can.
 func spent(alg ratelimit.Algorithm) (quota, error) {
-	t, err := ratelimit.NewTransition(alg)
+	ctx := context.Background()
+	l, err := ratelimit.New(alg, ratelimit.WithClock(clock.NewMock())) // which shows the epoch
 	if err != nil {
 		return quota{}, err
 	}
-	_, _, fresh, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.Unix(0, 0)))
+	fresh, err := l.Peek(ctx, "")
 	if err != nil {
 		return quota{}, err
 	}
-	limit := fresh.Decision.Limit
-	_, _, res, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: limit}.At(time.Unix(0, 0)))
-	return quota{events: limit, most: limit, window: res.Decision.ResetAfter, lasts: res.Decision.ResetAfter}, err
+	d, err := l.Take(ctx, "", fresh.Limit)
+	return quota{events: fresh.Limit, most: fresh.Limit, window: d.ResetAfter, lasts: d.ResetAfter}, err
 }
 
 // maxInteger is the greatest integer of a structured field (RFC 9651, 3.3.1).

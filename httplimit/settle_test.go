@@ -22,6 +22,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // remaining returns how much the client 192.0.2.1 has left.
@@ -346,18 +348,18 @@ func TestNotSettled(t *testing.T) {
 
 // A flaky store fails while it is down.
 type flaky struct {
-	ratelimit.States
+	limit.States
 	down bool
 }
 
-func (f *flaky) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	f.States, err = new(ratelimit.MemoryStore).Open(name, t)
+func (f *flaky) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+	f.States, err = new(ratelimit.MemoryStore).Open(name, t, timeout)
 	return f, err
 }
 
-func (f *flaky) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (f *flaky) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if f.down {
-		return ratelimit.Result{}, errors.New("no route to the store")
+		return kernel.Answer{}, errors.New("no route to the store")
 	}
 	return f.States.Apply(ctx, key, t, req)
 }

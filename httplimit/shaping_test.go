@@ -265,7 +265,7 @@ func TestShapingWithASlowStore(t *testing.T) {
 		want   int
 	}{{ratelimit.FailOpen, 200}, {ratelimit.FailClosed, 503}} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(slow{}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(ratelimit.NewStore(slow{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			report := httplimit.WithStoreError(func(*http.Request, error) { reported++ })
@@ -284,18 +284,14 @@ func TestShapingWithASlowStore(t *testing.T) {
 	}
 }
 
-// A slow store fails after two seconds, or when its caller gives up.
-type slow struct{}
+// A slow database fails after two seconds, or when its caller gives up.
+type slow struct{ ratelimit.Database }
 
-func (slow) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return slow{}, nil }
-
-func (slow) Apply(ctx context.Context, _ string, _ *ratelimit.Transition, _ ratelimit.Request) (ratelimit.Result, error) {
+func (slow) Get(ctx context.Context, _ string) ([]byte, error) {
 	select {
 	case <-time.After(2 * time.Second):
-		return ratelimit.Result{}, errors.New("no connection")
+		return nil, errors.New("no connection")
 	case <-ctx.Done():
-		return ratelimit.Result{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
-
-func (slow) Reset(context.Context, string) error { return nil }

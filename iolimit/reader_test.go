@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/iolimit"
 )
 
@@ -263,19 +265,19 @@ type failing struct {
 	down bool
 }
 
-func (f *failing) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	s, err := f.Store.Open(name, t)
+func (f *failing) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	s, err := f.Store.Open(name, t, timeout)
 	return &failingStates{s, f}, err
 }
 
 type failingStates struct {
-	ratelimit.States
+	limit.States
 	store *failing
 }
 
-func (f *failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (f *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if f.store.down {
-		return ratelimit.Result{}, errDown
+		return kernel.Answer{}, errDown
 	}
 	return f.States.Apply(ctx, key, t, req)
 }

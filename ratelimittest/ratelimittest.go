@@ -6,8 +6,12 @@ package ratelimittest
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -76,34 +80,34 @@ func (l fake) WaitHold(ctx context.Context, key string, n int, opts ...ratelimit
 // A decider is a store, and the states of its limiter.
 type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
 
-func (f decider) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return f, nil }
+func (f decider) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return f, nil }
 
-// Bounded implements [ratelimit.BoundedStates], so that f is called in the caller's goroutine.
-func (f decider) Bounded() bool { return true }
+// Lines implements [limit.States]: nobody waits.
+func (f decider) Lines() *line.Lines { return new(line.Lines) }
 
-func (f decider) Apply(ctx context.Context, key string, _ *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (f decider) Apply(ctx context.Context, key string, _ *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	call, told := ctx.Value(callKey{}).(ratelimit.Call)
 	n := req.N
 	switch req.Op {
-	case ratelimit.OpSettle:
+	case kernel.OpSettle:
 		call, told = ratelimit.CallSettle, true
-	case ratelimit.OpExtend:
-		return ratelimit.Result{Held: true}, nil
-	case ratelimit.OpCancel:
+	case kernel.OpExtend:
+		return kernel.Answer{Held: true}, nil
+	case kernel.OpCancel:
 		call, told = ratelimit.CallCancel, true
 		n, _ = req.Grant.(int)
 	}
 	switch {
 	case told:
-	case req.Op == ratelimit.OpHold:
+	case req.Op == kernel.OpHold:
 		call = ratelimit.CallHold
-	case req.Op == ratelimit.OpReserve:
+	case req.Op == kernel.OpReserve:
 		call = ratelimit.CallReserve
 	default:
 		call = ratelimit.CallTake // or a Peek
 	}
 	d := f(call, key, n)
-	res := ratelimit.Result{Decision: d}
+	res := kernel.Answer{Decision: kernel.Decision(d)}
 	if d.Allowed {
 		res.Wait, res.Grant, res.Held = d.Delay, n, req.Hold.ID != 0
 	} else {
@@ -112,5 +116,5 @@ func (f decider) Apply(ctx context.Context, key string, _ *ratelimit.Transition,
 	return res, nil
 }
 
-// Reset implements [ratelimit.States].
+// Reset implements [limit.States].
 func (f decider) Reset(context.Context, string) error { return nil }

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A call is one request and its answer, or a raw command and its reply.
 type call struct {
-	name name              // of the key in Redis
-	prog *program          // nil for a raw command
-	req  ratelimit.Request // if prog is not nil
-	res  ratelimit.Result  // the answer
+	name   name           // of the key in Redis
+	prog   *program       // nil for a raw command
+	req    kernel.Request // if prog is not nil
+	res    kernel.Answer  // the answer
+	unread error          // says that the state could not be read
 
 	cmd      Command       // the raw command
 	script   *script       // that it runs, if any, and if the server may not know it
@@ -75,7 +75,7 @@ const (
 // op returns the operation that the script executes for c. A request that can never be
 // granted only peeks, and so does one that changes nothing.
 func (c *call) op() byte {
-	if op := c.operation(); op != opPeek || c.req.Op == ratelimit.OpPeek {
+	if op := c.operation(); op != opPeek || c.req.Op == kernel.OpPeek {
 		return op
 	}
 	return opNothing
@@ -84,28 +84,28 @@ func (c *call) op() byte {
 func (c *call) operation() byte {
 	n := c.req.N
 	switch c.req.Op {
-	case ratelimit.OpCancel:
+	case kernel.OpCancel:
 		return opCancel
-	case ratelimit.OpSettle:
+	case kernel.OpSettle:
 		return opSettle
-	case ratelimit.OpExtend:
+	case kernel.OpExtend:
 		return opExtend
-	case ratelimit.OpCharge:
+	case kernel.OpCharge:
 		if n > 0 {
 			return opCharge
 		}
 		return opPeek
 	}
 	switch {
-	case n == 0 || n > c.prog.limit || c.req.Op == ratelimit.OpPeek:
+	case n == 0 || n > c.prog.limit || c.req.Op == kernel.OpPeek:
 		return opPeek
-	case c.req.Op == ratelimit.OpReserve && (c.req.Hold.ID != 0 || c.req.Yields()):
+	case c.req.Op == kernel.OpReserve && (c.req.Hold.ID != 0 || c.req.Yields):
 		return opReserveHold
-	case c.req.Op == ratelimit.OpReserve:
+	case c.req.Op == kernel.OpReserve:
 		return opReserve
-	case c.req.Op == ratelimit.OpReturn:
+	case c.req.Op == kernel.OpReturn:
 		return opReturn
-	case c.req.Op == ratelimit.OpHold:
+	case c.req.Op == kernel.OpHold:
 		return opHold
 	}
 	return opTake
@@ -155,7 +155,7 @@ func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	b = append(b, op)
 	var more []byte
 	if op == opCancel {
-		more = c.prog.t.AppendCancellation(nil, c.req.Grant)
+		more = c.prog.t.Cancellation(nil, c.req.Grant)
 		n = len(more)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
@@ -185,10 +185,10 @@ func (c *call) lasts() float64 {
 // flags returns what else the script needs to know about a hold: 1 says that its events are given back
 // when it ends by itself, and 2 that its reservation is denied if it has to wait while others are open.
 func (c *call) flags() (flags byte) {
-	if c.req.Hold.GiveBack {
+	if c.req.Hold.Back {
 		flags = 1
 	}
-	if c.req.Yields() {
+	if c.req.Yields {
 		flags |= 2
 	}
 	return flags
@@ -208,8 +208,8 @@ func (c *call) holds() bool {
 // wait returns the longest wait for a reservation or, for events to return, the instant at
 // which they were granted.
 func (c *call) wait() float64 {
-	if c.req.Op == ratelimit.OpReturn {
-		return float64(kernel.InstantOf(c.req.Taken) / uint64(tick))
+	if c.req.Op == kernel.OpReturn {
+		return float64(c.req.Taken / uint64(tick))
 	}
 	wait := c.req.MaxWait / tick
 	if c.req.MaxWait%tick < 0 {

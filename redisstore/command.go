@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // The outcomes that a reply may report, besides 0.
@@ -287,20 +287,17 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		if c.forLease && reply[8] == replyOpen {
 			continue // none while holds are open
 		}
-		req := c.req.AsOf(base)
-		next, changed, res, err := prog.t.Apply(state, req)
-		if err != nil {
-			return after, err
-		}
-		if res.StateErr() != nil {
+		req := c.req.AsOf(&base)
+		next, changed, res, unread := prog.t.Apply(state, req)
+		if unread != nil {
 			return after, errOther
 		}
 		c.res = res
 		if changed {
 			state = next
 		}
-		c.kept = req.Op == ratelimit.OpReturn && !res.Decision.Allowed
-		if res.Decision.Allowed && c.spends() {
+		c.kept = req.Op == kernel.OpReturn && !res.Allowed
+		if res.Allowed && c.spends() {
 			granted--
 		}
 	}

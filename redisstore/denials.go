@@ -3,7 +3,7 @@ package redisstore
 import (
 	"sync"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // After a denial, the process knows the state of the key. Until something is given back,
@@ -30,10 +30,10 @@ type denials [shards]struct {
 const drift = 1000
 
 // denied returns the denial of req if it is known without a call.
-func (s *Store) denied(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
+func (s *Store) denied(name name, prog *program, req kernel.Request) (d kernel.Decision, ok bool) {
 	n := req.N
 	switch req.Op {
-	case ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpHold:
+	case kernel.OpTake, kernel.OpPeek, kernel.OpHold:
 	default:
 		return d, false
 	}
@@ -100,7 +100,7 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 	}
 	latest := denial{prog: calls[0].prog, snapshot: after}
 	for _, c := range calls {
-		if c.res.Decision.Allowed || c.forLease {
+		if c.res.Allowed || c.forLease {
 			continue
 		}
 		if op := c.op(); op == opTake || op == opHold {

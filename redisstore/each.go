@@ -3,34 +3,37 @@ package redisstore
 import (
 	"context"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // maxEach bounds the calls of an ApplyEach that are in progress at once, so that the last of
 // them does not wait for the others until its timeout has passed.
 const maxEach = 512
 
-// ApplyEach implements [ratelimit.EachStates]. It queues the calls of all keys before it
+// ApplyEach implements [limit.EachStates]. It queues the calls of all keys before it
 // sends the first command, so that those on one key share a command, and then waits for all
 // of them. Leases, the denial cache, timeouts and breakers are those of single calls.
-func (s *states) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
+func (s *states) ApplyEach(ctx context.Context, calls []limit.Call) {
+	ctx, cancel := within(ctx, s.timeout)
+	defer cancel()
 	asked := make([]*call, min(len(calls), maxEach)) // nil for those that need no command
 	for len(calls) > 0 {
 		n := min(len(calls), maxEach)
-		s.prepareEach(ctx, req, calls[:n], asked[:n])
+		s.prepareEach(ctx, calls[:n], asked[:n])
 		s.enqueueAll(asked[:n])
-		s.awaitEach(ctx, req, calls[:n], asked[:n])
+		s.awaitEach(ctx, calls[:n], asked[:n])
 		calls = calls[n:]
 	}
 }
 
 // prepareEach makes the calls for the keys that need a command. Nothing is queued before it
 // returns, because it may call a user's clock, which may panic.
-func (s *states) prepareEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall, asked []*call) {
+func (s *states) prepareEach(ctx context.Context, calls []limit.Call, asked []*call) {
 	for i := range calls {
 		e := &calls[i]
 		asked[i] = nil
-		prog, err := s.programs.get(e.Transition)
+		prog, err := s.programs.get(e.Limit)
 		if err == nil {
 			err = ctx.Err() // since the calls before these
 		}
@@ -39,26 +42,26 @@ func (s *states) prepareEach(ctx context.Context, req ratelimit.Request, calls [
 			continue
 		}
 		name := s.name(e.Key)
-		if d, ok := s.known(name, prog, req); ok {
-			e.Result = ratelimit.Result{Decision: d}
+		if d, ok := s.known(name, prog, e.Request); ok {
+			e.Answer = kernel.Answer{Decision: d}
 			continue
 		}
 		asked[i] = s.newCall()
-		asked[i].name, asked[i].prog, asked[i].req = name, prog, req
+		asked[i].name, asked[i].prog, asked[i].req = name, prog, e.Request
 	}
 }
 
 // awaitEach waits for the calls.
-func (s *states) awaitEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall, asked []*call) {
+func (s *states) awaitEach(ctx context.Context, calls []limit.Call, asked []*call) {
 	for i, c := range asked {
 		e := &calls[i]
 		if c != nil {
 			if e.Err = c.await(ctx); e.Err == nil {
-				e.Result = c.res
+				e.Answer, e.Err = c.res, c.unread
 				s.free(c)
 			}
 		}
-		s.counts.tally(ctx, &req, e.Result, e.Err)
+		s.counts.tally(ctx, &e.Request, e.Err)
 	}
 }
 

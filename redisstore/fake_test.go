@@ -12,9 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A fakeServer answers as Redis does, one call after another, but with this library's own
@@ -43,7 +46,7 @@ type fakeServer struct {
 }
 
 func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
-	of, err := ratelimit.NewTransition(alg)
+	of, err := fakes.NewLimit(alg)
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)
@@ -182,27 +185,27 @@ func (f *fakeServer) do(c Command) (string, error) {
 		if ticks := number(13); ticks < 1<<53 {
 			longest = time.Duration(ticks) * tick
 		}
-		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(5)), MaxWait: longest}.At(now)
+		req := kernel.Request{Op: kernel.OpTake, N: int(number(5)), MaxWait: longest}.At(now)
 		switch run[0] {
 		case opPeek:
-			req.Op = ratelimit.OpPeek
+			req.Op = kernel.OpPeek
 		case opReserve:
-			req.Op = ratelimit.OpReserve
+			req.Op = kernel.OpReserve
 		case opReturn:
-			req.Op, req.Taken = ratelimit.OpReturn, time.UnixMicro(int64(number(13)))
+			req.Op, req.Taken = kernel.OpReturn, kernel.InstantOf(time.UnixMicro(int64(number(13))))
 			if reset >= number(13) {
 				return afterReset, nil
 			}
 		case opLease:
 			if outcome == replyOpen {
-				req.Op = ratelimit.OpPeek
+				req.Op = kernel.OpPeek
 			}
 		case opNothing:
-			req.Op = ratelimit.OpPeek
+			req.Op = kernel.OpPeek
 		case opCharge:
-			req.Op = ratelimit.OpCharge
+			req.Op = kernel.OpCharge
 		case opHold, opSettle, opExtend, opReserveHold:
-			req.Op = map[byte]ratelimit.Op{opHold: ratelimit.OpHold, opSettle: ratelimit.OpSettle, opExtend: ratelimit.OpExtend, opReserveHold: ratelimit.OpReserve}[run[0]]
+			req.Op = map[byte]kernel.Op{opHold: kernel.OpHold, opSettle: kernel.OpSettle, opExtend: kernel.OpExtend, opReserveHold: kernel.OpReserve}[run[0]]
 			req.Hold.ID, req.Hold.For = uint64(number(header)), time.Duration(number(header+8))*tick
 			if run[0] == opSettle {
 				req.Of = int(number(header + 8))
@@ -211,16 +214,13 @@ func (f *fakeServer) do(c Command) (string, error) {
 			size += 17
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
-			next, _, res, err := prog.t.Apply(state, req)
-			if err != nil {
-				return "", err
-			}
-			if res.StateErr() != nil {
+			next, _, res, unread := prog.t.Apply(state, req)
+			if unread != nil {
 				return at + "\x01" + before, nil
 			}
 			state = next
 			requests++
-			if c := (&call{prog: prog, req: req}); res.Decision.Allowed && c.spends() {
+			if c := (&call{prog: prog, req: req}); res.Allowed && c.spends() {
 				granted++
 			}
 		}
@@ -238,20 +238,17 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time, knows bool) (st
 	granted := args[0][8] != opPeek
 	next := make([][]byte, len(keys))
 	for i, key := range keys {
-		req := ratelimit.Request{Op: ratelimit.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)
+		req := kernel.Request{Op: kernel.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)
 		if id := number(args[1+2*i][9:]); knows && id > 0 {
-			req.Op, req.Hold = ratelimit.OpHold, ratelimit.Handle{ID: uint64(id), For: time.Duration(number(args[1+2*i][17:])) * tick}
+			req.Op, req.Hold = kernel.OpHold, kernel.Handle{ID: uint64(id), For: time.Duration(number(args[1+2*i][17:])) * tick}
 		}
 		state := []byte(f.states[key])
-		var res ratelimit.Result
-		var err error
-		if next[i], _, res, err = f.prog.t.Apply(state, req); err != nil {
-			return "", err
-		}
-		if res.StateErr() != nil {
+		var res kernel.Answer
+		var unread error
+		if next[i], _, res, unread = f.prog.t.Apply(state, req); unread != nil {
 			return at + "\x01", nil
 		}
-		granted = granted && res.Decision.Allowed
+		granted = granted && res.Allowed
 		value, open := strings.CutPrefix(f.states[key], f.prog.openTag)
 		if open && !knows {
 			return at + string(rune(replyHolds)), nil
@@ -300,7 +297,7 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	s, err := New(f, opts...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
-	l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l
 }

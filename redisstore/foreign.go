@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A value may be the state of another limit: the limit was changed, or processes disagree about it
@@ -102,13 +102,14 @@ func (s *Store) resolve(q *queue, g *group, why error) bool {
 	s.meet(first.prog, g.reply[9:])
 	for g.ctx.Err() == nil {
 		value, at := g.reply[9:], time.UnixMicro(int64(double(g.reply)))
-		after, res, changed, err := s.compute(g, value, at)
-		if failed, ok := errors.AsType[*scriptError](why); ok && res.StateErr() == nil && err == nil {
+		after, res, changed, unread := s.compute(g, value, at)
+		var err error
+		if failed, ok := errors.AsType[*scriptError](why); ok && !unread {
 			err = failed.error // the value is not the reason
 		}
 		if err == nil && changed {
 			g.script, g.tombed = replace, false
-			g.cmd = replace.command([]string{first.name.text}, []string{value, string(after.state), s.ttl(res)})
+			g.cmd = replace.command([]string{first.name.text}, []string{value, string(after.state), s.ttl(&res)})
 			after.sent = s.elapsed()
 			s.transmit(g)
 			if err = g.err; err == nil && len(g.reply) < 9 {
@@ -122,7 +123,7 @@ func (s *Store) resolve(q *queue, g *group, why error) bool {
 			}
 		}
 		if after.received = s.elapsed(); err == nil {
-			if res.StateErr() != nil {
+			if unread {
 				s.counts.unreadable.Add(1)
 			}
 			s.cacheDenial(first.name, g.epoch, g.calls, after)
@@ -184,8 +185,8 @@ func (s *Store) withoutVoid(q *queue, g *group) error {
 }
 
 // ttl returns for how many milliseconds the state of a result is kept.
-func (s *Store) ttl(res ratelimit.Result) string {
-	ttl := res.IdleAfter/time.Millisecond + 1
+func (s *Store) ttl(res *kernel.Answer) string {
+	ttl := res.IdleAfter()/time.Millisecond + 1
 	if s.limiterClock {
 		ttl += time.Hour / time.Millisecond // because the limiter's time is not the server's
 	}
@@ -193,34 +194,23 @@ func (s *Store) ttl(res ratelimit.Result) string {
 }
 
 // compute applies the requests of a group to a value, at the time of the server's clock. It returns the
-// state after them, and the last result that says something about it.
-func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last ratelimit.Result, changed bool, err error) {
+// state after them, the last answer, and whether the value could not be read.
+func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last kernel.Answer, changed, unread bool) {
 	prog := g.calls[0].prog
 	base := g.base
 	if !s.limiterClock {
 		base = base.At(at)
 	}
 	after.time, after.state = at, prog.stateOf(value)
-	var unread ratelimit.Result
 	for _, c := range g.calls {
 		if c.forLease || c.claimed.Load() {
 			continue
 		}
-		req := c.req.AsOf(base)
-		next, different, res, err := prog.t.Apply(after.state, req)
-		if err != nil {
-			return after, last, false, err
-		}
-		if res.StateErr() != nil {
-			unread = res
-		}
-		c.res, after.state, last, changed = res, next, res, changed || different
+		var different bool
+		after.state, different, c.res, c.unread = prog.t.Apply(after.state, c.req.AsOf(&base))
+		last, changed, unread = c.res, changed || different, unread || c.unread != nil
 	}
-	if unread.StateErr() != nil {
-		unread.IdleAfter = last.IdleAfter
-		last = unread
-	}
-	return after, last, changed, nil
+	return after, last, changed, unread
 }
 
 // stateOf returns the state that is stored as value.

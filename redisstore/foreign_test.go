@@ -8,10 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // know makes the server execute the plain scripts of limits per key, and returns their programs.
@@ -21,7 +24,7 @@ func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []
 		f.limits = map[string]*program{}
 	}
 	for _, limit := range limits {
-		of, err := ratelimit.NewTransition(limit)
+		of, err := fakes.NewLimit(limit)
 		require.NoError(t, err)
 		prog, err := newProgram(of)
 		require.NoError(t, err)
@@ -122,7 +125,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 				return
 			}
 			for key, value := range f.states {
-				state, _, _, err := progs[1].t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+				state, _, _, err := progs[1].t.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
 				f.states[key] = string(state)
 			}
@@ -176,7 +179,7 @@ func TestOtherKind(t *testing.T) {
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
 		for key := range f.states {
-			state, _, _, err := progs[1].t.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+			state, _, _, err := progs[1].t.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 			require.NoError(t, err)
 			f.states[key] = string(state)
 		}
@@ -211,7 +214,7 @@ func TestReplacedAgainAndAgain(t *testing.T) {
 					return
 				}
 				for key, value := range f.states {
-					state, _, _, err := progs[1].t.Apply([]byte(value), ratelimit.Request{Op: ratelimit.OpTake, N: 1}.At(time.Now()))
+					state, _, _, err := progs[1].t.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 					assert.NoError(t, err)
 					f.states[key] = string(state)
 				}

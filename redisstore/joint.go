@@ -8,7 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A decision on several keys is one call of a script (lua/joint.lua) if the keys are on one
@@ -24,7 +25,7 @@ type sharing struct {
 	tag   string // of the names, or "" if the server has all keys
 }
 
-// Group implements [ratelimit.JointStates]. Keys are on one server of a cluster, and in one slot,
+// Group implements [limit.JointStates]. Keys are on one server of a cluster, and in one slot,
 // if their names have the same hash tag.
 func (s *states) Group(key string) any {
 	if single, ok := s.conn.(Single); ok && single.OneServer() {
@@ -46,12 +47,14 @@ type member struct {
 // errApart means that the keys can only be decided on one after the other. Nothing was spent.
 var errApart = errors.New("redisstore: no decision on these keys together")
 
-// ApplyAll implements [ratelimit.JointStates].
-func (s *states) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
-	members, ok := membersOf(calls)
+// ApplyAll implements [limit.JointStates].
+func (s *states) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool, err error) {
+	members, timeout, ok := membersOf(calls)
 	if !ok {
 		return false, nil
 	}
+	ctx, cancel := within(ctx, timeout)
+	defer cancel()
 	if s.knownJointly(calls, members) {
 		return true, nil
 	}
@@ -60,39 +63,43 @@ func (s *states) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (dec
 	}
 	for i := range calls {
 		c := &calls[i]
-		s.counts.tally(ctx, &c.Request, c.Result, err)
+		s.counts.tally(ctx, &c.Request, err)
 	}
 	return true, err
 }
 
-// membersOf returns the members for calls. ok is false if no command can have all of them.
-func membersOf(calls []ratelimit.JointCall) (members []member, ok bool) {
+// membersOf returns the members for calls, and the shortest of their timeouts. ok is false if no command can
+// have all of them.
+func membersOf(calls []limit.Call) (members []member, timeout time.Duration, ok bool) {
 	members = make([]member, len(calls))
 	seen := make(map[string]bool, len(calls))
 	for i := range calls {
 		c := &calls[i]
 		of, ok := c.States.(*states)
 		if !ok { // a wrapper
-			return nil, false
+			return nil, 0, false
 		}
-		prog, err := of.programs.get(c.Transition)
+		prog, err := of.programs.get(c.Limit)
 		if err != nil {
-			return nil, false // Apply returns the error
+			return nil, 0, false // Apply returns the error
 		}
 		m := member{name: of.name(c.Key), prog: prog}
 		if seen[m.name.text] { // limiters that share their states
-			return nil, false
+			return nil, 0, false
 		}
 		seen[m.name.text] = true
 		members[i] = m
+		if of.timeout > 0 && (timeout == 0 || of.timeout < timeout) {
+			timeout = of.timeout
+		}
 	}
-	return members, true
+	return members, timeout, true
 }
 
 // knownJointly sets the results of the keys that are known to refuse, and reports whether there
 // are any, so that no call is needed. A denial that a key counts needs one, and so does one that
 // another key never grants, because it must say so.
-func (s *Store) knownJointly(calls []ratelimit.JointCall, members []member) (known bool) {
+func (s *Store) knownJointly(calls []limit.Call, members []member) (known bool) {
 	for i, m := range members {
 		if slices.Contains(m.prog.kinds, logKind) && !m.prog.cacheable {
 			return false
@@ -109,14 +116,14 @@ func (s *Store) knownJointly(calls []ratelimit.JointCall, members []member) (kno
 		d, ok := s.denied(m.name, m.prog, c.Request)
 		if ok {
 			s.counts.cached.Add(1)
-			c.Result, c.Told, known = ratelimit.Result{Decision: d}, true, true
+			c.Answer, c.Told, known = kernel.Answer{Decision: d}, true, true
 		}
 	}
 	return known
 }
 
 // applyAll sends the command and sets the results of the calls.
-func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, members []member) error {
+func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []member) error {
 	var kinds []byte
 	for i := range members {
 		m := &members[i]
@@ -157,7 +164,7 @@ func (s *Store) applyAll(ctx context.Context, calls []ratelimit.JointCall, membe
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
-func encodeJoint(calls []ratelimit.JointCall, members []member, now float64, v variant) (keys, args []string) {
+func encodeJoint(calls []limit.Call, members []member, now float64, v variant) (keys, args []string) {
 	args = append(make([]string, 0, 1+2*len(calls)), string(append(appendDouble(nil, now), jointOp(calls, members))))
 	for i := range calls {
 		prog := members[i].prog
@@ -184,13 +191,13 @@ func encodeJoint(calls []ratelimit.JointCall, members []member, now float64, v v
 
 // jointOp returns the operation that the script executes. Like a request on a single key, one
 // that can never be granted only peeks, and so does one of no events in any key.
-func jointOp(calls []ratelimit.JointCall, members []member) byte {
+func jointOp(calls []limit.Call, members []member) byte {
 	op := byte(opPeek)
 	for i := range calls {
 		switch req := &calls[i].Request; {
 		case req.N > members[i].prog.limit:
 			return opPeek
-		case req.N > 0 && req.Op == ratelimit.OpHold:
+		case req.N > 0 && req.Op == kernel.OpHold:
 			op = opTake
 		case req.N > 0:
 			op = opTake
@@ -200,7 +207,7 @@ func jointOp(calls []ratelimit.JointCall, members []member) byte {
 }
 
 // decideJointly sets the results of the calls from the reply, and updates the cached denials.
-func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, base ratelimit.Request, at snapshot, reply string) error {
+func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.Request, at snapshot, reply string) error {
 	switch {
 	case len(reply) < 9:
 		return errShort
@@ -219,19 +226,19 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 	}
 	granted := true
 	next := make([][]byte, len(calls))
-	apply := func(i int, req ratelimit.Request) (err error) {
+	apply := func(i int, req kernel.Request) error {
 		c, m := &calls[i], &members[i]
-		next[i], _, c.Result, err = m.prog.t.Apply(found[i], req.AsOf(base))
-		if err == nil && c.Result.StateErr() != nil {
-			err = errApart
+		var unread error
+		if next[i], _, c.Answer, unread = m.prog.t.Apply(found[i], req.AsOf(&base)); unread != nil {
+			return errApart
 		}
-		return err
+		return nil
 	}
 	for i := range calls {
 		if err := apply(i, calls[i].Request); err != nil {
 			return err
 		}
-		granted = granted && calls[i].Result.Decision.Allowed
+		granted = granted && calls[i].Answer.Allowed
 	}
 	op := jointOp(calls, members)
 	spent, ended := grantedIn(reply)
@@ -241,7 +248,9 @@ func (s *Store) decideJointly(calls []ratelimit.JointCall, members []member, bas
 	s.counts.ended.Add(ended)
 	for i := range calls {
 		if !granted {
-			if err := apply(i, calls[i].Request.Refused(op != opPeek)); err != nil {
+			refused := calls[i].Request
+			refused.Refused, refused.Notes = true, op != opPeek
+			if err := apply(i, refused); err != nil {
 				return err
 			}
 		}
@@ -276,6 +285,6 @@ func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok boo
 }
 
 // cacheJointly is cacheDenial for a key of a joint call.
-func (s *Store) cacheJointly(c *ratelimit.JointCall, m *member, after snapshot) {
-	s.cacheDenial(m.name, m.epoch, []*call{{name: m.name, prog: m.prog, req: c.Request, res: c.Result}}, after)
+func (s *Store) cacheJointly(c *limit.Call, m *member, after snapshot) {
+	s.cacheDenial(m.name, m.epoch, []*call{{name: m.name, prog: m.prog, req: c.Request, res: c.Answer}}, after)
 }

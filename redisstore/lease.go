@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A lease is a number of events of a key that were taken in advance. Each of them is
@@ -15,15 +15,15 @@ import (
 // goroutine that gives it back.
 type lease struct {
 	prog  *program
-	from  ratelimit.Request  // a request of the limiter, to give events back with
-	left  int                // events that can still be granted
-	void  bool               // whether the key was reset since the lease was asked for
-	over  bool               // whether events were charged since then
-	taken time.Time          // when it was taken, by the server's clock
-	until time.Duration      // when it ends, by the store's clock
-	last  ratelimit.Decision // the decision that took it
-	since time.Duration      // when that was received, by the store's clock
-	timer *time.Timer        // ends it
+	from  kernel.Request  // a request of the limiter, to give events back with
+	left  int             // events that can still be granted
+	void  bool            // whether the key was reset since the lease was asked for
+	over  bool            // whether events were charged since then
+	taken time.Time       // when it was taken, by the server's clock
+	until time.Duration   // when it ends, by the store's clock
+	last  kernel.Decision // the decision that took it
+	since time.Duration   // when that was received, by the store's clock
+	timer *time.Timer     // ends it
 }
 
 // A demand counts the events requested of a key lately, to decide on the size of its next
@@ -57,7 +57,7 @@ const (
 )
 
 // fromLease grants req from the key's lease, if that has enough events left.
-func (s *Store) fromLease(name name, prog *program, req ratelimit.Request) (decision ratelimit.Decision, ok bool) {
+func (s *Store) fromLease(name name, prog *program, req kernel.Request) (decision kernel.Decision, ok bool) {
 	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
 		return decision, false
 	}
@@ -129,7 +129,7 @@ func (s *Store) leaseCall(name name, prog *program) *call {
 	}
 	shard.asked[name.text] = &lease{prog: prog, left: n}
 	s.returns.begin() // until leaseOutcome
-	return &call{name: name, prog: prog, req: ratelimit.Request{Op: ratelimit.OpTake, N: n}, forLease: true}
+	return &call{name: name, prog: prog, req: kernel.Request{Op: kernel.OpTake, N: n}, forLease: true}
 }
 
 // leaseOutcome records what remains of a key after the calls of a command, or the
@@ -143,7 +143,7 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if d, known := shard.demands.get(name.text); known && err == nil && d.prog.equals(last.prog) {
-		d.remaining = last.res.Decision.Remaining
+		d.remaining = last.res.Remaining
 	}
 	if !last.forLease {
 		return
@@ -157,7 +157,7 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 			s.counts.lost.Add(uint64(l.left))
 		}
 		return
-	case !last.res.Decision.Allowed:
+	case !last.res.Allowed:
 		return
 	case l.void: // the server may have reset the key first, or last
 		s.counts.lost.Add(uint64(l.left))
@@ -222,7 +222,7 @@ func (s *Store) giveBackSoon(ctx context.Context, name name, l *lease) {
 	}
 	s.returns.begin()
 	req := l.from
-	req.Op, req.N, req.Taken = ratelimit.OpReturn, l.left, l.taken
+	req.Op, req.N, req.Taken = kernel.OpReturn, l.left, kernel.InstantOf(l.taken)
 	c := s.queue(name, l.prog, req)
 	go func() {
 		defer s.returns.end()

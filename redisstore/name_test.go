@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A later version must find the same names. A change here would give every key its whole
@@ -37,10 +40,10 @@ func TestNamesArePinned(t *testing.T) {
 		{"+t", ratelimit.All{bucket}},
 		{"+tf", ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}},
 	} {
-		tr, err := ratelimit.NewTransition(tt.alg)
+		tr, err := fakes.NewLimit(tt.alg)
 		require.NoError(t, err)
 		s.limiters.byName = nil // as in another process
-		st, err := s.Open("api", tr)
+		st, err := s.Open("api", tr, 0)
 		require.NoError(t, err)
 		assert.Equal(t, "rl:api@"+tt.want+"3:key", st.(*states).name("key").text, "%#v", tt.alg)
 	}
@@ -109,11 +112,11 @@ func TestNamesWithTags(t *testing.T) {
 // opened records the States of a limiter.
 type opened struct {
 	*Store
-	states ratelimit.States
+	states limit.States
 }
 
-func (o *opened) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	o.states, err = o.Store.Open(name, t)
+func (o *opened) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+	o.states, err = o.Store.Open(name, t, timeout)
 	return o.states, err
 }
 
@@ -125,10 +128,10 @@ func namers(t testing.TB, s *Store, limiter string) (sts []*states) {
 		ratelimit.SlidingLog{Limit: 1, Window: time.Hour},
 		ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}},
 	} {
-		tr, err := ratelimit.NewTransition(alg)
+		tr, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
 		s.limiters.byName = nil // as in another process
-		st, err := s.Open(limiter, tr)
+		st, err := s.Open(limiter, tr, 0)
 		require.NoError(t, err)
 		sts = append(sts, st.(*states))
 	}

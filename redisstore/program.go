@@ -12,7 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
@@ -22,16 +23,16 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a transition by a script.
 type program struct {
-	t       *ratelimit.Transition // in its portable form, with microsecond ticks
-	all     bool                  // whether the algorithm is an All
-	kinds   []byte                // of its parts
-	params  string                // the parts and their constants, in the script's encoding
-	one     string                // params, and the most common request: take one event
-	tag     string                // the prefix of each state of t, and of each value in Redis unless it is short
-	openTag string                // that of states with open holds
-	code    int                   // what ends the short form of its values, or -1; see lua/bucket.lua
-	costs   []cost                // the cost of one event in each bucket among the parts
-	limit   int                   // the most events that one request may take
+	t       *limit.Limit // in its portable form, with microsecond ticks
+	all     bool         // whether the algorithm is an All
+	kinds   []byte       // of its parts
+	params  string       // the parts and their constants, in the script's encoding
+	one     string       // params, and the most common request: take one event
+	tag     string       // the prefix of each state of t, and of each value in Redis unless it is short
+	openTag string       // that of states with open holds
+	code    int          // what ends the short form of its values, or -1; see lua/bucket.lua
+	costs   []cost       // the cost of one event in each bucket among the parts
+	limit   int          // the most events that one request may take
 
 	scripts [together]atomic.Pointer[script] // by variant, once needed; that of several keys together is of no program
 
@@ -75,8 +76,8 @@ func (p *program) appendCosts(b []byte, n int) []byte {
 	return b
 }
 
-func newProgram(t *ratelimit.Transition) (*program, error) {
-	varies := t.Varies()
+func newProgram(t *limit.Limit) (*program, error) {
+	varies := t.Varies
 	t, err := t.Portable(tick)
 	if err != nil {
 		return nil, err
@@ -86,33 +87,23 @@ func newProgram(t *ratelimit.Transition) (*program, error) {
 		return p, nil // no call is made with it
 	}
 	var params []byte
-	parts, all := t.Algorithm().(ratelimit.All)
-	if p.all = all; all {
-		parts = slices.DeleteFunc(parts, unlimited)
+	parts := []limit.Spec{t.Spec}
+	if p.all = t.Spec.Kind == limit.All; p.all {
+		parts = slices.DeleteFunc(slices.Clone(t.Spec.Parts), func(part limit.Spec) bool { return part.Kind == limit.Unlimited }) // it has no state and no effect
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
-	} else {
-		parts = ratelimit.All{t.Algorithm()}
 	}
-	for _, part := range parts {
-		kind, constants := p.part(part, !all && !varies)
+	for i := range parts {
+		kind, constants := p.part(&parts[i], !p.all && !varies)
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
 	p.params, p.openTag = string(params), openVersion+p.tag[1:]
 	p.variantOf(plain) // to assemble it now, not at the first request
 
-	peek := ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(time.UnixMicro(0))
-	_, _, res, err := t.Apply(nil, peek)
-	p.limit = res.Decision.Limit
-	usual := &call{prog: p, req: ratelimit.Request{Op: ratelimit.OpTake, N: 1}}
+	p.limit = t.Limit()
+	usual := &call{prog: p, req: kernel.Request{Op: kernel.OpTake, N: 1}}
 	p.one = string(usual.appendRun(appendDouble(params, -1), 1, plain))
-	return p, err
-}
-
-// unlimited reports whether a part of an All has no state and no effect.
-func unlimited(part ratelimit.Algorithm) bool {
-	_, ok := part.(ratelimit.Unlimited)
-	return ok
+	return p, nil
 }
 
 // variantOf returns the script for commands that need a variant.
@@ -184,76 +175,62 @@ func codeOf(c cost) int {
 	return int(digits)*10 + zeros
 }
 
-// paced returns the transition of a bucket like that of p, with the cost of an event that a code
+// paced returns the limit of a bucket like that of p, with the cost of an event that a code
 // stands for.
-func (p *program) paced(code int) (*ratelimit.Transition, error) {
-	rate := ratelimit.Rate{Events: 1, Per: time.Duration(code/10) * tick}
+func (p *program) paced(code int) (*limit.Limit, error) {
+	per := time.Duration(code/10) * tick
 	for range code % 10 {
-		rate.Per *= 10
+		per *= 10
 	}
-	alg := p.t.Algorithm()
-	switch a := alg.(type) {
-	case ratelimit.TokenBucket:
-		a.Rate = rate
-		alg = a
-	case ratelimit.LeakyBucket:
-		a.Rate = rate
-		alg = a
-	}
-	t, err := ratelimit.NewTransition(alg)
-	if err != nil {
-		return nil, err
-	}
-	return t.Portable(tick)
+	spec := p.t.Spec
+	spec.Numbers[0], spec.Numbers[1] = 1, uint64(per)
+	return limit.New(spec, p.t.Encoding, nil)
 }
 
 // part returns the kind of a part and its constants, in the order in which its script reads
-// them, and sets the fields of p that depend on it. alg comes from a Transition, so its zero
-// fields have been replaced by their defaults. short is whether its states may have a short form.
-func (p *program) part(alg ratelimit.Algorithm, short bool) (kind byte, constants []byte) {
-	switch a := alg.(type) {
-	case ratelimit.TokenBucket:
-		if a.Refill == ratelimit.RefillInterval {
-			return intervalKind, doubles(uint64(a.Burst), min(uint64(a.Rate.Events), 1<<51), ticks(a.Rate.Per))
+// them, and sets the fields of p that depend on it. short is whether its states may have a short form.
+func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) {
+	switch s.Kind {
+	case limit.TokenBucket:
+		if s.Int(3) == limit.RefillInterval {
+			return intervalKind, doubles(s.Numbers[2], min(s.Numbers[0], 1<<51), ticks(s.Duration(1)))
 		}
-		return bucketKind, p.bucket(a.Rate, a.Burst, short)
-	case ratelimit.LeakyBucket:
+		return bucketKind, p.bucket(s.Rate(), s.Int(2), short)
+	case limit.LeakyBucket:
 		p.leasable = false // each event has a Delay of its own
-		return queueKind, p.bucket(a.Rate, a.Capacity, short)
-	case ratelimit.FixedWindow:
+		return queueKind, p.bucket(s.Rate(), s.Int(2), short)
+	case limit.FixedWindow:
 		aligned := byte(0)
-		if a.Start == ratelimit.StartAligned {
+		if s.Int(2) == limit.StartAligned {
 			aligned = 1
 		}
-		return fixedKind, append(doubles(uint64(a.Limit), ticks(a.Window)), aligned)
-	case ratelimit.SlidingWindow:
-		return slidingKind, ring(a.Segments+1, a.Window/time.Duration(a.Segments), a.Limit, 0)
-	case ratelimit.RollingWindow:
-		return rollingKind, ring(int(a.Window/a.Period), a.Period, a.Quota, a.PeriodLimit)
-	case ratelimit.SlidingLog:
-		counted := byte(0)
-		if a.CountDenied {
-			counted = 1
+		return fixedKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), aligned)
+	case limit.SlidingWindow:
+		return slidingKind, ring(s.Int(2)+1, s.Duration(1)/s.Duration(2), s.Int(0), 0)
+	case limit.RollingWindow:
+		return rollingKind, ring(int(s.Duration(1)/s.Duration(2)), s.Duration(2), s.Int(0), s.Int(3))
+	case limit.SlidingLog:
+		if s.Numbers[2] == 1 { // it counts denied events
 			p.cacheable, p.leasable = false, false
 		}
 		p.partial = true
-		return logKind, append(doubles(uint64(a.Limit), ticks(a.Window)), counted)
-	case ratelimit.InFlight:
+		return logKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), byte(s.Numbers[2]))
+	case limit.InFlight:
 		p.cacheable, p.leasable = false, false // events may be released at any moment
 		p.partial = true
-		return flightKind, append(doubles(uint64(a.Limit), ticks(a.Timeout)), 0)
-	case ratelimit.WarmingUp:
+		return flightKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), 0)
+	case limit.WarmingUp:
 		p.leasable = false // its state does not count events
-		c := warmup.New(a.Rate.Events, a.Rate.Per, a.Warmup, a.ColdFactor)
+		c := warmup.New(s.Int(0), s.Duration(1), s.Duration(2), s.Float(3))
 		for _, f := range []float64{c.Stable, c.Slope, c.Threshold, c.Stored, c.Cooldown} {
 			constants = appendDouble(constants, f)
 		}
 		return warmingKind, constants
 	}
-	panic(fmt.Sprintf("redisstore: unknown algorithm %T", alg)) // the interface is sealed
+	panic(fmt.Sprintf("redisstore: no script for %v", s)) // nobody asks for that of a plan
 }
 
-func (p *program) bucket(rate ratelimit.Rate, depth int, short bool) []byte {
+func (p *program) bucket(rate limit.Rate, depth int, short bool) []byte {
 	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick)) // checked by Portable
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
@@ -298,9 +275,9 @@ type programs struct {
 const maxPrograms = 4096
 
 // get returns the program of t.
-func (p *programs) get(t *ratelimit.Transition) (*program, error) {
+func (p *programs) get(t *limit.Limit) (*program, error) {
 	var id any = t
-	if t.Varies() { // t may have been made for this call
+	if t.Varies { // t may have been made for this call
 		id = string(t.Tag())
 	}
 	p.mu.RLock()

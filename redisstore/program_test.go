@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -65,7 +67,7 @@ func TestInvalid(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	var p programs
 	for i := range maxPrograms + 10 {
-		tr, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
+		tr, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
 		require.NoError(t, err)
 		prog, err := p.get(tr)
 		require.NoError(t, err)
@@ -81,7 +83,7 @@ func TestPrograms(t *testing.T) {
 // denial is repeated, only for the same program.
 func TestOneProgram(t *testing.T) {
 	for i := range 1000 {
-		tr, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
+		tr, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: i + 1, Window: time.Hour})
 		require.NoError(t, err)
 		var p programs
 		var wg sync.WaitGroup

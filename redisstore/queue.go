@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // The first call on a key is sent at once. Calls on that key that arrive while its
@@ -54,11 +54,11 @@ type group struct {
 	script  *script // that cmd runs, if any
 	reply   string
 	err     error
-	base    ratelimit.Request // provides the time of all calls, with WithLimiterClock
-	epoch   uint64            // of the key's cached denials, before sending
-	undoes  bool              // whether a call takes events back
-	variant variant           // of the script
-	tombed  bool              // whether cmd has the key's tombstone, without which it can be sent as well
+	base    kernel.Request // provides the time of all calls, with WithLimiterClock
+	epoch   uint64         // of the key's cached denials, before sending
+	undoes  bool           // whether a call takes events back
+	variant variant        // of the script
+	tombed  bool           // whether cmd has the key's tombstone, without which it can be sent as well
 
 	begin  time.Duration   // when it was sent
 	age    int             // the weight of the ticks since it left the queue; protected by the lock of the queue's shard

@@ -2,10 +2,11 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,7 +67,7 @@ func TestShortState(t *testing.T) {
 		{ratelimit.All{bucket}, "2637912345678901003", 0},
 		{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, "2637912345678901003", 0},
 	} {
-		tr, err := ratelimit.NewTransition(tt.alg)
+		tr, err := fakes.NewLimit(tt.alg)
 		require.NoError(t, err)
 		prog, err := newProgram(tr)
 		require.NoError(t, err)
@@ -78,7 +79,7 @@ func TestShortState(t *testing.T) {
 		from, err := prog.t.Origin(state)
 		require.NoError(t, err)
 		assert.Equal(t, words(1763791234567890, 0, 0), state[len(from.Tag()):])
-		rate := reflect.ValueOf(from.Algorithm()).FieldByName("Rate").Interface().(ratelimit.Rate)
+		rate := from.Spec.Rate()
 		assert.Equal(t, tt.per, rate.Per/time.Duration(rate.Events), "%#v %s", tt.alg, tt.value)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // Stats are a store's counters since it was made.
@@ -98,10 +98,7 @@ type counts struct {
 }
 
 // tally counts a request if the limiter lets its policy decide because of the outcome.
-func (c *counts) tally(ctx context.Context, req *ratelimit.Request, res ratelimit.Result, err error) {
-	if err == nil {
-		err = res.StateErr()
-	}
+func (c *counts) tally(ctx context.Context, req *kernel.Request, err error) {
 	switch {
 	case err == nil, !req.PolicyDecides(ctx):
 	case errors.Is(err, ErrTimeout), isTimeout(err):

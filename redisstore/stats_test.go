@@ -71,7 +71,7 @@ func TestFailures(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 				s, _ := f.store(t)
 				var log strings.Builder
-				l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
+				l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
 				require.NoError(t, err)
 				f.hangs = true
 				tt.call(t.Context(), l)
@@ -198,7 +198,7 @@ func TestBreakerStates(t *testing.T) {
 			s, err := New(twoServers{f}, opts...)
 			require.NoError(t, err)
 			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.t.Algorithm(), ratelimit.WithStore(s), ratelimit.WithName("test"))
+			l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			assert.True(t, l.Allow("well"))
 			assert.True(t, l.Allow("ah"))

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -57,7 +58,7 @@ func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 // [ratelimit.ErrInvalid] if a parameter of the algorithm does not fit into this store, which
 // counts time in microseconds and supports numbers up to 2⁵¹, or if the store has opened a
 // limiter of the same name with another algorithm, and no thousands of others since.
-func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s *Store) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	prog, err := s.programs.get(t)
 	if err != nil {
 		return nil, err
@@ -65,84 +66,92 @@ func (s *Store) Open(name string, t *ratelimit.Transition) (ratelimit.States, er
 	if err := s.limiters.add(name, t); err != nil {
 		return nil, err
 	}
-	return &states{s, s.prefix + head(name, prog, t.Varies()), s.lines.Of(name)}, nil
+	return &states{s, s.prefix + head(name, prog, t.Varies), s.lines.Of(name), timeout}, nil
 }
 
 // limiters are those that a store has opened lately, by their names.
 type limiters struct {
 	mu     sync.Mutex // protects byName
-	byName map[string]*ratelimit.Transition
+	byName map[string]*limit.Limit
 }
 
 // maxLimiters bounds the memory of a limiters.
 const maxLimiters = 4096
 
 // add returns an error if the limiter called name cannot have t.
-func (l *limiters) add(name string, t *ratelimit.Transition) error {
+func (l *limiters) add(name string, t *limit.Limit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if have := l.byName[name]; have != nil {
 		return have.CheckSame(name, t)
 	}
 	if l.byName == nil || len(l.byName) >= maxLimiters {
-		l.byName = make(map[string]*ratelimit.Transition)
+		l.byName = make(map[string]*limit.Limit)
 	}
 	l.byName[name] = t
 	return nil
 }
 
-// states are the states of one limiter. It implements [ratelimit.States].
+// states are the states of one limiter. It implements [limit.States].
 type states struct {
 	*Store
 	head  string // the beginning of the names of its keys
 	lines *line.Lines
+
+	timeout time.Duration // of a call, unless that of the store is shorter; 0 if only that bounds it
+}
+
+// within returns ctx with a timeout, if that is not 0.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
 }
 
 // Lines are those of all limiters of the name in this process.
 func (s *states) Lines() *line.Lines { return s.lines }
 
-// Bounded implements [ratelimit.BoundedStates]: Apply and Reset return when the context
-// ends or the store's own timeout has passed.
-func (s *states) Bounded() bool { return true }
-
-// Apply implements [ratelimit.States].
-func (s *states) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+// Apply implements [limit.States].
+func (s *states) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	ctx, cancel := within(ctx, s.timeout)
+	defer cancel()
 	res, err := s.apply(ctx, key, t, req)
-	s.counts.tally(ctx, &req, res, err)
+	s.counts.tally(ctx, &req, err)
 	return res, err
 }
 
-func (s *states) apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *states) apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	prog, err := s.programs.get(t)
 	if err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
 	name := s.name(key)
 	switch req.Op {
-	case ratelimit.OpCharge, ratelimit.OpHold:
+	case kernel.OpCharge, kernel.OpHold:
 		s.endLease(name)
-	case ratelimit.OpReserve:
+	case kernel.OpReserve:
 		if req.Hold.ID != 0 {
 			s.endLease(name)
 		}
-	case ratelimit.OpSettle:
+	case kernel.OpSettle:
 		if req.N > req.Of {
 			s.endLease(name)
 		}
 	}
 	switch req.Op {
-	case ratelimit.OpCancel, ratelimit.OpReturn, ratelimit.OpSettle, ratelimit.OpExtend:
+	case kernel.OpCancel, kernel.OpReturn, kernel.OpSettle, kernel.OpExtend:
 		return s.undo(ctx, name, prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {
-		return ratelimit.Result{Decision: d}, nil
+		return kernel.Answer{Decision: d}, nil
 	}
 	return s.ask(ctx, name, prog, req)
 }
 
 // known returns the decision on req if it needs no call.
-func (s *Store) known(name name, prog *program, req ratelimit.Request) (d ratelimit.Decision, ok bool) {
-	if req.Op == ratelimit.OpTake {
+func (s *Store) known(name name, prog *program, req kernel.Request) (d kernel.Decision, ok bool) {
+	if req.Op == kernel.OpTake {
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return d, true
 		}
@@ -154,12 +163,12 @@ func (s *Store) known(name name, prog *program, req ratelimit.Request) (d rateli
 }
 
 // ask queues a request and waits for its result.
-func (s *Store) ask(ctx context.Context, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *Store) ask(ctx context.Context, name name, prog *program, req kernel.Request) (kernel.Answer, error) {
 	return s.result(ctx, s.queue(name, prog, req))
 }
 
 // queue queues a request.
-func (s *Store) queue(name name, prog *program, req ratelimit.Request) *call {
+func (s *Store) queue(name name, prog *program, req kernel.Request) *call {
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
 	s.enqueue(c)
@@ -167,17 +176,19 @@ func (s *Store) queue(name name, prog *program, req ratelimit.Request) *call {
 }
 
 // result waits for the result of a request.
-func (s *Store) result(ctx context.Context, c *call) (ratelimit.Result, error) {
+func (s *Store) result(ctx context.Context, c *call) (kernel.Answer, error) {
 	if err := c.await(ctx); err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
-	res := c.res
+	res, unread := c.res, c.unread
 	s.free(c)
-	return res, nil
+	return res, unread
 }
 
-// Reset implements [ratelimit.States].
+// Reset implements [limit.States].
 func (s *states) Reset(ctx context.Context, key string) error {
+	ctx, cancel := within(ctx, s.timeout)
+	defer cancel()
 	name := s.name(key)
 	// Before, so that answers in progress are not cached, and after, so that those of
 	// commands that began in the meantime are not either.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
@@ -79,7 +78,7 @@ func (s *Store) sendWithout(q *queue, g *group) bool {
 func (q *queue) forget(g *group, at kernel.Instant) {
 	var void, left []*call
 	for _, c := range g.calls {
-		if c.req.Op == ratelimit.OpReturn && c.wait() <= float64(at) {
+		if c.req.Op == kernel.OpReturn && c.wait() <= float64(at) {
 			void = append(void, c)
 			continue
 		}

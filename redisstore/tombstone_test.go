@@ -145,7 +145,7 @@ func TestVoidCallsLeaveTheirCommand(t *testing.T) {
 	reset := time.Unix(1_800_000_000, 0)
 	returns := func(taken time.Duration) *call {
 		c := &call{done: make(chan error, 1)}
-		c.req = ratelimit.Request{Op: ratelimit.OpReturn, N: 1, Taken: reset.Add(taken)}
+		c.req = kernel.Request{Op: kernel.OpReturn, N: 1, Taken: kernel.InstantOf(reset.Add(taken))}
 		return c
 	}
 	void, valid := returns(-time.Second), returns(time.Second)

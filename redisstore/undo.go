@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
@@ -15,12 +14,12 @@ import (
 
 // undoes reports whether c may take events back.
 func (c *call) undoes() bool {
-	return c.prog != nil && (c.req.Op == ratelimit.OpReturn || c.req.Op == ratelimit.OpCancel)
+	return c.prog != nil && (c.req.Op == kernel.OpReturn || c.req.Op == kernel.OpCancel)
 }
 
 // stays reports whether the state that c finds stays that of the limit that left it.
 func (c *call) stays() bool {
-	return c.undoes() || c.req.Op == ratelimit.OpSettle || c.req.Op == ratelimit.OpExtend
+	return c.undoes() || c.req.Op == kernel.OpSettle || c.req.Op == kernel.OpExtend
 }
 
 // long reports whether c needs the longer script.
@@ -33,13 +32,13 @@ func (c *call) long() bool {
 }
 
 // undo takes events back.
-func (s *Store) undo(ctx context.Context, name name, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *Store) undo(ctx context.Context, name name, prog *program, req kernel.Request) (kernel.Answer, error) {
 	return s.undone(ctx, s.queue(name, prog, req), prog, req)
 }
 
 // undone waits until c, for a request, has taken events back. If that fails, it counts them as
 // lost: they stay spent, unless the command was executed and only its reply was lost.
-func (s *Store) undone(ctx context.Context, c *call, prog *program, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *Store) undone(ctx context.Context, c *call, prog *program, req kernel.Request) (kernel.Answer, error) {
 	// Cached denials are forgotten when the reply is read, and here in case there is none.
 	defer s.denials.forget(c.name)
 	res, err := s.result(ctx, c)
@@ -50,11 +49,11 @@ func (s *Store) undone(ctx context.Context, c *call, prog *program, req ratelimi
 }
 
 // takesBack returns how many events req takes back.
-func (p *program) takesBack(req ratelimit.Request) int {
+func (p *program) takesBack(req kernel.Request) int {
 	switch req.Op {
-	case ratelimit.OpCancel:
+	case kernel.OpCancel:
 		return kernel.Asked(req.Grant)
-	case ratelimit.OpSettle:
+	case kernel.OpSettle:
 		if slices.Contains(p.kinds, flightKind) {
 			return req.Of // they are released, whatever happened
 		}

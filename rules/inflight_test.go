@@ -10,12 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // In every format, an in-flight rule has a limit and a timeout.
@@ -301,16 +305,16 @@ func TestSettleFindsTheRule(t *testing.T) {
 
 // A watched store calls a function after each request.
 type watched struct {
-	ratelimit.States
-	after func(key string, op ratelimit.Op)
+	limit.States
+	after func(key string, op kernel.Op)
 }
 
-func (s *watched) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
+func (s *watched) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t, timeout)
 	return s, err
 }
 
-func (s *watched) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *watched) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	res, err := s.States.Apply(ctx, key, t, req)
 	if s.after != nil {
 		s.after(key, req.Op)
@@ -360,8 +364,8 @@ func TestInFlightRivals(t *testing.T) {
 					watch = tt.other.ID
 				}
 				done := false
-				store.after = func(key string, op ratelimit.Op) {
-					if !done && op == ratelimit.OpPeek && ruleOf(key) == watch {
+				store.after = func(key string, op kernel.Op) {
+					if !done && op == kernel.OpPeek && ruleOf(key) == watch {
 						done = true
 						rival()
 					}
@@ -382,7 +386,7 @@ func TestHoldEnds(t *testing.T) {
 		store := &watched{}
 		s, _ := newSet(t, Static(rules...), WithLimiter(ratelimit.WithStore(store)))
 		ctx, leave := context.WithCancel(t.Context())
-		store.after = func(string, ratelimit.Op) { leave() }
+		store.after = func(string, kernel.Op) { leave() }
 		h, _, err := s.Hold(ctx, "192.0.2.1", "GET", "/a%2Fb", 1)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Nil(t, h)
@@ -396,7 +400,7 @@ func TestHoldEnds(t *testing.T) {
 // While the store fails, releasing and settling report its error, and no other.
 func TestReleaseWhenTheStoreFails(t *testing.T) {
 	for _, algorithm := range []string{"in-flight", "fixed-window"} {
-		s, _ := newSet(t, Static(limited("a", "/a", 5, algorithm)), WithLimiter(ratelimit.WithStore(downStore{}), ratelimit.WithFailureLog(nil)))
+		s, _ := newSet(t, Static(limited("a", "/a", 5, algorithm)), WithLimiter(ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithFailureLog(nil)))
 		reported := 0
 		h := s.Middleware(httplimit.WithSettle(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) {
 			assert.ErrorContains(t, err, "no route to the store", algorithm)

@@ -144,7 +144,7 @@ func (c *Cache) ask(f *flight, left time.Duration) (alg ratelimit.Algorithm, err
 	defer cancel()
 	alg, err = c.lookup.Limit(within, f.key)
 	if err == nil && alg != nil {
-		if _, err = ratelimit.NewTransition(alg); err != nil {
+		if _, err = ratelimit.New(alg); err != nil {
 			err = fmt.Errorf("rules: the limit of key %q: %w", f.key, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -17,20 +16,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
-
-// A downStore fails every call.
-type downStore struct{}
-
-func (downStore) Open(string, *ratelimit.Transition) (ratelimit.States, error) {
-	return downStore{}, nil
-}
-
-func (downStore) Apply(context.Context, string, *ratelimit.Transition, ratelimit.Request) (ratelimit.Result, error) {
-	return ratelimit.Result{}, errors.New("no route to the store")
-}
-
-func (downStore) Reset(context.Context, string) error { return nil }
 
 // TestMiddlewareLogs: all rules together log a failing store once in ten seconds, and keys
 // that cannot be determined once a second.
@@ -52,7 +39,7 @@ func TestMiddlewareLogs(t *testing.T) {
 		"no key server":         {[]httplimit.Option{httplimit.WithKey(noKey)}, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, clk := newSet(t, source, WithLimiter(ratelimit.WithStore(downStore{})))
+			s, clk := newSet(t, source, WithLimiter(ratelimit.WithStore(fakes.Down(errors.New("no route to the store")))))
 			h := s.Middleware(tt.opts...)(http.NotFoundHandler())
 			ask := func() {
 				for _, path := range []string{"/a", "/b"} {

@@ -199,7 +199,7 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	if r.Burst > 0 && r.Algorithm != "token-bucket" && r.Algorithm != "leaky-bucket" {
 		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")
 	}
-	if _, err := ratelimit.NewTransition(alg); err != nil {
+	if _, err := ratelimit.New(alg); err != nil {
 		return nil, fmt.Errorf("rules: rule %q: %w", r.ID, err)
 	}
 	return alg, nil

@@ -19,6 +19,9 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -34,13 +37,13 @@ type lockedStore struct {
 	open     func(name string) error            // returns the error of Open
 	fail     func(key string) error             // returns the error of Apply
 	reset    func(s *lockedStore, key string)   // implements Reset
-	request  func(ratelimit.Request) ratelimit.Request
-	keeps    func(ratelimit.Result) bool // whether a change is stored
-	shares   bool                        // whether any algorithm may have any name
-	forgets  int                         // the most states that it keeps
-	order    []string                    // in which the states were added
-	context  context.Context             // of the first call
-	oneFirst bool                        // whether all calls use that context
+	request  func(kernel.Request) kernel.Request
+	keeps    func(kernel.Answer) bool // whether a change is stored
+	shares   bool                     // whether any algorithm may have any name
+	forgets  int                      // the most states that it keeps
+	order    []string                 // in which the states were added
+	context  context.Context          // of the first call
+	oneFirst bool                     // whether all calls use that context
 }
 
 func newLockedStore() *lockedStore {
@@ -50,7 +53,7 @@ func newLockedStore() *lockedStore {
 	}
 }
 
-func (s *lockedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s *lockedStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open != nil {
@@ -58,7 +61,7 @@ func (s *lockedStore) Open(name string, t *ratelimit.Transition) (ratelimit.Stat
 			return nil, err
 		}
 	}
-	tag := fmt.Sprintf("%x %v", t.Tag(), t.Varies())
+	tag := fmt.Sprintf("%x %v", t.Tag(), t.Varies)
 	if have, ok := s.names[name]; ok && have != tag && !s.shares {
 		return nil, fmt.Errorf("%q has another algorithm: %w", name, ratelimit.ErrInvalid)
 	}
@@ -71,10 +74,13 @@ type lockedStates struct {
 	name string
 }
 
-func (s *lockedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+// Lines implements limit.States.
+func (s *lockedStates) Lines() *line.Lines { return new(line.Lines) }
+
+func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if s.fail != nil {
 		if err := s.fail(key); err != nil {
-			return ratelimit.Result{}, err
+			return kernel.Answer{}, err
 		}
 	}
 	if s.request != nil {
@@ -86,21 +92,22 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 		s.context = ctx
 	}
 	if s.oneFirst && s.context.Err() != nil {
-		return ratelimit.Result{}, s.context.Err()
+		return kernel.Answer{}, s.context.Err()
 	}
 	id := s.id(s.name, key)
 	state := s.states[id]
-	next, changed, res, err := t.Apply([]byte(state), req)
-	if err != nil || !changed || s.keeps != nil && !s.keeps(res) {
-		return res, err
+	next, changed, res, unread := t.Apply([]byte(state), req)
+	if !changed || s.keeps != nil && !s.keeps(res) {
+		return res, unread
 	}
 	if _, known := s.states[id]; !known {
 		s.order = append(s.order, id)
 	}
 	stored := string(next)
 	if s.put != nil {
+		var err error
 		if stored, err = s.put(stored); err != nil {
-			return ratelimit.Result{}, err
+			return kernel.Answer{}, err
 		}
 	}
 	s.states[id] = stored
@@ -108,7 +115,7 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 		delete(s.states, s.order[0])
 		s.order = s.order[1:]
 	}
-	return res, nil
+	return res, unread
 }
 
 func (s *lockedStates) Reset(_ context.Context, key string) error {
@@ -132,7 +139,7 @@ func locked(change func(s *lockedStore)) func(clock.Clock) ratelimit.Store {
 }
 
 // requests returns a constructor of stores that change each request.
-func requests(change func(req ratelimit.Request) ratelimit.Request) func(clock.Clock) ratelimit.Store {
+func requests(change func(req kernel.Request) kernel.Request) func(clock.Clock) ratelimit.Store {
 	return locked(func(s *lockedStore) { s.request = change })
 }
 
@@ -328,7 +335,7 @@ func TestBrokenStores(t *testing.T) {
 		"states refused from 64 KiB": {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { s.put = refused(64 << 10) })},
 		"evicts above 10,000":        {rule: "ManyKeys", store: locked(func(s *lockedStore) { s.forgets = 10_000 })},
 		"time before the state": {rule: "Meanwhile", store: locked(func(s *lockedStore) {
-			s.request = func(req ratelimit.Request) ratelimit.Request { req, _ = req.Read(); return req }
+			s.request = func(req kernel.Request) kernel.Request { req, _ = req.Read(); return req }
 		})},
 		"recreates what was reset": {rule: "Meanwhile", database: broken(func(db *database, key, old, state string, until time.Time) bool {
 			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old }, state, until)
@@ -379,69 +386,69 @@ func TestBrokenStores(t *testing.T) {
 			}
 		})},
 		"stores grants only": {rule: "CountDenied", store: locked(func(s *lockedStore) {
-			s.keeps = func(res ratelimit.Result) bool { return res.Decision.Allowed }
+			s.keeps = func(res kernel.Answer) bool { return res.Allowed }
 		})},
 		"no wait": {rule: "Wait", store: locked(func(s *lockedStore) {
-			s.request = func(req ratelimit.Request) ratelimit.Request { req.MaxWait = ratelimit.Never; return req }
+			s.request = func(req kernel.Request) kernel.Request { req.MaxWait = ratelimit.Never; return req }
 		})},
-		"settles nothing": {rule: "Settle", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpSettle {
-				req.Op, req.N = ratelimit.OpPeek, 1
+		"settles nothing": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpSettle {
+				req.Op, req.N = kernel.OpPeek, 1
 			}
 			return req
 		})},
-		"settles as charges": {rule: "Settle", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpSettle {
-				req.Op, req.Grant = ratelimit.OpCharge, nil
+		"settles as charges": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpSettle {
+				req.Op, req.Grant = kernel.OpCharge, nil
 			}
 			return req
 		})},
-		"holds nothing": {rule: "Settle", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpHold {
+		"holds nothing": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpHold {
 				req.N = 0
 			}
 			return req
 		})},
-		"holds for ever": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpHold {
+		"holds for ever": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpHold {
 				req.Hold.For = ratelimit.Never
 			}
 			return req
 		})},
-		"gives nothing back": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			req.Hold.GiveBack = false
+		"gives nothing back": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+			req.Hold.Back = false
 			return req
 		})},
-		"gives all back": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			req.Hold.GiveBack = true
+		"gives all back": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+			req.Hold.Back = true
 			return req
 		})},
-		"extends nothing": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpExtend {
-				req.Op, req.N = ratelimit.OpPeek, 1
+		"extends nothing": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpExtend {
+				req.Op, req.N = kernel.OpPeek, 1
 			}
 			return req
 		})},
-		"one hold for each key": {rule: "Holds", store: requests(func(req ratelimit.Request) ratelimit.Request {
+		"one hold for each key": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
 			if req.Hold.ID != 0 {
 				req.Hold.ID = 1
 			}
 			return req
 		})},
 		"forgets holds at a restart": {rule: "Holds", reopen: func(s ratelimit.Store) ratelimit.Store {
-			return &lockedStore{names: map[string]string{}, states: s.(*lockedStore).states, id: s.(*lockedStore).id, request: func(req ratelimit.Request) ratelimit.Request {
+			return &lockedStore{names: map[string]string{}, states: s.(*lockedStore).states, id: s.(*lockedStore).id, request: func(req kernel.Request) kernel.Request {
 				req.Hold.ID ^= 1 // so that none is found
 				return req
 			}}
 		}, store: locked(func(*lockedStore) {})},
-		"charges only what is granted": {rule: "Charge", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpCharge {
-				req.Op = ratelimit.OpTake
+		"charges only what is granted": {rule: "Charge", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpCharge {
+				req.Op = kernel.OpTake
 			}
 			return req
 		})},
-		"charges twice": {rule: "Charge", store: requests(func(req ratelimit.Request) ratelimit.Request {
-			if req.Op == ratelimit.OpCharge {
+		"charges twice": {rule: "Charge", store: requests(func(req kernel.Request) kernel.Request {
+			if req.Op == kernel.OpCharge {
 				req.N *= 2
 			}
 			return req
@@ -450,28 +457,28 @@ func TestBrokenStores(t *testing.T) {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
 		"releases nothing": {rule: "InFlight", store: locked(func(s *lockedStore) {
-			s.request = func(req ratelimit.Request) ratelimit.Request {
-				if req.Op == ratelimit.OpSettle {
-					req.Op, req.N = ratelimit.OpPeek, 1
+			s.request = func(req kernel.Request) kernel.Request {
+				if req.Op == kernel.OpSettle {
+					req.Op, req.N = kernel.OpPeek, 1
 				}
 				return req
 			}
 		})},
 		"releases of others": {rule: "InFlight", store: locked(func(s *lockedStore) {
 			var latest uint64 // the ID of the latest hold, which is settled in place of each
-			s.request = func(req ratelimit.Request) ratelimit.Request {
+			s.request = func(req kernel.Request) kernel.Request {
 				switch req.Op {
-				case ratelimit.OpHold:
+				case kernel.OpHold:
 					latest = req.Hold.ID
-				case ratelimit.OpSettle:
+				case kernel.OpSettle:
 					req.Hold.ID = latest
 				}
 				return req
 			}
 		})},
 		"cancels nothing": {rule: "Cancel", says: "connection lost", store: func(clock.Clock) ratelimit.Store {
-			return failing{newLockedStore(), func(op ratelimit.Op) error {
-				if op == ratelimit.OpCancel {
+			return failing{newLockedStore(), func(op kernel.Op) error {
+				if op == kernel.OpCancel {
 					return errors.New("connection lost")
 				}
 				return nil
@@ -483,71 +490,71 @@ func TestBrokenStores(t *testing.T) {
 		})},
 		"fails at times": {rule: "Atomic", says: "database is locked", store: func(clock.Clock) ratelimit.Store {
 			calls := 0
-			return failing{newLockedStore(), func(ratelimit.Op) error {
+			return failing{newLockedStore(), func(kernel.Op) error {
 				if calls++; calls%50 == 0 {
 					return errors.New("database is locked")
 				}
 				return nil
 			}}
 		}},
-		"each key once": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
-			first := make(map[string]ratelimit.Result)
+		"each key once": {rule: "Each", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
+			first := make(map[string]kernel.Answer)
 			for i := range calls {
 				c, known := &calls[i], false
-				if c.Result, known = first[c.Key]; !known {
+				if c.Answer, known = first[c.Key]; !known {
 					apply(c)
-					first[c.Key] = c.Result
+					first[c.Key] = c.Answer
 				}
 			}
 		})},
-		"each in another order": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+		"each in another order": {rule: "Each", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
 			for i := range slices.Backward(calls) {
 				apply(&calls[i])
 			}
 		})},
-		"each until a denial": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+		"each until a denial": {rule: "Each", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
 			for i := range calls {
-				if apply(&calls[i]); !calls[i].Result.Decision.Allowed {
+				if apply(&calls[i]); !calls[i].Answer.Allowed {
 					return
 				}
 			}
 		})},
-		"each up to 100 keys": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+		"each up to 100 keys": {rule: "Each", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
 			for i := range calls[:min(len(calls), 100)] {
 				apply(&calls[i])
 			}
 		})},
-		"each by the limit of the first": {rule: "Each", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+		"each by the limit of the first": {rule: "Each", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
 			for i := range calls {
-				calls[i].Transition = calls[0].Transition
+				calls[i].Limit = calls[0].Limit
 				apply(&calls[i])
 			}
 		})},
-		"each fails at times": {rule: "Each", says: "connection lost", store: together(func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall)) {
+		"each fails at times": {rule: "Each", says: "connection lost", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
 			for i := range calls {
 				if apply(&calls[i]); i == 20 {
 					calls[i].Err = errors.New("connection lost")
 				}
 			}
 		})},
-		"keys together until a denial": {rule: "Together", store: jointly(func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool {
+		"keys together until a denial": {rule: "Together", store: jointly(func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool {
 			for i := range calls {
-				if apply(&calls[i], false); !calls[i].Result.Decision.Allowed {
+				if apply(&calls[i], false); !calls[i].Answer.Allowed {
 					break
 				}
 			}
 			return true
 		})},
-		"keys together if the first grants": {rule: "Together", store: jointly(func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool {
+		"keys together if the first grants": {rule: "Together", store: jointly(func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool {
 			apply(&calls[0], false)
 			for i := range calls[1:] {
-				calls[1+i].Result = calls[0].Result
+				calls[1+i].Answer = calls[0].Answer
 				calls[1+i].Told = true
 			}
 			return true
 		})},
-		"keys together, without any decision": {rule: "Together", store: jointly(func([]ratelimit.JointCall, func(*ratelimit.JointCall, bool)) bool { return true })},
-		"keys together, always refused": {rule: "Together", store: jointly(func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool {
+		"keys together, without any decision": {rule: "Together", store: jointly(func([]limit.Call, func(*limit.Call, bool)) bool { return true })},
+		"keys together, always refused": {rule: "Together", store: jointly(func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool {
 			for i := range calls {
 				apply(&calls[i], true)
 			}
@@ -707,15 +714,19 @@ func oneWriter(clock.Clock) ratelimit.Store {
 // A looping store gets, compares and swaps until it succeeds.
 type looping struct{ db *database }
 
-func (s looping) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
+func (s looping) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return s, nil }
 
-func (s looping) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+// Lines implements limit.States.
+func (looping) Lines() *line.Lines { return new(line.Lines) }
+
+func (s looping) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
 	for {
 		old, _ := s.db.Get(ctx, key)
 		next, changed, res, err := t.Apply(old, req)
-		if err == nil && changed && !s.db.swaps(s.db, key, string(old), string(next), time.Time{}) {
-			err = ctx.Err()
-			if err == nil {
+		if changed && !s.db.swaps(s.db, key, string(old), string(next), time.Time{}) {
+			if err = ctx.Err(); err == nil {
 				continue
 			}
 		}
@@ -730,71 +741,69 @@ func apartStore(clock.Clock) ratelimit.Store { return &apart{newLockedStore()} }
 
 type apart struct{ *lockedStore }
 
-func (s *apart) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	return s.lockedStore.Open(fmt.Sprintf("%s%s%v", name, t.Tag(), t.Varies()), t)
+func (s *apart) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	return s.lockedStore.Open(fmt.Sprintf("%s%s%v", name, t.Tag(), t.Varies), t, timeout)
 }
 
 // together returns a constructor of lockedStores that have EachStates. They pass the calls to
 // each, and what it may do with each of them.
-func together(each func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall))) func(clock.Clock) ratelimit.Store {
+func together(each func(calls []limit.Call, apply func(*limit.Call))) func(clock.Clock) ratelimit.Store {
 	return func(clock.Clock) ratelimit.Store { return &togetherStore{newLockedStore(), each} }
 }
 
 type togetherStore struct {
 	*lockedStore
-	each func(calls []ratelimit.EachCall, apply func(*ratelimit.EachCall))
+	each func(calls []limit.Call, apply func(*limit.Call))
 }
 
-func (s *togetherStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.lockedStore.Open(name, t)
+func (s *togetherStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.lockedStore.Open(name, t, timeout)
 	return &togetherStates{states, s}, err
 }
 
 type togetherStates struct {
-	ratelimit.States
+	limit.States
 	store *togetherStore
 }
 
-func (s *togetherStates) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
-	s.store.each(calls, func(c *ratelimit.EachCall) {
-		c.Result, c.Err = s.Apply(ctx, c.Key, c.Transition, req)
+func (s *togetherStates) ApplyEach(ctx context.Context, calls []limit.Call) {
+	s.store.each(calls, func(c *limit.Call) {
+		c.Answer, c.Err = s.Apply(ctx, c.Key, c.Limit, c.Request)
 	})
 }
 
 // jointly returns a constructor of lockedStores that have JointStates. They pass the calls to
 // all, and what it may do with each of them. If all is nil, they fail.
-func jointly(all func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool) func(clock.Clock) ratelimit.Store {
+func jointly(all func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool) func(clock.Clock) ratelimit.Store {
 	return func(clock.Clock) ratelimit.Store { return &jointStore{newLockedStore(), all} }
 }
 
 type jointStore struct {
 	*lockedStore
-	all func(calls []ratelimit.JointCall, apply func(c *ratelimit.JointCall, refused bool)) bool
+	all func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool
 }
 
-func (s *jointStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.lockedStore.Open(name, t)
+func (s *jointStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.lockedStore.Open(name, t, timeout)
 	return &jointStates{states, s}, err
 }
 
 type jointStates struct {
-	ratelimit.States
+	limit.States
 	store *jointStore
 }
 
 func (s *jointStates) Group(string) any { return s.store }
 
-func (s *jointStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
+func (s *jointStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool, err error) {
 	if s.store.all == nil {
 		return true, errors.New("connection lost")
 	}
-	decided = s.store.all(calls, func(c *ratelimit.JointCall, refused bool) {
+	decided = s.store.all(calls, func(c *limit.Call, refused bool) {
 		req := c.Request
-		if refused {
-			req = req.Refused(false)
-		}
+		req.Refused = refused
 		var failed error
-		c.Result, failed = c.States.Apply(ctx, c.Key, c.Transition, req)
+		c.Answer, failed = c.States.Apply(ctx, c.Key, c.Limit, req)
 		c.Told, err = true, errors.Join(err, failed)
 	})
 	return decided, err
@@ -803,36 +812,36 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall)
 // plansRefused refuses to open limiters of algorithms that need no state.
 type plansRefused struct{ *lockedStore }
 
-func (s plansRefused) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s plansRefused) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	if t.Stateless() {
 		return nil, fmt.Errorf("nothing to store: %w", ratelimit.ErrInvalid)
 	}
-	return s.lockedStore.Open(name, t)
+	return s.lockedStore.Open(name, t, timeout)
 }
 
 // failing returns errors that depend on the operation.
 type failing struct {
 	ratelimit.Store
-	fail func(op ratelimit.Op) error
+	fail func(op kernel.Op) error
 }
 
-func (s failing) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
+func (s failing) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.Store.Open(name, t, timeout)
 	return &failingStates{States: states, fail: s.fail}, err
 }
 
 type failingStates struct {
-	ratelimit.States
+	limit.States
 	mu   sync.Mutex
-	fail func(op ratelimit.Op) error
+	fail func(op kernel.Op) error
 }
 
-func (s *failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	s.mu.Lock()
 	err := s.fail(req.Op)
 	s.mu.Unlock()
 	if err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
 	return s.States.Apply(ctx, key, t, req)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -58,23 +60,23 @@ func TestRestlessMemoryStore(t *testing.T) {
 
 type restlessStore struct{ *ratelimit.MemoryStore }
 
-func (s restlessStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.MemoryStore.Open(name, t)
+func (s restlessStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.MemoryStore.Open(name, t, timeout)
 	return &restlessStates{States: states, store: s.MemoryStore}, err
 }
 
 type restlessStates struct {
-	ratelimit.States
+	limit.States
 	store *ratelimit.MemoryStore
 	calls atomic.Int64
 }
 
-func (s *restlessStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *restlessStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	other := req
-	other.Op, other.N = ratelimit.OpTake, 1
+	other.Op, other.N = kernel.OpTake, 1
 	i := s.calls.Add(1)
 	if _, err := s.States.Apply(ctx, fmt.Sprint("restless ", i), t, other); err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
 	if i%4 == 0 {
 		s.store.Shrink()
@@ -236,24 +238,24 @@ type portableStore struct {
 	tick time.Duration
 }
 
-func (s portableStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s portableStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	t, err := t.Portable(s.tick)
 	if err != nil {
 		return nil, err
 	}
-	states, err := s.Store.Open(name, t)
+	states, err := s.Store.Open(name, t, timeout)
 	return portableStates{states, s.tick}, err
 }
 
 type portableStates struct {
-	ratelimit.States
+	limit.States
 	tick time.Duration
 }
 
-func (s portableStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s portableStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	t, err := t.Portable(s.tick)
 	if err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
 	return s.States.Apply(ctx, key, t, req)
 }

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 )
 
 // A watch records failures of a store in one subtest. A limiter hides some of them: Allow
@@ -29,11 +32,12 @@ func (w *watch) failure() error {
 	return w.err
 }
 
-// note records err, unless ctx has ended.
+// note records err, unless ctx has ended, or the limiter's timeout has passed and is what is tested.
 func (w *watch) note(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil && w.err == nil && ctx.Err() == nil {
+	late := w.impatient && errors.Is(err, context.DeadlineExceeded)
+	if err != nil && w.err == nil && ctx.Err() == nil && !late {
 		w.err = err
 	}
 	return err
@@ -94,45 +98,45 @@ func unwatched(s ratelimit.Store) ratelimit.Store {
 	return s
 }
 
-func (s *watchedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	var states ratelimit.States
+func (s *watchedStore) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	if !s.watch.impatient {
+		timeout = s.watch.timeout // guard bounds the time of calls
+	}
+	var states limit.States
 	var refused error // may be legitimate, so it is not recorded
 	err := s.watch.guard(context.Background(), "Open", func() (err error) {
-		states, refused = s.store.Open(name, t)
+		states, refused = s.store.Open(name, l, timeout)
 		return nil
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return nil, err
 	}
 	watched := &watchedStates{states, s.watch}
-	if each, ok := states.(ratelimit.EachStates); ok {
+	if each, ok := states.(limit.EachStates); ok {
 		return &watchedEach{watched, each}, nil
 	}
 	return watched, nil
 }
 
 type watchedStates struct {
-	states ratelimit.States
+	states limit.States
 	watch  *watch
 }
 
-// Bounded makes the limiter not bound the time of calls, because guard does.
-func (s *watchedStates) Bounded() bool { return !s.watch.impatient }
+// Lines implements [limit.States].
+func (s *watchedStates) Lines() *line.Lines { return s.states.Lines() }
 
-func (s *watchedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	var res ratelimit.Result
+func (s *watchedStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	var a kernel.Answer
 	err := s.watch.guard(ctx, fmt.Sprintf("Apply(%.20q)", key), func() error {
-		got, err := s.states.Apply(ctx, key, t, req)
-		if err == nil {
-			err = got.StateErr()
-		}
-		res = got
+		got, err := s.states.Apply(ctx, key, l, req)
+		a = got
 		return err
 	})
 	if err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
-	return res, nil
+	return a, nil
 }
 
 func (s *watchedStates) Reset(ctx context.Context, key string) error {
@@ -142,13 +146,13 @@ func (s *watchedStates) Reset(ctx context.Context, key string) error {
 }
 
 // watchedAny are watched states, with EachStates or without.
-type watchedAny interface{ unwatched() ratelimit.States }
+type watchedAny interface{ unwatched() limit.States }
 
-func (s *watchedStates) unwatched() ratelimit.States { return s.states }
+func (s *watchedStates) unwatched() limit.States { return s.states }
 
-// Group implements [ratelimit.JointStates]. Keys of states that have none have no group.
+// Group implements [limit.JointStates]. Keys of states that have none have no group.
 func (s *watchedStates) Group(key string) (group any) {
-	joint, ok := s.states.(ratelimit.JointStates)
+	joint, ok := s.states.(limit.JointStates)
 	if !ok {
 		return nil
 	}
@@ -159,26 +163,21 @@ func (s *watchedStates) Group(key string) (group any) {
 	return group
 }
 
-func (s *watchedStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
+func (s *watchedStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool, err error) {
 	own := slices.Clone(calls) // a call that hangs may still write to them
 	for i := range own {
 		own[i].States = own[i].States.(watchedAny).unwatched()
 	}
 	all := false
 	err = s.watch.guard(ctx, "ApplyAll", func() (err error) {
-		all, err = s.states.(ratelimit.JointStates).ApplyAll(ctx, own)
-		for i := range own {
-			if err == nil && own[i].Told {
-				err = own[i].Result.StateErr()
-			}
-		}
+		all, err = s.states.(limit.JointStates).ApplyAll(ctx, own)
 		return err
 	})
 	if err != nil {
 		return true, err
 	}
 	for i := range calls {
-		calls[i].Result, calls[i].Told = own[i].Result, own[i].Told
+		calls[i].Answer, calls[i].Told = own[i].Answer, own[i].Told
 	}
 	return all, nil
 }
@@ -186,17 +185,14 @@ func (s *watchedStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCal
 // watchedEach are watched states that have EachStates.
 type watchedEach struct {
 	*watchedStates
-	each ratelimit.EachStates
+	each limit.EachStates
 }
 
-func (s *watchedEach) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
+func (s *watchedEach) ApplyEach(ctx context.Context, calls []limit.Call) {
 	own := slices.Clone(calls) // a call that hangs may still write to them
 	err := s.watch.guard(ctx, "ApplyEach", func() error {
-		s.each.ApplyEach(ctx, req, own)
+		s.each.ApplyEach(ctx, own)
 		for i := range own {
-			if own[i].Err == nil {
-				own[i].Err = own[i].Result.StateErr()
-			}
 			if own[i].Err != nil {
 				return own[i].Err
 			}

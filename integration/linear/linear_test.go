@@ -15,9 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -55,13 +59,13 @@ func (hs holds) find(hold int) (n int, ok bool) {
 }
 
 // handle returns the identity of a hold.
-func handle(hold int) ratelimit.Handle {
-	return ratelimit.Handle{ID: uint64(hold) + 1, For: 10 * time.Minute}
+func handle(hold int) kernel.Handle {
+	return kernel.Handle{ID: uint64(hold) + 1, For: 10 * time.Minute}
 }
 
 // sequential returns the specification: the transitions of the limits, applied to one key
 // by one caller at a time.
-func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
+func sequential(limits []*limit.Limit, times times) porcupine.Model {
 	specification := porcupine.NondeterministicModel{
 		Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 			byKey := make(map[string][]porcupine.Operation)
@@ -95,21 +99,21 @@ func sequential(limits []*ratelimit.Transition, times times) porcupine.Model {
 }
 
 // step makes a call at a time, and reports whether it has the given result.
-func (st state) step(limit *ratelimit.Transition, c call, now int64, output ratelimit.Decision) (after state, ok bool) {
-	req := ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
+func (st state) step(limit *limit.Limit, c call, now int64, output ratelimit.Decision) (after state, ok bool) {
+	req := kernel.Request{Op: kernel.OpTake, N: c.n}
 	switch c.op {
 	case "peek":
-		req.Op = ratelimit.OpPeek
+		req.Op = kernel.OpPeek
 	case "hold":
-		req.Op, req.Hold = ratelimit.OpHold, handle(c.hold)
+		req.Op, req.Hold = kernel.OpHold, handle(c.hold)
 	case "settle":
 		of, granted := st.holds.find(c.hold)
 		if !granted {
 			return st, output == ratelimit.Decision{}
 		}
-		req.Op, req.Hold, req.Of = ratelimit.OpSettle, handle(c.hold), of
+		req.Op, req.Hold, req.Of = kernel.OpSettle, handle(c.hold), of
 	case "charge":
-		req.Op = ratelimit.OpCharge
+		req.Op = kernel.OpCharge
 	}
 	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
 	if err != nil {
@@ -118,13 +122,13 @@ func (st state) step(limit *ratelimit.Transition, c call, now int64, output rate
 	if left := string(next); st.bytes != left {
 		st.changed, st.bytes = now, left
 	}
-	if c.op == "hold" && res.Decision.Allowed {
+	if c.op == "hold" && res.Allowed {
 		st.holds = append(slices.Clip(st.holds), held{c.hold, c.n})
 	}
 	if c.op == "allow" {
-		return st, res.Decision.Allowed == output.Allowed
+		return st, res.Allowed == output.Allowed
 	}
-	return st, res.Decision == output
+	return st, ratelimit.Decision(res.Decision) == output
 }
 
 // A setting is a store and what else happens to it during a history, which must make no
@@ -356,9 +360,9 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 		observed.check(t, seed, recorded.history)
 	}
 
-	var transitions []*ratelimit.Transition
+	var transitions []*limit.Limit
 	for _, alg := range limits {
-		transition, err := ratelimit.NewTransition(alg)
+		transition, err := fakes.NewLimit(alg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -421,11 +425,11 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, c call, held map
 // most common bug in stores.
 func TestCatchesLostUpdate(t *testing.T) {
 	alg := ratelimit.FixedWindow{Limit: 4, Window: time.Second}
-	transition, err := ratelimit.NewTransition(alg)
+	transition, err := fakes.NewLimit(alg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := []*ratelimit.Transition{transition}
+	limits := []*limit.Limit{transition}
 	told := func(remaining int) ratelimit.Decision {
 		return ratelimit.Decision{Allowed: true, Limit: 4, Remaining: remaining, ResetAfter: time.Second}
 	}
@@ -446,7 +450,7 @@ func TestCatchesLostUpdate(t *testing.T) {
 
 // TestCatchesLostSettlement: the same for a settlement.
 func TestCatchesLostSettlement(t *testing.T) {
-	transition, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 4, Window: time.Second})
+	transition, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 4, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +464,7 @@ func TestCatchesLostSettlement(t *testing.T) {
 			{ClientId: 1, Input: call{op: "take", key: "a", n: 1}, Output: told(last), Call: 30, Return: 50},
 		}
 	}
-	limits := []*ratelimit.Transition{transition}
+	limits := []*limit.Limit{transition}
 	if !porcupine.CheckOperations(sequential(limits, times{0}), history(2)) {
 		t.Error("the take came after the settlement")
 	}

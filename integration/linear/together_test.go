@@ -10,9 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -41,7 +45,7 @@ type jointState struct {
 }
 
 // jointly returns the specification: the transitions of the limits, by limit and key.
-func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Model {
+func jointly(limits [][manyKeys]*limit.Limit, times times) porcupine.Model {
 	specification := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{jointState{}} },
 		Equal: func(a, b any) bool {
@@ -71,8 +75,8 @@ func jointly(limits [][manyKeys]*ratelimit.Transition, times times) porcupine.Mo
 }
 
 // step makes a call at a time, and reports whether it has the given result.
-func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
-	apply := func(key int, req ratelimit.Request) (string, ratelimit.Result) {
+func (st jointState) step(limits [manyKeys]*limit.Limit, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
+	apply := func(key int, req kernel.Request) (string, kernel.Answer) {
 		next, _, res, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
 		if err != nil {
 			panic(err)
@@ -91,52 +95,52 @@ func (st jointState) step(limits [manyKeys]*ratelimit.Transition, c jointCall, n
 		}
 		return st, d == output
 	}
-	key, req := c.keys[0], ratelimit.Request{Op: ratelimit.OpTake, N: c.n}
+	key, req := c.keys[0], kernel.Request{Op: kernel.OpTake, N: c.n}
 	switch c.op {
 	case "peek":
-		req.Op = ratelimit.OpPeek
+		req.Op = kernel.OpPeek
 	case "hold":
-		req.Op, req.Hold = ratelimit.OpHold, handle(c.hold)
+		req.Op, req.Hold = kernel.OpHold, handle(c.hold)
 	case "settle":
-		req.Op, req.Hold = ratelimit.OpSettle, handle(c.hold)
+		req.Op, req.Hold = kernel.OpSettle, handle(c.hold)
 		req.Of, _ = st.holds.find(c.hold)
 	}
 	next, res := apply(key, req)
 	set(key, next)
-	if c.op == "hold" && res.Decision.Allowed {
+	if c.op == "hold" && res.Allowed {
 		st.holds = append(slices.Clip(st.holds), held{c.hold, c.n})
 	}
 	if c.op == "allow" {
-		return st, res.Decision.Allowed == output.Allowed
+		return st, res.Allowed == output.Allowed
 	}
-	return st, res.Decision == output
+	return st, ratelimit.Decision(res.Decision) == output
 }
 
 // takeAll takes n events of all keys of a call or of none.
-func (st jointState) takeAll(c jointCall, apply func(key int, req ratelimit.Request) (string, ratelimit.Result)) (next [manyKeys]string, d ratelimit.Decision) {
+func (st jointState) takeAll(c jointCall, apply func(key int, req kernel.Request) (string, kernel.Answer)) (next [manyKeys]string, d ratelimit.Decision) {
 	times := map[int]int{}
 	for _, key := range c.keys {
 		times[key]++
 	}
 	granted := true
 	next = st.bytes
-	req := ratelimit.Request{Op: ratelimit.OpTake}
+	req := kernel.Request{Op: kernel.OpTake}
 	if c.op == "allHeld" {
-		req.Op, req.Hold = ratelimit.OpHold, handle(c.hold)
+		req.Op, req.Hold = kernel.OpHold, handle(c.hold)
 	}
 	var answers [manyKeys]ratelimit.Decision
 	for key, k := range times {
-		var res ratelimit.Result
+		var res kernel.Answer
 		req.N = k * c.n
 		next[key], res = apply(key, req)
-		answers[key] = res.Decision
-		granted = granted && res.Decision.Allowed
+		answers[key] = ratelimit.Decision(res.Decision)
+		granted = granted && res.Allowed
 	}
 	for key := range times {
 		if !granted && answers[key].Allowed { // it keeps its events, by the present limit
-			var res ratelimit.Result
-			next[key], res = apply(key, ratelimit.Request{Op: ratelimit.OpTake})
-			answers[key] = res.Decision
+			var res kernel.Answer
+			next[key], res = apply(key, kernel.Request{Op: kernel.OpTake})
+			answers[key] = ratelimit.Decision(res.Decision)
 		}
 	}
 	for i, key := range c.keys {
@@ -297,12 +301,12 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 		observed.check(t, seed, recorded.history)
 	}
 
-	var transitions [][manyKeys]*ratelimit.Transition
+	var transitions [][manyKeys]*limit.Limit
 	for _, limits := range joint.limits {
-		var of [manyKeys]*ratelimit.Transition
+		var of [manyKeys]*limit.Limit
 		for key, alg := range limits {
 			var err error
-			if of[key], err = ratelimit.NewTransition(alg); err != nil {
+			if of[key], err = fakes.NewLimit(alg); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,10 +381,10 @@ func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bou
 // TestCatchesPartialDecisions checks that the check can fail, if a denial of one key leaves
 // events spent in another one.
 func TestCatchesPartialDecisions(t *testing.T) {
-	var limits [manyKeys]*ratelimit.Transition
+	var limits [manyKeys]*limit.Limit
 	for key := range limits {
 		var err error
-		if limits[key], err = ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 2 + key, Window: time.Second}); err != nil {
+		if limits[key], err = fakes.NewLimit(ratelimit.FixedWindow{Limit: 2 + key, Window: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -400,7 +404,7 @@ func TestCatchesPartialDecisions(t *testing.T) {
 		}
 		return ops
 	}
-	model := jointly([][manyKeys]*ratelimit.Transition{limits}, times{0})
+	model := jointly([][manyKeys]*limit.Limit{limits}, times{0})
 	if !porcupine.CheckOperations(model, history(of(2, 3, 1))) {
 		t.Error("a denial in one key spends nothing in the other")
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/storetest"
@@ -365,8 +367,8 @@ func TestSettleWhatWasReturned(t *testing.T) {
 			r, _, err := l.Hold(t.Context(), "k", 5)
 			require.NoError(t, err)
 			req := here.req
-			req.Op, req.N, req.Taken = ratelimit.OpReturn, 3, clk.Now()
-			var states ratelimit.States = here
+			req.Op, req.N, req.Taken = kernel.OpReturn, 3, kernel.InstantOf(clk.Now())
+			var states limit.States = here
 			if store == of {
 				states = of
 			}

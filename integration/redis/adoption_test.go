@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -211,7 +213,7 @@ func TestAdoptBuckets(t *testing.T) {
 			if leaky {
 				alg = ratelimit.LeakyBucket{Rate: rate, Capacity: number(51)}
 			}
-			of, err := ratelimit.NewTransition(alg)
+			of, err := fakes.NewLimit(alg)
 			if err != nil {
 				continue
 			}

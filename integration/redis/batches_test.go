@@ -13,6 +13,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -121,8 +123,8 @@ func (tr *trace) holdBefore() {
 		require.NoError(tr, err)
 		req := tr.store.req
 		tr.ids++
-		req.Op, req.N = ratelimit.OpHold, tr.events()
-		req.Hold = ratelimit.Handle{ID: tr.ids, For: tr.lasts(), GiveBack: tr.rng.IntN(2) == 0}
+		req.Op, req.N = kernel.OpHold, tr.events()
+		req.Hold = kernel.Handle{ID: tr.ids, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}
 		got, err := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
 		require.NoError(tr, err)
 		want, err := tr.store.Apply(tr.Context(), key, tr.store.t, req)
@@ -137,7 +139,7 @@ func (tr *trace) holdBefore() {
 // A hold is a request that was granted.
 type hold struct {
 	key string
-	req ratelimit.Request
+	req kernel.Request
 }
 
 // settlement returns a request that settles a hold, if there is one.
@@ -149,9 +151,9 @@ func (tr *trace) settlement(key string) (_ request, ok bool) {
 	req := tr.holds[i].req
 	tr.holds = slices.Delete(tr.holds, i, i+1)
 	held := req.N
-	req.Op, req.N, req.Of = ratelimit.OpSettle, tr.rng.IntN(held+2), held
+	req.Op, req.N, req.Of = kernel.OpSettle, tr.rng.IntN(held+2), held
 	return request{what: fmt.Sprintf("Settle(%d of %d)", req.N, held), ask: func(l ratelimit.Limiter) string {
-		var s ratelimit.States = tr.store
+		var s limit.States = tr.store
 		if l == tr.redis {
 			s = &tr.opened
 		}

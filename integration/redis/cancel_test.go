@@ -14,10 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -193,13 +197,13 @@ func (c *cancels) cancel(i, many int) {
 func (c *cancels) together(i int) {
 	tw := &c.twins[i]
 	limiters := [2]ratelimit.Limiter{tw.redis, tw.here}
-	states := [2]ratelimit.States{tw.gates[0].States, c.shared}
+	states := [2]limit.States{tw.gates[0].States, c.shared}
 	c.redis, c.here = tw.redis, tw.here
 	c.reserved = true // no memory to compare with
 	c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(c.Context(), "k") })
-	req, t := c.shared.of.req, [2]*ratelimit.Transition{tw.gates[0].t, tw.gates[1].t}
+	req, t := c.shared.of.req, [2]*limit.Limit{tw.gates[0].t, tw.gates[1].t}
 	if c.of != nil { // which limit it is matters, not the pointer
-		t = [2]*ratelimit.Transition{c.shared.of.t, c.shared.of.t}
+		t = [2]*limit.Limit{c.shared.of.t, c.shared.of.t}
 	}
 	var asks []func(side int) string
 	take := func(n int) {
@@ -222,12 +226,12 @@ func (c *cancels) together(i int) {
 			}
 			of := c.taken[c.rng.IntN(len(c.taken))]
 			req := req
-			req.Op, req.N, req.Taken = ratelimit.OpReturn, 1+c.rng.IntN(of.n), of.at
+			req.Op, req.N, req.Taken = kernel.OpReturn, 1+c.rng.IntN(of.n), kernel.InstantOf(of.at)
 			c.note("Return(%d of %d at %d) together by %d", req.N, of.n, of.at.UnixMicro(), i)
 			asks = append(asks, func(side int) string {
 				res, err := states[side].Apply(c.Context(), "k", t[side], req)
 				if c.of != nil { // the Decision for another limit's state is not used
-					res = ratelimit.Result{}
+					res = kernel.Answer{}
 				}
 				return fmt.Sprint(res.Decision, err)
 			})
@@ -313,23 +317,23 @@ func (g *gatedConn) Do(ctx context.Context, cmd redisstore.Command) (string, err
 // A gatedStore is a store whose cancellations wait at a barrier.
 type gatedStore struct {
 	ratelimit.Store
-	ratelimit.States
-	t   *ratelimit.Transition
+	limit.States
+	t   *limit.Limit
 	ids *sync.Map // the IDs of holds
 	barrier
 }
 
-func (g *gatedStore) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (g *gatedStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	var err error
-	g.States, err = g.Store.Open(name, t)
+	g.States, err = g.Store.Open(name, t, timeout)
 	g.t = t
 	return g, err
 }
 
 func (g *gatedStore) Bounded() bool { return true }
 
-func (g *gatedStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if req.Op == ratelimit.OpCancel {
+func (g *gatedStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	if req.Op == kernel.OpCancel {
 		g.pass()
 	}
 	g.ids.Store(req.Hold.ID, true)
@@ -338,16 +342,17 @@ func (g *gatedStore) Apply(ctx context.Context, key string, t *ratelimit.Transit
 
 // A sharedStore is a portableStore for several goroutines.
 type sharedStore struct {
+	fakes.NoLine
 	mu sync.Mutex
 	of portableStore
 }
 
-func (s *sharedStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s *sharedStore) Open(_ string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	_, err := t.Portable(time.Microsecond)
 	return s, err
 }
 
-func (s *sharedStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *sharedStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.of.Apply(ctx, key, t, req)

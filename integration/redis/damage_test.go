@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -136,7 +138,7 @@ func TestDamageMendedMeanwhile(t *testing.T) {
 
 // tag returns the beginning of the states of a limit.
 func tag(t *testing.T, limit ratelimit.Algorithm) []byte {
-	of, err := ratelimit.NewTransition(limit)
+	of, err := fakes.NewLimit(limit)
 	require.NoError(t, err)
 	of, err = of.Portable(time.Microsecond)
 	require.NoError(t, err)

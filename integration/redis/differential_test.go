@@ -14,10 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -227,7 +231,7 @@ func (tr *trace) giveBack() {
 	}
 	of := tr.taken[tr.rng.IntN(len(tr.taken))]
 	req := tr.store.req
-	req.Op, req.N, req.Taken = ratelimit.OpReturn, 1+tr.rng.IntN(of.n), of.at
+	req.Op, req.N, req.Taken = kernel.OpReturn, 1+tr.rng.IntN(of.n), kernel.InstantOf(of.at)
 	tr.note("Return(%s, %d of %d at %d)", of.key, req.N, of.n, of.at.UnixMicro())
 	got, err := tr.opened.Apply(tr.Context(), of.key, tr.store.t, req)
 	require.NoError(tr, err)
@@ -300,9 +304,9 @@ func (tr *trace) debt(n int) int {
 // hold takes or reserves events, and holds them.
 func (tr *trace) hold(key string, n int) {
 	tr.ids++
-	req := ratelimit.Request{Op: ratelimit.OpHold, N: n, Hold: ratelimit.Handle{ID: tr.ids, For: tr.lasts(), GiveBack: tr.rng.IntN(2) == 0}}
+	req := kernel.Request{Op: kernel.OpHold, N: n, Hold: kernel.Handle{ID: tr.ids, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}}
 	if n > 0 && tr.rng.IntN(4) == 0 {
-		req.Op, req.MaxWait = ratelimit.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
+		req.Op, req.MaxWait = kernel.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
 	}
 	tr.note("Hold(%s, %+v)", key, req)
 	if tr.ask(key, req).Held {
@@ -332,7 +336,7 @@ func (tr *trace) extend() {
 		return
 	}
 	h, _ := tr.pick()
-	req := ratelimit.Request{Op: ratelimit.OpExtend, Hold: ratelimit.Handle{ID: h.id, For: tr.lasts()}}
+	req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: h.id, For: tr.lasts()}}
 	tr.note("Extend(%+v, %v)", h, req.Hold.For)
 	tr.ask(h.key, req)
 }
@@ -356,11 +360,11 @@ func (tr *trace) settle() {
 		tr.holding = slices.Delete(tr.holding, i, i+1)
 	}
 	tr.note("Settle(%d of %+v)", n, h)
-	tr.ask(h.key, ratelimit.Request{Op: ratelimit.OpSettle, N: n, Of: h.n, Hold: ratelimit.Handle{ID: h.id}})
+	tr.ask(h.key, kernel.Request{Op: kernel.OpSettle, N: n, Of: h.n, Hold: kernel.Handle{ID: h.id}})
 }
 
 // ask makes a request in both stores.
-func (tr *trace) ask(key string, req ratelimit.Request) ratelimit.Result {
+func (tr *trace) ask(key string, req kernel.Request) kernel.Answer {
 	tr.Helper()
 	req = req.At(tr.clk.Now())
 	loads, replaced, sent := tr.conn.loads, tr.conn.replaced, tr.conn.sent
@@ -374,13 +378,14 @@ func (tr *trace) ask(key string, req ratelimit.Request) ratelimit.Result {
 		tr.store.states[key] = was
 	}
 	got.Grant, want.Grant = nil, nil
-	if got.IdleAfter == 0 { // a cached denial
-		got, want = ratelimit.Result{Decision: got.Decision}, ratelimit.Result{Decision: want.Decision}
+	got.Ended, want.Ended = 0, 0 // the script says it otherwise
+	if tr.conn.sent == sent { // a cached denial
+		got, want = kernel.Answer{Decision: got.Decision}, kernel.Answer{Decision: want.Decision}
 	}
 	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
 	}
-	tr.last = got.Decision
+	tr.last = ratelimit.Decision(got.Decision)
 	tr.compareStates(key)
 	tr.reserved = true // there is none in memory
 	return got
@@ -580,28 +585,29 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 
 // A portableStore keeps states as bytes, in the same form as in Redis.
 type portableStore struct {
+	fakes.NoLine
 	states map[string][]byte
 	number numbers
 
 	// of the latest Apply
-	t   *ratelimit.Transition
-	req ratelimit.Request
+	t   *limit.Limit
+	req kernel.Request
 }
 
-func (s *portableStore) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s *portableStore) Open(_ string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	_, err := t.Portable(time.Microsecond)
 	return s, err
 }
 
-func (s *portableStore) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *portableStore) Apply(_ context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	s.t, s.req = t, req
 	t, err := t.Portable(time.Microsecond)
 	if err != nil {
-		return ratelimit.Result{}, err
+		return kernel.Answer{}, err
 	}
-	return s.number.apply(req, func(req ratelimit.Request) (ratelimit.Result, error) {
+	return s.number.apply(req, func(req kernel.Request) (kernel.Answer, error) {
 		next, changed, res, err := t.Apply(s.states[key], req)
-		if err == nil && changed {
+		if changed {
 			s.states[key] = next
 		}
 		return res, err
@@ -616,20 +622,20 @@ func (s *portableStore) Reset(_ context.Context, key string) error {
 // An opened keeps the States of the one limiter on a store.
 type opened struct {
 	ratelimit.Store
-	ratelimit.States
-	t      *ratelimit.Transition
+	limit.States
+	t      *limit.Limit
 	number numbers
 }
 
-func (o *opened) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (o *opened) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	var err error
 	o.t = t
-	o.States, err = o.Store.Open(name, t)
+	o.States, err = o.Store.Open(name, t, timeout)
 	return o, err
 }
 
-func (o *opened) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	return o.number.apply(req, func(req ratelimit.Request) (ratelimit.Result, error) {
+func (o *opened) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	return o.number.apply(req, func(req kernel.Request) (kernel.Answer, error) {
 		return o.States.Apply(ctx, key, t, req)
 	})
 }
@@ -638,7 +644,7 @@ func (o *opened) Apply(ctx context.Context, key string, t *ratelimit.Transition,
 type numbers map[uint64]uint64
 
 // apply makes a request. A hold gets its number when it is opened.
-func (n numbers) apply(req ratelimit.Request, apply func(ratelimit.Request) (ratelimit.Result, error)) (ratelimit.Result, error) {
+func (n numbers) apply(req kernel.Request, apply func(kernel.Request) (kernel.Answer, error)) (kernel.Answer, error) {
 	id := req.Hold.ID
 	if n == nil || id <= 1<<20 {
 		return apply(req)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -172,16 +173,14 @@ type jointPortable struct {
 	portableStore
 }
 
-func (s *jointPortable) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	_, err := s.portableStore.Open(name, t)
+func (s *jointPortable) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	_, err := s.portableStore.Open(name, t, timeout)
 	return s, err
 }
 
 func (s *jointPortable) Group(string) any { return "all" }
 
-func (s *jointPortable) Bounded() bool { return true }
-
-func (s *jointPortable) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (bool, error) {
+func (s *jointPortable) ApplyAll(ctx context.Context, calls []limit.Call) (bool, error) {
 	granted, possible := true, true
 	for i := range calls {
 		c := &calls[i]
@@ -189,21 +188,19 @@ func (s *jointPortable) ApplyAll(ctx context.Context, calls []ratelimit.JointCal
 		if probe.states[c.Key] == nil {
 			delete(probe.states, c.Key)
 		}
-		res, err := probe.Apply(ctx, c.Key, c.Transition, c.Request)
+		res, err := probe.Apply(ctx, c.Key, c.Limit, c.Request)
 		if err != nil {
 			return true, err
 		}
-		granted = granted && res.Decision.Allowed
-		possible = possible && c.Request.N <= res.Decision.Limit
+		granted = granted && res.Allowed
+		possible = possible && c.Request.N <= res.Limit
 	}
 	for i := range calls {
 		c := &calls[i]
 		req := c.Request
-		if !granted {
-			req = req.Refused(possible)
-		}
+		req.Refused, req.Notes = !granted, possible
 		var err error
-		if c.Result, err = c.States.(*jointPortable).Apply(ctx, c.Key, c.Transition, req); err != nil {
+		if c.Answer, err = c.States.(*jointPortable).Apply(ctx, c.Key, c.Limit, req); err != nil {
 			return true, err
 		}
 		c.Told = true

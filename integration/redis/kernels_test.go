@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // The tests in this file reach what the random traces seldom do.
@@ -129,13 +131,13 @@ func TestReturnWhatHasLeftTheWindow(t *testing.T) {
 			peek, // its command is in progress while the others are queued
 			peek,
 			func(l ratelimit.Limiter) string {
-				var s ratelimit.States = tr.store
+				var s limit.States = tr.store
 				by := tr.store.t
 				if l == tr.redis {
 					s, by = &tr.opened, tr.opened.t
 				}
 				req := tr.store.req
-				req.Op, req.N, req.Taken = ratelimit.OpReturn, 2, start
+				req.Op, req.N, req.Taken = kernel.OpReturn, 2, kernel.InstantOf(start)
 				_, err := s.Apply(t.Context(), "k", by, req)
 				return fmt.Sprint(err)
 			},

@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -44,7 +47,7 @@ func TestReturns(t *testing.T) {
 						}
 					})
 				}
-				tr, err := ratelimit.NewTransition(alg)
+				tr, err := fakes.NewLimit(alg)
 				require.NoError(t, err)
 				var wg sync.WaitGroup
 				for range callers {
@@ -52,7 +55,7 @@ func TestReturns(t *testing.T) {
 						for range rounds {
 							_, err := l.Take(t.Context(), "k", each)
 							require.NoError(t, err)
-							back := ratelimit.Request{Op: ratelimit.OpReturn, N: each, Taken: time.Now()}.At(time.Now())
+							back := kernel.Request{Op: kernel.OpReturn, N: each, Taken: kernel.InstantOf(time.Now())}.At(time.Now())
 							_, err = here.Apply(t.Context(), "k", tr, back)
 							require.NoError(t, err)
 						}

@@ -2,34 +2,37 @@ package fakes
 
 import (
 	"context"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A Hooked store is one whose calls a test sees, changes and fails. What of it is not set does nothing.
 type Hooked struct {
 	ratelimit.Store
-	With   *ratelimit.Transition // that it was opened with
-	Err    error                 // of Apply, instead of asking the store
-	Before func(req ratelimit.Request) ratelimit.Request
-	After  func(req ratelimit.Request, res ratelimit.Result)
+	With   *limit.Limit // that it was opened with
+	Err    error        // of Apply, instead of asking the store
+	Before func(req kernel.Request) kernel.Request
+	After  func(req kernel.Request, res kernel.Answer)
 }
 
 // Open implements ratelimit.Store.
-func (s *Hooked) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s *Hooked) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	s.With = t
-	states, err := s.Store.Open(name, t)
+	states, err := s.Store.Open(name, t, timeout)
 	return hookedStates{states, s}, err
 }
 
 type hookedStates struct {
-	ratelimit.States
+	limit.States
 	store *Hooked
 }
 
-func (s hookedStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s hookedStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if s.store.Err != nil {
-		return ratelimit.Result{}, s.store.Err
+		return kernel.Answer{}, s.store.Err
 	}
 	if s.store.Before != nil {
 		req = s.store.Before(req)

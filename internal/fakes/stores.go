@@ -12,6 +12,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -31,6 +33,9 @@ func NewMapDB() *MapDB { return &MapDB{States: map[string]string{}, Until: map[s
 
 // Store returns a store of bytes on db.
 func (db *MapDB) Store() ratelimit.Store { return ratelimit.NewStore(db) }
+
+// Down returns a store whose calls fail with err.
+func Down(err error) ratelimit.Store { return (&MapDB{Err: err}).Store() }
 
 // Get implements ratelimit.Database.
 func (db *MapDB) Get(_ context.Context, key string) ([]byte, error) {
@@ -89,24 +94,50 @@ func InBytes() []ratelimit.Option {
 // WithLimits gives each key a limit of its own that is that of all.
 func WithLimits() []ratelimit.Option { return []ratelimit.Option{OwnLimit(nil)} }
 
-// MapStates is a store of bytes for one goroutine. It looks as a third-party store may: nothing in
-// it handles states that cannot be read.
-type MapStates map[string]string
-
-// Open implements ratelimit.Store.
-func (m MapStates) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return m, nil }
-
-// Apply implements ratelimit.States.
-func (m MapStates) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	next, changed, res, err := t.Apply([]byte(m[key]), req)
-	if err != nil || !changed {
-		return res, err
-	}
-	m[key] = string(next)
-	return res, nil
+// Opened is a store in memory that keeps the limit that it was opened with.
+type Opened struct {
+	ratelimit.MemoryStore
+	Limit *limit.Limit
 }
 
-// Reset implements ratelimit.States.
+// Open implements ratelimit.Store.
+func (s *Opened) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	s.Limit = l
+	return s.MemoryStore.Open(name, l, timeout)
+}
+
+// NewLimit returns the limit that New makes of alg.
+func NewLimit(alg ratelimit.Algorithm) (*limit.Limit, error) {
+	var s Opened
+	_, err := ratelimit.New(alg, ratelimit.WithStore(&s), ratelimit.WithName("test"))
+	return s.Limit, err
+}
+
+// NoLine is for States for which nobody waits.
+type NoLine struct{}
+
+// Lines implements limit.States.
+func (NoLine) Lines() *line.Lines { return new(line.Lines) }
+
+// MapStates is a store of bytes for one goroutine.
+type MapStates map[string]string
+
+// Lines implements limit.States.
+func (m MapStates) Lines() *line.Lines { return new(line.Lines) }
+
+// Open implements ratelimit.Store.
+func (m MapStates) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return m, nil }
+
+// Apply implements limit.States.
+func (m MapStates) Apply(_ context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	next, changed, res, err := t.Apply([]byte(m[key]), req)
+	if changed {
+		m[key] = string(next)
+	}
+	return res, err
+}
+
+// Reset implements limit.States.
 func (m MapStates) Reset(_ context.Context, key string) error {
 	delete(m, key)
 	return nil
@@ -125,17 +156,18 @@ func NewPortable(clk *storetest.Clock) *Portable {
 }
 
 // Open implements ratelimit.Store.
-func (s *Portable) Open(_ string, t *ratelimit.Transition) (ratelimit.States, error) {
+func (s *Portable) Open(_ string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
 	t, err := t.Portable(time.Microsecond)
-	return portableStates{s, t}, err
+	return portableStates{NoLine{}, s, t}, err
 }
 
 type portableStates struct {
+	NoLine
 	*Portable
-	t *ratelimit.Transition
+	t *limit.Limit
 }
 
-func (s portableStates) Apply(_ context.Context, key string, _ *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s portableStates) Apply(_ context.Context, key string, _ *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, _, res, err := s.t.Apply(s.states[key], req.At(s.clk.Now()))
@@ -152,25 +184,25 @@ func (s portableStates) Reset(_ context.Context, key string) error {
 
 // A Broken store fails with Err once that is set.
 type Broken struct {
-	ratelimit.States
+	limit.States
 	Err error
 }
 
 // Open implements ratelimit.Store.
-func (s *Broken) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
+func (s *Broken) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t, timeout)
 	return s, err
 }
 
-// Apply implements ratelimit.States.
-func (s *Broken) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+// Apply implements limit.States.
+func (s *Broken) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if s.Err != nil {
-		return ratelimit.Result{}, s.Err
+		return kernel.Answer{}, s.Err
 	}
 	return s.States.Apply(ctx, key, t, req)
 }
 
-// Reset implements ratelimit.States.
+// Reset implements limit.States.
 func (s *Broken) Reset(ctx context.Context, key string) error {
 	if s.Err != nil {
 		return s.Err
@@ -178,49 +210,45 @@ func (s *Broken) Reset(ctx context.Context, key string) error {
 	return s.States.Reset(ctx, key)
 }
 
-// A Hanging store is one whose calls do not return while it hangs.
+// A Hanging database is one whose calls do not return while it hangs.
 type Hanging struct {
-	ratelimit.States
-	mu    sync.Mutex
-	stuck chan struct{} // closed when it no longer hangs; nil if it does not
-	Op    int           // the only Op that hangs; -1 for all
+	MapDB
+	stuck chan struct{} // closed when it no longer hangs; nil if it does not; protected by mu
 	Heeds bool          // whether a call ends with its context
+	Late  bool          // whether only swaps hang
 	Asked atomic.Int64
 }
 
-// NewHanging returns a store all of whose calls will hang.
-func NewHanging() *Hanging { return &Hanging{Op: -1} }
+// NewHanging returns a database that does not hang yet.
+func NewHanging() *Hanging { return &Hanging{MapDB: *NewMapDB()} }
 
-// Open implements ratelimit.Store.
-func (s *Hanging) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
-	return s, err
-}
+// Store returns a store of bytes on db.
+func (db *Hanging) Store() ratelimit.Store { return ratelimit.NewStore(db) }
 
 // Hang begins to hang.
-func (s *Hanging) Hang() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stuck = make(chan struct{})
+func (db *Hanging) Hang() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.stuck = make(chan struct{})
 }
 
 // Release ends it, for the calls that hang, too.
-func (s *Hanging) Release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.stuck)
-	s.stuck = nil
+func (db *Hanging) Release() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	close(db.stuck)
+	db.stuck = nil
 }
 
-func (s *Hanging) wait(ctx context.Context, op ratelimit.Op) error {
-	s.Asked.Add(1)
-	s.mu.Lock()
-	stuck := s.stuck
-	s.mu.Unlock()
-	if stuck == nil || s.Op >= 0 && s.Op != int(op) {
+func (db *Hanging) wait(ctx context.Context) error {
+	db.Asked.Add(1)
+	db.mu.Lock()
+	stuck := db.stuck
+	db.mu.Unlock()
+	if stuck == nil {
 		return nil
 	}
-	if !s.Heeds {
+	if !db.Heeds {
 		ctx = context.Background()
 	}
 	select {
@@ -231,52 +259,49 @@ func (s *Hanging) wait(ctx context.Context, op ratelimit.Op) error {
 	}
 }
 
-// Apply implements ratelimit.States.
-func (s *Hanging) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if err := s.wait(ctx, req.Op); err != nil {
-		return ratelimit.Result{}, err
+// Get implements ratelimit.Database.
+func (db *Hanging) Get(ctx context.Context, key string) ([]byte, error) {
+	if !db.Late {
+		if err := db.wait(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return s.States.Apply(ctx, key, t, req)
+	return db.MapDB.Get(ctx, key)
 }
 
-// Reset implements ratelimit.States.
-func (s *Hanging) Reset(ctx context.Context, key string) error {
-	if err := s.wait(ctx, 255); err != nil {
+// CompareAndSwap implements ratelimit.Database.
+func (db *Hanging) CompareAndSwap(ctx context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
+	if db.Late {
+		if err := db.wait(ctx); err != nil {
+			return false, err
+		}
+	}
+	return db.MapDB.CompareAndSwap(ctx, key, old, state, expires)
+}
+
+// Delete implements ratelimit.Database.
+func (db *Hanging) Delete(ctx context.Context, key string) error {
+	if err := db.wait(ctx); err != nil {
 		return err
 	}
-	return s.States.Reset(ctx, key)
+	return db.MapDB.Delete(ctx, key)
 }
 
-// A Strange store does what Call does, before it applies a request.
+// A Strange database does what Call does, before it returns a state.
 type Strange struct {
-	ratelimit.States
+	*MapDB
 	Call func(ctx context.Context) error
 }
 
-// Open implements ratelimit.Store.
-func (s *Strange) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
-	return s, err
-}
+// Store returns a store of bytes on db.
+func (db *Strange) Store() ratelimit.Store { return ratelimit.NewStore(db) }
 
-// Apply implements ratelimit.States.
-func (s *Strange) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if err := s.Call(ctx); err != nil {
-		return ratelimit.Result{}, err
+// Get implements ratelimit.Database.
+func (db *Strange) Get(ctx context.Context, key string) ([]byte, error) {
+	if err := db.Call(ctx); err != nil {
+		return nil, err
 	}
-	return s.States.Apply(ctx, key, t, req)
-}
-
-// A StrangeBounded store says of itself that it keeps to deadlines.
-type StrangeBounded struct{ *Strange }
-
-// Bounded implements ratelimit.BoundedStates.
-func (s StrangeBounded) Bounded() bool { return true }
-
-// Open implements ratelimit.Store.
-func (s StrangeBounded) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	_, err := s.Strange.Open(name, t)
-	return s, err
+	return db.MapDB.Get(ctx, key)
 }
 
 // A FailingCancel store fails to cancel.
@@ -290,18 +315,18 @@ type FailingCancel struct {
 }
 
 type failingStates struct {
-	ratelimit.States
+	limit.States
 	store *FailingCancel
 }
 
 // Open implements ratelimit.Store.
-func (s *FailingCancel) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.MemoryStore.Open(name, t)
+func (s *FailingCancel) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.MemoryStore.Open(name, t, timeout)
 	return failingStates{states, s}, err
 }
 
-func (s failingStates) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if req.Op != ratelimit.OpCancel {
+func (s failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	if req.Op != kernel.OpCancel {
 		return s.States.Apply(ctx, key, t, req)
 	}
 	s.store.Calls.Add(1)
@@ -310,11 +335,11 @@ func (s failingStates) Apply(ctx context.Context, key string, t *ratelimit.Trans
 		<-s.store.Gate
 	}
 	if s.store.Drops.Load() {
-		return ratelimit.Result{}, errors.New("the request was lost")
+		return kernel.Answer{}, errors.New("the request was lost")
 	}
 	res, err := s.States.Apply(ctx, key, t, req)
 	if s.store.Fails.Load() {
-		return ratelimit.Result{}, errors.New("the answer was lost")
+		return kernel.Answer{}, errors.New("the answer was lost")
 	}
 	return res, err
 }

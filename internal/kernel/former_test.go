@@ -425,7 +425,7 @@ func TestFormer_Third(t *testing.T) {
 	require.True(t, s.ask(a, begun, OpTake, 1).Allowed)
 	require.True(t, s.ask(b, begun, OpTake, 1).Allowed)
 	denied := s.ask(c, begun+5*second, OpTake, 1)
-	assert.Equal(t, Answer{Limit: 1, RetryAfter: 5 * time.Second, ResetAfter: 5 * time.Second, Idle: denied.Idle}, denied)
+	assert.Equal(t, Answer{Decision: Decision{Limit: 1, RetryAfter: 5 * time.Second, ResetAfter: 5 * time.Second}, Idle: denied.Idle}, denied)
 	assert.False(t, s.ask(c, begun+10*second-1, OpTake, 1).Allowed)
 	assert.True(t, s.ask(c, begun+10*second, OpTake, 1).Allowed)
 	assert.Equal(t, []*Compiled{b, c}, s.from.Limits())

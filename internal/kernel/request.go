@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"context"
+	"errors"
 	"math"
 	"time"
 )
@@ -8,16 +10,39 @@ import (
 // An Op is the kind of a Request.
 type Op uint8
 
-// The operations, in the order of the public ones.
 const (
+	// OpTake spends N events if they are granted now.
 	OpTake Op = iota
+
+	// OpPeek returns what OpTake of one event would, but spends nothing.
 	OpPeek
+
+	// OpReserve spends N events at the earliest time at which they are granted, unless the wait for
+	// them exceeds MaxWait.
 	OpReserve
+
+	// OpCancel takes back as many events of Grant as possible. Grant may cover several reservations of
+	// the key.
 	OpCancel
+
+	// OpReturn takes back N events that OpTake granted at Taken and that will not happen, because a store
+	// took them in advance and did not hand them out. Allowed says whether none of them counts any more.
+	// A LeakyBucket, WarmingUp, and a SlidingLog with CountDenied keep them.
 	OpReturn
+
+	// OpHold is OpTake, and opens Hold: until it ends, the state remembers that the events are held. The
+	// Answer says whether it did so, which it does not for 0 events.
 	OpHold
+
+	// OpCharge spends N events whether or not they are granted.
 	OpCharge
+
+	// OpSettle ends Hold, of whose events N have happened. The key is then as if N had been spent in the
+	// first place, and those beyond the events held are spent as by OpCharge. If the hold is not open,
+	// only N−Of events are spent, if that is positive. Those of an InFlight are over, whatever N is.
 	OpSettle
+
+	// OpExtend makes Hold end by itself at another time, if it is open.
 	OpExtend
 )
 
@@ -45,6 +70,10 @@ type Request struct {
 	Hold   Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
 	Of     int    // for OpSettle: the events of the hold, if it is not open any more
 	Yields bool   // for OpReserve: whether it is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
+
+	Within  bool // for OpReserve: whether a FailurePolicy decides it even if the caller has left
+	Refused bool // whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
+	Notes   bool // whether that is a denial that a log with CountDenied counts
 }
 
 // A Handle is an open hold of a key. The zero Handle is none.
@@ -101,11 +130,48 @@ func (r *Request) Fix() Request {
 	return fixed
 }
 
+// Read is Fix, with the time that the clock shows, which it returns as well.
+func (r *Request) Read() (fixed Request, now time.Time) {
+	fixed = r.Fix()
+	if at := fixed.Fixed; r.Fixed == nil {
+		at.Wall = r.Clock.Wall(at.Now, at.Lag)
+	}
+	at := fixed.Fixed.Now
+	return fixed, time.Unix(int64(at/1e9), int64(at%1e9))
+}
+
+// At returns the request with its time fixed to t, for stores with a clock of their own.
+func (r Request) At(t time.Time) Request {
+	r.Fixed = &Reading{Now: InstantOf(t), Wall: t}
+	return r
+}
+
+// AsOf returns the request with its time fixed as that of other is, for several requests at one time.
+func (r Request) AsOf(other *Request) Request {
+	r.Fixed = other.Fixed
+	return r
+}
+
+// PolicyDecides reports whether a limiter's FailurePolicy decides r if the store fails now, for stores that
+// count failures. It does not if ctx was cancelled; for Reserve and Wait, if the deadline of ctx has passed,
+// because these return the error of ctx; and for what is not decided.
+func (r *Request) PolicyDecides(ctx context.Context) bool {
+	switch r.Op {
+	case OpCancel, OpReturn, OpExtend:
+		return false
+	case OpReserve:
+		if !r.Within {
+			return ctx.Err() == nil
+		}
+	}
+	return !errors.Is(ctx.Err(), context.Canceled)
+}
+
 // renew calls Timeline.Renew, unless the reading is fixed.
 func (r *Request) renew() bool { return r.Fixed == nil && r.Clock.Renew() }
 
-// An Answer is the answer to a Request.
-type Answer struct {
+// A Decision is the part of an Answer that users see, in the same layout.
+type Decision struct {
 	Allowed    bool
 	Limit      int
 	Remaining  int
@@ -113,6 +179,12 @@ type Answer struct {
 	ResetAfter time.Duration
 	Delay      time.Duration
 	Part       int
+	Degraded   bool // not set here
+}
+
+// An Answer is the answer to a Request.
+type Answer struct {
+	Decision
 
 	Wait      time.Duration // for OpReserve: until the events may happen; Never if they never may
 	QueueFull bool          // for OpReserve: whether the queue had no room
@@ -126,3 +198,6 @@ type Answer struct {
 	Ended     int           // how many holds ended by themselves
 	Ends      time.Duration // until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek
 }
+
+// IdleAfter returns the time after which the state is equal to none, so that a store may delete it.
+func (a *Answer) IdleAfter() time.Duration { return max(a.ResetAfter, a.Idle) }

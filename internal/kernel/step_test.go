@@ -50,7 +50,7 @@ func TestTaking(t *testing.T) {
 					}
 				}
 				word := st[0]
-				taking, got := Taking{}, Answer{Part: 1, Wait: 1}
+				taking, got := Taking{}, Answer{Decision: Decision{Part: 1}, Wait: 1}
 				taking.Take(by, word, at.Now, n)
 				c.Tell(&taking, word, &at, &got)
 				var want Answer

@@ -44,7 +44,7 @@ func (t *Taking) Leave(by Word, word uint64, now Instant) {
 // Tell sets a to the answer to a request with the given result on the state word, at a reading of
 // the clock: it is the answer of Step. Of an OpCharge or OpPeek, word is the state after it.
 func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
-	*a = Answer{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}
+	*a = Answer{Decision: Decision{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}}
 	if !t.Granted {
 		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
 	} else if k, ok := c.Kernel.(*leaky); ok {

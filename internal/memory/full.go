@@ -314,5 +314,5 @@ func (s *Store) refuse(k *kernel.Compiled, req *kernel.Request, idle kernel.Inst
 // idle at idle.
 func noRoomUntil(idle kernel.Instant, k *kernel.Compiled, now kernel.Instant, lag uint64) kernel.Answer {
 	wait := kernel.Until(max(idle, now+1), now, lag)
-	return kernel.Answer{Limit: k.Limit(), RetryAfter: wait, Wait: wait, Full: true}
+	return kernel.Answer{Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait}, Wait: wait, Full: true}
 }

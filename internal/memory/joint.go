@@ -91,13 +91,6 @@ func (j *Joint) Add() *Asked {
 	return &j.Asked[len(j.Asked)-1]
 }
 
-// Drop removes the key that was added last.
-func (j *Joint) Drop() {
-	last := len(j.Asked) - 1
-	j.Asked[last] = Asked{}
-	j.Asked = j.Asked[:last]
-}
-
 // Close ends the use of j.
 func (j *Joint) Close() {
 	if cap(j.Asked) <= mostKept {

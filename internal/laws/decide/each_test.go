@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -47,7 +48,7 @@ func TestEachOfNothing(t *testing.T) {
 		"memory":  ratelimit.Must(ratelimit.New(limit)),
 		"log":     ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 2, Window: time.Hour})),
 		"each":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(&eachStore{}), ratelimit.WithName("test"))),
-		"loop":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(fakes.NewHanging()), ratelimit.WithName("test"))),
+		"loop":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test"))),
 		"wrapped": struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(limit))},
 	} {
 		for _, tt := range []struct {
@@ -105,40 +106,29 @@ func (w *takeAllKeys) TakeEach(ctx context.Context, keys []string, n int, out []
 
 // An eachStore is a store with EachStates, in which some keys fail.
 type eachStore struct {
-	ratelimit.States
+	limit.States
 	together int // the keys of ApplyEach so far
 	down     func(key string) error
-	bounded  bool
-	stuck    chan struct{} // if not nil, ApplyEach waits for it, and then goes on
 }
 
-func (s *eachStore) Open(name string, t *ratelimit.Transition) (_ ratelimit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t)
+func (s *eachStore) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+	s.States, err = new(ratelimit.MemoryStore).Open(name, t, timeout)
 	return s, err
 }
 
-func (s *eachStore) Bounded() bool { return s.bounded }
-
-func (s *eachStore) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *eachStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if s.down != nil && s.down(key) != nil {
-		return ratelimit.Result{}, s.down(key)
+		return kernel.Answer{}, s.down(key)
 	}
 	return s.States.Apply(ctx, key, t, req)
 }
 
-func (s *eachStore) ApplyEach(ctx context.Context, req ratelimit.Request, calls []ratelimit.EachCall) {
-	if s.stuck != nil {
-		if s.bounded {
-			<-ctx.Done()
-		} else {
-			<-s.stuck
-		}
-	}
+func (s *eachStore) ApplyEach(ctx context.Context, calls []limit.Call) {
 	s.together += len(calls)
 	for i := range calls {
 		c := &calls[i]
 		if c.Err = ctx.Err(); c.Err == nil {
-			c.Result, c.Err = s.Apply(ctx, c.Key, c.Transition, req)
+			c.Answer, c.Err = s.Apply(ctx, c.Key, c.Limit, c.Request)
 		}
 	}
 }
@@ -172,52 +162,31 @@ func TestEachFailures(t *testing.T) {
 			return ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(stepclock.New()))))
 		},
 	} {
-		for _, bounded := range []bool{false, true} {
-			limiter := func(s ratelimit.Store) ratelimit.Limiter {
-				return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(lookup), ratelimit.WithFailureLog(nil),
-					ratelimit.WithFailurePolicy(policy()), ratelimit.WithClock(stepclock.New())))
-			}
-			s := &eachStore{down: down, bounded: bounded}
-			each, loop := limiter(s), limiter(&eachStore{down: down, bounded: bounded})
-			out, err := ratelimit.TakeEach(t.Context(), each, keys, 1, nil)
-			require.ErrorIs(t, err, errEach)
-			require.ErrorIs(t, err, errLookup)
-			var failed []error
-			for i, key := range keys {
-				want, err := loop.Take(t.Context(), key, 1)
-				assert.Equal(t, want, out[i], "%s, keys[%d]", name, i)
-				if err != nil {
-					failed = append(failed, err)
-				}
-			}
-			joined, ok := errors.AsType[interface {
-				error
-				Unwrap() []error
-			}](err)
-			require.True(t, ok)
-			assert.Equal(t, fmt.Sprint(failed), fmt.Sprint(joined.Unwrap()))
-			assert.Equal(t, 8, s.together)
-			assert.EqualError(t, err, "ratelimit: 5 of 10 keys failed; the first is keys[0]: "+failed[0].Error())
+		limiter := func(s ratelimit.Store) ratelimit.Limiter {
+			return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(lookup), ratelimit.WithFailureLog(nil),
+				ratelimit.WithFailurePolicy(policy()), ratelimit.WithClock(stepclock.New())))
 		}
-	}
-}
-
-// TakeEach waits for a store no longer than Take.
-func TestEachTimeout(t *testing.T) {
-	for _, bounded := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &eachStore{bounded: bounded, stuck: make(chan struct{})}
-			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(20*time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil)))
-			begin := time.Now()
-			out, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
-			assert.Equal(t, 20*time.Millisecond, time.Since(begin))
-			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Len(t, out, 2)
-			assert.True(t, out[0].Degraded && out[1].Degraded)
-			close(s.stuck)
-			synctest.Wait()
-			assert.False(t, out[0].Allowed, "changed by an abandoned call")
-		})
+		s := &eachStore{down: down}
+		each, loop := limiter(s), limiter(&eachStore{down: down})
+		out, err := ratelimit.TakeEach(t.Context(), each, keys, 1, nil)
+		require.ErrorIs(t, err, errEach)
+		require.ErrorIs(t, err, errLookup)
+		var failed []error
+		for i, key := range keys {
+			want, err := loop.Take(t.Context(), key, 1)
+			assert.Equal(t, want, out[i], "%s, keys[%d]", name, i)
+			if err != nil {
+				failed = append(failed, err)
+			}
+		}
+		joined, ok := errors.AsType[interface {
+			error
+			Unwrap() []error
+		}](err)
+		require.True(t, ok)
+		assert.Equal(t, fmt.Sprint(failed), fmt.Sprint(joined.Unwrap()))
+		assert.Equal(t, 8, s.together)
+		assert.EqualError(t, err, "ratelimit: 5 of 10 keys failed; the first is keys[0]: "+failed[0].Error())
 	}
 }
 

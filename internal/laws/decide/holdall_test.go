@@ -12,6 +12,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -125,11 +127,11 @@ func TestHoldAll_OfAQueueAndAWrapper(t *testing.T) {
 // inextensible is a store that fails to move the end of a hold.
 type inextensible struct{ *jointStates }
 
-func (s inextensible) Open(string, *ratelimit.Transition) (ratelimit.States, error) { return s, nil }
+func (s inextensible) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return s, nil }
 
-func (s inextensible) Apply(ctx context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
-	if req.Op == ratelimit.OpExtend {
-		return ratelimit.Result{}, errors.ErrUnsupported
+func (s inextensible) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	if req.Op == kernel.OpExtend {
+		return kernel.Answer{}, errors.ErrUnsupported
 	}
 	return s.jointStates.Apply(ctx, key, t, req)
 }
@@ -138,7 +140,7 @@ func (s inextensible) Apply(ctx context.Context, key string, t *ratelimit.Transi
 func TestHoldAll_OfAQueueWhoseStoreFails(t *testing.T) {
 	clk := stepclock.New()
 	queue := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}, ratelimit.WithClock(clk)))
-	store := inextensible{jointStates: &jointStates{newJointStore(), "other"}}
+	store := inextensible{jointStates: &jointStates{jointStore: newJointStore(), name: "other"}}
 	other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("other"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)))
 	require.True(t, queue.Allow("key"))
 	r, d, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(queue, "key"), ratelimit.For(other, "key"))

@@ -15,53 +15,53 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // A jointStore keeps states as bytes, and decides on several keys together. Only Apply is for
 // concurrent use.
 type jointStore struct {
-	mu      sync.Mutex        // of Apply
-	states  map[string][]byte // by the limiter's name and the key
-	bounded bool
-	single  int   // the calls of Apply so far that decide
-	keys    []int // the number of keys of each ApplyAll so far
+	mu     sync.Mutex        // of Apply
+	states map[string][]byte // by the limiter's name and the key
+	single int               // the calls of Apply so far that decide
+	keys   []int             // the number of keys of each ApplyAll so far
 
 	undecided bool          // whether ApplyAll does nothing
 	down      error         // what both return
-	stuck     chan struct{} // if not nil, ApplyAll waits for it
 	late      chan struct{} // if not nil, ApplyAll waits for it before it returns
 	partial   bool          // whether ApplyAll tells only of keys that refuse, if any do
 }
 
-func newJointStore() *jointStore { return &jointStore{states: map[string][]byte{}, bounded: true} }
+func newJointStore() *jointStore { return &jointStore{states: map[string][]byte{}} }
 
 type jointStates struct {
+	fakes.NoLine
 	*jointStore
 	name string
 }
 
-func (s *jointStore) Open(name string, _ *ratelimit.Transition) (ratelimit.States, error) {
-	return &jointStates{s, name}, nil
+func (s *jointStore) Open(name string, _ *limit.Limit, timeout time.Duration) (limit.States, error) {
+	return &jointStates{jointStore: s, name: name}, nil
 }
-
-func (s *jointStates) Bounded() bool { return s.bounded }
 
 func (s *jointStates) Group(string) any { return s.jointStore }
 
-func (s *jointStates) Apply(_ context.Context, key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *jointStates) Apply(_ context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if req.Op != ratelimit.OpSettle { // which ends what was held
+	if req.Op != kernel.OpSettle { // which ends what was held
 		s.single++
 	}
 	if s.down != nil {
-		return ratelimit.Result{}, s.down
+		return kernel.Answer{}, s.down
 	}
 	return s.apply(key, t, req)
 }
 
-func (s *jointStates) apply(key string, t *ratelimit.Transition, req ratelimit.Request) (ratelimit.Result, error) {
+func (s *jointStates) apply(key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	next, _, res, err := t.Apply(s.states[s.name+"/"+key], req)
 	s.states[s.name+"/"+key] = next
 	return res, err
@@ -72,14 +72,8 @@ func (s *jointStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-func (s *jointStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall) (decided bool, err error) {
-	switch {
-	case s.stuck != nil && s.bounded:
-		<-ctx.Done()
-		return true, ctx.Err()
-	case s.stuck != nil:
-		<-s.stuck
-	case s.down != nil || s.undecided:
+func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
+	if s.down != nil || s.undecided {
 		return s.down != nil, s.down
 	}
 	s.keys = append(s.keys, len(calls))
@@ -87,23 +81,21 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []ratelimit.JointCall)
 	granted, notes := true, true
 	for _, c := range calls {
 		of := c.States.(*jointStates)
-		_, _, res, err := c.Transition.Apply(of.states[of.name+"/"+c.Key], c.Request.AsOf(base))
-		if err != nil {
-			return true, err
+		_, _, res, unread := c.Limit.Apply(of.states[of.name+"/"+c.Key], c.Request.AsOf(&base))
+		if unread != nil {
+			return false, nil
 		}
-		granted = granted && res.Decision.Allowed
-		notes = notes && c.Request.N <= res.Decision.Limit
+		granted = granted && res.Allowed
+		notes = notes && c.Request.N <= res.Limit
 	}
 	for i := range calls {
 		c := &calls[i]
-		req := c.Request.AsOf(base)
-		if !granted {
-			req = req.Refused(notes)
-		}
-		if c.Result, err = c.States.(*jointStates).apply(c.Key, c.Transition, req); err != nil {
+		req := c.Request.AsOf(&base)
+		req.Refused, req.Notes = !granted, notes
+		if c.Answer, err = c.States.(*jointStates).apply(c.Key, c.Limit, req); err != nil {
 			return true, err
 		}
-		c.Told = granted || !s.partial || !c.Result.Decision.Allowed
+		c.Told = granted || !s.partial || !c.Answer.Allowed
 	}
 	if s.late != nil {
 		<-s.late
@@ -130,7 +122,6 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		clk, s := stepclock.New(), newJointStore()
-		s.bounded = seed%2 == 0
 		var there, here []ratelimit.Limiter
 		for _, alg := range algs {
 			there, here = append(there, s.of(clk, alg)), append(here, ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk))))
@@ -337,27 +328,6 @@ func TestJointStatesFail(t *testing.T) {
 		for _, text := range tt.errs {
 			require.ErrorContains(t, err, text)
 		}
-	}
-}
-
-// TakeAll waits for a store no longer than the least patient of its limiters.
-func TestJointStatesTimeout(t *testing.T) {
-	for _, bounded := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newJointStore()
-			s.bounded, s.stuck = bounded, make(chan struct{})
-			limiter := func(alg ratelimit.Algorithm, timeout time.Duration) ratelimit.Bound {
-				return ratelimit.For(s.of(clock.New(), alg, ratelimit.WithStoreTimeout(timeout), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "k")
-			}
-			begin := time.Now()
-			d, err := ratelimit.TakeAll(t.Context(), 1, limiter(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, time.Minute),
-				limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, 20*time.Millisecond), limiter(ratelimit.SlidingLog{Limit: 5, Window: time.Hour}, time.Second))
-			assert.Equal(t, 20*time.Millisecond, time.Since(begin))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.True(t, d.Degraded)
-			close(s.stuck)
-			synctest.Wait()
-		})
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -417,7 +419,7 @@ func TestLimitsInTurns(t *testing.T) {
 }
 
 // varying returns the transition of a limit that may change.
-func varying(t *testing.T, alg ratelimit.Algorithm) *ratelimit.Transition {
+func varying(t *testing.T, alg ratelimit.Algorithm) *limit.Limit {
 	t.Helper()
 	s := &fakes.Hooked{Store: new(ratelimit.MemoryStore)}
 	_, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup))
@@ -437,10 +439,10 @@ func TestDamagedStates(t *testing.T) {
 		ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 10, Window: time.Hour}},
 	} {
 		tr := varying(t, alg)
-		req := ratelimit.Request{N: 1}.At(time.Unix(1e9, 0))
+		req := kernel.Request{N: 1}.At(time.Unix(1e9, 0))
 		state, _, res, err := tr.Apply(nil, req)
 		require.NoError(t, err)
-		if math.MaxInt == math.MaxInt32 && res.Decision.Limit == math.MaxInt {
+		if math.MaxInt == math.MaxInt32 && res.Limit == math.MaxInt {
 			continue // its counts have 32 bits, and any is one
 		}
 		for i := len(tr.Tag()) + 8; i+8 <= len(state); i += 8 {
@@ -448,10 +450,9 @@ func TestDamagedStates(t *testing.T) {
 				state[i+j] = 255
 			}
 		}
-		_, _, res, err = tr.Apply(state, req)
-		require.NoError(t, err)
-		assert.ErrorIs(t, res.StateErr(), ratelimit.ErrState, "%+v", alg)
-		assert.ErrorContains(t, res.StateErr(), "damaged", "%+v", alg)
+		_, _, _, err = tr.Apply(state, req)
+		assert.ErrorIs(t, err, ratelimit.ErrState, "%+v", alg)
+		assert.ErrorContains(t, err, "damaged", "%+v", alg)
 	}
 }
 
@@ -468,17 +469,17 @@ func TestReturnAfterChange(t *testing.T) {
 		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, 4},
 	} {
 		other := varying(t, tt.alg)
-		state, changed, res, err := other.Apply(nil, ratelimit.Request{Op: ratelimit.OpTake, N: 10}.At(now))
+		state, changed, res, err := other.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 10}.At(now))
 		require.NoError(t, err)
-		require.True(t, changed && res.Decision.Allowed)
-		next, changed, res, err := bucket.Apply(state, ratelimit.Request{Op: ratelimit.OpReturn, N: 4, Taken: now}.At(now))
+		require.True(t, changed && res.Allowed)
+		next, changed, res, err := bucket.Apply(state, kernel.Request{Op: kernel.OpReturn, N: 4, Taken: kernel.InstantOf(now)}.At(now))
 		require.NoError(t, err)
 		assert.Equal(t, tt.returned > 0, changed)
-		assert.Equal(t, tt.returned, res.Decision.Remaining)
+		assert.Equal(t, tt.returned, res.Remaining)
 		assert.Equal(t, other.Tag(), next[:len(other.Tag())])
-		_, _, res, err = other.Apply(next, ratelimit.Request{Op: ratelimit.OpPeek, N: 1}.At(now))
+		_, _, res, err = other.Apply(next, kernel.Request{Op: kernel.OpPeek, N: 1}.At(now))
 		require.NoError(t, err)
-		assert.Equal(t, tt.returned, res.Decision.Remaining)
+		assert.Equal(t, tt.returned, res.Remaining)
 	}
 }
 

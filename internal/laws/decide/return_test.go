@@ -5,10 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // What is returned at once is as if it had not been taken; what a reservation counts
@@ -31,19 +34,19 @@ func TestReturn(t *testing.T) {
 		"warming":  {alg: ratelimit.WarmingUp{Rate: ratelimit.PerMinute(10), Warmup: time.Minute}, keeps: true},
 		"counted":  {alg: ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}, keeps: true},
 	} {
-		tr, err := ratelimit.NewTransition(tt.alg)
+		tr, err := fakes.NewLimit(tt.alg)
 		require.NoError(t, err)
 		var state []byte
 		now := start
-		do := func(req ratelimit.Request) ratelimit.Decision {
+		do := func(req kernel.Request) ratelimit.Decision {
 			next, _, res, err := tr.Apply(state, req.At(now))
 			require.NoError(t, err)
 			state = next
-			return res.Decision
+			return ratelimit.Decision(res.Decision)
 		}
-		take := func(n int) ratelimit.Decision { return do(ratelimit.Request{Op: ratelimit.OpTake, N: n}) }
+		take := func(n int) ratelimit.Decision { return do(kernel.Request{Op: kernel.OpTake, N: n}) }
 		giveBack := func(n int) ratelimit.Decision {
-			return do(ratelimit.Request{Op: ratelimit.OpReturn, N: n, Taken: start})
+			return do(kernel.Request{Op: kernel.OpReturn, N: n, Taken: kernel.InstantOf(start)})
 		}
 		take(3)
 		before := take(0)
@@ -62,7 +65,7 @@ func TestReturn(t *testing.T) {
 
 		state = nil
 		take(10)
-		reserved := do(ratelimit.Request{Op: ratelimit.OpReserve, N: 2, MaxWait: ratelimit.Never})
+		reserved := do(kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: ratelimit.Never})
 		require.Zero(t, reserved.Remaining, name)
 		assert.Zero(t, giveBack(5).Remaining, "%s: a reservation is ahead", name)
 	}
@@ -73,20 +76,20 @@ func TestReturn(t *testing.T) {
 func TestReturnToLoweredBucket(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
 	var state []byte
-	do := func(burst int, req ratelimit.Request) ratelimit.Decision {
-		tr, err := ratelimit.NewTransition(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: burst})
+	do := func(burst int, req kernel.Request) ratelimit.Decision {
+		tr, err := fakes.NewLimit(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: burst})
 		require.NoError(t, err)
 		next, _, res, err := tr.Apply(state, req.At(now))
 		require.NoError(t, err)
 		state = next
-		return res.Decision
+		return ratelimit.Decision(res.Decision)
 	}
-	require.True(t, do(1000, ratelimit.Request{Op: ratelimit.OpTake, N: 609}).Allowed)
-	require.True(t, do(1000, ratelimit.Request{Op: ratelimit.OpTake, N: 7}).Allowed)
-	require.False(t, do(300, ratelimit.Request{Op: ratelimit.OpTake, N: 1}).Allowed)
-	do(300, ratelimit.Request{Op: ratelimit.OpReturn, N: 7, Taken: now})
-	require.False(t, do(300, ratelimit.Request{Op: ratelimit.OpTake, N: 1}).Allowed)
-	assert.Equal(t, 391, do(1000, ratelimit.Request{Op: ratelimit.OpTake}).Remaining)
+	require.True(t, do(1000, kernel.Request{Op: kernel.OpTake, N: 609}).Allowed)
+	require.True(t, do(1000, kernel.Request{Op: kernel.OpTake, N: 7}).Allowed)
+	require.False(t, do(300, kernel.Request{Op: kernel.OpTake, N: 1}).Allowed)
+	do(300, kernel.Request{Op: kernel.OpReturn, N: 7, Taken: kernel.InstantOf(now)})
+	require.False(t, do(300, kernel.Request{Op: kernel.OpTake, N: 1}).Allowed)
+	assert.Equal(t, 391, do(1000, kernel.Request{Op: kernel.OpTake}).Remaining)
 }
 
 // TestReturnIsExact: after a return, with or without a reservation ahead, either none of the
@@ -108,37 +111,37 @@ func TestReturnIsExact(t *testing.T) {
 			ratelimit.RollingWindow{Quota: 1000, Window: 1000 * time.Hour, Period: 500 * time.Hour},
 		},
 	} {
-		tr, err := ratelimit.NewTransition(alg)
+		tr, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
 		for _, reserved := range []int{0, 841, 1000} {
 			for _, times := range []int{1, 2, 3} {
 				var state []byte
 				now := start
-				do := func(req ratelimit.Request) ratelimit.Result {
+				do := func(req kernel.Request) kernel.Answer {
 					next, _, res, err := tr.Apply(state, req.At(now))
 					require.NoError(t, err)
 					state = next
 					return res
 				}
-				do(ratelimit.Request{Op: ratelimit.OpTake, N: used})
+				do(kernel.Request{Op: kernel.OpTake, N: used})
 				now = now.Add(time.Minute)
-				do(ratelimit.Request{Op: ratelimit.OpTake, N: leased})
+				do(kernel.Request{Op: kernel.OpTake, N: leased})
 				taken := now
 				now = now.Add(time.Minute)
 				var grants []any
 				for range times {
 					if reserved > 0 {
-						grants = append(grants, do(ratelimit.Request{Op: ratelimit.OpReserve, N: reserved, MaxWait: ratelimit.Never}).Grant)
+						grants = append(grants, do(kernel.Request{Op: kernel.OpReserve, N: reserved, MaxWait: ratelimit.Never}).Grant)
 					}
 				}
-				returned := do(ratelimit.Request{Op: ratelimit.OpReturn, N: leased, Taken: taken}).Decision.Allowed
+				returned := do(kernel.Request{Op: kernel.OpReturn, N: leased, Taken: kernel.InstantOf(taken)}).Allowed
 				if reserved == 0 {
 					require.True(t, returned, name)
 				}
 				for _, g := range slices.Backward(grants) {
-					do(ratelimit.Request{Op: ratelimit.OpCancel, Grant: g})
+					do(kernel.Request{Op: kernel.OpCancel, Grant: g})
 				}
-				d := do(ratelimit.Request{Op: ratelimit.OpPeek, N: 1}).Decision
+				d := do(kernel.Request{Op: kernel.OpPeek, N: 1}).Decision
 				want := limit - used
 				if !returned {
 					want -= leased
@@ -159,20 +162,20 @@ func TestReturnTooLate(t *testing.T) {
 		"log":              ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
 		"rolling":          ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Hour},
 	} {
-		tr, err := ratelimit.NewTransition(alg)
+		tr, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
 		var state []byte
-		do := func(at time.Duration, req ratelimit.Request) ratelimit.Decision {
+		do := func(at time.Duration, req kernel.Request) ratelimit.Decision {
 			next, _, res, err := tr.Apply(state, req.At(taken.Add(at)))
 			require.NoError(t, err)
 			state = next
-			return res.Decision
+			return ratelimit.Decision(res.Decision)
 		}
-		do(0, ratelimit.Request{Op: ratelimit.OpTake, N: 4})
+		do(0, kernel.Request{Op: kernel.OpTake, N: 4})
 		for range 3 {
-			do(0, ratelimit.Request{Op: ratelimit.OpReserve, N: 10, MaxWait: ratelimit.Never})
+			do(0, kernel.Request{Op: kernel.OpReserve, N: 10, MaxWait: ratelimit.Never})
 		}
-		back := ratelimit.Request{Op: ratelimit.OpReturn, N: 2, Taken: taken}
+		back := kernel.Request{Op: kernel.OpReturn, N: 2, Taken: kernel.InstantOf(taken)}
 		assert.Equal(t, name == "log", do(time.Hour-1, back).Allowed, name)
 		assert.True(t, do(time.Hour, back).Allowed, name)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -482,7 +483,7 @@ func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	}
 	r, _, err := ratelimit.HoldAll(ctx, 3, bounds...)
 	require.NoError(t, err)
-	ending.After = func(ratelimit.Request, ratelimit.Result) { cancel() }
+	ending.After = func(kernel.Request, kernel.Answer) { cancel() }
 	d, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
 	require.Error(t, ctx.Err())
@@ -533,7 +534,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	first := ratelimit.For(window(10, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test")), "a")
 	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
 	local := ratelimit.For(window(3), "c")
-	remote.After = func(ratelimit.Request, ratelimit.Result) { between() }
+	remote.After = func(kernel.Request, kernel.Answer) { between() }
 	bounds := []ratelimit.Bound{local, first, second}
 	remaining := func(want ...int) {
 		t.Helper()

@@ -11,25 +11,22 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 func TestApplyRefusesNonsense(t *testing.T) {
 	at := time.Unix(1, 0)
 	for _, alg := range fakes.EveryWidth {
-		tr, err := ratelimit.NewTransition(alg)
+		tr, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
-		for _, req := range []ratelimit.Request{{N: 1}, ratelimit.Request{N: -1}.At(at), ratelimit.Request{Op: ratelimit.OpExtend + 1}.At(at)} {
-			_, _, _, err := tr.Apply(nil, req)
-			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-		}
 		for _, size := range []int{1, 7, 9, 8 * 999} {
 			state := make([]byte, size)
 			for i := range state {
 				state[i] = 0xff
 			}
-			_, _, res, err := tr.Apply(state, ratelimit.Request{N: 1}.At(at))
-			require.NoError(t, err)
-			assert.ErrorIs(t, res.StateErr(), ratelimit.ErrState, "%T, %d bytes", alg, size)
+			_, _, _, err := tr.Apply(state, kernel.Request{N: 1}.At(at))
+			assert.ErrorIs(t, err, ratelimit.ErrState, "%T, %d bytes", alg, size)
 		}
 	}
 }
@@ -37,18 +34,18 @@ func TestApplyRefusesNonsense(t *testing.T) {
 // A Tag names the limit that left a state, and nothing shorter does.
 func TestOrigin(t *testing.T) {
 	for _, alg := range append([]ratelimit.Algorithm{ratelimit.All{ratelimit.SlidingLog{Limit: 7, Window: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second}}}, fakes.EveryWidth...) {
-		of, err := ratelimit.NewTransition(alg)
+		of, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
 		portable, err := of.Portable(time.Microsecond)
 		require.NoError(t, err)
-		other, err := ratelimit.NewTransition(ratelimit.FixedWindow{Limit: 9, Window: time.Minute})
+		other, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 9, Window: time.Minute})
 		require.NoError(t, err)
-		for _, by := range []*ratelimit.Transition{other, of} {
+		for _, by := range []*limit.Limit{other, of} {
 			by, err := by.Portable(time.Microsecond)
 			require.NoError(t, err)
 			from, err := by.Origin(slices.Concat(portable.Tag(), []byte("words")))
 			require.NoError(t, err)
-			assert.Equal(t, portable.Algorithm(), from.Algorithm())
+			assert.Equal(t, portable.Spec, from.Spec)
 			assert.Equal(t, portable.Tag(), from.Tag())
 		}
 		for i := range portable.Tag() {
@@ -74,18 +71,18 @@ func FuzzApply(f *testing.F) {
 		ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second},
 		ratelimit.InFlight{Limit: 7, Timeout: time.Second},
 	}, fakes.EveryWidth...)
-	transitions := make([]*ratelimit.Transition, len(algorithms))
-	limits := make(map[*ratelimit.Transition]int) // of a key that has used nothing
+	transitions := make([]*limit.Limit, len(algorithms))
+	limits := make(map[*limit.Limit]int) // of a key that has used nothing
 	for i, alg := range algorithms {
-		t, err := ratelimit.NewTransition(alg)
+		t, err := fakes.NewLimit(alg)
 		require.NoError(f, err)
 		transitions[i] = t
-		_, _, fresh, err := t.Apply(nil, ratelimit.Request{Op: ratelimit.OpPeek}.At(time.Unix(0, 0)))
+		_, _, fresh, err := t.Apply(nil, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(0, 0)))
 		require.NoError(f, err)
-		limits[t] = fresh.Decision.Limit
+		limits[t] = fresh.Limit
 		var state []byte
 		for n := range 3 {
-			state, _, _, err = t.Apply(state, ratelimit.Request{N: 1}.At(time.Unix(int64(n), 5)))
+			state, _, _, err = t.Apply(state, kernel.Request{N: 1}.At(time.Unix(int64(n), 5)))
 			require.NoError(f, err)
 			f.Add(i, state, 1, int64(n))
 			f.Add(i, state, math.MaxInt, int64(n))
@@ -94,31 +91,31 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
 		tr := transitions[uint(which)%uint(len(transitions))]
 		at := time.Unix(sec, 0)
-		apply := func(state []byte, req ratelimit.Request) (next []byte, _ ratelimit.Result) {
+		apply := func(state []byte, req kernel.Request) (next []byte, _ kernel.Answer) {
 			next, _, res, err := tr.Apply(state, req.At(at))
 			if err != nil {
-				return nil, ratelimit.Result{}
+				return nil, kernel.Answer{}
 			}
 			limit := limits[tr]
-			if req.Op == ratelimit.OpReturn || req.Op == ratelimit.OpSettle {
-				limit = res.Decision.Limit // of the limit that has left the state
+			if req.Op == kernel.OpReturn || req.Op == kernel.OpSettle {
+				limit = res.Limit // of the limit that has left the state
 			}
-			require.LessOrEqual(t, res.Decision.Remaining, limit)
-			require.GreaterOrEqual(t, res.Decision.Remaining, 0)
+			require.LessOrEqual(t, res.Remaining, limit)
+			require.GreaterOrEqual(t, res.Remaining, 0)
 			return next, res
 		}
 		some := max(0, n)
-		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpCharge} {
-			apply(state, ratelimit.Request{Op: op, N: some})
+		for _, op := range []kernel.Op{kernel.OpTake, kernel.OpPeek, kernel.OpCharge} {
+			apply(state, kernel.Request{Op: op, N: some})
 		}
-		apply(state, ratelimit.Request{Op: ratelimit.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})
-		apply(state, ratelimit.Request{Op: ratelimit.OpReturn, N: some, Taken: at.Add(-time.Duration(some))})
-		between, _ := apply(state, ratelimit.Request{Op: ratelimit.OpHold, N: some, Hold: ratelimit.Handle{ID: 1, For: time.Hour}})
+		apply(state, kernel.Request{Op: kernel.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})
+		apply(state, kernel.Request{Op: kernel.OpReturn, N: some, Taken: kernel.InstantOf(at.Add(-time.Duration(some)))})
+		between, _ := apply(state, kernel.Request{Op: kernel.OpHold, N: some, Hold: kernel.Handle{ID: 1, For: time.Hour}})
 		at = at.Add(time.Duration(some))
 		for id := range uint64(3) {
 			for _, state := range [][]byte{state, between} {
-				apply(state, ratelimit.Request{Op: ratelimit.OpSettle, N: some / 2, Of: some, Hold: ratelimit.Handle{ID: id}})
-				apply(state, ratelimit.Request{Op: ratelimit.OpSettle, N: some, Of: some / 2, Hold: ratelimit.Handle{ID: id}})
+				apply(state, kernel.Request{Op: kernel.OpSettle, N: some / 2, Of: some, Hold: kernel.Handle{ID: id}})
+				apply(state, kernel.Request{Op: kernel.OpSettle, N: some, Of: some / 2, Hold: kernel.Handle{ID: id}})
 			}
 		}
 	})

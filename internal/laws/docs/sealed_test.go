@@ -11,10 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -22,7 +26,7 @@ import (
 // TestSealedSet finds the algorithms in the source, and looks whether every place that
 // must know an algorithm, and that the compiler does not ask for, knows all of them.
 func TestSealedSet(t *testing.T) {
-	declared := receivers(t, "kind")
+	declared := receivers(t, "spec")
 	require.NotEmpty(t, declared)
 	tested := make(map[string]ratelimit.Algorithm)
 	for _, alg := range storetest.Algorithms() {
@@ -39,8 +43,8 @@ func TestSealedSet(t *testing.T) {
 		if !assert.True(t, ok, "storetest.Algorithms and storetest.Plans lack a %s", name) {
 			continue
 		}
-		tr, err := ratelimit.NewTransition(alg)
-		if !assert.NoError(t, err, "storedKinds in codec.go lacks a %s", name) {
+		tr, err := fakes.NewLimit(alg)
+		if !assert.NoError(t, err, "newLimit lacks a %s", name) {
 			continue
 		}
 		assert.NotPanics(t, func() { model.New(alg, 1) }, "internal/model lacks a definition of a %s", name)
@@ -55,16 +59,15 @@ func TestSealedSet(t *testing.T) {
 }
 
 // readBack checks that a limiter with half of the limit of tr reads a state that tr left.
-func readBack(t *testing.T, tr *ratelimit.Transition) {
-	half, err := ratelimit.NewTransition(ratelimit.Share(tr.Algorithm(), 2))
+func readBack(t *testing.T, tr *limit.Limit) {
+	half, err := fakes.NewLimit(ratelimit.Share(tr.Known.(ratelimit.Algorithm), 2))
 	require.NoError(t, err)
 	require.NotEqual(t, tr.Tag(), half.Tag())
-	now := ratelimit.Request{N: 1}.At(time.Unix(1000, 0))
+	now := kernel.Request{N: 1}.At(time.Unix(1000, 0))
 	state, _, _, err := tr.Apply(nil, now)
 	require.NoError(t, err)
-	_, _, res, err := half.Apply(state, now)
-	require.NoError(t, err)
-	assert.NoError(t, res.StateErr(), "a state of %+v", tr.Algorithm())
+	_, _, _, err = half.Apply(state, now)
+	assert.NoError(t, err, "a state of %+v", tr.Spec)
 }
 
 // receivers returns the types of this package that have a method.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -57,11 +58,11 @@ func TestCASStore(t *testing.T) {
 		s := ratelimit.NewStore(neverSwaps{fakes.NewMapDB()})
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		tr, err := ratelimit.NewTransition(day)
+		tr, err := fakes.NewLimit(day)
 		require.NoError(t, err)
-		st, err := s.Open("test", tr)
+		st, err := s.Open("test", tr, 0)
 		require.NoError(t, err)
-		_, err = st.Apply(ended, "key", tr, ratelimit.Request{N: 1}.At(fakes.Midnight))
+		_, err = st.Apply(ended, "key", tr, kernel.Request{N: 1}.At(fakes.Midnight))
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("unreadable", func(t *testing.T) {

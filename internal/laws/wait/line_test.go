@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // places are where the states of keys that are waited for may be.
@@ -333,8 +334,8 @@ func TestWait_RoomBeforeItStandsInLine(t *testing.T) {
 		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test")))
 		h := fakes.Held(t, l, "key", 1)
-		s.After = func(req ratelimit.Request, res ratelimit.Result) {
-			if req.Op == ratelimit.OpReserve && !res.Decision.Allowed {
+		s.After = func(req kernel.Request, res kernel.Answer) {
+			if req.Op == kernel.OpReserve && !res.Allowed {
 				h.Cancel()
 			}
 		}
@@ -394,11 +395,11 @@ func TestWait_GivesTurnsBackInOneCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var cancels, reserved int
-				s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req ratelimit.Request, _ ratelimit.Result) {
+				s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req kernel.Request, _ kernel.Answer) {
 					switch req.Op {
-					case ratelimit.OpCancel:
+					case kernel.OpCancel:
 						cancels++
-					case ratelimit.OpReserve:
+					case kernel.OpReserve:
 						reserved++
 					}
 				}}
@@ -433,10 +434,10 @@ func TestWait_ManyComeBeforeTheFirstAnswer(t *testing.T) {
 		var asking, most, granted, late int
 		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 		var mu sync.Mutex
-		s.After = func(req ratelimit.Request, _ ratelimit.Result) {
+		s.After = func(req kernel.Request, _ kernel.Answer) {
 			mu.Lock()
 			defer mu.Unlock()
-			if req.Op == ratelimit.OpReserve {
+			if req.Op == kernel.OpReserve {
 				asking++
 				most = max(most, asking)
 				mu.Unlock()
@@ -635,7 +636,7 @@ func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 func TestWait_TogetherAfterADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := fakes.NewMapDB().Store()
-		far := &fakes.Hooked{Store: db, Before: func(req ratelimit.Request) ratelimit.Request {
+		far := &fakes.Hooked{Store: db, Before: func(req kernel.Request) kernel.Request {
 			time.Sleep(2 * time.Millisecond)
 			return req
 		}}

@@ -1,12 +1,10 @@
-package ratelimit
+package limit
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"reflect"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -19,7 +17,7 @@ import (
 // The version is 1, or 2 while holds are open: then the words begin with these
 // (internal/kernel/holds.go). Packages that are older than holds do not read it.
 //
-//	limit  = kind fields | allKind count limit...
+//	limit  = kind fields | All count limit...
 //	fields = mask number...
 //	words  = 8 bytes each, little-endian
 //
@@ -35,9 +33,8 @@ import (
 // Once the limit of a key has changed, the words are those of two limits (internal/kernel/former.go).
 //
 // All numbers are varints (encoding/binary). The encoding is twice the tick in
-// nanoseconds, plus 1 if the words are portable. A kind is a place in storedKinds,
-// counted from 1. Bit i of the mask says that field i is not zero and that its number
-// follows. So a field added later, at the end, changes no state of an algorithm that
+// nanoseconds, plus 1 if the words are portable. Bit i of the mask says that field i is not zero and that
+// its number follows. So a field added later, at the end, changes no state of an algorithm that
 // does not set it, and a reader that does not know the field finds an unknown bit.
 //
 // Each algorithm and encoding has exactly one header, so headers can be compared as bytes.
@@ -48,52 +45,6 @@ const (
 	openVersion  = 2 // of a state with open holds
 )
 
-// storedKinds are the algorithms in the order of their kinds, which begin at 1. The
-// order never changes.
-var storedKinds = []Algorithm{
-	TokenBucket{}, LeakyBucket{}, FixedWindow{}, SlidingWindow{},
-	SlidingLog{}, RollingWindow{}, WarmingUp{}, All{},
-	Unlimited{}, Blocked{}, InFlight{},
-}
-
-const (
-	allKind = 8 // of an All, whose limit is the list of its parts
-	twoKind = 0 // of the two limits of a key whose limit has changed
-)
-
-// number encodes the field at p as a number.
-func number(p any) uint64 {
-	switch v := reflect.ValueOf(p).Elem(); v.Kind() {
-	case reflect.Bool:
-		if v.Bool() {
-			return 1
-		}
-		return 0
-	case reflect.Float64:
-		return math.Float64bits(v.Float())
-	default:
-		return uint64(v.Int())
-	}
-}
-
-// setNumber decodes n into the field at p, and reports whether n is valid for it.
-func setNumber(p any, n uint64) bool {
-	switch v := reflect.ValueOf(p).Elem(); v.Kind() {
-	case reflect.Bool:
-		v.SetBool(true)
-		return n == 1
-	case reflect.Float64:
-		v.SetFloat(math.Float64frombits(n))
-		return true
-	default:
-		if n > math.MaxInt64 || v.OverflowInt(int64(n)) {
-			return false
-		}
-		v.SetInt(int64(n))
-		return true
-	}
-}
-
 // appendHeader appends the header of the states of k.
 func appendHeader(b []byte, k *kernel.Compiled) []byte {
 	code := k.Tick << 1
@@ -103,33 +54,31 @@ func appendHeader(b []byte, k *kernel.Compiled) []byte {
 	b = binary.AppendUvarint(append(b, stateVersion), code)
 	limits := k.Limits()
 	if len(limits) > 1 {
-		b = append(b, twoKind)
+		b = append(b, byte(two))
 	}
 	for _, limit := range limits {
-		b = appendLimit(b, transitionOf(limit).alg)
+		b = appendLimit(b, &of(limit).Spec)
 	}
 	return b
 }
 
-func appendLimit(b []byte, alg Algorithm) []byte {
-	if parts, ok := alg.(All); ok {
-		b = binary.AppendUvarint(append(b, allKind), uint64(len(parts)))
-		for _, part := range parts {
-			b = appendLimit(b, part)
+func appendLimit(b []byte, s *Spec) []byte {
+	b = binary.AppendUvarint(b, uint64(s.Kind))
+	if s.Kind == All {
+		b = binary.AppendUvarint(b, uint64(len(s.Parts)))
+		for i := range s.Parts {
+			b = appendLimit(b, &s.Parts[i])
 		}
 		return b
 	}
 	var mask uint64
 	var numbers []byte
-	alg.fields(func(fields ...any) {
-		for i, field := range fields {
-			if n := number(field); n != 0 {
-				mask |= 1 << i
-				numbers = binary.AppendUvarint(numbers, n)
-			}
+	for i, n := range s.Numbers {
+		if n != 0 {
+			mask |= 1 << i
+			numbers = binary.AppendUvarint(numbers, n)
 		}
-	})
-	b = binary.AppendUvarint(b, alg.kind())
+	}
 	return append(binary.AppendUvarint(b, mask), numbers...)
 }
 
@@ -147,53 +96,53 @@ func (r *headerReader) number() (uint64, error) {
 
 // limit reads an algorithm. Stored Alls are flattened, so an All is invalid within
 // another.
-func (r *headerReader) limit(within bool) (Algorithm, error) {
-	kind, err := r.number()
+func (r *headerReader) limit(within bool) (s Spec, err error) {
+	n, err := r.number()
+	s.Kind = Kind(n)
 	switch {
 	case err != nil:
-		return nil, err
-	case kind == allKind && !within:
-		return r.parts()
-	case kind == twoKind || kind == allKind || kind > uint64(len(storedKinds)):
-		return nil, fmt.Errorf("kind %d of limit is unknown", kind)
+		return s, err
+	case s.Kind == All && !within:
+		s.Parts, err = r.parts()
+		return s, err
+	case s.Kind == two || s.Kind == All || n >= uint64(len(kinds)):
+		return s, fmt.Errorf("kind %d of limit is unknown", n)
 	}
 	mask, err := r.number()
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	return storedKinds[kind-1].fields(func(fields ...any) { err = r.fields(kind, mask, fields) }), err
-}
-
-// fields reads the fields whose bits are set in mask.
-func (r *headerReader) fields(kind, mask uint64, fields []any) error {
-	name := reflect.TypeOf(storedKinds[kind-1]).Name()
-	if mask>>len(fields) != 0 {
-		return fmt.Errorf("a %s has an unknown parameter", name)
+	kind := kinds[s.Kind]
+	if mask>>len(kind.has) != 0 {
+		return s, fmt.Errorf("a %s has an unknown parameter", kind.name)
 	}
-	for i, field := range fields {
+	for i := range kind.has {
 		if mask&(1<<i) == 0 {
 			continue
 		}
 		n, err := r.number()
 		if err != nil {
-			return err
+			return s, err
 		}
-		if !setNumber(field, n) {
-			return fmt.Errorf("parameter %d of a %s is %d", i, name, n)
+		if !s.set(i, n) {
+			return s, fmt.Errorf("parameter %d of a %s is %d", i, kind.name, n)
 		}
 	}
-	return nil
+	return s, nil
 }
 
-func (r *headerReader) parts() (Algorithm, error) {
+// MostParts bounds the parts of an All, so that a mistake takes no memory.
+const MostParts = 1024
+
+func (r *headerReader) parts() ([]Spec, error) {
 	n, err := r.number()
 	if err != nil {
 		return nil, err
 	}
-	if n > maxParts {
+	if n > MostParts {
 		return nil, fmt.Errorf("an All has %d parts", n)
 	}
-	var parts All
+	var parts []Spec
 	for range n {
 		part, err := r.limit(true)
 		if err != nil {
@@ -206,8 +155,8 @@ func (r *headerReader) parts() (Algorithm, error) {
 
 // kernel reads one limit or two.
 func (r *headerReader) kernel(enc kernel.Encoding) (*kernel.Compiled, error) {
-	two, changed := bytes.CutPrefix(r.rest, []byte{twoKind})
-	r.rest = two
+	rest, changed := bytes.CutPrefix(r.rest, []byte{byte(two)})
+	r.rest = rest
 	first, err := r.one(enc)
 	if err != nil || !changed {
 		return first, err
@@ -217,21 +166,21 @@ func (r *headerReader) kernel(enc kernel.Encoding) (*kernel.Compiled, error) {
 		return nil, err
 	}
 	if first.Stateless() || !second.Alike(first) {
-		return nil, fmt.Errorf("%+v and %+v are not of one kind", transitionOf(first).alg, transitionOf(second).alg)
+		return nil, fmt.Errorf("%+v and %+v are not of one kind", of(first).Spec, of(second).Spec)
 	}
 	return kernel.Join(first, second), nil
 }
 
 func (r *headerReader) one(enc kernel.Encoding) (*kernel.Compiled, error) {
-	alg, err := r.limit(false)
+	s, err := r.limit(false)
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTransition(alg, enc)
+	l, err := New(s, enc, nil)
 	if err != nil {
 		return nil, err
 	}
-	return t.kernel, nil
+	return l.Compiled, nil
 }
 
 // readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's words.
@@ -270,38 +219,38 @@ func opened(k *kernel.Compiled, header []byte) *kernel.Compiled {
 	return k
 }
 
-// read returns the kernel that left a state, and the state's words. t is loose.
-func (t *Transition) read(state []byte) (by *kernel.Compiled, words []uint64, err error) {
+// read returns the kernel that left a state, and the state's words. l is loose.
+func (l *Limit) read(state []byte) (by *kernel.Compiled, words []uint64, err error) {
 	if len(state) == 0 {
-		return t.kernel, make([]uint64, t.kernel.Width()), nil
+		return l.Compiled, make([]uint64, l.Width()), nil
 	}
 	var encoded []byte
-	if size := len(t.Tag()); len(state) >= size && tags(state[:size], t.Tag()) {
-		by, encoded = opened(t.kernel, state), state[size:]
-	} else if by, encoded, err = readHeader(state, t.kernel.Encoding); err != nil {
+	if size := len(l.Tag()); len(state) >= size && tags(state[:size], l.Tag()) {
+		by, encoded = opened(l.Compiled, state), state[size:]
+	} else if by, encoded, err = readHeader(state, l.Encoding); err != nil {
 		return nil, nil, err
 	}
 	width := by.Width()
 	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {
-		return nil, nil, fmt.Errorf("%d bytes are no state of %s", len(encoded), describeLimits(by))
+		return nil, nil, fmt.Errorf("%d bytes are no state of %s", len(encoded), describe(by))
 	}
 	words = make([]uint64, len(encoded)/8)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
 	if !by.Valid(words) {
-		return nil, nil, fmt.Errorf("its words are no state of %s", describeLimits(by))
+		return nil, nil, fmt.Errorf("its words are no state of %s", describe(by))
 	}
 	return by, words, nil
 }
 
-// describeLimits returns the limits of states of k for an error.
-func describeLimits(k *kernel.Compiled) string {
-	var algs []Algorithm
+// describe returns the limits of states of k for an error.
+func describe(k *kernel.Compiled) string {
+	var specs []Spec
 	for _, limit := range k.Limits() {
-		algs = append(algs, transitionOf(limit).alg)
+		specs = append(specs, of(limit).Spec)
 	}
-	return fmt.Sprintf("%+v", algs)
+	return fmt.Sprint(specs)
 }
 
 // write returns a state that by left as bytes, and may change words.
@@ -309,7 +258,7 @@ func write(by *kernel.Compiled, words []uint64) []byte {
 	words = by.Pack(words)
 	var header []byte
 	if limits := by.Limits(); len(limits) == 1 {
-		header = transitionOf(limits[0]).Tag()
+		header = of(limits[0]).Tag()
 	} else {
 		header = appendHeader(nil, by)
 	}

@@ -1,0 +1,402 @@
+package limit_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+)
+
+// storedAlgorithms are algorithms of each kind with the header of their states.
+// A change to one of them orphans the states that users have stored.
+var storedAlgorithms = []struct {
+	alg    ratelimit.Algorithm
+	header string
+}{
+	{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, "01 02 01 07 0a 8094ebdc03 0a"},
+	{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 300, Refill: ratelimit.RefillInterval}, "01 02 01 0f 03 8094ebdc03 ac02 01"},
+	{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(3), Capacity: 7}, "01 02 02 07 03 80b09dc2df01 07"},
+	{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(3)}, "01 02 02 07 03 80b09dc2df01 01"},
+	{ratelimit.FixedWindow{Limit: 3, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, "01 02 03 07 03 80c0e285e368 01"},
+	{ratelimit.FixedWindow{Limit: 3, Window: math.MaxInt64}, "01 02 03 03 03 ffffffffffffffff7f"},
+	{ratelimit.SlidingWindow{Limit: 3, Window: time.Second, Segments: 4}, "01 02 04 07 03 8094ebdc03 04"},
+	{ratelimit.SlidingLog{Limit: 3, Window: time.Second}, "01 02 05 03 03 8094ebdc03"},
+	{ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: true}, "01 02 05 07 03 8094ebdc03 01"},
+	{ratelimit.RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
+	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
+	{ratelimit.InFlight{Limit: 3, Timeout: time.Second}, "01 02 0b 03 03 8094ebdc03"},
+	{ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
+	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(3)}}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01"},
+	{ratelimit.Unlimited{}, "01 02 09 00"},
+	{ratelimit.Blocked{}, "01 02 0a 00"},
+	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.Unlimited{}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 09 00"},
+}
+
+func unhex(t testing.TB, text string) []byte {
+	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	require.NoError(t, err)
+	return b
+}
+
+func TestHeaders(t *testing.T) {
+	kinds := map[string]bool{}
+	for _, tt := range storedAlgorithms {
+		tr, err := fakes.NewLimit(tt.alg)
+		require.NoError(t, err)
+		assert.Equal(t, hex.EncodeToString(unhex(t, tt.header)), hex.EncodeToString(tr.Tag()), "%+v", tt.alg)
+		kinds[string(tr.Tag()[2])] = true
+
+		by, err := tr.Origin(append(slices.Clone(tr.Tag()), 1, 2, 3))
+		require.NoError(t, err)
+		assert.Equal(t, tr.Spec, by.Spec)
+	}
+	assert.Len(t, kinds, int(limit.InFlight), "each kind")
+
+	portable, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	require.NoError(t, err)
+	portable, err = portable.Portable(time.Microsecond)
+	require.NoError(t, err)
+	assert.Equal(t, unhex(t, "01 d10f 03 03 03 80c0e285e368"), portable.Tag())
+}
+
+// TestStates pins states as a whole, after one event at noon: the header, and the words in
+// nanoseconds and as portable words in microseconds.
+func TestStates(t *testing.T) {
+	req := kernel.Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	second := time.Second
+	for _, tt := range []struct {
+		alg                    ratelimit.Algorithm
+		inNanoseconds, inMicro string
+	}{
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)},
+			"010201070180c0e285e36801 00208fe41fb99818 0080d6b3d9b59818",
+			"01d10f01070180c0e285e36801 00b4420cf64b0600 0000000000000000 0010af35f54b0600",
+		},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)},
+			"01020107078094ebdc0307 004a7826f4f82cac 0000000000000000 0080d6b3d9b59818",
+			"01d10f0107078094ebdc0307 093eb135f54b0600 0100000000000000 0010af35f54b0600",
+		},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Refill: ratelimit.RefillInterval},
+			"0102010f0a8094ebdc030a01 0080d6b3d9b59818 0100000000000000",
+			"01d10f010f0a8094ebdc030a01 0010af35f54b0600 0100000000000000",
+		},
+		{
+			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 5},
+			"010202070a8094ebdc0305 0061ccb9d9b59818 0000000000000000",
+			"01d10f02070a8094ebdc0305 a096b035f54b0600 0000000000000000 0000000000000000",
+		},
+		{
+			ratelimit.FixedWindow{Limit: 2, Window: time.Hour},
+			"010203030280c0e285e368 0080d6b3d9b59818 0100000000000000",
+			"01d10f03030280c0e285e368 0010af35f54b0600 0100000000000000",
+		},
+		{
+			ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+			"010203070280c0e285e36801 0080d6b3d9b59818 0100000000000000",
+			"01d10f03070280c0e285e36801 0010af35f54b0600 0100000000000000",
+		},
+		{
+			ratelimit.SlidingWindow{Limit: 10, Window: second},
+			"010204070a8094ebdc0301 0080d6b3d9b59818 0100000000000000",
+			"01d10f04070a8094ebdc0301 0010af35f54b0600 0100000000000000",
+		},
+		{
+			ratelimit.RollingWindow{Quota: 10, Window: 3 * second, Period: second},
+			"010206070a80bcc1960b8094ebdc03 0080d6b3d9b59818 0100000000000000 0100000000000000 0000000000000000",
+			"01d10f06070a80bcc1960b8094ebdc03 0010af35f54b0600 0100000000000000 0100000000000000 0000000000000000",
+		},
+		{
+			ratelimit.SlidingLog{Limit: 2, Window: time.Hour, CountDenied: true},
+			"010205070280c0e285e36801 0100000000000000 0300000000000000 0080d6b3d9b59818 0080d6b3d9b59818",
+			"01d10f05070280c0e285e36801 0100000000000000 0300000000000000 0010af35f54b0600 0010af35f54b0600",
+		},
+		{
+			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: second},
+			"0102070f0a8094ebdc038094ebdc03808080808080808440 000000000000f03f 00f686c4d9b59818",
+			"01d10f070f0a8094ebdc038094ebdc03808080808080808440 000000000000f03f c055b335f54b0600 0000000000000000",
+		},
+		{
+			ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour}},
+			"0102080105030280c0e285e368 0400000000000000 0100000000000000 0300000000000000 0080d6b3d9b59818 0080d6b3d9b59818",
+			"01d10f080105030280c0e285e368 0400000000000000 0100000000000000 0300000000000000 0010af35f54b0600 0010af35f54b0600",
+		},
+		{
+			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}},
+			"0102080201070180c0e285e3680105030280c0e285e368 0400000000000000 00208fe41fb99818 0080d6b3d9b59818 0100000000000000 0300000000000000 0080d6b3d9b59818 0080d6b3d9b59818",
+			"01d10f080201070180c0e285e3680105030280c0e285e368 0400000000000000 00b4420cf64b0600 0000000000000000 0010af35f54b0600 0100000000000000 0300000000000000 0010af35f54b0600 0010af35f54b0600",
+		},
+	} {
+		tr := mustLimit(t, tt.alg)
+		portable, err := tr.Portable(time.Microsecond)
+		require.NoError(t, err)
+		for want, tr := range map[string]*limit.Limit{tt.inNanoseconds: tr, tt.inMicro: portable} {
+			state, changed, _, err := tr.Apply(nil, req)
+			require.NoError(t, err)
+			assert.True(t, changed)
+			assert.Equal(t, hex.EncodeToString(unhex(t, want)), hex.EncodeToString(state), "%+v", tt.alg)
+		}
+	}
+}
+
+// The sizes of states are those that the documentation of Database says.
+func TestStateSizes(t *testing.T) {
+	most := math.MaxInt32
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1e6 + 1, Per: 999 * time.Hour}, Burst: 1e6, Refill: ratelimit.RefillInterval},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)},
+		ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1e6 + 1, Per: 999 * time.Hour}, Capacity: 1e6},
+		ratelimit.FixedWindow{Limit: most, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent},
+		ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: most, Per: 999 * time.Hour}, Warmup: 999 * time.Hour, ColdFactor: 1.1},
+		ratelimit.FixedWindow{Limit: 1, Window: 1},
+	} {
+		state, _, _, err := mustLimit(t, alg).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1e9, 0)))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(state), 60, "%+v", alg)
+		assert.GreaterOrEqual(t, len(state), 10, "%+v", alg)
+	}
+	state, _, _, err := mustLimit(t, ratelimit.SlidingWindow{Limit: most, Window: 1000 * time.Hour, Segments: 1000}).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1e9, 0)))
+	require.NoError(t, err)
+	assert.InDelta(t, 4000, len(state), 60)
+	state, _, _, err = mustLimit(t, ratelimit.RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour}).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1e9, 0)))
+	require.NoError(t, err)
+	assert.InDelta(t, 4000, len(state), 60)
+}
+
+// Each field of each algorithm is stored: a field that spec forgets would
+// make two limits one.
+func TestEveryFieldIsStored(t *testing.T) {
+	varied := make(map[string]int)
+	for _, tt := range storedAlgorithms {
+		if _, ok := tt.alg.(ratelimit.All); ok {
+			continue
+		}
+		kind := reflect.TypeOf(tt.alg)
+		for i := range leaves(reflect.New(kind).Elem()) {
+			other := reflect.New(kind).Elem()
+			other.Set(reflect.ValueOf(mustLimit(t, tt.alg).Known)) // with defaults filled in
+			switch field := leaves(other)[i]; field.Kind() {
+			case reflect.Bool:
+				field.SetBool(!field.Bool())
+			case reflect.Float64:
+				field.SetFloat(field.Float() + 1)
+			default:
+				if field.SetInt(field.Int() * 2); field.Int() < 1 {
+					field.SetInt(1)
+				}
+			}
+			if l, err := fakes.NewLimit(other.Interface().(ratelimit.Algorithm)); err == nil {
+				assert.NotEqual(t, mustLimit(t, tt.alg).Tag(), l.Tag(), "%+v and %+v", tt.alg, other)
+				varied[fmt.Sprint(kind.Name(), i)]++
+			}
+		}
+	}
+	want := 0
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{}, ratelimit.LeakyBucket{}, ratelimit.FixedWindow{}, ratelimit.SlidingWindow{}, ratelimit.SlidingLog{}, ratelimit.RollingWindow{}, ratelimit.WarmingUp{}, ratelimit.InFlight{}} {
+		want += len(leaves(reflect.New(reflect.TypeOf(alg)).Elem()))
+	}
+	assert.Len(t, varied, want, "each field was another one")
+}
+
+// leaves returns the fields of an algorithm, and those of its ratelimit.Rate instead of it.
+func leaves(alg reflect.Value) (all []reflect.Value) {
+	for i := range alg.NumField() {
+		if field := alg.Field(i); field.Kind() == reflect.Struct {
+			all = append(all, leaves(field)...)
+		} else {
+			all = append(all, field)
+		}
+	}
+	return all
+}
+
+// A state that cannot be read is reported once, and is replaced by a fresh one.
+func TestUnreadableStates(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	tr, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+	require.NoError(t, err)
+	good, _, _, err := tr.Apply(nil, kernel.Request{N: 1}.At(now))
+	require.NoError(t, err)
+	with := func(at int, b byte) []byte {
+		state := append([]byte(nil), good...)
+		state[at] = b
+		return state
+	}
+	portable, err := tr.Portable(time.Microsecond)
+	require.NoError(t, err)
+	foreign, _, _, err := portable.Apply(nil, kernel.Request{N: 1}.At(now))
+	require.NoError(t, err)
+	longer, _, _, err := mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}).Apply(nil, kernel.Request{N: 1}.At(now))
+	require.NoError(t, err)
+	for name, state := range map[string][]byte{
+		"a later version":    with(0, 2),
+		"an unknown kind":    with(2, 99),
+		"kind 0":             with(2, 0),
+		"an unknown field":   with(3, 0x0b),
+		"a zero field":       unhex(t, "010203070280c0e285e36800"+"0080d6b3d9b598180100000000000000"),
+		"an invalid field":   with(4, 0),
+		"a count too high":   with(len(good)-1, 0xff),
+		"cut in the header":  good[:4],
+		"cut in the words":   good[:len(good)-1],
+		"a word is missing":  good[:len(good)-8],
+		"a word too many":    append(append([]byte(nil), good...), make([]byte, 8)...),
+		"a log without end":  longer[:len(longer)-8],
+		"another encoding":   foreign,
+		"JSON":               []byte(`{"tokens":3}`),
+		"nothing but zeros":  make([]byte, 16),
+		"a number too large": unhex(t, "01020303ffffffffffffffffff01"+"80c0e285e368"),
+		"an endless number":  []byte("\x01\x02\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+		"too many parts":     unhex(t, "010208ffff7f"),
+		"an All in an All":   unhex(t, "0102080108010503028094ebdc03"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for op := kernel.OpTake; op <= kernel.OpCancel; op++ {
+				next, changed, _, err := tr.Apply(state, kernel.Request{Op: op, N: 1, MaxWait: ratelimit.Never}.At(now))
+				require.True(t, changed, "it is to be replaced")
+				require.ErrorIs(t, err, ratelimit.ErrState)
+				require.ErrorContains(t, err, "damaged")
+
+				_, _, res, err := tr.Apply(next, kernel.Request{Op: kernel.OpTake, N: 1}.At(now))
+				require.NoError(t, err, "once")
+				want := 1
+				if op == kernel.OpTake || op == kernel.OpReserve {
+					want = 0
+				}
+				require.Equal(t, want, res.Remaining, "the request was applied to a fresh key")
+			}
+		})
+	}
+}
+
+// A limiter reports a state that cannot be read as it reports a store that fails, but
+// once: ratelimit.FailOpen does not grant everything from then on.
+func TestLimiterReportsUnreadableState(t *testing.T) {
+	for name, tt := range map[string]struct {
+		policy ratelimit.FailurePolicy
+		first  bool
+	}{"open": {ratelimit.FailOpen, true}, "closed": {ratelimit.FailClosed, false}} {
+		t.Run(name, func(t *testing.T) {
+			db := fakes.MapStates{"key": "nonsense"}
+			l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(db), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			require.NoError(t, err)
+			d, err := l.Take(t.Context(), "key", 1)
+			require.ErrorIs(t, err, ratelimit.ErrState)
+			assert.Equal(t, tt.first, d.Allowed)
+			assert.True(t, d.Degraded)
+			for _, want := range []bool{true, true, false, false} {
+				d, err := l.Take(t.Context(), "key", 1)
+				require.NoError(t, err)
+				assert.Equal(t, want, d.Allowed)
+			}
+		})
+	}
+}
+
+// A restart with other parameters keeps the usage, with and without ratelimit.WithLimits.
+func TestRestartWithOtherParameters(t *testing.T) {
+	own := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return nil, nil })
+	hour := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)} }
+	type start struct {
+		alg  ratelimit.Algorithm
+		opts []ratelimit.Option
+	}
+	for name, tt := range map[string]struct {
+		was, is start
+		kept    bool
+	}{
+		"lower":             {start{hour(10), nil}, start{hour(7), nil}, true},
+		"WithLimits added":  {start{hour(10), nil}, start{hour(10), []ratelimit.Option{own}}, true},
+		"WithLimits gone":   {start{hour(10), []ratelimit.Option{own}}, start{hour(10), nil}, true},
+		"both":              {start{hour(10), []ratelimit.Option{own}}, start{hour(7), nil}, true},
+		"hour to day":       {start{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, nil}, true},
+		"window to bucket":  {start{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{hour(10), nil}, false},
+		"log to log in All": {start{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, nil}, start{ratelimit.All{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}}, nil}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, clk := fakes.MapStates{}, stepclock.New()
+			limiter := func(s start) ratelimit.Limiter {
+				return ratelimit.Must(ratelimit.New(s.alg, append(s.opts, ratelimit.WithStore(db), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed))...))
+			}
+			l := limiter(tt.was)
+			require.True(t, l.AllowN("key", 10))
+			require.False(t, l.Allow("key"))
+			l = limiter(tt.is)
+			d, err := l.Take(t.Context(), "key", 1)
+			require.NoError(t, err)
+			assert.Equal(t, !tt.kept, d.Allowed, "%+v", d)
+			again, err := l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			assert.Equal(t, !tt.kept, again.Allowed)
+		})
+	}
+}
+
+func mustLimit(t testing.TB, alg ratelimit.Algorithm) *limit.Limit {
+	l, err := fakes.NewLimit(alg)
+	require.NoError(t, err)
+	return l
+}
+
+// FuzzStates reads states with arbitrary bytes.
+func FuzzStates(f *testing.F) {
+	by := mustLimit(f, ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}})
+	for _, tt := range storedAlgorithms {
+		state, _, _, err := mustLimit(f, tt.alg).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1000, 0)))
+		require.NoError(f, err)
+		f.Add(state)
+		f.Add(state[:max(0, len(state)-8)])
+		f.Add(mustLimit(f, tt.alg).Tag()) // a plan has no states
+	}
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		next, changed, _, err := by.Apply(state, kernel.Request{N: 1}.At(time.Unix(1001, 0)))
+		if err != nil {
+			require.True(t, changed)
+			require.ErrorIs(t, err, ratelimit.ErrState)
+		}
+		if changed {
+			_, _, _, err = by.Apply(next, kernel.Request{N: 1}.At(time.Unix(1002, 0)))
+			require.NoError(t, err, "the stored state can be read")
+		}
+	})
+}
+
+// A log in a state of bytes has no unused words, even in an All, although it has some after its first
+// entries have left the window.
+func TestLogsArePacked(t *testing.T) {
+	plain := ratelimit.SlidingLog{Limit: 100, Window: time.Second}
+	counting := ratelimit.SlidingLog{Limit: 100, Window: time.Second, CountDenied: true}
+	for _, alg := range []ratelimit.Algorithm{plain, counting, ratelimit.All{plain, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}, counting}} {
+		tr := mustLimit(t, alg)
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		var state []byte
+		for range 15 {
+			next, _, res, err := tr.Apply(state, kernel.Request{N: 1}.At(now))
+			require.NoError(t, err)
+			require.True(t, res.Allowed)
+			state, now = next, now.Add(100*time.Millisecond)
+		}
+		words := state[len(tr.Tag()):]
+		want := 3 + 10 // the header of a log, and the entries in the window
+		if _, ok := alg.(ratelimit.All); ok {
+			want = 2 + 2 + 2*want // two lengths, and the bucket
+		}
+		assert.Len(t, words, 8*want, "%+v", alg)
+	}
+}

@@ -1,0 +1,217 @@
+// Package limit has a limit as data: its numbers, its kernel, and the bytes of its keys' states. It says
+// what a store implements.
+//
+// Stores of bytes apply requests with [Limit.Apply]. A store that decides elsewhere, such as in a script in a
+// database, needs the rest.
+package limit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// A Limit is an algorithm with checked parameters, ready to be applied to the states of keys. It holds no
+// state itself, and any number of goroutines may use it.
+type Limit struct {
+	*kernel.Compiled
+	Spec  Spec
+	Known any // the algorithm as users know it; nil if it was read from a state
+
+	// With limits of keys' own:
+	Asked    any          // the algorithm as the lookup returned it, or nil
+	InMemory atomic.Value // what package memory has for it
+
+	HoldFor time.Duration // how long a hold lasts by default
+
+	flies  bool                   // whether an InFlight is in it
+	header atomic.Pointer[[]byte] // the result of Tag; nil until needed
+	other  atomic.Pointer[Limit]  // the result of Loose; nil until needed
+}
+
+// New returns the limit of spec, whose states have encoding enc. Known is what users know it by.
+func New(spec Spec, enc kernel.Encoding, known any) (*Limit, error) {
+	k, err := spec.Kernel(enc)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limit{Compiled: kernel.Compile(k, enc), Spec: spec, Known: known, HoldFor: holdFor(&spec)}
+	l.flies = l.Compiled.Flies()
+	l.Of = l
+	return l, nil
+}
+
+// as returns l in another encoding, which is known to fit.
+func (l *Limit) as(enc kernel.Encoding) *Limit {
+	other, err := New(l.Spec, enc, l.Known)
+	if err != nil {
+		panic(err) // it was compiled before
+	}
+	return other
+}
+
+// Portable returns l for a store whose clock has a coarser tick (Redis: 1 µs) and
+// whose states are also read and written by other code, such as a Lua script with
+// float64 numbers. Durations in Decisions are rounded up to ticks, and reservations
+// are for whole ticks. A state is [Limit.Tag] followed by the words that
+// docs/design.md describes. Windows and periods must be multiples of tick. No count
+// may exceed 2⁵¹, and no duration 2⁵¹ ticks; the error names the parameter that does.
+func (l *Limit) Portable(tick time.Duration) (*Limit, error) {
+	return New(l.Spec, kernel.Encoding{Tick: uint64(tick), Portable: true, Varies: true}, l.Known)
+}
+
+// Single returns l for keys that all have it.
+func (l *Limit) Single() *Limit { return l.as(kernel.InMemory) }
+
+// Loose returns l with a kernel whose counts may exceed the limit, as they do after a
+// limit was lowered. All states stored as bytes are of such kernels, so that they are
+// the same with and without limits of keys' own.
+func (l *Limit) Loose() *Limit {
+	if l.Varies {
+		return l
+	}
+	if l.other.Load() == nil {
+		l.other.CompareAndSwap(nil, l.as(l.Varying()))
+	}
+	return l.other.Load()
+}
+
+// Flies reports whether events are released when they are settled, in a part at least.
+func (l *Limit) Flies() bool { return l.flies }
+
+// usualHold is how long a hold lasts by default, without an InFlight.
+const usualHold = 10 * time.Minute
+
+// holdFor returns the HoldFor of s.
+func holdFor(s *Spec) (last time.Duration) {
+	parts := s.Parts
+	if s.Kind != All {
+		parts = []Spec{*s}
+	}
+	for i := range parts {
+		if parts[i].Kind == InFlight {
+			last = max(last, parts[i].Duration(1))
+		}
+	}
+	if last == 0 {
+		return usualHold
+	}
+	return last
+}
+
+// Apply applies req to a key's state, which a store keeps as bytes. The state of a key
+// never seen is nil. If changed is true, the store must replace state by next, unless
+// another state was stored in between: then it must call Apply again with that state.
+// It may delete the state once [kernel.Answer.IdleAfter] has passed by the limiter's clock.
+//
+// Each state names its algorithm and parameters. A state of other parameters is adopted; with an
+// algorithm of another kind, the key starts afresh. If a state cannot be read (because it is damaged, or
+// was written by a later version of this package), Apply applies req to a fresh state, and unread is an
+// error that matches [ErrState]. The caller stores next, so that the next call finds a readable state.
+//
+// Apply neither keeps nor changes state and next: the caller may reuse their memory. If changed is false, next
+// is state.
+func (l *Limit) Apply(state []byte, req kernel.Request) (next []byte, changed bool, a kernel.Answer, unread error) {
+	if l.Stateless() {
+		l.Decide(&req, &a)
+		return state, false, a, nil
+	}
+	l = l.Loose()
+	left, words, err := l.read(state)
+	if err != nil {
+		left, words = l.Compiled, make([]uint64, l.Width())
+		unread = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), err}
+	}
+	var by *kernel.Compiled
+	if req.Refused {
+		by, words, changed = l.RefuseFrom(left, words, &req, req.Notes, &a)
+	} else {
+		by, words, changed = l.StepFrom(left, words, &req, &a)
+	}
+	if !changed && unread == nil {
+		return state, false, a, nil
+	}
+	return write(by, words), true, a, unread
+}
+
+// Cancellation appends grant, the Grant of an OpCancel, to b, for a store whose script
+// takes the events back. It appends as little as the script needs, in the encoding of
+// internal/kernel/encode.go. Grants that limits with other parameters made are left out: there is nothing to
+// take back from a state of l for them.
+func (l *Limit) Cancellation(b []byte, grant any) []byte {
+	return l.Loose().AppendCancellation(b, grant)
+}
+
+// Tag returns the prefix that [Limit.Apply] puts before each state of l: the
+// version of the format, the kind of the algorithm and its parameters. The Tags of two
+// limits are equal if their algorithms have the same parameters. The caller must
+// not change the returned bytes.
+func (l *Limit) Tag() []byte {
+	if h := l.header.Load(); h != nil {
+		return *h
+	}
+	h := appendHeader(nil, l.Compiled)
+	l.header.Store(&h)
+	return h
+}
+
+// Origin returns the limit that left state, in the form of l, or nil if state is that of a key
+// whose limit has changed, which keeps two. Only the beginning of state is needed: its Tag. If another
+// version of this package wrote state, or if it is damaged or cut off, the error says why it cannot be read.
+func (l *Limit) Origin(state []byte) (*Limit, error) {
+	by, _, err := readHeader(state, l.Encoding)
+	if err != nil || len(by.Limits()) > 1 {
+		return nil, err
+	}
+	return of(by.Limits()[0]), nil
+}
+
+// of returns the limit whose kernel k is.
+func of(k *kernel.Compiled) *Limit { return k.Of.(*Limit) }
+
+// Similar reports whether l and other differ only in how much they grant, so that states of both are
+// the same, apart from the Tag.
+func (l *Limit) Similar(other *Limit) bool { return l.Compiled.Similar(other.Compiled) }
+
+// CheckSame returns an error that matches [param.ErrInvalid] if l and other are not the same
+// limit, so that limiters with both of them cannot have the same name.
+func (l *Limit) CheckSame(name string, other *Limit) error {
+	if bytes.Equal(l.Tag(), other.Tag()) && l.Varies == other.Varies {
+		return nil
+	}
+	describe := func(l *Limit) string {
+		if l.Varies {
+			return fmt.Sprintf("%+v and limits per key", l.Known)
+		}
+		return fmt.Sprintf("%+v", l.Known)
+	}
+	return fmt.Errorf("ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName, or use WithLimits if the limit changes: %w",
+		name, describe(l), describe(other), param.ErrInvalid)
+}
+
+// ErrState is matched by the error of a state that cannot be read.
+var ErrState = errors.New("ratelimit: unreadable state")
+
+// errCut says that a state as bytes ends within its header.
+var errCut = errors.New("it ends too early")
+
+// A stateError says that a state cannot be read, and why.
+type stateError struct {
+	state []byte // its first bytes, at most mostShown
+	size  int    // of the whole state
+	why   error
+}
+
+// mostShown is the most bytes of a state that an error shows.
+const mostShown = 32
+
+func (e *stateError) Error() string {
+	return fmt.Sprintf("%v: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh", ErrState, e.why, e.size, e.state)
+}
+
+func (e *stateError) Is(target error) bool { return target == ErrState }

@@ -1,0 +1,77 @@
+package limit
+
+import (
+	"context"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/line"
+)
+
+// States are the states of a limiter's keys in a store. Any number of goroutines may call the methods at
+// once. They return in time: at the latest when the timeout has passed with which the store opened the
+// States, or when ctx ends.
+type States interface {
+	// Apply applies req to the state of key with l, atomically: concurrent calls have the same results as
+	// if they were made one after another. With limits of keys' own, l may differ from the one passed to
+	// Open; for an OpCancel, it is the one that made the reservations, or one of them. An error means that
+	// the store failed, never that a request was denied. After an error, the state may or may not have
+	// changed. If the error matches [ErrState], it could not be read, and the key has begun afresh. l is
+	// never stateless.
+	Apply(ctx context.Context, key string, l *Limit, req kernel.Request) (kernel.Answer, error)
+
+	// Reset forgets key of this limiter.
+	Reset(ctx context.Context, key string) error
+
+	// Lines are those who wait for keys of all limiters of this name in the process.
+	Lines() *line.Lines
+}
+
+// A Call is one of several that a store makes at once.
+type Call struct {
+	States  States // of the key, as Open returned them
+	Key     string
+	Limit   *Limit
+	Request kernel.Request // of the same Op as the other calls
+
+	// Set by the store:
+	Answer kernel.Answer
+	Err    error // by ApplyEach
+	Told   bool  // by ApplyAll: whether Answer is set
+}
+
+// EachStates are States that make many calls in less time than a loop of Apply, for example in one round
+// trip.
+type EachStates interface {
+	States
+
+	// ApplyEach sets the Answer and Err of each call, an OpTake, to what Apply would return. The calls are
+	// independent: one that fails does not affect the others. Those on the same key take effect in their
+	// order. The timeout is for all of them together.
+	ApplyEach(ctx context.Context, calls []Call)
+}
+
+// JointStates are States that decide on several keys at once: they grant a request only if all
+// keys grant it, and then spend it in all, atomically. The keys may belong to several limiters.
+type JointStates interface {
+	States
+
+	// Group returns the group of a key. ApplyAll is called for keys of equal groups, so a
+	// group is to be comparable by ==, and to name the store. It is nil
+	// if the key can be decided on only alone.
+	Group(key string) any
+
+	// ApplyAll decides on the calls together. There are 2 to 1,024 calls. Their keys are
+	// different keys of one group, and the receiver is among their States. The numbers of their
+	// events may differ, and a key of which 0 are asked for grants them and does not change. If all
+	// keys grant their requests, the Answer of each is what Apply would return, and Told is true.
+	//
+	// If a key refuses, nothing is spent. Told says which of the Answers are set, of which at
+	// least one is denied: each is that of the request, or of a Refused one if the key
+	// itself would have granted it. Then Allowed is true, and the other fields describe the
+	// key as it is.
+	//
+	// If decided is false, ApplyAll has done nothing, and the limiters call Apply for one key
+	// after the other. An error means that the store failed for all keys. The shortest timeout of the
+	// States holds.
+	ApplyAll(ctx context.Context, calls []Call) (decided bool, err error)
+}
