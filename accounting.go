@@ -17,6 +17,7 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	}
 	var res kernel.Answer
 	r, err = l.holdAny(ctx, key, n, h, opts, &res)
+	l.decided(ctx, CallHold, key, n, &res, err)
 	return r, Decision(res.Decision), err
 }
 
@@ -82,13 +83,23 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	t, res, err := l.apply(ctx, key, kernel.Request{Op: kernel.OpCharge, N: n})
+	d, err := l.charge(ctx, key, n)
+	if l.observers != nil {
+		l.observe(ctx, Observation{Key: key, Call: CallCharge, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
+	}
+	return d, err
+}
+
+// charge is Charge without checks.
+func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
+	var a kernel.Answer
+	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpCharge, N: n}, &a)
 	if err != nil {
 		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Charge(context.WithoutCancel(ctx), key, n)
 		})
 	}
-	return l.charged(ctx, key, Decision(res.Decision)), uncounted(&res, n)
+	return l.charged(ctx, key, Decision(a.Decision)), uncounted(&a, n)
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -148,9 +159,7 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 	if err = r.settleNow(ctx, n, &d); err != nil && isUncounted(err) {
 		r.clear(isOver)
 	}
-	if r.l != nil && r.l.observers != nil {
-		r.observe(ctx, CallSettle, n, d, err)
-	}
+	r.observe(ctx, CallSettle, n, d, err)
 	return d, err
 }
 
@@ -176,7 +185,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		return err
 	case by == nil: // the store failed, so that nothing is held
 		if by, err = l.transitionOf(ctx, r.key); err != nil || !by.Flies() {
-			*d, err = l.Charge(ctx, r.key, n)
+			*d, err = l.charge(ctx, r.key, n)
 			return err
 		}
 	case by.Stateless() || r.hold == 0 && n <= r.n: // nothing is held, or counts

@@ -15,14 +15,16 @@ func (l *limiter) AllowN(key string, n int) bool {
 	}
 	ctx := context.Background()
 	switch {
-	case l.local == nil || n <= 0:
-	case l.waiters.Has(key): // Take sees whether it would overtake a Wait
+	case n < 0:
+		return false
+	case l.local == nil || l.observers != nil || n == 0:
+	case l.waiters.Has(key): // take sees whether it would overtake a Wait
 	case l.own != nil:
 		return l.allowOwn(ctx, key, n)
 	case l.local.Logs != nil:
 		return n <= l.t.Limit() && l.local.Logs.Allow(l.timeline, key, l.t.Compiled, n)
 	}
-	d, _ := l.Take(ctx, key, n)
+	d, _ := l.take(ctx, CallAllow, key, n)
 	return d.Allowed
 }
 
@@ -49,28 +51,35 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.waiters.Any() {
-		if d, ok := l.overtakes(ctx, key, n); ok {
-			return d, nil
-		}
-	}
-	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		l.decideLocal(kernel.OpTake, key, n, &d)
+	if l.quick != nil && !l.waiters.Any() {
+		l.decideQuick(kernel.OpTake, key, n, &d)
 		return d, nil
 	}
-	res, err := l.takeFrom(ctx, key, n)
-	return Decision(res.Decision), err
+	return l.take(ctx, CallTake, key, n)
 }
 
-// takeFrom takes n events, whatever the store and the limit.
-func (l *limiter) takeFrom(ctx context.Context, key string, n int) (kernel.Answer, error) {
-	t, res, err := l.apply(ctx, key, kernel.Request{Op: kernel.OpTake, N: n})
+// take is Take without checks.
+func (l *limiter) take(ctx context.Context, call Call, key string, n int) (Decision, error) {
+	var a kernel.Answer
+	var err error
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		a.Decision = kernel.Decision(d)
+	} else {
+		err = l.takeFrom(ctx, key, n, &a)
+	}
+	l.decided(ctx, call, key, n, &a, err)
+	return Decision(a.Decision), err
+}
+
+// takeFrom takes n events, whatever the store and the limit. It sets a.
+func (l *limiter) takeFrom(ctx context.Context, key string, n int, a *kernel.Answer) error {
+	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpTake, N: n}, a)
 	if err != nil {
 		var d Decision
 		d, err = l.degradedTake(ctx, key, n, t, err)
-		res = kernel.Answer{Decision: kernel.Decision(d)}
+		*a = kernel.Answer{Decision: kernel.Decision(d)}
 	}
-	return res, err
+	return err
 }
 
 // takeBy takes n events as t decides. err is the error of the lookup of t, or nil.
@@ -86,11 +95,15 @@ func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit,
 	return res, err
 }
 
-// decideLocal applies an OpTake or OpPeek in memory, if all keys have the same limit. It sets d.
-func (l *limiter) decideLocal(op kernel.Op, key string, n int, d *Decision) {
+// decideQuick applies an OpTake or OpPeek if l.quick is not nil. It sets d.
+func (l *limiter) decideQuick(op kernel.Op, key string, n int, d *Decision) {
 	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
 	var a kernel.Answer
-	l.local.Decide(key, l.t, &req, &a)
+	if l.fast != nil {
+		l.fast.Apply(key, l.fast.Base(), &req, &a)
+	} else {
+		l.quick.Decide(key, l.t, &req, &a)
+	}
 	d.set(&a.Decision)
 }
 
@@ -98,19 +111,18 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 	if err := l.check(ctx, 1); err != nil {
 		return Decision{}, err
 	}
-	if l.local != nil && l.own == nil { // a shortcut: nothing can fail
-		if l.decideLocal(kernel.OpPeek, key, 1, &d); l.waiters.Any() {
-			d = l.behind(ctx, key, d)
-		}
+	if l.quick != nil && !l.waiters.Any() {
+		l.decideQuick(kernel.OpPeek, key, 1, &d)
 		return d, nil
 	}
-	t, res, err := l.apply(ctx, key, kernel.Request{Op: kernel.OpPeek, N: 1})
+	var a kernel.Answer
+	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpPeek, N: 1}, &a)
 	if err != nil {
 		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
 			return fallback.Peek(context.WithoutCancel(ctx), key)
 		})
 	}
-	return l.behind(ctx, key, Decision(res.Decision)), nil
+	return l.behind(ctx, key, Decision(a.Decision)), nil
 }
 
 func (l *limiter) Reset(ctx context.Context, key string) error {

@@ -208,7 +208,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 
 		mostWaiters: c.mostWaiters,
 
-		observers: newObservers(c.observers),
+		observers: c.observers,
 	}
 	if c.policy.kind != failOpen {
 		policy := c.policy // not &c.policy, which would keep the rest of c
@@ -216,12 +216,9 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	if local, ok := states.(*memory.States); ok && (own != nil || !t.Stateless()) {
 		l.local = local
-		if own == nil {
-			l.fast = local.Tables
+		if own == nil && l.observers == nil {
+			l.quick, l.fast = local, local.Tables
 		}
-	}
-	if l.observers != nil {
-		return &observed{l}, nil
 	}
 	return l, nil
 }
@@ -332,37 +329,35 @@ type limiter struct {
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used
-	fast        *memory.Tables // those of local, if all keys have one limit, and its states a fixed width
+	quick       *memory.States // local, if all keys have one limit and nobody observes: then nothing can fail, and nobody is told
+	fast        *memory.Tables // those of quick, if its states have a fixed width
 	failures    failureLog
 
-	observers *observers // nil if there are none; otherwise, users of the limiter have an observed
-	store     Store      // what states belongs to
+	observers []Observer
+	store     Store // what states belongs to
 }
 
-// apply sends req to the store. It also returns the transition that decided it, except for
-// kernel.OpTake and kernel.OpPeek. If the store failed, it is the one that would have, or nil if it could not be
+// apply sends req to the store, and sets a. It also returns the limit that decided it, except for
+// OpTake and OpPeek. If the store failed, it is the one that would have, or nil if it could not be
 // looked up.
-func (l *limiter) apply(ctx context.Context, key string, req kernel.Request) (t *limit.Limit, res kernel.Answer, err error) {
+func (l *limiter) apply(ctx context.Context, key string, req *kernel.Request, a *kernel.Answer) (t *limit.Limit, err error) {
 	if l.own == nil {
-		err = l.applyBy(ctx, key, l.t, &req, &res)
-		return l.t, res, err
+		return l.t, l.applyBy(ctx, key, l.t, req, a)
 	}
 	alg, err := l.own.lookup(ctx, key)
 	if err != nil {
-		return nil, kernel.Answer{}, limitError(key, err)
+		return nil, limitError(key, err)
 	}
 	if l.local != nil && req.Op <= kernel.OpPeek { // most keys have the limit that they had before
 		req.Clock = l.timeline
-		if l.local.Tables.ApplyAs(key, alg, &req, &res) {
-			return l.t, res, nil
+		if l.local.Tables.ApplyAs(key, alg, req, a) {
+			return l.t, nil
 		}
-		req.Clock = nil
 	}
 	if t, err = l.own.transition(key, alg); err != nil {
-		return nil, kernel.Answer{}, err
+		return nil, err
 	}
-	err = l.applyBy(ctx, key, t, &req, &res)
-	return t, res, err
+	return t, l.applyBy(ctx, key, t, req, a)
 }
 
 // applyBy sends req to the store, to be decided by t. It sets res.

@@ -2,8 +2,12 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // An Observer is told what limiters decide: to count it, to log it, or to find the keys that
@@ -128,4 +132,176 @@ func (o Outcome) String() string {
 		return fmt.Sprintf("Outcome(%d)", uint8(o))
 	}
 	return outcomeNames[o]
+}
+
+// observe tells the observers, and completes o.
+func (l *limiter) observe(ctx context.Context, o Observation) {
+	o.Limiter = l.name
+	if o.Outcome == Granted && o.Waited > 0 {
+		o.Outcome = Delayed
+	}
+	for _, observer := range l.observers {
+		observer(ctx, o)
+	}
+}
+
+// left reports whether err says that ctx ended while the caller waited for the store.
+func left(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return false
+	}
+	_, late := errors.AsType[*TurnError](err)
+	return !late
+}
+
+// outcome returns what came of a request that was answered with res and err.
+func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
+	switch {
+	case err != nil && !res.Degraded && left(ctx, err):
+		return Abandoned
+	case err != nil || res.Full:
+		return Failed
+	case res.Allowed:
+		return Granted
+	}
+	return Denied
+}
+
+// decided tells the observers of a request for n events that was answered with a and err.
+func (l *limiter) decided(ctx context.Context, call Call, key string, n int, a *kernel.Answer, err error) {
+	if l.observers == nil {
+		return
+	}
+	o := Observation{Key: key, Call: call, N: n, Outcome: outcome(ctx, a, err), Decision: Decision(a.Decision), Waited: a.Delay, Err: err}
+	if a.Allowed {
+		o.Granted = n
+	}
+	l.observe(ctx, o)
+}
+
+// counted returns what came of a Charge or Settle.
+func counted(ctx context.Context, d Decision, err error) Outcome {
+	switch {
+	case err == nil:
+		return Counted
+	case !d.Degraded && left(ctx, err):
+		return Abandoned
+	}
+	return Failed
+}
+
+// began returns the time at which a wait begins, if there are observers.
+func (l *limiter) began() (now kernel.Instant) {
+	if l.observers != nil {
+		now, _ = l.timeline.Now()
+	}
+	return now
+}
+
+// waited tells the observers of a wait since began, which returns err.
+func (l *limiter) waited(ctx context.Context, key string, n int, began kernel.Instant, why *reason, err error) {
+	if l.observers == nil {
+		return
+	}
+	now, _ := l.timeline.Now()
+	if why.grant.Allowed {
+		now = began // it did not wait
+	}
+	l.ended(ctx, CallWait, key, n, time.Duration(now-min(now, began)), why, err)
+}
+
+// A reason is why a Wait or Reserve was not simply granted, which its results do not say.
+type reason struct {
+	failure error    // of the store, even if FailOpen allowed the events
+	denial  Decision // if they were denied
+	grant   Decision // if they were granted at once
+}
+
+// are sets r to the reasons that are known of a Wait in line.
+func (r *reason) are(of *reason) {
+	if r != nil {
+		*r = *of
+	}
+}
+
+// decision returns that of a Wait that returns err, or a zero one if it is not known.
+func (r *reason) decision(err error) Decision {
+	if err != nil {
+		return r.denial
+	}
+	return r.grant
+}
+
+func (r *reason) granted(d Decision) {
+	if r != nil {
+		r.grant = d
+	}
+}
+
+func (r *reason) failed(err error) {
+	if r != nil {
+		r.failure = err
+	}
+}
+
+func (r *reason) denied(d Decision) {
+	if r != nil {
+		r.denial = d
+	}
+}
+
+// ended tells the observers of a call that returns err and no Decision.
+func (l *limiter) ended(ctx context.Context, call Call, key string, n int, wait time.Duration, why *reason, err error) {
+	o := Observation{Key: key, Call: call, N: n, Decision: why.denial, Waited: wait, Err: err}
+	switch {
+	case why.failure != nil:
+		o.Outcome, o.Err, o.Decision.Degraded = Failed, why.failure, true
+	case errors.Is(err, ErrFull):
+		o.Outcome = Failed
+	case left(ctx, err) && (call != CallWait || !errors.Is(err, context.DeadlineExceeded)):
+		o.Outcome = Abandoned
+	case err != nil: // also a Wait whose deadline has passed: what it asked for was not granted in time
+		o.Outcome = Denied
+	}
+	if err == nil {
+		o.Granted, o.Decision.Allowed = n, true
+	}
+	l.observe(ctx, o)
+}
+
+// observe tells the observers of the limiter of a Settle or Cancel.
+func (r *Reservation) observe(ctx context.Context, call Call, n int, d Decision, err error) {
+	if r.l == nil || r.l.observers == nil || r.is(isQuiet) {
+		return
+	}
+	o := Observation{Key: r.key, Call: call, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err}
+	if call == CallSettle {
+		o.Granted = r.n
+	}
+	r.l.observe(ctx, o)
+}
+
+// observe tells the observers of the limiter, if there are any, that TakeAll has asked its key
+// for n events together with others, and what it answered for itself. granted says whether all
+// of them have granted.
+func (b Bound) observe(ctx context.Context, n int, res *kernel.Answer, granted bool, err error) {
+	l, ok := b.limiter.(*limiter)
+	if !ok || l.observers == nil {
+		return
+	}
+	o := Observation{Key: b.key, Call: CallTakeAll, N: n, Outcome: outcome(ctx, res, err), Decision: Decision(res.Decision), Err: err}
+	switch {
+	case granted:
+		o.Granted, o.Waited = n, res.Delay
+	case o.Outcome == Granted:
+		o.Outcome = Withheld
+	}
+	l.observe(ctx, o)
+}
+
+// toldJoint is observe for a key in memory.
+func (b Bound) toldJoint(ctx context.Context, e *memory.Asked, granted bool, err error) {
+	if e.Times > 0 {
+		b.observe(ctx, e.Sum, &e.Answer, granted, err)
+	}
 }

@@ -15,7 +15,12 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation,
 	if err := l.check(ctx, n); err != nil {
 		return nil, err
 	}
-	return l.reserveAny(ctx, key, n, nil)
+	var why reason
+	r, err := l.reserveAny(ctx, key, n, &why)
+	if l.observers != nil {
+		l.ended(ctx, CallReserve, key, n, r.Delay(), &why, err)
+	}
+	return r, err
 }
 
 // reserveAny is Reserve without checks. It sets why.
@@ -43,6 +48,7 @@ func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait 
 		return nil, Decision{}, err
 	}
 	r, res, err := l.reserveWithin(ctx, key, n, maxWait, h, opts)
+	l.decided(ctx, CallReserve, key, n, &res, err)
 	return r, Decision(res.Decision), err
 }
 
@@ -61,7 +67,7 @@ func checkWithin(err error, maxWait time.Duration, opts []HoldOption) (h holding
 // reserveWithin is ReserveWithin without checks.
 func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res kernel.Answer, err error) {
 	if n == 0 {
-		res, err = l.takeFrom(ctx, key, 0)
+		err = l.takeFrom(ctx, key, 0, &res)
 		return &Reservation{l: l, key: key}, res, err
 	}
 	if d, ok := l.overtakes(ctx, key, n); ok {
@@ -173,7 +179,11 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if err := l.check(ctx, n); err != nil {
 		return err
 	}
-	return l.waitN(ctx, ctx, key, n, nil)
+	began := l.began()
+	var why reason
+	err := l.waitN(ctx, ctx, key, n, &why)
+	l.waited(ctx, key, n, began, &why, err)
+	return err
 }
 
 // waitN is WaitN without checks, and waits at most until a context ends that may end before ctx. It sets why.
@@ -190,21 +200,19 @@ func (l *limiter) waitN(ctx, until context.Context, key string, n int, why *reas
 // retry, without another call of the store. It waits at most until a context ends that may end before ctx, but does
 // not hurry the store.
 func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...HoldOption) (r *Reservation, d Decision, err error) {
-	var why reason
-	r, err = l.waitFor(ctx, until, key, n, holds, opts, &why)
-	return r, why.decision(err), err
-}
-
-// waitFor is WaitFor. It sets why.
-func (l *limiter) waitFor(ctx, until context.Context, key string, n int, holds bool, opts []HoldOption, why *reason) (*Reservation, error) {
 	h, err := checkHold(l.check(ctx, n), opts)
-	switch {
-	case err != nil:
-		return nil, err
-	case holds:
-		return l.waitHold(ctx, until, key, n, h, opts, why)
+	if err != nil {
+		return nil, Decision{}, err
 	}
-	return nil, l.waitN(ctx, until, key, n, why)
+	began := l.began()
+	var why reason
+	if holds {
+		r, err = l.waitHold(ctx, until, key, n, h, opts, &why)
+	} else {
+		err = l.waitN(ctx, until, key, n, &why)
+	}
+	l.waited(ctx, key, n, began, &why, err)
+	return r, why.decision(err), err
 }
 
 // patience returns the time until the deadline of ctx.
@@ -221,7 +229,11 @@ func (l *limiter) WaitHold(ctx context.Context, key string, n int, opts ...HoldO
 	if err != nil {
 		return nil, err
 	}
-	return l.waitHold(ctx, ctx, key, n, h, opts, nil)
+	began := l.began()
+	var why reason
+	r, err := l.waitHold(ctx, ctx, key, n, h, opts, &why)
+	l.waited(ctx, key, n, began, &why, err)
+	return r, err
 }
 
 // waitHold is WaitHold without checks, and waits like waitN. It sets why.

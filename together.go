@@ -114,7 +114,7 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 		return false
 	}
 	for i, b := range of {
-		l, ok := b.limiter.(*limiter) // not one with observers
+		l, ok := b.limiter.(*limiter)
 		if !ok || l.fast == nil || l.waiters.Any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
 			return false
 		}
@@ -142,7 +142,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (_ *Re
 		held.of = make([]part, len(of))
 	}
 	// A limiter that New has not made is asked last, and may refuse: so all others are held.
-	foreign := slices.ContainsFunc(of, func(b Bound) bool { _, ok := bare(b.limiter); return !ok })
+	foreign := slices.ContainsFunc(of, func(b Bound) bool { _, ok := b.limiter.(*limiter); return !ok })
 	var apart []apartKey
 	for i, b := range of {
 		if k := repeated(apart, of, i); k != nil {
@@ -217,7 +217,7 @@ type decider struct {
 
 // decider looks up what decides on the key.
 func (b Bound) decider(ctx context.Context) (own decider) {
-	if own.l, _ = bare(b.limiter); own.l != nil {
+	if own.l, _ = b.limiter.(*limiter); own.l != nil {
 		own.t, own.failed = own.l.transitionOf(ctx, b.key)
 	}
 	return own

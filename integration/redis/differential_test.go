@@ -379,7 +379,7 @@ func (tr *trace) ask(key string, req kernel.Request) kernel.Answer {
 	}
 	got.Grant, want.Grant = nil, nil
 	got.Ended, want.Ended = 0, 0 // the script says it otherwise
-	if tr.conn.sent == sent { // a cached denial
+	if tr.conn.sent == sent {    // a cached denial
 		got, want = kernel.Answer{Decision: got.Decision}, kernel.Answer{Decision: want.Decision}
 	}
 	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
