@@ -1,6 +1,7 @@
 package casstore
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -14,25 +15,32 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// The database is asked about a key by one goroutine at a time, which serves all calls that wait, and ends when
-// none is left. So calls that wait share the next read and write, and do not depend on how long a write takes. A
-// caller waits for its answer until its context ends or its timeout has passed, whatever the database does. The
-// context of the database ends once nobody waits for it any more.
+// The database is asked about a key by one goroutine at a time, which makes all calls that wait, round by round,
+// and ends when none is left. So calls that wait share the next read and write, and do not depend on how long a
+// write takes. A caller waits for its answer until its context ends or its timeout has passed, whatever the
+// database does. The context of the database ends once nobody waits for the answers of a round any more.
 
-// A queue has the calls on one key.
+// A queue has the calls on one key. The lock of the store protects it, but only the goroutine that serves it
+// writes the fields of the round.
 type queue struct {
-	waiting []*call // those that nobody has begun to serve
-	callers int     // who wait for an answer
-	behind  bool    // whether all have left, and what they asked for has not returned
+	waiting list.List // of *call, in the order in which they came: those that are in no round yet
+	callers int       // who wait for an answer, of these calls and those of the round
+
+	// The present round:
+	calls    []*call
+	ctx      context.Context // of the database
+	cancel   context.CancelFunc
+	panicked *dbPanic
 }
 
 // A call is an Apply or, without a limit, a Reset.
 type call struct {
-	ctx context.Context // ends when nobody waits for the answer
-	l   *limit.Limit
-	req kernel.Request
+	ctx   context.Context // of the caller
+	l     *limit.Limit
+	req   kernel.Request
+	place *list.Element // in waiting; nil once it is in a round
+	left  atomic.Bool   // whether nobody waits for the answer any more
 
-	left     bool          // whether nobody waits for the answer; protected by the lock of the store
 	done     chan struct{} // closed when the following are set
 	answer   kernel.Answer
 	err      error
@@ -44,16 +52,12 @@ const mostBehind = 1024
 
 // do makes a call, and waits for its answer until ctx ends or the timeout has passed.
 func (s *Store) do(ctx context.Context, timeout time.Duration, key string, c *call) (kernel.Answer, error) {
-	// Not WithTimeout: the deadline of a context made with a mock clock may have passed in real time.
-	var cancel context.CancelFunc
-	c.ctx, cancel = context.WithCancel(ctx)
-	defer cancel() // reaches the database, once nobody waits
-	c.done = make(chan struct{})
+	c.ctx, c.done = ctx, make(chan struct{})
 	q, err := s.enter(key, c)
 	if err != nil {
 		return kernel.Answer{}, err
 	}
-	timer := time.NewTimer(timeout)
+	timer := time.NewTimer(timeout) // a context's deadline by a mock clock may have passed in real time
 	defer timer.Stop()
 	select {
 	case <-c.done:
@@ -79,23 +83,17 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 		return nil, fmt.Errorf("not asked, because the calls on %d keys have not returned", s.behind)
 	}
 	q := s.queues[key]
-	if q == nil {
+	switch {
+	case q == nil:
 		q = new(queue)
 		s.queues[key] = q
-		go s.serve(key, q)
-	}
-	s.waitedFor(q)
-	q.callers++
-	q.waiting = append(q.waiting, c)
-	return q, nil
-}
-
-// waitedFor says that somebody waits for q, or that nobody need do so.
-func (s *Store) waitedFor(q *queue) {
-	if q.behind {
-		q.behind = false
+		go s.serve(key, q, nil)
+	case q.callers == 0:
 		s.behind--
 	}
+	q.callers++
+	c.place = q.waiting.PushBack(c)
+	return q, nil
 }
 
 // leave says that the caller of c waits no longer, unless it is answered just now.
@@ -107,89 +105,107 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 		return true
 	default:
 	}
-	c.left = true
-	q.waiting = slices.DeleteFunc(q.waiting, func(other *call) bool { return other == c })
+	c.left.Store(true)
 	if q.callers--; q.callers == 0 {
-		q.behind = true
 		s.behind++
+	}
+	if c.place != nil {
+		q.waiting.Remove(c.place)
+	}
+	if q.callers == q.waiting.Len() && q.cancel != nil {
+		q.cancel() // all that wait do so for the next round
 	}
 	return false
 }
 
-// serve makes the calls on a key until none waits.
-func (s *Store) serve(key string, q *queue) {
-	for s.serveSome(key, q) {
-	}
-}
-
-// serveSome makes the calls that wait, or the Reset that is the first of them. It reports whether there were any.
-func (s *Store) serveSome(key string, q *queue) (some bool) {
-	calls := s.begin(key, q, nil)
-	if len(calls) == 0 {
-		return false
-	}
-	err := errGoexit
+// serve answers the calls of a round with err, if there is one, and makes the others on the key until none waits.
+func (s *Store) serve(key string, q *queue, err error) {
 	defer func() {
-		v := recover()
-		if v != nil {
-			calls[0].panicked, err = &dbPanic{v, debug.Stack()}, errPanic
-		}
-		s.answer(q, calls, err)
-		if some = true; v == nil && errors.Is(err, errGoexit) { // this goroutine ends
-			go s.serve(key, q)
+		if q.calls != nil { // the database has ended this goroutine
+			go s.serve(key, q, errGoexit)
 		}
 	}()
-	if calls[0].l == nil {
-		err = s.db.Delete(calls[0].ctx, key)
-		return true
-	}
-	for conflicts := int64(1); ; conflicts++ {
-		ctx, cancel := contextOf(calls)
-		began := time.Now()
-		done, failed := s.try(ctx, key, calls)
-		if !done && failed == nil {
-			failed = pause(ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses)))
-		}
-		cancel()
-		if done || failed != nil {
-			err = failed
-			return true
-		}
-		calls = s.begin(key, q, calls)
+	for s.next(key, q, err) {
+		err = s.ask(key, q)
 	}
 }
 
-// begin appends the calls that wait to calls, up to the first Reset. If there are none at all, the queue ends.
-func (s *Store) begin(key string, q *queue, calls []*call) []*call {
+// next ends a round, whose error is err if that is not nil, and begins the next one. If no call waits, the queue
+// ends.
+func (s *Store) next(key string, q *queue, err error) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := slices.IndexFunc(q.waiting, func(c *call) bool { return c.l == nil })
-	switch {
-	case n < 0:
-		n = len(q.waiting)
-	case n == 0 && len(calls) == 0:
-		n = 1
+	if q.cancel != nil {
+		q.cancel()
 	}
-	calls = append(calls, q.waiting[:n]...)
-	if q.waiting = q.waiting[n:]; len(calls) == 0 {
-		delete(s.queues, key)
-		s.waitedFor(q)
+	if q.callers == 0 {
+		s.behind--
 	}
-	return calls
-}
-
-// answer ends calls. If err is not nil, it is the error of all of them.
-func (s *Store) answer(q *queue, calls []*call, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range calls {
+	for _, c := range q.calls {
+		if c.left.Load() {
+			continue
+		}
 		if err != nil {
 			c.answer, c.err = kernel.Answer{}, err
 		}
-		if !c.left {
-			q.callers--
-		}
+		c.panicked, q.panicked = q.panicked, nil
 		close(c.done)
+	}
+	q.calls, q.panicked, q.callers = nil, nil, q.waiting.Len()
+	if q.callers == 0 {
+		delete(s.queues, key)
+		return false
+	}
+	q.join()
+	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(q.calls[0].ctx))
+	return true
+}
+
+// join adds the calls that wait to the round, up to the first Reset, which has a round of its own. Those whose
+// callers have left go.
+func (q *queue) join() {
+	q.calls = slices.DeleteFunc(q.calls, func(c *call) bool { return c.left.Load() })
+	for e := q.waiting.Front(); e != nil; e = q.waiting.Front() {
+		c := e.Value.(*call)
+		if c.l == nil && len(q.calls) > 0 {
+			return
+		}
+		q.waiting.Remove(e)
+		c.place = nil
+		if q.calls = append(q.calls, c); c.l == nil {
+			return
+		}
+	}
+}
+
+// joinAgain is join for a round whose swap has failed, unless all have left it: then the others wait for the next one.
+func (s *Store) joinAgain(q *queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.ctx.Err() == nil {
+		q.join()
+	}
+}
+
+// ask asks the database for the calls of the round.
+func (s *Store) ask(key string, q *queue) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			q.panicked, err = &dbPanic{v, debug.Stack()}, errPanic
+		}
+	}()
+	if q.calls[0].l == nil {
+		return s.db.Delete(q.ctx, key)
+	}
+	for conflicts := 1; ; conflicts++ {
+		began := time.Now()
+		if done, err := s.try(q.ctx, key, q.calls); done || err != nil {
+			return err
+		}
+		if err := pause(q.ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses))); err != nil {
+			return err
+		}
+		s.joinAgain(q)
 	}
 }
 
@@ -214,7 +230,7 @@ func (s *Store) try(ctx context.Context, key string, calls []*call) (done bool, 
 // state to store if it has changed, and when that expires: never if that is the zero Time.
 func applyAll(state []byte, calls []*call) (next []byte, changed bool, expires time.Time) {
 	for _, c := range calls {
-		if c.err = c.ctx.Err(); c.err != nil {
+		if c.err = c.ctx.Err(); c.err != nil || c.left.Load() {
 			continue // nobody waits for the answer
 		}
 		req, _ := c.req.Read() // now that the state is at hand
@@ -227,30 +243,6 @@ func applyAll(state []byte, calls []*call) (next []byte, changed bool, expires t
 		}
 	}
 	return state, changed, expires
-}
-
-// contextOf returns a context that ends when those of all calls have ended.
-func contextOf(calls []*call) (_ context.Context, cancel func()) {
-	if len(calls) == 1 {
-		return calls[0].ctx, func() {}
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(calls[0].ctx))
-	var left atomic.Int64
-	left.Store(int64(len(calls)))
-	stops := make([]func() bool, len(calls))
-	for i, c := range calls {
-		stops[i] = context.AfterFunc(c.ctx, func() {
-			if left.Add(-1) == 0 {
-				end()
-			}
-		})
-	}
-	return ctx, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		end()
-	}
 }
 
 // mostPauses bounds how long a process lets others go first, in reads and writes of its own: the

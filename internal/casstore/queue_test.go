@@ -1,0 +1,340 @@
+package casstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+)
+
+// A table is a database in a map. Each of its methods first does what its meanwhile does.
+type table struct {
+	meanwhile func(ctx context.Context, method string) error
+
+	mu     sync.Mutex // protects the fields below
+	states map[string]string
+	asked  map[string]int // how many calls on a key there are
+	most   int            // the most of asked
+}
+
+func newTable(meanwhile func(ctx context.Context, method string) error) *table {
+	return &table{meanwhile: meanwhile, states: map[string]string{}, asked: map[string]int{}}
+}
+
+// begin is done when a method begins, and its result when it ends.
+func (db *table) begin(ctx context.Context, method, key string) (end func(), err error) {
+	db.mu.Lock()
+	db.asked[key]++
+	db.most = max(db.most, db.asked[key])
+	db.mu.Unlock()
+	end = func() {
+		db.mu.Lock()
+		db.asked[key]--
+		db.mu.Unlock()
+	}
+	ended := true
+	defer func() {
+		if ended {
+			end()
+		}
+	}()
+	err = db.meanwhile(ctx, method)
+	ended = false
+	return end, err
+}
+
+var errConflict = errors.New("another process was faster")
+
+func (db *table) Get(ctx context.Context, key string) ([]byte, error) {
+	end, err := db.begin(ctx, "Get", key)
+	defer end()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return []byte(db.states[key]), err
+}
+
+func (db *table) CompareAndSwap(ctx context.Context, key string, old, state []byte, _ time.Time) (bool, error) {
+	end, err := db.begin(ctx, "CompareAndSwap", key)
+	defer end()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch {
+	case errors.Is(err, errConflict):
+		return false, nil
+	case err != nil || db.states[key] != string(old):
+		return false, err
+	}
+	db.states[key] = string(state)
+	return true, nil
+}
+
+func (db *table) Delete(ctx context.Context, key string) error {
+	end, err := db.begin(ctx, "Delete", key)
+	defer end()
+	if err != nil {
+		return err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.states, key)
+	return nil
+}
+
+// check fails the test if the counts of s are not what they count.
+func check(t *testing.T, s *Store) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	behind := 0
+	for key, q := range s.queues {
+		callers := q.waiting.Len()
+		for _, c := range q.calls {
+			if !c.left.Load() {
+				callers++
+			}
+		}
+		require.Equal(t, callers, q.callers, key)
+		if callers == 0 {
+			behind++
+		}
+	}
+	require.Equal(t, behind, s.behind)
+}
+
+// limiter is the limit of the tests: events enough for all, so that those granted are counted exactly.
+func limiter(t *testing.T, s *Store, timeout time.Duration) (limit.States, *limit.Limit, func() kernel.Request) {
+	t.Helper()
+	spec := limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{1 << 40, uint64(1 << 60)}}
+	l, err := limit.New(spec, kernel.InMemory, nil)
+	require.NoError(t, err)
+	states, err := s.Open("test", l, timeout)
+	require.NoError(t, err)
+	return states, l, func() kernel.Request { return kernel.Request{N: 1}.At(time.Unix(1<<31, 0)) }
+}
+
+func TestStore_History(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) { testHistory(t, rand.New(rand.NewPCG(seed, 1)), seed%2 == 0) })
+	}
+}
+
+// testHistory makes calls at random instants, some of which leave, on a database that is slow, hangs, conflicts,
+// fails, panics and ends goroutines. resets says whether some are Resets; if not, what is granted is counted.
+func testHistory(t *testing.T, rnd *rand.Rand, resets bool) {
+	var mu sync.Mutex // protects rnd
+	random := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return rnd.IntN(n)
+	}
+	db := newTable(func(ctx context.Context, method string) error {
+		switch kind := random(20); kind {
+		case 0, 1, 2:
+			time.Sleep(time.Duration(random(30)) * time.Millisecond)
+		case 3:
+			time.Sleep(time.Second) // it hangs, and does not heed the context
+		case 4:
+			<-ctx.Done()
+			return ctx.Err()
+		case 5, 6, 7, 8:
+			if method == "CompareAndSwap" {
+				return errConflict
+			}
+		case 9:
+			return io.EOF
+		case 10:
+			panic("odd")
+		case 11:
+			runtime.Goexit()
+		case 12:
+			return fmt.Errorf("from a store in the database: %w", errGoexit)
+		}
+		return nil
+	})
+	s := New(db)
+	states, l, one := limiter(t, s, 50*time.Millisecond)
+	const calls, keys = 400, 3
+	var granted, left [keys]int64
+	var wg sync.WaitGroup
+	for range calls {
+		key, leaves, reset := random(keys), time.Duration(random(100))*time.Millisecond, resets && random(5) == 0
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), leaves)
+			defer cancel()
+			defer func() {
+				if v := recover(); v != nil {
+					atomic.AddInt64(&left[key], 1)
+				}
+			}()
+			var err error
+			if reset {
+				err = states.Reset(ctx, fmt.Sprint(key))
+			} else if _, err = states.Apply(ctx, fmt.Sprint(key), l, one()); err == nil {
+				atomic.AddInt64(&granted[key], 1)
+			}
+			if err != nil {
+				atomic.AddInt64(&left[key], 1) // it may have been granted or not
+			}
+		})
+		time.Sleep(time.Duration(random(4)) * time.Millisecond)
+		check(t, s)
+	}
+	wg.Wait()
+	synctest.Wait()
+	check(t, s)
+	time.Sleep(time.Minute) // what hangs has returned
+	synctest.Wait()
+	require.Empty(t, s.queues)
+	require.Zero(t, s.behind)
+	require.LessOrEqual(t, db.most, 1, "one goroutine for a key")
+
+	db.meanwhile = func(context.Context, string) error { return nil }
+	for key := range keys {
+		a, err := states.Apply(t.Context(), fmt.Sprint(key), l, one())
+		require.NoError(t, err)
+		if spent := int64(1<<40-a.Remaining) - 1; !resets {
+			require.GreaterOrEqual(t, spent, granted[key])
+			require.LessOrEqual(t, spent, granted[key]+left[key])
+		}
+	}
+}
+
+// A panic reaches a caller that still waits, even if the one who came first has left.
+func TestStore_PanicAfterTheFirstHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newTable(func(context.Context, string) error {
+			time.Sleep(10 * time.Millisecond)
+			panic("odd")
+		})
+		s := New(db)
+		states, l, one := limiter(t, s, time.Second)
+		var panicked, failed atomic.Int64
+		take := func(ctx context.Context) {
+			go func() {
+				defer func() {
+					if recover() != nil {
+						panicked.Add(1)
+					}
+				}()
+				if _, err := states.Apply(ctx, "key", l, one()); errors.Is(err, errPanic) {
+					failed.Add(1)
+				}
+			}()
+			synctest.Wait()
+		}
+		take(t.Context())
+		leaving, leave := context.WithCancel(t.Context())
+		take(leaving) // these share a read, and this one comes first
+		take(t.Context())
+		take(t.Context())
+		time.Sleep(15 * time.Millisecond)
+		require.EqualValues(t, 1, panicked.Swap(0))
+		leave()
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		assert.EqualValues(t, 1, panicked.Load())
+		assert.EqualValues(t, 1, failed.Load())
+	})
+}
+
+// A swap that fails for long keeps nothing of callers that have left.
+func TestStore_ConflictsForgetWhoHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newTable(func(_ context.Context, method string) error {
+			if method == "CompareAndSwap" {
+				time.Sleep(time.Millisecond)
+				return errConflict
+			}
+			return nil
+		})
+		s := New(db)
+		states, l, one := limiter(t, s, time.Second)
+		stay, end := context.WithCancel(t.Context())
+		for i := range 4 { // somebody waits at any time
+			go func() {
+				time.Sleep(time.Duration(i) * 250 * time.Millisecond)
+				for stay.Err() == nil {
+					_, _ = states.Apply(stay, "key", l, one())
+				}
+			}()
+		}
+		time.Sleep(2 * time.Second)
+		type mark struct{ _ [1024]byte }
+		var left weak.Pointer[mark]
+		func() {
+			m := new(mark)
+			left = weak.Make(m)
+			type markKey struct{}
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), markKey{}, m), 50*time.Millisecond)
+			defer cancel()
+			_, err := states.Apply(ctx, "key", l, one())
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		}()
+		time.Sleep(500 * time.Millisecond)
+		runtime.GC()
+		runtime.GC()
+		assert.Nil(t, left.Value())
+		end()
+		time.Sleep(time.Second)
+	})
+}
+
+// A Reset that comes between two attempts to swap waits for the round, and those after it for the Reset.
+func TestStore_ResetBetweenSwaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var swaps int
+		db := newTable(func(_ context.Context, method string) error {
+			time.Sleep(10 * time.Millisecond)
+			if method == "CompareAndSwap" {
+				if swaps++; swaps < 3 {
+					return errConflict
+				}
+			}
+			return nil
+		})
+		s := New(db)
+		states, l, one := limiter(t, s, time.Hour)
+		var mu sync.Mutex // protects the following
+		var order []string
+		remaining := 0
+		call := func(name string, f func() error) {
+			go func() {
+				assert.NoError(t, f())
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+			}()
+			synctest.Wait()
+		}
+		take := func() error {
+			a, err := states.Apply(t.Context(), "key", l, one())
+			mu.Lock()
+			defer mu.Unlock()
+			remaining = a.Remaining
+			return err
+		}
+		call("take", take)
+		call("reset", func() error { return states.Reset(t.Context(), "key") })
+		call("take", take)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{"take", "reset", "take"}, order)
+		assert.Equal(t, 1<<40-1, remaining)
+		assert.Equal(t, 4, swaps, "the last one was not in the first round")
+	})
+}
