@@ -66,12 +66,13 @@ func TestFailures(t *testing.T) {
 			return context.WithTimeout(ctx, time.Hour)
 		}), true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		test := func(t *testing.T, opts ...ratelimit.Option) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 				s, _ := f.store(t)
 				var log strings.Builder
-				l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
+				opts := append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
+				l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), opts...)
 				require.NoError(t, err)
 				f.hangs = true
 				tt.call(t.Context(), l)
@@ -82,7 +83,9 @@ func TestFailures(t *testing.T) {
 				settle()
 				requireIdle(t, s)
 			})
-		})
+		}
+		t.Run(name, func(t *testing.T) { test(t) })
+		t.Run(name+", limiter's timeout", func(t *testing.T) { test(t, ratelimit.WithStoreTimeout(10*time.Millisecond)) })
 	}
 }
 

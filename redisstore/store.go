@@ -114,9 +114,9 @@ func (s *states) Lines() *line.Lines { return s.lines }
 
 // Apply implements [limit.States].
 func (s *states) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	ctx, cancel := within(ctx, s.timeout)
+	bounded, cancel := within(ctx, s.timeout)
 	defer cancel()
-	res, err := s.apply(ctx, key, t, req)
+	res, err := s.apply(bounded, key, t, req)
 	s.counts.tally(ctx, &req, err)
 	return res, err
 }
