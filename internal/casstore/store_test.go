@@ -1,4 +1,4 @@
-package fault_test
+package casstore_test
 
 import (
 	"context"
@@ -21,7 +21,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-func TestCASStore(t *testing.T) {
+var ctx = context.Background()
+
+func TestStore(t *testing.T) {
 	day := ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}
 	limiter := func(t *testing.T, s ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
 		l, _ := fakes.At(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}, opts...)...)
@@ -127,7 +129,7 @@ func (db *swaps) CompareAndSwap(ctx context.Context, key string, old, state []by
 
 // Keys in the database are different for different pairs of a name and a key, short,
 // and of ASCII.
-func TestCASStoreKeys(t *testing.T) {
+func TestStore_Keys(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	parts := []string{"", "a", "b", ":", "a:", ":a", "%3A", "#", "A", "a b", "a+b", "\xff", "\xfe", "é", long, long + "x", "%" + long, strings.Repeat("é", 40)}
 	db := fakes.NewMapDB()
@@ -167,7 +169,7 @@ func (db slow) CompareAndSwap(ctx context.Context, key string, old, state []byte
 
 // Parallel calls on one key get what one caller would get, and the policy decides nothing,
 // however many there are, in one process or in several.
-func TestCASStoreParallelCalls(t *testing.T) {
+func TestStore_ParallelCalls(t *testing.T) {
 	for _, tt := range []struct{ processes, calls, limit int }{{1, 100, 50}, {1, 1000, 50}, {1, 1000, 900}, {1, 20_000, 50}, {5, 400, 50}, {5, 400, 300}} {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -197,7 +199,7 @@ func TestCASStoreParallelCalls(t *testing.T) {
 
 // A caller who leaves before its call is applied spends nothing, and does not end the calls of
 // others.
-func TestCASStoreCallersWhoLeave(t *testing.T) {
+func TestStore_CallersWhoLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := fakes.NewMapDB()
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
@@ -247,7 +249,7 @@ func (db *panicking) Get(ctx context.Context, key string) ([]byte, error) {
 }
 
 // A database that panics does so in one of the calls that share its read; the others fail.
-func TestCASStorePanic(t *testing.T) {
+func TestStore_Panic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &panicking{MapDB: fakes.NewMapDB()}
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
@@ -283,7 +285,7 @@ func TestCASStorePanic(t *testing.T) {
 }
 
 // A state expires when the key is fresh by the limiter's clock, wherever that stands.
-func TestCASStoreExpiry(t *testing.T) {
+func TestStore_Expiry(t *testing.T) {
 	for _, start := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC), time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		db := fakes.NewMapDB()
 		s := db.Store()
