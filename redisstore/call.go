@@ -155,7 +155,7 @@ func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	b = append(b, op)
 	var more []byte
 	if op == opCancel {
-		more = c.prog.t.Cancellation(nil, c.req.Grant)
+		more = c.prog.l.Cancellation(nil, c.req.Grant)
 		n = len(more)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))

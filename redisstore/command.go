@@ -288,7 +288,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 			continue // none while holds are open
 		}
 		req := c.req.AsOf(&base)
-		next, changed, res, unread := prog.t.Apply(state, req)
+		next, changed, res, unread := prog.l.Apply(state, req)
 		if unread != nil {
 			return after, errOther
 		}

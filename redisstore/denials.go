@@ -8,7 +8,7 @@ import (
 
 // After a denial, the process knows the state of the key. Until something is given back,
 // other processes can only make it worse: a request that this state denies, the server
-// would deny. So the store keeps the state, and applies the same transition to it at the
+// would deny. So the store keeps the state, and applies the same limit to it at the
 // current time of the server's clock. If that denies a request, no call is needed.
 
 // A denial is a state on which a request was denied.
@@ -66,7 +66,7 @@ func (s *Store) denied(name name, prog *program, req kernel.Request) (d kernel.D
 	if !last.ends.IsZero() && !early.Add(unsure).Before(last.ends) {
 		return d, false // a hold may have given its events back
 	}
-	_, _, res, err := prog.t.Apply(last.state, req)
+	_, _, res, err := prog.l.Apply(last.state, req)
 	d = res.Decision
 	if err != nil || d.Allowed || d.RetryAfter <= unsure {
 		return d, false

@@ -186,7 +186,7 @@ func (p *pipelinedServer) store(t *testing.T, opts ...Option) (*Store, ratelimit
 	s, err := New(p, opts...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false }
-	l, err := ratelimit.New(p.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	l, err := ratelimit.New(p.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	return s, l
 }
@@ -310,7 +310,7 @@ func TestEachServers(t *testing.T) {
 		s, err := New(twoPipelines{p})
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(p.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(p.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		keys := []string{"a0", "a1", "b1", "b0", "c0"}
 		for range 9 { // servers are asked in any order
@@ -347,7 +347,7 @@ func TestEachMovedAway(t *testing.T) {
 		s, err := New(movedPipeline{p})
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(p.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(p.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)

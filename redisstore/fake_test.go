@@ -214,7 +214,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 			size += 17
 		}
 		for range binary.LittleEndian.Uint32([]byte(run[1:5])) {
-			next, _, res, unread := prog.t.Apply(state, req)
+			next, _, res, unread := prog.l.Apply(state, req)
 			if unread != nil {
 				return at + "\x01" + before, nil
 			}
@@ -245,7 +245,7 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time, knows bool) (st
 		state := []byte(f.states[key])
 		var res kernel.Answer
 		var unread error
-		if next[i], _, res, unread = f.prog.t.Apply(state, req); unread != nil {
+		if next[i], _, res, unread = f.prog.l.Apply(state, req); unread != nil {
 			return at + "\x01", nil
 		}
 		granted = granted && res.Allowed
@@ -297,7 +297,7 @@ func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limi
 	s, err := New(f, opts...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
-	l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l
 }

@@ -53,8 +53,8 @@ func (s *Store) met(prog *program) (tags []string) {
 
 // meet remembers the limit that left value, if prog can use its states.
 func (s *Store) meet(prog *program, value string) {
-	from, err := prog.t.Origin(prog.stateOf(value))
-	if err != nil || from == nil || !prog.t.Similar(from) {
+	from, err := prog.l.Origin(prog.stateOf(value))
+	if err != nil || from == nil || !prog.l.Similar(from) {
 		return
 	}
 	known := &prog.similars
@@ -207,7 +207,7 @@ func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, l
 			continue
 		}
 		var different bool
-		after.state, different, c.res, c.unread = prog.t.Apply(after.state, c.req.AsOf(&base))
+		after.state, different, c.res, c.unread = prog.l.Apply(after.state, c.req.AsOf(&base))
 		last, changed, unread = c.res, changed || different, unread || c.unread != nil
 	}
 	return after, last, changed, unread

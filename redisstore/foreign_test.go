@@ -125,7 +125,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 				return
 			}
 			for key, value := range f.states {
-				state, _, _, err := progs[1].t.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
+				state, _, _, err := progs[1].l.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
 				f.states[key] = string(state)
 			}
@@ -138,7 +138,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 		assert.EqualValues(t, 6, s.Stats().Calls-before.Calls)
 		assert.Equal(t, 1, f.replaced)
 		for _, value := range f.states {
-			from, err := progs[0].t.Origin([]byte(value))
+			from, err := progs[0].l.Origin([]byte(value))
 			require.NoError(t, err)
 			assert.Nil(t, from, "it is a state of both")
 		}
@@ -179,7 +179,7 @@ func TestOtherKind(t *testing.T) {
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
 		for key := range f.states {
-			state, _, _, err := progs[1].t.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
+			state, _, _, err := progs[1].l.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 			require.NoError(t, err)
 			f.states[key] = string(state)
 		}
@@ -214,7 +214,7 @@ func TestReplacedAgainAndAgain(t *testing.T) {
 					return
 				}
 				for key, value := range f.states {
-					state, _, _, err := progs[1].t.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
+					state, _, _, err := progs[1].l.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 					assert.NoError(t, err)
 					f.states[key] = string(state)
 				}

@@ -229,7 +229,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 	apply := func(i int, req kernel.Request) error {
 		c, m := &calls[i], &members[i]
 		var unread error
-		if next[i], _, c.Answer, unread = m.prog.t.Apply(found[i], req.AsOf(&base)); unread != nil {
+		if next[i], _, c.Answer, unread = m.prog.l.Apply(found[i], req.AsOf(&base)); unread != nil {
 			return errApart
 		}
 		return nil

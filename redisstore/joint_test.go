@@ -31,7 +31,7 @@ func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of f
 		s, err := New(oneServer{f}, opts...)
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		test(t, f, s, func(key string) ratelimit.Bound { return ratelimit.For(l, key) })
 	})
@@ -211,7 +211,7 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 				process := func() func(key string) ratelimit.Bound {
 					s, err := New(conn, WithDenialCache(0))
 					require.NoError(t, err)
-					l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+					l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 					require.NoError(t, err)
 					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
 				}

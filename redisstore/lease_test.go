@@ -384,7 +384,7 @@ func TestLeaseReplies(t *testing.T) {
 				s, err := New(c, WithLease(100, 100*time.Millisecond))
 				require.NoError(t, err)
 				s.backlog = func() bool { return false }
-				l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 				require.NoError(t, err)
 				used := 0
 				for range 300 {

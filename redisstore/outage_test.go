@@ -38,7 +38,7 @@ func TestOutages(t *testing.T) {
 		s, err := New(&dialingServer{fakeServer: f}, WithBreakers(func() Breaker { return b }))
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		take := func() error {
 			defer synctest.Wait()
@@ -87,7 +87,7 @@ func TestDialError(t *testing.T) {
 		s, err := New(&dialingServer{f, refused})
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		f.hangs = true
 		_, err = l.Take(t.Context(), "k", 1)

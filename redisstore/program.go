@@ -21,14 +21,14 @@ import (
 // tick is the unit of Redis's clock.
 const tick = time.Microsecond
 
-// A program is what the store needs to apply a transition by a script.
+// A program is what the store needs to apply a limit by a script.
 type program struct {
-	t       *limit.Limit // in its portable form, with microsecond ticks
+	l       *limit.Limit // in its portable form, with microsecond ticks
 	all     bool         // whether the algorithm is an All
 	kinds   []byte       // of its parts
 	params  string       // the parts and their constants, in the script's encoding
 	one     string       // params, and the most common request: take one event
-	tag     string       // the prefix of each state of t, and of each value in Redis unless it is short
+	tag     string       // the prefix of each state of l, and of each value in Redis unless it is short
 	openTag string       // that of states with open holds
 	code    int          // what ends the short form of its values, or -1; see lua/bucket.lua
 	costs   []cost       // the cost of one event in each bucket among the parts
@@ -76,20 +76,20 @@ func (p *program) appendCosts(b []byte, n int) []byte {
 	return b
 }
 
-func newProgram(t *limit.Limit) (*program, error) {
-	varies := t.Varies
-	t, err := t.Portable(tick)
+func newProgram(l *limit.Limit) (*program, error) {
+	varies := l.Varies
+	l, err := l.Portable(tick)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{t: t, tag: string(t.Tag()), code: -1, cacheable: true, leasable: true}
-	if t.Stateless() {
+	p := &program{l: l, tag: string(l.Tag()), code: -1, cacheable: true, leasable: true}
+	if l.Stateless() {
 		return p, nil // no call is made with it
 	}
 	var params []byte
-	parts := []limit.Spec{t.Spec}
-	if p.all = t.Spec.Kind == limit.All; p.all {
-		parts = slices.DeleteFunc(slices.Clone(t.Spec.Parts), func(part limit.Spec) bool { return part.Kind == limit.Unlimited }) // it has no state and no effect
+	parts := []limit.Spec{l.Spec}
+	if p.all = l.Spec.Kind == limit.All; p.all {
+		parts = slices.DeleteFunc(slices.Clone(l.Spec.Parts), func(part limit.Spec) bool { return part.Kind == limit.Unlimited }) // it has no state and no effect
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
 	}
 	for i := range parts {
@@ -100,7 +100,7 @@ func newProgram(t *limit.Limit) (*program, error) {
 	p.params, p.openTag = string(params), openVersion+p.tag[1:]
 	p.variantOf(plain) // to assemble it now, not at the first request
 
-	p.limit = t.Limit()
+	p.limit = l.Limit()
 	usual := &call{prog: p, req: kernel.Request{Op: kernel.OpTake, N: 1}}
 	p.one = string(usual.appendRun(appendDouble(params, -1), 1, plain))
 	return p, nil
@@ -182,9 +182,9 @@ func (p *program) paced(code int) (*limit.Limit, error) {
 	for range code % 10 {
 		per *= 10
 	}
-	spec := p.t.Spec
+	spec := p.l.Spec
 	spec.Numbers[0], spec.Numbers[1] = 1, uint64(per)
-	return limit.New(spec, p.t.Encoding, nil)
+	return limit.New(spec, p.l.Encoding, nil)
 }
 
 // part returns the kind of a part and its constants, in the order in which its script reads
@@ -265,20 +265,20 @@ func appendDouble(b []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
 }
 
-// programs caches the programs of transitions.
+// programs caches the programs of limits.
 type programs struct {
 	mu    sync.RWMutex     // protects known
-	known map[any]*program // by transition, or by its tag if it varies
+	known map[any]*program // by limit, or by its tag if it varies
 }
 
 // maxPrograms bounds the memory of a programs.
 const maxPrograms = 4096
 
-// get returns the program of t.
-func (p *programs) get(t *limit.Limit) (*program, error) {
-	var id any = t
-	if t.Varies { // t may have been made for this call
-		id = string(t.Tag())
+// get returns the program of l.
+func (p *programs) get(l *limit.Limit) (*program, error) {
+	var id any = l
+	if l.Varies { // l may have been made for this call
+		id = string(l.Tag())
 	}
 	p.mu.RLock()
 	prog := p.known[id]
@@ -286,7 +286,7 @@ func (p *programs) get(t *limit.Limit) (*program, error) {
 	if prog != nil {
 		return prog, nil
 	}
-	made, err := newProgram(t)
+	made, err := newProgram(l)
 	if err != nil {
 		return nil, err
 	}

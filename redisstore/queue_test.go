@@ -251,7 +251,7 @@ func TestBehind(t *testing.T) {
 				s, err := New(tt.wrap(twoServers{f}), WithTimeout(50*time.Millisecond))
 				require.NoError(t, err)
 				s.backlog = func() bool { return tt.backlog }
-				l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 				require.NoError(t, err)
 				done := make(chan struct{})
 				go func() {
@@ -571,7 +571,7 @@ func TestBreakers(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		for range 3 {
 			for _, key := range []string{"well", "ah", "oh"} {
@@ -590,7 +590,7 @@ func TestBreakers(t *testing.T) {
 			s, err := New(twoServers{f}, WithBreakers(func() Breaker { panic("replaced") }), opt)
 			require.NoError(t, err)
 			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+			l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			l.Allow("well")
 			l.Allow("ah")

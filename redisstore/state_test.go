@@ -76,7 +76,7 @@ func TestShortState(t *testing.T) {
 			assert.Equal(t, tt.value, string(state), "%#v %s", tt.alg, tt.value)
 			continue
 		}
-		from, err := prog.t.Origin(state)
+		from, err := prog.l.Origin(state)
 		require.NoError(t, err)
 		assert.Equal(t, words(1763791234567890, 0, 0), state[len(from.Tag()):])
 		rate := from.Spec.Rate()

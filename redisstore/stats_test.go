@@ -72,7 +72,7 @@ func TestFailures(t *testing.T) {
 				s, _ := f.store(t)
 				var log strings.Builder
 				opts := append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
-				l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), opts...)
+				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), opts...)
 				require.NoError(t, err)
 				f.hangs = true
 				tt.call(t.Context(), l)
@@ -201,7 +201,7 @@ func TestBreakerStates(t *testing.T) {
 			s, err := New(twoServers{f}, opts...)
 			require.NoError(t, err)
 			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.t.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+			l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			assert.True(t, l.Allow("well"))
 			assert.True(t, l.Allow("ah"))

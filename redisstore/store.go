@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
@@ -37,6 +38,8 @@ type Store struct {
 	counts   counts
 }
 
+var _ ratelimit.Store = (*Store)(nil)
+
 // New returns a store that sends its commands through conn. Modules goredis and rueidis
 // have a New that takes a client and sets a circuit breaker; this one sets none. If conn is
 // nil or an option is invalid, the error names it and matches [ratelimit.ErrInvalid].
@@ -58,15 +61,15 @@ func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 // [ratelimit.ErrInvalid] if a parameter of the algorithm does not fit into this store, which
 // counts time in microseconds and supports numbers up to 2⁵¹, or if the store has opened a
 // limiter of the same name with another algorithm, and no thousands of others since.
-func (s *Store) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
-	prog, err := s.programs.get(t)
+func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	prog, err := s.programs.get(l)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.limiters.add(name, t); err != nil {
+	if err := s.limiters.add(name, l); err != nil {
 		return nil, err
 	}
-	return &states{s, s.prefix + head(name, prog, t.Varies), s.lines.Of(name), timeout}, nil
+	return &states{s, s.prefix + head(name, prog, l.Varies), s.lines.Of(name), timeout}, nil
 }
 
 // limiters are those that a store has opened lately, by their names.
@@ -78,17 +81,17 @@ type limiters struct {
 // maxLimiters bounds the memory of a limiters.
 const maxLimiters = 4096
 
-// add returns an error if the limiter called name cannot have t.
-func (l *limiters) add(name string, t *limit.Limit) error {
+// add returns an error if the limiter called name cannot have its limit.
+func (l *limiters) add(name string, its *limit.Limit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if have := l.byName[name]; have != nil {
-		return have.CheckSame(name, t)
+		return have.CheckSame(name, its)
 	}
 	if l.byName == nil || len(l.byName) >= maxLimiters {
 		l.byName = make(map[string]*limit.Limit)
 	}
-	l.byName[name] = t
+	l.byName[name] = its
 	return nil
 }
 
@@ -113,16 +116,16 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 func (s *states) Lines() *line.Lines { return s.lines }
 
 // Apply implements [limit.States].
-func (s *states) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *states) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	bounded, cancel := within(ctx, s.timeout)
 	defer cancel()
-	res, err := s.apply(bounded, key, t, req)
+	res, err := s.apply(bounded, key, l, req)
 	s.counts.tally(ctx, &req, err)
 	return res, err
 }
 
-func (s *states) apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	prog, err := s.programs.get(t)
+func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	prog, err := s.programs.get(l)
 	if err != nil {
 		return kernel.Answer{}, err
 	}

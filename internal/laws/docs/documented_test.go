@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/doc/comment"
 	"go/parser"
 	"go/scanner"
@@ -103,6 +104,60 @@ func TestDocumentedLinksExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, headings, 5, "the search finds nothing")
+}
+
+// TestDocLinksResolve checks that the links in the doc comments of all packages that users import lead
+// somewhere: [Name] to what the package declares, and [pkg.Name] to a package that it imports.
+func TestDocLinksResolve(t *testing.T) {
+	packages := make(map[string][]*ast.File)
+	set := token.NewFileSet()
+	for _, file := range files(t, func(path string) bool {
+		return !strings.HasSuffix(path, "_test.go") && !strings.Contains("/"+path, "/internal/")
+	}) {
+		parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments)
+		require.NoError(t, err)
+		if parsed.Name.Name != "main" {
+			packages[filepath.Dir(file)] = append(packages[filepath.Dir(file)], parsed)
+		}
+	}
+	for dir, of := range packages {
+		p, err := doc.NewFromFiles(set, of, "github.com/ratelimit-go/ratelimit/"+dir, doc.PreserveAST)
+		require.NoError(t, err)
+		links := p.Parser()
+		for _, file := range of {
+			for _, group := range file.Comments {
+				for _, block := range links.Parse(group.Text()).Content {
+					for _, link := range unresolved(block) {
+						t.Errorf("%s: %s leads nowhere", set.Position(group.Pos()), link)
+					}
+				}
+			}
+		}
+	}
+	require.Contains(t, packages, ".")
+}
+
+// unresolved returns what in a block of a comment looks like a link, but leads nowhere.
+func unresolved(block comment.Block) (links []string) {
+	var text []comment.Text
+	switch b := block.(type) {
+	case *comment.Paragraph:
+		text = b.Text
+	case *comment.Heading:
+		text = b.Text
+	case *comment.List:
+		for _, item := range b.Items {
+			for _, block := range item.Content {
+				links = append(links, unresolved(block)...)
+			}
+		}
+	}
+	for _, part := range text {
+		if plain, ok := part.(comment.Plain); ok {
+			links = append(links, regexp.MustCompile(`\[\*?(\w+\.)*[A-Z]\w*\]`).FindAllString(string(plain), -1)...)
+		}
+	}
+	return links
 }
 
 // anchors returns the anchors that GitHub makes of the headings of a page: in lower case,
