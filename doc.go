@@ -99,5 +99,6 @@
 //
 // The default store keeps states in memory; see [MemoryStore]. Package redisstore
 // keeps them in Redis, for limits that several processes share. [NewStore] keeps
-// them in any [Database] that can compare and swap; package storetest checks it. How the parts work together is in docs/design.md.
+// them in any [Database] that can compare and swap; package storetest checks it. How the
+// parts work together is in docs/design.md.
 package ratelimit

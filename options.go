@@ -86,8 +86,8 @@ func WithStoreTimeout(d time.Duration) Option {
 // this process and others. Limiters with the same name and the same algorithm share the states
 // of keys. If their algorithms differ, New returns an error for the second one on a store, because
 // each would count the events of the other: use [WithLimits] for a limit that changes. Limiters
-// without a name share nothing; only a store that outlives the process needs one. Names also appear in errors, in logs, and in what observers
-// are told.
+// without a name share nothing; only a store that outlives the process needs one. Names also
+// appear in errors, in logs, and in what observers are told.
 func WithName(name string) Option {
 	return func(c *config) { c.name = name }
 }

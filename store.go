@@ -23,9 +23,9 @@ type Store interface {
 // States are any bytes, mostly 10 to 60. A [SlidingWindow] takes 4 bytes more for each of
 // its Segments, and a [RollingWindow] for each period in Window (8 if the limit is
 // above 2³²−1); a [SlidingLog] takes 8 to 16 for each event in Window, and an [All]
-// the sum of its parts. A Database that cannot keep a state returns an error. States contain no checksum. They are
-// equal if all bytes are. A Database may keep a slice that it was given, but changes none, and
-// what Get has returned stays as it is. The store changes no slices either.
+// the sum of its parts. A Database that cannot keep a state returns an error. States contain no
+// checksum. They are equal if all bytes are. A Database may keep a slice that it was given, but
+// changes none, and what Get has returned stays as it is. The store changes no slices either.
 //
 // Any number of goroutines call the methods at once, also for one key. A method should return when
 // ctx ends; if it does not, the limiter abandons the call (see [WithStoreTimeout]).
@@ -63,8 +63,9 @@ type Database interface {
 // use it, and any number of processes one database, if their clocks agree.
 //
 // Calls on one key take turns, a Reset too. Those that wait share the next Get and CompareAndSwap, and so
-// do not depend on how long a write takes. A panic of the Database reaches a caller that still waits. If a swap fails, because another process has
-// changed the state, the store waits for a random time and starts over, until the context ends.
+// do not depend on how long a write takes. If a swap fails, because another process has changed the state,
+// the store waits for a random time and starts over, until the context ends. A panic of the Database reaches
+// one of the callers that still wait.
 //
 // Limiters with the same name on one store must have the same algorithm. On another
 // store with the same database (after a restart, or in another process) the algorithm

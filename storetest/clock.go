@@ -10,7 +10,7 @@ import (
 
 // A Clock is a [ratelimittest.Clock] for tests of stores.
 // Now yields to other goroutines, before and after it reads the time: a
-// transition reads the clock after it has read the state, so if a store is not atomic, this is
+// store reads the clock after it has read the state, so if it is not atomic, this is
 // the moment at which other calls can change the state, or find a later time.
 type Clock struct {
 	*ratelimittest.Clock

@@ -19,9 +19,9 @@ type Hooked struct {
 }
 
 // Open implements ratelimit.Store.
-func (s *Hooked) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
-	s.With = t
-	states, err := s.Store.Open(name, t, timeout)
+func (s *Hooked) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	s.With = l
+	states, err := s.Store.Open(name, l, timeout)
 	return hookedStates{states, s}, err
 }
 
@@ -30,14 +30,14 @@ type hookedStates struct {
 	store *Hooked
 }
 
-func (s hookedStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s hookedStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if s.store.Err != nil {
 		return kernel.Answer{}, s.store.Err
 	}
 	if s.store.Before != nil {
 		req = s.store.Before(req)
 	}
-	res, err := s.States.Apply(ctx, key, t, req)
+	res, err := s.States.Apply(ctx, key, l, req)
 	if s.store.After != nil {
 		s.store.After(req, res)
 	}

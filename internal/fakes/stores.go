@@ -129,8 +129,8 @@ func (m MapStates) Lines() *line.Lines { return new(line.Lines) }
 func (m MapStates) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return m, nil }
 
 // Apply implements limit.States.
-func (m MapStates) Apply(_ context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	next, changed, res, err := t.Apply([]byte(m[key]), req)
+func (m MapStates) Apply(_ context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	next, changed, res, err := l.Apply([]byte(m[key]), req)
 	if changed {
 		m[key] = string(next)
 	}
@@ -156,21 +156,21 @@ func NewPortable(clk *storetest.Clock) *Portable {
 }
 
 // Open implements ratelimit.Store.
-func (s *Portable) Open(_ string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
-	t, err := t.Portable(time.Microsecond)
-	return portableStates{NoLine{}, s, t}, err
+func (s *Portable) Open(_ string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	l, err := l.Portable(time.Microsecond)
+	return portableStates{NoLine{}, s, l}, err
 }
 
 type portableStates struct {
 	NoLine
 	*Portable
-	t *limit.Limit
+	l *limit.Limit
 }
 
 func (s portableStates) Apply(_ context.Context, key string, _ *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, _, res, err := s.t.Apply(s.states[key], req.At(s.clk.Now()))
+	next, _, res, err := s.l.Apply(s.states[key], req.At(s.clk.Now()))
 	s.states[key] = next
 	return res, err
 }
@@ -189,17 +189,17 @@ type Broken struct {
 }
 
 // Open implements ratelimit.Store.
-func (s *Broken) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t, timeout)
+func (s *Broken) Open(name string, l *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+	s.States, err = new(ratelimit.MemoryStore).Open(name, l, timeout)
 	return s, err
 }
 
 // Apply implements limit.States.
-func (s *Broken) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *Broken) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if s.Err != nil {
 		return kernel.Answer{}, s.Err
 	}
-	return s.States.Apply(ctx, key, t, req)
+	return s.States.Apply(ctx, key, l, req)
 }
 
 // Reset implements limit.States.
@@ -320,14 +320,14 @@ type failingStates struct {
 }
 
 // Open implements ratelimit.Store.
-func (s *FailingCancel) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
-	states, err := s.MemoryStore.Open(name, t, timeout)
+func (s *FailingCancel) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.MemoryStore.Open(name, l, timeout)
 	return failingStates{states, s}, err
 }
 
-func (s failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s failingStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
 	if req.Op != kernel.OpCancel {
-		return s.States.Apply(ctx, key, t, req)
+		return s.States.Apply(ctx, key, l, req)
 	}
 	s.store.Calls.Add(1)
 	s.store.Most.Store(max(s.store.Most.Load(), int64(kernel.Asked(req.Grant))))
@@ -337,7 +337,7 @@ func (s failingStates) Apply(ctx context.Context, key string, t *limit.Limit, re
 	if s.store.Drops.Load() {
 		return kernel.Answer{}, errors.New("the request was lost")
 	}
-	res, err := s.States.Apply(ctx, key, t, req)
+	res, err := s.States.Apply(ctx, key, l, req)
 	if s.store.Fails.Load() {
 		return kernel.Answer{}, errors.New("the answer was lost")
 	}

@@ -34,14 +34,8 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	k, next, pin := at.present(now), now, false
 	switch req.Op {
 	case OpCancel, OpSettle, OpExtend: // applied by the present limit
-	case OpReturn:
-		if own := k.Base(); own != c {
-			asked := *req
-			if asked.N = min(asked.N, own.Limit()); !own.Alike(c) {
-				asked.N = 0 // they are not counted
-			}
-			req = &asked
-		}
+	case OpReturn: // likewise
+		req = c.returned(req, k.Base())
 	default:
 		k, next, pin = c.Meet(at, now, h.now)
 	}
@@ -78,6 +72,18 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		a.Ends = h.until(st[firstEnd])
 	}
 	return by, st, changed || ended > 0
+}
+
+// returned returns an OpReturn of events that c has granted as it is applied by the present limit.
+func (c *Compiled) returned(req *Request, present *Compiled) *Request {
+	if present == c {
+		return req
+	}
+	own := *req
+	if own.N = min(own.N, present.Limit()); !present.Alike(c) {
+		own.N = 0 // they are not counted
+	}
+	return &own
 }
 
 // A holding is a state that may have open holds, at a reading of the clock.
