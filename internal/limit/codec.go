@@ -139,7 +139,7 @@ func (r *headerReader) parts() ([]Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n > MostParts {
+	if n == 0 || n > MostParts {
 		return nil, fmt.Errorf("an All has %d parts", n)
 	}
 	var parts []Spec
@@ -158,29 +158,28 @@ func (r *headerReader) kernel(enc kernel.Encoding) (*kernel.Compiled, error) {
 	rest, changed := bytes.CutPrefix(r.rest, []byte{byte(two)})
 	r.rest = rest
 	first, err := r.one(enc)
-	if err != nil || !changed {
-		return first, err
+	if err != nil {
+		return nil, err
+	}
+	if !changed {
+		return first.Compiled, nil
 	}
 	second, err := r.one(enc)
 	if err != nil {
 		return nil, err
 	}
-	if first.Stateless() || !second.Alike(first) {
-		return nil, fmt.Errorf("%+v and %+v are not of one kind", of(first).Spec, of(second).Spec)
+	if first.Stateless() || !second.Alike(first.Compiled) {
+		return nil, fmt.Errorf("%v and %v are not of one kind", first.Spec, second.Spec)
 	}
-	return kernel.Join(first, second), nil
+	return kernel.Join(first.Compiled, second.Compiled), nil
 }
 
-func (r *headerReader) one(enc kernel.Encoding) (*kernel.Compiled, error) {
+func (r *headerReader) one(enc kernel.Encoding) (*Limit, error) {
 	s, err := r.limit(false)
 	if err != nil {
 		return nil, err
 	}
-	l, err := New(s, enc, nil)
-	if err != nil {
-		return nil, err
-	}
-	return l.Compiled, nil
+	return New(s, enc, nil)
 }
 
 // readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's words.
@@ -271,3 +270,25 @@ func write(by *kernel.Compiled, words []uint64) []byte {
 	}
 	return state
 }
+
+// ErrState is matched by the error of a state that cannot be read.
+var ErrState = errors.New("ratelimit: unreadable state")
+
+// errCut says that a state as bytes ends within its header.
+var errCut = errors.New("it ends too early")
+
+// A stateError says that a state cannot be read, and why.
+type stateError struct {
+	state []byte // its first bytes, at most mostShown
+	size  int    // of the whole state
+	why   error
+}
+
+// mostShown is the most bytes of a state that an error shows.
+const mostShown = 32
+
+func (e *stateError) Error() string {
+	return fmt.Sprintf("%v: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh", ErrState, e.why, e.size, e.state)
+}
+
+func (e *stateError) Is(target error) bool { return target == ErrState }

@@ -264,6 +264,10 @@ func TestUnreadableStates(t *testing.T) {
 		"an endless number":  []byte("\x01\x02\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
 		"too many parts":     unhex(t, "010208ffff7f"),
 		"an All in an All":   unhex(t, "0102080108010503028094ebdc03"),
+		"an All of nothing":  unhex(t, "01020800"),
+		"a bucket of none":   append(unhex(t, "010201030a8094ebdc03"), make([]byte, 16)...),
+		"a refill of none":   append(unhex(t, "0102010b0a8094ebdc0301"), make([]byte, 16)...),
+		"a queue of none":    append(unhex(t, "010202030a8094ebdc03"), make([]byte, 16)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for op := kernel.OpTake; op <= kernel.OpCancel; op++ {

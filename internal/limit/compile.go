@@ -54,7 +54,7 @@ func (s *Spec) tokenBucket(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := rate.Check("TokenBucket.Rate"); err != nil {
 		return nil, err
 	}
-	if burst < 0 {
+	if burst < 1 {
 		return nil, param.Invalid("TokenBucket.Burst", burst, "must be at least 1, or 0 for Rate.Events")
 	}
 	switch refill {
@@ -75,7 +75,7 @@ func (s *Spec) leakyBucket(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := rate.Check("LeakyBucket.Rate"); err != nil {
 		return nil, err
 	}
-	if capacity < 0 {
+	if capacity < 1 {
 		return nil, param.Invalid("LeakyBucket.Capacity", capacity, "must be at least 1, or 0 for 1")
 	}
 	return kernel.NewLeakyBucket(rate.Events, rate.Per, rate, capacity, enc, "LeakyBucket")

@@ -7,7 +7,6 @@ package limit
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -193,25 +192,3 @@ func (l *Limit) CheckSame(name string, other *Limit) error {
 	return fmt.Errorf("ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName, or use WithLimits if the limit changes: %w",
 		name, describe(l), describe(other), param.ErrInvalid)
 }
-
-// ErrState is matched by the error of a state that cannot be read.
-var ErrState = errors.New("ratelimit: unreadable state")
-
-// errCut says that a state as bytes ends within its header.
-var errCut = errors.New("it ends too early")
-
-// A stateError says that a state cannot be read, and why.
-type stateError struct {
-	state []byte // its first bytes, at most mostShown
-	size  int    // of the whole state
-	why   error
-}
-
-// mostShown is the most bytes of a state that an error shows.
-const mostShown = 32
-
-func (e *stateError) Error() string {
-	return fmt.Sprintf("%v: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh", ErrState, e.why, e.size, e.state)
-}
-
-func (e *stateError) Is(target error) bool { return target == ErrState }
