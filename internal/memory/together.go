@@ -1,43 +1,265 @@
 package memory
 
 import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // # Several keys, one decision
 //
-// A Joint decides on several keys at once: of any spaces, and of any stores. It grants a
-// request only if all keys grant it, and then spends it in all.
+// A Joint decides on several keys at once: of any spaces, and of any stores. It grants a request
+// only if all keys grant it, and then spends it in all.
 //
-// It holds the locks of the shards of all keys. That suffices for states that are changed only
-// under the lock. To change states of one word, it owns them: it replaces each by Gone, so that
-// a caller without a lock waits for the lock, and then stores the next state or, if another
-// state turns out to have changed, the same one again (guarantee 3). So no caller finds some of
-// the states changed and others not. Callers of single keys do nothing for it.
+// It locks the shards of all keys, owns the states of one word, reads the clock, asks all keys, and
+// stores all states. Other states are changed only under a lock. To own a word is to replace it by
+// Gone, so that a caller without a lock waits for the lock (guarantee 3). So no caller finds some
+// of the states changed and others not, and nobody decides on one of them after the clock was
+// read. Callers of single keys do nothing for it.
 //
-// As for a single key, the clock is read after the states. If all keys grant, the states are
-// owned if they are still the same, and if not, they are only compared with those of before:
-// a denial disturbs nobody (guarantee 5). If one has changed, all states are owned before the
-// clock is read again, so that there is no third time.
+// What cannot be done while words are owned comes first (jointroom.go): a key moves to the logs, a
+// table is replaced, or a full store makes room for a new key that all keys grant. Then the attempt
+// starts over, without locks of shards.
 //
-// Locks are acquired in one order: first those of admissions, by the serials of their stores,
-// then those of shards, by the serials of their spaces and, in a space, by the first entry in
-// the directory. Tables are older than their logs. So two Joints, or a Joint and
-// any other caller, never wait for each other. The user's clock is not called while a lock is
-// held (kernel.Timeline.Outside).
+// Locks are acquired in one order: first those of admissions, by the serials of their stores, then
+// those of shards, by the serials of their spaces and, in a space, by the first entry in the
+// directory. Tables are older than their logs. So two Joints, or a Joint and any other caller,
+// never wait for each other. The user's clock is not called while a lock is held
+// (kernel.Timeline.Outside).
 //
-// A few known keys whose states are words are decided on by TakeWords (fewwords.go), which falls
-// back on a Joint.
-//
-// Whatever may replace a table is done before a state is owned; then the attempt starts over,
-// with all locks released. So it does if a new key finds its store full. Then one key is
-// admitted after the other while no shard is locked, as for callers of single keys.
+// TakeWords does the same with less, for a few known keys whose states are words.
 
 // serials numbers stores and spaces, from 1, in the order in which locks are acquired.
 var serials atomic.Uint64
+
+// An Asked is a key that a Joint decides on.
+type Asked struct {
+	// One of these is set.
+	Tables *Tables
+	Logs   *Logs
+
+	Limit  *Limit           // for Tables
+	Kernel *kernel.Compiled // for Logs
+	Clock  *kernel.Timeline
+	Key    string
+	N      int           // the events
+	Hold   kernel.Handle // of these, for OpHold
+	Index  int           // for the caller
+
+	// Answer says what this key does; what all do is up to the caller. If the request is denied,
+	// Allowed is whether this key would have granted it.
+	Answer kernel.Answer
+
+	// If a key was given several times, First is the index of the first time. Times is how often it
+	// was given, and 0 except in the first one. The request is applied to the state for the Sum of
+	// their events, and the Answer of the first one is for all.
+	First, Times, Sum int
+
+	id      identity
+	store   *Store
+	loose   *kernel.Compiled // what decides on the key in the logs
+	refused bool             // whether its store has no room for it
+	placed  *occupancy       // where it has a place, but is not yet; else nil
+
+	// For one attempt:
+	now    kernel.Instant // the reading of the clock
+	lag    uint64
+	sh     *shard // its shards, locked; nil if the space has none
+	t      *table
+	ls     *logShard
+	logged bool // whether the state is, or is to be, in the logs
+	found  bool
+	enters bool             // whether it is new, and its state changes
+	at     place            // where it is, in the tables
+	slot   int              // or in the logs
+	k      *kernel.Compiled // what decides
+	word   *uint64          // the state, if it is found and a word
+	copied [1]uint64        // what it was, and then what replaces it
+	fresh  []uint64         // the state of a new key
+	upkeep *upkeep          // of the shard that the key is, or is to be, in
+	space  *occupancy       // likewise
+}
+
+// A Joint decides on several keys. Its memory is used again: see NewJoint.
+type Joint struct {
+	Asked []Asked
+	Delay time.Duration // until the events of all keys may happen, for OpHold: the caller sets that of other keys
+
+	req     kernel.Request // for one of the keys at a time: see as
+	reading kernel.Reading // its fixed time
+	locks   []jointLock
+	stores  []*Store // those in which only j makes room now
+	granted bool
+	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
+}
+
+// joints keeps the memory of Joints.
+var joints = sync.Pool{New: func() any {
+	j := new(Joint)
+	j.req.Fixed, j.reading.Own = &j.reading, true
+	return j
+}}
+
+// NewJoint returns a Joint without keys. The caller adds them, calls Decide once, and then
+// Close.
+func NewJoint() *Joint { return joints.Get().(*Joint) }
+
+// Add adds a key, whose exported fields the caller sets.
+func (j *Joint) Add() *Asked {
+	j.Asked = append(j.Asked, Asked{})
+	return &j.Asked[len(j.Asked)-1]
+}
+
+// Close ends the use of j.
+func (j *Joint) Close() {
+	if cap(j.Asked) <= mostKept {
+		clear(j.Asked)
+		clear(j.locks[:cap(j.locks)])
+		j.Asked, j.Delay, j.locks = j.Asked[:0], 0, j.locks[:0]
+		joints.Put(j)
+	}
+}
+
+// mostKept is the most keys of a Joint whose memory is kept.
+const mostKept = 64
+
+// ErrTooMany says that a store may not hold as many keys as a Joint has.
+var ErrTooMany = errors.New("more keys of a store than it may hold")
+
+// Decide spends the events of each key, if all grant them, with op, which is OpTake or OpHold. It
+// sets the answers.
+func (j *Joint) Decide(op kernel.Op) (granted bool, err error) {
+	j.req.Op = op
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		if sp := e.Tables; sp == nil {
+			e.store, e.loose = e.Logs.store, e.Kernel
+		} else if e.store, e.loose = sp.store, e.Limit.loose; !e.Limit.places(&j.req) {
+			sp.makeLogs()
+		}
+		e.id = e.store.identify(e.Key)
+	}
+	if !j.group() {
+		return false, ErrTooMany
+	}
+	defer j.dismiss()
+	for first := j.attempt(); first != nil; first = j.attempt() {
+		first()
+	}
+	return j.granted, nil
+}
+
+// attempt makes the decision or, if it cannot be made at once, returns what has to be done first.
+// The caller holds no lock of a shard.
+func (j *Joint) attempt() (first func()) {
+	if len(j.stores) == 0 {
+		j.read(outside)
+	}
+	j.lock()
+	defer func() { unlockAll(j.locks) }()
+	for e := range j.leading {
+		if first = j.find(e); first != nil {
+			return first
+		}
+	}
+	for e := range j.leading {
+		if e.word != nil {
+			e.copied[0] = atomic.SwapUint64(e.word, kernel.Gone) // guarantee 3
+		}
+	}
+	j.read(inside)
+	if j.ask(); !j.takePlaces() {
+		for e := range j.leading {
+			if e.word != nil {
+				atomic.StoreUint64(e.word, e.copied[0])
+			}
+		}
+		return j.admit
+	}
+	for e := range j.leading {
+		j.apply(e)
+	}
+	if j.granted && j.req.Opens() {
+		j.align()
+	}
+	return nil
+}
+
+// leading iterates over the keys that are decided on: the first of equal ones.
+func (j *Joint) leading(yield func(e *Asked) bool) {
+	for i := range j.Asked {
+		if e := &j.Asked[i]; e.First == i && !e.refused && !yield(e) {
+			return
+		}
+	}
+}
+
+// as returns the request to e.
+func (j *Joint) as(e *Asked) *kernel.Request {
+	j.req.N, j.req.Clock, j.req.Hold = e.Sum, e.Clock, e.Hold
+	j.reading.Now, j.reading.Lag = e.now, e.lag
+	return &j.req
+}
+
+// read reads each clock once.
+func (j *Joint) read(now func(e *Asked) (kernel.Instant, uint64)) {
+keys:
+	for i := range j.Asked {
+		e := &j.Asked[i]
+		for f := range j.Asked[:i] {
+			if same := &j.Asked[f]; same.Clock == e.Clock {
+				e.now, e.lag = same.now, same.lag
+				continue keys
+			}
+		}
+		e.now, e.lag = now(e)
+	}
+}
+
+// outside reads a user's clock.
+func outside(e *Asked) (now kernel.Instant, lag uint64) { return e.Clock.Outside() }
+
+// inside returns the present instant, without a call of the user's clock. A denial cannot be decided
+// on twice, so a CoarseClock is renewed.
+func inside(e *Asked) (now kernel.Instant, lag uint64) {
+	e.Clock.Renew()
+	return e.Clock.Inside(e.now, e.lag)
+}
+
+// group finds keys that were given several times. It reports whether each store may hold as many
+// keys as it is to.
+func (j *Joint) group() (ok bool) {
+	for i := range j.Asked {
+		e, s, keys := &j.Asked[i], j.Asked[i].store, int64(1)
+		e.First, e.Times, e.Sum = i, 1, e.N
+		for f := range j.Asked[:i] {
+			first := &j.Asked[f]
+			if first.First != f || first.store != s {
+				continue
+			}
+			if keys++; first.id != e.id || first.Tables != e.Tables || first.Logs != e.Logs {
+				continue
+			}
+			e.First, e.Times = f, 0
+			first.Times++
+			if first.Sum += e.N; first.Sum < 0 {
+				first.Sum = math.MaxInt // it is too many
+			}
+			first.Limit, first.loose = e.Limit, e.loose // looked up later
+			break
+		}
+		if e.First == i && s.MaxKeys > 0 && keys > s.MaxKeys {
+			return false
+		}
+	}
+	return true
+}
 
 // A jointLock is the lock of a shard, and its place in the order.
 type jointLock struct {
@@ -46,56 +268,134 @@ type jointLock struct {
 	mu    *sync.Mutex
 }
 
-// try retries an attempt until it succeeds, or returns a key whose store is full.
-func (j *Joint) try() (lacks *Asked) {
-	for {
-		if out, lacks := j.attempt(); out != replaced {
-			return lacks
+// lockOf returns the lock of a shard.
+func (sh *shard) lockOf() jointLock { return jointLock{sh.space.serial, sh.first, &sh.mu} }
+
+// lockAll acquires locks in order, each once, and returns them.
+func lockAll(locks []jointLock) []jointLock {
+	slices.SortFunc(locks, func(a, b jointLock) int {
+		return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.first, b.first))
+	})
+	locks = slices.Compact(locks)
+	for _, l := range locks {
+		l.mu.Lock()
+	}
+	return locks
+}
+
+func unlockAll(locks []jointLock) {
+	for _, l := range locks {
+		l.mu.Unlock()
+	}
+}
+
+// lock locks the shards of all keys.
+func (j *Joint) lock() {
+	for ok := false; !ok; {
+		j.locks = j.locks[:0]
+		for e := range j.leading {
+			if e.lookUp(); e.sh != nil {
+				j.locks = append(j.locks, e.sh.lockOf())
+			}
+			if e.ls != nil {
+				j.locks = append(j.locks, jointLock{e.ls.space.serial, e.ls.first, &e.ls.mu})
+			}
 		}
-		if j.moved {
-			j.readOutside()
+		j.locks, ok = lockAll(j.locks), true
+		for e := range j.leading {
+			sh, ls := e.sh, e.ls
+			e.lookUp() // guarantee 1
+			ok = ok && e.sh == sh && e.ls == ls
+		}
+		if !ok {
+			unlockAll(j.locks) // a shard was split meanwhile, or the logs were made
 		}
 	}
 }
 
-// attempt makes the decision if it can be made at once. If a store is full, it returns a key for
-// which there is no room.
-func (j *Joint) attempt() (out outcome, lacks *Asked) {
-	j.lock()
-	defer j.unlock()
-	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) && e.Tables != nil && j.move(e) {
-			return replaced, nil
-		}
+// lookUp looks up the shards of a key, and its table.
+func (e *Asked) lookUp() {
+	logs := e.Logs
+	if sp := e.Tables; sp != nil {
+		e.t, logs = sp.at(e.id), sp.logs.Load()
+		e.sh = e.t.shard
 	}
-	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) && j.find(i, e) {
-			return replaced, nil
-		}
+	if logs != nil {
+		e.ls = logs.at(e.id)
 	}
-	if j.load(); !j.decideFirst() {
-		j.own()
-		j.granted = j.decide()
-	}
-	j.notes = !j.granted && j.noted()
-	if lacks := j.takePlaces(); lacks != nil {
-		j.disown()
-		return noRoom, lacks
-	}
+}
+
+// ask asks all keys. Like the parts of an All, none notes a denial if one of them never grants as
+// many events.
+func (j *Joint) ask() {
+	granted, notes, ever := true, false, true
 	for i := range j.Asked {
 		e := &j.Asked[i]
-		switch {
-		case !j.leads(i):
-		case j.granted:
-			e.spend(j.as(e))
-		default:
-			e.refuse(j.as(e), j.notes)
+		granted, ever = granted && !e.refused, ever && e.Sum <= e.loose.Limit()
+	}
+	for e := range j.leading {
+		from, st := e.state()
+		k, st, _ := e.k.Meet(from, st, e.now)
+		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
+	}
+	j.granted, j.notes = granted, notes && ever && !granted
+}
+
+// state returns the state of a key, and the kernel that left it.
+func (e *Asked) state() (from *kernel.Compiled, st []uint64) {
+	switch {
+	case e.word != nil:
+		return e.k, e.copied[:]
+	case !e.found:
+		return e.k, e.fresh
+	case !e.logged:
+		return e.k, e.t.state(e.at)
+	}
+	entry := &e.ls.slots[e.slot]
+	return e.ls.kernel(entry), e.ls.state(entry)
+}
+
+// apply applies the decision to the state of a key, and stores that.
+func (j *Joint) apply(e *Asked) {
+	by, st := e.state()
+	if j.granted {
+		by, st, _ = e.k.StepFrom(by, st, j.as(e), &e.Answer)
+	} else {
+		by, st, _ = e.k.RefuseFrom(by, st, j.as(e), j.notes, &e.Answer)
+	}
+	switch {
+	case !e.found && !e.enters:
+		return
+	case e.logged:
+		if e.enters {
+			if room, lacks := e.ls.blank(by.Base(), by != by.Base()); lacks == 0 && len(st) <= cap(room) {
+				st = append(room[:0], st...)
+			}
+			e.slot, _ = e.ls.find(e.id)
+			e.ls.insert(e.slot, e.id, by)
+		}
+		entry := &e.ls.slots[e.slot]
+		e.ls.ended += uint64(e.Answer.Ended)
+		e.ls.setKernel(entry, by)
+		e.ls.set(entry, st)
+	default:
+		if e.enters {
+			e.at, _ = e.t.find(e.id)
+		}
+		if e.Limit.word != nil {
+			atomic.StoreUint64(e.t.word(e.at), st[0])
+		} else {
+			copy(e.t.state(e.at), st)
+		}
+		if e.enters {
+			e.sh.takeLocked(e.t, e.at, e.id, e.Limit.number)
 		}
 	}
-	if j.granted && j.req.Opens() {
-		j.align()
+	if e.enters {
+		e.placed = nil
+		e.upkeep.inserts++
+		e.store.keepTime(e.Clock)
 	}
-	return updated, nil
 }
 
 // align lets the holds of all keys last from when the events of all may happen, like one of an All: those of
@@ -104,292 +404,93 @@ func (j *Joint) align() {
 	for i := range j.Asked {
 		j.Delay = max(j.Delay, j.Asked[i].Answer.Delay)
 	}
-	for i := range j.Asked {
-		e := &j.Asked[i]
+	for e := range j.leading {
 		if !e.Answer.Held || e.Answer.Delay == j.Delay {
 			continue
 		}
 		req := *j.as(e)
 		req.Op, req.Hold.For = kernel.OpExtend, e.Hold.After(j.Delay)
-		slot, _ := e.ls.find(e.id) // another key may have moved it
 		var a kernel.Answer
-		e.ls.step(&e.ls.slots[slot], e.k, &req, &a)
+		e.ls.step(&e.ls.slots[e.slot], e.k, &req, &a)
 		e.Answer.ResetAfter, e.Answer.Ends = a.ResetAfter, a.Ends
 		e.Answer.Due = kernel.After(e.now, uint64(j.Delay)-min(uint64(j.Delay), e.lag))
 	}
 }
 
-// lock locks the shards of all keys.
-func (j *Joint) lock() {
-	for {
-		j.locks = j.locks[:0]
-		for i := range j.Asked {
-			if e := &j.Asked[i]; j.leads(i) {
-				e.sh, e.t, e.ls = nil, nil, nil
-				if sp := e.Tables; sp != nil {
-					e.sh = sp.at(e.id).shard
-					j.locks = withLock(j.locks, e.sh.lockOf())
-				}
-				if sp := e.logs(); sp != nil {
-					e.ls = sp.at(e.id)
-					j.locks = withLock(j.locks, jointLock{sp.serial, e.ls.first, &e.ls.mu})
-				}
-			}
-		}
-		for _, l := range j.locks {
-			l.mu.Lock()
-		}
-		if j.locked() {
-			return
-		}
-		j.unlock() // a shard was split meanwhile
-	}
+// MostWords is the most keys on which TakeWords decides.
+const MostWords = 4
+
+// A Word is the state of a key on which TakeWords decides together with others, if it is one
+// word. The zero Word is to be filled in by Load.
+type Word struct {
+	tables *Tables
+	shard  *shard
+	state  *uint64
+	old    uint64 // the state before the decision
+	n      int    // how many events to take
+	clock  *kernel.Timeline
+	at     kernel.Reading
+	taking kernel.Taking
 }
 
-// lockOf returns the lock of a shard.
-func (sh *shard) lockOf() jointLock { return jointLock{sh.space.serial, sh.first, &sh.mu} }
-
-// withLock returns locks with l in its place in the order, unless it is there already.
-func withLock(locks []jointLock, l jointLock) []jointLock {
-	at := len(locks)
-	for ; at > 0; at-- {
-		before := &locks[at-1]
-		if before.mu == l.mu {
-			return locks
-		}
-		if before.space < l.space || before.space == l.space && before.first < l.first {
-			break
-		}
+// Load finds the state of a key of which n events are to be taken. It returns false if a Joint
+// has to decide.
+func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok bool) {
+	if !sp.byWord(n) {
+		return false
 	}
-	locks = append(locks, l)
-	copy(locks[at+1:], locks[at:])
-	locks[at] = l
-	return locks
-}
-
-// locked reports whether the locked shards are those of the keys. It looks up their tables.
-func (j *Joint) locked() bool {
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		if !j.leads(i) {
-			continue
-		}
-		if e.sh != nil {
-			if e.t = e.Tables.at(e.id); e.t.shard != e.sh { // guarantee 1
-				return false
-			}
-		}
-		if sp := e.logs(); sp != nil && sp.at(e.id) != e.ls { // or the logs have just been made
-			return false
-		}
-	}
-	return true
-}
-
-func (j *Joint) unlock() {
-	for _, l := range j.locks {
-		l.mu.Unlock()
-	}
-}
-
-// move moves a key from the tables to the logs if it cannot be decided on in the tables. It returns true if another attempt is necessary.
-func (j *Joint) move(e *Asked) (again bool) {
-	p, ok := e.t.find(e.id)
+	id := sp.store.identify(key)
+	t := sp.at(id)
+	p, ok := t.find(id)
 	if !ok {
 		return false
 	}
-	sp, was := e.Tables, e.Tables.limitAt(e.t, p)
-	if was == e.Limit && was.places(&j.req) {
-		return false
-	}
-	if e.ls == nil {
-		sp.makeLogs()
-		return true
-	}
-	if now, _ := e.time(); e.ls.makeRoomLocked(now) {
-		return true
-	}
-	st, lacks := e.ls.blank(was.loose, j.req.Opens())
-	if lacks > 0 {
-		e.ls.repackLocked(lacks)
-		return true
-	}
-	if sp.single {
-		wide := was.word.Widen(atomic.SwapUint64(e.t.word(p), kernel.Gone)) // guarantee 3
-		copy(st, wide[:])
-	} else {
-		copy(st, e.t.state(p))
-	}
-	e.sh.dropLocked(e.t, p)
-	i, _ := e.ls.find(e.id)
-	e.ls.insert(i, e.id, was.loose)
-	e.ls.set(&e.ls.slots[i], st)
-	sp.store.move(&sp.occupancy, &e.ls.space.occupancy)
-	// Its new limit may give it more. A caller without a lock may just have denied it by the old
-	// one, at a time that no clock has been read at before.
-	j.moved = e.Clock.Foreign()
-	return j.moved
-}
-
-// find looks for the state of the i-th key, e, and makes room for it if it is new. It returns true
-// if another attempt is necessary.
-func (j *Joint) find(i int, e *Asked) (again bool) {
-	e.logged, e.found, e.word, e.k = false, false, nil, nil
-	e.old, e.owned, e.decided, e.fresh, e.entered = 0, false, false, nil, false
-	if e.sh != nil {
-		if e.at, e.found = e.t.find(e.id); e.found {
-			return e.inTables(j.newKeys(i))
-		}
-	}
-	if e.ls != nil {
-		if e.slot, e.found = e.ls.find(e.id); e.found {
-			e.logged, e.k = true, e.kernel()
-			if lacks := e.ls.makeRoom(&e.ls.slots[e.slot], e.Sum, j.req.Opens()); lacks > 0 {
-				e.ls.repackLocked(lacks)
-				return true
-			}
-			return false
-		}
-	}
-	if e.logged = e.Tables == nil || !e.Limit.places(&j.req); e.logged {
-		e.k = e.kernel()
-		return e.inLogs(j.newKeys(i))
-	}
-	return e.inTables(j.newKeys(i))
-}
-
-// newKeys returns how many of the keys up to the i-th are new in the shard of the i-th.
-func (j *Joint) newKeys(i int) (keys uint64) {
-	e := &j.Asked[i]
-	for f := range j.Asked[:i+1] {
-		if g := &j.Asked[f]; j.leads(f) && !g.found && g.logged == e.logged && (e.logged && g.ls == e.ls || !e.logged && g.sh == e.sh) {
-			keys++
-		}
-	}
-	return keys
-}
-
-// inTables prepares a decision on a state in the tables, where keys are new.
-func (e *Asked) inTables(keys uint64) (again bool) {
-	e.k, e.word = e.Limit.k, e.Limit.word
-	if e.found {
-		return false
-	}
-	if e.word == nil {
-		e.fresh = e.k.NewState()
-	}
-	if !e.mayEnter() {
-		return false
-	}
-	if e.sh.used+keys > e.t.most {
-		e.sh.replaceLocked(e.t, keys)
-		return true
-	}
-	return e.sh.looks() && e.sweep()
-}
-
-// inLogs prepares a decision on a new state in the logs, where keys are new.
-func (e *Asked) inLogs(keys uint64) (again bool) {
-	e.fresh = e.k.NewState()
-	if !e.mayEnter() {
-		return false
-	}
-	if e.ls.keys+keys > mostOf(len(e.ls.slots)) {
-		e.ls.replaceLocked(keys)
-		return true
-	}
-	return e.ls.looks() && e.sweep()
-}
-
-// mayEnter reports whether the request may change the state of a new key.
-func (e *Asked) mayEnter() bool { return e.Sum > 0 && e.Sum <= e.k.Limit() }
-
-// sweep sweeps the shards of a new key, if that is due, and reports whether it did.
-func (e *Asked) sweep() (again bool) {
-	now, _ := e.time()
-	return e.sh != nil && e.sh.keys > 0 && e.sh.makeRoomLocked(e.t, now) ||
-		e.ls != nil && e.ls.keys > 0 && e.ls.makeRoomLocked(now)
-}
-
-// load loads the states of one word.
-func (j *Joint) load() {
-	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) && e.found && e.word != nil {
-			e.old = atomic.LoadUint64(e.t.word(e.at)) // not Gone, because of the lock
-		}
-	}
-}
-
-// decideFirst makes the decision on the states that load has loaded. It returns false if one of
-// them has changed since, or if it grants the request and a clock is a user's: nobody may find
-// a state unchanged after that clock has shown more.
-func (j *Joint) decideFirst() (ok bool) {
-	if j.granted = j.decide(); j.granted && j.foreign() {
-		return false
-	}
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		if !j.leads(i) || !e.found || e.word == nil {
-			continue
-		}
-		state := e.t.word(e.at)
-		if j.granted {
-			e.owned = atomic.CompareAndSwapUint64(state, e.old, kernel.Gone) // guarantees 3 and 5
-			ok = e.owned
-		} else {
-			ok = atomic.LoadUint64(state) == e.old // guarantee 5
-		}
-		if !ok {
-			j.disown()
-			return false
-		}
-	}
+	w.tables, w.shard, w.state, w.n, w.clock = sp, t.shard, t.word(p), n, clk
+	w.at.Now, w.at.Lag = clk.Outside()
 	return true
 }
 
-// foreign reports whether a clock is a user's.
-func (j *Joint) foreign() bool {
-	for i := range j.Asked {
-		if j.Asked[i].Clock.Foreign() {
-			return true
+// TakeWords is a faster Joint for an OpTake of a few keys whose states Load has found. It returns
+// false if a Joint has to decide: if a key has moved, was forgotten, or is given twice.
+//
+// All states in a table that was replaced are Gone, and one of a locked shard is not replaced.
+func TakeWords(words []Word) (ok bool) {
+	var room [MostWords]jointLock
+	locks := room[:0]
+	for i := range words {
+		locks = append(locks, words[i].shard.lockOf())
+	}
+	locks = lockAll(locks)
+	owned := 0
+	for ok = true; ok && owned < len(words); {
+		w := &words[owned]
+		w.old = atomic.SwapUint64(w.state, kernel.Gone) // guarantee 3
+		if ok = w.old != kernel.Gone; ok {
+			owned++
 		}
 	}
-	return false
-}
-
-// own makes sure that nobody else changes the states until they are given up.
-func (j *Joint) own() {
-	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) && e.found && e.word != nil {
-			e.old, e.owned = atomic.SwapUint64(e.t.word(e.at), kernel.Gone), true // guarantee 3
-		}
-	}
-}
-
-// read reads the clocks.
-func (j *Joint) read() {
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		if same := j.sameClock(i); same != nil {
-			e.now, e.lag = same.now, same.lag
+	granted := ok
+	for i := range words[:owned] {
+		w := &words[i]
+		if i > 0 && w.clock == words[0].clock {
+			w.at = words[0].at
 		} else {
-			e.now, e.lag = e.time()
+			w.clock.Renew()
+			w.at.Now, w.at.Lag = w.clock.Inside(w.at.Now, w.at.Lag)
 		}
+		w.taking.Take(w.tables.word, w.old, w.at.Now, w.n)
+		granted = granted && w.taking.Granted
 	}
+	for i := range words[:owned] {
+		w := &words[i]
+		if !granted && w.taking.Granted {
+			w.taking.Leave(w.tables.word, w.old, w.at.Now)
+		}
+		atomic.StoreUint64(w.state, w.taking.Next)
+	}
+	unlockAll(locks)
+	return ok
 }
 
-// disown gives the states up unchanged.
-func (j *Joint) disown() {
-	for i := range j.Asked {
-		if e := &j.Asked[i]; j.leads(i) {
-			e.disown()
-		}
-	}
-}
-
-func (e *Asked) disown() {
-	if e.owned {
-		atomic.StoreUint64(e.t.word(e.at), e.old)
-		e.owned = false
-	}
-}
+// Answer is what the key answers, as in an Asked.
+func (w *Word) Answer(a *kernel.Answer) { w.tables.k.Tell(&w.taking, w.old, &w.at, a) }
