@@ -4,29 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // Hold implements [Limiter].
 func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (r *Reservation, d Decision, _ error) {
-	h, err := checkHold(l.check(ctx, n), opts)
+	h, err := newHolding(l.check(ctx, n), ofHold, opts)
 	if err != nil {
 		return nil, Decision{}, err
+	}
+	if h.waits {
+		r, d, err = l.waitFor(ctx, ctx, key, n, true, h, opts)
+		d.Allowed = err == nil
+		return r, d, err
 	}
 	var res kernel.Answer
 	r, err = l.holdAny(ctx, key, n, h, opts, &res)
 	l.decided(ctx, CallHold, key, n, &res, err)
 	return r, Decision(res.Decision), err
-}
-
-// checkHold returns err, or the values of the options of a hold, and an error if they cannot be used.
-func checkHold(err error, opts []HoldOption) (holding, error) {
-	if err != nil {
-		return holding{}, err
-	}
-	return newHolding(true, opts)
 }
 
 // holdAny is Hold without checks. It sets res.
@@ -114,7 +113,8 @@ func uncounted(res *kernel.Answer, n int) error {
 }
 
 // Settle says that n of the held events have happened, which may be fewer or more. It counts
-// once: afterwards, or after Cancel, it returns [ErrSettled] and changes nothing.
+// once: afterwards, or after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation of
+// [HoldAll], ns has a number for each Bound, in the order in which they were given, or one for all.
 //
 // The key is then as if n events had been taken at the time of the hold, and not as many as were held:
 // exactly, whatever else was granted, held and settled since. If n exceeds the number held, Settle
@@ -130,8 +130,8 @@ func uncounted(res *kernel.Answer, n int) error {
 // If the hold is not open any more, what it held counts as it did, or was given back: because it has
 // ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another kind of limit
 // ([WithLimits]), or because another process has settled the hold. Then Settle counts only what exceeds
-// the number held. So it does if nothing is held: of a reservation of Reserve, or of ReserveWithin without
-// options, except that Settle with 0 before its turn is Cancel. A reservation that the [FailurePolicy]
+// the number held. So it does if nothing is held: of a reservation of Reserve without
+// HoldFor and GiveBack, except that Settle with 0 before its turn is Cancel. A reservation that the [FailurePolicy]
 // allowed holds nothing, so that Settle counts all of n, except in an InFlight.
 //
 // The Decision is what Peek returns afterwards. If the limit of the key has changed, WithLimits says
@@ -143,7 +143,30 @@ func uncounted(res *kernel.Answer, n int) error {
 //
 // Settle costs a call of the store, and takes time in proportion to the number of open holds of the key. In
 // memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
-func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error) {
+func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
+	if r == nil && len(ns) > 1 {
+		return r.settle(ctx, slices.Min(ns))
+	}
+	all := r.parts()
+	if want := max(1, len(all.of)); len(ns) != want && len(ns) != 1 {
+		return Decision{}, param.Invalid("the count of Settle's numbers", len(ns), fmt.Sprintf("must be %d, one for each Bound of HoldAll, or 1 for all", want))
+	}
+	if len(ns) == 1 {
+		return r.settle(ctx, ns[0])
+	}
+	return r.settleAll(ctx, slices.Min(ns), func(i int, _ *part) int {
+		n := 0
+		for k := range ns {
+			if all.of[k].first == i {
+				n = sum(n, ns[k])
+			}
+		}
+		return n
+	})
+}
+
+// settle is Settle with one number.
+func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error) {
 	if r == nil {
 		r = new(Reservation)
 	}
@@ -154,19 +177,19 @@ func (r *Reservation) Settle(ctx context.Context, n int) (d Decision, err error)
 		return Decision{}, err
 	}
 	if r.set(isOver) {
-		return Decision{}, ErrSettled
+		return Decision{}, errSettled
 	}
 	if err = r.settleNow(ctx, n, &d); err != nil && isUncounted(err) {
 		r.clear(isOver)
 	}
-	r.observe(ctx, CallSettle, n, d, err)
+	r.observe(ctx, n, d, err)
 	return d, err
 }
 
 // giveBack settles a Reservation that nobody was given.
 func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
 	r.set(isQuiet)
-	return r.Settle(ctx, 0)
+	return r.settle(ctx, 0)
 }
 
 // settleNow is Settle without checks. It sets d.
@@ -235,6 +258,6 @@ func (r *Reservation) Release(ctx context.Context) error {
 		_, err := r.settleAll(ctx, 0, func(_ int, p *part) int { return p.n })
 		return err
 	}
-	_, err := r.Settle(ctx, r.n)
+	_, err := r.settle(ctx, r.n)
 	return err
 }

@@ -395,7 +395,7 @@ func (k *apartKey) settle(ctx context.Context, back bool) {
 	if back {
 		n = 0
 	}
-	if d, err := k.held.Settle(ctx, n); err == nil && back {
+	if d, err := k.held.settle(ctx, n); err == nil && back {
 		k.answer.Remaining, k.answer.ResetAfter = d.Remaining, d.ResetAfter
 	}
 }

@@ -339,7 +339,7 @@ func BenchmarkHoldSettle(b *testing.B) {
 
 func BenchmarkReserveCancel(b *testing.B) {
 	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
-		r, err := l.Reserve(ctx, hotKey, 1)
+		r, _, err := l.Reserve(ctx, hotKey, 1)
 		if err == nil {
 			r.Cancel()
 		}

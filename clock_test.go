@@ -101,7 +101,7 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 			require.True(t, l.AllowN("key", 10))
 			time.Sleep(4 * time.Millisecond)
 			begin := time.Now()
-			r, err := l.Reserve(t.Context(), "key", 5)
+			r, _, err := l.Reserve(t.Context(), "key", 5)
 			require.NoError(t, err)
 			assert.LessOrEqual(t, r.Delay(), 10*time.Millisecond, name)
 			require.NoError(t, l.Wait(t.Context(), "key"))

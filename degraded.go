@@ -53,9 +53,9 @@ func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.
 	})
 }
 
-// degradedReserve is what reserve returns for n events after the store failed with err. t is nil if
+// degradedWait is what reserveTurn returns for n events after the store failed with err. t is nil if
 // the limit of the key could not be looked up.
-func (l *limiter) degradedReserve(ctx context.Context, key string, n int, t *limit.Limit, err error, why *reason) (*Reservation, error) {
+func (l *limiter) degradedWait(ctx context.Context, key string, n int, t *limit.Limit, err error, why *reason) (*Reservation, error) {
 	l.failing(ctx, err)
 	err = l.failed(err)
 	why.failed(err)

@@ -12,8 +12,8 @@ import (
 
 // ErrInvalid says that a parameter, an option or an argument cannot be used: one of [New] and of
 // other constructors, also of the packages around this one, of [ParseRate], a nil context of any
-// method, a negative maxWait, a [Bound] without a limiter, or the wrong count of numbers for
-// SettleEach. The message names it, its value, and the values it may have.
+// method, a negative number of events, a [Bound] without a limiter, the wrong count of numbers for
+// Settle, or a token that [Resume] does not know. The message names it, its value, and the values it may have.
 var ErrInvalid = param.ErrInvalid
 
 // Errors that the methods of a [Limiter] return. A denial is not among them:
@@ -23,30 +23,20 @@ var (
 	// or its turn would come later than a clock can represent.
 	ErrNever = errors.New("ratelimit: can never be granted")
 
-	// ErrNegative says that a request asked for fewer than zero events.
-	ErrNegative = errors.New("ratelimit: negative number of events")
-
-	// ErrQueueFull says that a LeakyBucket has no room for the events that
-	// Wait or Reserve would have queued, that Reserve would overtake those who stand
-	// in line, or that the line is as long as [WithMaxWaiters] says.
+	// ErrQueueFull says that a LeakyBucket has no room for the events that a
+	// Wait would have queued, or that the line is as long as [WithMaxWaiters] says.
 	ErrQueueFull = errors.New("ratelimit: queue full")
 
 	// ErrFull says that a [MemoryStore] with MaxKeys has no room: with RefuseNew, for
-	// the key of a Wait, WaitHold, Reserve, Charge or Settle (Allow, Take, Hold and
-	// ReserveWithin deny instead); or because a TakeAll or HoldAll has more keys than the store
+	// the key of a Wait, a Hold that waits, a Charge or a Settle (Allow, Take, Hold and
+	// Reserve deny instead); or because a TakeAll or HoldAll has more keys than the store
 	// may hold.
 	ErrFull = errors.New("ratelimit: the store is full")
 
-	// ErrSettled says that a [Reservation] was settled or cancelled before.
-	ErrSettled = errors.New("ratelimit: settled or cancelled before")
-
-	// ErrEnded says that a hold cannot be extended because it is not open any more: it has
+	// ErrEnded says that a [Reservation] was settled or cancelled before, or that a hold cannot be extended
+	// because it is not open any more: it has
 	// ended by itself, or its key was evicted or reset, or has got another kind of limit.
 	ErrEnded = errors.New("ratelimit: the hold has ended")
-
-	// ErrToken says that a token is not one of a hold of the key and limiter that [Resume] was
-	// called with: it is damaged, forged, or of another one.
-	ErrToken = errors.New("ratelimit: no token of a hold")
 
 	// ErrDebt says that the state of a key cannot hold as many events beyond the limit as
 	// Charge or Settle would have counted. None of them was counted.
@@ -63,6 +53,9 @@ var ErrState = limit.ErrState
 var (
 	// errNoContext is what a method of a Limiter returns if its context is nil.
 	errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
+
+	// errSettled is what a second Settle returns.
+	errSettled = fmt.Errorf("%w: it was settled or cancelled before", ErrEnded)
 )
 
 // A TurnError says that the turn of a [Limiter.Wait] comes after its context

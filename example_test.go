@@ -107,7 +107,7 @@ func ExampleLimiter_reserve() {
 		ratelimit.WithClock(stopped()),
 	))
 	for range 3 {
-		r, err := limiter.Reserve(context.Background(), "backup", 1)
+		r, _, err := limiter.Reserve(context.Background(), "backup", 1)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -402,7 +402,7 @@ func ExampleHoldAll() {
 	if err != nil || !d.Allowed {
 		return // d.Part says which of them refuses, and d.RetryAfter for how long
 	}
-	_, err = hold.SettleEach(ctx, 1, 830, 2)
+	_, err = hold.Settle(ctx, 1, 830, 2)
 
 	for _, b := range []ratelimit.Bound{ratelimit.For(requests, user), ratelimit.For(tokens, user), ratelimit.For(cents, org)} {
 		d, _ := b.Limiter().Peek(ctx, b.Key())

@@ -10,13 +10,13 @@ import (
 // have been granted, have not been released, and are younger than Timeout, plus n, are at most
 // Limit.
 //
-// [Limiter.Hold] and [Limiter.WaitHold] return a [Reservation], whose methods Release, Cancel and
+// [Limiter.Hold] returns a [Reservation], whose methods Release, Cancel and
 // Settle release all its events, whatever number Settle is told. Events that are not released,
 // because their holder has crashed, stop counting after Timeout. Releasing them later changes
 // nothing. Choose a Timeout that is longer than any request takes, because a request that runs
-// longer is not counted any more. Reservations of Reserve and ReserveWithin can be released as
+// longer is not counted any more. Reservations of Reserve can be released as
 // well. The events of Allow, Take, Wait and Charge cannot: they count for Timeout. If the
-// context of a Hold, WaitHold or Reserve ends while the store decides, what the store grants after
+// context of a Hold or Reserve ends while the store decides, what the store grants after
 // that is released.
 //
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}))
@@ -29,7 +29,7 @@ import (
 //
 // Other processes do not know of those who stand in line. If there are none, Reserve reserves the
 // time at which earlier events time out, even if they are released before, and until then the
-// key grants nothing else: use WaitHold instead.
+// key grants nothing else: use Hold with [Waiting] instead.
 //
 // In an [All], the other parts keep the events that are released: InFlight{Limit: 5} and
 // FixedWindow{Limit: 100, Window: time.Minute} together allow 5 requests at once and 100 a

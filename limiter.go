@@ -2,8 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/benbjohnson/clock"
 
@@ -26,7 +24,7 @@ import (
 // if they were made one after another.
 //
 // n = 0 is always allowed and spends nothing. If n is negative, methods return
-// [ErrNegative]. If the context has ended, they return its error and spend nothing.
+// an error that matches [ErrInvalid]. If the context has ended, they return its error and spend nothing.
 //
 // # Wrappers
 //
@@ -40,7 +38,7 @@ import (
 //
 // A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll]
 // and [TakeEach] call Take, [HoldAll] calls Hold, and
-// middlewares Take, or Hold if something is to be settled or released, or Wait or WaitHold if they
+// middlewares Take, or Hold if something is to be settled or released, or Wait, or Hold with [Waiting], if they
 // may wait. In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
@@ -91,39 +89,33 @@ type Limiter interface {
 	// [FailurePolicy] says what WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
-	// Reserve spends n events at the earliest time at which they may happen,
-	// and returns a Reservation that knows this time, for callers that wait by other means than Wait. The
+	// Reserve spends n events at the earliest time at which they may happen, or, with [Within], only if that is
+	// near enough. It returns a Reservation that knows this time, for callers that wait by other means than
+	// Wait, and a Decision whose Delay is the wait. The
 	// time never changes: a reservation in the middle that is cancelled leaves a gap, which nobody fills, so
 	// callers that may leave use Wait. Until then the key grants
 	// nothing else, except that a [LeakyBucket] keeps queueing events that fit,
-	// behind these. Reserve fails with [ErrNever] or, for a [LeakyBucket] or an
-	// [InFlight], and while others stand in line on the key, [ErrQueueFull], and then spends nothing.
+	// behind these.
+	//
+	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter
+	// is the wait until the same call succeeds, provided that nobody else uses
+	// the key: because the turn is too far off or never comes, a [LeakyBucket] has no room in its queue, all of an [InFlight] is
+	// in use, or others stand in line on the key. That is not an error; the errors are those of Take. If the
+	// store fails, the [FailurePolicy] decides; a reservation that it allows is due at once and holds nothing.
+	//
+	// With [HoldFor] or [GiveBack], the events are held from their turn on, as those of Hold are. With an
+	// InFlight, they always are.
 	//
 	// A reservation takes 300 to 600 bytes, and about 130 more for each further
 	// part of an [All]. After its turn has passed, later reservations and waits,
 	// on any key, free them.
-	Reserve(ctx context.Context, key string, n int) (*Reservation, error)
-
-	// ReserveWithin reserves n events if their turn comes within maxWait, and
-	// spends nothing otherwise. It works for every algorithm; a [LeakyBucket]
-	// must also have room in its queue. Decision.Delay is the wait until the
-	// turn. If the reservation is refused, the Reservation is nil, and RetryAfter
-	// is the wait until the same call succeeds, provided that nobody else uses
-	// the key.
-	//
-	// The errors are those of Take; a refusal is not an error. If maxWait is
-	// negative, the error matches [ErrInvalid]. If the store fails, the
-	// [FailurePolicy] decides; a reservation that it allows is due at once and
-	// holds nothing.
-	//
-	// With options, the events are held from their turn on, as those of Hold are. With an
-	// [InFlight], they always are.
-	ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error)
+	Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
 	// requests whose cost is known only afterwards: hold an estimate, and pass the
 	// cost to [Reservation.Settle]. If the events are denied, the Reservation
-	// is nil. [Reservation.Cancel] settles it with 0. A hold that nobody settles ends by itself,
+	// is nil; with [Waiting], Hold waits for them in line, as WaitN does, and has its errors. WaitN of an [InFlight] holds
+	// the events for its Timeout, because nobody can release them. [Reservation.Cancel] settles it with 0. A hold that nobody settles ends by itself,
 	// after ten minutes or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its
 	// Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets another process
 	// settle it.
@@ -136,11 +128,6 @@ type Limiter interface {
 	// key with open holds costs as much as with a [SlidingLog], and its decisions take a lock; if its
 	// state is one word, until it is granted events after they have ended, and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
-
-	// WaitHold is WaitN, and returns a Reservation of the events, to be settled or released
-	// like one of Hold. With an [InFlight], WaitN holds the events for its Timeout, because
-	// nobody can release them: use WaitHold.
-	WaitHold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, error)
 
 	// Charge spends n events that have happened, whatever the limit says: a request that is
 	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
@@ -379,7 +366,7 @@ func (l *limiter) applyBy(ctx context.Context, key string, t *limit.Limit, req *
 func (l *limiter) check(ctx context.Context, n int) error {
 	switch {
 	case n < 0:
-		return fmt.Errorf("%w: %d", ErrNegative, n)
+		return param.Invalid("n", n, "must be at least 0")
 	case ctx == nil:
 		return errNoContext
 	}

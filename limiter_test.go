@@ -182,18 +182,18 @@ func TestNegativeAndZero(t *testing.T) {
 	require.True(t, l.AllowN("key", 2))
 
 	_, err := l.Take(ctx, "key", -3)
-	assert.ErrorIs(t, err, ratelimit.ErrNegative)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "-3")
-	_, err = l.Reserve(ctx, "key", math.MinInt)
-	assert.ErrorIs(t, err, ratelimit.ErrNegative)
-	assert.ErrorIs(t, l.WaitN(ctx, "key", -1), ratelimit.ErrNegative)
+	_, _, err = l.Reserve(ctx, "key", math.MinInt)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorIs(t, l.WaitN(ctx, "key", -1), ratelimit.ErrInvalid)
 	assert.False(t, l.AllowN("key", -1))
 
 	d := fakes.Take(t, l, 0)
 	assert.True(t, d.Allowed, "0 events are always granted")
 	assert.Zero(t, d.Remaining)
 	assert.NoError(t, l.WaitN(ctx, "key", 0))
-	r, err := l.Reserve(ctx, "key", 0)
+	r, _, err := l.Reserve(ctx, "key", 0)
 	require.NoError(t, err)
 	assert.Zero(t, r.Delay())
 	r.Cancel()
@@ -205,9 +205,11 @@ func TestNever(t *testing.T) {
 	d := fakes.Take(t, l, 3)
 	assert.Equal(t, ratelimit.Decision{Limit: 2, Remaining: 2, RetryAfter: ratelimit.Never}, d)
 	assert.ErrorIs(t, l.WaitN(ctx, "key", 3), ratelimit.ErrNever)
-	_, err := l.Reserve(ctx, "key", 3)
-	assert.ErrorIs(t, err, ratelimit.ErrNever)
-	assert.ErrorContains(t, err, "3 at once with a limit of 2")
+	assert.ErrorContains(t, l.WaitN(ctx, "key", 3), "3 at once with a limit of 2")
+	r, reserved, err := l.Reserve(ctx, "key", 3)
+	require.NoError(t, err)
+	assert.Nil(t, r)
+	assert.Equal(t, d, reserved)
 }
 
 func TestEndedContextSpendsNothing(t *testing.T) {
@@ -219,7 +221,7 @@ func TestEndedContextSpendsNothing(t *testing.T) {
 	assert.False(t, d.Allowed)
 	_, err = l.Peek(ended, "key")
 	assert.ErrorIs(t, err, context.Canceled)
-	_, err = l.Reserve(ended, "key", 1)
+	_, _, err = l.Reserve(ended, "key", 1)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, l.Wait(ended, "key"), context.Canceled)
 	assert.ErrorIs(t, l.Reset(ended, "key"), context.Canceled)
@@ -230,7 +232,7 @@ func TestReserveTellsItsTurn(t *testing.T) {
 	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	var line []*ratelimit.Reservation
 	for i := range 4 {
-		r, err := l.Reserve(ctx, "key", 1)
+		r, _, err := l.Reserve(ctx, "key", 1)
 		require.NoError(t, err)
 		require.Equal(t, time.Duration(i)*time.Second, r.Delay())
 		line = append(line, r)
@@ -249,9 +251,9 @@ func TestReserveTellsItsTurn(t *testing.T) {
 func TestCancelInTheMiddle(t *testing.T) {
 	l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
 	require.True(t, l.AllowN("key", 3))
-	first, err := l.Reserve(ctx, "key", 1)
+	first, _, err := l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
-	second, err := l.Reserve(ctx, "key", 2)
+	second, _, err := l.Reserve(ctx, "key", 2)
 	require.NoError(t, err)
 	require.Equal(t, time.Minute, second.Delay())
 	first.Cancel()
@@ -271,7 +273,7 @@ func TestCancelNeverForgivesWhatHappened(t *testing.T) {
 				before := fakes.Peek(t, l)
 				var line [3]*ratelimit.Reservation
 				for i, n := range [3]int{1, limit, max(1, limit-1)} {
-					r, err := l.Reserve(ctx, "key", n)
+					r, _, err := l.Reserve(ctx, "key", n)
 					if errors.Is(err, ratelimit.ErrQueueFull) {
 						return
 					}
@@ -357,13 +359,13 @@ func TestMetamorphic(t *testing.T) {
 // A reservation from before a Reset is not taken out of what happened after.
 func TestCancelAfterReset(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
-	before, err := l.Reserve(ctx, "key", 2)
+	before, _, err := l.Reserve(ctx, "key", 2)
 	require.NoError(t, err)
-	other, err := l.Reserve(ctx, "other", 2)
+	other, _, err := l.Reserve(ctx, "other", 2)
 	require.NoError(t, err)
 	require.NoError(t, l.Reset(ctx, "key"))
 	require.True(t, l.AllowN("key", 3))
-	after, err := l.Reserve(ctx, "key", 1)
+	after, _, err := l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
 
 	before.Cancel()
@@ -376,7 +378,7 @@ func TestCancelAfterReset(t *testing.T) {
 	assert.Equal(t, time.Minute, fakes.Peek(t, l).RetryAfter)
 
 	// However many resets of others there were.
-	before, err = l.Reserve(ctx, "other", 2)
+	before, _, err = l.Reserve(ctx, "other", 2)
 	require.NoError(t, err)
 	for i := range 5000 {
 		require.NoError(t, l.Reset(ctx, fmt.Sprint(i)))
@@ -395,7 +397,7 @@ func TestCancelKeepsRefusedEvents(t *testing.T) {
 		require.True(t, l.Allow("key"))
 		clk.Advance(1)
 	}
-	r, err := l.Reserve(ctx, "key", 12)
+	r, _, err := l.Reserve(ctx, "key", 12)
 	require.NoError(t, err)
 	clk.Advance(5 * time.Second)
 	for range 6 {
@@ -421,8 +423,9 @@ func TestRegressions(t *testing.T) {
 	require.True(t, l.AllowN("key", math.MaxInt-1))
 	clk.Advance(2 * unit)
 	before := fakes.Peek(t, l)
-	_, err := l.Reserve(ctx, "key", 1)
-	require.ErrorIs(t, err, ratelimit.ErrNever)
+	_, d, err := l.Reserve(ctx, "key", 1)
+	require.NoError(t, err)
+	require.Equal(t, ratelimit.Never, d.RetryAfter)
 	require.Equal(t, before, fakes.Peek(t, l))
 
 	// A bucket that had only been filled ahead of time passed for full.
@@ -432,7 +435,7 @@ func TestRegressions(t *testing.T) {
 	})
 	require.True(t, l.AllowN("key", 4))
 	for _, n := range []int{4, 2} {
-		_, err = l.Reserve(ctx, "key", n)
+		_, _, err = l.Reserve(ctx, "key", n)
 		require.NoError(t, err)
 	}
 
@@ -741,7 +744,7 @@ func TestNilContext(t *testing.T) {
 func TestNilContextOfReservation(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	require.True(t, l.Allow("key"))
-	r, err := l.Reserve(t.Context(), "key", 1)
+	r, _, err := l.Reserve(t.Context(), "key", 1)
 	require.NoError(t, err)
 	var none context.Context
 	assert.ErrorIs(t, r.Wait(none), ratelimit.ErrInvalid)

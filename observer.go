@@ -19,7 +19,7 @@ type Observer func(ctx context.Context, o Observation)
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
 // the observers are called in that order.
 //
-// An observer sees Allow, Take, Hold, Reserve, ReserveWithin, Charge, Wait, WaitHold
+// An observer sees Allow, Take, Hold, Reserve, Charge, Wait
 // (when they return), Settle, Release and Cancel of their reservations, and for each key that they
 // ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
 // calls that are refused before anything is decided, because n is negative, ctx has ended, or a
@@ -42,21 +42,21 @@ type Observation struct {
 	Limiter string  // the name of the limiter; see WithName
 	Key     string  // may be personal data
 	Call    Call    // what was called
-	N       int     // how many events it was called for; of CallCancel, how many were reserved or held
+	N       int     // how many events it was called for; of a Cancel, 0
 	Outcome Outcome // whether it was granted, denied, and so on
 
 	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so.
-	// It is 0 if another key of TakeAll or HoldAll refused, and for CallCharge and CallCancel,
-	// which grant nothing. Of CallSettle, it is how many had been held.
+	// It is 0 if another key of TakeAll or HoldAll refused, and for CallCharge,
+	// which grants nothing. Of CallSettle, it is how many had been held or reserved.
 	Granted int
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
-	// TakeAll and HoldAll, that of the key alone. If Wait or Reserve is refused, it is that of
-	// ReserveWithin with as long a wait; otherwise, only Allowed and Degraded are set. Cancel has
+	// TakeAll and HoldAll, that of the key alone. If a Wait is refused, it is that of
+	// a Reserve [Within] as long a wait; otherwise, only Allowed and Degraded are set. Cancel has
 	// none.
 	Decision Decision
 
-	// Waited is how long Wait or WaitHold waited, by the limiter's clock. Of other calls, it is
+	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is
 	// the wait that they ask of the caller: the Delay of a Decision or a Reservation.
 	Waited time.Duration
 
@@ -74,15 +74,14 @@ const (
 	CallTake                // Take and TakeEach
 	CallTakeAll             // TakeAll and HoldAll, for one of the keys
 	CallHold                // Hold
-	CallWait                // Wait, WaitN and WaitHold
-	CallReserve             // Reserve and ReserveWithin
+	CallWait                // Wait, WaitN, and Hold with Waiting
+	CallReserve             // Reserve
 	CallCharge              // Charge
-	CallSettle              // Settle and Release of a Reservation
-	CallCancel              // Cancel of a Reservation
+	CallSettle              // Settle, Release and Cancel of a Reservation
 	calls
 )
 
-var callNames = [calls]string{"allow", "take", "take_all", "hold", "wait", "reserve", "charge", "settle", "cancel"}
+var callNames = [calls]string{"allow", "take", "take_all", "hold", "wait", "reserve", "charge", "settle"}
 
 // String returns the name of the call in lower case, with underscores: "take_all".
 func (c Call) String() string {
@@ -207,7 +206,7 @@ func (l *limiter) waited(ctx context.Context, key string, n int, began kernel.In
 	if why.grant.Allowed {
 		now = began // it did not wait
 	}
-	l.ended(ctx, CallWait, key, n, time.Duration(now-min(now, began)), why, err)
+	l.ended(ctx, key, n, time.Duration(now-min(now, began)), why, err)
 }
 
 // A reason is why a Wait or Reserve was not simply granted, which its results do not say.
@@ -250,17 +249,17 @@ func (r *reason) denied(d Decision) {
 	}
 }
 
-// ended tells the observers of a call that returns err and no Decision.
-func (l *limiter) ended(ctx context.Context, call Call, key string, n int, wait time.Duration, why *reason, err error) {
-	o := Observation{Key: key, Call: call, N: n, Decision: why.denial, Waited: wait, Err: err}
+// ended tells the observers of a Wait that returns err.
+func (l *limiter) ended(ctx context.Context, key string, n int, wait time.Duration, why *reason, err error) {
+	o := Observation{Key: key, Call: CallWait, N: n, Decision: why.denial, Waited: wait, Err: err}
 	switch {
 	case why.failure != nil:
 		o.Outcome, o.Err, o.Decision.Degraded = Failed, why.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
-	case left(ctx, err) && (call != CallWait || !errors.Is(err, context.DeadlineExceeded)):
+	case left(ctx, err) && !errors.Is(err, context.DeadlineExceeded):
 		o.Outcome = Abandoned
-	case err != nil: // also a Wait whose deadline has passed: what it asked for was not granted in time
+	case err != nil: // also if the deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied
 	}
 	if err == nil {
@@ -269,16 +268,12 @@ func (l *limiter) ended(ctx context.Context, call Call, key string, n int, wait 
 	l.observe(ctx, o)
 }
 
-// observe tells the observers of the limiter of a Settle or Cancel.
-func (r *Reservation) observe(ctx context.Context, call Call, n int, d Decision, err error) {
+// observe tells the observers of the limiter that r was settled for n.
+func (r *Reservation) observe(ctx context.Context, n int, d Decision, err error) {
 	if r.l == nil || r.l.observers == nil || r.is(isQuiet) {
 		return
 	}
-	o := Observation{Key: r.key, Call: call, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err}
-	if call == CallSettle {
-		o.Granted = r.n
-	}
-	r.l.observe(ctx, o)
+	r.l.observe(ctx, Observation{Key: r.key, Call: CallSettle, N: n, Granted: r.n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
 }
 
 // observe tells the observers of the limiter, if there are any, that TakeAll has asked its key

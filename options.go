@@ -93,7 +93,7 @@ func WithName(name string) Option {
 }
 
 // WithMaxWaiters bounds how many callers wait for a key at once, in this process, to n, which is at least 1.
-// If as many stand in line, a Wait or WaitHold that does not get its turn at once fails with [ErrQueueFull]. By
+// If as many stand in line, a Wait that does not get its turn at once fails with [ErrQueueFull]. By
 // default there is no bound: each waiter takes one or two kilobytes, besides what its caller takes.
 func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.mostWaiters, c.mostWaitersSet = n, true }
@@ -149,19 +149,19 @@ func newConfig(opts []Option) (*config, error) {
 // [FailClosed] or [Fallback]. A store fails if it returns an error, does not answer
 // in time (see [WithStoreTimeout]), or cannot read a key's state ([ErrState]).
 //
-//   - Take, Hold, Charge, Settle, Peek and ReserveWithin return the policy's
+//   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's
 //     decision, with Degraded set, and the error. Allow returns the Allowed of that
 //     decision. With Fallback, all of them except Settle call its limiter: Settle of what
 //     the fallback has held settles it there, and of what the store has held, it denies.
-//   - With FailOpen, Reserve and Wait succeed at once, with no other sign of the failure
-//     than the log: the Delay is 0, nothing is reserved, and the error is nil. With FailClosed they
-//     return the error. With Fallback they call the same method of its limiter.
+//   - With FailOpen, a Wait succeeds at once, with no other sign of the failure
+//     than the log: nothing is reserved, and the error is nil. With FailClosed it
+//     returns the error. With Fallback it calls the same method of its limiter.
 //   - Reset returns the error, and Cancel gives nothing back.
 //
 // The limiter logs that the policy decides: see [WithFailureLog].
 //
 // If the caller's context was cancelled, its error is returned and the policy is not
-// used. For Reserve and Wait, this is so even if its deadline has passed.
+// used. For a Wait, this is so even if its deadline has passed.
 type FailurePolicy struct {
 	kind    failure
 	limiter Limiter // for fallback

@@ -44,7 +44,7 @@ func TestReservationsAreSmall(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		for i := range line {
 			var err error
-			line[i], err = l.Reserve(t.Context(), "key", 1)
+			line[i], _, err = l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 		}
 		runtime.GC()
@@ -105,7 +105,7 @@ func TestLinesEnd(t *testing.T) {
 		key := fmt.Sprint(i)
 		var line []*ratelimit.Reservation
 		for range 4 {
-			r, err := l.Reserve(t.Context(), key, 1)
+			r, _, err := l.Reserve(t.Context(), key, 1)
 			require.NoError(t, err)
 			line = append(line, r)
 		}
@@ -116,7 +116,7 @@ func TestLinesEnd(t *testing.T) {
 	clk.Advance(time.Hour)
 	assert.NotZero(t, ratelimit.Lines(l))
 	for i := range 20_000 { // reservations of other keys remove lines that are over
-		_, err := l.Reserve(t.Context(), fmt.Sprint("other ", i%400), 1)
+		_, _, err := l.Reserve(t.Context(), fmt.Sprint("other ", i%400), 1)
 		require.NoError(t, err)
 	}
 	clk.Advance(10 * time.Hour)
@@ -125,11 +125,11 @@ func TestLinesEnd(t *testing.T) {
 		assert.True(t, ln.Over(kernel.InstantOf(clk.Now())), key)
 	}
 	l, _, _ = fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
-	r, err := l.Reserve(t.Context(), "key", 1)
+	r, _, err := l.Reserve(t.Context(), "key", 1)
 	require.NoError(t, err)
 	r.Cancel()
 	assert.Zero(t, ratelimit.Lines(l))
-	_, err = l.Reserve(t.Context(), "key", 1)
+	_, _, err = l.Reserve(t.Context(), "key", 1)
 	require.NoError(t, err)
 	require.NoError(t, l.Reset(t.Context(), "key"))
 	assert.Zero(t, ratelimit.Lines(l))
@@ -149,14 +149,14 @@ func TestFailedCancelIsTold(t *testing.T) {
 			last := func() ratelimit.Observation { return seen[len(seen)-1] }
 			require.True(t, l.Allow("key"))
 
-			r, err := l.Reserve(t.Context(), "key", 1)
+			r, _, err := l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			r.Cancel()
-			assert.Equal(t, ratelimit.CallCancel, last().Call)
+			assert.Equal(t, ratelimit.CallSettle, last().Call)
 			assert.Equal(t, ratelimit.Failed, last().Outcome)
 			require.ErrorContains(t, last().Err, "the request was lost")
 
-			r, err = l.Reserve(t.Context(), "key", 1)
+			r, _, err = l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			d, err := r.Settle(t.Context(), 0)
 			require.ErrorContains(t, err, "the request was lost")
@@ -166,7 +166,7 @@ func TestFailedCancelIsTold(t *testing.T) {
 			assert.Equal(t, ratelimit.Failed, last().Outcome)
 
 			store.Drops.Store(false)
-			r, err = l.Reserve(t.Context(), "key", 1)
+			r, _, err = l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			r.Cancel()
 			assert.Equal(t, ratelimit.Counted, last().Outcome)
@@ -189,14 +189,14 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 	}
 	before, total := heap(), m.TotalAlloc
 	for i := range many {
-		_, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
+		_, _, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
 		require.NoError(t, err)
 	}
 	runtime.ReadMemStats(&m)
 	assert.Less(t, (m.TotalAlloc-total)/many, uint64(3000), "bytes for each, which do not depend on how many others there are")
 	for range many {
 		clk.Advance(time.Minute)
-		_, err := l.Reserve(t.Context(), "key", 1)
+		_, _, err := l.Reserve(t.Context(), "key", 1)
 		require.NoError(t, err)
 	}
 	store.Shrink()
@@ -210,7 +210,7 @@ func TestLinesGiveMemoryBack(t *testing.T) {
 func TestBusyLineStaysShort(t *testing.T) {
 	l, _, clk := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	for i := range 100 {
-		r, err := l.Reserve(t.Context(), "key", 1)
+		r, _, err := l.Reserve(t.Context(), "key", 1)
 		require.NoError(t, err)
 		if i%10 == 5 {
 			r.Cancel()
@@ -235,7 +235,7 @@ func TestCancelThatFails(t *testing.T) {
 		require.True(t, l.AllowN("key", 10))
 		var line []*ratelimit.Reservation
 		for range 3 {
-			r, err := l.Reserve(t.Context(), "key", 3)
+			r, _, err := l.Reserve(t.Context(), "key", 3)
 			require.NoError(t, err)
 			line = append(line, r)
 		}
@@ -249,11 +249,11 @@ func TestCancelThatFails(t *testing.T) {
 		d, err := l.Peek(t.Context(), "key")
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, d.RetryAfter, stays, "%T", alg)
-		r, err := l.Reserve(t.Context(), "key", 3)
+		r, _, err := l.Reserve(t.Context(), "key", 3)
 		require.NoError(t, err)
 		before := r.Delay()
 		r.Cancel()
-		r, err = l.Reserve(t.Context(), "key", 3)
+		r, _, err = l.Reserve(t.Context(), "key", 3)
 		require.NoError(t, err)
 		assert.Equal(t, before, r.Delay(), "%T: later reservations are cancelled", alg)
 		r.Cancel()
@@ -289,7 +289,7 @@ func TestCancelAfterOneThatFails(t *testing.T) {
 				require.NoError(t, err)
 				var line []*ratelimit.Reservation
 				for range many {
-					r, err := l.Reserve(t.Context(), "key", 1)
+					r, _, err := l.Reserve(t.Context(), "key", 1)
 					require.NoError(t, err)
 					line = append(line, r)
 				}
@@ -308,7 +308,7 @@ func TestCancelAfterOneThatFails(t *testing.T) {
 					continue
 				}
 				assert.Greater(t, store.Calls.Load(), calls, name)
-				next, err := l.Reserve(t.Context(), "key", 1)
+				next, _, err := l.Reserve(t.Context(), "key", 1)
 				require.NoError(t, err)
 				assert.LessOrEqual(t, next.Delay(), turn+time.Second/limit, "%s: after %d of %d", name, failing, many)
 				assert.GreaterOrEqual(t, next.Delay(), before.RetryAfter, "%s: nothing is given back twice", name)
@@ -337,7 +337,7 @@ func TestManyCancels(t *testing.T) {
 			require.NoError(t, err)
 			var wg sync.WaitGroup
 			for range many {
-				r, err := l.Reserve(t.Context(), "key", 1)
+				r, _, err := l.Reserve(t.Context(), "key", 1)
 				if errors.Is(err, ratelimit.ErrQueueFull) {
 					break
 				}
@@ -365,7 +365,7 @@ func TestCancelsShareCalls(t *testing.T) {
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 100 {
-			r, err := l.Reserve(t.Context(), "key", 1)
+			r, _, err := l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			wg.Go(r.Cancel)
 		}
@@ -388,7 +388,7 @@ func TestUndoOfSeveralLimits(t *testing.T) {
 	claims := make(map[string]*ratelimit.Reservation)
 	for range 2 {
 		for _, key := range []string{"key", "other"} {
-			r, err := l.Reserve(t.Context(), key, 1)
+			r, _, err := l.Reserve(t.Context(), key, 1)
 			require.NoError(t, err)
 			claims[key] = r
 		}

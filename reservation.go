@@ -136,7 +136,7 @@ func (r *Reservation) Cancel() {
 			err = r.l.failed(err)
 		}
 	}
-	r.observe(ctx, CallCancel, r.n, Decision{}, err)
+	r.observe(ctx, 0, Decision{}, err)
 }
 
 // cancelAhead cancels what was reserved ahead of time, together with others in its line. The error is that of the store.

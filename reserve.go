@@ -4,130 +4,88 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
-	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-func (l *limiter) Reserve(ctx context.Context, key string, n int) (*Reservation, error) {
-	if err := l.check(ctx, n); err != nil {
-		return nil, err
-	}
-	var why reason
-	r, err := l.reserveAny(ctx, key, n, &why)
-	if l.observers != nil {
-		l.ended(ctx, CallReserve, key, n, r.Delay(), &why, err)
-	}
-	return r, err
-}
-
-// reserveAny is Reserve without checks. It sets why.
-func (l *limiter) reserveAny(ctx context.Context, key string, n int, why *reason) (*Reservation, error) {
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		why.denied(d)
-		return nil, errWaiters(n)
-	}
-	if n == 0 {
-		return &Reservation{l: l, key: key}, nil
-	}
-	t, err := l.transitionOf(ctx, key)
-	r, _, err := l.reserveBy(ctx, key, n, Never, toReserve, t, err, holding{}, why)
-	if to, ok := errors.AsType[*toFallback](err); ok {
-		r, err = l.policy.limiter.Reserve(ctx, key, n)
-		err = to.unlessNever(err)
-	}
-	return r, err
-}
-
-// ReserveWithin implements [Limiter].
-func (l *limiter) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...HoldOption) (*Reservation, Decision, error) {
-	h, err := checkWithin(l.check(ctx, n), maxWait, opts)
+// Reserve implements [Limiter].
+func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error) {
+	h, err := newHolding(l.check(ctx, n), ofReserve, opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	r, res, err := l.reserveWithin(ctx, key, n, maxWait, h, opts)
-	l.decided(ctx, CallReserve, key, n, &res, err)
-	return r, Decision(res.Decision), err
+	var a kernel.Answer
+	r, err := l.reserve(ctx, key, n, h, opts, &a)
+	l.decided(ctx, CallReserve, key, n, &a, err)
+	return r, Decision(a.Decision), err
 }
 
-// checkWithin returns err, or the values of the options, and an error if maxWait or an option cannot be
-// used.
-func checkWithin(err error, maxWait time.Duration, opts []HoldOption) (h holding, _ error) {
-	switch {
-	case err != nil:
-		return h, err
-	case maxWait < 0:
-		return h, param.Invalid("maxWait", maxWait, "must be at least 0, which means not to wait, or Never for any wait")
-	}
-	return newHolding(false, opts)
-}
-
-// reserveWithin is ReserveWithin without checks.
-func (l *limiter) reserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, h holding, opts []HoldOption) (r *Reservation, res kernel.Answer, err error) {
+// reserve is Reserve without checks. It sets a.
+func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opts []HoldOption, a *kernel.Answer) (*Reservation, error) {
 	if n == 0 {
-		err = l.takeFrom(ctx, key, 0, &res)
-		return &Reservation{l: l, key: key}, res, err
+		return &Reservation{l: l, key: key}, l.takeFrom(ctx, key, 0, a)
 	}
 	if d, ok := l.overtakes(ctx, key, n); ok {
-		return nil, kernel.Answer{Decision: kernel.Decision(d)}, nil
+		a.Decision = kernel.Decision(d)
+		return nil, nil
 	}
 	m := l.mark(key)
 	t, err := l.transitionOf(ctx, key)
 	var as kernel.Handle
 	if err == nil {
 		as = newHandle(t, h)
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: maxWait, Hold: as, Within: true}, &res)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: h.longest(), Hold: as, Within: true}, a)
 	}
 	if err != nil {
-		r = &Reservation{l: l, key: key}
+		r := &Reservation{l: l, key: key}
 		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
-			r, d, err = fallback.ReserveWithin(context.WithoutCancel(ctx), key, n, maxWait, opts...)
+			r, d, err = fallback.Reserve(context.WithoutCancel(ctx), key, n, opts...)
 			return d, err
 		})
+		*a = kernel.Answer{Decision: kernel.Decision(d)}
 		if !d.Allowed {
 			r = nil
 		}
-		return r, kernel.Answer{Decision: kernel.Decision(d)}, err
+		return r, err
 	}
-	if !res.Allowed {
-		return nil, res, nil
+	if !a.Allowed {
+		return nil, nil
 	}
-	r = l.reserved(key, n, t, &res, as, m)
-	res.Delay = res.Wait
-	return r, res, nil
+	a.Delay = a.Wait
+	return l.reserved(key, n, t, a, as, m), nil
 }
 
-// A purpose is what events are reserved for.
+// A purpose is what a Wait is for.
 type purpose int
 
 const (
-	toReserve purpose = iota
-	toWait            // reserveBy may return nil, and keep no record, if the events may happen at once
-	toHold            // by waiting
+	toWait purpose = iota // reserveTurn may return nil, and keep no record, if the events may happen at once
+	toHold
 )
 
-// reserveBy reserves n events as t decides, even if that overtakes a Wait. err is the error of the lookup of t,
-// or nil. h says how the events are held. If this is a Wait that is to ask again, because its turn is not near or
+// reserveTurn reserves n events for a Wait as t decides, even if that overtakes another one. err is the error of the
+// lookup of t, or nil. h says how the events are held. If the Wait is to ask again, because its turn is not near or
 // held events may come back, it reserves nothing and returns the denial. It sets why.
-func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *limit.Limit, err error, h holding, why *reason) (_ *Reservation, denied *kernel.Answer, _ error) {
-	waits, near := to != toReserve, l.farthest(t, to)
+func (l *limiter) reserveTurn(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *limit.Limit, err error, h holding, why *reason) (_ *Reservation, denied *kernel.Answer, _ error) {
+	near := l.farthest(t, to)
 	m := l.mark(key)
 	var res kernel.Answer
 	var as kernel.Handle
 	if err == nil {
 		as = newHandle(t, h)
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: maxWait, Near: near, Hold: as, AtOnce: waits && l.local != nil, Yields: waits}, &res)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: maxWait, Near: near, Hold: as, AtOnce: l.local != nil, Yields: true}, &res)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, ctx.Err()
 	case err != nil:
-		r, err := l.degradedReserve(ctx, key, n, t, err, why)
+		r, err := l.degradedWait(ctx, key, n, t, err, why)
 		return r, nil, err
 	case !res.Allowed:
-		if waits && n <= t.Limit() && !res.Full && (res.Ends > 0 || near > 0 && !res.QueueFull && res.Wait <= maxWait) {
+		if n <= t.Limit() && !res.Full && (res.Ends > 0 || near > 0 && !res.QueueFull && res.Wait <= maxWait) {
 			denial := res // so that other results are not allocated
 			return nil, &denial, nil
 		}
@@ -143,7 +101,7 @@ func (l *limiter) reserveBy(ctx context.Context, key string, n int, maxWait time
 	return l.reserved(key, n, t, &res, as, m), nil, nil
 }
 
-// refusal returns the error of a Wait or Reserve of n events that t has denied.
+// refusal returns the error of a Wait for n events that t has denied.
 func refusal(res *kernel.Answer, n int, t *limit.Limit, maxWait time.Duration) error {
 	switch {
 	case res.Full:
@@ -195,15 +153,28 @@ func (l *limiter) waitN(ctx, until context.Context, key string, n int, why *reas
 	return err
 }
 
-// WaitFor is WaitN or, to hold the events, WaitHold. It also returns the Decision, if the events were granted at
+// WaitFor is WaitN or, to hold the events, Hold with Waiting. It also returns the Decision, if the events were granted at
 // once or denied without a failure; otherwise, that is zero. Middlewares call it, to know what is left, or when to
 // retry, without another call of the store. It waits at most until a context ends that may end before ctx, but does
 // not hurry the store.
 func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...HoldOption) (r *Reservation, d Decision, err error) {
-	h, err := checkHold(l.check(ctx, n), opts)
+	h, err := newHolding(l.check(ctx, n), ofHold, opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}
+	return l.waitFor(ctx, until, key, n, holds, h, opts)
+}
+
+// patience returns the time until the deadline of ctx.
+func (l *limiter) patience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(0, l.timeline.Clock().Until(deadline)) // a mock may be ahead
+	}
+	return Never - 1
+}
+
+// waitFor is WaitFor without checks.
+func (l *limiter) waitFor(ctx, until context.Context, key string, n int, holds bool, h holding, opts []HoldOption) (r *Reservation, d Decision, err error) {
 	began := l.began()
 	var why reason
 	if holds {
@@ -215,32 +186,11 @@ func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds b
 	return r, why.decision(err), err
 }
 
-// patience returns the time until the deadline of ctx.
-func (l *limiter) patience(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return max(0, l.timeline.Clock().Until(deadline)) // a mock may be ahead
-	}
-	return Never - 1
-}
-
-// WaitHold implements [Limiter].
-func (l *limiter) WaitHold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, error) {
-	h, err := checkHold(l.check(ctx, n), opts)
-	if err != nil {
-		return nil, err
-	}
-	began := l.began()
-	var why reason
-	r, err := l.waitHold(ctx, ctx, key, n, h, opts, &why)
-	l.waited(ctx, key, n, began, &why, err)
-	return r, err
-}
-
-// waitHold is WaitHold without checks, and waits like waitN. It sets why.
+// waitHold is Hold with Waiting without checks, and waits like waitN. It sets why.
 func (l *limiter) waitHold(ctx, until context.Context, key string, n int, h holding, opts []HoldOption, why *reason) (*Reservation, error) {
 	r, err := l.wait(ctx, until, key, n, toHold, h, why)
 	if to, ok := errors.AsType[*toFallback](err); ok {
-		r, err = l.policy.limiter.WaitHold(ctx, key, n, opts...)
+		r, _, err = l.policy.limiter.Hold(ctx, key, n, slices.Concat(opts, []HoldOption{Waiting()})...)
 		return r, to.unlessNever(err)
 	}
 	if err != nil {

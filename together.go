@@ -85,9 +85,8 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
 // granted. Each key is held as the options of [For] say; for a key that is given several times, those of
-// the first. [Reservation.Parts] has those of the keys. Its Settle settles all of them with the same number, one after the other, and returns
-// the decisions of all, merged like those of TakeAll. [Reservation.SettleEach] has a number for
-// each of them. Both check ctx once, before the first. If a key has no room for the events
+// the first. [Reservation.Parts] has those of the keys. Its Settle has a number for each Bound, or one for all, settles them one after the other, and returns
+// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If a key has no room for the events
 // ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
 // the events are denied, the Reservation is nil.
 //
@@ -198,7 +197,7 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 		case b.limiter == nil:
 			return own, param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
 		case b.n < 0:
-			return own, fmt.Errorf("%w: %d of bounds[%d]", ErrNegative, b.n, i)
+			return own, param.Invalid(fmt.Sprintf("bounds[%d].N", i), b.n, "must be at least 0")
 		case b.options != nil:
 			if _, err := b.holding(); err != nil {
 				return own, param.Within(fmt.Sprintf("bounds[%d]", i), err)
@@ -371,35 +370,6 @@ func (m *merging) decision() Decision {
 	return d
 }
 
-// SettleEach is [Reservation.Settle] for a Reservation of [HoldAll], with a number of events for
-// each Bound, in the order in which they were given. For a key that was given several times, their
-// sum counts. Other Reservations take one number. If there are more or fewer numbers, nothing is
-// settled, and the error matches [ErrInvalid].
-func (r *Reservation) SettleEach(ctx context.Context, ns ...int) (Decision, error) {
-	all := r.parts()
-	if r == nil {
-		return r.Settle(ctx, 0)
-	}
-	if want := max(1, len(all.of)); len(ns) != want {
-		return Decision{}, param.Invalid("the count of SettleEach's numbers", len(ns), fmt.Sprintf("must be %d, one for each Bound of HoldAll", want))
-	}
-	if all.of == nil {
-		return r.Settle(ctx, ns[0])
-	}
-	return r.settleAll(ctx, slices.Min(ns), func(i int, p *part) int {
-		if p.times == 1 {
-			return ns[i]
-		}
-		n := 0
-		for k := range ns {
-			if all.of[k].first == i {
-				n = sum(n, ns[k])
-			}
-		}
-		return n
-	})
-}
-
 // settleAll settles each part of a HoldAll with what events returns, of which least must not be
 // negative.
 func (r *Reservation) settleAll(ctx context.Context, least int, events func(i int, p *part) int) (Decision, error) {
@@ -407,7 +377,7 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 		return Decision{}, err
 	}
 	if r.set(isOver) {
-		return Decision{}, ErrSettled
+		return Decision{}, errSettled
 	}
 	ctx = context.WithoutCancel(ctx) // all or none
 	all := r.parts()
@@ -418,7 +388,7 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 		if p.r == nil || p.r.is(isOver) {
 			continue // an earlier call has settled it, when another part had no room
 		}
-		d, err := p.r.Settle(ctx, events(i, p))
+		d, err := p.r.settle(ctx, events(i, p))
 		if err != nil {
 			errs = append(errs, err)
 		}

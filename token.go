@@ -66,7 +66,7 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 // Settle of two Reservations of one hold changes nothing, except that it counts events that exceed it
 // once more.
 //
-// If token is damaged, or is that of another key or limiter, the error matches [ErrToken], and nothing
+// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid], and nothing
 // changes. Resume does not ask the store, so that it returns a Reservation even if the hold has ended; but
 // with [WithLimits], it calls the lookup, and returns its error. A limiter that [New] has not made is
 // asked through its method Resume(ctx, key, token) (*Reservation, error), or that of a limiter that it
@@ -81,6 +81,11 @@ func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservati
 	return l.Resume(ctx, key, token)
 }
 
+// errToken is the error of a text that is no token.
+func errToken(why string, args ...any) error {
+	return fmt.Errorf("%w: no token of a hold: "+why, append([]any{ErrInvalid}, args...)...)
+}
+
 func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, error) {
 	if err := l.check(ctx, 0); err != nil {
 		return nil, err
@@ -88,16 +93,16 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+		return nil, errToken("%w", err)
 	case len(b) != tokenSize || b[0] != tokenVersion || base64.RawURLEncoding.EncodedLen(len(b)) != len(token): // the decoder skips line breaks
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrToken, len(token))
+		return nil, errToken("it has %d bytes", len(token))
 	case string(l.seal(key, b[:tokenFields])) != string(b[tokenFields:]):
-		return nil, fmt.Errorf("%w: it is not one of key %q of limiter %q", ErrToken, key, l.name)
+		return nil, errToken("it is not one of key %q of limiter %q", key, l.name)
 	}
 	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
 	n, due, id := field(0), field(1), field(2)
 	if n > math.MaxInt || due > kernel.MaxInstant || id == 0 || id >= 1<<53 {
-		return nil, fmt.Errorf("%w: it has impossible numbers", ErrToken)
+		return nil, errToken("it has impossible numbers")
 	}
 	t, err := l.transitionOf(ctx, key)
 	if err != nil {

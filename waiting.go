@@ -215,11 +215,6 @@ func (l *limiter) charged(ctx context.Context, key string, d Decision) Decision 
 	return l.behind(ctx, key, d)
 }
 
-// errWaiters is the error of a Reserve that would overtake a Wait.
-func errWaiters(n int) error {
-	return fmt.Errorf("%w: no reservation of %d is made while others wait in line; use Wait", ErrQueueFull, n)
-}
-
 // wait reserves n events for a Wait, and returns when their turn has come. The Reservation is nil if there is
 // nothing to know of it. It waits at most until a context ends that may end before ctx. It sets why.
 func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose, h holding, why *reason) (*Reservation, error) {
@@ -229,7 +224,7 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 	t, err := l.transitionOf(ctx, key)
 	if err != nil || t.Stateless() || n > t.Limit() {
 		l.nudge(key, t)
-		r, _, err := l.reserveBy(ctx, key, n, l.patience(until), to, t, err, h, why)
+		r, _, err := l.reserveTurn(ctx, key, n, l.patience(until), to, t, err, h, why)
 		return r, err
 	}
 	var came int64
@@ -245,7 +240,7 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 			if l.local == nil {
 				defer l.waiters.Answered(key)
 			}
-			first, denial, err = l.reserveBy(ctx, key, n, l.patience(until), to, t, nil, h, why)
+			first, denial, err = l.reserveTurn(ctx, key, n, l.patience(until), to, t, nil, h, why)
 		}()
 		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 			return first, err
@@ -332,7 +327,7 @@ func (w *waiter) wide(t *limit.Limit) int {
 // what a LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it as
 // soon as there is room, since others may be settled for less.
 func (l *limiter) farthest(t *limit.Limit, to purpose) time.Duration {
-	if l.local == nil || t == nil || to == toReserve || to == toHold && t.Delays() {
+	if l.local == nil || t == nil || to == toHold && t.Delays() {
 		return 0
 	}
 	return soonInMemory
@@ -395,7 +390,7 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	if err == nil && by.Flies() {
 		r, denial, err = l.holdInFlight(w.ctx, w.until, w.key, w.n, by, w.h, &w.why)
 	} else {
-		r, denial, err = l.reserveBy(w.ctx, w.key, w.n, l.patience(w.until), w.to, by, err, w.h, &w.why)
+		r, denial, err = l.reserveTurn(w.ctx, w.key, w.n, l.patience(w.until), w.to, by, err, w.h, &w.why)
 	}
 	if w.l.local == nil {
 		w.l.waiters.Took.Store(int64(time.Since(began)))

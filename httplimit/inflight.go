@@ -37,7 +37,7 @@ func (m *middleware) serveInFlight(w http.ResponseWriter, r *http.Request, next 
 // because there is no room for the debt, what was held is spent, but no longer in flight.
 func (m *middleware) release(r *http.Request, h *ratelimit.Reservation) {
 	err := h.Release(context.WithoutCancel(r.Context()))
-	if errors.Is(err, ratelimit.ErrSettled) {
+	if errors.Is(err, ratelimit.ErrEnded) {
 		return
 	}
 	m.report(r, ratelimit.Decision{Degraded: true}, err) // only a store fails here

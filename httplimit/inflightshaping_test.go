@@ -164,7 +164,7 @@ type leavingLate struct {
 	leave context.CancelFunc
 }
 
-func (l leavingLate) WaitHold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
+func (l leavingLate) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	defer l.leave()
-	return l.Limiter.WaitHold(ctx, key, n, opts...)
+	return l.Limiter.Hold(ctx, key, n, opts...)
 }

@@ -169,7 +169,7 @@ func (m *middleware) settleWith(r *http.Request, h *ratelimit.Reservation, q que
 		if q.costs == nil {
 			d, err = h.Settle(ctx, q.n)
 		} else {
-			d, err = h.SettleEach(ctx, q.costs...)
+			d, err = h.Settle(ctx, q.costs...)
 		}
 		m.report(r, d, err)
 	}()

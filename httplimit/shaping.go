@@ -22,7 +22,7 @@ func (m *middleware) wait(ctx context.Context, l ratelimit.Limiter, q question) 
 	case ok:
 		a.turn, a.Decision, err = l.WaitFor(ctx, bounded, q.key, q.n, holds, m.hold...)
 	case holds:
-		a.turn, err = m.limits[0].limiter.WaitHold(bounded, q.key, q.n, m.hold...)
+		a.turn, _, err = m.limits[0].limiter.Hold(bounded, q.key, q.n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, m.hold...)...)
 	default:
 		err = m.limits[0].limiter.WaitN(bounded, q.key, q.n)
 	}
@@ -57,7 +57,7 @@ const longestRequest = 10 * time.Minute
 func (m *middleware) refused(ctx context.Context, q question, why error, late bool) (answer, error) {
 	l := m.limits[0].limiter
 	if errors.Is(why, ratelimit.ErrQueueFull) { // of a limiter that New has not made, and that knows more of it
-		r, d, err := l.ReserveWithin(ctx, q.key, q.n, m.shaping, m.turnOptions()...)
+		r, d, err := l.Reserve(ctx, q.key, q.n, append([]ratelimit.HoldOption{ratelimit.Within(m.shaping)}, m.turnOptions()...)...)
 		if err = errors.Join(err, r.Wait(ctx)); err != nil && ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -65,7 +65,7 @@ func (m *middleware) refused(ctx context.Context, q question, why error, late bo
 	}
 	d, failed := l.Peek(ctx, q.key)
 	if d.Allowed && !d.Degraded && late { // the delay was over before the limiter was asked
-		r, d, err := l.ReserveWithin(ctx, q.key, q.n, 0, m.turnOptions()...)
+		r, d, err := l.Reserve(ctx, q.key, q.n, append([]ratelimit.HoldOption{ratelimit.Within(0)}, m.turnOptions()...)...)
 		return answer{Decision: d, turn: r}, err
 	}
 	d.Allowed = false

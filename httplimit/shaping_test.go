@@ -88,9 +88,9 @@ func TestShapingWithoutAQueue(t *testing.T) {
 			assert.Equal(t, `"default";r=0;t=1`, resp.Header.Get("RateLimit"))
 		}
 		require.NoError(t, l.Reset(t.Context(), "192.0.2.1"))
-		_, err := l.Reserve(t.Context(), "192.0.2.1", 1)
+		_, _, err := l.Reserve(t.Context(), "192.0.2.1", 1)
 		require.NoError(t, err)
-		_, err = l.Reserve(t.Context(), "192.0.2.1", 1) // in a second
+		_, _, err = l.Reserve(t.Context(), "192.0.2.1", 1) // in a second
 		require.NoError(t, err)
 		resp := serve(h, from("192.0.2.1:1")) // in two
 		assert.Equal(t, 429, resp.StatusCode)

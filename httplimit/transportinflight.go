@@ -15,7 +15,8 @@ func (t *Transport) wait(ctx context.Context, key string) (*ratelimit.Reservatio
 	if !t.flies {
 		return nil, t.Limiter.Wait(ctx, key)
 	}
-	return t.Limiter.WaitHold(ctx, key, 1)
+	turn, _, err := t.Limiter.Hold(ctx, key, 1, ratelimit.Waiting())
+	return turn, err
 }
 
 // release releases turn, unless it is nil or has been released. Nobody can use an error: the

@@ -126,7 +126,7 @@ func TestTransportInFlightLeaves(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 
 			leave()
-			next, err := l.WaitHold(t.Context(), "192.0.2.1", 1)
+			next, _, err := l.Hold(t.Context(), "192.0.2.1", 1, ratelimit.Waiting())
 			require.NoError(t, err)
 			require.NoError(t, next.Release(t.Context()))
 			assert.Equal(t, 1, remaining(t, l))
@@ -342,7 +342,7 @@ func TestTransportUpgrades(t *testing.T) {
 	talk(conn)
 	assert.Zero(t, remaining(t, l))
 	require.NoError(t, conn.Close())
-	next, err := l.WaitHold(t.Context(), "192.0.2.1", 1) // when the proxy has closed its connection
+	next, _, err := l.Hold(t.Context(), "192.0.2.1", 1, ratelimit.Waiting()) // when the proxy has closed its connection
 	require.NoError(t, err)
 	require.NoError(t, next.Release(t.Context()))
 	assert.Equal(t, 1, remaining(t, l))

@@ -48,7 +48,7 @@ func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), er
 		}
 		var held *ratelimit.Reservation
 		if t.holds {
-			held, err = t.limiter.WaitHold(ctx, key, n)
+			held, _, err = t.limiter.Hold(ctx, key, n, ratelimit.Waiting())
 		} else {
 			err = t.limiter.WaitN(ctx, key, n)
 		}

@@ -305,7 +305,7 @@ func (blocked) Peek(context.Context, string) (ratelimit.Decision, error) {
 	return ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
 }
 
-func (blocked) ReserveWithin(context.Context, string, int, time.Duration, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (blocked) Reserve(context.Context, string, int, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	return nil, ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
 }
 
@@ -342,11 +342,11 @@ func (c *changing) Peek(ctx context.Context, key string) (ratelimit.Decision, er
 	return c.Limiter.Peek(ctx, key)
 }
 
-func (c *changing) ReserveWithin(ctx context.Context, key string, n int, maxWait time.Duration, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (c *changing) Reserve(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if c.blocked {
-		return blocked{}.ReserveWithin(ctx, key, n, maxWait, opts...)
+		return blocked{}.Reserve(ctx, key, n, opts...)
 	}
-	return c.Limiter.ReserveWithin(ctx, key, n, maxWait, opts...)
+	return c.Limiter.Reserve(ctx, key, n, opts...)
 }
 
 func TestMisuse(t *testing.T) {

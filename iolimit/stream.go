@@ -129,7 +129,7 @@ func (p *payer) pay(ctx context.Context, n int, opts ...ratelimit.HoldOption) (h
 
 // spend is pay for a chunk. It may return 0, to be called again with a chunk of the limit as it is now.
 func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (held *ratelimit.Reservation, paid int, err error) {
-	held, d, _ := p.limiter.ReserveWithin(ctx, p.key, n, 0, opts...) // if the store has failed, the policy decides
+	held, d, _ := p.limiter.Reserve(ctx, p.key, n, append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)...) // if the store has failed, the policy decides
 	p.limit = d.Limit
 	switch {
 	case held != nil && d.Degraded: // nothing is held
@@ -144,7 +144,7 @@ func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (
 		n = d.Remaining
 	}
 	if len(opts) > 0 {
-		held, err = p.limiter.WaitHold(patient{ctx}, p.key, n, opts...)
+		held, _, err = p.limiter.Hold(patient{ctx}, p.key, n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
 	} else {
 		err = p.limiter.WaitN(patient{ctx}, p.key, n)
 	}

@@ -119,9 +119,9 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 	late, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	require.ErrorIs(t, api.Wait(late, key), context.DeadlineExceeded)
-	_, err = api.Reserve(ctx, key, 3)
-	require.ErrorIs(t, err, ratelimit.ErrNever)
-	_, _, err = api.ReserveWithin(ctx, key, 1, time.Minute)
+	_, _, err = api.Reserve(ctx, key, 3)
+	require.NoError(t, err)
+	_, _, err = api.Reserve(ctx, key, 1, ratelimit.Within(time.Minute))
 	require.NoError(t, err)
 
 	users, orgs := limiter(o, "users", hourly(1)), limiter(o, "orgs", hourly(9))
@@ -137,7 +137,7 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 	require.NoError(t, err)
 	_, err = tokens.Charge(ctx, key, 1)
 	require.NoError(t, err)
-	r, err = tokens.Reserve(ctx, key, 1)
+	r, _, err = tokens.Reserve(ctx, key, 1)
 	require.NoError(t, err)
 	r.Cancel()
 
@@ -154,10 +154,9 @@ func decide(t *testing.T, o *Observer) map[string]int64 {
 		"decisions call=take_all limiter=users outcome=denied part=0": 2,
 		"decisions call=take_all limiter=orgs outcome=withheld":       2,
 		"decisions call=hold limiter=tokens outcome=granted":          1,
-		"decisions call=settle limiter=tokens outcome=counted":        1,
+		"decisions call=settle limiter=tokens outcome=counted":        2,
 		"decisions call=charge limiter=tokens outcome=counted":        1,
 		"decisions call=reserve limiter=tokens outcome=granted":       1,
-		"decisions call=cancel limiter=tokens outcome=counted":        1,
 		"decisions call=allow limiter=far outcome=failed":             1,
 	}
 }
@@ -199,7 +198,7 @@ func TestWaits(t *testing.T) {
 		late, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
 		require.Error(t, l.Wait(late, key))
-		r, err := l.Reserve(ctx, key, 1)
+		r, _, err := l.Reserve(ctx, key, 1)
 		require.NoError(t, err)
 		assert.Equal(t, 700*time.Millisecond, r.Delay())
 		d, err := l.Take(ctx, key, 1)

@@ -67,16 +67,6 @@ func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision
 	return l.Limiter.Charge(as(ctx, ratelimit.CallCharge), key, n)
 }
 
-func (l fake) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
-
-func (l fake) WaitN(ctx context.Context, key string, n int) error {
-	return l.Limiter.WaitN(as(ctx, ratelimit.CallWait), key, n)
-}
-
-func (l fake) WaitHold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
-	return l.Limiter.WaitHold(as(ctx, ratelimit.CallWait), key, n, opts...)
-}
-
 // A decider is a store, and the states of its limiter.
 type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
 
@@ -94,15 +84,16 @@ func (f decider) Apply(ctx context.Context, key string, _ *limit.Limit, req kern
 	case kernel.OpExtend:
 		return kernel.Answer{Held: true}, nil
 	case kernel.OpCancel:
-		call, told = ratelimit.CallCancel, true
-		n, _ = req.Grant.(int)
+		call, told, n = ratelimit.CallSettle, true, 0
 	}
 	switch {
 	case told:
 	case req.Op == kernel.OpHold:
 		call = ratelimit.CallHold
-	case req.Op == kernel.OpReserve:
+	case req.Op == kernel.OpReserve && req.Within:
 		call = ratelimit.CallReserve
+	case req.Op == kernel.OpReserve:
+		call = ratelimit.CallWait
 	default:
 		call = ratelimit.CallTake // or a Peek
 	}

@@ -63,17 +63,20 @@ func TestNew(t *testing.T) {
 			}
 			return r != nil
 		}, []string{"hold k 2", "settle k 7"}},
-		"Wait":     {func(l ratelimit.Limiter) bool { return l.Wait(ctx, "k") == nil }, []string{"wait k 1"}},
-		"WaitHold": {func(l ratelimit.Limiter) bool { r, _ := l.WaitHold(ctx, "k", 3); return r != nil }, []string{"wait k 3"}},
+		"Wait":          {func(l ratelimit.Limiter) bool { return l.Wait(ctx, "k") == nil }, []string{"wait k 1"}},
+		"Hold, waiting": {func(l ratelimit.Limiter) bool { r, _, _ := l.Hold(ctx, "k", 3, ratelimit.Waiting()); return r != nil }, []string{"wait k 3"}},
 		"Reserve and Cancel": {func(l ratelimit.Limiter) bool {
-			r, _ := l.Reserve(ctx, "k", 3)
+			r, _, _ := l.Reserve(ctx, "k", 3)
 			if r != nil {
 				r.Cancel()
 			}
 			return r != nil
-		}, []string{"reserve k 3", "cancel k 3"}},
-		"ReserveWithin": {func(l ratelimit.Limiter) bool { r, _, _ := l.ReserveWithin(ctx, "k", 3, 0); return r != nil }, []string{"reserve k 3"}},
-		"Charge":        {func(l ratelimit.Limiter) bool { d, _ := l.Charge(ctx, "k", 3); return d.Allowed }, []string{"charge k 3"}},
+		}, []string{"reserve k 3", "settle k 0"}},
+		"Reserve, within": {func(l ratelimit.Limiter) bool {
+			r, _, _ := l.Reserve(ctx, "k", 3, ratelimit.Within(0))
+			return r != nil
+		}, []string{"reserve k 3"}},
+		"Charge": {func(l ratelimit.Limiter) bool { d, _ := l.Charge(ctx, "k", 3); return d.Allowed }, []string{"charge k 3"}},
 		"Bound": {func(l ratelimit.Limiter) bool {
 			return ratelimit.For(l, "k").Limiter().Allow(ratelimit.For(l, "k").Key())
 		}, []string{"allow k 1"}},
@@ -116,7 +119,7 @@ func TestNew(t *testing.T) {
 func TestNewWaits(t *testing.T) {
 	f := &told{d: ratelimit.Decision{Allowed: true, Delay: time.Hour}}
 	l := f.limiter()
-	r, err := l.Reserve(ctx, "k", 1)
+	r, _, err := l.Reserve(ctx, "k", 1)
 	require.NoError(t, err)
 	assert.Greater(t, r.Delay(), 59*time.Minute)
 	f.d = ratelimit.Decision{RetryAfter: time.Second}
@@ -124,7 +127,7 @@ func TestNewWaits(t *testing.T) {
 	f.d.RetryAfter = ratelimit.Never
 	assert.ErrorIs(t, l.Wait(ctx, "k"), ratelimit.ErrNever)
 	_, err = l.Take(ctx, "k", -1)
-	assert.ErrorIs(t, err, ratelimit.ErrNegative)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.Nil(t, ratelimit.Describe(l).Algorithm)
 	assert.Len(t, slices.Compact(f.calls), 2, "a negative n is not asked for")
 }

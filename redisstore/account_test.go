@@ -216,7 +216,7 @@ func TestAccountingIsSentOnce(t *testing.T) {
 		}
 		f.set(func() { f.hangs = false })
 		_, err = r.Settle(ctx, 3)
-		require.ErrorIs(t, err, ratelimit.ErrSettled)
+		require.ErrorIs(t, err, ratelimit.ErrEnded)
 
 		// A caller that leaves is not counted.
 		f.set(func() { f.hangs = true })

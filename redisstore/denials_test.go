@@ -81,7 +81,7 @@ func TestDenialCacheEnds(t *testing.T) {
 		time.Sleep(time.Second + time.Millisecond)
 		assert.True(t, l.Allow("k"), "a second later it is noticed")
 
-		r, err := l.Reserve(ctx, "k", 1)
+		r, _, err := l.Reserve(ctx, "k", 1)
 		require.NoError(t, err)
 		require.False(t, l.Allow("k"))
 		r.Cancel()

@@ -43,6 +43,6 @@ func TestReleaseIsSentOnce(t *testing.T) {
 		settle()
 		assert.Equal(t, trips+1, f.trips)
 		assert.Equal(t, uint64(4), s.Stats().Lost)
-		require.ErrorIs(t, r.Release(t.Context()), ratelimit.ErrSettled)
+		require.ErrorIs(t, r.Release(t.Context()), ratelimit.ErrEnded)
 	})
 }

@@ -318,7 +318,7 @@ func TestLeaseBesideCancels(t *testing.T) {
 		for i := range others {
 			wg.Go(func() {
 				for time.Now().Before(end) {
-					r, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
+					r, _, err := l.Reserve(t.Context(), fmt.Sprint(i), 1)
 					require.NoError(t, err)
 					require.Positive(t, r.Delay())
 					r.Cancel()

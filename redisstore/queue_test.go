@@ -132,7 +132,7 @@ func TestCoalescingMixed(t *testing.T) {
 		next(func() { d, err := l.Take(ctx, "k", 0); note(2, d, err) })
 		next(func() { d, err := l.Take(ctx, "k", 5); note(3, d, err) })
 		next(func() {
-			r, err := l.Reserve(ctx, "k", 2)
+			r, _, err := l.Reserve(ctx, "k", 2)
 			got[4] = fmt.Sprint(r.Delay().Round(time.Second), err)
 		})
 		next(func() { d, err := l.Peek(ctx, "k"); note(5, d, err) })
@@ -786,7 +786,7 @@ func TestLost(t *testing.T) {
 		require.True(t, l.AllowN("k", 1000))
 		var line []*ratelimit.Reservation
 		for range 3 {
-			r, err := l.Reserve(t.Context(), "k", 2)
+			r, _, err := l.Reserve(t.Context(), "k", 2)
 			require.NoError(t, err)
 			line = append(line, r)
 		}

@@ -37,31 +37,27 @@ func TestFailures(t *testing.T) {
 	take := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) }
 	peek := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Peek(ctx, "k") }
 	wait := func(ctx context.Context, l ratelimit.Limiter) { _ = l.Wait(ctx, "k") }
-	reserve := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) }
-	reserveWithin := func(ctx context.Context, l ratelimit.Limiter) { _, _, _ = l.ReserveWithin(ctx, "k", 1, time.Hour) }
+	reserve := func(ctx context.Context, l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) }
 	for name, tt := range map[string]struct {
 		call   func(context.Context, ratelimit.Limiter)
 		counts bool
 	}{
-		"Allow":                          {func(_ context.Context, l ratelimit.Limiter) { l.Allow("k") }, true},
-		"Take":                           {take, true},
-		"Take, with a deadline":          {within(take, deadline), true},
-		"Take, cancelled":                {within(take, leaving), false},
-		"Peek":                           {peek, true},
-		"Peek, with a deadline":          {within(peek, deadline), true},
-		"Peek, cancelled":                {within(peek, leaving), false},
-		"Wait":                           {wait, true},
-		"Wait, with a deadline":          {within(wait, deadline), false},
-		"Wait, cancelled":                {within(wait, leaving), false},
-		"Reserve":                        {reserve, true},
-		"Reserve, with a deadline":       {within(reserve, deadline), false},
-		"Reserve, cancelled":             {within(reserve, leaving), false},
-		"ReserveWithin":                  {reserveWithin, true},
-		"ReserveWithin, with a deadline": {within(reserveWithin, deadline), true},
-		"ReserveWithin, cancelled":       {within(reserveWithin, leaving), false},
-		"Reset":                          {func(ctx context.Context, l ratelimit.Limiter) { _ = l.Reset(ctx, "k") }, false},
-		"Take of more than the limit":    {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 100) }, true},
-		"Take of nothing":                {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 0) }, true},
+		"Allow":                       {func(_ context.Context, l ratelimit.Limiter) { l.Allow("k") }, true},
+		"Take":                        {take, true},
+		"Take, with a deadline":       {within(take, deadline), true},
+		"Take, cancelled":             {within(take, leaving), false},
+		"Peek":                        {peek, true},
+		"Peek, with a deadline":       {within(peek, deadline), true},
+		"Peek, cancelled":             {within(peek, leaving), false},
+		"Wait":                        {wait, true},
+		"Wait, with a deadline":       {within(wait, deadline), false},
+		"Wait, cancelled":             {within(wait, leaving), false},
+		"Reserve":                     {reserve, true},
+		"Reserve, with a deadline":    {within(reserve, deadline), true},
+		"Reserve, cancelled":          {within(reserve, leaving), false},
+		"Reset":                       {func(ctx context.Context, l ratelimit.Limiter) { _ = l.Reset(ctx, "k") }, false},
+		"Take of more than the limit": {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 100) }, true},
+		"Take of nothing":             {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 0) }, true},
 		"Take, with a context in vain": {within(take, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Hour)
 		}), true},
@@ -95,7 +91,7 @@ func TestFailuresOfCancel(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 		s, l := f.store(t)
 		require.True(t, l.Allow("k"))
-		r, err := l.Reserve(t.Context(), "k", 1)
+		r, _, err := l.Reserve(t.Context(), "k", 1)
 		require.NoError(t, err)
 		f.hangs = true
 		r.Cancel()

@@ -56,7 +56,7 @@ func TestInFlightRuleIsReleased(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, granted(t, s, "ann", "/x", 1))
 	require.NoError(t, first.Release(t.Context()))
-	r, err := l.WaitHold(t.Context(), "ann", 1)
+	r, _, err := l.Hold(t.Context(), "ann", 1, ratelimit.Waiting())
 	require.NoError(t, err)
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
 	require.NoError(t, r.Release(t.Context()))
@@ -217,7 +217,7 @@ func TestHold(t *testing.T) {
 	assert.Equal(t, 3, left(t, s, few), "the refusal cost nothing")
 
 	require.NoError(t, first.Release(ctx))
-	require.ErrorIs(t, first.Release(ctx), ratelimit.ErrSettled)
+	require.ErrorIs(t, first.Release(ctx), ratelimit.ErrEnded)
 	require.NoError(t, second.Settle(ctx, 0))
 	assert.Equal(t, 2, left(t, s, flights))
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -117,12 +116,8 @@ func (l limiterOf) WaitN(ctx context.Context, subject string, n int) error {
 	return l.set.limiter.WaitN(l.in(ctx), l.key(subject), n)
 }
 
-func (l limiterOf) Reserve(ctx context.Context, subject string, n int) (*ratelimit.Reservation, error) {
-	return l.set.limiter.Reserve(l.in(ctx), l.key(subject), n)
-}
-
-func (l limiterOf) ReserveWithin(ctx context.Context, subject string, n int, maxWait time.Duration, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	return l.set.limiter.ReserveWithin(l.in(ctx), l.key(subject), n, maxWait, opts...)
+func (l limiterOf) Reserve(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return l.set.limiter.Reserve(l.in(ctx), l.key(subject), n, opts...)
 }
 
 func (l limiterOf) Hold(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
@@ -131,10 +126,6 @@ func (l limiterOf) Hold(ctx context.Context, subject string, n int, opts ...rate
 		return v.held, v.Decision, v.err
 	}
 	return l.set.limiter.Hold(l.in(ctx), l.key(subject), n, opts...)
-}
-
-func (l limiterOf) WaitHold(ctx context.Context, subject string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, error) {
-	return l.set.limiter.WaitHold(l.in(ctx), l.key(subject), n, opts...)
 }
 
 // Resume implements what [ratelimit.Resume] looks for.

@@ -89,7 +89,7 @@ func TestTake(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Decision: ratelimit.Decision{Allowed: true}}, a)
 	_, err = s.Take(t.Context(), "ann", "GET", "/user/1/photos/2", -1)
-	assert.ErrorIs(t, err, ratelimit.ErrNegative)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = s.Take(nil, "ann", "GET", "/user/1/photos/2", 1) //nolint:staticcheck // it is refused
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	clk.Add(time.Minute)
@@ -295,7 +295,7 @@ func TestErrorsAreNoRefusals(t *testing.T) {
 	r.Shadow = true
 	s, _ := newSet(t, Static(r), WithOnShadow(func(Answer) { t.Error("nothing was refused") }))
 	a, err := s.Take(t.Context(), "ann", "get", "/x", -1)
-	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.False(t, a.Allowed || a.Refused)
 }
 

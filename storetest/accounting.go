@@ -40,7 +40,7 @@ func testSettle(s *suite) {
 				if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != got {
 					s.broken("%s: Settle returned %+v\nbut then Peek returns %+v", name, got, peek)
 				}
-				if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrSettled) {
+				if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrEnded) {
 					s.broken("%s: settled twice, but the error is %v", name, err)
 				}
 				if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != got {
@@ -101,7 +101,7 @@ func testSettleReservation(s *suite) {
 		}
 		b := s.bench(alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
-		r, d, err := b.ReserveWithin(ctx, "k", limit, ratelimit.Never, ratelimit.GiveBack())
+		r, d, err := b.Reserve(ctx, "k", limit, ratelimit.Within(ratelimit.Never), ratelimit.GiveBack())
 		if r == nil {
 			s.broken("%s: a fresh key refused a reservation of %d: %+v, %v", name, limit, d, err)
 		}
@@ -133,7 +133,7 @@ func testHoldCancelled(s *suite) {
 		if after := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); after != settled {
 			s.broken("%s: after Cancel of a hold:\n%+v\nafter Settle with 0:\n%+v", name, after, settled)
 		}
-		if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrSettled) {
+		if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrEnded) {
 			s.broken("%s: a hold was cancelled, but the error of Settle is %v", name, err)
 		}
 	}

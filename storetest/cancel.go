@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,9 +43,12 @@ func testCancelOrder(s *suite) {
 				} else {
 					_, p.model, wantErr = k.Reserve(now, n, ratelimit.Never)
 				}
-				p.real, err = b.Reserve(ctx, key, n)
-				if !errors.Is(err, wantErr) {
+				p.real, _, err = b.Reserve(ctx, key, n)
+				if err != nil {
 					c.differ("error %v", "error %v", wantErr, err)
+				}
+				if p.real == nil && wantErr == nil || p.real != nil && wantErr != nil {
+					c.differ("error %v", "reserved %t", wantErr, p.real != nil)
 				}
 				line = append(line, p)
 			}
@@ -75,7 +77,7 @@ func testCancelTogether(s *suite) {
 	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 	var wg sync.WaitGroup
 	for range 50 {
-		r, err := b.Reserve(context.Background(), "k", 1)
+		r, _, err := b.Reserve(context.Background(), "k", 1)
 		if err != nil {
 			s.Fatalf("the store failed: %v", err)
 		}

@@ -210,16 +210,19 @@ func (c *comparison) reserve(k *comparedKey) {
 	var wantErr, err error
 	switch {
 	case c.flies() || c.rng.IntN(2) == 0:
-		c.logf("ReserveWithin(%q, %d), %+v", k.name, p.n, terms)
+		c.logf("Reserve(%q, %d) within, %+v", k.name, p.n, terms)
 		due, p.held, wantErr = k.model.HoldWithin(c.now(), p.n, terms, ratelimit.Never)
 		var d ratelimit.Decision
-		if p.real, d, err = c.ReserveWithin(context.Background(), k.name, p.n, ratelimit.Never, opts...); err == nil && !d.Allowed {
+		if p.real, d, err = c.Reserve(context.Background(), k.name, p.n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...); err == nil && !d.Allowed {
 			err = wantErr // which one is compared below
 		}
 	default:
 		c.logf("Reserve(%q, %d)", k.name, p.n)
 		due, p.model, wantErr = k.model.Reserve(c.now(), p.n, ratelimit.Never)
-		p.real, err = c.Reserve(context.Background(), k.name, p.n)
+		var d ratelimit.Decision
+		if p.real, d, err = c.Reserve(context.Background(), k.name, p.n); err == nil && !d.Allowed {
+			err = wantErr // which one is compared below
+		}
 	}
 	if !errors.Is(err, wantErr) || (err == nil) != (p.real != nil) {
 		c.differ("error %v", "error %v", wantErr, err)

@@ -26,13 +26,13 @@ func (s *suite) within(name string, b *bench) {
 			b.AllowN("k", decision(b.Peek(ctx, "k")).Remaining)
 			if i%2 == 1 { // with other reservations pending, if they are granted
 				for range 2 {
-					if _, _, err := b.ReserveWithin(ctx, "k", 1, time.Second); err != nil {
+					if _, _, err := b.Reserve(ctx, "k", 1, ratelimit.Within(time.Second)); err != nil {
 						s.Fatalf("%s: the store failed: %v", name, err)
 					}
 				}
 			}
 			before := decision(b.Peek(ctx, "k"))
-			r, d, err := b.ReserveWithin(ctx, "k", n, most)
+			r, d, err := b.Reserve(ctx, "k", n, ratelimit.Within(most))
 			if err != nil {
 				s.Fatalf("%s: the store failed: %v", name, err)
 			}
@@ -44,11 +44,11 @@ func (s *suite) within(name string, b *bench) {
 					s.broken("%s: %d within %v were refused: before\n%+v\nafter\n%+v", name, n, most, before, after)
 				}
 				b.clk.Advance(d.RetryAfter - s.Tick)
-				if r, early, _ := b.ReserveWithin(ctx, "k", n, most); r != nil || early.RetryAfter != s.Tick {
+				if r, early, _ := b.Reserve(ctx, "k", n, ratelimit.Within(most)); r != nil || early.RetryAfter != s.Tick {
 					s.broken("%s: %d within %v were asked for %v before RetryAfter (%v), with %+v", name, n, most, s.Tick, d.RetryAfter, early)
 				}
 				b.clk.Advance(s.Tick)
-				if r, d, _ = b.ReserveWithin(ctx, "k", n, most); r == nil {
+				if r, d, _ = b.Reserve(ctx, "k", n, ratelimit.Within(most)); r == nil {
 					s.broken("%s: %d within %v were refused at RetryAfter: %+v", name, n, most, d)
 				}
 			}
@@ -59,10 +59,10 @@ func (s *suite) within(name string, b *bench) {
 		}
 	}
 	before := decision(b.Peek(ctx, "k"))
-	if r, d, err := b.ReserveWithin(ctx, "k", limit+1, ratelimit.Never); r != nil || d.Allowed || d.RetryAfter != ratelimit.Never || err != nil {
+	if r, d, err := b.Reserve(ctx, "k", limit+1, ratelimit.Within(ratelimit.Never)); r != nil || d.Allowed || d.RetryAfter != ratelimit.Never || err != nil {
 		s.broken("%s: %d of a limit of %d: %v, %+v, %v", name, limit+1, limit, r, d, err)
 	}
-	if r, d, err := b.ReserveWithin(ctx, "k", 0, 0); r == nil || !d.Allowed || err != nil {
+	if r, d, err := b.Reserve(ctx, "k", 0, ratelimit.Within(0)); r == nil || !d.Allowed || err != nil {
 		s.broken("%s: none of a limit of %d: %v, %+v, %v", name, limit, r, d, err)
 	}
 	if after := decision(b.Peek(ctx, "k")); after != before {

@@ -85,7 +85,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	var cost int // what has come so far; all of it is paid for, even if the client leaves
 	defer func() {
-		if _, err := hold.SettleEach(context.WithoutCancel(r.Context()), 1, cost, price(cost)); err != nil {
+		if _, err := hold.Settle(context.WithoutCancel(r.Context()), 1, cost, price(cost)); err != nil {
 			log.Print(err)
 		}
 		bill := fmt.Sprintf("%d tokens for %d cents, %d were held", cost, price(cost), estimate)

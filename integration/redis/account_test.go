@@ -84,7 +84,7 @@ func (tr *trace) settleOnce(key string) (settled bool) {
 	d, err = r.Settle(ctx, actual)
 	require.NoError(tr, err)
 	_, err = r.Settle(ctx, actual)
-	require.ErrorIs(tr, err, ratelimit.ErrSettled)
+	require.ErrorIs(tr, err, ratelimit.ErrEnded)
 	now, err := tr.redis.Peek(ctx, key)
 	require.NoError(tr, err)
 	require.Equal(tr, now, d, "Settle answers as Peek does afterwards")
@@ -335,7 +335,7 @@ func TestSettleBehindAReservation(t *testing.T) {
 	} {
 		store := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLimiterClock())
 		l := limiter(t, store, alg, ratelimit.WithClock(clk))
-		r, err := l.Reserve(t.Context(), "k", 1)
+		r, _, err := l.Reserve(t.Context(), "k", 1)
 		require.NoError(t, err)
 		h, _, err := l.Hold(t.Context(), "k", 2)
 		require.NoError(t, err)

@@ -184,11 +184,8 @@ func (tr *trace) request(key string) request {
 		}}
 	case 1:
 		return request{what: fmt.Sprintf("Reserve(%d)", n), ask: func(l ratelimit.Limiter) string {
-			r, err := l.Reserve(ctx, key, n)
-			if err != nil {
-				return err.Error()
-			}
-			return r.Delay().String()
+			r, d, err := l.Reserve(ctx, key, n)
+			return fmt.Sprint(r.Delay(), d, err)
 		}}
 	}
 	return request{what: fmt.Sprintf("Take(%d)", n), ask: func(l ratelimit.Limiter) string {

@@ -253,11 +253,9 @@ func (c *cancels) together(i int) {
 			j := len(made)
 			made = append(made, [2]*ratelimit.Reservation{})
 			asks = append(asks, func(side int) string {
-				r, err := limiters[side].Reserve(c.Context(), "k", n)
-				if made[j][side] = r; err != nil {
-					return err.Error()
-				}
-				return r.Delay().String()
+				r, d, err := limiters[side].Reserve(c.Context(), "k", n)
+				made[j][side] = r
+				return fmt.Sprint(r.Delay(), d, err)
 			})
 		}
 	}

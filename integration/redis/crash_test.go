@@ -165,6 +165,6 @@ func TestCrashResumed(t *testing.T) {
 		}
 		remains(t, crashLimit-happened, l, name)
 		_, err := ratelimit.Resume(t.Context(), l, "another key", tokens[0])
-		assert.ErrorIs(t, err, ratelimit.ErrToken)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	})
 }

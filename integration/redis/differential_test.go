@@ -475,15 +475,15 @@ func (tr *trace) reserve(key string, n int) {
 	tr.reserved = true
 	tr.note("Reserve(%s, %d)", key, n)
 	loads := tr.conn.loads
-	got, gotErr := tr.redis.Reserve(tr.Context(), key, n)
+	got, _, gotErr := tr.redis.Reserve(tr.Context(), key, n)
 	if tr.conn.loads > loads {
 		tr.fail("it was not decided by the script")
 	}
-	want, wantErr := tr.here.Reserve(tr.Context(), key, n)
-	if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-		tr.fail("in Redis %v\n    here %v", gotErr, wantErr)
+	want, _, wantErr := tr.here.Reserve(tr.Context(), key, n)
+	if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || (got == nil) != (want == nil) {
+		tr.fail("in Redis %v, %v\n    here %v, %v", got, gotErr, want, wantErr)
 	}
-	if gotErr != nil {
+	if got == nil {
 		return
 	}
 	if got.Delay() != want.Delay() {

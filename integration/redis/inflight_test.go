@@ -43,7 +43,7 @@ func (p process) waits(t *testing.T) <-chan *ratelimit.Reservation {
 	t.Helper()
 	got := make(chan *ratelimit.Reservation, 1)
 	go func() {
-		r, err := p.WaitHold(t.Context(), "k", 1)
+		r, _, err := p.Hold(t.Context(), "k", 1, ratelimit.Waiting())
 		assert.NoError(t, err)
 		got <- r
 	}()

@@ -40,7 +40,7 @@ func TestLongLog(t *testing.T) {
 	take(35)
 	take(2)
 	for _, l := range []ratelimit.Limiter{redis, memory} {
-		_, err := l.Reserve(t.Context(), "k", 20)
+		_, _, err := l.Reserve(t.Context(), "k", 20)
 		require.NoError(t, err)
 	}
 	for n := range 41 { // after the reservation ahead

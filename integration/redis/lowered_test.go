@@ -70,7 +70,7 @@ func TestLeaseBehindReservation(t *testing.T) {
 		for leasing.Stats().Leased == 0 && granted < 300 && l.Allow("k") {
 			granted++
 		}
-		r, err := other.Reserve(t.Context(), "k", 999)
+		r, _, err := other.Reserve(t.Context(), "k", 999)
 		require.NoError(t, err)
 		require.Positive(t, r.Delay(), name)
 		require.NoError(t, leasing.Close(t.Context()))

@@ -34,8 +34,9 @@ func TestMemoryOfBuckets(t *testing.T) {
 		}
 		for l.Allow(name) {
 		}
-		r, err := l.Reserve(t.Context(), name, 1)
-		if err != nil { // the queue is full
+		r, _, err := l.Reserve(t.Context(), name, 1)
+		require.NoError(t, err)
+		if r == nil { // the queue is full
 			continue
 		}
 		assert.Equal(t, "embstr", encoding(name))

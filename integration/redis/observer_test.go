@@ -39,11 +39,12 @@ func TestObserverSeesWhichPartRefused(t *testing.T) {
 			defer cancel()
 			for range 2 {
 				require.ErrorIs(t, l.WaitN(short, name, tt.n), tt.err)
-				_, err := l.WaitHold(short, name, tt.n)
+				_, _, err := l.Hold(short, name, tt.n, ratelimit.Waiting())
 				require.ErrorIs(t, err, tt.err)
 				if !errors.Is(tt.err, context.DeadlineExceeded) {
-					_, err := l.Reserve(short, name, tt.n)
-					require.ErrorIs(t, err, tt.err)
+					r, _, err := l.Reserve(short, name, tt.n)
+					require.NoError(t, err)
+					require.Nil(t, r)
 				}
 			}
 			for _, o := range seen[1:] {

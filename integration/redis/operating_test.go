@@ -68,7 +68,7 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 		require.NoError(t, err, name)
 		_, err = l.Peek(t.Context(), "k")
 		require.NoError(t, err, name)
-		if r, err := l.Reserve(t.Context(), "k", 1); err == nil {
+		if r, _, err := l.Reserve(t.Context(), "k", 1); err == nil && r != nil {
 			r.Cancel()
 		}
 		require.NoError(t, l.Reset(t.Context(), "k"), name)
@@ -87,7 +87,7 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 
 	window := limiter(t, store, ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithName("cancelled"))
 	require.True(t, window.Allow("k"))
-	r, err := window.Reserve(t.Context(), "k", 1)
+	r, _, err := window.Reserve(t.Context(), "k", 1)
 	require.NoError(t, err)
 	r.Cancel()
 	d, err := window.Peek(t.Context(), "k")

@@ -103,7 +103,7 @@ func TestSettleAReservationForTheSameInstant(t *testing.T) {
 		var err error
 		require.NoError(t, other.Reset(t.Context(), "k"))
 		for range 2 {
-			r, err = here.Reserve(t.Context(), "k", 1)
+			r, _, err = here.Reserve(t.Context(), "k", 1)
 			require.NoError(t, err)
 		}
 		return r.Delay() > 0
@@ -206,7 +206,7 @@ func TestCancelAfterAnotherReset(t *testing.T) {
 				}
 			}
 			reserve := func(l ratelimit.Limiter, n int) *ratelimit.Reservation {
-				r, err := l.Reserve(t.Context(), "k", n)
+				r, _, err := l.Reserve(t.Context(), "k", n)
 				require.NoError(t, err, name)
 				require.Positive(t, r.Delay(), name)
 				return r

@@ -113,7 +113,7 @@ func WaitFor(t testing.TB, l ratelimit.Limiter, key string, n int) *Waiter {
 	t.Cleanup(cancel)
 	w := &Waiter{N: n, Cancel: cancel}
 	go func() {
-		w.R, w.Err = l.WaitHold(ctx, key, n)
+		w.R, _, w.Err = l.Hold(ctx, key, n, ratelimit.Waiting())
 		w.Ended = time.Now()
 		w.Done.Store(true)
 	}()

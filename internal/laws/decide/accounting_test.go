@@ -265,9 +265,9 @@ func TestSettleReservedExactly(t *testing.T) {
 					continue
 				}
 				happened := rnd.IntN(n + 1)
-				r, _, err := l.ReserveWithin(ctx, key, n, ratelimit.Never, ratelimit.HoldFor(time.Hour))
+				r, _, err := l.Reserve(ctx, key, n, ratelimit.Within(ratelimit.Never), ratelimit.HoldFor(time.Hour))
 				require.NoError(t, err)
-				_, err = l.Reserve(ctx, like, happened)
+				_, _, err = l.Reserve(ctx, like, happened)
 				require.NoError(t, err)
 				clk.Advance(r.Delay() + time.Duration(rnd.IntN(2)))
 				d, err := r.Settle(ctx, happened)
@@ -287,7 +287,10 @@ func TestCancelOfAHold(t *testing.T) {
 			r, _, err := l.Hold(ctx, key, 5)
 			return r, err
 		},
-		"WaitHold": func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error) { return l.WaitHold(ctx, key, 5) },
+		"waiting": func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error) {
+			r, _, err := l.Hold(ctx, key, 5, ratelimit.Waiting())
+			return r, err
+		},
 		"HoldAll": func(l ratelimit.Limiter, key string) (*ratelimit.Reservation, error) {
 			r, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, key), ratelimit.For(l, key))
 			return r, err
@@ -314,7 +317,7 @@ func TestCancelOfAHold(t *testing.T) {
 				}
 				require.Equal(t, after["settled"], after["cancelled"])
 				_, err = held[0].Settle(ctx, 0)
-				require.ErrorIs(t, err, ratelimit.ErrSettled)
+				require.ErrorIs(t, err, ratelimit.ErrEnded)
 			})
 		})
 	}
@@ -327,7 +330,7 @@ func TestSettleOnce(t *testing.T) {
 			l, _ := fakes.At(t, ratelimit.SlidingLog{Limit: 5, Window: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
 			require.True(t, l.AllowN("key", 5))
 			for range 50 {
-				r, err := l.Reserve(ctx, "key", 2)
+				r, _, err := l.Reserve(ctx, "key", 2)
 				require.NoError(t, err)
 				var wg sync.WaitGroup
 				var settled atomic.Int64
@@ -336,7 +339,7 @@ func TestSettleOnce(t *testing.T) {
 						if _, err := r.Settle(ctx, 0); err == nil {
 							settled.Add(1)
 						} else {
-							assert.ErrorIs(t, err, ratelimit.ErrSettled)
+							assert.ErrorIs(t, err, ratelimit.ErrEnded)
 						}
 					})
 					wg.Go(r.Cancel)
@@ -344,7 +347,7 @@ func TestSettleOnce(t *testing.T) {
 				wg.Wait()
 				require.LessOrEqual(t, settled.Load(), int64(1))
 				_, err = r.Settle(ctx, 9)
-				require.ErrorIs(t, err, ratelimit.ErrSettled)
+				require.ErrorIs(t, err, ratelimit.ErrEnded)
 			}
 			d, err := l.Peek(ctx, "key")
 			require.NoError(t, err)
@@ -361,7 +364,7 @@ func TestSettleInLine(t *testing.T) {
 	l, clk := fakes.At(t, window, ratelimit.WithStore(store), ratelimit.WithName("test"))
 	other := ratelimit.Must(ratelimit.New(window, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	reserve := func(l ratelimit.Limiter, n int) *ratelimit.Reservation {
-		r, _, err := l.ReserveWithin(ctx, "key", n, ratelimit.Never, ratelimit.HoldFor(time.Minute))
+		r, _, err := l.Reserve(ctx, "key", n, ratelimit.Within(ratelimit.Never), ratelimit.HoldFor(time.Minute))
 		require.NoError(t, err)
 		return r
 	}
@@ -386,7 +389,7 @@ func TestSettleErrors(t *testing.T) {
 	r, _, err := l.Hold(ctx, "key", 3)
 	require.NoError(t, err)
 	_, err = r.Settle(ctx, -1)
-	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = r.Settle(nil, 1) //nolint:staticcheck // a mistake that is reported
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	over, cancel := context.WithCancel(ctx)
@@ -399,19 +402,19 @@ func TestSettleErrors(t *testing.T) {
 
 	var zero ratelimit.Reservation
 	_, err = zero.Settle(ctx, -1)
-	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = zero.Settle(over, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = zero.Settle(ctx, 5)
 	require.NoError(t, err)
 	_, err = zero.Settle(ctx, 5)
-	require.ErrorIs(t, err, ratelimit.ErrSettled)
+	require.ErrorIs(t, err, ratelimit.ErrEnded)
 
 	for _, call := range []func(ctx context.Context, n int) error{
 		func(ctx context.Context, n int) error { _, _, err := l.Hold(ctx, "key", n); return err },
 		func(ctx context.Context, n int) error { _, err := l.Charge(ctx, "key", n); return err },
 	} {
-		assert.ErrorIs(t, call(ctx, -1), ratelimit.ErrNegative)
+		assert.ErrorIs(t, call(ctx, -1), ratelimit.ErrInvalid)
 		assert.ErrorIs(t, call(nil, 1), ratelimit.ErrInvalid)
 		assert.ErrorIs(t, call(over, 1), context.Canceled)
 	}

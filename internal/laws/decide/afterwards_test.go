@@ -190,9 +190,9 @@ func hourly(alg ratelimit.Algorithm) ratelimit.Algorithm {
 func TestReservedEventsInFlightAreReleased(t *testing.T) {
 	for name, store := range fakes.Stores {
 		l, _ := fakes.At(t, ratelimit.InFlight{Limit: 5, Timeout: time.Second}, ratelimit.WithStore(store()), ratelimit.WithName("test"))
-		first, err := l.Reserve(ctx, "key", 2)
+		first, _, err := l.Reserve(ctx, "key", 2)
 		require.NoError(t, err)
-		second, _, err := l.ReserveWithin(ctx, "key", 2, 0)
+		second, _, err := l.Reserve(ctx, "key", 2, ratelimit.Within(0))
 		require.NoError(t, err)
 		assert.Equal(t, 1, fakes.Take(t, l, 0).Remaining, name)
 		require.NoError(t, first.Release(ctx))

@@ -150,11 +150,12 @@ func TestDebtBound(t *testing.T) {
 			break
 		}
 		// All operations still work.
-		r, err := l.Reserve(ctx, "key", 1)
-		if err == nil {
+		r, _, err := l.Reserve(ctx, "key", 1)
+		require.NoError(t, err)
+		if r != nil {
 			r.Cancel()
 			_, err = r.Settle(ctx, 5)
-			require.ErrorIs(t, err, ratelimit.ErrSettled)
+			require.ErrorIs(t, err, ratelimit.ErrEnded)
 		}
 		for range 8 {
 			d := peek()

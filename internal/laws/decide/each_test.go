@@ -55,7 +55,7 @@ func TestEachOfNothing(t *testing.T) {
 			ctx  context.Context
 			n    int
 			want error
-		}{{t.Context(), -1, ratelimit.ErrNegative}, {ended, 1, context.Canceled}, {nil, 1, ratelimit.ErrInvalid}} {
+		}{{t.Context(), -1, ratelimit.ErrInvalid}, {ended, 1, context.Canceled}, {nil, 1, ratelimit.ErrInvalid}} {
 			out, err := ratelimit.TakeEach(tt.ctx, l, []string{"a", "b"}, tt.n, nil)
 			assert.ErrorIs(t, err, tt.want, name)
 			assert.Equal(t, make([]ratelimit.Decision, 2), out, name)

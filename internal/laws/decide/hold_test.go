@@ -53,7 +53,7 @@ func TestHold_EndsByItself(t *testing.T) {
 			assert.Equal(t, 8, leftOf(t, l, "key"))
 			require.ErrorIs(t, longer.Extend(ctx, time.Hour), ratelimit.ErrEnded)
 			assert.Equal(t, 7, mustSettle(t, longer, 5), "only what exceeds it counts")
-			require.ErrorIs(t, longer.Extend(ctx, time.Hour), ratelimit.ErrSettled)
+			require.ErrorIs(t, longer.Extend(ctx, time.Hour), ratelimit.ErrEnded)
 		})
 	}
 }
@@ -87,14 +87,14 @@ func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
 	for name, opts := range fakes.Keepings {
 		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5}, opts()...)
 		require.True(t, l.AllowN("key", 5))
-		r, d, err := l.ReserveWithin(ctx, "key", 2, 3*time.Hour, ratelimit.HoldFor(time.Minute))
+		r, d, err := l.Reserve(ctx, "key", 2, ratelimit.Within(3*time.Hour), ratelimit.HoldFor(time.Minute))
 		require.NoError(t, err)
 		require.Equal(t, 2*time.Hour, d.Delay)
 		clk.Advance(2*time.Hour + time.Minute - 1)
 		require.NoError(t, r.Extend(ctx, time.Minute), name)
 		assert.Equal(t, 2, mustSettle(t, r, 0), name)
 
-		plain, _, err := l.ReserveWithin(ctx, "key", 2, 0)
+		plain, _, err := l.Reserve(ctx, "key", 2, ratelimit.Within(0))
 		require.NoError(t, err)
 		require.NoError(t, plain.Extend(ctx, time.Minute), "it is no hold")
 		assert.Equal(t, 0, mustSettle(t, plain, 0), name)
@@ -109,7 +109,7 @@ func TestHold_FromTheEndOfTheQueue(t *testing.T) {
 			l, clk := fakes.At(t, queue, opts()...)
 			_, err := l.Take(ctx, "key", 30)
 			require.NoError(t, err)
-			reserved, _, err := l.ReserveWithin(ctx, "key", 5, time.Hour, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+			reserved, _, err := l.Reserve(ctx, "key", 5, ratelimit.Within(time.Hour), ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
 			require.NoError(t, err)
 			require.Equal(t, 30*time.Minute, reserved.Delay())
 			heldFor(t, l, 5, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()) // for after 35 minutes
@@ -126,7 +126,7 @@ func TestHold_FromTheEndOfTheQueue(t *testing.T) {
 		require.NoError(t, l.WaitN(ctx, "key", 1))
 		_, err := l.Take(ctx, "key", 30)
 		require.NoError(t, err)
-		r, err := l.WaitHold(ctx, "key", 5)
+		r, _, err := l.Hold(ctx, "key", 5, ratelimit.Waiting())
 		require.NoError(t, err)
 		require.NoError(t, r.Extend(ctx, time.Minute), "it has not ended")
 	})
@@ -143,9 +143,9 @@ func TestReservation_CancelOfAHeldTurn(t *testing.T) {
 			for _, passed := range []time.Duration{0, 4 * time.Second} {
 				l, clk := fakes.At(t, alg, opts()...)
 				require.True(t, l.AllowN("key", 4))
-				r, _, err := l.ReserveWithin(ctx, "key", 3, time.Minute, ratelimit.HoldFor(time.Minute))
+				r, _, err := l.Reserve(ctx, "key", 3, ratelimit.Within(time.Minute), ratelimit.HoldFor(time.Minute))
 				require.NoError(t, err)
-				_, err = l.Reserve(ctx, "key", 1)
+				_, _, err = l.Reserve(ctx, "key", 1)
 				require.NoError(t, err)
 				clk.Advance(passed)
 				r.Cancel()
@@ -171,7 +171,7 @@ func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 			} {
 				l, clk := fakes.At(t, alg, opts()...)
 				require.True(t, l.AllowN("key", 5))
-				r, d, err := l.ReserveWithin(ctx, "key", 3, time.Hour, back...)
+				r, d, err := l.Reserve(ctx, "key", 3, append([]ratelimit.HoldOption{ratelimit.Within(time.Hour)}, back...)...)
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
 				clk.Advance(5 * time.Minute)
@@ -191,9 +191,9 @@ func TestHold_Options(t *testing.T) {
 		for _, b := range []ratelimit.Bound{ratelimit.For(l, "key"), ratelimit.For(observed(t), "key")} {
 			_, _, err := b.Limiter().Hold(ctx, b.Key(), 1, opt)
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
-			_, err = b.Limiter().WaitHold(ctx, b.Key(), 1, opt)
+			_, _, err = b.Limiter().Hold(ctx, b.Key(), 1, ratelimit.Waiting(), opt)
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
-			_, _, err = b.Limiter().ReserveWithin(ctx, b.Key(), 1, 0, opt)
+			_, _, err = b.Limiter().Reserve(ctx, b.Key(), 1, ratelimit.Within(0), opt)
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		}
 	}
@@ -220,7 +220,7 @@ func TestReservation_Nil(t *testing.T) {
 	assert.Empty(t, r.Token())
 	_, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
-	_, err = r.SettleEach(ctx, 1, 2)
+	_, err = r.Settle(ctx, 1, 2)
 	require.NoError(t, err)
 	require.NoError(t, new(ratelimit.Reservation).Extend(ctx, time.Minute))
 	assert.Empty(t, new(ratelimit.Reservation).Token())
@@ -232,7 +232,7 @@ func TestExtend_HoldAll(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Extend(ctx, time.Hour))
 	clk.Advance(time.Hour - 1)
-	_, err = r.SettleEach(ctx, 1, 2, 0)
+	_, err = r.Settle(ctx, 1, 2, 0)
 	require.NoError(t, err)
 	assert.Equal(t, 9, leftOf(t, l, "a"))
 	assert.Equal(t, 8, leftOf(t, l, "b"))
@@ -291,12 +291,12 @@ func TestResume_ForeignTokens(t *testing.T) {
 			}
 			mangled[i] = c
 			_, err := ratelimit.Resume(ctx, l, "key", string(mangled))
-			require.ErrorIs(t, err, ratelimit.ErrToken, "byte %d", i)
+			require.ErrorIs(t, err, ratelimit.ErrInvalid, "byte %d", i)
 		}
 	}
 	for _, text := range []string{"", "AQ", token[:len(token)-4], token + "AAAA", token + "\n", "AQAAAAAAAAAA"} {
 		_, err := ratelimit.Resume(ctx, l, "key", text)
-		require.ErrorIs(t, err, ratelimit.ErrToken, text)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid, text)
 	}
 	for what, other := range map[string]ratelimit.Limiter{
 		"name":  of(store, "b", bucket),
@@ -307,10 +307,10 @@ func TestResume_ForeignTokens(t *testing.T) {
 		})),
 	} {
 		_, err := ratelimit.Resume(ctx, other, "key", token)
-		require.ErrorIs(t, err, ratelimit.ErrToken, what)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid, what)
 	}
 	_, err := ratelimit.Resume(ctx, l, "another key", token)
-	require.ErrorIs(t, err, ratelimit.ErrToken)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = ratelimit.Resume(ctx, nil, "key", token)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	over, cancel := context.WithCancel(ctx)
@@ -328,7 +328,7 @@ func TestToken_None(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
 	none, _, err := l.Hold(ctx, "key", 0)
 	require.NoError(t, err)
-	plain, err := l.Reserve(ctx, "key", 1)
+	plain, _, err := l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)
 	for _, r := range []*ratelimit.Reservation{none, plain} {
 		assert.Empty(t, r.Token())
@@ -417,7 +417,7 @@ func TestSettle_AfterLimitsThereAndBack(t *testing.T) {
 				assert.LessOrEqual(t, fakes.TakeUpTo(t, l, "key", 20), 10)
 				for _, r := range holds {
 					_, err := r.Settle(ctx, 0)
-					require.ErrorIs(t, err, ratelimit.ErrSettled)
+					require.ErrorIs(t, err, ratelimit.ErrEnded)
 				}
 				assert.False(t, l.Allow("key"))
 			})
@@ -518,8 +518,10 @@ func TestWaitHold_InLineOfHolds(t *testing.T) {
 						synctest.Wait()
 					}
 					assert.False(t, l.Allow("k"))
-					_, err := l.Reserve(t.Context(), "k", 1)
-					require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+					r, d, err := l.Reserve(t.Context(), "k", 1)
+					require.NoError(t, err)
+					require.Nil(t, r)
+					require.False(t, d.Allowed)
 					time.Sleep(time.Second)
 					_, err = first.Settle(t.Context(), 3)
 					require.NoError(t, err)
@@ -552,9 +554,9 @@ func TestWait_AfterCancelledHolds(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					require.True(t, l.AllowN("k", 4))
-					r, _, err := l.ReserveWithin(t.Context(), "k", 2, time.Minute, ratelimit.HoldFor(time.Hour))
+					r, _, err := l.Reserve(t.Context(), "k", 2, ratelimit.Within(time.Minute), ratelimit.HoldFor(time.Hour))
 					require.NoError(t, err)
-					behind, _, err := l.ReserveWithin(t.Context(), "k", 1, time.Minute, ratelimit.HoldFor(time.Hour))
+					behind, _, err := l.Reserve(t.Context(), "k", 1, ratelimit.Within(time.Minute), ratelimit.HoldFor(time.Hour))
 					require.NoError(t, err)
 					begin := time.Now()
 					w := fakes.WaitFor(t, l, "k", 2)
@@ -611,7 +613,7 @@ func utilised(t *testing.T, alg ratelimit.Algorithm, lasts time.Duration, most i
 		for range 60 {
 			wg.Go(func() {
 				for {
-					r, err := l.WaitHold(ctx, "k", 1000)
+					r, _, err := l.Hold(ctx, "k", 1000, ratelimit.Waiting())
 					if err != nil {
 						return
 					}

@@ -172,7 +172,7 @@ func TestHoldAll_Options(t *testing.T) {
 			assert.Equal(t, []int{8, 10, 10, 8, 9}, remaining(t, bounds...))
 			clk.Advance(50 * time.Minute)
 			assert.Equal(t, []int{8, 10, 10, 8, 10}, remaining(t, bounds...))
-			_, err = r.SettleEach(t.Context(), 0, 0, 3, 0, 0)
+			_, err = r.Settle(t.Context(), 0, 0, 3, 0, 0)
 			require.NoError(t, err)
 			assert.Equal(t, []int{8, 10, 10, 8, 10}, remaining(t, bounds...), "they have ended")
 		})

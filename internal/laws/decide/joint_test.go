@@ -157,7 +157,7 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, d.Allowed, r != nil)
 				if r != nil && each {
-					after, err = r.SettleEach(t.Context(), settled...)
+					after, err = r.Settle(t.Context(), settled...)
 				} else if r != nil {
 					after, err = r.Settle(t.Context(), settled[0])
 				}

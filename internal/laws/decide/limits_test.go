@@ -65,9 +65,10 @@ func TestLimitsOfKeys(t *testing.T) {
 	d, err := l.Take(t.Context(), "gold", 1)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Decision{Limit: 5, RetryAfter: 12 * time.Minute, ResetAfter: time.Hour}, d)
-	_, err = l.Reserve(t.Context(), "gold", 6)
-	assert.ErrorIs(t, err, ratelimit.ErrNever)
-	assert.ErrorContains(t, err, "a limit of 5")
+	assert.ErrorContains(t, l.WaitN(t.Context(), "gold", 6), "a limit of 5")
+	_, d, err = l.Reserve(t.Context(), "gold", 6)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Never, d.RetryAfter)
 	require.NoError(t, l.Reset(t.Context(), "gold"))
 	assert.True(t, l.AllowN("gold", 5))
 	fakes.Check(t, s, 0)
@@ -136,7 +137,7 @@ func TestReservationAcrossAChange(t *testing.T) {
 	} {
 		l, own, s, _ := fakes.Varying(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
 		require.True(t, l.AllowN("key", 2))
-		r, err := l.Reserve(t.Context(), "key", 2)
+		r, _, err := l.Reserve(t.Context(), "key", 2)
 		require.NoError(t, err)
 		own.Set("key", change)
 		before, err := l.Peek(t.Context(), "key")
@@ -153,7 +154,7 @@ func TestReservationAcrossAChange(t *testing.T) {
 
 		own.Set("key", nil)
 		require.NoError(t, l.Reset(t.Context(), "key"))
-		r, err = l.Reserve(t.Context(), "key", 2)
+		r, _, err = l.Reserve(t.Context(), "key", 2)
 		require.NoError(t, err)
 		r.Cancel()
 		assert.True(t, l.AllowN("key", 2), "without a change, they are given back")
@@ -260,7 +261,7 @@ func TestEditsGrantNothing(t *testing.T) {
 				most = max(most, n)
 				if rng.IntN(8) == 0 && seed%3 == 0 {
 					ahead := 1 + rng.IntN(n)
-					if r, err := l.Reserve(t.Context(), "key", ahead); err == nil && r.Delay() == 0 {
+					if r, _, err := l.Reserve(t.Context(), "key", ahead); err == nil && r != nil && r.Delay() == 0 {
 						granted += ahead
 					}
 				}
@@ -296,7 +297,7 @@ func TestChangesOverTime(t *testing.T) {
 	window := func(w time.Duration) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: 2, Window: w} }
 	l, own, _, clk = fakes.Varying(t, window(time.Hour))
 	require.True(t, l.AllowN("key", 2))
-	r, err := l.Reserve(t.Context(), "key", 2)
+	r, _, err := l.Reserve(t.Context(), "key", 2)
 	require.NoError(t, err)
 	own.Set("key", window(24*time.Hour))
 	require.False(t, l.Allow("key"))
@@ -387,7 +388,7 @@ func TestLimitsInTurns(t *testing.T) {
 						got[i], err = l.Peek(t.Context(), "key")
 						assert.Equal(t, before, db.States["test:key"])
 					case 1:
-						if r, err = l.Reserve(t.Context(), "key", n); err == nil {
+						if r, _, err = l.Reserve(t.Context(), "key", n); err == nil && r != nil {
 							got[i].Delay = r.Delay()
 						}
 					case 2:
@@ -553,8 +554,8 @@ func TestLookupsOfCalls(t *testing.T) {
 			{"Hold", 1, func() { hold("d") }},
 			{"Charge", 1, func() { _, _ = l.Charge(ctx, "e", 1) }},
 			{"Peek", 1, func() { _, _ = l.Peek(ctx, "f") }},
-			{"Reserve", 1, func() { reserved, _ = l.Reserve(ctx, "g", 1) }},
-			{"ReserveWithin", 1, func() { _, _, _ = l.ReserveWithin(ctx, "h", 1, time.Minute) }},
+			{"Reserve", 1, func() { reserved, _, _ = l.Reserve(ctx, "g", 1) }},
+			{"Reserve within", 1, func() { _, _, _ = l.Reserve(ctx, "h", 1, ratelimit.Within(time.Minute)) }},
 			{"TakeAll", 2, func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "i"), ratelimit.For(l, "j")) }},
 			{"TakeEach", 2, func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k", "l"}, 1, make([]ratelimit.Decision, 2)) }},
 			{"Settle", 0, func() { _, _ = held.Settle(ctx, 3) }},
@@ -581,7 +582,7 @@ func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	var last *ratelimit.Reservation
 	for range 100 {
 		var err error
-		last, err = l.Reserve(t.Context(), "key", 1)
+		last, _, err = l.Reserve(t.Context(), "key", 1)
 		require.NoError(t, err)
 	}
 	require.Equal(t, 100*time.Second, last.Delay())
@@ -616,7 +617,7 @@ func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	l, own, s, clk := fakes.Varying(t, slow)
 	reserve := func(n int, want time.Duration) *ratelimit.Reservation {
 		t.Helper()
-		r, err := l.Reserve(t.Context(), "key", n)
+		r, _, err := l.Reserve(t.Context(), "key", n)
 		require.NoError(t, err)
 		require.Equal(t, want, r.Delay())
 		return r
@@ -715,8 +716,9 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 					case 1:
 						clk.Advance(time.Duration(rng.Int64N(int64(3 * time.Second))))
 					case 2:
-						r, err := l.Reserve(t.Context(), "key", 1+rng.IntN(2))
-						if err != nil {
+						r, _, err := l.Reserve(t.Context(), "key", 1+rng.IntN(2))
+						require.NoError(t, err)
+						if r == nil {
 							continue
 						}
 						due := clk.Now().Add(r.Delay())
@@ -754,7 +756,7 @@ func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
 			case 1:
 				clk.Advance(time.Duration(rng.Int64N(int64(2 * time.Second))))
 			case 2:
-				if r, err := l.Reserve(t.Context(), "key", 1); err == nil {
+				if r, _, err := l.Reserve(t.Context(), "key", 1); err == nil && r != nil {
 					granted = append(granted, clk.Now().Add(r.Delay()).Sub(begin))
 				}
 			default:

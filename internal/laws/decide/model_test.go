@@ -411,10 +411,10 @@ func (s *schedule) negative(k *scheduleKey) {
 	n := -1 - s.choices.below(2)*(math.MaxInt-1)
 	s.log("%d events of %q", n, k.name)
 	d, err := s.limiter.Take(context.Background(), k.name, n)
-	s.compareError(ratelimit.ErrNegative, err)
-	_, err = s.limiter.Reserve(context.Background(), k.name, n)
-	s.compareError(ratelimit.ErrNegative, err)
-	s.compareError(ratelimit.ErrNegative, s.limiter.WaitN(context.Background(), k.name, n))
+	s.compareError(ratelimit.ErrInvalid, err)
+	_, _, err = s.limiter.Reserve(context.Background(), k.name, n)
+	s.compareError(ratelimit.ErrInvalid, err)
+	s.compareError(ratelimit.ErrInvalid, s.limiter.WaitN(context.Background(), k.name, n))
 	if d.Allowed || s.limiter.AllowN(k.name, n) {
 		s.fail("denied is right")
 	}

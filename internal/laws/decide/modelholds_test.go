@@ -57,12 +57,12 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 	case s.choices.below(2) == 0 && cannot == nil && due == uint64(s.now):
 		s.log("WaitHold(%q, %d), %+v", k.name, n, terms)
 		r.due, r.held, wantErr = k.model.HoldWithin(s.now, n, terms, ratelimit.Never)
-		got, err = s.limiter.WaitHold(context.Background(), k.name, n, opts...)
+		got, _, err = s.limiter.Hold(context.Background(), k.name, n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
 	case len(opts) > 0:
 		s.log("ReserveWithin(%q, %d), %+v", k.name, n, terms)
 		r.due, r.held, wantErr = k.model.HoldWithin(s.now, n, terms, ratelimit.Never)
 		var d ratelimit.Decision
-		got, d, err = s.limiter.ReserveWithin(context.Background(), k.name, n, ratelimit.Never, opts...)
+		got, d, err = s.limiter.Reserve(context.Background(), k.name, n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...)
 		s.noError(err)
 		if d.Allowed != (wantErr == nil) {
 			s.fail("want %v, got %+v", wantErr, d)
@@ -77,10 +77,13 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 		} else {
 			r.due, r.model, wantErr = k.model.Reserve(s.now, n, ratelimit.Never)
 		}
-		got, err = s.limiter.Reserve(context.Background(), k.name, n)
+		got, _, err = s.limiter.Reserve(context.Background(), k.name, n)
 	}
-	s.compareError(wantErr, err)
-	if err == nil {
+	s.compareError(nil, err)
+	if (wantErr == nil) != (got != nil) {
+		s.fail("%v, and reserved is %t", wantErr, got != nil)
+	}
+	if got != nil {
 		s.keep(k, r, got)
 	}
 }
@@ -153,7 +156,7 @@ func (s *schedule) settle(k *scheduleKey) {
 	}
 	d, err := r.limiter.Settle(context.Background(), n)
 	if r.over {
-		s.compareError(ratelimit.ErrSettled, err)
+		s.compareError(ratelimit.ErrEnded, err)
 		return
 	}
 	if s.tooMuch(k, err) {

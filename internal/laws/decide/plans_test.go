@@ -95,7 +95,7 @@ func TestPlans(t *testing.T) {
 					d, err = l.Charge(ctx, "k", n)
 					decides(tt.want, d, err)
 
-					r, d, err := l.ReserveWithin(ctx, "k", n, time.Hour)
+					r, d, err := l.Reserve(ctx, "k", n, ratelimit.Within(time.Hour))
 					decides(tt.want, d, err)
 					assert.Equal(t, tt.want.Allowed, r != nil)
 
@@ -103,13 +103,14 @@ func TestPlans(t *testing.T) {
 					decides(tt.want, d, err)
 					assert.Equal(t, tt.want.Allowed, held != nil)
 
-					ahead, err := l.Reserve(ctx, "k", n)
+					ahead, _, err := l.Reserve(ctx, "k", n)
 					wait := l.WaitN(ctx, "k", n)
 					soon, cancel := context.WithTimeout(ctx, time.Minute)
 					early := l.WaitN(soon, "k", n)
 					cancel()
 					if !tt.want.Allowed {
-						require.ErrorIs(t, err, ratelimit.ErrNever)
+						require.NoError(t, err)
+						require.Nil(t, ahead)
 						require.ErrorIs(t, wait, ratelimit.ErrNever)
 						require.ErrorIs(t, early, ratelimit.ErrNever)
 						continue
@@ -122,7 +123,7 @@ func TestPlans(t *testing.T) {
 						d, err = r.Settle(ctx, n/2)
 						decides(tt.want, d, err)
 						_, err = r.Settle(ctx, n)
-						require.ErrorIs(t, err, ratelimit.ErrSettled)
+						require.ErrorIs(t, err, ratelimit.ErrEnded)
 						r.Cancel()
 					}
 				}
@@ -132,12 +133,12 @@ func TestPlans(t *testing.T) {
 				d, err := l.Take(ctx, "k", 0)
 				decides(none, d, err)
 				require.NoError(t, l.WaitN(ctx, "k", 0))
-				_, err = l.Reserve(ctx, "k", 0)
+				_, _, err = l.Reserve(ctx, "k", 0)
 				require.NoError(t, err)
 				d, err = l.Peek(ctx, "k")
 				decides(tt.want, d, err)
 				_, err = l.Take(ctx, "k", -1)
-				require.ErrorIs(t, err, ratelimit.ErrNegative)
+				require.ErrorIs(t, err, ratelimit.ErrInvalid)
 
 				ds, err := ratelimit.TakeEach(ctx, l, []string{"k", "l", "k"}, 3, nil)
 				require.NoError(t, err)
@@ -180,7 +181,7 @@ func TestPlanKeepsUsage(t *testing.T) {
 					for range 30 {
 						assert.Equal(t, tt.want.Allowed, l.AllowN("k", 3))
 						_, _ = l.Charge(ctx, "k", 5)
-						_, _ = l.Reserve(ctx, "k", 4)
+						_, _, _ = l.Reserve(ctx, "k", 4)
 					}
 					ahead, _, err := l.Hold(ctx, "k", 7) // settled under a limit
 					require.NoError(t, err)
@@ -302,11 +303,11 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 			return r != nil, err
 		},
 		"Reserve": func(l ratelimit.Limiter) (bool, error) {
-			r, err := l.Reserve(ctx, "key", 1)
+			r, _, err := l.Reserve(ctx, "key", 1)
 			return r != nil, err
 		},
-		"ReserveWithin": func(l ratelimit.Limiter) (bool, error) {
-			r, _, err := l.ReserveWithin(ctx, "key", 1, 0)
+		"Reserve within": func(l ratelimit.Limiter) (bool, error) {
+			r, _, err := l.Reserve(ctx, "key", 1, ratelimit.Within(0))
 			return r != nil, err
 		},
 		"Wait": func(l ratelimit.Limiter) (bool, error) { return true, l.Wait(ctx, "key") },
@@ -384,9 +385,9 @@ func TestUnlimitedPart(t *testing.T) {
 			require.NoError(t, err)
 			want.Part = 1 + 2*want.Part
 			assert.Equal(t, want, d, kind)
-			_, want, err = same.ReserveWithin(ctx, "k", 4, time.Millisecond)
+			_, want, err = same.Reserve(ctx, "k", 4, ratelimit.Within(time.Millisecond))
 			require.NoError(t, err)
-			_, d, err = l.ReserveWithin(ctx, "k", 4, time.Millisecond)
+			_, d, err = l.Reserve(ctx, "k", 4, ratelimit.Within(time.Millisecond))
 			require.NoError(t, err)
 			want.Part = 1 + 2*want.Part
 			assert.Equal(t, want, d, kind)

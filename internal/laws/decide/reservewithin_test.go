@@ -72,7 +72,7 @@ func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) rate
 	} else {
 		pending.due, pending.model, refused = k.model.Reserve(s.now, n, most)
 	}
-	r, d, err := s.limiter.ReserveWithin(context.Background(), k.name, n, most)
+	r, d, err := s.limiter.Reserve(context.Background(), k.name, n, ratelimit.Within(most))
 	s.noError(err)
 	if d.Allowed != (refused == nil) || d.Allowed != (r != nil) {
 		s.fail("want %v\n got %+v", refused, d)
@@ -115,7 +115,7 @@ func TestReserveWithinNamesTheLatePart(t *testing.T) {
 			tt.retry -= time.Second
 		}
 		require.True(t, tt.used == 0 || l.AllowN("key", min(tt.used, 4)))
-		r, d, err := l.ReserveWithin(ctx, "key", tt.n, tt.most)
+		r, d, err := l.Reserve(ctx, "key", tt.n, ratelimit.Within(tt.most))
 		require.NoError(t, err)
 		assert.Nil(t, r)
 		assert.Equal(t, tt.part, d.Part, name)
@@ -125,14 +125,14 @@ func TestReserveWithinNamesTheLatePart(t *testing.T) {
 
 func TestReserveWithinMisused(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
-	_, _, err := l.ReserveWithin(ctx, "key", 1, -1)
+	_, _, err := l.Reserve(ctx, "key", 1, ratelimit.Within(-1))
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "maxWait is -1ns")
-	_, _, err = l.ReserveWithin(ctx, "key", -3, 0)
-	assert.ErrorIs(t, err, ratelimit.ErrNegative)
+	_, _, err = l.Reserve(ctx, "key", -3, ratelimit.Within(0))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	r, d, err := l.ReserveWithin(ended, "key", 1, 0)
+	r, d, err := l.Reserve(ended, "key", 1, ratelimit.Within(0))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Nil(t, r)
 	assert.False(t, d.Allowed)
@@ -155,7 +155,7 @@ func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 	} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(broken), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
-		r, d, err := l.ReserveWithin(ctx, "key", 1, time.Hour)
+		r, d, err := l.Reserve(ctx, "key", 1, ratelimit.Within(time.Hour))
 		assert.ErrorContains(t, err, "the store failed", name)
 		assert.True(t, d.Degraded, name)
 		assert.Equal(t, tt.allowed, d.Allowed, name)
@@ -173,15 +173,15 @@ func TestReserveWithinWhileTheClockIsBehind(t *testing.T) {
 	l, clk := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5})
 	require.True(t, l.AllowN("key", 5))
 	clk.Advance(-time.Minute)
-	_, d, err := l.ReserveWithin(ctx, "key", 1, 2*time.Second)
+	_, d, err := l.Reserve(ctx, "key", 1, ratelimit.Within(2*time.Second))
 	require.NoError(t, err)
 	require.Equal(t, time.Minute+3*time.Second, d.RetryAfter)
 	clk.Advance(d.RetryAfter - 1)
-	_, d, err = l.ReserveWithin(ctx, "key", 1, 2*time.Second)
+	_, d, err = l.Reserve(ctx, "key", 1, ratelimit.Within(2*time.Second))
 	require.NoError(t, err)
 	require.Equal(t, time.Duration(1), d.RetryAfter)
 	clk.Advance(1)
-	_, d, err = l.ReserveWithin(ctx, "key", 1, 2*time.Second)
+	_, d, err = l.Reserve(ctx, "key", 1, ratelimit.Within(2*time.Second))
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
 }

@@ -160,7 +160,7 @@ func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
 				happens(clk.Now(), n)
 			}
 		case 7:
-			r, err := l.Reserve(ctx, "key", n)
+			r, _, err := l.Reserve(ctx, "key", n)
 			require.NoError(t, err)
 			logf("reserve %d in %v", n, r.Delay())
 			open = append(open, spanHold{r, taken{clk.Now().Add(r.Delay()), n}, true})

@@ -82,7 +82,7 @@ func TestTwoLimitersOnOneStore(t *testing.T) {
 						}
 					case 3, 4, 5:
 						n := 1 + rng.IntN(2)
-						r, err := l.Reserve(t.Context(), "key", n)
+						r, _, err := l.Reserve(t.Context(), "key", n)
 						require.NoError(t, err)
 						due := clk.Now().Add(r.Delay())
 						trace = append(trace, fmt.Sprint("Reserve ", n, r.Delay()))

@@ -272,7 +272,7 @@ func TestHoldAllSettlesAgain(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 7, d.Remaining)
 		_, err = r.Settle(ctx, 3)
-		require.ErrorIs(t, err, ratelimit.ErrSettled)
+		require.ErrorIs(t, err, ratelimit.ErrEnded)
 		d, err = large.Peek(ctx, key)
 		require.NoError(t, err)
 		assert.Zero(t, d.Remaining)
@@ -316,10 +316,10 @@ func TestTakeAllErrors(t *testing.T) {
 	}{
 		"no bounds":    {ctx, 1, nil, ratelimit.ErrInvalid, "ratelimit: bounds is empty: it must have at least one Bound"},
 		"zero bound":   {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), {}}, ratelimit.ErrInvalid, "ratelimit: bounds[1].Bound's limiter is nil: it must not be nil; make a Bound with For(limiter, key)"},
-		"negative":     {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrNegative, ""},
+		"negative":     {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
 		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
 		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
-		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrNegative, "ratelimit: negative number of events: -2 of bounds[1]"},
+		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrInvalid, "ratelimit: bounds[1].N is -2: it must be at least 0"},
 		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see MaxKeys"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -377,7 +377,7 @@ func TestHoldAllSettles(t *testing.T) {
 			assert.Equal(t, 18, d.Remaining)
 			assert.Equal(t, 0, d.Part)
 			_, err = r.Settle(ctx, 2)
-			require.ErrorIs(t, err, ratelimit.ErrSettled)
+			require.ErrorIs(t, err, ratelimit.ErrEnded)
 
 			r, _, err = ratelimit.HoldAll(ctx, 1, twice...)
 			require.NoError(t, err)
@@ -395,7 +395,7 @@ func TestHoldAllSettles(t *testing.T) {
 	}
 }
 
-// SettleEach has a number for each Bound, wherever its state is.
+// Settle has a number for each Bound, wherever its state is.
 func TestHoldAllSettlesEach(t *testing.T) {
 	ctx := t.Context()
 	window := func(limit int, opts ...ratelimit.Option) ratelimit.Bound {
@@ -434,19 +434,19 @@ func TestHoldAllSettlesEach(t *testing.T) {
 				return r
 			}
 			r := hold()
-			for _, ns := range [][]int{nil, {1}, {1, 2}, {1, 2, 3, 4}} {
-				_, err := r.SettleEach(ctx, ns...)
+			for _, ns := range [][]int{nil, {1, 2}, {1, 2, 3, 4}} {
+				_, err := r.Settle(ctx, ns...)
 				require.ErrorIs(t, err, ratelimit.ErrInvalid)
-				require.EqualError(t, err, fmt.Sprintf("ratelimit: the count of SettleEach's numbers is %d: it must be 3, one for each Bound of HoldAll", len(ns)))
+				require.EqualError(t, err, fmt.Sprintf("ratelimit: the count of Settle's numbers is %d: it must be 3, one for each Bound of HoldAll, or 1 for all", len(ns)))
 			}
-			_, err := r.SettleEach(ctx, 0, 1, -1)
-			require.ErrorIs(t, err, ratelimit.ErrNegative)
-			d, err := r.SettleEach(ctx, 0, 1, 2)
+			_, err := r.Settle(ctx, 0, 1, -1)
+			require.ErrorIs(t, err, ratelimit.ErrInvalid)
+			d, err := r.Settle(ctx, 0, 1, 2)
 			require.NoError(t, err)
 			spent(0, 3)
 			assert.Equal(t, left()[d.Part], d.Remaining)
-			_, err = r.SettleEach(ctx, 0, 1, 2)
-			require.ErrorIs(t, err, ratelimit.ErrSettled)
+			_, err = r.Settle(ctx, 0, 1, 2)
+			require.ErrorIs(t, err, ratelimit.ErrEnded)
 
 			r = hold()
 			_, err = r.Settle(ctx, 1)
@@ -464,11 +464,11 @@ func TestHoldAllSettlesEach(t *testing.T) {
 	}
 	r, _, err := few.Limiter().Hold(ctx, few.Key(), 1)
 	require.NoError(t, err)
-	_, err = r.SettleEach(ctx, 1, 2)
+	_, err = r.Settle(ctx, 1, 2)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	_, err = r.SettleEach(ctx, 0)
+	_, err = r.Settle(ctx, 0)
 	require.NoError(t, err)
-	_, err = (*ratelimit.Reservation)(nil).SettleEach(ctx, 1, 2, 3)
+	_, err = (*ratelimit.Reservation)(nil).Settle(ctx, 1, 2, 3)
 	require.NoError(t, err)
 }
 
@@ -515,7 +515,7 @@ func TestHoldAllOfAQueue(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 18, d.Remaining)
 	_, err = r.Settle(ctx, 0)
-	require.ErrorIs(t, err, ratelimit.ErrSettled)
+	require.ErrorIs(t, err, ratelimit.ErrEnded)
 	j.clk.Set(j.clk.Now().Add(2 * time.Second))
 	require.NoError(t, r.Wait(ctx))
 	assert.Zero(t, r.Delay())

@@ -71,9 +71,9 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	db.Err = errors.New("connection lost")
 	first, _, err := l.Hold(ctx, "key", 2)
 	require.ErrorIs(t, err, db.Err)
-	second, err := l.Reserve(ctx, "key", 2)
-	require.NoError(t, err)
-	third, _, err := l.ReserveWithin(ctx, "key", 0, 0)
+	second, _, err := l.Reserve(ctx, "key", 2)
+	require.ErrorIs(t, err, db.Err)
+	third, _, err := l.Reserve(ctx, "key", 0, ratelimit.Within(0))
 	require.ErrorIs(t, err, db.Err)
 	db.Err = nil
 	d, err := first.Settle(ctx, 3)
@@ -109,7 +109,7 @@ func TestSettleWhileTheStoreFails(t *testing.T) {
 		assert.True(t, d.Degraded)
 		db.Err = nil
 		_, err = r.Settle(ctx, 0)
-		require.ErrorIs(t, err, ratelimit.ErrSettled)
+		require.ErrorIs(t, err, ratelimit.ErrEnded)
 		assert.Equal(t, 3, fakes.Take(t, l, 0).Remaining, "nothing was given back")
 	}
 }

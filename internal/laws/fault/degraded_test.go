@@ -35,8 +35,9 @@ func TestFailurePolicies(t *testing.T) {
 	_, err = l.Peek(ctx, "key")
 	assert.ErrorIs(t, err, errDown)
 	assert.NoError(t, l.Wait(ctx, "key"))
-	r, err := l.Reserve(ctx, "key", 1)
-	require.NoError(t, err)
+	r, d, err := l.Reserve(ctx, "key", 1)
+	require.ErrorIs(t, err, errDown)
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, Degraded: true}, d)
 	assert.Zero(t, r.Delay())
 	r.Cancel()
 	assert.ErrorIs(t, l.Reset(ctx, "key"), errDown)
@@ -49,7 +50,7 @@ func TestFailurePolicies(t *testing.T) {
 	assert.ErrorIs(t, err, errDown)
 	assert.Equal(t, ratelimit.Decision{Limit: 2, RetryAfter: time.Second, Degraded: true}, d)
 	assert.ErrorIs(t, l.Wait(ctx, "key"), errDown)
-	_, err = l.Reserve(ctx, "key", 1)
+	_, _, err = l.Reserve(ctx, "key", 1)
 	assert.ErrorIs(t, err, errDown)
 
 	local, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
@@ -62,8 +63,8 @@ func TestFailurePolicies(t *testing.T) {
 	d, err = l.Peek(ctx, "other")
 	assert.ErrorIs(t, err, errDown)
 	assert.True(t, d.Allowed && d.Degraded)
-	r, err = l.Reserve(ctx, "key", 1)
-	require.NoError(t, err)
+	r, _, err = l.Reserve(ctx, "key", 1)
+	assert.ErrorIs(t, err, errDown)
 	assert.Equal(t, time.Second, r.Delay())
 	near := laterContext{ctx, fakes.Midnight.Add(time.Second)}
 	assert.ErrorIs(t, l.Wait(near, "key"), context.DeadlineExceeded, "at once")
@@ -110,8 +111,8 @@ var decidingCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decis
 		_, d, err := l.Hold(ctx, "key", n)
 		return d, err
 	},
-	"ReserveWithin": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
-		_, d, err := l.ReserveWithin(ctx, "key", n, ratelimit.Never)
+	"Reserve": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
+		_, d, err := l.Reserve(ctx, "key", n, ratelimit.Within(ratelimit.Never))
 		return d, err
 	},
 	"TakeAll": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
@@ -132,12 +133,8 @@ var singleCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decisio
 // waitingCalls are the calls that return only an error if they fail.
 var waitingCalls = map[string]func(l ratelimit.Limiter, n int) error{
 	"WaitN": func(l ratelimit.Limiter, n int) error { return l.WaitN(ctx, "key", n) },
-	"WaitHold": func(l ratelimit.Limiter, n int) error {
-		_, err := l.WaitHold(ctx, "key", n)
-		return err
-	},
-	"Reserve": func(l ratelimit.Limiter, n int) error {
-		_, err := l.Reserve(ctx, "key", n)
+	"Hold": func(l ratelimit.Limiter, n int) error {
+		_, _, err := l.Hold(ctx, "key", n, ratelimit.Waiting())
 		return err
 	},
 }

@@ -79,11 +79,11 @@ func TestFailureLogOfMethods(t *testing.T) {
 		{"Take", true, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", 1) }},
 		{"Peek", true, func(l ratelimit.Limiter) { _, _ = l.Peek(ctx, "key") }},
 		{"Wait", true, func(l ratelimit.Limiter) { _ = l.Wait(ctx, "key") }},
-		{"Reserve", true, func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "key", 1) }},
-		{"ReserveWithin", true, func(l ratelimit.Limiter) { _, _, _ = l.ReserveWithin(ctx, "key", 1, time.Hour) }},
+		{"Reserve", true, func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "key", 1) }},
+		{"Reserve within", true, func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "key", 1, ratelimit.Within(time.Hour)) }},
 		{"Reset", false, func(l ratelimit.Limiter) { _ = l.Reset(ctx, "key") }},
 		{"Take after the caller left", false, func(l ratelimit.Limiter) { _, _ = l.Take(left, "key", 1) }},
-		{"Reserve after the caller left", false, func(l ratelimit.Limiter) { _, _ = l.Reserve(left, "key", 1) }},
+		{"Reserve after the caller left", false, func(l ratelimit.Limiter) { _, _, _ = l.Reserve(left, "key", 1) }},
 		{"Take of less than nothing", false, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", -1) }},
 	}
 	spare, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})

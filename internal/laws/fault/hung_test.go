@@ -44,7 +44,7 @@ func TestHungStore(t *testing.T) {
 				require.NoError(t, err)
 				open := !tt.closed
 				require.True(t, l.AllowN("reserved", 10))
-				r, err := l.Reserve(t.Context(), "reserved", 1)
+				r, _, err := l.Reserve(t.Context(), "reserved", 1)
 				require.NoError(t, err)
 				s.Hang()
 				within := func(want time.Duration, call func(ctx context.Context)) {
@@ -74,7 +74,7 @@ func TestHungStore(t *testing.T) {
 					assert.ErrorIs(t, l.Reset(ctx, "key"), context.DeadlineExceeded)
 				})
 				within(tt.want, func(ctx context.Context) { _ = l.Wait(ctx, "key") })
-				within(tt.want, func(ctx context.Context) { _, _ = l.Reserve(ctx, "key", 1) })
+				within(tt.want, func(ctx context.Context) { _, _, _ = l.Reserve(ctx, "key", 1) })
 				unbounded := time.Second
 				if len(tt.opts) > 0 && open {
 					unbounded = tt.want

@@ -70,8 +70,9 @@ func TestDenialsAndPeeksAddNoKeys(t *testing.T) {
 	l.AllowN("b", 0)
 	_, err := l.Peek(t.Context(), "c")
 	require.NoError(t, err)
-	_, err = l.Reserve(t.Context(), "d", 11)
-	require.ErrorIs(t, err, ratelimit.ErrNever)
+	r, _, err := l.Reserve(t.Context(), "d", 11)
+	require.NoError(t, err)
+	require.Nil(t, r)
 	require.NoError(t, l.Reset(t.Context(), "e"))
 	assert.Zero(t, s.Len())
 	l.Allow("f")
@@ -301,7 +302,7 @@ func TestStoreUnderConcurrency(t *testing.T) {
 						case 20:
 							_, _ = l.Peek(t.Context(), key)
 						case 30:
-							if r, err := l.Reserve(t.Context(), key, 3); err == nil {
+							if r, _, err := l.Reserve(t.Context(), key, 3); err == nil && r != nil {
 								r.Cancel()
 							}
 						case 40:

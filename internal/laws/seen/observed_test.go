@@ -14,7 +14,7 @@ import (
 )
 
 // TestObserverSeesWhatRefused: of a Wait or Reserve that is denied, an observer is told the
-// Decision that ReserveWithin returns, which has the part of an All that refused.
+// Decision that Reserve returns, which has the part of an All that refused.
 func TestObserverSeesWhatRefused(t *testing.T) {
 	const within = time.Second // how long Wait may wait
 	quota := ratelimit.FixedWindow{Limit: 5, Window: time.Minute}
@@ -47,7 +47,7 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 					l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithObserver(w.Observe), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					require.True(t, l.AllowN("k", tt.before))
 					refused := func(maxWait time.Duration) ratelimit.Decision {
-						r, d, err := l.ReserveWithin(ctx, "k", tt.n, maxWait)
+						r, d, err := l.Reserve(ctx, "k", tt.n, ratelimit.Within(maxWait))
 						require.NoError(t, err)
 						if r != nil {
 							r.Cancel()
@@ -68,13 +68,14 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 					err := l.WaitN(short, "k", tt.n)
 					require.ErrorIs(t, err, tt.err)
 					check(ratelimit.CallWait, d, err)
-					_, err = l.WaitHold(short, "k", tt.n)
+					_, _, err = l.Hold(short, "k", tt.n, ratelimit.Waiting())
 					require.ErrorIs(t, err, tt.err)
 					check(ratelimit.CallWait, d, err)
 					if d = refused(ratelimit.Never); !d.Allowed {
-						_, err = l.Reserve(ctx, "k", tt.n)
-						require.ErrorIs(t, err, tt.err)
-						check(ratelimit.CallReserve, d, err)
+						_, again, err := l.Reserve(ctx, "k", tt.n)
+						require.NoError(t, err)
+						assert.Equal(t, d, again)
+						check(ratelimit.CallReserve, d, nil)
 					}
 				})
 			})
@@ -95,8 +96,9 @@ func TestObserverSeesWhatIsAhead(t *testing.T) {
 		go func() { assert.ErrorIs(t, l.Wait(waiting, "k"), context.Canceled) }()
 		synctest.Wait()
 		w.Told()
-		_, err := l.Reserve(t.Context(), "k", 1)
-		require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+		r, _, err := l.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		require.Nil(t, r)
 		o := w.One(t)
 		assert.Equal(t, ratelimit.Denied, o.Outcome)
 		assert.Equal(t, 1, o.Decision.Part)

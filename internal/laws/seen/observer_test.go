@@ -48,7 +48,7 @@ func TestObserverSeesEachCall(t *testing.T) {
 		}, false},
 		"Hold": {ratelimit.CallHold, func(l ratelimit.Limiter) (ratelimit.Decision, error) { _, d, err := l.Hold(ctx, "k", 3); return d, err }, false},
 		"Within": {ratelimit.CallReserve, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-			_, d, err := l.ReserveWithin(ctx, "k", 3, 0)
+			_, d, err := l.Reserve(ctx, "k", 3, ratelimit.Within(0))
 			return d, err
 		}, false},
 	} {
@@ -85,7 +85,7 @@ func TestObserverSeesAccounting(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.One(t))
 	_, err = r.Settle(ctx, 1)
-	require.ErrorIs(t, err, ratelimit.ErrSettled)
+	require.ErrorIs(t, err, ratelimit.ErrEnded)
 	assert.Empty(t, w.Told(), "it was settled before")
 
 	d, err = l.Charge(ctx, "k", 3)
@@ -112,11 +112,11 @@ func TestObserverSeesNoQuestions(t *testing.T) {
 	_, err = l.Take(over, "k", 1)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = l.Take(t.Context(), "k", -1)
-	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	require.Error(t, l.Wait(over, "k"))
-	_, err = l.Reserve(over, "k", 1)
+	_, _, err = l.Reserve(over, "k", 1)
 	require.Error(t, err)
-	_, _, err = l.ReserveWithin(t.Context(), "k", 1, -1)
+	_, _, err = l.Reserve(t.Context(), "k", 1, ratelimit.Within(-1))
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = ratelimit.TakeAll(over, 1, ratelimit.For(l, "k"))
 	require.Error(t, err)
@@ -145,12 +145,12 @@ func TestObserverSeesWaits(t *testing.T) {
 		require.ErrorIs(t, l.Wait(leaving, "k"), context.Canceled)
 		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Abandoned, Waited: 300 * time.Millisecond, Err: context.Canceled}, w.One(t))
 
-		r, err := l.Reserve(ctx, "k", 1)
+		r, d, err := l.Reserve(ctx, "k", 1)
 		require.NoError(t, err)
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: 700 * time.Millisecond}, w.One(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: d, Waited: 700 * time.Millisecond}, w.One(t))
 		r.Cancel()
 		r.Cancel()
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.One(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallSettle, Granted: 1, Outcome: ratelimit.Counted}, w.One(t))
 		for name, hold := range map[string]func() (*ratelimit.Reservation, ratelimit.Decision, error){
 			"Hold": func() (*ratelimit.Reservation, ratelimit.Decision, error) { return l.Hold(ctx, "held", 1) },
 			"HoldAll": func() (*ratelimit.Reservation, ratelimit.Decision, error) {
@@ -161,10 +161,11 @@ func TestObserverSeesWaits(t *testing.T) {
 			require.NoError(t, err)
 			w.Told()
 			r.Cancel()
-			assert.Equal(t, ratelimit.Observation{Key: "held", Call: ratelimit.CallCancel, N: 1, Outcome: ratelimit.Counted}, w.One(t), name)
+			assert.Equal(t, ratelimit.Observation{Key: "held", Call: ratelimit.CallSettle, Granted: 1, Outcome: ratelimit.Counted}, w.One(t), name)
 		}
-		_, err = l.Reserve(ctx, "k", 5)
-		require.ErrorIs(t, err, ratelimit.ErrNever)
+		_, d, err = l.Reserve(ctx, "k", 5)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Never, d.RetryAfter)
 		assert.Equal(t, ratelimit.Denied, w.One(t).Outcome)
 	})
 }
@@ -176,11 +177,11 @@ func TestObserverSeesWaitsForRelease(t *testing.T) {
 		w := &fakes.Witness{}
 		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, ratelimit.WithObserver(w.Observe)))
 		ctx := t.Context()
-		first, err := l.WaitHold(ctx, "k", 1)
+		first, _, err := l.Hold(ctx, "k", 1, ratelimit.Waiting())
 		require.NoError(t, err)
 		assert.Equal(t, ratelimit.Granted, w.One(t).Outcome)
 		time.AfterFunc(time.Second, func() { _ = first.Release(ctx) })
-		_, err = l.WaitHold(ctx, "k", 1)
+		_, _, err = l.Hold(ctx, "k", 1, ratelimit.Waiting())
 		require.NoError(t, err)
 		seen := w.Told()
 		require.Len(t, seen, 2)
@@ -263,7 +264,7 @@ func TestObserverSeesFailures(t *testing.T) {
 			ratelimit.CallTake:    func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
 			ratelimit.CallHold:    func(l ratelimit.Limiter) { _, _, _ = l.Hold(ctx, "k", 1) },
 			ratelimit.CallWait:    func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
-			ratelimit.CallReserve: func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
+			ratelimit.CallReserve: func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) },
 		} {
 			t.Run(name+"/"+call.String(), func(t *testing.T) {
 				l, w, _ := fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
@@ -307,7 +308,7 @@ func TestObserverSeesAFullStore(t *testing.T) {
 				ratelimit.CallTake:    func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
 				ratelimit.CallHold:    func() { _, _, _ = l.Hold(ctx, "k", 1) },
 				ratelimit.CallWait:    func() { _ = l.Wait(ctx, "k") },
-				ratelimit.CallReserve: func() { _, _ = l.Reserve(ctx, "k", 1) },
+				ratelimit.CallReserve: func() { _, _, _ = l.Reserve(ctx, "k", 1) },
 				ratelimit.CallCharge:  func() { _, _ = l.Charge(ctx, "k", 1) },
 				ratelimit.CallTakeAll: func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
 			} {
@@ -369,12 +370,12 @@ func TestObserverAllocatesNothing(t *testing.T) {
 		},
 		"Charge":  func(l ratelimit.Limiter) { _, _ = l.Charge(ctx, "k", 1) },
 		"Wait":    func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
-		"Reserve": func(l ratelimit.Limiter) { _, _ = l.Reserve(ctx, "k", 1) },
+		"Reserve": func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) },
 		"Cancel": func(l ratelimit.Limiter) {
-			r, _ := l.Reserve(ctx, "k", 1)
+			r, _, _ := l.Reserve(ctx, "k", 1)
 			r.Cancel()
 		},
-		"ReserveWithin": func(l ratelimit.Limiter) { _, _, _ = l.ReserveWithin(ctx, "k", 1, time.Second) },
+		"Reserve within": func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1, ratelimit.Within(time.Second)) },
 		"Settle": func(l ratelimit.Limiter) {
 			h, _, _ := l.Hold(ctx, "k", 1)
 			_, _ = h.Settle(ctx, 0)

@@ -36,7 +36,7 @@ func TestInFlight(t *testing.T) {
 			assert.Equal(t, 59*time.Second, d.RetryAfter, "the earliest timeout")
 
 			require.NoError(t, first.Release(ctx))
-			require.ErrorIs(t, first.Release(ctx), ratelimit.ErrSettled)
+			require.ErrorIs(t, first.Release(ctx), ratelimit.ErrEnded)
 			third, _, err = l.Hold(ctx, "k", 1)
 			require.NoError(t, err)
 			require.NotNil(t, third)
@@ -106,7 +106,7 @@ func TestInFlightWait(t *testing.T) {
 				var served []int
 				for i := range 6 {
 					wg.Go(func() {
-						r, err := l.WaitHold(t.Context(), "k", 1)
+						r, _, err := l.Hold(t.Context(), "k", 1, ratelimit.Waiting())
 						if !assert.NoError(t, err) {
 							return
 						}
@@ -219,7 +219,7 @@ func fly(t *testing.T, l ratelimit.Limiter, flights *[]*flight, now time.Time, o
 		}
 		_, err := f.r.Settle(ctx, which%9) // whatever the number
 		if f.over {
-			require.ErrorIs(t, err, ratelimit.ErrSettled)
+			require.ErrorIs(t, err, ratelimit.ErrEnded)
 		} else {
 			require.NoError(t, err)
 		}

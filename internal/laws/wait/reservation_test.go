@@ -51,7 +51,7 @@ func TestDueInstantIsTheDecidedOne(t *testing.T) {
 			require.True(t, l.Allow("key"))
 			begin := clk.Now()
 			clk.by = 30 * time.Second
-			r, err := l.Reserve(t.Context(), "key", 1)
+			r, _, err := l.Reserve(t.Context(), "key", 1)
 			require.NoError(t, err)
 			clk.by = 0
 			assert.Equal(t, begin.Add(time.Hour), clk.Now().Add(r.Delay()))
@@ -118,12 +118,12 @@ func TestReservationWait(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
 		require.True(t, l.Allow("key"))
 		begin := time.Now()
-		r, _, err := l.ReserveWithin(ctx, "key", 1, time.Second)
+		r, _, err := l.Reserve(ctx, "key", 1, ratelimit.Within(time.Second))
 		require.NoError(t, err)
 		require.NoError(t, r.Wait(ctx))
 		assert.Equal(t, time.Second, time.Since(begin))
 
-		r, _, err = l.ReserveWithin(ctx, "key", 1, time.Second)
+		r, _, err = l.Reserve(ctx, "key", 1, ratelimit.Within(time.Second))
 		require.NoError(t, err)
 		leaving, leave := context.WithTimeout(ctx, time.Second/2)
 		defer leave()
@@ -150,6 +150,6 @@ func TestNilReservation(t *testing.T) {
 	var r *ratelimit.Reservation
 	require.NoError(t, r.Release(ctx))
 	_, err := r.Settle(ctx, -1)
-	require.ErrorIs(t, err, ratelimit.ErrNegative)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	require.ErrorIs(t, r.Wait(nil), ratelimit.ErrInvalid) //nolint:staticcheck // a mistake that is reported
 }

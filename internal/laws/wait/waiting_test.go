@@ -139,12 +139,14 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 					require.NoError(t, err)
 					assert.Nil(t, r)
 					assert.Equal(t, denied, d)
-					r, d, err = l.ReserveWithin(t.Context(), "k", 1, time.Hour)
+					r, d, err = l.Reserve(t.Context(), "k", 1, ratelimit.Within(time.Hour))
 					require.NoError(t, err)
 					assert.Nil(t, r)
 					assert.Equal(t, denied, d)
-					_, err = l.Reserve(t.Context(), "k", 1)
-					require.ErrorIs(t, err, ratelimit.ErrQueueFull)
+					r, d, err = l.Reserve(t.Context(), "k", 1)
+					require.NoError(t, err)
+					assert.Nil(t, r)
+					assert.Equal(t, denied, d)
 					each, err := ratelimit.TakeEach(t.Context(), l, []string{"k", "other", "k"}, 1, nil)
 					require.NoError(t, err)
 					assert.Equal(t, denied, each[0])
@@ -394,7 +396,7 @@ func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 		fakes.Held(t, l, "k", 5)
 		done := make(chan error)
 		go func() {
-			_, err := l.WaitHold(ctx, "k", 1)
+			_, _, err := l.Hold(ctx, "k", 1, ratelimit.Waiting())
 			done <- err
 		}()
 		for l.AllowN("other", 1) && !blocked(t, l, "k") {
@@ -407,13 +409,10 @@ func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 
 // blocked reports whether somebody waits in vain on a key, all of whose events are held.
 func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
-	r, err := l.Reserve(ctx, key, 1)
-	if errors.Is(err, ratelimit.ErrQueueFull) {
-		return true
-	}
+	r, _, err := l.Reserve(ctx, key, 1)
 	require.NoError(t, err)
 	r.Cancel()
-	return false
+	return r == nil
 }
 
 // Limiters that share a name in a MemoryStore share the queue.
@@ -437,7 +436,7 @@ func TestWaitHoldOnAFullStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true})))
 		fakes.Held(t, l, "seen", 5)
-		_, err := l.WaitHold(t.Context(), "unseen", 1)
+		_, _, err := l.Hold(t.Context(), "unseen", 1, ratelimit.Waiting())
 		require.ErrorIs(t, err, ratelimit.ErrFull)
 	})
 }
@@ -458,7 +457,7 @@ func TestInFlightUnderConcurrency(t *testing.T) {
 						if rnd.IntN(2) == 0 {
 							ctx = context.Background()
 						}
-						r, err := l.WaitHold(ctx, "k", int(n))
+						r, _, err := l.Hold(ctx, "k", int(n), ratelimit.Waiting())
 						cancel()
 						if err != nil {
 							assert.ErrorIs(t, err, context.DeadlineExceeded)
@@ -477,7 +476,7 @@ func TestInFlightUnderConcurrency(t *testing.T) {
 			wg.Wait()
 			assert.LessOrEqual(t, most.Load(), int64(3))
 			assert.Positive(t, served.Load())
-			r, err := l.WaitHold(ctx, "k", 3)
+			r, _, err := l.Hold(ctx, "k", 3, ratelimit.Waiting())
 			require.NoError(t, err, "everything is released")
 			require.NoError(t, r.Release(ctx))
 		})
@@ -545,17 +544,17 @@ func TestGrantedTooLate(t *testing.T) {
 				_, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "key"))
 				return err
 			},
-			"WaitHold": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, err := l.WaitHold(ctx, "key", 2)
+			"Hold, waiting": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := l.Hold(ctx, "key", 2, ratelimit.Waiting())
 				return err
 			},
 			"Wait": func(ctx context.Context, l ratelimit.Limiter) error { return l.WaitN(ctx, "key", 2) },
 			"Reserve": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, err := l.Reserve(ctx, "key", 2)
+				_, _, err := l.Reserve(ctx, "key", 2)
 				return err
 			},
-			"ReserveWithin": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := l.ReserveWithin(ctx, "key", 2, time.Minute)
+			"Reserve within": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := l.Reserve(ctx, "key", 2, ratelimit.Within(time.Minute))
 				return err
 			},
 		} {
