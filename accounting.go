@@ -18,7 +18,7 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 		return nil, Decision{}, err
 	}
 	if h.waits {
-		r, d, err = l.waitFor(ctx, ctx, key, n, true, h, opts)
+		r, d, err = l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n, holds: true, h: h, opts: opts})
 		d.Allowed = err == nil
 		return r, d, err
 	}

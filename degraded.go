@@ -53,19 +53,19 @@ func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.
 	})
 }
 
-// degradedWait is what reserveTurn returns for n events after the store failed with err. t is nil if
+// degradedWait is what reserveTurn returns after the store failed with err. t is nil if
 // the limit of the key could not be looked up.
-func (l *limiter) degradedWait(ctx context.Context, key string, n int, t *limit.Limit, err error, why *reason) (*Reservation, error) {
-	l.failing(ctx, err)
+func (l *limiter) degradedWait(w *want, t *limit.Limit, err error) (*Reservation, error) {
+	l.failing(w.ctx, err)
 	err = l.failed(err)
-	why.failed(err)
+	w.failure = err
 	switch l.policy.kind {
 	case fallback:
-		return nil, &toFallback{err, mayGrant(t, n)}
+		return nil, &toFallback{err, mayGrant(t, w.n)}
 	case failClosed:
 		return nil, err
 	}
-	return &Reservation{l: l, key: key}, nil // FailOpen: now
+	return &Reservation{l: l, key: w.key}, nil // FailOpen: now
 }
 
 // A toFallback is the error of reserve if the fallback must decide.

@@ -198,74 +198,36 @@ func (l *limiter) began() (now kernel.Instant) {
 }
 
 // waited tells the observers of a wait since began, which returns err.
-func (l *limiter) waited(ctx context.Context, key string, n int, began kernel.Instant, why *reason, err error) {
+func (l *limiter) waited(w *want, began kernel.Instant, err error) {
 	if l.observers == nil {
 		return
 	}
 	now, _ := l.timeline.Now()
-	if why.grant.Allowed {
+	if w.grant.Allowed {
 		now = began // it did not wait
 	}
-	l.ended(ctx, key, n, time.Duration(now-min(now, began)), why, err)
-}
-
-// A reason is why a Wait or Reserve was not simply granted, which its results do not say.
-type reason struct {
-	failure error    // of the store, even if FailOpen allowed the events
-	denial  Decision // if they were denied
-	grant   Decision // if they were granted at once
-}
-
-// are sets r to the reasons that are known of a Wait in line.
-func (r *reason) are(of *reason) {
-	if r != nil {
-		*r = *of
-	}
-}
-
-// decision returns that of a Wait that returns err, or a zero one if it is not known.
-func (r *reason) decision(err error) Decision {
-	if err != nil {
-		return r.denial
-	}
-	return r.grant
-}
-
-func (r *reason) granted(d Decision) {
-	if r != nil {
-		r.grant = d
-	}
-}
-
-func (r *reason) failed(err error) {
-	if r != nil {
-		r.failure = err
-	}
-}
-
-func (r *reason) denied(d Decision) {
-	if r != nil {
-		r.denial = d
-	}
-}
-
-// ended tells the observers of a Wait that returns err.
-func (l *limiter) ended(ctx context.Context, key string, n int, wait time.Duration, why *reason, err error) {
-	o := Observation{Key: key, Call: CallWait, N: n, Decision: why.denial, Waited: wait, Err: err}
+	o := Observation{Key: w.key, Call: CallWait, N: w.n, Decision: w.denial, Waited: time.Duration(now - min(now, began)), Err: err}
 	switch {
-	case why.failure != nil:
-		o.Outcome, o.Err, o.Decision.Degraded = Failed, why.failure, true
+	case w.failure != nil:
+		o.Outcome, o.Err, o.Decision.Degraded = Failed, w.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
-	case left(ctx, err) && !errors.Is(err, context.DeadlineExceeded):
+	case left(w.ctx, err) && !errors.Is(err, context.DeadlineExceeded):
 		o.Outcome = Abandoned
 	case err != nil: // also if the deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied
 	}
 	if err == nil {
-		o.Granted, o.Decision.Allowed = n, true
+		o.Granted, o.Decision.Allowed = w.n, true
 	}
-	l.observe(ctx, o)
+	l.observe(w.ctx, o)
+}
+
+// A reason is why a Wait was not simply granted, which its results do not say.
+type reason struct {
+	failure error    // of the store, even if FailOpen allowed the events
+	denial  Decision // if they were denied
+	grant   Decision // if they were granted at once
 }
 
 // observe tells the observers of the limiter that r was settled for n.

@@ -58,47 +58,51 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opt
 	return l.reserved(key, n, t, a, as, m), nil
 }
 
-// A purpose is what a Wait is for.
-type purpose int
+// A want is what a Wait asks for, and why it was not simply granted.
+type want struct {
+	ctx   context.Context // of calls of the store
+	until context.Context // ends with ctx, or before: then it waits no longer
+	key   string
+	n     int
+	holds bool         // whether the events are held; otherwise, a grant at once leaves no Reservation
+	h     holding      // how they are held
+	opts  []HoldOption // likewise
+	reason
+}
 
-const (
-	toWait purpose = iota // reserveTurn may return nil, and keep no record, if the events may happen at once
-	toHold
-)
-
-// reserveTurn reserves n events for a Wait as t decides, even if that overtakes another one. err is the error of the
-// lookup of t, or nil. h says how the events are held. If the Wait is to ask again, because its turn is not near or
-// held events may come back, it reserves nothing and returns the denial. It sets why.
-func (l *limiter) reserveTurn(ctx context.Context, key string, n int, maxWait time.Duration, to purpose, t *limit.Limit, err error, h holding, why *reason) (_ *Reservation, denied *kernel.Answer, _ error) {
-	near := l.farthest(t, to)
-	m := l.mark(key)
+// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. err is the error of the
+// lookup of t, or nil. If w is to ask again, because its turn is not near or
+// held events may come back, it reserves nothing and returns the denial.
+func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
+	near, patience := l.farthest(t, w.holds), l.patience(w.until)
+	m := l.mark(w.key)
 	var res kernel.Answer
 	var as kernel.Handle
 	if err == nil {
-		as = newHandle(t, h)
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: maxWait, Near: near, Hold: as, AtOnce: l.local != nil, Yields: true}, &res)
+		as = newHandle(t, w.h)
+		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: patience, Near: near, Hold: as, AtOnce: l.local != nil, Yields: true}, &res)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, nil, ctx.Err()
+	case err != nil && w.ctx.Err() != nil:
+		return nil, nil, w.ctx.Err()
 	case err != nil:
-		r, err := l.degradedWait(ctx, key, n, t, err, why)
+		r, err := l.degradedWait(w, t, err)
 		return r, nil, err
 	case !res.Allowed:
-		if n <= t.Limit() && !res.Full && (res.Ends > 0 || near > 0 && !res.QueueFull && res.Wait <= maxWait) {
+		if w.n <= t.Limit() && !res.Full && (res.Ends > 0 || near > 0 && !res.QueueFull && res.Wait <= patience) {
 			denial := res // so that other results are not allocated
 			return nil, &denial, nil
 		}
-		why.denied(Decision(res.Decision))
-		return nil, nil, refusal(&res, n, t, maxWait)
+		w.denial = Decision(res.Decision)
+		return nil, nil, refusal(&res, w.n, t, patience)
 	}
 	if res.Wait == 0 {
-		why.granted(Decision(res.Decision))
-		if to == toWait {
+		w.grant = Decision(res.Decision)
+		if !w.holds {
 			return nil, nil, nil
 		}
 	}
-	return l.reserved(key, n, t, &res, as, m), nil, nil
+	return l.reserved(w.key, w.n, t, &res, as, m), nil, nil
 }
 
 // refusal returns the error of a Wait for n events that t has denied.
@@ -137,19 +141,7 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	if err := l.check(ctx, n); err != nil {
 		return err
 	}
-	began := l.began()
-	var why reason
-	err := l.waitN(ctx, ctx, key, n, &why)
-	l.waited(ctx, key, n, began, &why, err)
-	return err
-}
-
-// waitN is WaitN without checks, and waits at most until a context ends that may end before ctx. It sets why.
-func (l *limiter) waitN(ctx, until context.Context, key string, n int, why *reason) error {
-	_, err := l.wait(ctx, until, key, n, toWait, holding{}, why)
-	if to, ok := errors.AsType[*toFallback](err); ok {
-		return to.unlessNever(l.policy.limiter.WaitN(ctx, key, n))
-	}
+	_, _, err := l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n})
 	return err
 }
 
@@ -162,7 +154,8 @@ func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds b
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	return l.waitFor(ctx, until, key, n, holds, h, opts)
+	h.holds = holds
+	return l.waitFor(&want{ctx: ctx, until: until, key: key, n: n, holds: holds, h: h, opts: opts})
 }
 
 // patience returns the time until the deadline of ctx.
@@ -174,26 +167,27 @@ func (l *limiter) patience(ctx context.Context) time.Duration {
 }
 
 // waitFor is WaitFor without checks.
-func (l *limiter) waitFor(ctx, until context.Context, key string, n int, holds bool, h holding, opts []HoldOption) (r *Reservation, d Decision, err error) {
+func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	began := l.began()
-	var why reason
-	if holds {
-		r, err = l.waitHold(ctx, until, key, n, h, opts, &why)
-	} else {
-		err = l.waitN(ctx, until, key, n, &why)
+	r, err := l.waitAny(w)
+	l.waited(w, began, err)
+	if err != nil {
+		return nil, w.denial, err
 	}
-	l.waited(ctx, key, n, began, &why, err)
-	return r, why.decision(err), err
+	return r, w.grant, nil
 }
 
-// waitHold is Hold with Waiting without checks, and waits like waitN. It sets why.
-func (l *limiter) waitHold(ctx, until context.Context, key string, n int, h holding, opts []HoldOption, why *reason) (*Reservation, error) {
-	r, err := l.wait(ctx, until, key, n, toHold, h, why)
-	if to, ok := errors.AsType[*toFallback](err); ok {
-		r, _, err = l.policy.limiter.Hold(ctx, key, n, slices.Concat(opts, []HoldOption{Waiting()})...)
+// waitAny is wait, or that of the fallback if the store fails. The Reservation is nil unless the events are held.
+func (l *limiter) waitAny(w *want) (*Reservation, error) {
+	r, err := l.wait(w)
+	to, falls := errors.AsType[*toFallback](err)
+	switch {
+	case falls && w.holds:
+		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
 		return r, to.unlessNever(err)
-	}
-	if err != nil {
+	case falls:
+		return nil, to.unlessNever(l.policy.limiter.WaitN(w.ctx, w.key, w.n))
+	case err != nil || !w.holds:
 		return nil, err
 	}
 	r.clear(isQuiet | isAhead)

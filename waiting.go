@@ -91,25 +91,25 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 
 // mayEnter returns an error if a Wait for n events must not stand in line: because the line is too long or, if
 // that is known, because its turn comes too late, or a queue is full by then.
-func (l *limiter) mayEnter(ctx context.Context, ln *line.Line, key string, n int, t *limit.Limit, why *reason) error {
+func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 	if l.mostWaiters > 0 && ln.Len() >= l.mostWaiters {
-		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), key)
+		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), w.key)
 	}
-	_, hurries := ctx.Deadline()
+	_, hurries := w.until.Deadline()
 	if t.Flies() || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.Delays() {
 		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
 	}
 	now, _ := l.timeline.Now()
-	a, left := l.stateAhead(ln, key, t, now), l.patience(ctx)
+	a, left := l.stateAhead(ln, w.key, t, now), l.patience(w.until)
 	if a == nil {
-		return l.mayFollow(ln, n, t, now, left)
+		return l.mayFollow(ln, w.n, t, now, left)
 	}
-	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: left, AtOnce: true}, now)
+	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left, AtOnce: true}, now)
 	if ans.Allowed {
 		return nil
 	}
-	why.denied(Decision(ans.Decision))
-	return refusal(&ans, n, t, left)
+	w.denial = Decision(ans.Decision)
+	return refusal(&ans, w.n, t, left)
 }
 
 // mayFollow is mayEnter in a store that is not in memory, where the turns of the first ones are all that is known: nobody
@@ -215,16 +215,16 @@ func (l *limiter) charged(ctx context.Context, key string, d Decision) Decision 
 	return l.behind(ctx, key, d)
 }
 
-// wait reserves n events for a Wait, and returns when their turn has come. The Reservation is nil if there is
-// nothing to know of it. It waits at most until a context ends that may end before ctx. It sets why.
-func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose, h holding, why *reason) (*Reservation, error) {
-	if n == 0 {
-		return &Reservation{l: l, key: key}, nil
+// wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is
+// nothing to know of it.
+func (l *limiter) wait(w *want) (*Reservation, error) {
+	if w.n == 0 {
+		return &Reservation{l: l, key: w.key}, nil
 	}
-	t, err := l.transitionOf(ctx, key)
-	if err != nil || t.Stateless() || n > t.Limit() {
-		l.nudge(key, t)
-		r, _, err := l.reserveTurn(ctx, key, n, l.patience(until), to, t, err, h, why)
+	t, err := l.transitionOf(w.ctx, w.key)
+	if err != nil || t.Stateless() || w.n > t.Limit() {
+		l.nudge(w.key, t)
+		r, _, err := l.reserveTurn(w, t, err)
 		return r, err
 	}
 	var came int64
@@ -232,51 +232,45 @@ func (l *limiter) wait(ctx, until context.Context, key string, n int, to purpose
 		came = l.waiters.Came.Add(1)
 	}
 	var first *Reservation
-	if _, busy := l.waiters.Waits(key); busy || t.Flies() {
-		l.nudge(key, t)
-	} else if l.local != nil || l.waiters.Alone(key) {
+	if _, busy := l.waiters.Waits(w.key); busy || t.Flies() {
+		l.nudge(w.key, t)
+	} else if l.local != nil || l.waiters.Alone(w.key) {
 		var denial *kernel.Answer
 		func() {
 			if l.local == nil {
-				defer l.waiters.Answered(key)
+				defer l.waiters.Answered(w.key)
 			}
-			first, denial, err = l.reserveTurn(ctx, key, n, l.patience(until), to, t, nil, h, why)
+			first, denial, err = l.reserveTurn(w, t, nil)
 		}()
 		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 			return first, err
 		}
 	}
-	w := &waiter{l: l, ctx: ctx, until: until, key: key, n: n, to: to, h: h}
-	defer func() { why.are(&w.why) }()
-	w.place, err = l.waiters.Enter(key, line.Terms{N: n, By: terms{l, t, h}}, came, func(ln *line.Line) error {
+	in := &waiter{want: *w, l: l}
+	defer func() { w.reason = in.reason }()
+	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, func(ln *line.Line) error {
 		if first != nil {
 			return nil // it has a turn
 		}
-		return l.mayEnter(until, ln, key, n, t, &w.why)
+		return l.mayEnter(ln, &in.want, t)
 	})
 	if err != nil {
-		if d, ok := l.overtakes(ctx, key, n); ok && w.why.denial == (Decision{}) { // the line is too long
-			w.why.denied(d)
+		if d, ok := l.overtakes(w.ctx, w.key, w.n); ok && in.denial == (Decision{}) { // the line is too long
+			in.denial = d
 		}
 		return nil, err
 	}
-	defer w.abandon()
+	defer in.abandon()
 	if first != nil {
-		w.granted(first)
+		in.granted(first)
 	}
-	return w.stand() // if it was denied, it asks again: there may be room since, which nobody has told it of
+	return in.stand() // if it was denied, it asks again: there may be room since, which nobody has told it of
 }
 
-// A waiter stands in line.
+// A waiter is a want that stands in line.
 type waiter struct {
+	want
 	l     *limiter
-	ctx   context.Context // of calls of the store
-	until context.Context // ends with ctx, or before
-	key   string
-	n     int
-	to    purpose
-	h     holding
-	why   reason
 	place *line.Place
 	over  bool // whether it has left the line
 }
@@ -307,7 +301,7 @@ func (w *waiter) stand() (*Reservation, error) {
 
 // soon is how far ahead turns are asked for.
 func (w *waiter) soon() time.Duration {
-	far := w.l.farthest(w.place.By.(terms).by, w.to)
+	far := w.l.farthest(w.place.By.(terms).by, w.holds)
 	if far == 0 && w.l.local != nil {
 		return Never - 1
 	}
@@ -326,8 +320,8 @@ func (w *waiter) wide(t *limit.Limit) int {
 // farthest is how far ahead the turn of a Wait may be in memory, or 0 if that is not bounded: in other stores. And
 // what a LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it as
 // soon as there is room, since others may be settled for less.
-func (l *limiter) farthest(t *limit.Limit, to purpose) time.Duration {
-	if l.local == nil || t == nil || to == toHold && t.Delays() {
+func (l *limiter) farthest(t *limit.Limit, holds bool) time.Duration {
+	if l.local == nil || t == nil || holds && t.Delays() {
 		return 0
 	}
 	return soonInMemory
@@ -388,9 +382,9 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	var r *Reservation
 	var denial *kernel.Answer
 	if err == nil && by.Flies() {
-		r, denial, err = l.holdInFlight(w.ctx, w.until, w.key, w.n, by, w.h, &w.why)
+		r, denial, err = l.holdInFlight(&w.want, by)
 	} else {
-		r, denial, err = l.reserveTurn(w.ctx, w.key, w.n, l.patience(w.until), w.to, by, err, w.h, &w.why)
+		r, denial, err = l.reserveTurn(&w.want, by, err)
 	}
 	if w.l.local == nil {
 		w.l.waiters.Took.Store(int64(time.Since(began)))
@@ -430,25 +424,25 @@ func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.
 	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
 }
 
-// holdInFlight holds n events of a key with an [InFlight], and waits for their delay, at most until a context ends. If
-// they are denied for now, it returns the denial. It sets why.
-func (l *limiter) holdInFlight(ctx, until context.Context, key string, n int, by *limit.Limit, h holding, why *reason) (_ *Reservation, denial *kernel.Answer, _ error) {
-	r, res, err := l.holdOrRelease(ctx, key, n, by, h)
+// holdInFlight holds events of a key with an [InFlight], and waits for their delay. If
+// they are denied for now, it returns the denial.
+func (l *limiter) holdInFlight(w *want, by *limit.Limit) (_ *Reservation, denial *kernel.Answer, _ error) {
+	r, res, err := l.holdOrRelease(w.ctx, w.key, w.n, by, w.h)
 	switch {
 	case r != nil:
-		why.failed(err) // if there is an error, the policy has decided
-		return r, nil, r.outlast(until)
-	case err != nil && ctx.Err() != nil:
-		return nil, nil, ctx.Err()
+		w.failure = err // if there is one, the policy has decided
+		return r, nil, r.outlast(w.until)
+	case err != nil && w.ctx.Err() != nil:
+		return nil, nil, w.ctx.Err()
 	case err != nil:
-		why.failed(err)
+		w.failure = err
 		if res.Degraded && l.policy.kind == fallback {
-			err = &toFallback{err, mayGrant(by, n)}
+			err = &toFallback{err, mayGrant(by, w.n)}
 		}
 		return nil, nil, err
-	case res.Full || n > by.Limit():
-		why.denied(Decision(res.Decision))
-		return nil, nil, refusal(&res, n, by, 0)
+	case res.Full || w.n > by.Limit():
+		w.denial = Decision(res.Decision)
+		return nil, nil, refusal(&res, w.n, by, 0)
 	}
 	return nil, &res, nil
 }

@@ -664,3 +664,27 @@ func TestWait_TogetherAfterADenial(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// TestWaitForHolds: WaitFor, which middlewares call, holds the events only if it is told to.
+func TestWaitForHolds(t *testing.T) {
+	for _, holds := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(ratelimit.MemoryStore)
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(s)))
+			for range 2 { // at once, and in line
+				r, _, err := l.(interface {
+					WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error)
+				}).WaitFor(t.Context(), t.Context(), "key", 1, holds)
+				require.NoError(t, err)
+				require.Equal(t, holds, r != nil && r.Token() != "")
+			}
+			time.Sleep(time.Hour)
+			require.True(t, l.Allow("key"))
+			ended := 0
+			if holds {
+				ended = 2
+			}
+			require.EqualValues(t, ended, s.Stats().Ended)
+		})
+	}
+}
