@@ -17,39 +17,35 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	if err != nil {
 		return nil, Decision{}, err
 	}
+	w := want{ctx: ctx, until: ctx, key: key, n: n, holds: true, h: h, opts: opts}
 	if h.waits {
-		r, d, err = l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n, holds: true, h: h, opts: opts})
+		r, d, err = l.waitFor(&w)
 		d.Allowed = err == nil
 		return r, d, err
 	}
 	var res kernel.Answer
-	r, err = l.holdAny(ctx, key, n, h, opts, &res)
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		res.Decision = kernel.Decision(d)
+	} else {
+		t, unknown := l.transitionOf(ctx, key)
+		r, err = l.hold(&w, t, unknown, &res)
+	}
 	l.decided(ctx, CallHold, key, n, &res, err)
 	return r, Decision(res.Decision), err
 }
 
-// holdAny is Hold without checks. It sets res.
-func (l *limiter) holdAny(ctx context.Context, key string, n int, h holding, opts []HoldOption, res *kernel.Answer) (*Reservation, error) {
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		res.Decision = kernel.Decision(d)
-		return nil, nil
-	}
-	t, err := l.transitionOf(ctx, key)
-	return l.hold(ctx, key, n, t, err, h, opts, res)
-}
-
-// hold holds n events as t decides, even if that overtakes a Wait. err is the error of the
-// lookup of t, or nil. h has the values of opts. It sets res.
-func (l *limiter) hold(ctx context.Context, key string, n int, t *limit.Limit, err error, h holding, opts []HoldOption, res *kernel.Answer) (*Reservation, error) {
+// hold holds what w wants as t decides, even if that overtakes a Wait. err is the error of the
+// lookup of t, or nil. It sets res.
+func (l *limiter) hold(w *want, t *limit.Limit, err error, res *kernel.Answer) (*Reservation, error) {
 	var as kernel.Handle
 	if err == nil {
-		as = newHandle(t, h)
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpHold, N: n, Hold: as}, res)
+		as = newHandle(t, w.h)
+		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpHold, N: w.n, Hold: as}, res)
 	}
 	if err != nil {
-		r := &Reservation{l: l, key: key}
-		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
-			r, d, err = fallback.Hold(context.WithoutCancel(ctx), key, n, opts...)
+		r := &Reservation{l: l, key: w.key}
+		d, err := l.degraded(w.ctx, w.n, t, err, func(fallback Limiter) (d Decision, err error) {
+			r, d, err = fallback.Hold(context.WithoutCancel(w.ctx), w.key, w.n, w.opts...)
 			return d, err
 		})
 		if !d.Allowed {
@@ -61,7 +57,7 @@ func (l *limiter) hold(ctx context.Context, key string, n int, t *limit.Limit, e
 	if !res.Allowed {
 		return nil, nil
 	}
-	return l.held(key, n, t, res, as), nil
+	return l.held(w.key, w.n, t, res, as), nil
 }
 
 // held returns the Reservation of n events that t has granted.

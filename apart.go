@@ -211,7 +211,7 @@ func (a *asking) decide(k *apartKey) (granted bool) {
 		return a.tell(k, nil, res, err)
 	}
 	var res kernel.Answer
-	r, err := k.l.hold(a.ctx, key, k.n, k.t, k.failed, a.holding(k), a.of[k.index].held(), &res)
+	r, err := k.l.hold(&want{ctx: a.ctx, key: key, n: k.n, h: a.holding(k), opts: a.of[k.index].held()}, k.t, k.failed, &res)
 	return a.tell(k, r, res, err)
 }
 

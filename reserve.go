@@ -58,7 +58,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opt
 	return l.reserved(key, n, t, a, as, m), nil
 }
 
-// A want is what a Wait asks for, and why it was not simply granted.
+// A want is what a Hold or a Wait asks for, and why a Wait was not simply granted.
 type want struct {
 	ctx   context.Context // of calls of the store
 	until context.Context // ends with ctx, or before: then it waits no longer

@@ -427,7 +427,7 @@ func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.
 // holdInFlight holds events of a key with an [InFlight], and waits for their delay. If
 // they are denied for now, it returns the denial.
 func (l *limiter) holdInFlight(w *want, by *limit.Limit) (_ *Reservation, denial *kernel.Answer, _ error) {
-	r, res, err := l.holdOrRelease(w.ctx, w.key, w.n, by, w.h)
+	r, res, err := l.holdOrRelease(w, by)
 	switch {
 	case r != nil:
 		w.failure = err // if there is one, the policy has decided
@@ -447,11 +447,12 @@ func (l *limiter) holdInFlight(w *want, by *limit.Limit) (_ *Reservation, denial
 	return nil, &res, nil
 }
 
-// holdOrRelease is hold, and returns when ctx ends. If the events are held after that, they are
+// holdOrRelease is hold, and returns when the context of w ends. If the events are held after that, they are
 // released.
-func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *limit.Limit, h holding) (r *Reservation, res kernel.Answer, err error) {
+func (l *limiter) holdOrRelease(w *want, by *limit.Limit) (r *Reservation, res kernel.Answer, err error) {
+	now := want{ctx: w.ctx, key: w.key, n: w.n, h: w.h} // a fallback is not to wait
 	if l.local != nil { // it does not wait
-		r, err := l.hold(ctx, key, n, by, nil, h, nil, &res)
+		r, err := l.hold(&now, by, nil, &res)
 		return r, res, err
 	}
 	type answer struct {
@@ -459,8 +460,10 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *limi
 		res kernel.Answer
 		err error
 	}
-	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
-		a.r, a.err = l.hold(ctx, key, n, by, nil, h, nil, &a.res)
+	a, ok := unlessLate(w.ctx, func(ctx context.Context) (a answer) {
+		later := now
+		later.ctx = ctx
+		a.r, a.err = l.hold(&later, by, nil, &a.res)
 		return a
 	}, func(ctx context.Context, late answer) {
 		if late.r != nil {
@@ -468,7 +471,7 @@ func (l *limiter) holdOrRelease(ctx context.Context, key string, n int, by *limi
 		}
 	})
 	if !ok {
-		a.err = ctx.Err()
+		a.err = w.ctx.Err()
 	}
 	return a.r, a.res, a.err
 }
