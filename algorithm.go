@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -122,4 +126,95 @@ func (by divisor) rate(r Rate) Rate {
 		return Rate{by.events(r.Events), r.Per}
 	}
 	return Rate{r.Events, r.Per * time.Duration(by.n)}
+}
+
+// A Rate is a number of events per span of time: "10 per second". The zero
+// Rate is not valid; both fields must be positive.
+type Rate struct {
+	Events int
+	Per    time.Duration
+}
+
+const day = 24 * time.Hour
+
+// PerSecond returns the rate of n events per second.
+func PerSecond(n int) Rate { return Rate{n, time.Second} }
+
+// PerMinute returns the rate of n events per minute.
+func PerMinute(n int) Rate { return Rate{n, time.Minute} }
+
+// PerHour returns the rate of n events per hour.
+func PerHour(n int) Rate { return Rate{n, time.Hour} }
+
+// PerDay returns the rate of n events per 24 hours.
+func PerDay(n int) Rate { return Rate{n, day} }
+
+// Every returns the rate of one event per d.
+func Every(d time.Duration) Rate { return Rate{1, d} }
+
+// String returns the rate in the form "10/s" or "5/250ms". If the rate is valid,
+// [ParseRate] returns the same value from it.
+func (r Rate) String() string { return limit.Rate(r).String() }
+
+// ParseRate parses a rate, written as events, a slash and a span of time:
+// "10/s", "100/1m", "5/250ms", "10000/24h", "1/1d". The span is a unit (ns,
+// us, ms, s, m, h, d), a number of days ("7d"), or any duration that
+// [time.ParseDuration] accepts. Both numbers must be positive.
+func ParseRate(s string) (Rate, error) {
+	bad := func(why string) (Rate, error) {
+		return Rate{}, param.Invalid("Rate", strconv.Quote(s), "must be EVENTS/SPAN such as 10/s or 5/250ms, but "+why)
+	}
+	events, span, ok := strings.Cut(s, "/")
+	if !ok {
+		return bad("has no slash")
+	}
+	per, validSpan := parseSpan(strings.TrimSpace(span))
+	n, err := strconv.Atoi(strings.TrimSpace(events))
+	if err != nil {
+		why := fmt.Sprintf("%q is not a number of events", events)
+		if r, ok := parseDecimal(strings.TrimSpace(events), per); ok && validSpan {
+			why += fmt.Sprintf(": write %v", r)
+		}
+		return bad(why)
+	}
+	if !validSpan {
+		return bad(fmt.Sprintf("%q is not a span of time", span))
+	}
+	r := Rate{n, per}
+	if err := limit.Rate(r).Check("Rate"); err != nil {
+		return Rate{}, err
+	}
+	return r, nil
+}
+
+// parseDecimal returns the rate of events, a number such as 1.5, per span.
+func parseDecimal(events string, per time.Duration) (r Rate, ok bool) {
+	whole, fraction, _ := strings.Cut(events, ".")
+	n, err := strconv.Atoi(whole + fraction)
+	unit := 1
+	for range min(len(fraction), 18) {
+		unit *= 10
+	}
+	for _, prime := range []int{2, 5} {
+		for unit%prime == 0 && n%prime == 0 && n > 0 {
+			n, unit = n/prime, unit/prime
+		}
+	}
+	r = Rate{n, per * time.Duration(unit)}
+	return r, err == nil && len(fraction) <= 18 && per < Never/time.Duration(unit) && limit.Rate(r).Check("") == nil
+}
+
+func parseSpan(s string) (time.Duration, bool) {
+	if r, _ := utf8.DecodeRuneInString(s); unicode.IsLetter(r) {
+		s = "1" + s
+	}
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 64)
+		if err != nil || n > int64(Never/day) || n < 0 {
+			return 0, false
+		}
+		return time.Duration(n) * day, true
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil
 }

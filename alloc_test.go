@@ -360,7 +360,7 @@ func TestHoldBytes(t *testing.T) {
 	}
 }
 
-// What a key takes is documented at MemoryStore, in memory.go, and in docs/design.md, for
+// What a key takes is documented at MemoryStore, in store.go, and in docs/design.md, for
 // each algorithm. These tests compare it with the heap.
 
 // TestBytesAreThoseOfTheHeap compares what Stats says with what is taken.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // Reserve implements [Limiter].
@@ -192,4 +195,691 @@ func (l *limiter) waitAny(w *want) (*Reservation, error) {
 	}
 	r.clear(isQuiet | isAhead)
 	return r, nil
+}
+
+// Hold implements [Limiter].
+func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (r *Reservation, d Decision, _ error) {
+	h, err := newHolding(l.check(ctx, n), ofHold, opts)
+	if err != nil {
+		return nil, Decision{}, err
+	}
+	w := want{ctx: ctx, until: ctx, key: key, n: n, holds: true, h: h, opts: opts}
+	if h.waits {
+		r, d, err = l.waitFor(&w)
+		d.Allowed = err == nil
+		return r, d, err
+	}
+	var res kernel.Answer
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		res.Decision = kernel.Decision(d)
+	} else {
+		t, unknown := l.transitionOf(ctx, key)
+		r, err = l.hold(&w, t, unknown, &res)
+	}
+	l.decided(ctx, CallHold, key, n, &res, err)
+	return r, Decision(res.Decision), err
+}
+
+// hold holds what w wants as t decides, even if that overtakes a Wait. err is the error of the
+// lookup of t, or nil. It sets res.
+func (l *limiter) hold(w *want, t *limit.Limit, err error, res *kernel.Answer) (*Reservation, error) {
+	var as kernel.Handle
+	if err == nil {
+		as = newHandle(t, w.h)
+		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpHold, N: w.n, Hold: as}, res)
+	}
+	if err != nil {
+		r := &Reservation{l: l, key: w.key}
+		d, err := l.degraded(w.ctx, w.n, t, err, func(fallback Limiter) (d Decision, err error) {
+			r, d, err = fallback.Hold(context.WithoutCancel(w.ctx), w.key, w.n, w.opts...)
+			return d, err
+		})
+		if !d.Allowed {
+			r = nil
+		}
+		*res = kernel.Answer{Decision: kernel.Decision(d)}
+		return r, err
+	}
+	if !res.Allowed {
+		return nil, nil
+	}
+	return l.held(w.key, w.n, t, res, as), nil
+}
+
+// held returns the Reservation of n events that t has granted.
+func (l *limiter) held(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle) *Reservation {
+	due := res.Due
+	if due == 0 { // the store has a clock of its own
+		due = l.timeline.In(max(res.Wait, res.Delay))
+	}
+	r := &Reservation{l: l, n: n, due: due, key: key, by: t, grant: res.Grant}
+	if res.Held {
+		r.hold, r.lasts = as.ID, as.For
+	}
+	return r
+}
+
+// newID returns the ID of a new hold. No other hold has it: among the holds that a key may have open,
+// the chance that two have the same one is below 10⁻⁹.
+func newID() uint64 { return 1 + rand.Uint64N(1<<53-1) }
+
+// A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they wait.
+type HoldOption func(*holding)
+
+// A holding has the values of options.
+type holding struct {
+	holds   bool // whether the events are held
+	last    time.Duration
+	lastSet bool
+	back    bool
+
+	within    time.Duration // of a Reserve
+	withinSet bool
+	waits     bool // of a Hold
+}
+
+// longest returns the longest wait of a Reserve.
+func (h *holding) longest() time.Duration {
+	if h.withinSet {
+		return h.within
+	}
+	return Never
+}
+
+// Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait is 0, they must be
+// free now. It must not be negative.
+func Within(maxWait time.Duration) HoldOption {
+	return func(h *holding) { h.within, h.withinSet = maxWait, true }
+}
+
+// Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The Decision says what is left only
+// if the events were granted at once, and when to retry if they were denied.
+func Waiting() HoldOption { return func(h *holding) { h.waits = true } }
+
+// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket]
+// queues, d after these may happen. The default is ten minutes or, with an [InFlight], the longest
+// Timeout. d must be positive. It should exceed the time that a request takes: a hold that has ended
+// cannot be settled any more. [Reservation.Extend] moves the end.
+func HoldFor(d time.Duration) HoldOption {
+	return func(h *holding) { h.last, h.lastSet, h.holds = d, true, true }
+}
+
+// GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed before
+// they happened. Without GiveBack, they count as they were held. The events of an [InFlight] are over
+// in either case.
+func GiveBack() HoldOption { return func(h *holding) { h.back, h.holds = true, true } }
+
+// A use is what options are for.
+type use int
+
+const (
+	ofHold    use = iota
+	ofReserve     // which holds nothing without options that say so
+	ofBound
+)
+
+// newHolding returns err, or the values of options, and an error if they cannot be used.
+func newHolding(err error, of use, opts []HoldOption) (holding, error) {
+	if err != nil || len(opts) == 0 {
+		return holding{holds: of != ofReserve}, err
+	}
+	return withOptions(of, opts)
+}
+
+// withOptions is newHolding for options, whose result is allocated.
+func withOptions(of use, opts []HoldOption) (holding, error) {
+	h := holding{holds: of != ofReserve}
+	for i, opt := range opts {
+		if opt == nil {
+			return h, param.Invalid(fmt.Sprintf("option %d of a hold", i), nil, "must be the result of HoldFor, GiveBack, Within or Waiting")
+		}
+		opt(&h)
+	}
+	switch {
+	case h.lastSet && h.last <= 0:
+		return h, param.Invalid("HoldFor's d", h.last, "must be positive")
+	case h.withinSet && of != ofReserve:
+		return h, param.Invalid("the option Within", h.within, "is for Reserve; Hold waits with Waiting until its context ends")
+	case h.within < 0:
+		return h, param.Invalid("Within's maxWait", h.within, "must be at least 0, which means not to wait")
+	case h.waits && of != ofHold:
+		return h, param.Invalid("the option Waiting", "given to Reserve or For", "is for Hold")
+	}
+	return h, nil
+}
+
+// holding returns the values of the options of b, for a Hold.
+func (b Bound) holding() (holding, error) {
+	return newHolding(nil, ofBound, b.held())
+}
+
+// newHandle returns the Handle of a new hold of events that t grants, or none if they are not held. Those
+// of an InFlight always are.
+func newHandle(t *limit.Limit, h holding) kernel.Handle {
+	if !h.holds && !t.Flies() {
+		return kernel.Handle{}
+	}
+	last := h.last
+	if !h.lastSet {
+		last = t.HoldFor
+	}
+	return kernel.Handle{ID: newID(), For: last, Back: h.back}
+}
+
+// A Wait that is not granted at once is a place in the line of its key: see package line. Whoever is next
+// in it asks the store for a reservation, a turn, once that is near: in memory at most soonInMemory ahead, so
+// that a process that stood still goes on at the limit, and elsewhere early enough for the answer to arrive. In
+// other stores, the first place always has a turn, because other processes wait as well.
+//
+// While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at any moment.
+// Then the first one is denied, and asks again when a hold is settled or extended through this limiter, when a
+// hold ends by itself, and when the store has said that there will be room.
+//
+// Nothing overtakes the line: other requests on the key are denied without asking the store.
+
+// soonInMemory is how far ahead turns in memory are: timers are not more exact than that on a busy machine.
+const soonInMemory = 2 * time.Millisecond
+
+// terms are what a turn is for, besides the number of its events.
+type terms struct {
+	l  *limiter
+	by *limit.Limit
+	h  holding
+}
+
+// A denied says why the first one in a line was denied.
+type denied struct {
+	Decision
+	at kernel.Instant // when it was asked for
+	by *limit.Limit   // what decided it
+}
+
+// An ahead is the state of a key after those who stand in line.
+type ahead struct {
+	by   *kernel.Compiled
+	st   []uint64
+	last kernel.Instant // when the turn of the last one comes
+}
+
+// apply applies a request of t to the state, at now.
+func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
+	req.Fixed = &kernel.Reading{Now: now, Own: true}
+	if req.Op == kernel.OpTake {
+		t.RefuseFrom(a.by, a.st, &req, false, &ans)
+	} else {
+		a.by, a.st, _ = t.StepFrom(a.by, a.st, &req, &ans)
+		a.last = max(a.last, ans.Due)
+	}
+	return ans
+}
+
+// stateAhead returns the state of key after all who stand in its line, or nil if it is not known: because it is
+// not in this process, or because events may come back at any moment. t is the present limit of the key.
+func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kernel.Instant) *ahead {
+	if a, ok := ln.Ahead.(*ahead); ok {
+		return a
+	}
+	if l.local == nil {
+		return nil
+	}
+	by, st, open := l.local.State(key)
+	if open {
+		return nil
+	}
+	a := &ahead{by: by, st: st}
+	ln.Turnless(func(of line.Terms) bool {
+		by := of.By.(terms).by
+		if of.By.(terms).l == l { // it will ask for its turn by t
+			by = t
+		}
+		if by.Flies() {
+			a = nil
+			return false
+		}
+		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1, AtOnce: true}, now)
+		return true
+	})
+	if a != nil {
+		ln.Ahead = a
+	}
+	return a
+}
+
+// mayEnter returns an error if a Wait for n events must not stand in line: because the line is too long or, if
+// that is known, because its turn comes too late, or a queue is full by then.
+func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
+	if l.mostWaiters > 0 && ln.Len() >= l.mostWaiters {
+		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), w.key)
+	}
+	_, hurries := w.until.Deadline()
+	if t.Flies() || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.Delays() {
+		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
+	}
+	now, _ := l.timeline.Now()
+	a, left := l.stateAhead(ln, w.key, t, now), l.patience(w.until)
+	if a == nil {
+		return l.mayFollow(ln, w.n, t, now, left)
+	}
+	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left, AtOnce: true}, now)
+	if ans.Allowed {
+		return nil
+	}
+	w.denial = Decision(ans.Decision)
+	return refusal(&ans, w.n, t, left)
+}
+
+// mayFollow is mayEnter in a store that is not in memory, where the turns of the first ones are all that is known: nobody
+// behind them is served before the last.
+func (l *limiter) mayFollow(ln *line.Line, n int, t *limit.Limit, now kernel.Instant, left time.Duration) error {
+	r, _ := ln.Held().(*Reservation)
+	if l.local != nil || r == nil || r.l != l || r.by != t { // events may come back, or other turns will be made
+		return nil
+	}
+	if last := max(now, ln.Last()); time.Duration(last-now) > left {
+		return &TurnError{N: n, Wait: time.Duration(last - now), Left: left}
+	}
+	return nil
+}
+
+// soon is the RetryAfter of requests behind a waiter that may be served at any moment.
+const soon = time.Millisecond
+
+// overtakes reports whether a request for n events of key would overtake a Wait, and returns
+// the decision that denies it. Requests that are granted always or never overtake nobody. If there
+// may be room that the Wait does not know of, overtakes wakes it.
+func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, does bool) {
+	if n == 0 || !l.waiters.Any() {
+		return d, false
+	}
+	if places, _ := l.waiters.Waits(key); places == 0 {
+		return d, false
+	}
+	t, err := l.transitionOf(ctx, key)
+	l.nudge(key, t)
+	if err != nil || t.Stateless() || n > t.Limit() {
+		return d, false
+	}
+	now, _ := l.timeline.Now()
+	l.waiters.Look(key, func(ln *line.Line) {
+		why, _ := ln.Denial.(*denied)
+		if why == nil && ln.Last() == 0 && ln.Len() == 1 {
+			return // it is being decided whether that one waits
+		}
+		does = true
+		turn := ln.Last()
+		var passed time.Duration
+		switch a := l.stateAhead(ln, key, t, now); {
+		case a != nil:
+			ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
+			d = Decision(ans.Decision)
+			turn = max(turn, a.last) // a LeakyBucket has room before
+		case why != nil:
+			d = why.Decision
+			passed = time.Duration(now - min(now, why.at))
+		default:
+			d = Decision{Limit: t.Limit()}
+		}
+		if d.RetryAfter < Never {
+			d.RetryAfter = max(soon, time.Duration(turn-min(now, turn)), d.RetryAfter-passed)
+		}
+		d.ResetAfter = max(d.RetryAfter, d.ResetAfter-passed)
+		d.Allowed, d.Remaining, d.Delay = false, 0, 0
+	})
+	return d, does
+}
+
+// nudge wakes the first one in the line of key if there may be room that it does not know of: because it was denied
+// by another limit than t, the present one, or some time ago, since when another process may have released events. If
+// it has a turn by another limit, the turns are made again.
+func (l *limiter) nudge(key string, t *limit.Limit) {
+	wake, renew := false, false
+	l.waiters.Look(key, func(ln *line.Line) {
+		why, _ := ln.Denial.(*denied)
+		wake = why != nil && why.isOld(l, t)
+		r, _ := ln.Held().(*Reservation)
+		renew = r != nil && r.l == l && r.by != t && t != nil
+	})
+	if wake {
+		l.waiters.Wake(key)
+	}
+	if renew {
+		l.waiters.Renew(key)
+	}
+}
+
+// isOld reports whether the one who was denied is to ask again.
+func (d *denied) isOld(l *limiter, t *limit.Limit) bool {
+	now, _ := l.timeline.Now()
+	return d.by != t || l.local == nil && time.Duration(now-min(now, d.at)) >= lookAgain
+}
+
+// behind returns d, an answer to kernel.OpPeek, or if somebody waits on key, the denial that Take
+// would return.
+func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
+	if !l.waiters.Any() {
+		return d
+	}
+	if denial, ok := l.overtakes(ctx, key, 1); ok {
+		return denial
+	}
+	return d
+}
+
+// charged is behind after events of key were counted that nobody has asked for.
+func (l *limiter) charged(ctx context.Context, key string, d Decision) Decision {
+	l.waiters.Look(key, func(ln *line.Line) { ln.Ahead = nil })
+	return l.behind(ctx, key, d)
+}
+
+// wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is
+// nothing to know of it.
+func (l *limiter) wait(w *want) (*Reservation, error) {
+	if w.n == 0 {
+		return &Reservation{l: l, key: w.key}, nil
+	}
+	t, err := l.transitionOf(w.ctx, w.key)
+	if err != nil || t.Stateless() || w.n > t.Limit() {
+		l.nudge(w.key, t)
+		r, _, err := l.reserveTurn(w, t, err)
+		return r, err
+	}
+	var came int64
+	if l.local == nil {
+		came = l.waiters.Came.Add(1)
+	}
+	var first *Reservation
+	if _, busy := l.waiters.Waits(w.key); busy || t.Flies() {
+		l.nudge(w.key, t)
+	} else if l.local != nil || l.waiters.Alone(w.key) {
+		var denial *kernel.Answer
+		func() {
+			if l.local == nil {
+				defer l.waiters.Answered(w.key)
+			}
+			first, denial, err = l.reserveTurn(w, t, nil)
+		}()
+		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
+			return first, err
+		}
+	}
+	in := &waiter{want: *w, l: l}
+	defer func() { w.reason = in.reason }()
+	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, func(ln *line.Line) error {
+		if first != nil {
+			return nil // it has a turn
+		}
+		return l.mayEnter(ln, &in.want, t)
+	})
+	if err != nil {
+		if d, ok := l.overtakes(w.ctx, w.key, w.n); ok && in.denial == (Decision{}) { // the line is too long
+			in.denial = d
+		}
+		return nil, err
+	}
+	defer in.abandon()
+	if first != nil {
+		in.granted(first)
+	}
+	return in.stand() // if it was denied, it asks again: there may be room since, which nobody has told it of
+}
+
+// A waiter is a want that stands in line.
+type waiter struct {
+	want
+	l     *limiter
+	place *line.Place
+	over  bool // whether it has left the line
+}
+
+// stand returns when the turn has come.
+func (w *waiter) stand() (*Reservation, error) {
+	for {
+		now, _ := w.l.timeline.Now()
+		do, held, until := w.place.Next(now, w.soon())
+		switch do {
+		case line.Served:
+			w.over = true
+			r, _ := held.(*Reservation)
+			return r, nil
+		case line.Ask:
+			if done, r, err := w.ask(); done {
+				return r, err
+			}
+		case line.GiveBack:
+			w.giveBack(held.([]line.Turn))
+		default:
+			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
+				return w.leave(nil, err)
+			}
+		}
+	}
+}
+
+// soon is how far ahead turns are asked for.
+func (w *waiter) soon() time.Duration {
+	far := w.l.farthest(w.place.By.(terms).by, w.holds)
+	if far == 0 && w.l.local != nil {
+		return Never - 1
+	}
+	return max(soonInMemory, 2*time.Duration(w.l.waiters.Took.Load()))
+}
+
+// wide is how many places may ask t at once: in other stores, answers are on their way. What is in flight may be
+// denied to the first of them and granted to the second.
+func (w *waiter) wide(t *limit.Limit) int {
+	if w.l.local != nil || t == nil || t.Flies() {
+		return 1
+	}
+	return line.MostTurns
+}
+
+// farthest is how far ahead the turn of a Wait may be in memory, or 0 if that is not bounded: in other stores. And
+// what a LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it as
+// soon as there is room, since others may be settled for less.
+func (l *limiter) farthest(t *limit.Limit, holds bool) time.Duration {
+	if l.local == nil || t == nil || holds && t.Delays() {
+		return 0
+	}
+	return soonInMemory
+}
+
+// leave gives the place up, and returns r and err, unless the turn has come.
+func (w *waiter) leave(r *Reservation, err error) (*Reservation, error) {
+	now, _ := w.l.timeline.Now()
+	w.over = true
+	served, held, left := w.place.Leave(now)
+	w.giveBack(left)
+	if served && err != nil {
+		r, _ = held.(*Reservation)
+		return r, nil
+	}
+	return r, err
+}
+
+// abandon gives the place up if code of the caller has panicked: a lookup, a clock, or a store.
+func (w *waiter) abandon() {
+	if !w.over {
+		_, _, left := w.place.Leave(0)
+		w.giveBack(left)
+	}
+}
+
+// giveBack gives turns back that fit nobody in line, those of each limiter in one call of its store if that has
+// a call for several.
+func (w *waiter) giveBack(left []line.Turn) {
+	if len(left) == 0 {
+		return
+	}
+	defer w.place.Cancelled()
+	for len(left) > 0 {
+		r := left[0].Held.(*Reservation)
+		var with []*Reservation
+		for left = left[1:]; len(left) > 0; left = left[1:] {
+			next := left[0].Held.(*Reservation)
+			if r.line == nil || next.line != r.line {
+				break
+			}
+			with = append(with, next)
+		}
+		if r.line == nil {
+			r.Cancel()
+		} else {
+			_ = r.cancelAhead(with...) // what a failed store keeps, it keeps
+		}
+	}
+}
+
+// ask asks the store for a turn. done says that the wait is over.
+func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
+	l := w.l
+	by, err := l.transitionOf(w.ctx, w.key)
+	before, _ := l.timeline.Now()
+	began := time.Now()
+	var r *Reservation
+	var denial *kernel.Answer
+	if err == nil && by.Flies() {
+		r, denial, err = l.holdInFlight(&w.want, by)
+	} else {
+		r, denial, err = l.reserveTurn(&w.want, by, err)
+	}
+	if w.l.local == nil {
+		w.l.waiters.Took.Store(int64(time.Since(began)))
+	}
+	switch {
+	case denial != nil:
+		w.denied(denial, before, by)
+		return false, nil, nil
+	case err != nil || r == nil || !r.is(isAhead): // with a policy's decision, nothing is reserved
+		if err == nil {
+			w.place.GrantedNow(w.wide(by))
+		}
+		r, err = w.leave(r, err)
+		return true, r, err
+	}
+	w.granted(r)
+	return false, nil, nil
+}
+
+// granted says that r was reserved.
+func (w *waiter) granted(r *Reservation) {
+	r.set(isQuiet)
+	turn := line.Turn{Terms: w.place.Terms, Due: r.due, Held: r}
+	w.giveBack(w.place.Granted(turn, w.l.timeline.In(w.soon()), w.wide(r.by)))
+}
+
+// denied says that nothing was reserved by a request at before.
+func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.Limit) {
+	wait := denial.RetryAfter
+	if denial.Ends > 0 {
+		wait = min(wait, denial.Ends)
+	}
+	again := kernel.Forever
+	if wait < Never {
+		again = kernel.After(before, uint64(wait))
+	}
+	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
+}
+
+// holdInFlight holds events of a key with an [InFlight], and waits for their delay. If
+// they are denied for now, it returns the denial.
+func (l *limiter) holdInFlight(w *want, by *limit.Limit) (_ *Reservation, denial *kernel.Answer, _ error) {
+	r, res, err := l.holdOrRelease(w, by)
+	switch {
+	case r != nil:
+		w.failure = err // if there is one, the policy has decided
+		return r, nil, r.outlast(w.until)
+	case err != nil && w.ctx.Err() != nil:
+		return nil, nil, w.ctx.Err()
+	case err != nil:
+		w.failure = err
+		if res.Degraded && l.policy.kind == fallback {
+			err = &toFallback{err, mayGrant(by, w.n)}
+		}
+		return nil, nil, err
+	case res.Full || w.n > by.Limit():
+		w.denial = Decision(res.Decision)
+		return nil, nil, refusal(&res, w.n, by, 0)
+	}
+	return nil, &res, nil
+}
+
+// holdOrRelease is hold, and returns when the context of w ends. If the events are held after that, they are
+// released.
+func (l *limiter) holdOrRelease(w *want, by *limit.Limit) (r *Reservation, res kernel.Answer, err error) {
+	now := want{ctx: w.ctx, key: w.key, n: w.n, h: w.h} // a fallback is not to wait
+	if l.local != nil {                                 // it does not wait
+		r, err := l.hold(&now, by, nil, &res)
+		return r, res, err
+	}
+	type answer struct {
+		r   *Reservation
+		res kernel.Answer
+		err error
+	}
+	a, ok := unlessLate(w.ctx, func(ctx context.Context) (a answer) {
+		later := now
+		later.ctx = ctx
+		a.r, a.err = l.hold(&later, by, nil, &a.res)
+		return a
+	}, func(ctx context.Context, late answer) {
+		if late.r != nil {
+			_, _ = late.r.giveBack(ctx)
+		}
+	})
+	if !ok {
+		a.err = w.ctx.Err()
+	}
+	return a.r, a.res, a.err
+}
+
+// applyOrRelease is applyBy for events in flight, and returns when ctx ends. If the store grants
+// them after that, they are released: nobody else could do so, and others would not get them
+// before they time out.
+func (l *limiter) applyOrRelease(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+	type answer struct {
+		res kernel.Answer
+		err error
+	}
+	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
+		a.res, a.err = l.states.Apply(ctx, key, t, req)
+		return a
+	}, func(ctx context.Context, late answer) {
+		if late.err == nil && late.res.Held {
+			_, _ = l.held(key, req.N, t, &late.res, req.Hold).giveBack(ctx)
+		}
+	})
+	if !ok {
+		a.err = ctx.Err()
+	}
+	return a.res, a.err
+}
+
+// unlessLate returns the answer of ask, or false when ctx ends. The context of ask does not end.
+// Its answer goes to late if nobody waits for it any more. So the goroutine of ask ends after the
+// store's timeout at the latest.
+func unlessLate[T any](ctx context.Context, ask func(context.Context) T, late func(context.Context, T)) (answer T, ok bool) {
+	answers, endless := make(chan T), context.WithoutCancel(ctx)
+	go func() {
+		a := ask(endless)
+		select {
+		case answers <- a:
+		case <-ctx.Done():
+			late(endless, a)
+		}
+	}()
+	select {
+	case answer = <-answers:
+		return answer, true
+	case <-ctx.Done():
+		return answer, false
+	}
+}
+
+// outlast waits until the delay of held events is over. If ctx ends before, they did not happen.
+func (r *Reservation) outlast(ctx context.Context) error {
+	err := r.await(ctx)
+	if err != nil {
+		_, _ = r.giveBack(context.WithoutCancel(ctx)) // if it fails, they stay spent
+	}
+	return err
 }

@@ -2,10 +2,18 @@ package ratelimit
 
 import (
 	"context"
+	"fmt"
+	"reflect"
+	"sync"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ratelimit-go/ratelimit/internal/casstore"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // A Store keeps the states of keys, and decides on each key for one request at a time. This module makes
@@ -71,3 +79,159 @@ type Database interface {
 // store with the same database (after a restart, or in another process) the algorithm
 // may be another one: the states are adopted as [WithLimits] describes.
 func NewStore(db Database) Store { return casstore.New(db) }
+
+// A MemoryStore keeps states in the memory of the process. Any number of goroutines
+// and limiters may use it. It has no goroutine and need not be closed. The zero
+// MemoryStore is empty and ready to use. Its fields must not change once a limiter uses it. Limiters
+// that share a store must have the same clock (see [WithClock]).
+//
+// The store forgets a key only when that makes no difference: when the key is idle,
+// that is, when its state equals that of a key never seen. It keeps idle keys for five
+// seconds, because a decision on a key that it knows is several times as fast. Then a new
+// key that arrives in a part of the store (some thousands of keys of a limiter) makes it
+// forget the keys of that part that have been idle for so long, unless that was done within
+// the last five seconds. So while new keys arrive, an idle key takes memory for five to ten
+// seconds. If none arrives, idle keys stay until [MemoryStore.Shrink], which forgets all of
+// them at once. MaxKeys bounds the number of keys in case too many are in use; if the
+// store is full, the idle keys that it finds go first.
+//
+// The state of a [TokenBucket], [LeakyBucket], [FixedWindow], or [SlidingWindow] with one
+// segment takes 8 bytes with most limits and 16 with the others, or 24 in a TokenBucket. That
+// of a [WarmingUp] takes 16. The documentation of each algorithm says more, and docs/design.md
+// has a table of all, in words of 8 bytes.
+//
+// The store identifies keys by 96 bits of a hash with secret seeds of its own. With
+// 100 million keys, the probability that any two share a state is below 10⁻¹², and no
+// attacker can raise it. On average the tables are two-thirds full, so a key costs
+// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] a key costs 1.5 × (24 bytes + its
+// state). For a log of one event, whose state is 32 bytes, it is a little less: 76 bytes.
+// [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
+// a kilobyte or two.
+type MemoryStore struct {
+	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no
+	// bound. If the store is full and finds no idle key, it evicts one for each new key: the key with
+	// the most Remaining, and among equals the one that resets soonest. Its usage is forgotten. So a
+	// flood of new keys evicts keys of the flood, and not a key that has used up its limit. That does
+	// not hold if each new key uses up its own limit at once, as with a limit of 1.
+	//
+	// With up to 512 keys, the store compares all of them. With more, it compares a sample of 64, and of up to
+	// 512 while all in it are used up. If these are used up as well, those that regain capacity soonest are
+	// evicted. A sample is for up to 64 new keys within a second.
+	//
+	// Idle keys of a sample go before all others. One that is in no sample may stay while a key in use is
+	// evicted, for some seconds: while new keys arrive, the store forgets all keys that have been idle for
+	// that long.
+	MaxKeys int
+
+	// RefuseNew makes a full store deny a new key if it finds no idle one, and evict nothing.
+	// RetryAfter is the time until the first of up to 512 keys becomes idle, assuming that it is not
+	// used. Wait and Reserve fail with [ErrFull]. The store looks for idle keys among 512 at a time, and
+	// among all about once a second.
+	RefuseNew bool
+
+	engine memory.Store
+
+	alone bool // whether it is that of one limiter, with which it leaves
+
+	mu     sync.Mutex // protects the fields below
+	opened bool       // whether the engine has MaxKeys and RefuseNew
+	spaces map[string]*memory.States
+}
+
+// Len returns the number of keys held, including idle ones not yet forgotten.
+func (s *MemoryStore) Len() int { return s.engine.Len() }
+
+// MemoryStats are the counts of a [MemoryStore].
+type MemoryStats struct {
+	Keys      int    // keys held now, including idle ones not yet forgotten
+	Inserts   uint64 // keys stored so far that were new or had been forgotten
+	Evictions uint64 // keys in use that were evicted so far because of MaxKeys
+	Rejected  uint64 // requests for new keys that RefuseNew denied so far
+	Ended     uint64 // holds that ended by themselves so far, or early because their key had 4,096
+	Bytes     uint64 // memory of keys, states and limiters, to within a fifth
+}
+
+// Stats returns the counts of the store. It does not read them at one instant. It
+// takes about a microsecond for each limiter, and a few more for each thousand keys.
+func (s *MemoryStore) Stats() MemoryStats {
+	stats := s.engine.Stats()
+	return MemoryStats{
+		Keys:      stats.Keys,
+		Inserts:   stats.Inserts,
+		Evictions: stats.Evictions,
+		Rejected:  stats.Rejected,
+		Ended:     stats.Ended,
+		Bytes:     stats.Bytes,
+	}
+}
+
+// Shrink forgets all idle keys and releases their memory to the garbage collector.
+// A store does the same by itself while new keys arrive; call Shrink after a flood, if
+// few new keys arrive. It scans every key, and blocks callers only for the part of the
+// keys that it is scanning.
+func (s *MemoryStore) Shrink() { s.engine.Shrink() }
+
+// Open implements [Store].
+func (s *MemoryStore) Open(name string, l *limit.Limit, _ time.Duration) (limit.States, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	if name == "" { // the states are those of one limiter, and leave with it
+		return s.engine.Open(l, limiterBytes, !s.alone), nil
+	}
+	if sp := s.spaces[name]; sp != nil {
+		if err := sp.Limit.CheckSame(name, l); err != nil {
+			return nil, err
+		}
+		return sp.Share(l), nil
+	}
+	if s.spaces == nil {
+		s.spaces = make(map[string]*memory.States)
+	}
+	s.spaces[name] = s.engine.Open(l, limiterBytes, false)
+	return s.spaces[name], nil
+}
+
+// begin passes the fields to the engine, once.
+func (s *MemoryStore) begin() error {
+	switch {
+	case s.MaxKeys < 0:
+		return param.Invalid("MemoryStore's MaxKeys", s.MaxKeys, "must be at least 1, or 0 for no bound")
+	case s.RefuseNew && s.MaxKeys == 0:
+		return param.Invalid("MemoryStore's RefuseNew", s.RefuseNew, "needs MaxKeys; without a bound the store is never full")
+	case !s.opened:
+		s.opened, s.engine.MaxKeys, s.engine.RefuseNew = true, int64(s.MaxKeys), s.RefuseNew
+	case s.engine.MaxKeys != int64(s.MaxKeys) || s.engine.RefuseNew != s.RefuseNew:
+		return param.Invalid("MemoryStore", fmt.Sprintf("{MaxKeys: %d, RefuseNew: %t}", s.MaxKeys, s.RefuseNew), fmt.Sprintf("must stay {MaxKeys: %d, RefuseNew: %t} once a limiter uses the store", s.engine.MaxKeys, s.engine.RefuseNew))
+	}
+	return nil
+}
+
+// limiterBytes is roughly the memory of a limiter and its entry in a store's map.
+var limiterBytes = uint64(reflect.TypeFor[limiter]().Size()+reflect.TypeFor[limits]().Size()) + 56
+
+// A timekeeper is a [Store] whose limiters must agree on the time.
+type timekeeper interface {
+	// timelineOf returns the timeline of the store's limiters, or an error if
+	// their clock is not clk.
+	timelineOf(clk clock.Clock) (*kernel.Timeline, error)
+}
+
+// timelineOf returns the timeline for a limiter on store with the clock clk.
+func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
+	if s, ok := store.(timekeeper); ok {
+		return s.timelineOf(clk)
+	}
+	return newTimeline(clk), nil
+}
+
+// timelineOf implements timekeeper.
+func (s *MemoryStore) timelineOf(clk clock.Clock) (*kernel.Timeline, error) {
+	t := s.engine.Timeline(func() *kernel.Timeline { return newTimeline(clk) })
+	if !t.Tells(clk) {
+		return nil, param.Invalid("WithClock's clock", kernel.NameOf(clk), fmt.Sprintf("must be the clock of the other limiters on this store, %s, because states hold times; use another store for another clock", kernel.NameOf(t.Clock())))
+	}
+	return t, nil
+}

@@ -1,0 +1,377 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+)
+
+func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l *limiter) AllowN(key string, n int) bool {
+	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
+		return l.fast.Allow(l.timeline, key, n)
+	}
+	ctx := context.Background()
+	switch {
+	case n < 0:
+		return false
+	case l.local == nil || l.observers != nil || n == 0:
+	case l.waiters.Has(key): // take sees whether it would overtake a Wait
+	case l.own != nil:
+		return l.allowOwn(ctx, key, n)
+	case l.local.Logs != nil:
+		return n <= l.t.Limit() && l.local.Logs.Allow(l.timeline, key, l.t.Compiled, n)
+	}
+	d, _ := l.take(ctx, CallAllow, key, n)
+	return d.Allowed
+}
+
+// allowOwn is AllowN for n > 0, with limits of keys' own and states in memory.
+func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
+	alg, err := l.own.lookup(ctx, key)
+	if err != nil {
+		err = limitError(key, err)
+	} else if granted, ok := l.local.Tables.AllowAs(l.timeline, key, alg, n); ok {
+		return granted
+	}
+	var t *limit.Limit
+	if err == nil {
+		t, err = l.own.transition(key, alg)
+	}
+	if err != nil {
+		d, _ := l.degradedTake(ctx, key, n, nil, err)
+		return d.Allowed
+	}
+	return n <= t.Limit() && (t.Stateless() || l.local.Tables.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
+}
+
+func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	if l.quick != nil && !l.waiters.Any() {
+		l.decideQuick(kernel.OpTake, key, n, &d)
+		return d, nil
+	}
+	return l.take(ctx, CallTake, key, n)
+}
+
+// take is Take without checks.
+func (l *limiter) take(ctx context.Context, call Call, key string, n int) (Decision, error) {
+	var a kernel.Answer
+	var err error
+	if d, ok := l.overtakes(ctx, key, n); ok {
+		a.Decision = kernel.Decision(d)
+	} else {
+		err = l.takeFrom(ctx, key, n, &a)
+	}
+	l.decided(ctx, call, key, n, &a, err)
+	return Decision(a.Decision), err
+}
+
+// takeFrom takes n events, whatever the store and the limit. It sets a.
+func (l *limiter) takeFrom(ctx context.Context, key string, n int, a *kernel.Answer) error {
+	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpTake, N: n}, a)
+	if err != nil {
+		var d Decision
+		d, err = l.degradedTake(ctx, key, n, t, err)
+		*a = kernel.Answer{Decision: kernel.Decision(d)}
+	}
+	return err
+}
+
+// takeBy takes n events as t decides. err is the error of the lookup of t, or nil.
+func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit, err error) (res kernel.Answer, _ error) {
+	if err == nil {
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpTake, N: n}, &res)
+	}
+	if err != nil {
+		var d Decision
+		d, err = l.degradedTake(ctx, key, n, t, err)
+		res = kernel.Answer{Decision: kernel.Decision(d)}
+	}
+	return res, err
+}
+
+// decideQuick applies an OpTake or OpPeek if l.quick is not nil. It sets d.
+func (l *limiter) decideQuick(op kernel.Op, key string, n int, d *Decision) {
+	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
+	var a kernel.Answer
+	if l.fast != nil {
+		l.fast.Apply(key, l.fast.Base(), &req, &a)
+	} else {
+		l.quick.Decide(key, l.t, &req, &a)
+	}
+	d.set(&a.Decision)
+}
+
+func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
+	if err := l.check(ctx, 1); err != nil {
+		return Decision{}, err
+	}
+	if l.quick != nil && !l.waiters.Any() {
+		l.decideQuick(kernel.OpPeek, key, 1, &d)
+		return d, nil
+	}
+	var a kernel.Answer
+	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpPeek, N: 1}, &a)
+	if err != nil {
+		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
+			return fallback.Peek(context.WithoutCancel(ctx), key)
+		})
+	}
+	return l.behind(ctx, key, Decision(a.Decision)), nil
+}
+
+func (l *limiter) Reset(ctx context.Context, key string) error {
+	if err := l.check(ctx, 0); err != nil {
+		return err
+	}
+	l.timeline.Outside() // so that no decision after the reset is made at a time before it
+	// Note the reset twice: before, so that no earlier reservation is cancelled
+	// after it, and after, so that none made meanwhile is either.
+	l.resets.note(key)
+	l.end(ctx, key)
+	defer func() {
+		l.resets.note(key)
+		l.end(ctx, key)
+		l.waiters.Wake(key)
+	}()
+	if err := l.states.Reset(ctx, key); err != nil {
+		return l.failed(err)
+	}
+	l.waiters.Forget(key)
+	return nil
+}
+
+// Charge implements [Limiter].
+func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	d, err := l.charge(ctx, key, n)
+	if l.observers != nil {
+		l.observe(ctx, Observation{Key: key, Call: CallCharge, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
+	}
+	return d, err
+}
+
+// charge is Charge without checks.
+func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
+	var a kernel.Answer
+	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpCharge, N: n}, &a)
+	if err != nil {
+		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
+			return fallback.Charge(context.WithoutCancel(ctx), key, n)
+		})
+	}
+	return l.charged(ctx, key, Decision(a.Decision)), uncounted(&a, n)
+}
+
+// uncounted returns the error of n events that could not be counted.
+func uncounted(res *kernel.Answer, n int) error {
+	switch {
+	case res.Excess:
+		return fmt.Errorf("%w: %d more, and the state of the key can hold %d more", ErrDebt, n, res.Most)
+	case res.Full:
+		return fmt.Errorf("%w: no room for a new key", ErrFull)
+	}
+	return nil
+}
+
+// TakeEach takes n events of each key and appends the decisions to out, in the order of the
+// keys. The results are those of a loop that calls [Limiter.Take] for one key after the
+// other, but TakeEach takes less time. Use it to decide on the keys of a batch of messages,
+// for example. The decisions are independent, and not atomic together: a denial of one key
+// does not affect the others, and other calls may take effect between them. A key that occurs
+// several times is decided on as often, in order.
+//
+// TakeEach appends one decision for each key, even if it returns an error. If n is negative
+// or ctx has ended, all of them are zero, which is a denial, and the error is that of Take.
+// If Take would fail only for some keys, the error has one for each of them, which names keys[i]. The
+// decisions on these keys are those of the [FailurePolicy], as with Take: they are Degraded.
+//
+// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
+// out has room. It checks ctx once, before the first key. With a [SlidingLog] or [WithLimits],
+// it is a loop. Package redisstore sends the requests of all keys at once, so that they share
+// round trips. With any other store, TakeEach is a loop.
+//
+// If l was not made by [New], TakeEach calls its method
+// TakeEach(ctx, keys, n, out) ([]Decision, error) if it has one, and otherwise its Take for
+// each key. So it does not bypass a limiter
+// that embeds another one and overrides Take.
+func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+	if each, ok := l.(interface {
+		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
+	}); ok {
+		return each.TakeEach(ctx, keys, n, out)
+	}
+	return takeInTurn(ctx, l, keys, n, out)
+}
+
+// takeInTurn is TakeEach as a loop.
+func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+	var errs []error
+	for i, key := range keys {
+		d, err := l.Take(ctx, key, n)
+		out = append(out, d)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// TakeEach is what the function TakeEach calls.
+func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return append(out, make([]Decision, len(keys))...), err
+	}
+	if !l.waiters.Any() { // else a loop overtakes no Wait
+		if l.fast != nil {
+			return l.takeFast(keys, n, out), nil
+		}
+		if each, ok := l.states.(limit.EachStates); ok {
+			return l.takeTogether(ctx, each, keys, n, out)
+		}
+	}
+	return takeInTurn(ctx, l, keys, n, out)
+}
+
+// takeTogether is TakeEach for states that decide on many keys faster than in a loop.
+func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
+	calls := make([]limit.Call, len(keys))
+	for i, key := range keys {
+		t, err := l.transitionOf(ctx, key)
+		calls[i] = limit.Call{Key: key, Limit: t, Err: err, Request: kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}}
+	}
+	asked := slices.DeleteFunc(slices.Clone(calls), func(c limit.Call) bool { return c.Err != nil || c.Limit.Stateless() })
+	if len(asked) > 0 {
+		states.ApplyEach(ctx, asked)
+	}
+	var errs []error
+	for i := range calls {
+		c := &calls[i]
+		switch {
+		case c.Err != nil:
+		case c.Limit.Stateless():
+			c.Limit.Decide(&c.Request, &c.Answer)
+		default:
+			c, asked = &asked[0], asked[1:]
+		}
+		d, err := Decision(c.Answer.Decision), c.Err
+		if err != nil {
+			d, err = l.degradedTake(ctx, c.Key, n, c.Limit, err)
+			c.Answer = kernel.Answer{Decision: kernel.Decision(d)}
+			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
+		}
+		l.decided(ctx, CallTake, c.Key, n, &c.Answer, err)
+		out = append(out, d)
+	}
+	return out, errors.Join(errs...)
+}
+
+// takeFast is TakeEach for states in tables.
+func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
+	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+	var a kernel.Answer
+	var b memory.Batch
+	out = slices.Grow(out, len(keys))
+	for len(keys) > 0 {
+		count := l.fast.Touch(keys, &b)
+		for i := range count {
+			l.fast.TakeOf(&b, i, &req, &a)
+			out = out[:len(out)+1]
+			out[len(out)-1].set(&a.Decision)
+		}
+		keys = keys[count:]
+	}
+	return out
+}
+
+// degraded returns the policy's decision on n events after the store failed with err, and an
+// error that says so. t is nil if the limit of the key could not be looked up.
+func (l *limiter) degraded(ctx context.Context, n int, t *limit.Limit, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return Decision{}, ctx.Err() // the caller left; the store may be well
+	}
+	l.failing(ctx, err)
+	err = l.failed(err)
+	limit := l.t.Limit()
+	if t != nil {
+		limit = t.Limit()
+	}
+	switch l.policy.kind {
+	case fallback:
+		var also error
+		d, also = ask(l.policy.limiter)
+		err = errors.Join(err, also)
+		if d.RetryAfter == Never && mayGrant(t, n) {
+			d.RetryAfter = closedRetry
+		}
+	case failClosed:
+		d = Decision{Limit: limit, RetryAfter: closedRetry}
+	case failOpen:
+		d = Decision{Allowed: true, Limit: limit}
+	}
+	d.Degraded = true
+	return d, err
+}
+
+// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will
+// answer again, and with 0 callers would retry at once.
+const closedRetry = time.Second
+
+func (l *limiter) failed(err error) error {
+	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
+}
+
+// degradedTake is Take after the store failed with err.
+func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.Limit, err error) (Decision, error) {
+	return l.degraded(ctx, n, t, err, func(fallback Limiter) (Decision, error) {
+		return fallback.Take(context.WithoutCancel(ctx), key, n)
+	})
+}
+
+// degradedWait is what reserveTurn returns after the store failed with err. t is nil if
+// the limit of the key could not be looked up.
+func (l *limiter) degradedWait(w *want, t *limit.Limit, err error) (*Reservation, error) {
+	l.failing(w.ctx, err)
+	err = l.failed(err)
+	w.failure = err
+	switch l.policy.kind {
+	case fallback:
+		return nil, &toFallback{err, mayGrant(t, w.n)}
+	case failClosed:
+		return nil, err
+	}
+	return &Reservation{l: l, key: w.key}, nil // FailOpen: now
+}
+
+// A toFallback is the error of reserve if the fallback must decide.
+type toFallback struct {
+	failed error // says that the store failed
+	may    bool  // mayGrant
+}
+
+func (e *toFallback) Error() string { return e.failed.Error() }
+
+// unlessNever returns err, the error of the fallback. If that is ErrNever, and the limiter may
+// grant the events when the store is back, it returns the error of FailClosed.
+func (e *toFallback) unlessNever(err error) error {
+	if e.may && errors.Is(err, ErrNever) {
+		return e.failed
+	}
+	return err
+}
+
+// mayGrant reports whether t may ever grant n events at once, whatever a fallback with a lower
+// limit says. An unknown limit, for which t is nil, may.
+func mayGrant(t *limit.Limit, n int) bool { return t == nil || n <= t.Limit() }
