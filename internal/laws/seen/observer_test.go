@@ -183,6 +183,7 @@ func TestObserverSeesWaitsForRelease(t *testing.T) {
 		time.AfterFunc(time.Second, func() { _ = first.Release(ctx) })
 		_, _, err = l.Hold(ctx, "k", 1, ratelimit.Waiting())
 		require.NoError(t, err)
+		synctest.Wait() // until the observers of the Release are told, too
 		seen := w.Told()
 		require.Len(t, seen, 2)
 		assert.ElementsMatch(t, []ratelimit.Call{ratelimit.CallSettle, ratelimit.CallWait}, []ratelimit.Call{seen[0].Call, seen[1].Call})
