@@ -67,8 +67,7 @@ type want struct {
 	until context.Context // ends with ctx, or before: then it waits no longer
 	key   string
 	n     int
-	holds bool         // whether the events are held; otherwise, a grant at once leaves no Reservation
-	h     holding      // how they are held
+	h     holding      // how they are held, if they are: otherwise, a grant at once leaves no Reservation
 	opts  []HoldOption // likewise
 	reason
 }
@@ -77,7 +76,7 @@ type want struct {
 // lookup of t, or nil. If w is to ask again, because its turn is not near or
 // held events may come back, it reserves nothing and returns the denial.
 func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
-	near, patience := l.farthest(t, w.holds), l.patience(w.until)
+	near, patience := l.farthest(t, w.h.holds), l.patience(w.until)
 	m := l.mark(w.key)
 	var res kernel.Answer
 	var as kernel.Handle
@@ -101,7 +100,7 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 	}
 	if res.Wait == 0 {
 		w.grant = Decision(res.Decision)
-		if !w.holds {
+		if !w.h.holds {
 			return nil, nil, nil
 		}
 	}
@@ -158,7 +157,7 @@ func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds b
 		return nil, Decision{}, err
 	}
 	h.holds = holds
-	return l.waitFor(&want{ctx: ctx, until: until, key: key, n: n, holds: holds, h: h, opts: opts})
+	return l.waitFor(&want{ctx: ctx, until: until, key: key, n: n, h: h, opts: opts})
 }
 
 // patience returns the time until the deadline of ctx.
@@ -185,12 +184,12 @@ func (l *limiter) waitAny(w *want) (*Reservation, error) {
 	r, err := l.wait(w)
 	to, falls := errors.AsType[*toFallback](err)
 	switch {
-	case falls && w.holds:
+	case falls && w.h.holds:
 		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
 		return r, to.unlessNever(err)
 	case falls:
 		return nil, to.unlessNever(l.policy.limiter.WaitN(w.ctx, w.key, w.n))
-	case err != nil || !w.holds:
+	case err != nil || !w.h.holds:
 		return nil, err
 	}
 	r.clear(isQuiet | isAhead)
@@ -203,7 +202,7 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	w := want{ctx: ctx, until: ctx, key: key, n: n, holds: true, h: h, opts: opts}
+	w := want{ctx: ctx, until: ctx, key: key, n: n, h: h, opts: opts}
 	if h.waits {
 		r, d, err = l.waitFor(&w)
 		d.Allowed = err == nil
@@ -657,7 +656,7 @@ func (w *waiter) stand() (*Reservation, error) {
 
 // soon is how far ahead turns are asked for.
 func (w *waiter) soon() time.Duration {
-	far := w.l.farthest(w.place.By.(terms).by, w.holds)
+	far := w.l.farthest(w.place.By.(terms).by, w.h.holds)
 	if far == 0 && w.l.local != nil {
 		return Never - 1
 	}
