@@ -197,9 +197,7 @@ func jointOp(calls []limit.Call, members []member) byte {
 		switch req := &calls[i].Request; {
 		case req.N > members[i].prog.limit:
 			return opPeek
-		case req.N > 0 && req.Op == kernel.OpHold:
-			op = opTake
-		case req.N > 0:
+		case req.N > 0: // of a Hold, too
 			op = opTake
 		}
 	}
