@@ -122,7 +122,7 @@ func refusal(res *kernel.Answer, n int, t *limit.Limit, maxWait time.Duration) e
 	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 }
 
-// reserved is held for an kernel.OpReserve. m was taken before it.
+// reserved is held for an OpReserve. m was taken before it.
 func (l *limiter) reserved(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle, m mark) *Reservation {
 	r := l.held(key, n, t, res, as)
 	r.resets = m.resets
@@ -552,7 +552,7 @@ func (d *denied) isOld(l *limiter, t *limit.Limit) bool {
 	return d.by != t || l.local == nil && time.Duration(now-min(now, d.at)) >= lookAgain
 }
 
-// behind returns d, an answer to kernel.OpPeek, or if somebody waits on key, the denial that Take
+// behind returns d, an answer to an OpPeek, or if somebody waits on key, the denial that Take
 // would return.
 func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
 	if !l.waiters.Any() {
