@@ -226,6 +226,13 @@ func leaves(alg reflect.Value) (all []reflect.Value) {
 	return all
 }
 
+// Whoever leaves the Timeout out is told how to choose it.
+func TestMissingTimeout(t *testing.T) {
+	_, err := fakes.NewLimit(ratelimit.InFlight{Limit: 1})
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "InFlight.Timeout is 0s: it must be at least 1ns, and longer than a request takes")
+}
+
 // A state that cannot be read is reported once, and is replaced by a fresh one.
 func TestUnreadableStates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

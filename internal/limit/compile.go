@@ -175,7 +175,10 @@ func (s *Spec) rollingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 	}
 	length, err := enc.Ticks(period, "RollingWindow.Period")
 	if err == nil {
-		_, _, err = s.count(enc) // not too long
+		_, err = enc.Ticks(window, "RollingWindow.Window") // not too long
+	}
+	if err == nil {
+		err = enc.Count(quota, "RollingWindow.Quota")
 	}
 	if err == nil {
 		err = enc.Slots(uint64(window/period), "RollingWindow.Window / Period")
@@ -210,6 +213,9 @@ func (s *Spec) warmingUp(enc kernel.Encoding) (kernel.Kernel, error) {
 }
 
 func (s *Spec) inFlight(enc kernel.Encoding) (kernel.Kernel, error) {
+	if limit, span := s.Int(0), s.Duration(1); limit >= 1 && span < 1 {
+		return nil, param.Invalid("InFlight.Timeout", span, "must be at least 1ns, and longer than a request takes")
+	}
 	limit, timeout, err := s.count(enc)
 	if err != nil {
 		return nil, err
