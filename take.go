@@ -46,8 +46,9 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		t, err = l.own.transition(key, alg)
 	}
 	if err != nil {
-		d, _ := l.degradedTake(ctx, key, n, nil, err)
-		return d.Allowed
+		var a kernel.Answer
+		_ = l.degradedTake(ctx, key, n, nil, err, &a)
+		return a.Allowed
 	}
 	return n <= t.Limit() && (t.Stateless() || l.local.Tables.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
 }
@@ -80,24 +81,20 @@ func (l *limiter) take(ctx context.Context, call Call, key string, n int) (Decis
 func (l *limiter) takeFrom(ctx context.Context, key string, n int, a *kernel.Answer) error {
 	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpTake, N: n}, a)
 	if err != nil {
-		var d Decision
-		d, err = l.degradedTake(ctx, key, n, t, err)
-		*a = kernel.Answer{Decision: kernel.Decision(d)}
+		err = l.degradedTake(ctx, key, n, t, err, a)
 	}
 	return err
 }
 
-// takeBy takes n events as t decides. err is the error of the lookup of t, or nil.
-func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit, err error) (res kernel.Answer, _ error) {
+// takeBy takes n events as t decides. err is the error of the lookup of t, or nil. It sets a.
+func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit, err error, a *kernel.Answer) error {
 	if err == nil {
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpTake, N: n}, &res)
+		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpTake, N: n}, a)
 	}
 	if err != nil {
-		var d Decision
-		d, err = l.degradedTake(ctx, key, n, t, err)
-		res = kernel.Answer{Decision: kernel.Decision(d)}
+		err = l.degradedTake(ctx, key, n, t, err, a)
 	}
-	return res, err
+	return err
 }
 
 // decideQuick applies an OpTake or OpPeek if l.quick is not nil. It sets d.
@@ -266,14 +263,13 @@ func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, key
 		default:
 			c, asked = &asked[0], asked[1:]
 		}
-		d, err := Decision(c.Answer.Decision), c.Err
+		err := c.Err
 		if err != nil {
-			d, err = l.degradedTake(ctx, c.Key, n, c.Limit, err)
-			c.Answer = kernel.Answer{Decision: kernel.Decision(d)}
+			err = l.degradedTake(ctx, c.Key, n, c.Limit, err, &c.Answer)
 			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
 		}
 		l.decided(ctx, CallTake, c.Key, n, &c.Answer, err)
-		out = append(out, d)
+		out = append(out, Decision(c.Answer.Decision))
 	}
 	return out, errors.Join(errs...)
 }
@@ -333,11 +329,13 @@ func (l *limiter) failed(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }
 
-// degradedTake is Take after the store failed with err.
-func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.Limit, err error) (Decision, error) {
-	return l.degraded(ctx, n, t, err, func(fallback Limiter) (Decision, error) {
+// degradedTake is Take after the store failed with err. It sets a.
+func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.Limit, err error, a *kernel.Answer) error {
+	d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (Decision, error) {
 		return fallback.Take(context.WithoutCancel(ctx), key, n)
 	})
+	*a = kernel.Answer{Decision: kernel.Decision(d)}
+	return err
 }
 
 // degradedWait is what reserveTurn returns after the store failed with err. t is nil if

@@ -658,11 +658,11 @@ func (a *asking) askAlone(k *apartKey) (granted bool) {
 // decide has the store decide on a key, or the FailurePolicy if there is an error.
 func (a *asking) decide(k *apartKey) (granted bool) {
 	key := a.of[k.index].key
+	var res kernel.Answer
 	if !a.holds() {
-		res, err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed)
+		err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed, &res)
 		return a.tell(k, nil, res, err)
 	}
-	var res kernel.Answer
 	r, err := k.l.hold(&want{ctx: a.ctx, key: key, n: k.n, h: a.holding(k), opts: a.of[k.index].held()}, k.t, k.failed, &res)
 	return a.tell(k, r, res, err)
 }
