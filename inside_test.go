@@ -18,7 +18,7 @@ import (
 // These tests look at what a limiter keeps of the limits of keys, and at a CoarseClock without its goroutine. The laws
 // of what is decided are in internal/laws.
 
-// cached returns the number of transitions in the cache.
+// cached returns the number of limits in the cache.
 func (l *limits) cached() (n int) {
 	for _, m := range []*sync.Map{l.young.Load(), l.old.Load()} {
 		if m != nil {
@@ -48,19 +48,19 @@ func TestKnownLimits(t *testing.T) {
 	var asked Algorithm
 	l := Must(New(TokenBucket{Rate: PerHour(2)}, WithLimits(func(context.Context, string) (Algorithm, error) { return asked, nil })))
 	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
-	transition := func(alg Algorithm) *limit.Limit {
+	compiled := func(alg Algorithm) *limit.Limit {
 		asked = alg
 		tr, err := l.(*limiter).own.forKey(t.Context(), "key")
 		require.NoError(t, err)
 		return tr
 	}
-	assert.Same(t, transition(one), transition(&TokenBucket{Rate: PerHour(1), Burst: 1}))
-	assert.Same(t, transition(All{one, two}), transition(All{one, &two}))
-	assert.NotSame(t, transition(All{one, two}), transition(All{two, one}))
-	assert.NotSame(t, transition(All{one}), transition(one))
-	assert.NotSame(t, transition(All{one}), transition(All{one, one}))
-	assert.Equal(t, All{one, one, one, one, two}, transition(All{one, one, one, one, two}).Known, "too many to be remembered")
-	assert.Equal(t, All{one, two}, transition(All{one, All{two}}).Known, "nor is one in another")
+	assert.Same(t, compiled(one), compiled(&TokenBucket{Rate: PerHour(1), Burst: 1}))
+	assert.Same(t, compiled(All{one, two}), compiled(All{one, &two}))
+	assert.NotSame(t, compiled(All{one, two}), compiled(All{two, one}))
+	assert.NotSame(t, compiled(All{one}), compiled(one))
+	assert.NotSame(t, compiled(All{one}), compiled(All{one, one}))
+	assert.Equal(t, All{one, one, one, one, two}, compiled(All{one, one, one, one, two}).Known, "too many to be remembered")
+	assert.Equal(t, All{one, two}, compiled(All{one, All{two}}).Known, "nor is one in another")
 	asked = All{}
 	_, err := l.(*limiter).own.forKey(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)

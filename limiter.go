@@ -288,15 +288,15 @@ func (l *limiter) lookUp(ctx context.Context, key string) (Algorithm, error) {
 	if err := l.check(ctx, 0); err != nil {
 		return nil, err
 	}
-	t, err := l.transitionOf(ctx, key)
+	t, err := l.limitOf(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	return algorithmOf(t), nil
 }
 
-// transitionOf returns the transition for key.
-func (l *limiter) transitionOf(ctx context.Context, key string) (*limit.Limit, error) {
+// limitOf returns the limit for key.
+func (l *limiter) limitOf(ctx context.Context, key string) (*limit.Limit, error) {
 	if l.own == nil {
 		return l.t, nil
 	}
@@ -341,7 +341,7 @@ func (l *limiter) apply(ctx context.Context, key string, req *kernel.Request, a 
 			return l.t, nil
 		}
 	}
-	if t, err = l.own.transition(key, alg); err != nil {
+	if t, err = l.own.of(key, alg); err != nil {
 		return nil, err
 	}
 	return t, l.applyBy(ctx, key, t, req, a)

@@ -268,7 +268,7 @@ func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error))
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
 
-// limits looks up the limits of keys, and caches their transitions.
+// limits looks up the limits of keys, and caches them compiled.
 //
 // Decisions in memory seldom need the cache: a key's slot names the limit that it was last
 // decided by, and that is compared with the result of lookup.
@@ -276,24 +276,24 @@ type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *limit.Limit
 
-	young, old atomic.Pointer[sync.Map] // transitions by keyOf; nil until needed
+	young, old atomic.Pointer[sync.Map] // limits by keyOf; nil until needed
 
 	mu   sync.Mutex // protects against another change of young and old
-	kept int        // the number of transitions in young
+	kept int        // the number of limits in young
 }
 
-// manyLimits is the most transitions in each of young and old. When young is full, it
-// becomes old, and the previous old is dropped. A transition in old that is used moves
+// manyLimits is the most limits in each of young and old. When young is full, it
+// becomes old, and the previous old is dropped. A limit in old that is used moves
 // to young.
 const manyLimits = 8192
 
-// forKey returns the transition for key.
+// forKey returns the limit for key.
 func (l *limits) forKey(ctx context.Context, key string) (*limit.Limit, error) {
 	alg, err := l.lookup(ctx, key)
 	if err != nil {
 		return nil, limitError(key, err)
 	}
-	return l.transition(key, alg)
+	return l.of(key, alg)
 }
 
 // limitError is the error of a lookup, or of what it returned.
@@ -301,8 +301,8 @@ func limitError(key string, err error) error {
 	return fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
 }
 
-// transition returns the transition for alg, which lookup returned for key.
-func (l *limits) transition(key string, alg Algorithm) (*limit.Limit, error) {
+// of returns the limit for alg, which lookup returned for key.
+func (l *limits) of(key string, alg Algorithm) (*limit.Limit, error) {
 	if alg == nil {
 		return l.base, nil
 	}
@@ -313,7 +313,7 @@ func (l *limits) transition(key string, alg Algorithm) (*limit.Limit, error) {
 	return t, nil
 }
 
-// compiled returns the transition for alg, which a user passed.
+// compiled returns alg, which a user passed, compiled.
 func (l *limits) compiled(alg Algorithm) (*limit.Limit, error) {
 	if isPlain(alg) {
 		if t := find(&l.young, alg); t != nil { // faster than what follows, which all others need
@@ -340,7 +340,7 @@ func (l *limits) compiled(alg Algorithm) (*limit.Limit, error) {
 	return l.keep(key, t), nil
 }
 
-// known returns the cached transition for key, or nil.
+// known returns the cached limit for key, or nil.
 func (l *limits) known(key any) *limit.Limit {
 	if t := find(&l.young, key); t != nil {
 		return t
@@ -352,7 +352,7 @@ func (l *limits) known(key any) *limit.Limit {
 	return t
 }
 
-// find returns the transition for key in a part of the cache, or nil.
+// find returns the limit for key in a part of the cache, or nil.
 func find(in *atomic.Pointer[sync.Map], key any) *limit.Limit {
 	m := in.Load()
 	if m == nil {
@@ -363,7 +363,7 @@ func find(in *atomic.Pointer[sync.Map], key any) *limit.Limit {
 	return found
 }
 
-// keep caches t, unless there is already a transition for key. It returns that or t.
+// keep caches t, unless there is already a limit for key. It returns that or t.
 func (l *limits) keep(key any, t *limit.Limit) *limit.Limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()

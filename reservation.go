@@ -362,7 +362,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		}
 		return err
 	case by == nil: // the store failed, so that nothing is held
-		if by, err = l.transitionOf(ctx, r.key); err != nil || !by.Flies() {
+		if by, err = l.limitOf(ctx, r.key); err != nil || !by.Flies() {
 			*d, err = l.charge(ctx, r.key, n)
 			return err
 		}
@@ -556,7 +556,7 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	if n > math.MaxInt || due > kernel.MaxInstant || id == 0 || id >= 1<<53 {
 		return nil, errToken("it has impossible numbers")
 	}
-	t, err := l.transitionOf(ctx, key)
+	t, err := l.limitOf(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -812,7 +812,7 @@ func (l *limiter) carryOutSome(sh *lineShard, key string, ln *pendingLine, by []
 }
 
 // undo has the store carry out a cancellation of reservations that were made by one of the
-// transitions. The state is of one of them, so the call with that one does something. If a call
+// limits. The state is of one of them, so the call with that one does something. If a call
 // fails, out is nil, and the events stay spent, which never grants too much.
 func (l *limiter) undo(key string, by []*limit.Limit, c *kernel.Cancellation) (out *kernel.Undone, err error) {
 	for _, t := range by {

@@ -36,7 +36,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opt
 		return nil, nil
 	}
 	m := l.mark(key)
-	t, err := l.transitionOf(ctx, key)
+	t, err := l.limitOf(ctx, key)
 	var as kernel.Handle
 	if err == nil {
 		as = newHandle(t, h)
@@ -212,7 +212,7 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	if d, ok := l.overtakes(ctx, key, n); ok {
 		res.Decision = kernel.Decision(d)
 	} else {
-		t, unknown := l.transitionOf(ctx, key)
+		t, unknown := l.limitOf(ctx, key)
 		r, err = l.hold(&w, t, unknown, &res)
 	}
 	l.decided(ctx, CallHold, key, n, &res, err)
@@ -493,7 +493,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	if places, _ := l.waiters.Waits(key); places == 0 {
 		return d, false
 	}
-	t, err := l.transitionOf(ctx, key)
+	t, err := l.limitOf(ctx, key)
 	l.nudge(key, t)
 	if err != nil || t.Stateless() || n > t.Limit() {
 		return d, false
@@ -576,7 +576,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if w.n == 0 {
 		return &Reservation{l: l, key: w.key}, nil
 	}
-	t, err := l.transitionOf(w.ctx, w.key)
+	t, err := l.limitOf(w.ctx, w.key)
 	if err != nil || t.Stateless() || w.n > t.Limit() {
 		l.nudge(w.key, t)
 		r, _, err := l.reserveTurn(w, t, err)
@@ -731,7 +731,7 @@ func (w *waiter) giveBack(left []line.Turn) {
 // ask asks the store for a turn. done says that the wait is over.
 func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	l := w.l
-	by, err := l.transitionOf(w.ctx, w.key)
+	by, err := l.limitOf(w.ctx, w.key)
 	before, _ := l.timeline.Now()
 	began := time.Now()
 	var r *Reservation

@@ -43,7 +43,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	}
 	var t *limit.Limit
 	if err == nil {
-		t, err = l.own.transition(key, alg)
+		t, err = l.own.of(key, alg)
 	}
 	if err != nil {
 		var a kernel.Answer
@@ -246,7 +246,7 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
 	calls := make([]limit.Call, len(keys))
 	for i, key := range keys {
-		t, err := l.transitionOf(ctx, key)
+		t, err := l.limitOf(ctx, key)
 		calls[i] = limit.Call{Key: key, Limit: t, Err: err, Request: kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}}
 	}
 	asked := slices.DeleteFunc(slices.Clone(calls), func(c limit.Call) bool { return c.Err != nil || c.Limit.Stateless() })

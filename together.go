@@ -273,7 +273,7 @@ type decider struct {
 // decider looks up what decides on the key.
 func (b Bound) decider(ctx context.Context) (own decider) {
 	if own.l, _ = b.limiter.(*limiter); own.l != nil {
-		own.t, own.failed = own.l.transitionOf(ctx, b.key)
+		own.t, own.failed = own.l.limitOf(ctx, b.key)
 	}
 	return own
 }

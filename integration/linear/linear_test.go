@@ -63,7 +63,7 @@ func handle(hold int) kernel.Handle {
 	return kernel.Handle{ID: uint64(hold) + 1, For: 10 * time.Minute}
 }
 
-// sequential returns the specification: the transitions of the limits, applied to one key
+// sequential returns the specification: the compiled limits, applied to one key
 // by one caller at a time.
 func sequential(limits []*limit.Limit, times times) porcupine.Model {
 	specification := porcupine.NondeterministicModel{
@@ -360,15 +360,15 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 		observed.check(t, seed, recorded.history)
 	}
 
-	var transitions []*limit.Limit
+	var compiled []*limit.Limit
 	for _, alg := range limits {
-		transition, err := fakes.NewLimit(alg)
+		one, err := fakes.NewLimit(alg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		transitions = append(transitions, transition)
+		compiled = append(compiled, one)
 	}
-	recorded.check(t, seed, sequential(transitions, *times))
+	recorded.check(t, seed, sequential(compiled, *times))
 }
 
 // noise calls the noise of a setting until stop is called. stop waits for the last call.
@@ -425,11 +425,11 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, c call, held map
 // most common bug in stores.
 func TestCatchesLostUpdate(t *testing.T) {
 	alg := ratelimit.FixedWindow{Limit: 4, Window: time.Second}
-	transition, err := fakes.NewLimit(alg)
+	one, err := fakes.NewLimit(alg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := []*limit.Limit{transition}
+	limits := []*limit.Limit{one}
 	told := func(remaining int) ratelimit.Decision {
 		return ratelimit.Decision{Allowed: true, Limit: 4, Remaining: remaining, ResetAfter: time.Second}
 	}
@@ -450,7 +450,7 @@ func TestCatchesLostUpdate(t *testing.T) {
 
 // TestCatchesLostSettlement: the same for a settlement.
 func TestCatchesLostSettlement(t *testing.T) {
-	transition, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 4, Window: time.Second})
+	one, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 4, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +464,7 @@ func TestCatchesLostSettlement(t *testing.T) {
 			{ClientId: 1, Input: call{op: "take", key: "a", n: 1}, Output: told(last), Call: 30, Return: 50},
 		}
 	}
-	limits := []*limit.Limit{transition}
+	limits := []*limit.Limit{one}
 	if !porcupine.CheckOperations(sequential(limits, times{0}), history(2)) {
 		t.Error("the take came after the settlement")
 	}

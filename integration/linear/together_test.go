@@ -44,7 +44,7 @@ type jointState struct {
 	holds   holds
 }
 
-// jointly returns the specification: the transitions of the limits, by limit and key.
+// jointly returns the specification: the compiled limits, by limit and key.
 func jointly(limits [][manyKeys]*limit.Limit, times times) porcupine.Model {
 	specification := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{jointState{}} },
@@ -301,7 +301,7 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 		observed.check(t, seed, recorded.history)
 	}
 
-	var transitions [][manyKeys]*limit.Limit
+	var compiled [][manyKeys]*limit.Limit
 	for _, limits := range joint.limits {
 		var of [manyKeys]*limit.Limit
 		for key, alg := range limits {
@@ -310,9 +310,9 @@ func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 				t.Fatal(err)
 			}
 		}
-		transitions = append(transitions, of)
+		compiled = append(compiled, of)
 	}
-	recorded.check(t, seed, jointly(transitions, *times))
+	recorded.check(t, seed, jointly(compiled, *times))
 }
 
 // randomCall returns a call of a goroutine.

@@ -57,7 +57,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// FuzzApply gives transitions states that anybody may have written: they are
+// FuzzApply gives limits states that anybody may have written: they are
 // refused or worked with, and nothing panics.
 func FuzzApply(f *testing.F) {
 	algorithms := append([]ratelimit.Algorithm{
@@ -71,12 +71,12 @@ func FuzzApply(f *testing.F) {
 		ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second},
 		ratelimit.InFlight{Limit: 7, Timeout: time.Second},
 	}, fakes.EveryWidth...)
-	transitions := make([]*limit.Limit, len(algorithms))
+	compiled := make([]*limit.Limit, len(algorithms))
 	limits := make(map[*limit.Limit]int) // of a key that has used nothing
 	for i, alg := range algorithms {
 		t, err := fakes.NewLimit(alg)
 		require.NoError(f, err)
-		transitions[i] = t
+		compiled[i] = t
 		_, _, fresh, err := t.Apply(nil, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(0, 0)))
 		require.NoError(f, err)
 		limits[t] = fresh.Limit
@@ -89,7 +89,7 @@ func FuzzApply(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
-		tr := transitions[uint(which)%uint(len(transitions))]
+		tr := compiled[uint(which)%uint(len(compiled))]
 		at := time.Unix(sec, 0)
 		apply := func(state []byte, req kernel.Request) (next []byte, _ kernel.Answer) {
 			next, _, res, err := tr.Apply(state, req.At(at))

@@ -419,7 +419,7 @@ func TestLimitsInTurns(t *testing.T) {
 	}
 }
 
-// varying returns the transition of a limit that may change.
+// varying returns the compiled form of a limit that may change.
 func varying(t *testing.T, alg ratelimit.Algorithm) *limit.Limit {
 	t.Helper()
 	s := &fakes.Hooked{Store: new(ratelimit.MemoryStore)}

@@ -417,7 +417,7 @@ func TestDescribePlan(t *testing.T) {
 	assert.Equal(t, ratelimit.Blocked{}, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))).Algorithm)
 }
 
-// A store that applies transitions to bytes finds the state of a plan unchanged.
+// A store that applies limits to bytes finds the state of a plan unchanged.
 func TestPlanAppliesToBytes(t *testing.T) {
 	limited, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
