@@ -312,22 +312,24 @@ func (blocked) Reserve(context.Context, string, int, ...ratelimit.HoldOption) (*
 // A key that is blocked while a stream runs fails the stream, which can go on when it is
 // granted bytes again.
 func TestKeyIsBlockedMeanwhile(t *testing.T) {
-	b := bucket()
-	change := &changing{Limiter: b.Limiter()}
-	r := iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.For(change, "key"))
-	_, err := io.ReadFull(r, make([]byte, 1))
-	require.NoError(t, err)
-	change.blocked = true
-	for range 2 {
-		n, err := r.Read(make([]byte, 10))
-		require.ErrorIs(t, err, ratelimit.ErrNever)
-		require.Zero(t, n)
-	}
-	change.blocked = false
-	rest, err := io.ReadAll(r)
-	require.NoError(t, err)
-	assert.Equal(t, "ext", string(rest))
-	assert.Equal(t, 996, left(t, b))
+	synctest.Test(t, func(t *testing.T) {
+		b := bucket()
+		change := &changing{Limiter: b.Limiter()}
+		r := iolimit.Reader(t.Context(), strings.NewReader("text"), ratelimit.For(change, "key"))
+		_, err := io.ReadFull(r, make([]byte, 1))
+		require.NoError(t, err)
+		change.blocked = true
+		for range 2 {
+			n, err := r.Read(make([]byte, 10))
+			require.ErrorIs(t, err, ratelimit.ErrNever)
+			require.Zero(t, n)
+		}
+		change.blocked = false
+		rest, err := io.ReadAll(r)
+		require.NoError(t, err)
+		assert.Equal(t, "ext", string(rest))
+		assert.Equal(t, 996, left(t, b))
+	})
 }
 
 type changing struct {
