@@ -91,7 +91,7 @@
 //   - A [Limiter] decides, for any number of keys. It binds an [Algorithm] to a store and
 //     a clock.
 //   - A [Store] keeps the state of each key: a few words in memory, bytes elsewhere.
-//   - A [Reservation] holds events that were spent ahead of their time, or before it is known
+//   - A [Reservation] holds events that are for later, or that were spent before it is known
 //     how many will happen. The latter are a hold, which is open until it is settled or ends by itself.
 //   - A key is in debt if more was charged than its limit has room for.
 //

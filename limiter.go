@@ -106,9 +106,10 @@ type Limiter interface {
 	// With [HoldFor] or [GiveBack], the events are held from their turn on, as those of Hold are. With an
 	// InFlight, they always are.
 	//
-	// A reservation takes 300 to 600 bytes, and about 130 more for each further
-	// part of an [All]. After its turn has passed, later reservations and waits,
-	// on any key, free them.
+	// Until its turn comes, a reservation is a part of the key's state, of 32 bytes; the first one takes as much as the
+	// state besides. To make one, and to settle or
+	// cancel one, takes time in proportion to the number of those that are ahead, and to the size of the state: about
+	// 0.1 ms for a thousand. Of more than 4,096 on a key, the oldest ones cannot be cancelled any more.
 	Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
 	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
@@ -124,7 +125,7 @@ type Limiter interface {
 	// 8 to 32 more for each further part of an [All]. Without an InFlight, a key has at most 4,096 of
 	// them: then the oldest one ends early, as it would by itself. The first decision after a hold has
 	// ended by itself takes time in proportion to the number of open ones, as Settle does. In memory,
-	// Hold makes an allocation for the Reservation, of 112 bytes, and none for a state that has room. A
+	// Hold makes an allocation for the Reservation, of 80 bytes, and none for a state that has room. A
 	// key with open holds costs as much as with a [SlidingLog], and its decisions take a lock; if its
 	// state is one word, until it is granted events after they have ended, and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
@@ -133,8 +134,8 @@ type Limiter interface {
 	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
 	// Remaining is 0, and nothing is granted until the debt is paid and there is room.
 	// RetryAfter says when that is. Buckets pay at their rate, windows and logs as the
-	// events leave them. While reservations are pending, the events count at the time of
-	// the last one; in a [WarmingUp], at the time of its next grant.
+	// events leave them. They count now, also while reservations are ahead, which keep their turns; in a
+	// [WarmingUp], at the time of its next grant.
 	//
 	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself, as
 	// far as the state of the key has room: in buckets and WarmingUp, if it is paid before
@@ -150,7 +151,7 @@ type Limiter interface {
 	Peek(ctx context.Context, key string) (Decision, error)
 
 	// Reset forgets key, so that its next request finds it unused. It also
-	// forgets the reservations on key: cancelling them gives nothing back.
+	// forgets what is reserved and held: cancelling that gives nothing back.
 	Reset(ctx context.Context, key string) error
 }
 
@@ -311,8 +312,6 @@ type limiter struct {
 	states      limit.States
 	timeline    *kernel.Timeline
 	policy      *FailurePolicy // most limiters share defaultPolicy
-	resets      resets
-	lines       lines
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used

@@ -250,12 +250,12 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // a SlidingWindow or RollingWindow, the part of a count above 2³²−1 under a limit up to that
 // number; and in a SlidingLog, what the other limit has granted beyond twice its own. Open holds are kept, and
 // settled in both limits of the key, but give nothing back in a former bucket that has owed its burst since;
-// a reservation that is no hold gives nothing back after a change.
+// a reservation that is no hold gives nothing back once another limit was asked.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock. That holds for the first
-// 1,023 distinct limits of the limiter, and while the key has no pending reservations and
-// has not used more than its limit (and in a [TokenBucket], after a reservation or a hold, once
+// 1,023 distinct limits of the limiter, and while the key has no reservations ahead and
+// has not used more than its limit (and in a [TokenBucket], after a hold, once
 // it has been granted events again). Other keys, such as those with a [SlidingWindow] of
 // several segments, cost as much as with a [SlidingLog], and their decisions take a lock.
 // Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. A lookup

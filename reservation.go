@@ -7,11 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"maps"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +18,7 @@ import (
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has
-// spent ahead of time. Any number of goroutines may call its methods at once. The zero
+// reserved for later. Any number of goroutines may call its methods at once. The zero
 // Reservation is due at once and holds nothing, like those of FailOpen. So does a nil one, which
 // comes with a denial: its methods do nothing, so that Release may be deferred before d.Allowed is
 // looked at.
@@ -31,14 +28,11 @@ type Reservation struct {
 	due kernel.Instant // when the events may happen
 	status
 
-	key    string
-	by     *limit.Limit   // that made it; nil if the store failed
-	hold   uint64         // the ID of the hold; 0 if there is none
-	lasts  time.Duration  // of a Hold: how long it lasts from when the events may happen
-	grant  any            // what cancels it, if it is ahead; of a HoldAll, its parts
-	resets uint64         // if it is ahead: the limiter's count of resets before the reservation
-	line   *pendingLine   // if it is ahead, unless the store has Grants of its own
-	waiter *kernel.Waiter // its place in line
+	key   string
+	by    *limit.Limit  // that made it; nil if the store failed
+	hold  uint64        // the ID by which the store finds it; 0 if there is nothing to find
+	lasts time.Duration // of a hold: how long it lasts from when the events may happen
+	all   *parts        // of a HoldAll
 }
 
 // A status says what has become of a Reservation, in one word, because the size of a Reservation
@@ -47,7 +41,7 @@ type status struct{ bits atomic.Uint32 }
 
 const (
 	isOver  = 1 << iota // it was cancelled or settled
-	isAhead             // it was made ahead of time, so that Cancel may give something back
+	isAhead             // it was made ahead of time
 	isQuiet             // observers are not told of it, because they are told of the whole call
 )
 
@@ -77,8 +71,8 @@ func (r *Reservation) Parts() []*Reservation {
 
 // parts returns those of a HoldAll, and none for others.
 func (r *Reservation) parts() (all parts) {
-	if r != nil && r.l == nil {
-		all, _ = r.grant.(parts)
+	if r != nil && r.all != nil {
+		all = *r.all
 	}
 	return all
 }
@@ -95,37 +89,13 @@ func (r *Reservation) Delay() time.Duration {
 	return r.l.timeline.Until(r.due)
 }
 
-// Cancel says that the events will not happen. Calling it twice is harmless. Cancel of a hold is
-// [Reservation.Settle] with 0, before its turn and after. It has no error: observers are told, as of
-// every Cancel. But if it is cancelled before its turn while others stand behind it, the key grants nothing
-// before their turns, even if these are cancelled as well.
+// Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and of a hold
+// also after it, Cancel is [Reservation.Settle] with 0: the key is then as if they had not been reserved or held,
+// in whatever order reservations are cancelled. Later reservations keep their times, and nothing is granted
+// before the latest of these. Once the events may happen (Delay is 0), those of a reservation that is no hold count
+// as having happened, and Cancel does nothing.
 //
-// Of other events that were reserved ahead of time, Cancel gives back as many as possible.
-// If all later reservations on the key are cancelled as well, in any order, the key
-// is as if none of them had been made. A later reservation that is not cancelled
-// keeps its time, and no caller is admitted before the latest such time. Until then,
-// windows and logs have already given the cancelled events back; [TokenBucket],
-// [LeakyBucket] and [WarmingUp] still keep them.
-//
-// Cancel gives nothing back of a reservation that is no hold:
-//   - once the events may happen (Delay is 0 and the clock has moved on), because
-//     they then count as having happened,
-//   - after a Reset of the key,
-//   - if the algorithm has a [SlidingWindow] or a [RollingWindow], and the store has
-//     failed to cancel another reservation of the key that was pending at the same time,
-//   - if the limit has changed since (see [WithLimits]),
-//   - if a [LeakyBucket] has queued events of Allow or Take behind it,
-//   - if a hold was settled since, and the algorithm has a bucket or a WarmingUp, or
-//   - while a later reservation of another process on the key is pending, which
-//     keeps its time as well.
-//
-// If the key was evicted because of MaxKeys, or another limiter of the same
-// name called Reset, windows may give back events that others have spent since. The store of
-// package redisstore learns of the Reset, with the exceptions listed there.
-//
-// Cancel calls the store; [WithStoreTimeout] bounds how long each call waits. Concurrent
-// cancellations on a key share a call, up to 200 of them. Cancel takes about 0.1 ms for each
-// thousand reservations of this limiter that are pending on the key.
+// It has no error: observers are told, as of every Cancel.
 func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
@@ -137,46 +107,12 @@ func (r *Reservation) Cancel() {
 		return
 	}
 	ctx := context.Background()
-	var d Decision
 	var err error
-	switch {
-	case r.hold != 0:
+	if r.isHold() || r.hold != 0 && r.Delay() > 0 {
+		var d Decision
 		err = r.settleNow(ctx, 0, &d)
-	case r.is(isAhead):
-		if err = r.cancelAhead(); err != nil {
-			err = r.l.failed(err)
-		}
 	}
 	r.observe(ctx, 0, Decision{}, err)
-}
-
-// cancelAhead cancels what was reserved ahead of time, together with others in its line. The error is that of the store.
-func (r *Reservation) cancelAhead(with ...*Reservation) (err error) {
-	l, ctx := r.l, context.Background()
-	defer l.waiters.Wake(r.key)
-	switch {
-	case r.waiter == nil && !l.resets.since(r.resets, r.key):
-		err = l.applyBy(ctx, r.key, r.by, &kernel.Request{Op: kernel.OpCancel, Grant: r.grant, Hold: kernel.Handle{ID: r.hold}}, new(kernel.Answer))
-	case r.waiter != nil:
-		with = append(with, r)
-		err = l.cancel(r.key, r.line, with)
-		for _, r := range with {
-			if err == nil && r.hold != 0 && !r.undone() { // others stand behind it, or its turn has come
-				if err = l.leave(ctx, r.key, r.line, r.waiter); err == nil {
-					err = r.settleBy(ctx, r.by, 0, new(kernel.Answer))
-				}
-			}
-		}
-	}
-	return err
-}
-
-// undone reports whether the cancellation has taken all events back.
-func (r *Reservation) undone() bool {
-	sh := r.l.lines.shard(r.key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return r.waiter.Undone()
 }
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and
@@ -215,8 +151,6 @@ func (r *Reservation) await(ctx context.Context) error {
 	if err := r.l.sleep(ctx, r.due, nil); err != nil && r.Delay() > 0 { // else both happened at once, and the events are spent
 		return err
 	}
-	now, _ := r.l.timeline.Now()
-	r.l.lines.sweep(now)
 	return nil
 }
 
@@ -275,18 +209,20 @@ const lookAgain = 10 * time.Millisecond
 // exactly, whatever else was granted, held and settled since. If n exceeds the number held, Settle
 // counts the rest as [Limiter.Charge] does, at the present time. What is not exact:
 //
-//   - A [WarmingUp] gives events back only if it has granted nothing since.
+//   - A [WarmingUp] gives events back only if it has granted nothing since. Reservations behind these keep
+//     their turns, but may find it colder, so that what comes after them waits longer.
 //   - A [SlidingLog] with CountDenied keeps the denials that it has noted meanwhile.
 //   - A window of StartOnFirstEvent and the refills of RefillInterval that the hold began go on as they
 //     would have, while anything counts in them.
 //   - In an [InFlight], all events are over, whatever n is.
 //   - What a [LeakyBucket] has queued behind the held events keeps its Delay.
+//   - Events that are settled stay if later turns would otherwise come too early, because a window of
+//     StartOnFirstEvent, a refill of RefillInterval or a WarmingUp would begin later.
 //
 // If the hold is not open any more, what it held counts as it did, or was given back: because it has
 // ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another kind of limit
 // ([WithLimits]), or because another process has settled the hold. Then Settle counts only what exceeds
-// the number held. So it does if nothing is held: of a reservation of Reserve without
-// HoldFor and GiveBack, except that Settle with 0 before its turn is Cancel. A reservation that the [FailurePolicy]
+// the number held. So it does of a reservation of Reserve without HoldFor and GiveBack once its turn has come. A reservation that the [FailurePolicy]
 // allowed holds nothing, so that Settle counts all of n, except in an InFlight.
 //
 // The Decision is what Peek returns afterwards. If the limit of the key has changed, WithLimits says
@@ -296,7 +232,7 @@ const lookAgain = 10 * time.Millisecond
 // [FailurePolicy] makes the Decision, the error says so, and it is unknown whether Settle took
 // effect; it cannot be called again, and unless it did, the hold ends by itself.
 //
-// Settle costs a call of the store, and takes time in proportion to the number of open holds of the key. In
+// Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of the key. In
 // memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	if r == nil && len(ns) > 1 {
@@ -354,13 +290,6 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 	case l == nil:
 		d.Allowed = true
 		return nil
-	case n == 0 && r.is(isAhead) && r.Delay() > 0:
-		if err = r.cancelAhead(); err != nil {
-			*d, err = l.unsettled(ctx, by, err)
-		} else {
-			*d, err = l.Peek(ctx, r.key)
-		}
-		return err
 	case by == nil: // the store failed, so that nothing is held
 		if by, err = l.limitOf(ctx, r.key); err != nil || !by.Flies() {
 			*d, err = l.charge(ctx, r.key, n)
@@ -369,12 +298,6 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 	case by.Stateless() || r.hold == 0 && n <= r.n: // nothing is held, or counts
 		*d, err = l.Peek(ctx, r.key)
 		return err
-	}
-	if r.waiter != nil && r.hold != 0 && n < r.n {
-		if err = l.leave(ctx, r.key, r.line, r.waiter); err != nil {
-			r.clear(isOver)
-			return err
-		}
 	}
 	var res kernel.Answer
 	if err = r.settleBy(ctx, by, n, &res); err != nil {
@@ -389,7 +312,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 // store finds it.
 func (r *Reservation) settleBy(ctx context.Context, by *limit.Limit, n int, res *kernel.Answer) error {
 	defer r.l.waiters.Wake(r.key) // even if the store fails: it may have given events back
-	return r.l.applyBy(ctx, r.key, by, &kernel.Request{Op: kernel.OpSettle, N: n, Of: r.n, Hold: kernel.Handle{ID: r.hold}, Grant: r.grant}, res)
+	return r.l.applyBy(ctx, r.key, by, &kernel.Request{Op: kernel.OpSettle, N: n, Of: r.n, Hold: kernel.Handle{ID: r.hold}}, res)
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
@@ -440,11 +363,11 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	for _, p := range r.parts().of {
 		errs = append(errs, p.r.Extend(ctx, d))
 	}
-	if !r.holds() {
+	if !r.isHold() {
 		return errors.Join(errs...)
 	}
 	var res kernel.Answer
-	err := r.l.applyBy(ctx, r.key, r.by, &kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: r.fromNow(d)}, Grant: r.grant}, &res)
+	err := r.l.applyBy(ctx, r.key, r.by, &kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: r.fromNow(d)}}, &res)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -473,12 +396,13 @@ const (
 	tokenSize    = tokenFields + 14 // a multiple of 3, so that no bits are left over
 )
 
-// Token returns a short text by which another process can settle the hold: see [Resume]. It holds no
-// secret, and does not show the key, but whoever has it can settle the hold. It is empty if there is no
-// hold: if r is nil or no events are held. The Reservation of a [HoldAll] has no token, but each of its
+// Token returns a short text by which another process can settle the hold, or cancel the reservation before its
+// turn: see [Resume]. It holds no
+// secret, and does not show the key, but whoever has it can settle the hold. It is empty if there is nothing to
+// settle: if r is nil, or the events have happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
 // [Reservation.Parts] has one.
 func (r *Reservation) Token() string {
-	if !r.holds() {
+	if r == nil || r.hold == 0 {
 		return ""
 	}
 	b := make([]byte, 0, tokenSize)
@@ -488,8 +412,8 @@ func (r *Reservation) Token() string {
 	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.key, b)...))
 }
 
-// holds reports whether r has a hold.
-func (r *Reservation) holds() bool { return r != nil && r.hold != 0 }
+// isHold reports whether r is a hold, and not only a reservation, which ends at its turn.
+func (r *Reservation) isHold() bool { return r != nil && r.hold%2 == 1 }
 
 // seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with its
 // name and kind; in memory, one of a store.
@@ -561,334 +485,4 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 		return nil, err
 	}
 	return &Reservation{l: l, n: int(n), due: due, key: key, by: t, hold: id}, nil
-}
-
-// When a waiter in the middle of a line leaves, those behind it keep the times that they
-// were told. Windows and logs give its events back at once, buckets once all behind it
-// have left: see [Reservation.Cancel]. internal/kernel computes that; here is what several
-// callers at once need.
-
-// lines are the lines of keys with pending reservations. A line exists as long as a
-// reservation of its key is pending.
-type lines struct {
-	count  atomic.Int64               // lines that exist
-	deaths atomic.Uint64              // lines removed so far
-	swept  atomic.Uint64              // calls of sweep so far
-	shards atomic.Pointer[lineShards] // nil until the first line: most limiters have none
-}
-
-type lineShards [16]lineShard
-
-type lineShard struct {
-	mu   sync.Mutex // protects keys, their lines, and most
-	keys map[string]*pendingLine
-	most int // the most keys since the map was made: maps do not shrink
-}
-
-var lineSeed = maphash.MakeSeed()
-
-func (ls *lines) shard(key string) *lineShard {
-	shards := ls.all()
-	return &shards[maphash.String(lineSeed, key)%uint64(len(shards))]
-}
-
-func (ls *lines) all() *lineShards {
-	if ls.shards.Load() == nil {
-		ls.shards.CompareAndSwap(nil, new(lineShards))
-	}
-	return ls.shards.Load()
-}
-
-// A pendingLine is the line of reservations of a key. Its shard's lock protects it. That lock is
-// never held during a call of a store.
-type pendingLine struct {
-	kernel.Line
-	batches uint64 // batches of cancellations so far
-	over    bool   // whether the line was closed: all have left, a reset, or a failed store
-
-	under *batch // the batch being carried out, or nil
-	next  *batch // the batch after it, or nil
-}
-
-// A batch consists of cancellations that share one call of the store.
-type batch struct {
-	asked []*kernel.Waiter
-	by    []*limit.Limit // those that reserved for them, usually one
-	done  chan struct{}  // closed when the batch is done
-	err   error          // of the store, if it failed in between; set before done is closed
-}
-
-// A mark records the state of a line before a reservation is made.
-type mark struct {
-	line    *pendingLine
-	batches uint64
-	busy    bool   // whether a batch was being carried out
-	deaths  uint64 // lines.deaths
-	resets  uint64 // resets.count
-}
-
-// mark must be called before a reservation is made.
-func (l *limiter) mark(key string) mark {
-	m := mark{deaths: l.lines.deaths.Load(), resets: l.resets.count.Load()}
-	if l.lines.count.Load() == 0 {
-		return m
-	}
-	sh := l.lines.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if ln := sh.keys[key]; ln != nil {
-		m.line, m.batches, m.busy = ln, ln.batches, ln.under != nil
-	}
-	return m
-}
-
-// enter puts a grant into the line of key. If the key was reset since m, enter drops
-// the grant and returns nil.
-func (l *limiter) enter(key string, g *kernel.Grant, turn kernel.Instant, m mark) (*pendingLine, *kernel.Waiter) {
-	now, _ := l.timeline.Now()
-	defer l.lines.sweep(now) // after the lock is released
-	sh := l.lines.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if l.resets.since(m.resets, key) {
-		return nil, nil
-	}
-	ln := sh.keys[key]
-	var unsure bool // whether a cancellation may have happened between the making of g and now
-	switch {
-	case m.busy || ln != nil && ln.under != nil:
-		unsure = true
-	case m.line != nil:
-		unsure = ln != m.line || ln.batches != m.batches
-	default:
-		unsure = l.lines.deaths.Load() != m.deaths || ln != nil && ln.batches > 0
-	}
-	if ln == nil {
-		ln = &pendingLine{}
-		if sh.keys == nil {
-			sh.keys = make(map[string]*pendingLine)
-		}
-		sh.keys[key] = ln
-		sh.most = max(sh.most, len(sh.keys))
-		l.lines.count.Add(1)
-	}
-	w := kernel.NewWaiter(g, turn, unsure)
-	ln.Insert(w, now)
-	return ln, w
-}
-
-// sweep checks a few lines of one shard, each time the next one, and removes those in
-// which no reservation is pending.
-func (ls *lines) sweep(now kernel.Instant) {
-	shards := ls.all()
-	sh := &shards[ls.swept.Add(1)%uint64(len(shards))]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	looks := 0
-	for key, ln := range sh.keys { // in random order
-		if ln.Over(now) && ln.under == nil && ln.next == nil {
-			ls.remove(sh, key)
-		}
-		if looks++; looks == 3 {
-			break
-		}
-	}
-	if sh.most > 64 && len(sh.keys) < sh.most/4 {
-		few := make(map[string]*pendingLine, len(sh.keys))
-		maps.Copy(few, sh.keys)
-		sh.keys, sh.most = few, len(few)
-	}
-}
-
-func (ls *lines) remove(sh *lineShard, key string) {
-	delete(sh.keys, key)
-	ls.count.Add(-1)
-	ls.deaths.Add(1)
-}
-
-// end closes the line of key, if there is one: its reservations can no longer be
-// cancelled. It waits for a cancellation in progress, until ctx ends.
-func (l *limiter) end(ctx context.Context, key string) {
-	sh := l.lines.shard(key)
-	sh.mu.Lock()
-	ln := sh.keys[key]
-	var under *batch
-	if ln != nil {
-		ln.over, under = true, ln.under
-		l.lines.remove(sh, key)
-	}
-	sh.mu.Unlock()
-	if under != nil {
-		select {
-		case <-under.done:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// cancel cancels reservations in a line. Those that are cancelled during another cancellation of the key
-// are cancelled together, after it. The error is that of the store.
-func (l *limiter) cancel(key string, ln *pendingLine, rs []*Reservation) error {
-	sh := l.lines.shard(key)
-	sh.mu.Lock()
-	b := ln.next
-	leads := b == nil
-	if leads {
-		b = &batch{done: make(chan struct{})}
-		ln.next = b
-	}
-	for _, r := range rs {
-		b.asked = append(b.asked, r.waiter)
-		if !slices.Contains(b.by, r.by) {
-			b.by = append(b.by, r.by)
-		}
-	}
-	under := ln.under
-	sh.mu.Unlock()
-	if !leads {
-		<-b.done
-		return b.err
-	}
-	if under != nil {
-		<-under.done
-	}
-	l.carryOut(sh, key, ln, b)
-	return b.err
-}
-
-// manyTogether bounds the cancellations in one call of the store, so that a long batch does
-// not exceed the timeout of a call: with 10,000 reservations of an All of four pending, such a
-// call usually takes Redis 1 to 5 ms. The call for the last reservation of a line takes longer,
-// because it undoes what could not be undone before: 1 to 3 ms for each thousand.
-const manyTogether = 200
-
-// carryOut carries out a batch. The previous one must be done.
-func (l *limiter) carryOut(sh *lineShard, key string, ln *pendingLine, b *batch) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	defer close(b.done)
-	ln.next, ln.under = nil, b
-	defer func() { ln.under = nil }()
-	// From the end of the line, because buckets are undone from there.
-	kernel.SortLine(b.asked)
-	together := manyTogether
-	for from := len(b.asked); from > 0 && !ln.over; {
-		to := from
-		from = max(0, to-together)
-		if err := l.carryOutSome(sh, key, ln, b.by, b.asked[from:to]); err != nil {
-			b.err = err
-			together = from // the rest at once, so that a batch does not wait for many timeouts
-		}
-	}
-	if ln.Len() == 0 && ln.next == nil {
-		l.lines.close(sh, key, ln)
-	}
-}
-
-// carryOutSome cancels some waiters of a batch in one call of the store. The caller holds the
-// lock of sh, which carryOutSome releases during the call. The error is that of the call.
-func (l *limiter) carryOutSome(sh *lineShard, key string, ln *pendingLine, by []*limit.Limit, asked []*kernel.Waiter) (err error) {
-	now, _ := l.timeline.Now()
-	cancellation := ln.Cancel(asked, now)
-	if cancellation == nil {
-		return nil
-	}
-	cancellation.Local = l.local != nil && !l.local.Shared.Load()
-	ln.batches++
-	var out *kernel.Undone
-	sh.mu.Unlock()
-	defer func() {
-		sh.mu.Lock()
-		ln.Release()
-		switch {
-		case out != nil:
-			ln.Settle(cancellation, out)
-		case !ln.Forsake(cancellation): // the store may or may not have cancelled
-			l.lines.close(sh, key, ln)
-		}
-	}()
-	out, err = l.undo(key, by, cancellation)
-	return err
-}
-
-// undo has the store carry out a cancellation of reservations that were made by one of the
-// limits. The state is of one of them, so the call with that one does something. If a call
-// fails, out is nil, and the events stay spent, which never grants too much.
-func (l *limiter) undo(key string, by []*limit.Limit, c *kernel.Cancellation) (out *kernel.Undone, err error) {
-	for _, t := range by {
-		var res kernel.Answer
-		if err = l.applyBy(context.Background(), key, t, &kernel.Request{Op: kernel.OpCancel, Grant: c}, &res); err != nil {
-			return nil, err
-		}
-		if out, _ = res.Grant.(*kernel.Undone); out == nil || out.Any() {
-			break
-		}
-	}
-	return out, nil
-}
-
-// leave removes a waiter from its line before some of its events are given back on their own.
-// It waits for a cancellation in progress, which counts on them.
-func (l *limiter) leave(ctx context.Context, key string, ln *pendingLine, w *kernel.Waiter) error {
-	sh := l.lines.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for ln.under != nil {
-		under := ln.under
-		sh.mu.Unlock()
-		var err error
-		select {
-		case <-under.done:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		sh.mu.Lock()
-		if err != nil {
-			return err
-		}
-	}
-	ln.Leave(w)
-	return nil
-}
-
-// close removes a line. Its reservations can no longer be cancelled.
-func (ls *lines) close(sh *lineShard, key string, ln *pendingLine) {
-	ln.over = true
-	if sh.keys[key] == ln {
-		ls.remove(sh, key)
-	}
-}
-
-// resets remembers which keys were reset recently, so that a reservation made before a
-// reset does not enter a line made after it.
-type resets struct {
-	count atomic.Uint64 // resets so far
-
-	mu   sync.Mutex // protects seed, last and lost
-	seed maphash.Seed
-	last map[uint64]uint64 // by the hash of a key: the count at its latest reset
-	lost uint64            // the count up to which last has been dropped
-}
-
-// manyResets bounds the memory of resets. If more resets happen while a store makes a
-// reservation, cancelling that gives nothing back, which never grants too much.
-const manyResets = 1024
-
-func (r *resets) note(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last == nil || len(r.last) >= manyResets {
-		r.seed, r.last, r.lost = maphash.MakeSeed(), make(map[uint64]uint64), r.count.Load()
-	}
-	r.last[maphash.String(r.seed, key)] = r.count.Add(1)
-}
-
-// since reports whether key may have been reset after the count of resets was count.
-func (r *resets) since(count uint64, key string) bool {
-	if count == r.count.Load() {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return count < r.last[maphash.String(r.seed, key)] || count < r.lost
 }

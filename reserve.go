@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -35,7 +36,6 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opt
 		a.Decision = kernel.Decision(d)
 		return nil, nil
 	}
-	m := l.mark(key)
 	t, err := l.limitOf(ctx, key)
 	var as kernel.Handle
 	if err == nil {
@@ -58,7 +58,7 @@ func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opt
 		return nil, nil
 	}
 	a.Delay = a.Wait
-	return l.reserved(key, n, t, a, as, m), nil
+	return l.reserved(key, n, t, a, as), nil
 }
 
 // A want is what a Hold or a Wait asks for, and why a Wait was not simply granted.
@@ -77,12 +77,11 @@ type want struct {
 // held events may come back, it reserves nothing and returns the denial.
 func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
 	near, patience := l.farthest(t, w.h.holds), l.patience(w.until)
-	m := l.mark(w.key)
 	var res kernel.Answer
 	var as kernel.Handle
 	if err == nil {
 		as = newHandle(t, w.h)
-		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: patience, Near: near, Hold: as, AtOnce: l.local != nil, Yields: true}, &res)
+		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: patience, Near: near, Hold: as, Yields: true}, &res)
 	}
 	switch {
 	case err != nil && w.ctx.Err() != nil:
@@ -104,7 +103,7 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 			return nil, nil, nil
 		}
 	}
-	return l.reserved(w.key, w.n, t, &res, as, m), nil, nil
+	return l.reserved(w.key, w.n, t, &res, as), nil, nil
 }
 
 // refusal returns the error of a Wait for n events that t has denied.
@@ -122,16 +121,10 @@ func refusal(res *kernel.Answer, n int, t *limit.Limit, maxWait time.Duration) e
 	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
 }
 
-// reserved is held for an OpReserve. m was taken before it.
-func (l *limiter) reserved(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle, m mark) *Reservation {
+// reserved is held for an OpReserve.
+func (l *limiter) reserved(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle) *Reservation {
 	r := l.held(key, n, t, res, as)
-	r.resets = m.resets
-	if g, ok := res.Grant.(*kernel.Grant); ok {
-		r.line, r.waiter = l.enter(key, g, r.due, m)
-		if r.waiter != nil {
-			r.set(isAhead)
-		}
-	} else if res.Grant != nil {
+	if res.Held && res.Wait > 0 {
 		r.set(isAhead)
 	}
 	return r
@@ -251,16 +244,22 @@ func (l *limiter) held(key string, n int, t *limit.Limit, res *kernel.Answer, as
 	if due == 0 { // the store has a clock of its own
 		due = l.timeline.In(max(res.Wait, res.Delay))
 	}
-	r := &Reservation{l: l, n: n, due: due, key: key, by: t, grant: res.Grant}
+	r := &Reservation{l: l, n: n, due: due, key: key, by: t}
 	if res.Held {
 		r.hold, r.lasts = as.ID, as.For
 	}
 	return r
 }
 
-// newID returns the ID of a new hold. No other hold has it: among the holds that a key may have open,
-// the chance that two have the same one is below 10⁻⁹.
-func newID() uint64 { return 1 + rand.Uint64N(1<<53-1) }
+// newID returns an ID by which a store finds a hold or, if that lasts for no time, a reservation. No other one of
+// the key has it: among as many as a key may have, the chance that two have the same one is below 10⁻⁸.
+func newID(last time.Duration) uint64 {
+	id := 2 + rand.Uint64N(1<<53-3)&^1
+	if last > 0 {
+		id--
+	}
+	return id
+}
 
 // A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they wait.
 type HoldOption func(*holding)
@@ -352,17 +351,17 @@ func (b Bound) holding() (holding, error) {
 	return newHolding(nil, ofBound, b.held())
 }
 
-// newHandle returns the Handle of a new hold of events that t grants, or none if they are not held. Those
+// newHandle returns the Handle of new events that t grants. If they are not held, it is only that of their turn. Those
 // of an InFlight always are.
 func newHandle(t *limit.Limit, h holding) kernel.Handle {
-	if !h.holds && !t.Flies() {
-		return kernel.Handle{}
-	}
-	last := h.last
-	if !h.lastSet {
+	last := time.Duration(0)
+	switch {
+	case h.lastSet:
+		last = h.last
+	case h.holds || t.Flies():
 		last = t.HoldFor
 	}
-	return kernel.Handle{ID: newID(), For: last, Back: h.back}
+	return kernel.Handle{ID: newID(last), For: last, Back: h.back}
 }
 
 // A Wait that is not granted at once is a place in the line of its key: see package line. Whoever is next
@@ -435,7 +434,7 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 			a = nil
 			return false
 		}
-		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1, AtOnce: true}, now)
+		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1}, now)
 		return true
 	})
 	if a != nil {
@@ -459,7 +458,7 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 	if a == nil {
 		return l.mayFollow(ln, w.n, t, now, left)
 	}
-	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left, AtOnce: true}, now)
+	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left}, now)
 	if ans.Allowed {
 		return nil
 	}
@@ -703,29 +702,23 @@ func (w *waiter) abandon() {
 	}
 }
 
-// giveBack gives turns back that fit nobody in line, those of each limiter in one call of its store if that has
-// a call for several.
+// giveBack gives turns back that fit nobody in line. Elsewhere than in memory, it does so at once, so that the store
+// can take them together.
 func (w *waiter) giveBack(left []line.Turn) {
 	if len(left) == 0 {
 		return
 	}
 	defer w.place.Cancelled()
-	for len(left) > 0 {
-		r := left[0].Held.(*Reservation)
-		var with []*Reservation
-		for left = left[1:]; len(left) > 0; left = left[1:] {
-			next := left[0].Held.(*Reservation)
-			if r.line == nil || next.line != r.line {
-				break
-			}
-			with = append(with, next)
-		}
-		if r.line == nil {
+	var all sync.WaitGroup
+	for _, turn := range left {
+		r := turn.Held.(*Reservation)
+		if len(left) == 1 || w.l.local != nil {
 			r.Cancel()
 		} else {
-			_ = r.cancelAhead(with...) // what a failed store keeps, it keeps
+			all.Go(r.Cancel)
 		}
 	}
+	all.Wait()
 }
 
 // ask asks the store for a turn. done says that the wait is over.

@@ -132,15 +132,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	l.timeline.Outside() // so that no decision after the reset is made at a time before it
-	// Note the reset twice: before, so that no earlier reservation is cancelled
-	// after it, and after, so that none made meanwhile is either.
-	l.resets.note(key)
-	l.end(ctx, key)
-	defer func() {
-		l.resets.note(key)
-		l.end(ctx, key)
-		l.waiters.Wake(key)
-	}()
+	defer l.waiters.Wake(key)
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)
 	}

@@ -335,13 +335,13 @@ func reservedTogether(joint *memory.Joint, n int, held parts) *Reservation {
 			p.r = nil
 			continue
 		}
-		p.r.n, p.r.due, p.r.grant = e.Sum, e.Answer.Due, e.Answer.Grant
+		p.r.n, p.r.due = e.Sum, e.Answer.Due
 		if e.Answer.Held {
 			p.r.hold = e.Hold.ID
 		}
 		p.times, p.n = e.Times, e.Sum
 	}
-	return &Reservation{n: n, grant: held}
+	return &Reservation{n: n, all: &held}
 }
 
 // equals reports whether b and other are the same key of the same limiter. It is false if the
@@ -798,12 +798,12 @@ func (a *asking) delay() (d time.Duration) {
 // memory do. It takes a call only if a key has queued the events, for each other one.
 func (a *asking) align(delay time.Duration) {
 	late := func(k *apartKey) bool {
-		return k.held.holds() && k.held.lasts > 0 && k.answer.Delay < delay
+		return k.held.isHold() && k.held.lasts > 0 && k.answer.Delay < delay
 	}
 	errs := make([]error, len(a.of))
 	a.each(late, func(k *apartKey) {
 		r := k.held
-		req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}, Grant: r.grant}
+		req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}}
 		var res kernel.Answer
 		if err := r.l.applyBy(context.WithoutCancel(a.ctx), r.key, r.by, &req, &res); err != nil { // without, because the events are held
 			errs[k.index] = fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err))

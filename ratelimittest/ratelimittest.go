@@ -83,8 +83,6 @@ func (f decider) Apply(ctx context.Context, key string, _ *limit.Limit, req kern
 		call, told = ratelimit.CallSettle, true
 	case kernel.OpExtend:
 		return kernel.Answer{Held: true}, nil
-	case kernel.OpCancel:
-		call, told, n = ratelimit.CallSettle, true, 0
 	}
 	switch {
 	case told:
@@ -100,7 +98,7 @@ func (f decider) Apply(ctx context.Context, key string, _ *limit.Limit, req kern
 	d := f(call, key, n)
 	res := kernel.Answer{Decision: kernel.Decision(d)}
 	if d.Allowed {
-		res.Wait, res.Grant, res.Held = d.Delay, n, req.Hold.ID != 0
+		res.Wait, res.Held = d.Delay, req.Hold.ID != 0
 	} else {
 		res.Wait = d.RetryAfter
 	}

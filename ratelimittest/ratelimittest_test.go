@@ -66,7 +66,7 @@ func TestNew(t *testing.T) {
 		"Wait":          {func(l ratelimit.Limiter) bool { return l.Wait(ctx, "k") == nil }, []string{"wait k 1"}},
 		"Hold, waiting": {func(l ratelimit.Limiter) bool { r, _, _ := l.Hold(ctx, "k", 3, ratelimit.Waiting()); return r != nil }, []string{"wait k 3"}},
 		"Reserve and Cancel": {func(l ratelimit.Limiter) bool {
-			r, _, _ := l.Reserve(ctx, "k", 3)
+			r, _, _ := l.Reserve(ctx, "k", 3, ratelimit.HoldFor(time.Minute))
 			if r != nil {
 				r.Cancel()
 			}

@@ -61,14 +61,11 @@ const (
 	opTake
 	opReserve
 	opReturn
-	opCancel
 	opCharge
 	opSettle
 	opExtend
 	opNothing // a peek, except that holds which have ended leave the state
-	opEnd     // not of a request
 	opHold
-	opReserveHold // a reservation that is held, or that yields
 	opLease
 )
 
@@ -84,8 +81,6 @@ func (c *call) op() byte {
 func (c *call) operation() byte {
 	n := c.req.N
 	switch c.req.Op {
-	case kernel.OpCancel:
-		return opCancel
 	case kernel.OpSettle:
 		return opSettle
 	case kernel.OpExtend:
@@ -99,8 +94,6 @@ func (c *call) operation() byte {
 	switch {
 	case n == 0 || n > c.prog.limit || c.req.Op == kernel.OpPeek:
 		return opPeek
-	case c.req.Op == kernel.OpReserve && (c.req.Hold.ID != 0 || c.req.Yields):
-		return opReserveHold
 	case c.req.Op == kernel.OpReserve:
 		return opReserve
 	case c.req.Op == kernel.OpReturn:
@@ -114,7 +107,7 @@ func (c *call) operation() byte {
 // spends reports whether c spends events if it is granted.
 func (c *call) spends() bool {
 	switch c.op() {
-	case opTake, opReserve, opHold, opReserveHold:
+	case opTake, opReserve, opHold:
 		return true
 	}
 	return false
@@ -143,21 +136,12 @@ func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	n, costed := c.events()
 	op := c.op()
 	switch {
-	case v&holding != 0:
-	case op == opNothing:
+	case op == opNothing && v&holding == 0:
 		op = opPeek
-	case op == opReserveHold: // it only yields
-		op = opReserve
-	}
-	if c.forLease && v&holding != 0 {
+	case c.forLease && v&holding != 0:
 		op = opLease
 	}
 	b = append(b, op)
-	var more []byte
-	if op == opCancel {
-		more = c.prog.l.Cancellation(nil, c.req.Grant)
-		n = len(more)
-	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
 	b = appendDouble(b, float64(n))
 	b = appendDouble(b, c.wait())
@@ -165,11 +149,11 @@ func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	switch op {
 	case opSettle:
 		b = append(appendDouble(appendDouble(b, float64(c.req.Hold.ID)), float64(c.req.Of)), 0)
-	case opExtend, opHold, opReserveHold:
+	case opExtend, opHold, opReserve:
 		b = appendDouble(appendDouble(b, float64(c.req.Hold.ID)), c.lasts())
 		b = append(b, c.flags())
 	}
-	return append(b, more...)
+	return b
 }
 
 // lasts returns how long a hold lasts, in ticks.
@@ -194,13 +178,11 @@ func (c *call) flags() (flags byte) {
 	return flags
 }
 
-// holds reports whether c can only be carried out by the script that knows holds.
+// holds reports whether c can only be carried out by the script that knows holds and reservations.
 func (c *call) holds() bool {
 	switch c.op() {
-	case opSettle, opExtend, opHold:
+	case opSettle, opExtend, opHold, opReserve:
 		return true
-	case opReserveHold:
-		return c.req.Hold.ID != 0
 	}
 	return false
 }
@@ -221,7 +203,7 @@ func (c *call) wait() float64 {
 func (c *call) equals(d *call) bool {
 	n, costed := c.events()
 	m, other := d.events()
-	return c.op() == d.op() && c.op() != opCancel && c.op() != opSettle && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
+	return c.op() == d.op() && c.op() != opSettle && c.op() != opReserve && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
 }
 
 // run sends a raw command, and returns the reply.

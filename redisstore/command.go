@@ -15,8 +15,10 @@ import (
 const (
 	replyOther = 1 // the script could not use the value
 	replyReset = 3 // the key was reset since events to take back were spent
-	replyHolds = 4 // holds are open, and the script does not know them
+	replyHolds = 4 // holds are open or turns ahead, and the script does not know them
 	replyOpen  = 5 // it is the state of a key with open holds
+	replyAhead = 6 // and of one with turns ahead
+	replyDue   = 7 // turns of one of several keys have come, which only a command of its own can let happen
 )
 
 // send sends a group's command and answers its calls. It returns false if the command
@@ -274,18 +276,21 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	}
 	granted, ended := grantedIn(reply)
 	state := prog.state(reply[17:])
-	if reply[8] == replyOpen {
+	switch reply[8] {
+	case replyOpen:
 		state = append([]byte(prog.openTag), reply[17:]...)
-		s.opens(prog)
+	case replyAhead:
+		state = append([]byte(prog.aheadTag), reply[17:]...)
 	}
+	met := prog.isOpen(state)
 	after.time = time.UnixMicro(int64(double(reply)))
 	base := g.base
 	if !s.limiterClock {
 		base = base.At(after.time)
 	}
 	for _, c := range g.calls {
-		if c.forLease && reply[8] == replyOpen {
-			continue // none while holds are open
+		if c.forLease && reply[8] >= replyOpen {
+			continue // none while holds are open or turns ahead
 		}
 		req := c.req.AsOf(&base)
 		next, changed, res, unread := prog.l.Apply(state, req)
@@ -305,6 +310,9 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
 	}
 	s.counts.ended.Add(ended)
+	if met || prog.isOpen(state) { // so that the next command can do with it
+		s.opens(prog)
+	}
 	after.state, after.ends = state, prog.firstEnd(state)
 	return after, nil
 }

@@ -146,11 +146,13 @@ func (f *fakeServer) do(c Command) (string, error) {
 	}
 	knows := sha == prog.variantOf(holding).sha || sha == prog.variantOf(holding|longer).sha
 	value, ok, outcome := "", before == "", byte(0)
-	if rest, open := strings.CutPrefix(before, prog.openTag); open {
-		if !knows {
-			return at + string(rune(replyHolds)), nil
+	for reply, tag := range map[byte]string{replyOpen: prog.openTag, replyAhead: prog.aheadTag} {
+		if rest, has := strings.CutPrefix(before, tag); has {
+			if !knows {
+				return at + string(rune(replyHolds)), nil
+			}
+			value, ok, outcome = rest, true, reply
 		}
-		value, ok, outcome = rest, true, replyOpen
 	}
 	for _, tag := range args[1:] {
 		if rest, has := strings.CutPrefix(before, tag); has && before != "" {
@@ -161,7 +163,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 		return at + "\x01" + before, nil
 	}
 	state, granted, requests := prog.state(value), 0.0, 0
-	if outcome == replyOpen {
+	if outcome > 0 {
 		state = []byte(before)
 	}
 	run := request[len(prog.params)+8:]
@@ -173,14 +175,6 @@ func (f *fakeServer) do(c Command) (string, error) {
 	header := 21 + 16*len(prog.costs)
 	number := func(i int) float64 { return double(run[i:]) }
 	for len(run) > 0 {
-		if run[0] == opCancel { // only the scripts can read it
-			if size := int(number(5)); size > 8 && reset >= number(header+8) {
-				return afterReset, nil
-			}
-			requests++
-			run = run[header+int(number(5)):]
-			continue
-		}
 		size, longest := header, ratelimit.Never
 		if ticks := number(13); ticks < 1<<53 {
 			longest = time.Duration(ticks) * tick
@@ -189,23 +183,21 @@ func (f *fakeServer) do(c Command) (string, error) {
 		switch run[0] {
 		case opPeek:
 			req.Op = kernel.OpPeek
-		case opReserve:
-			req.Op = kernel.OpReserve
 		case opReturn:
 			req.Op, req.Taken = kernel.OpReturn, kernel.InstantOf(time.UnixMicro(int64(number(13))))
 			if reset >= number(13) {
 				return afterReset, nil
 			}
 		case opLease:
-			if outcome == replyOpen {
+			if outcome > 0 {
 				req.Op = kernel.OpPeek
 			}
 		case opNothing:
 			req.Op = kernel.OpPeek
 		case opCharge:
 			req.Op = kernel.OpCharge
-		case opHold, opSettle, opExtend, opReserveHold:
-			req.Op = map[byte]kernel.Op{opHold: kernel.OpHold, opSettle: kernel.OpSettle, opExtend: kernel.OpExtend, opReserveHold: kernel.OpReserve}[run[0]]
+		case opHold, opSettle, opExtend, opReserve:
+			req.Op = map[byte]kernel.Op{opHold: kernel.OpHold, opSettle: kernel.OpSettle, opExtend: kernel.OpExtend, opReserve: kernel.OpReserve}[run[0]]
 			req.Hold.ID, req.Hold.For = uint64(number(header)), time.Duration(number(header+8))*tick
 			if run[0] == opSettle {
 				req.Of = int(number(header + 8))
@@ -249,15 +241,17 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time, knows bool) (st
 			return at + "\x01", nil
 		}
 		granted = granted && res.Allowed
-		value, open := strings.CutPrefix(f.states[key], f.prog.openTag)
-		if open && !knows {
+		value := strings.TrimPrefix(f.states[key], f.prog.tag)
+		form := uint32(0)
+		for bit, tag := range map[uint32]string{1 << 31: f.prog.openTag, 1 << 30: f.prog.aheadTag} {
+			if rest, has := strings.CutPrefix(value, tag); has {
+				value, form = rest, bit
+			}
+		}
+		if form > 0 && !knows {
 			return at + string(rune(replyHolds)), nil
 		}
-		value = strings.TrimPrefix(value, f.prog.tag)
-		length := uint32(len(value))
-		if open {
-			length |= 1 << 31
-		}
+		length := uint32(len(value)) | form
 		states += string(binary.LittleEndian.AppendUint32(nil, length)) + value
 	}
 	spent := 0.0

@@ -18,7 +18,8 @@ import (
 // value by the result. If another process was faster, that script replies with the present value
 // instead, and the process begins again with it.
 //
-// A value that cannot be read is replaced in the same way.
+// A value that cannot be read is replaced in the same way. So is one with turns ahead, if a request is of a rare kind:
+// see lua/ahead.lua.
 
 // similars are the limits whose states a program has met and can use.
 type similars struct {
@@ -54,7 +55,7 @@ func (s *Store) met(prog *program) (tags []string) {
 // meet remembers the limit that left value, if prog can use its states.
 func (s *Store) meet(prog *program, value string) {
 	from, err := prog.l.Origin(prog.stateOf(value))
-	if err != nil || from == nil || !prog.l.Similar(from) {
+	if err != nil || from == nil || string(from.Tag()) == prog.tag || !prog.l.Similar(from) {
 		return
 	}
 	known := &prog.similars

@@ -142,7 +142,7 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 			v |= holding
 		}
 	}
-	for {
+	for range 2 + 2*len(calls) {
 		c := s.newCall()
 		c.name, c.script = members[0].name, scriptFor(true, v, kinds)
 		c.cmd = c.script.command(encodeJoint(calls, members, now, v))
@@ -159,8 +159,18 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 			v |= holding
 			continue
 		}
+		if len(reply) == 13 && reply[8] == replyDue {
+			i := binary.LittleEndian.Uint32([]byte(reply[9:])) - 1
+			come := calls[i].Request
+			come.Op, come.N, come.Hold = kernel.OpCharge, 0, kernel.Handle{}
+			if _, err := s.ask(ctx, members[i].name, members[i].prog, come); err != nil {
+				return err
+			}
+			continue
+		}
 		return s.decideJointly(calls, members, base, at, reply)
 	}
+	return errApart
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
@@ -267,13 +277,13 @@ func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok boo
 			return nil, false
 		}
 		head := binary.LittleEndian.Uint32([]byte(reply[:4]))
-		n, open := int(head&^(1<<31)), head>>31 == 1
+		n, form := int(head&(1<<30-1)), head>>30
 		if reply = reply[4:]; n > len(reply) {
 			return nil, false
 		}
 		state := m.prog.state(reply[:n])
-		if open {
-			state = append([]byte(m.prog.openTag), reply[:n]...)
+		if form > 0 {
+			state = append([]byte([]string{m.prog.aheadTag, m.prog.openTag}[form/2]), reply[:n]...)
 			s.opens(m.prog)
 		}
 		found = append(found, state)

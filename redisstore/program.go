@@ -23,16 +23,17 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a limit by a script.
 type program struct {
-	l       *limit.Limit // in its portable form, with microsecond ticks
-	all     bool         // whether the algorithm is an All
-	kinds   []byte       // of its parts
-	params  string       // the parts and their constants, in the script's encoding
-	one     string       // params, and the most common request: take one event
-	tag     string       // the prefix of each state of l, and of each value in Redis unless it is short
-	openTag string       // that of states with open holds
-	code    int          // what ends the short form of its values, or -1; see lua/bucket.lua
-	costs   []cost       // the cost of one event in each bucket among the parts
-	limit   int          // the most events that one request may take
+	l        *limit.Limit // in its portable form, with microsecond ticks
+	all      bool         // whether the algorithm is an All
+	kinds    []byte       // of its parts
+	params   string       // the parts and their constants, in the script's encoding
+	one      string       // params, and the most common request: take one event
+	tag      string       // the prefix of each state of l, and of each value in Redis unless it is short
+	openTag  string       // that of states with open holds
+	aheadTag string       // that of states with turns ahead
+	code     int          // what ends the short form of its values, or -1; see lua/bucket.lua
+	costs    []cost       // the cost of one event in each bucket among the parts
+	limit    int          // the most events that one request may take
 
 	scripts [together]atomic.Pointer[script] // by variant, once needed; that of several keys together is of no program
 
@@ -97,7 +98,7 @@ func newProgram(l *limit.Limit) (*program, error) {
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.params, p.openTag = string(params), openVersion+p.tag[1:]
+	p.params, p.openTag, p.aheadTag = string(params), openVersion+p.tag[1:], aheadVersion+p.tag[1:]
 	p.variantOf(plain) // to assemble it now, not at the first request
 
 	p.limit = l.Limit()
@@ -116,17 +117,45 @@ func (p *program) variantOf(v variant) *script {
 	return s
 }
 
-// firstEnd returns an instant before which none of the open holds in a state ends by itself, or the zero
-// Time if none is open.
+// firstEnd returns an instant before which none of the open holds in a state ends by itself, nor any of
+// those whose turns are ahead, or the zero Time if there is none.
 func (p *program) firstEnd(state []byte) (at time.Time) {
-	if list, open := bytes.CutPrefix(state, []byte(p.openTag)); open && len(list) >= 16 {
-		at = time.UnixMicro(int64(binary.LittleEndian.Uint64(list[8:])))
+	word := func(words []byte, i uint64) (w uint64) {
+		if i < uint64(len(words))/8 { // else the value is damaged
+			w = binary.LittleEndian.Uint64(words[8*i:])
+		}
+		return w
+	}
+	ends := func(instant uint64) {
+		if end := time.UnixMicro(int64(instant)); at.IsZero() || end.Before(at) {
+			at = end
+		}
+	}
+	if list, open := bytes.CutPrefix(state, []byte(p.openTag)); open {
+		ends(word(list, 1))
+	}
+	if ahead, has := bytes.CutPrefix(state, []byte(p.aheadTag)); has {
+		turns, form := min(word(ahead, 0), uint64(len(ahead))/32), word(ahead, 1)
+		for i := range turns {
+			if word(ahead, 2+4*i)%2 == 1 { // an even one is of no hold
+				ends(word(ahead, 2+4*i+2))
+			}
+		}
+		if form%2 == 1 {
+			ends(word(ahead, 2+4*turns+form/4+1))
+		}
 	}
 	return at
 }
 
-// openVersion begins the states with open holds: the version of their form.
-const openVersion = "\x02"
+// These begin the states with open holds, and with turns ahead: the versions of their form.
+const (
+	openVersion  = "\x02"
+	aheadVersion = "\x03"
+)
+
+// isOpen reports whether holds are open in a state, or turns ahead.
+func (p *program) isOpen(state []byte) bool { return len(state) > 0 && state[0] != p.tag[0] }
 
 // state returns the state for a value in a reply, which has no prefix.
 func (p *program) state(value string) []byte {

@@ -56,26 +56,25 @@ var (
 	accountText string
 )
 
-//go:embed lua/parts.lua lua/holds.lua lua/slidinglog.lua lua/flight.lua
+//go:embed lua/parts.lua lua/holds.lua lua/ahead.lua lua/slidinglog.lua lua/flight.lua
 //go:embed lua/bucket.lua lua/interval.lua lua/fixed.lua lua/ring.lua lua/wide.lua lua/sliding.lua lua/rolling.lua lua/log.lua lua/warming.lua
-//go:embed lua/unwind.lua lua/ringcancel.lua
 var kernelFiles embed.FS
 
 // kernels are the files of each kind's kernel.
 var kernels = [...][]string{
-	bucketKind:   {"bucket", "wide", "unwind"},
-	queueKind:    {"bucket", "wide", "unwind"},
-	intervalKind: {"interval", "unwind"},
+	bucketKind:   {"bucket", "wide"},
+	queueKind:    {"bucket", "wide"},
+	intervalKind: {"interval"},
 	fixedKind:    {"fixed"},
-	slidingKind:  {"ring", "wide", "sliding", "ringcancel"},
-	rollingKind:  {"ring", "rolling", "ringcancel"},
+	slidingKind:  {"ring", "wide", "sliding"},
+	rollingKind:  {"ring", "rolling"},
 	logKind:      {"log", "slidinglog"},
-	warmingKind:  {"warming", "unwind"},
+	warmingKind:  {"warming"},
 	flightKind:   {"log", "flight"},
 }
 
 // sharedFiles have sections that belong to no kernel.
-var sharedFiles = [...]string{"parts", "holds"}
+var sharedFiles = [...]string{"parts", "holds", "ahead"}
 
 // The template's directives, at the beginning of a line: one begins a section, or
 // lines for some scripts only; the other inserts a section. See lua/driver.lua.
@@ -120,7 +119,7 @@ type variant byte
 
 const (
 	longer   variant = 1 << iota // has undo.lua and account.lua
-	holding                      // has holds.lua and account.lua
+	holding                      // has holds.lua, ahead.lua and account.lua
 	together                     // is joint.lua instead, for the parts of several keys
 
 	plain variant = 0
@@ -165,10 +164,6 @@ func (a *assembly) applies(words string) bool {
 		switch word {
 		case "one", "several":
 			if a.all != (word == "several") {
-				return false
-			}
-		case "longer":
-			if a.variant&longer == 0 {
 				return false
 			}
 		case "account":
@@ -245,7 +240,7 @@ func (a *assembly) section(name string) string {
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
 		return "do\n"
-	case name == "undoHelp" || name == "cancelHelp":
+	case name == "undoHelp":
 		return a.helpers(name)
 	case name == "opening":
 		return a.opening()

@@ -19,13 +19,6 @@ type Stats struct {
 	// Lost counts events that perhaps were not given back: those of a Settle, a Release, a
 	// cancellation or the return of a lease whose call failed; and leased events that could not be given back,
 	// because of a reservation on the key or because the limit became smaller.
-	//
-	// After a cancellation has failed, Redis may still carry it out later. If the algorithm has
-	// a SlidingWindow or a RollingWindow, a late cancellation could then let others in too
-	// early, once later cancellations were carried out. So the limiter sends no others for
-	// reservations that were pending on the key at that time, and Lost does not count these.
-	// Nor does it count reservations of buckets that were cancelled before, and that the failed
-	// call would have given back because all later ones had left.
 	Lost uint64
 
 	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:

@@ -134,7 +134,7 @@ func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req kern
 	case kernel.OpCharge, kernel.OpHold:
 		s.endLease(name)
 	case kernel.OpReserve:
-		if req.Hold.ID != 0 {
+		if req.Hold.For > 0 {
 			s.endLease(name)
 		}
 	case kernel.OpSettle:
@@ -143,7 +143,7 @@ func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req kern
 		}
 	}
 	switch req.Op {
-	case kernel.OpCancel, kernel.OpReturn, kernel.OpSettle, kernel.OpExtend:
+	case kernel.OpReturn, kernel.OpSettle, kernel.OpExtend:
 		return s.undo(ctx, name, prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {

@@ -9,12 +9,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A cancellation, or the return of a lease, must not take events back that others have spent since the
-// key was reset. What is held needs no care, because it is an entry of the state, which a Reset has
-// deleted. But reservations that are no holds and leases have no entry, which would make them as
-// expensive as holds, and keep the fast scripts from deciding on their key: they are undone by what the
-// process knows of them. The process that resets a key knows which of its reservations and leases are
-// void; other processes must learn of it. So a Reset leaves a tombstone: a second key with the
+// The return of a lease must not take events back that others have spent since the key was reset. What is
+// held or reserved needs no care, because it is an entry of the state, which a Reset has deleted. But
+// leases have no entry, which would keep the fast scripts from deciding on their key. The process that
+// resets a key knows which of its leases are void; other processes must learn of it. So a Reset leaves a tombstone: a second key with the
 // time of the Reset, which expires when the state that was deleted would have expired. From then
 // on, none of the events that were spent before the Reset counts any more, so there is nothing to
 // take back. If a key is reset again, its tombstone lasts as long as the latest of these states.
@@ -80,12 +78,9 @@ func (q *queue) forget(g *group, at kernel.Instant) {
 	for _, c := range g.calls {
 		if c.req.Op == kernel.OpReturn && c.wait() <= float64(at) {
 			void = append(void, c)
-			continue
+		} else {
+			left = append(left, c)
 		}
-		if of, ok := c.req.Grant.(*kernel.Cancellation); ok {
-			c.req.Grant = kernel.Forget(of, at)
-		}
-		left = append(left, c)
 	}
 	q.shard.mu.Lock()
 	g.calls = left

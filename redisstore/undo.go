@@ -7,14 +7,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// Taking events back, in an OpReturn or an OpCancel, is a request like any other:
+// Taking events back, in an OpReturn, is a request like any other:
 // the script carries it out, in one call, together with other requests on the key. So is an
 // OpCharge. The scripts for commands with such requests are longer: see
-// lua/undo.lua and lua/account.lua. While holds are open, the process takes the events back: foreign.go.
+// lua/undo.lua and lua/account.lua. While holds are open or turns ahead, the process takes the events
+// back: foreign.go.
 
 // undoes reports whether c may take events back.
 func (c *call) undoes() bool {
-	return c.prog != nil && (c.req.Op == kernel.OpReturn || c.req.Op == kernel.OpCancel)
+	return c.prog != nil && c.req.Op == kernel.OpReturn
 }
 
 // stays reports whether the state that c finds stays that of the limit that left it.
@@ -25,7 +26,7 @@ func (c *call) stays() bool {
 // long reports whether c needs the longer script.
 func (c *call) long() bool {
 	switch c.op() {
-	case opReturn, opCancel, opCharge:
+	case opReturn, opCharge:
 		return true
 	}
 	return false
@@ -50,14 +51,11 @@ func (s *Store) undone(ctx context.Context, c *call, prog *program, req kernel.R
 
 // takesBack returns how many events req takes back.
 func (p *program) takesBack(req kernel.Request) int {
-	switch req.Op {
-	case kernel.OpCancel:
-		return kernel.Asked(req.Grant)
-	case kernel.OpSettle:
-		if slices.Contains(p.kinds, flightKind) {
-			return req.Of // they are released, whatever happened
-		}
-		return max(0, req.Of-req.N)
+	switch {
+	case req.Op != kernel.OpSettle:
+		return req.N
+	case slices.Contains(p.kinds, flightKind):
+		return req.Of // they are released, whatever happened
 	}
-	return req.N
+	return max(0, req.Of-req.N)
 }

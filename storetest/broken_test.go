@@ -399,7 +399,7 @@ func TestBrokenStores(t *testing.T) {
 		})},
 		"settles as charges": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
 			if req.Op == kernel.OpSettle {
-				req.Op, req.Grant = kernel.OpCharge, nil
+				req.Op = kernel.OpCharge
 			}
 			return req
 		})},
@@ -478,7 +478,7 @@ func TestBrokenStores(t *testing.T) {
 		})},
 		"cancels nothing": {rule: "Cancel", says: "connection lost", store: func(clock.Clock) ratelimit.Store {
 			return failing{newLockedStore(), func(op kernel.Op) error {
-				if op == kernel.OpCancel {
+				if op == kernel.OpSettle {
 					return errors.New("connection lost")
 				}
 				return nil

@@ -33,11 +33,10 @@ type comparison struct {
 }
 
 type comparedKey struct {
-	name    string
-	model   *model.Key
-	last    ratelimit.Decision
-	held    []*heldPair
-	settled int // the value of comparison.made when a hold was last settled for less, or ended
+	name  string
+	model *model.Key
+	last  ratelimit.Decision
+	held  []*heldPair
 }
 
 // A heldPair is a reservation in the store, which may be a hold, and the same one in the model.
@@ -46,8 +45,7 @@ type heldPair struct {
 	model *model.Reservation
 	held  *model.Held
 	n     int
-	made  int  // how many were made before
-	low   bool // of a hold: whether a later reservation was cancelled
+	made  int // how many were made before
 }
 
 func newComparison(s *suite, alg ratelimit.Algorithm) *comparison {
@@ -138,10 +136,12 @@ func (c *comparison) advance() {
 	c.logf("at %d", c.now())
 	for i, k := range c.keys {
 		if ended := open[i] - k.model.Holds(c.now()); ended > 0 {
-			_, floats := c.alg.(ratelimit.WarmingUp) // it makes a difference which one is ended first
-			low := slices.ContainsFunc(k.held, func(p *heldPair) bool { return p.low })
-			k.settled = c.made + 1
-			c.agree(k, !low && (!floats || ended <= 1))
+			if _, floats := c.alg.(ratelimit.WarmingUp); floats && ended > 1 { // it makes a difference which one is ended first
+				c.bounded(k)
+				c.reset(k)
+			} else {
+				c.peek(k)
+			}
 		}
 	}
 }
@@ -269,7 +269,6 @@ func (c *comparison) settle(k *comparedKey) {
 	if p.held != nil && c.rng.IntN(2) == 0 {
 		n = c.rng.IntN(min(p.n, 1<<20) + 3)
 	}
-	exact := c.giveBack(k, p, n)
 	c.logf("settlement of number %d, of %d, for %d", p.made, p.n, n)
 	switch {
 	case p.held == nil:
@@ -283,36 +282,9 @@ func (c *comparison) settle(k *comparedKey) {
 		if errors.Is(err, ratelimit.ErrDebt) {
 			return
 		}
-		if want := k.model.Settle(c.now(), p.held, n); exact || err != nil {
-			c.compare(want, got, err)
-		}
+		c.compare(k.model.Settle(c.now(), p.held, n), got, err)
 	}
-	c.agree(k, exact)
-}
-
-// giveBack is called before p is settled for n, or cancelled. It reports whether the store must equal the
-// model, which takes back more than a store if a reservation is cancelled after a hold was settled that was
-// open while it was pending, or if a hold is settled after a later reservation was cancelled.
-func (c *comparison) giveBack(k *comparedKey, p *heldPair, n int) (exact bool) {
-	cancels := n == 0 && (p.real.Delay() > 0 || p.held == nil)
-	exact = n >= p.n || !p.low && (!cancels || k.settled <= p.made)
-	if cancels {
-		for _, h := range k.held {
-			h.low = h.low || h.made < p.made
-		}
-	}
-	k.settled = c.made + 1
-	return exact
-}
-
-// agree compares a key. If the store need not equal the model any more, it must grant no more, and the key is reset.
-func (c *comparison) agree(k *comparedKey, exact bool) {
-	if exact {
-		c.peek(k)
-		return
-	}
-	c.bounded(k)
-	c.reset(k)
+	c.peek(k)
 }
 
 // bounded compares a key of which the store may grant less than the model.
@@ -331,7 +303,7 @@ func (c *comparison) extend(k *comparedKey) {
 	d := c.lasting()
 	c.logf("Extend(%q, %d) of number %d", k.name, d, p.made)
 	var want error
-	if !k.model.Extend(c.now(), p.held, d) && p.real.Token() != "" {
+	if p.held != nil && !k.model.Extend(c.now(), p.held, d) && p.real.Token() != "" {
 		want = ratelimit.ErrEnded
 	}
 	if err := p.real.Extend(context.Background(), d); !errors.Is(err, want) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +35,6 @@ func FuzzCancel(f *testing.F) {
 	for seed := range budget.Histories(60, 200) {
 		f.Add(seed)
 	}
-	f.Add(uint64(1553)) // a process does not hear of a Reset, and another begins a window
 	addr := startServer(f).addr()
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { newCancels(t, addr, seed).run(60) })
@@ -181,19 +181,20 @@ func (c *cancels) cancel(i, many int) {
 	for _, r := range tw.held[:many] {
 		c.note("Cancel of %v by %d", r[0].Delay(), i)
 	}
-	for side, g := range tw.gates {
-		var calls []func()
-		for _, r := range tw.held[:many] {
-			calls = append(calls, r[side].Cancel)
-		}
-		g.gather(calls)
+	var calls []func()
+	for _, r := range tw.held[:many] {
+		calls = append(calls, r[0].Cancel)
+	}
+	tw.conn.gather(calls)
+	for _, r := range tw.held[:many] {
+		r[1].Cancel()
 	}
 	tw.held = tw.held[many:]
 	c.compareStates("k")
 }
 
 // together makes several requests of a process, which share a command while the first one is
-// under way: takes, returns, and either reservations or a cancellation.
+// under way: takes, returns, reservations and cancellations.
 func (c *cancels) together(i int) {
 	tw := &c.twins[i]
 	limiters := [2]ratelimit.Limiter{tw.redis, tw.here}
@@ -214,7 +215,6 @@ func (c *cancels) together(i int) {
 	}
 	take(1)
 	var made [][2]*ratelimit.Reservation
-	cancels := c.of == nil && len(tw.held) > 0 && c.rng.IntN(2) == 0
 	for range 1 + c.rng.IntN(6) {
 		n := c.events()
 		switch c.rng.IntN(4) {
@@ -236,19 +236,16 @@ func (c *cancels) together(i int) {
 				return fmt.Sprint(res.Decision, err)
 			})
 		case 2:
-			if len(made) == 0 && cancels {
-				made = append(made, tw.held[0])
+			if len(tw.held) > 0 {
+				r := tw.held[0]
 				tw.held = tw.held[1:]
-				c.note("Cancel of %v together by %d", made[0][0].Delay(), i)
+				c.note("Cancel of %v together by %d", r[0].Delay(), i)
 				asks = append(asks, func(side int) string {
-					made[0][side].Cancel()
+					r[side].Cancel()
 					return ""
 				})
 			}
 		case 3:
-			if cancels {
-				continue
-			}
 			c.note("Reserve(%d) together by %d", n, i)
 			j := len(made)
 			made = append(made, [2]*ratelimit.Reservation{})
@@ -271,7 +268,7 @@ func (c *cancels) together(i int) {
 		}
 	}
 	for _, r := range made {
-		if !cancels && r[0] != nil {
+		if r[0] != nil {
 			tw.held = append(tw.held, r)
 		}
 	}
@@ -312,13 +309,12 @@ func (g *gatedConn) Do(ctx context.Context, cmd redisstore.Command) (string, err
 	return g.Conn.Do(ctx, cmd)
 }
 
-// A gatedStore is a store whose cancellations wait at a barrier.
+// A gatedStore keeps the States of the one limiter on a store, and the IDs of its reservations.
 type gatedStore struct {
 	ratelimit.Store
 	limit.States
 	t   *limit.Limit
-	ids *sync.Map // the IDs of holds
-	barrier
+	ids *sync.Map // the IDs of reservations
 }
 
 func (g *gatedStore) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
@@ -331,9 +327,6 @@ func (g *gatedStore) Open(name string, t *limit.Limit, timeout time.Duration) (l
 func (g *gatedStore) Bounded() bool { return true }
 
 func (g *gatedStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	if req.Op == kernel.OpCancel {
-		g.pass()
-	}
 	g.ids.Store(req.Hold.ID, true)
 	return g.States.Apply(ctx, key, t, req)
 }
@@ -401,4 +394,62 @@ func (p *plainConn) Do(_ context.Context, c redisstore.Command) (string, error) 
 		return "", nil
 	}
 	return line[1:], nil
+}
+
+// Whatever is charged, taken and cancelled while turns are ahead, Redis has the state that the kernel has, also if
+// turns come too early then, or are needed by later ones.
+func TestTurns(t *testing.T) {
+	conn := connectors["rueidis"](t, startServer(t).addr())
+	window := ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerMinute(7), Burst: 3}
+	interval := ratelimit.TokenBucket{Rate: ratelimit.PerMinute(3), Refill: ratelimit.RefillInterval}
+	queue := ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(6), Capacity: 4}
+	for _, alg := range []ratelimit.Algorithm{
+		window, bucket, interval, queue,
+		ratelimit.SlidingLog{Limit: 3, Window: time.Minute},
+		ratelimit.SlidingWindow{Limit: 3, Window: time.Minute, Segments: 4},
+		ratelimit.RollingWindow{Quota: 5, Window: time.Minute, Period: 10 * time.Second, PeriodLimit: 2},
+		ratelimit.InFlight{Limit: 3, Timeout: time.Minute},
+		ratelimit.WarmingUp{Rate: ratelimit.PerMinute(6), Warmup: time.Minute},
+		ratelimit.All{window, bucket},
+		ratelimit.All{interval, queue, ratelimit.SlidingLog{Limit: 4, Window: time.Minute}},
+	} {
+		for seed := range budget.Histories(6, 40) {
+			tr := newTraceOf(t, conn, prefixes(), alg, uncached)
+			tr.rng = rand.New(rand.NewPCG(seed, 3))
+			_, err := tr.here.Peek(t.Context(), "k") // sets the request
+			require.NoError(t, err)
+			ask := func(req kernel.Request) kernel.Answer {
+				tr.note("%+v", req)
+				return tr.ask("k", req)
+			}
+			var held []openHold
+			for id := range uint64(60) {
+				n := 1 + tr.rng.IntN(2)
+				switch tr.rng.IntN(9) {
+				default:
+					req := kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: time.Hour, Hold: kernel.Handle{ID: 2*id + 2}}
+					if tr.rng.IntN(4) == 0 {
+						req.Hold = kernel.Handle{ID: 2*id + 1, For: time.Minute, Back: n == 1}
+					}
+					if ask(req).Held {
+						held = append(held, openHold{"k", req.Hold.ID, n})
+					}
+				case 0:
+					ask(kernel.Request{Op: kernel.OpCharge, N: n})
+				case 1, 2:
+					if len(held) > 0 {
+						i := tr.rng.IntN(len(held))
+						ask(kernel.Request{Op: kernel.OpSettle, Of: held[i].n, Hold: kernel.Handle{ID: held[i].id}})
+						held = slices.Delete(held, i, i+1)
+					}
+				case 3:
+					ask(kernel.Request{Op: kernel.OpTake, N: n})
+				case 4, 5:
+					tr.clk.Advance(time.Duration(tr.rng.Int64N(int64(20 * time.Second))).Truncate(time.Microsecond))
+					tr.note("at %d", tr.clk.Now().UnixMicro())
+				}
+			}
+		}
+	}
 }

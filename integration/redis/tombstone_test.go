@@ -89,35 +89,6 @@ func TestSettleAfterAnotherReset(t *testing.T) {
 	})
 }
 
-// A reservation from before a Reset and one from after it may be for the same instant.
-func TestSettleAReservationForTheSameInstant(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	here, other := twins(t, makers["rueidis"], s.addr(), ratelimit.All{
-		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 1},
-		ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
-	})
-	require.True(t, here.Allow("k"))
-	var r *ratelimit.Reservation
-	eventually(t, "it is made ahead of time", func() (ahead bool) {
-		var err error
-		require.NoError(t, other.Reset(t.Context(), "k"))
-		for range 2 {
-			r, _, err = here.Reserve(t.Context(), "k", 1)
-			require.NoError(t, err)
-		}
-		return r.Delay() > 0
-	})
-	value := valueOf(s, "k")
-	name := s.do("KEYS", "*:k").([]any)[0]
-	require.NoError(t, other.Reset(t.Context(), "k"))
-	s.do("SET", name, value, "PX", time.Hour.Milliseconds()) // as it would be after the same reservations
-	require.NoError(t, r.Wait(t.Context()))
-	_, err := r.Settle(t.Context(), 0)
-	require.NoError(t, err)
-	assert.Equal(t, value, valueOf(s, "k"))
-}
-
 // However holds, also those on another key as well, alternate with Resets of other processes, events
 // of holds from after the last Reset count as they were settled, and those from before not at all.
 func TestSettleAmongResets(t *testing.T) {

@@ -309,9 +309,6 @@ type FailingCancel struct {
 	*ratelimit.MemoryStore
 	Fails atomic.Bool
 	Drops atomic.Bool // whether it fails without cancelling
-	Calls atomic.Int64
-	Most  atomic.Int64  // the most events to cancel in one call
-	Gate  chan struct{} // if not nil, cancelling waits for it
 }
 
 type failingStates struct {
@@ -326,13 +323,8 @@ func (s *FailingCancel) Open(name string, l *limit.Limit, timeout time.Duration)
 }
 
 func (s failingStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	if req.Op != kernel.OpCancel {
+	if req.Op != kernel.OpSettle || req.N > 0 {
 		return s.States.Apply(ctx, key, l, req)
-	}
-	s.store.Calls.Add(1)
-	s.store.Most.Store(max(s.store.Most.Load(), int64(kernel.Asked(req.Grant))))
-	if s.store.Gate != nil {
-		<-s.store.Gate
 	}
 	if s.store.Drops.Load() {
 		return kernel.Answer{}, errors.New("the request was lost")

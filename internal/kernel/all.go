@@ -209,14 +209,6 @@ func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
 	})
 }
 
-func (k *all) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st = k.update(st, func(part *capable, st []uint64) []uint64 {
-		st, to = part.reserve(st, now, at, n, to)
-		return st
-	})
-	return st, to
-}
-
 func (k *all) Remaining(st []uint64, now Instant) int {
 	remaining := k.most
 	for part, st := range k.states(st) {
@@ -258,6 +250,10 @@ func (k *all) full(st []uint64, now Instant, n int) bool {
 	return false
 }
 
+func (k *all) book(st []uint64, at Instant, n int) []uint64 {
+	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.book(st, at, n) })
+}
+
 func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, changed bool) {
 	st = k.update(st, func(part *capable, st []uint64) []uint64 {
 		st, noted := part.refuse(st, now, n, held)
@@ -266,18 +262,6 @@ func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, 
 	})
 	return st, changed
 }
-
-// cancel lets each part take back what it can.
-func (k *all) cancel(st []uint64, u *undoing) []uint64 {
-	u.part = -1
-	return k.update(st, func(part *capable, st []uint64) []uint64 {
-		u.part++
-		return part.cancel(st, u)
-	})
-}
-
-// encode writes nothing: the encoding consists of those of the parts.
-func (k *all) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
 
 func (k *all) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
 	gone = true

@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"math/bits"
-	"sort"
-)
+import "math/bits"
 
 // fixed is the arithmetic of a FixedWindow. Its state is the start of the window of the
 // latest event, and the number of events in that window. If windows are aligned, the
@@ -84,9 +81,6 @@ func (k *fixed) end(start Instant) Instant {
 	return end
 }
 
-// forgets returns the instant from which the events of a window do not count.
-func (k *fixed) forgets(start Instant) Instant { return k.end(start) }
-
 func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.frontier(st))
 	start, count := k.current(st, now)
@@ -166,55 +160,6 @@ func (k *fixed) Fresh(st []uint64) Instant {
 	return k.end(start)
 }
 
-func (k *fixed) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	var t trace
-	copy(t.pre[:], st)
-	was, _ := k.load(st)
-	st = k.Spend(st, at, n)
-	copy(t.post[:], st)
-	t.slot, _ = k.load(st)
-	t.raised = t.slot != was
-	return st, append(to, t)
-}
-
-// cancel removes the events from the count of the window that they were counted in. A future
-// window that becomes empty is replaced by the one before it, if the line knows that. The line
-// is in the order of instants, so the grants of a window are found by a binary search. If the
-// key was reset by a process that this one does not hear of, others among them belong to a
-// window that began at another instant and is gone.
-func (k *fixed) cancel(st []uint64, u *undoing) []uint64 {
-	for again := true; again; {
-		again = false
-		start, _ := k.load(st)
-		if start < u.floor() {
-			break
-		}
-		end := k.end(start)
-		from := sort.Search(len(u.line), func(i int) bool { return u.line[i].at >= start })
-		to := from
-		for ; to < len(u.line) && u.line[to].at < end; to++ {
-			if p := u.line[to]; u.trace(p).slot == start && u.cancelled(p) && !u.gone(to) {
-				st = k.remove(st, p.n)
-				u.changed = true
-				u.take(to)
-			}
-		}
-		if _, count := k.load(st); count > 0 || start <= max(u.now, u.floor()) {
-			break
-		}
-		for i := from; i < to; i++ {
-			p := u.line[i]
-			if t := u.trace(p); t.raised && t.slot == start && u.cancelled(p) && !u.progress(i).fallen {
-				copy(st, t.pre[:])
-				u.changed, again = true, true
-				u.fall(i)
-				break
-			}
-		}
-	}
-	return st
-}
-
 // remove removes n events from the window. If it has fewer, the state is not the one
 // that the grant was made in, and remove does nothing.
 func (k *fixed) remove(st []uint64, n int) []uint64 {
@@ -284,7 +229,7 @@ func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
 }
 
 // mark writes the start of the window that the events are counted in, plus 1.
-func (k *fixed) mark(st []uint64, _, at Instant, _ int, mark []uint64) {
+func (k *fixed) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	start, _ := k.current(st, at)
 	mark[0] = start + 1
 }

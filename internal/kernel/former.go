@@ -160,6 +160,9 @@ func (c *Compiled) Similar(other *Compiled) bool {
 // them to, of a key with a state that from left. It does not change st, but may return it. The
 // result of a request is stored with that kernel (see stored) if it has changed, or if pin says so.
 func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool) {
+	if from.HasTurns() {
+		return c.meetTurns(from, st, now)
+	}
 	if o := from.opened(); o != nil {
 		return o.meet(c, st, now)
 	}
@@ -343,18 +346,22 @@ func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint
 }
 
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.spend(st, at, n, Kernel.Spend)
+	return k.spend(st, at, n, func(part *capable, st []uint64) []uint64 { return part.Spend(st, at, n) })
 }
 
 func (k *changed) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.spend(st, now, n, Kernel.charge)
+	return k.spend(st, now, n, func(part *capable, st []uint64) []uint64 { return part.charge(st, now, n) })
+}
+
+func (k *changed) book(st []uint64, at Instant, n int) []uint64 {
+	return k.spend(st, at, n, func(part *capable, st []uint64) []uint64 { return part.book(st, at, n) })
 }
 
 // spend records events in both limits, as asked says in the one that is asked.
-func (k *changed) spend(st []uint64, at Instant, n int, asked func(k Kernel, st []uint64, at Instant, n int) []uint64) []uint64 {
+func (k *changed) spend(st []uint64, at Instant, n int, asked func(part *capable, st []uint64) []uint64) []uint64 {
 	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
 		if own {
-			return asked(part.Kernel, st, at, n)
+			return asked(part, st)
 		}
 		return k.follow(part, st, at, n)
 	}), at)
@@ -389,45 +396,6 @@ func shed(part *capable, st []uint64) []uint64 {
 	}
 	return st
 }
-
-func (k *changed) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st = k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
-		if own {
-			st, to = part.reserve(st, now, at, n, to)
-			return st
-		}
-		counted := k.counts(part, st, at, n)
-		switch log, logs := part.Kernel.(interface{ log() *eventLog }); {
-		case counted < n && part.can&owes == 0:
-			to = append(to, trace{})
-			return st
-		case logs:
-			st, to = log.log().count(st, now, max(at, part.frontier(st)), n), append(to, trace{})
-		default: // of a bucket, to cancel restores the state before
-			st, to = part.reserve(st, now, max(at, part.frontier(st)), counted, to)
-		}
-		return shed(part, st)
-	})
-	ahead := trace{pre: words{st[promised]}, order: [2]uint64{1}}
-	if at > now {
-		st[promised] = max(st[promised], at)
-	}
-	ahead.post = words{st[promised]}
-	return k.grants(st, now), append(to, ahead)
-}
-
-func (k *changed) cancel(st []uint64, u *undoing) []uint64 {
-	st = k.each(st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
-		u.part = i
-		return part.cancel(st, u)
-	})
-	u.part = len(k.parts)
-	u.unwind(st[promised : promised+1])
-	return st
-}
-
-// encode writes nothing: no script takes events of such a state back.
-func (k *changed) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
 
 // giveBack leaves a bucket of the other limit as it is, which may not have counted the events.
 func (k *changed) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {

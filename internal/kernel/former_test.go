@@ -295,12 +295,11 @@ func TestFormer_DebtTakenBack(t *testing.T) {
 	low, high := bucketOf(t, 10, time.Second, 10), bucketOf(t, 100, time.Second, 100)
 	for _, tt := range []struct {
 		grant Request
-		back  func(granted Answer) Request
+		back  Request
 		owes  time.Duration // the RetryAfter of low after that
 	}{
-		{Request{Op: OpReserve, N: 50}, func(a Answer) Request { return Request{Op: OpCancel, Grant: a.Grant} }, 700 * time.Millisecond},
-		{Request{Op: OpTake, N: 50}, func(Answer) Request { return Request{Op: OpReturn, N: 50, Taken: begun} }, 1100 * time.Millisecond},
-		{Request{Op: OpHold, N: 50, Hold: hour(1)}, func(Answer) Request { return Request{Op: OpSettle, Hold: hour(1)} }, 1100 * time.Millisecond},
+		{Request{Op: OpTake, N: 50}, Request{Op: OpReturn, N: 50, Taken: begun}, 1100 * time.Millisecond},
+		{Request{Op: OpHold, N: 50, Hold: hour(1)}, Request{Op: OpSettle, Hold: hour(1)}, 1100 * time.Millisecond},
 	} {
 		s := keyOf(low)
 		s.ask(low, begun, OpTake, 1)
@@ -310,7 +309,7 @@ func TestFormer_DebtTakenBack(t *testing.T) {
 		require.True(t, granted.Allowed)
 		require.Equal(t, 1100*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
 		require.Equal(t, 34, s.ask(high, begun, OpPeek, 1).Remaining)
-		s.send(high, begun, tt.back(granted))
+		s.send(high, begun, tt.back)
 		assert.Equal(t, 84, s.ask(high, begun, OpPeek, 1).Remaining, "%+v", tt.grant)
 		assert.Equal(t, tt.owes, s.ask(low, begun, OpPeek, 1).RetryAfter, "%+v", tt.grant)
 	}

@@ -32,7 +32,6 @@ import (
 // instant at which events were spent. A hold that is settled while a reservation is ahead must not let
 // a caller overtake it either, so a TokenBucket has that word in all states that need more than one anyway.
 type gcra struct {
-	unwound
 	depth int             // most events at once
 	cost  uint64          // T, in units; cost/unit is in lowest terms
 	unit  uint64          // units in a tick
@@ -175,17 +174,6 @@ func (k *gcra) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 		st[len(st)-1] = now
 	}
 	return st, true
-}
-
-func (k *gcra) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st, t := chained(st, k.order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
-	return st, append(to, t)
-}
-
-// order returns a value that only increases while reservations are made.
-func (k *gcra) order(st []uint64) [2]uint64 {
-	tat := k.load(st)
-	return [2]uint64{tat.Hi, tat.Lo}
 }
 
 // Decide implements Word. It is not called if wide is set. Products fit into 64 bits,
@@ -337,7 +325,7 @@ func (k *gcra) marks() int {
 	return 1
 }
 
-func (k *gcra) mark(st []uint64, _, at Instant, n int, mark []uint64) {
+func (k *gcra) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.Mul(uint64(n), k.cost)))
 }
 

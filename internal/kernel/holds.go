@@ -62,7 +62,7 @@ type holder interface {
 	marks() int
 
 	// mark sets a mark to that of n events that are about to be spent at an instant.
-	mark(st []uint64, now, at Instant, n int, mark []uint64)
+	mark(st []uint64, at Instant, n int, mark []uint64)
 
 	// pass changes the youngest mark before events are spent at an instant.
 	pass(st []uint64, at Instant, mark []uint64)
@@ -94,6 +94,17 @@ func holdOf(e []uint64) hold {
 	return hold{e[holdEnd], int(e[holdEvents] / 2), e[holdEvents]%2 == 1}
 }
 
+// events returns the word of an entry that has them.
+func (h hold) events() (word uint64) {
+	if word = uint64(h.n) * 2; h.back {
+		word++
+	}
+	return word
+}
+
+// isTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds are odd.
+func isTurn(id uint64) bool { return id%2 == 0 }
+
 // marks are those of one part in all holds.
 type marks struct {
 	entries  []uint64
@@ -104,11 +115,6 @@ type marks struct {
 
 // of returns the mark of the i-th hold.
 func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
-
-// hold returns the i-th hold, and open whether it is: it may have just ended.
-func (m marks) hold(i int) hold { return holdOf(m.entries[i*m.size:]) }
-
-func (m marks) open(i int) bool { return m.entries[i*m.size+holdID] != 0 }
 
 // youngest returns the last mark.
 func (m marks) youngest() []uint64 { return m.of(m.count - 1) }
@@ -124,13 +130,15 @@ func (counting) merge(_, _ []uint64) {}
 
 func (counting) sound([]uint64) bool { return true }
 
-// opened is the kernel of states with open holds. It embeds no kernel: a method of that would take the
-// list of holds for the state.
+// opened is the kernel of states with open holds. The embedded Kernel is nil: requests are applied to the state
+// behind the list, by the key's own kernel.
 type opened struct {
+	Kernel
 	base  *Compiled // the kernel of the states without
 	parts []markedPart
-	size  int // of an entry
-	log   int // where the first log begins in a state of base whose first word is not 0; −1 if there is none
+	size  int  // of an entry
+	log   int  // where the first log begins in a state of base whose first word is not 0; −1 if there is none
+	queue bool // whether entries may be turns: of events that a queue delays
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
@@ -144,12 +152,12 @@ type markedPart struct {
 // Opened returns the kernel of the states of c with open holds.
 func (c *Compiled) Opened() *Compiled {
 	if c.base != nil {
-		return c
+		return c.base.Opened()
 	}
 	if o := c.withHolds.Load(); o != nil {
 		return o
 	}
-	k := &opened{base: c, size: holdMarks, log: -1}
+	k := &opened{base: c, size: holdMarks, log: -1, queue: c.Delays()}
 	switch {
 	case c.Width() > 0 || c.changed != nil:
 	case c.parts != nil:
@@ -171,7 +179,7 @@ func (c *Compiled) Opened() *Compiled {
 	return c.withHolds.Load()
 }
 
-// Base returns the kernel of the states of c without open holds: c itself, unless Opened returned it.
+// Base returns the kernel of the states of c without open holds and turns: c itself, unless Opened or Ahead returned it.
 func (c *Compiled) Base() *Compiled {
 	if c.base != nil {
 		return c.base
@@ -183,14 +191,57 @@ func (c *Compiled) Base() *Compiled {
 func (c *Compiled) HoldWords() int { return holdsHeader + c.Opened().opened().size }
 
 // HasOpened reports whether a hold was opened in a state of c, or may have been.
-func (c *Compiled) HasOpened() bool { return c.base != nil || c.withHolds.Load() != nil }
+func (c *Compiled) HasOpened() bool { return c.opened() != nil || c.withHolds.Load() != nil }
 
-// OpenHolds returns how many holds are open in a state of c.
-func (c *Compiled) OpenHolds(st []uint64) int {
-	if c.base == nil {
-		return 0
+// HasTurns reports whether states of c have turns ahead. Such a state is not changed in place.
+func (c *Compiled) HasTurns() bool { return c.ahead() != nil }
+
+// OpenHolds returns how many holds are open in a state of c, or will be at their turns.
+func (c *Compiled) OpenHolds(st []uint64) (open int) {
+	if a := c.ahead(); a != nil {
+		t := a.read(st)
+		open = t.by.OpenHolds(t.before)
+		for i := range len(t.list) / turnWords {
+			if !isTurn(t.turn(i)[turnID]) {
+				open++
+			}
+		}
 	}
-	return int(st[openHolds])
+	if o := c.opened(); o != nil {
+		for i := range o.count(st) {
+			if !isTurn(o.entry(st, i)[holdID]) {
+				open++
+			}
+		}
+	}
+	return open
+}
+
+// holds reports whether holds are open, and not only turns.
+func (k *opened) holds(st []uint64) bool {
+	if !k.queue {
+		return true
+	}
+	for i := range k.count(st) {
+		if !isTurn(k.entry(st, i)[holdID]) {
+			return true
+		}
+	}
+	return false
+}
+
+// tellEnds says when a state of by is idle, and when a hold ends by itself.
+func (v *view) tellEnds(by *Compiled, st []uint64, a *Answer) {
+	if by.base != nil || by.changed != nil {
+		a.Idle = v.until(by.Fresh(st))
+	}
+	if k := by.ahead(); k != nil {
+		if t := k.read(st); t.ends() < Forever {
+			a.Ends = v.until(t.ends())
+		}
+	} else if o := by.opened(); o != nil && o.holds(st) {
+		a.Ends = v.until(st[firstEnd])
+	}
 }
 
 // opened returns the kernel of a state with open holds, or nil.
@@ -301,8 +352,17 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 	})
 }
 
+// add is insert. If there are as many holds as there may be, it ends the oldest one, and says so.
+func (k *opened) add(st []uint64, id uint64, h hold, now, at Instant) (_ []uint64, ended int) {
+	if k.count(st) >= MostHolds && !k.base.Flies() {
+		st = k.sweep(k.end(st, 0, now), 0, 1)
+		ended = 1
+	}
+	return k.insert(st, id, h, at), ended
+}
+
 // insert adds the entry of n events that are about to be spent at an instant.
-func (k *opened) insert(st []uint64, id uint64, h hold, now, at Instant) []uint64 {
+func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
 	st = k.shift(st, begin, begin+k.size)
@@ -310,40 +370,30 @@ func (k *opened) insert(st []uint64, id uint64, h hold, now, at Instant) []uint6
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.end), max(st[lastEnd], h.end)
 	e := st[begin : begin+k.size]
 	clear(e)
-	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, uint64(h.n)*2
-	if h.back {
-		e[holdEvents]++
-	}
+	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, h.events()
 	k.base.each(k.inner(st), func(i int, own bool, _ *capable, st []uint64) []uint64 {
 		if p := &k.parts[i]; p.holder != nil {
-			p.begin(st, now, at, h.n, own, k.base.Encoding, e[p.from:p.to])
+			p.begin(st, at, h.n, own, k.base.Encoding, e[p.from:p.to])
 		}
 		return st
 	})
 	return st
 }
 
-// begin is mark, of a part that is not the asked limit's own if own is false: then its events are spent no
-// earlier than at its frontier, and not if they are more than the state can hold.
-func (p *markedPart) begin(st []uint64, now, at Instant, n int, own bool, enc Encoding, mark []uint64) {
-	if !own {
-		at = max(at, p.kernel.frontier(st))
-		if uint64(n) > p.kernel.chargeable(st, at, enc) {
-			return
-		}
+// begin is mark: events are spent no earlier than at the frontier, which may be later than a turn if others were
+// charged. A part that is not the asked limit's own does not count them if they are more than its state can hold.
+func (p *markedPart) begin(st []uint64, at Instant, n int, own bool, enc Encoding, mark []uint64) {
+	at = max(at, p.kernel.frontier(st))
+	if own || uint64(n) <= p.kernel.chargeable(st, at, enc) {
+		p.mark(st, at, n, mark)
 	}
-	p.mark(st, now, at, n, mark)
 }
 
-// settle takes the unused events of the i-th hold back, whose entry sweep then removes. Of
-// gone, which is nil or has an element for each part, those that are true have lost them already.
-func (k *opened) settle(st []uint64, i int, now Instant, unused int, gone []bool) []uint64 {
+// settle takes the unused events of the i-th hold back, whose entry sweep then removes.
+func (k *opened) settle(st []uint64, i int, now Instant, unused int) []uint64 {
 	h := k.hold(st, i)
 	inner := k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
 		if p := &k.parts[part]; p.holder != nil {
-			if gone != nil && gone[part] {
-				return p.settle(inner, now, h, 0, k.marks(st, part), i)
-			}
 			return p.settle(inner, now, h, unused, k.marks(st, part), i)
 		}
 		return inner
@@ -358,7 +408,7 @@ func (k *opened) end(st []uint64, i int, now Instant) []uint64 {
 	if h := k.hold(st, i); h.back {
 		unused = h.n
 	}
-	return k.settle(st, i, now, unused, nil)
+	return k.settle(st, i, now, unused)
 }
 
 // endDue ends the holds that are due, and returns how many these are. Their order makes no difference, nor
@@ -372,11 +422,13 @@ func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
 			first, last = min(first, end), max(last, end)
 			continue
 		}
-		if ended == 0 {
+		if !isTurn(k.entry(st, i)[holdID]) {
+			ended++
+		}
+		if until == 0 {
 			from = i
 		}
 		st, until = k.end(st, i, now), i+1
-		ended++
 	}
 	st = k.sweep(st, from, until)
 	st[firstEnd], st[lastEnd] = first, last
@@ -461,7 +513,7 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	return by, k.shift(st, holdsHeader, 0)
 }
 
-// The methods of a Kernel look at the state of the key's own kernel, or change it.
+// Stores call these methods of a Kernel for whatever state they have.
 
 func (k *opened) Limit() int { return k.base.Limit() }
 
@@ -471,60 +523,12 @@ func (k *opened) Ready(st []uint64, now Instant, n int) Instant {
 	return k.base.Ready(k.inner(st), now, n)
 }
 
-func (k *opened) Spend(st []uint64, at Instant, n int) []uint64 {
-	k.pass(st, at)
-	return k.replace(st, k.base.Spend(k.inner(st), at, n))
-}
-
 func (k *opened) Remaining(st []uint64, now Instant) int { return k.base.Remaining(k.inner(st), now) }
 
 // Fresh returns when no hold is open any more, and nothing counts.
 func (k *opened) Fresh(st []uint64) Instant { return max(k.base.Fresh(k.inner(st)), st[lastEnd]) }
 
 func (k *opened) frontier(st []uint64) Instant { return k.base.frontier(k.inner(st)) }
-
-func (k *opened) notes() bool { return k.base.Notes() }
-
-func (k *opened) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
-	inner, changed := k.base.refuse(k.inner(st), now, n, held)
-	return k.replace(st, inner), changed
-}
-
-func (k *opened) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	return k.base.chargeable(k.inner(st), now, enc)
-}
-
-func (k *opened) charge(st []uint64, now Instant, n int) []uint64 {
-	k.pass(st, now)
-	return k.replace(st, k.base.charge(k.inner(st), now, n))
-}
-
-func (k *opened) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
-	k.pass(st, at)
-	inner, to := k.base.reserve(k.inner(st), now, at, n, to)
-	return k.replace(st, inner), to
-}
-
-func (k *opened) cancel(st []uint64, u *undoing) []uint64 {
-	k.pass(st, u.now)
-	return k.replace(st, k.base.cancel(k.inner(st), u))
-}
-
-func (k *opened) encode(b []byte, line []*Waiter, part int) []byte {
-	return k.base.encode(b, line, part)
-}
-
-// similar is false: the lists of holds are converted by meet.
-func (k *opened) similar(Kernel) bool { return false }
-
-// Adopt leaves the list of holds out, which meet carries along.
-func (k *opened) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
-	if o, ok := from.(*opened); ok {
-		from, st = o.base.Kernel, o.inner(st)
-	}
-	next, lasting := k.base.Adopt(from, st, now)
-	return k.open(next), lasting
-}
 
 func (k *opened) pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
 

@@ -61,13 +61,12 @@ type past struct {
 }
 
 type pastGrant struct {
-	id       uint64
-	made, at Instant
-	n        int
-	ends     Instant // in an InFlight
-	reserved bool
-	charged  bool
-	excess   bool // whether more happened than was held
+	id      uint64
+	at      Instant
+	n       int
+	ends    Instant // in an InFlight
+	charged bool
+	excess  bool // whether more happened than was held
 }
 
 // grant records a grant.
@@ -153,8 +152,6 @@ func (p *past) state(now Instant) []uint64 {
 		_, logs := p.part.Kernel.(*eventLog)
 		switch {
 		case g.n == 0 && logs:
-		case g.reserved:
-			st, _ = p.part.reserve(st, g.made, g.at, g.n, nil)
 		case g.charged:
 			st = p.part.charge(st, g.at, g.n)
 		default:
@@ -174,9 +171,8 @@ type replay struct {
 	now   Instant // in ticks
 	parts []*past
 	open  map[uint64]*openHold
-	last  uint64  // ID
-	turn  Instant // the latest turn of a reservation
-	ended int     // holds that no request has ended yet
+	last  uint64 // ID
+	ended int    // holds that no request has ended yet
 	trace []string
 }
 
@@ -265,8 +261,8 @@ func (r *replay) some() uint64 {
 }
 
 func (r *replay) handle() Handle {
-	r.last++
-	return Handle{ID: r.last, For: time.Duration(1+r.rng.Uint64N(3*second/r.c.Tick)) * time.Duration(r.c.Tick), Back: r.rng.IntN(2) == 0}
+	r.last += 2
+	return Handle{ID: r.last - 1, For: time.Duration(1+r.rng.Uint64N(3*second/r.c.Tick)) * time.Duration(r.c.Tick), Back: r.rng.IntN(2) == 0}
 }
 
 // step makes a random request, and checks its answer, and the state.
@@ -280,10 +276,10 @@ func (r *replay) step() {
 	r.ended += r.end()
 	n := 1 + r.rng.IntN(5)
 	var a Answer
-	switch op := r.rng.IntN(12); {
+	switch op := r.rng.IntN(11); {
 	case op < 2:
 		if a = r.do(Request{Op: OpTake, N: n}); a.Allowed {
-			r.grant(pastGrant{made: r.now, at: r.now, n: n})
+			r.grant(pastGrant{at: r.now, n: n})
 		}
 	case op < 6:
 		h := r.handle()
@@ -292,16 +288,13 @@ func (r *replay) step() {
 		if a.Held {
 			end := a.Due/tick + uint64(h.For)/tick
 			r.open[h.ID] = &openHold{end, n, h.Back}
-			r.grant(pastGrant{id: h.ID, made: r.now, at: r.now, n: n, ends: end})
+			r.grant(pastGrant{id: h.ID, at: r.now, n: n, ends: end})
 		}
 	case op < 9:
 		id := r.some()
 		h, ok := r.open[id]
 		if !ok {
-			of := n
-			if r.turn <= r.now {
-				of -= r.rng.IntN(n + 1)
-			}
+			of := n - r.rng.IntN(n+1)
 			a = r.do(Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: id}})
 			require.False(r.t, a.Held)
 			if n > of {
@@ -310,7 +303,7 @@ func (r *replay) step() {
 			break
 		}
 		used := r.rng.IntN(h.n + 1)
-		if r.turn <= r.now && r.rng.IntN(4) == 0 {
+		if r.rng.IntN(4) == 0 {
 			used += h.n
 		}
 		a = r.do(Request{Op: OpSettle, N: used, Hold: Handle{ID: id}})
@@ -333,32 +326,9 @@ func (r *replay) step() {
 				}
 			}
 		}
-	case op == 10:
-		var h Handle
-		if r.rng.IntN(2) == 0 {
-			h = r.handle()
-		}
-		a = r.do(Request{Op: OpReserve, N: n, Hold: h, Yields: len(r.open) > 0 && r.rng.IntN(2) == 0, AtOnce: true})
-		if !a.Allowed {
-			break
-		}
-		at := r.now
-		if g, ok := a.Grant.(*Grant); ok {
-			at = g.at
-		}
-		r.turn = max(r.turn, at)
-		g := pastGrant{id: h.ID, made: r.now, at: at, n: n, reserved: a.Grant != nil}
-		if h.ID != 0 {
-			g.ends = a.Due/tick + uint64(h.For)/tick
-			r.open[h.ID] = &openHold{g.ends, n, h.Back}
-		}
-		r.grant(g)
 	default:
-		if r.turn > r.now {
-			return
-		}
 		a = r.do(Request{Op: OpCharge, N: n})
-		r.grant(pastGrant{made: r.now, at: r.now, n: n, charged: true})
+		r.grant(pastGrant{at: r.now, n: n, charged: true})
 	}
 	require.Equal(r.t, r.ended, a.Ended, "%v", r.trace)
 	r.ended = 0
@@ -373,7 +343,7 @@ func (r *replay) check() {
 	}
 	if r.c.Portable {
 		for _, word := range r.st {
-			require.Less(r.t, word&^(logMany|touched), uint64(1<<53))
+			require.Less(r.t, word&^logMany, uint64(1<<53))
 		}
 	}
 	var states [][]uint64
@@ -439,7 +409,7 @@ func TestHolds_LongLogs(t *testing.T) {
 				before := len(st)
 				st = opened.open(st)
 				for id := range uint64(5) {
-					st = opened.insert(st, id+1, hold{end: 9 * second, n: 1}, 2*second, 2*second)
+					st = opened.insert(st, id+1, hold{end: 9 * second, n: 1}, 2*second)
 				}
 				during := len(st)
 				require.True(t, slices.Equal(want, c.Pack(slices.Clone(opened.inner(st)))))
@@ -448,7 +418,7 @@ func TestHolds_LongLogs(t *testing.T) {
 				}
 				for _, id := range []uint64{1, 4, 5, 2, 3} {
 					i := opened.find(st, id)
-					st = opened.sweep(opened.settle(st, i, 2*second, 0, nil), i, i+1)
+					st = opened.sweep(opened.settle(st, i, 2*second, 0), i, i+1)
 				}
 				_, st = opened.closed(st)
 				require.True(t, slices.Equal(want, c.Pack(slices.Clone(st))))

@@ -18,6 +18,9 @@ const (
 
 // stepFrom is StepFrom or, unless the state decides, RefuseFrom.
 func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer, how verdict) (by *Compiled, _ []uint64, changed bool) {
+	if from.ahead() != nil {
+		return c.stepAhead(from, st, req, a, how)
+	}
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}
@@ -33,7 +36,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	}
 	k, next, pin := at.present(now), now, false
 	switch req.Op {
-	case OpCancel, OpSettle, OpExtend: // applied by the present limit
+	case OpSettle, OpExtend: // applied by the present limit
 	case OpReturn: // likewise
 		req = c.returned(req, k.Base())
 	default:
@@ -65,12 +68,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		by, st = h.closed()
 	}
 	a.Ended += ended
-	if by.base != nil || by.changed != nil {
-		a.Idle = h.until(by.Fresh(st))
-	}
-	if by.base != nil {
-		a.Ends = h.until(st[firstEnd])
-	}
+	h.tellEnds(by, st, a)
 	return by, st, changed || ended > 0
 }
 
@@ -88,9 +86,10 @@ func (c *Compiled) returned(req *Request, present *Compiled) *Request {
 
 // A holding is a state that may have open holds, at a reading of the clock.
 type holding struct {
-	view         // of the kernel of such states without open holds
-	by   *opened // if there are open holds: the kernel of the state; else nil
-	st   []uint64
+	view           // of the kernel of such states without open holds
+	by     *opened // if there are open holds: the kernel of the state; else nil
+	st     []uint64
+	booked *turns // if the request has reserved a turn ahead: the state with it
 }
 
 // inner returns the state without the list of holds.
@@ -112,6 +111,10 @@ func (h *holding) set(inner []uint64) {
 
 // closed returns the state as it is stored.
 func (h *holding) closed() (*Compiled, []uint64) {
+	if t := h.booked; t != nil {
+		t.before = h.st
+		return t.stored()
+	}
 	if h.by == nil {
 		return h.stored(), h.st
 	}
@@ -144,8 +147,6 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		return h.settle(req, a)
 	case req.Op == OpExtend:
 		return h.extend(req, a)
-	case req.Op == OpCancel:
-		return h.cancel(req, a)
 	}
 	if req.Op != OpPeek {
 		h.pass(h.now)
@@ -170,7 +171,7 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
-		h.open(req, h.now, due, a)
+		h.open(req.Hold.ID, hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}, h.now, a) // from when they may happen, which is later if they are queued
 		h.set(h.Spend(h.inner(), h.now, req.N))
 		h.st = h.by.spent(h.st)
 	}
@@ -178,48 +179,58 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 	return req.N > 0
 }
 
-// reserve reserves events, and opens a hold if the request has one.
+// reserve reserves events. If their turn is ahead, or their hold goes on, it can be settled.
 func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 	at, due, ok := h.turn(h.inner(), req, a)
-	if ok && at > h.now && req.Yields && h.by != nil {
+	if ok && at > h.now && req.Yields && h.by != nil && h.by.holds(h.st) {
 		soon := *req
 		soon.MaxWait = 0
 		req, ok = &soon, false
 	}
-	switch {
-	case !ok:
+	if !ok {
 		h.refused(h.inner(), req, a)
 		return false
-	case req.Hold.ID == 0:
-		h.pass(at)
-		h.set(h.book(h.inner(), at, due, req, a))
-		return true
 	}
-	h.open(req, at, due, a)
-	h.set(h.book(h.inner(), at, due, req, a))
-	h.st = h.by.spent(h.st)
+	id, of := req.Hold.ID, hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
+	h.reserved(due, req, a)
+	switch {
+	case id != 0 && at > h.now:
+		t := turns{base: h.Compiled, by: h.stored(), before: h.st}
+		if h.by != nil {
+			t.by = t.by.Opened()
+		}
+		t.after = slices.Clone(t.inner())
+		t.add(id, at, of, h.now)
+		h.booked = &t
+		h.describe(t.after, 0, a)
+		return true
+	case a.Held:
+		h.open(id, of, at, a)
+		h.set(h.book(h.inner(), at, due, req.N))
+		h.st = h.by.spent(h.st)
+	default:
+		h.pass(at)
+		h.set(h.book(h.inner(), at, due, req.N))
+	}
+	h.describe(h.inner(), 0, a)
 	return true
 }
 
-// open adds the entry of a hold whose events are about to be spent at an instant. It lasts from when they
-// may happen, which is later if they are queued.
-func (h *holding) open(req *Request, at, due Instant, a *Answer) {
+// open adds the entry of a hold whose events are about to be spent at an instant.
+func (h *holding) open(id uint64, of hold, at Instant, a *Answer) {
 	if h.by == nil {
 		h.by = h.Opened().opened()
 		h.st = h.by.open(h.st)
 	}
-	if h.by.count(h.st) >= MostHolds && !h.Flies() {
-		h.st = h.by.sweep(h.by.end(h.st, 0, h.now), 0, 1)
-		a.Ended++
-	}
-	of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
-	h.st = h.by.insert(h.st, req.Hold.ID, of, h.now, at)
+	var ended int
+	h.st, ended = h.by.add(h.st, id, of, h.now, at)
+	a.Ended += ended
 	a.Held = true
 }
 
 // ends returns the end of a hold, d after an instant.
-func (h *holding) ends(at Instant, d time.Duration) Instant {
-	return min(After(at, ceilDiv(uint64(max(0, d)), h.Tick)), h.lastInstant())
+func (v *view) ends(at Instant, d time.Duration) Instant {
+	return min(After(at, ceilDiv(uint64(max(0, d)), v.Tick)), v.lastInstant())
 }
 
 // settle counts the events of a hold that happened. Of one that is not open, only those that exceed it
@@ -235,7 +246,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 		return false
 	}
 	if a.Held {
-		h.st = h.by.sweep(h.by.settle(h.st, i, h.now, max(0, -more), nil), i, i+1)
+		h.st = h.by.sweep(h.by.settle(h.st, i, h.now, max(0, -more)), i, i+1)
 	}
 	if more > 0 {
 		h.pass(h.now)
@@ -266,28 +277,4 @@ func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 	}
 	h.peek(h.inner(), a)
 	return a.Held
-}
-
-// cancel cancels reservations, and ends their holds.
-func (h *holding) cancel(req *Request, a *Answer) (changed bool) {
-	h.pass(h.now)
-	inner, changed, out := h.undo(h.inner(), h.now, req.Grant, func(id uint64) bool { return h.find(id) >= 0 })
-	h.set(inner)
-	if out, ok := out.(*Undone); ok && h.by != nil && h.cancelled(out) {
-		changed = true
-	}
-	a.Grant = out
-	h.describe(h.inner(), 0, a)
-	return changed
-}
-
-// cancelled ends the holds of reservations that were cancelled. What a part could not undo, because
-// the key has changed since, the hold gives back.
-func (h *holding) cancelled(out *Undone) (changed bool) {
-	for at, w := range out.line {
-		if i := h.find(w.hold); w.hold != 0 && i >= 0 && slices.Contains(out.cancelled, w) {
-			h.st, changed = h.by.sweep(h.by.settle(h.st, i, h.now, w.n, out.take(at)), i, i+1), true
-		}
-	}
-	return changed
 }

@@ -72,22 +72,7 @@ type Kernel interface {
 	// this kernel does: they differ only in how much they grant.
 	similar(from Kernel) bool
 
-	undoer
 	charger
-}
-
-// An undoer takes grants back. It is either chained, and undoes grants from the end of
-// the line, or counting, and takes events out of its counts at once.
-type undoer interface {
-	// reserve is Spend at an instant that may be after now. It appends what cancel
-	// needs to know, one trace for each part.
-	reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace)
-
-	// cancel takes back as much as possible of the cancelled grants in a line.
-	cancel(st []uint64, u *undoing) []uint64
-
-	// encode appends what cancel of a part looks at in a line; see encode.go.
-	encode(b []byte, line []*Waiter, part int) []byte
 }
 
 // A Word is a kernel whose state may be a single word, on which it can then decide
@@ -126,6 +111,9 @@ type queue interface {
 
 	// full reports whether the queue has no room for n events.
 	full(st []uint64, now Instant, n int) bool
+
+	// book is Spend for events whose delay was promised.
+	book(st []uint64, at Instant, n int) []uint64
 }
 
 // A denialLog is a kernel that records denials.
@@ -215,6 +203,14 @@ func (c *capable) full(st []uint64, now Instant, n int) bool {
 	return c.can&holds != 0 && c.Kernel.(queue).full(st, now, n)
 }
 
+// book is queue.book, or Spend if the kernel is not a queue.
+func (c *capable) book(st []uint64, at Instant, n int) []uint64 {
+	if c.can&holds == 0 {
+		return c.Spend(st, at, n)
+	}
+	return c.Kernel.(queue).book(st, at, n)
+}
+
 // refuse is denialLog.refuse, or does nothing if the kernel does not note denials.
 func (c *capable) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
 	if c.can&notes == 0 {
@@ -248,8 +244,9 @@ type Compiled struct {
 	taker   taker    // likewise, if it does not note denials
 	changed *changed // the kernel, if it is one
 
-	base      *Compiled                // if its states have open holds: the kernel of those without; else nil
+	base      *Compiled                // if its states have open holds or turns ahead: the kernel of those without; else nil
 	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
+	withTurns atomic.Pointer[Compiled] // likewise, of those with turns ahead
 
 	Of any // what the caller knows it by; the package does not look at it
 

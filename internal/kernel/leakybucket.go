@@ -57,12 +57,9 @@ func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
 	return k.gcra.Spend(st, at, n)
 }
 
-// reserve also records when all turns are over. So if the bucket leaks faster later, no
+// book also records when all turns are over. So if the bucket leaks faster later, no
 // caller gets an earlier turn.
-func (k *leaky) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st, t := chained(st, k.order, func(st []uint64) []uint64 { return k.spend(st, at, n, true) })
-	return st, append(to, t)
-}
+func (k *leaky) book(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, true) }
 
 func (k *leaky) giveBack(st []uint64, _, _ Instant, _ int) ([]uint64, bool) { return st, false }
 

@@ -31,7 +31,7 @@ func TestTurnsStay(t *testing.T) {
 		return k.(*leaky)
 	}
 	slow, fast := bucket(1), bucket(10)
-	st, _ := slow.reserve(make([]uint64, slow.Width()), begun, begun, 5, nil)
+	st := slow.book(make([]uint64, slow.Width()), begun, 5)
 	st, _ = fast.Adopt(slow, st, begun)
 	assert.Equal(t, 5*second, fast.hold(st, begun))
 	assert.Equal(t, 5*second+100*ms, fast.hold(fast.Spend(st, begun, 1), begun))

@@ -70,7 +70,6 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 			word, isWord := uint64(0), true
 			st := by.NewState() // if not isWord
 			now := begun + rng.Uint64N(second)
-			var grants, others []any
 			for step := range 60 {
 				switch rng.IntN(6) {
 				case 0:
@@ -78,16 +77,15 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 				case 1, 2:
 					now += []uint64{1, rng.Uint64N(second), rng.Uint64N(10 * second)}[rng.IntN(3)]
 				}
-				req := Request{Op: []Op{OpTake, OpTake, OpTake, OpPeek, OpReserve, OpCancel, OpReturn}[rng.IntN(7)], N: 1 + rng.IntN(3), Taken: now}
+				req := Request{Op: []Op{OpTake, OpTake, OpTake, OpPeek, OpReserve, OpSettle, OpReturn}[rng.IntN(7)], N: 1 + rng.IntN(3), Taken: now}
 				req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, Never-1
-				other := req
-				if req.Op == OpCancel {
-					if len(grants) == 0 {
-						continue
-					}
-					i := rng.IntN(len(grants))
-					req.Grant, other.Grant = grants[i], others[i]
+				switch req.Op {
+				case OpReserve:
+					req.Hold.ID = uint64(2 * step)
+				case OpSettle:
+					req.N, req.Hold.ID = 0, uint64(2*rng.IntN(step+1))
 				}
+				other := req
 				var a, b Answer
 				by, want, _ = l.wide.StepFrom(by, slices.Clone(want), &req, &a)
 				fits := req.Op <= OpPeek
@@ -112,10 +110,6 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 					from, st, _ = l.wide.StepFrom(from, slices.Clone(st), &other, &b)
 					wide++
 				}
-				if a.Grant != nil && req.Op == OpReserve {
-					grants, others = append(grants, a.Grant), append(others, b.Grant)
-				}
-				a.Grant, b.Grant = nil, nil
 				require.Equal(t, a, b, "%s, seed %d, step %d", name, seed, step)
 			}
 		}

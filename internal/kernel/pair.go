@@ -121,11 +121,6 @@ func (k *pair) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-// reserve returns a state that is not stored.
-func (k *pair) reserve(st []uint64, _, _ Instant, _ int, to []trace) ([]uint64, []trace) {
-	return st, append(to, trace{})
-}
-
 // chargeable is asked only for events that are granted.
 func (k *pair) chargeable(st []uint64, now Instant, _ Encoding) uint64 {
 	return uint64(k.Remaining(st, now))

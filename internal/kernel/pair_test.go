@@ -30,7 +30,7 @@ func TestPairIsRing(t *testing.T) {
 		st1, st2, now := one.NewState(), two.NewState(), begun
 		for range 4 + random.IntN(40) {
 			now += random.Uint64N(step) * random.Uint64N(2)
-			req := Request{Op: []Op{OpTake, OpCharge, OpReserve}[random.IntN(3)], N: 1 + random.IntN(min(3, one.Limit())), AtOnce: true}
+			req := Request{Op: []Op{OpTake, OpCharge, OpReserve}[random.IntN(3)], N: 1 + random.IntN(min(3, one.Limit()))}
 			if req.Op > OpTake && two.Remaining(st2, now) < req.N {
 				req.Op = OpPeek
 			}

@@ -43,7 +43,7 @@ func (c *Compiled) Stateless() bool {
 func (c *Compiled) Decide(req *Request, a *Answer) {
 	c.Step(nil, req, a)
 	a.Part = c.Kernel.(*plan).part
-	a.Grant = nil // there is nothing to take back
+	a.Held = false // there is nothing to settle
 }
 
 func (k *plan) Limit() int { return k.limit }
@@ -66,14 +66,6 @@ func (k *plan) Valid(st []uint64) bool { return len(st) == 0 }
 func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
 
 func (k *plan) similar(Kernel) bool { return true }
-
-func (k *plan) reserve(st []uint64, _, _ Instant, _ int, to []trace) ([]uint64, []trace) {
-	return st, append(to, trace{})
-}
-
-func (k *plan) cancel(st []uint64, _ *undoing) []uint64 { return st }
-
-func (k *plan) encode(b []byte, _ []*Waiter, _ int) []byte { return b }
 
 func (k *plan) giveBack(st []uint64, _, _ Instant, _ int) (_ []uint64, gone bool) { return st, true }
 

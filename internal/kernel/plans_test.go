@@ -31,10 +31,9 @@ func TestPlanDecides(t *testing.T) {
 				c.Decide(&Request{Op: op, N: n, MaxWait: Never - 1, Fixed: &Reading{Now: 7}}, &a)
 				assert.Equal(t, []int{tt.limit, tt.limit, tt.part}, []int{a.Limit, a.Remaining, a.Part}, "op %d", op)
 				assert.Zero(t, a.ResetAfter, "op %d", op)
-				assert.Nil(t, a.Grant, "op %d", op)
+				assert.False(t, a.Held, "op %d", op)
 				assert.False(t, a.Excess, "op %d", op)
 				switch op {
-				case OpCancel: // says nothing
 				case OpReturn:
 					assert.True(t, a.Allowed, "there is nothing to give back")
 				case OpPeek, OpCharge, OpSettle: // the answer for one event
@@ -42,9 +41,7 @@ func TestPlanDecides(t *testing.T) {
 				default:
 					assert.Equal(t, grants || n == 0, a.Allowed, "op %d of %d", op, n)
 				}
-				if op != OpCancel {
-					assert.Equal(t, !a.Allowed, a.RetryAfter == Never, "op %d of %d", op, n)
-				}
+				assert.Equal(t, !a.Allowed, a.RetryAfter == Never, "op %d of %d", op, n)
 			}
 		}
 	}

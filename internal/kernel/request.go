@@ -17,13 +17,10 @@ const (
 	// OpPeek returns what OpTake of one event would, but spends nothing.
 	OpPeek
 
-	// OpReserve spends N events at the earliest time at which they are granted, unless the wait for
-	// them exceeds MaxWait.
+	// OpReserve spends N events at the earliest time at which they are granted, their turn, unless the wait
+	// for them exceeds MaxWait. It opens Hold, which lasts from their turn on: for no time, if it is a
+	// reservation that is settled before. The Answer says whether there is anything to settle.
 	OpReserve
-
-	// OpCancel takes back as many events of Grant as possible. Grant may cover several reservations of
-	// the key.
-	OpCancel
 
 	// OpReturn takes back N events that OpTake granted at Taken and that will not happen, because a store
 	// took them in advance and did not hand them out. Allowed says whether none of them counts any more.
@@ -55,17 +52,24 @@ func (op Op) decides() bool {
 	return false
 }
 
+// settles reports whether op is about events that were granted: the present limit applies it.
+func (op Op) settles() bool {
+	switch op {
+	case OpReturn, OpSettle, OpExtend:
+		return true
+	}
+	return false
+}
+
 // A Request is an operation on one key.
 type Request struct {
 	Op      Op
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
 	Near    time.Duration // likewise, for now: within MaxWait, the request is to be made again; 0 if it is MaxWait
-	Grant   any           // for OpCancel: a *Cancellation, or a *Grant
 	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
-	AtOnce  bool     // for OpReserve: whether no Grant is needed if there is no wait
 
 	Hold   Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
 	Of     int    // for OpSettle: the events of the hold, if it is not open any more
@@ -78,7 +82,7 @@ type Request struct {
 
 // A Handle is an open hold of a key. The zero Handle is none.
 type Handle struct {
-	ID   uint64        // chosen by the caller; below 2⁵³ in a portable encoding
+	ID   uint64        // chosen by the caller, below 2⁵³; even if For is 0, and else odd
 	For  time.Duration // until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn
 	Back bool          // whether its events are given back then, and do not count as held
 }
@@ -157,7 +161,7 @@ func (r Request) AsOf(other *Request) Request {
 // because these return the error of ctx; and for what is not decided.
 func (r *Request) PolicyDecides(ctx context.Context) bool {
 	switch r.Op {
-	case OpCancel, OpReturn, OpExtend:
+	case OpReturn, OpExtend:
 		return false
 	case OpReserve:
 		if !r.Within {
@@ -190,10 +194,9 @@ type Answer struct {
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
 	Due       Instant       // for OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock
-	Grant     any           // for OpReserve: a *Grant; for OpCancel: an *Undone
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
-	Idle      time.Duration // of a state of two limits, or with open holds: until the store may forget it; else 0
+	Idle      time.Duration // of a state of two limits, or with open holds or turns ahead: until the store may forget it; else 0
 	Held      bool          // whether the hold of the request was opened, or found open
 	Ended     int           // how many holds ended by themselves
 	Ends      time.Duration // until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek

@@ -8,8 +8,7 @@ const MaxSlots = 1 << 20
 
 // ring is the arithmetic that SlidingWindow and RollingWindow share: the counts of the
 // last few slots of time, which are aligned to the Unix epoch. The first word of a
-// state is the frontier, the latest instant at which events were spent, possibly with
-// the flag touched. If there are more than two slots, the second word is the sum of all
+// state is the frontier, the latest instant at which events were spent. If there are more than two slots, the second word is the sum of all
 // counts, so that a decision need not read them. The others are counts: slot i is at
 // place i mod slots. Slots without an event since the frontier are not written; they
 // read as 0.
@@ -75,8 +74,9 @@ func (r *ring) add(st []uint64, place, n uint64) {
 	}
 }
 
-// frontier returns the latest instant that events were spent at.
-func (r *ring) frontier(st []uint64) Instant { return st[0] &^ touched }
+// frontier returns the latest instant that events were spent at. The top bit of the word is a flag that earlier
+// versions have stored.
+func (r *ring) frontier(st []uint64) Instant { return st[0] &^ (1 << 63) }
 
 // latest returns the slot of that instant.
 func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.frontier(st)) }
@@ -170,7 +170,7 @@ func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
 
 // spend spends at an instant whose turn is t.
 func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
-	st[0] = at // this clears the flag touched
+	st[0] = at
 	if t.ahead >= r.slots {
 		clear(st[1:])
 	} else {
@@ -187,7 +187,7 @@ func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
 }
 
 // Fresh returns the first instant at which the newest slot with events is no longer
-// kept, or the frontier if that is later: after a cancellation, it may be. Nothing is
+// kept, or the frontier if that is later: after a settlement, it may be. Nothing is
 // granted before the frontier.
 func (r *ring) Fresh(st []uint64) Instant {
 	latest := r.latest(st)
@@ -231,7 +231,7 @@ func (r *ring) adoptRing(old *ring, st []uint64, now Instant) (_ []uint64, lasti
 		}
 		r.set(next, place, n)
 	}
-	next[0] = max(next[0], frontier) | st[0]&touched
+	next[0] = max(next[0], frontier)
 	return next, lasting
 }
 
@@ -256,9 +256,6 @@ func (r *ring) Valid(st []uint64) bool {
 	return r.frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
 }
 
-// forgets returns the instant from which the events of a slot do not count.
-func (r *ring) forgets(slot uint64) Instant { return (slot + r.slots) * r.length }
-
 func (r *ring) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	t := r.at(st, max(now, r.frontier(st)))
 	if r.narrow {
@@ -268,33 +265,24 @@ func (r *ring) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 }
 
 func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
-	mark, frontier := st[0]&touched, r.frontier(st)
-	if r.Spend(st, max(now, frontier), n); now < frontier {
-		st[0] |= mark
-	}
-	return st
+	return r.Spend(st, max(now, r.frontier(st)), n)
 }
 
 // slotted returns the ring that two algorithms share.
 func (r *ring) slotted() *ring { return r }
 
 // mark writes the slot that the events are counted in, plus 1.
-func (r *ring) mark(_ []uint64, _, at Instant, _ int, mark []uint64) {
+func (r *ring) mark(_ []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = r.perLength.quotient(at) + 1
 }
 
 // settle leaves the frontier where it is.
-func (r *ring) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
+func (r *ring) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
 	mark := m.of(i)[0]
 	if mark == 0 || unused == 0 {
 		return st
 	}
-	if slot := mark - 1; r.back(st, slot, 0) >= uint64(unused) {
-		if r.frontier(st) > now && slot >= r.perLength.quotient(now) {
-			st[0] |= touched
-		}
-		r.remove(st, slot, unused)
-	}
+	r.remove(st, mark-1, unused)
 	return st
 }
 
@@ -307,4 +295,18 @@ func (r *ring) carry(from Kernel, was, _ []uint64, now Instant, old, mark []uint
 	case old[0] > 0 && of.back(was, old[0]-1, 0) > 0:
 		mark[0] = r.perLength.quotient(min(old[0]*of.length-1, max(now, of.frontier(was)))) + 1
 	}
+}
+
+// remove removes n events from a slot, unless it has fewer.
+func (r *ring) remove(st []uint64, slot uint64, n int) {
+	if count := r.back(st, slot, 0); count >= uint64(n) {
+		r.set(st, slot%r.slots, count-uint64(n))
+	}
+}
+
+// giveBack implements returner. A reservation far ahead may have pushed the events out of the ring.
+func (r *ring) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
+	slot := at / r.length
+	r.remove(st, slot, n)
+	return st, r.latest(st) < slot+r.slots || now/r.length >= slot+r.slots
 }

@@ -59,12 +59,31 @@ func TestRingAdoptsEmptySlots(t *testing.T) {
 	assert.True(t, lasting)
 }
 
-// TestRingTracesAreShort: a reservation far ahead remembers only the counts that it pushes out.
-func TestRingTracesAreShort(t *testing.T) {
-	k := NewRollingWindow(10, 0, 1000, 100)
-	st := k.Spend(make([]uint64, k.Width()), 100_000, 1)
-	_, traces := k.reserve(st, 100_000, 199_900, 1, nil)
-	assert.Empty(t, traces[0].cleared)
-	_, traces = k.reserve(st, 100_000, 200_000, 1, nil)
-	assert.Len(t, traces[0].cleared, 1)
+// TestRingGivesBack: events leave their slot.
+func TestRingGivesBack(t *testing.T) {
+	r := newRing(3, second, 10)
+	slot := begun / second
+	st := r.Spend(make([]uint64, r.Width()), begun, 5)
+	st, gone := r.giveBack(st, begun, begun+1, 2)
+	assert.True(t, gone)
+	assert.EqualValues(t, 3, r.back(st, slot, 0))
+	st, _ = r.giveBack(st, begun, begun+1, 4)
+	assert.EqualValues(t, 3, r.back(st, slot, 0), "the slot has fewer events")
+	st = r.Spend(st, begun+4*second, 1)
+	_, gone = r.giveBack(st, begun, begun+2, 1)
+	assert.False(t, gone, "they count again if time goes back")
+}
+
+// TestRingFlag: the flag that earlier versions have stored in the first word makes no difference.
+func TestRingFlag(t *testing.T) {
+	c := Compile(NewSlidingWindow(10, 3, second, InMemory), InMemory)
+	st := c.Spend(c.NewState(), begun, 4)
+	flagged := append([]uint64{st[0] | 1<<63}, st[1:]...)
+	assert.True(t, c.Valid(flagged))
+	var want, got Answer
+	req := Request{Op: OpTake, N: 2, Fixed: &Reading{Now: begun + 1}}
+	st, _ = c.Step(st, &req, &want)
+	flagged, _ = c.Step(flagged, &req, &got)
+	assert.Equal(t, want, got)
+	assert.Equal(t, st, flagged)
 }

@@ -15,10 +15,8 @@ import (
 //
 // An empty state is the fresh one. Instants are below 2⁶², so the top bit distinguishes
 // numbers from instants when reading from either end. Spending drops the entries that
-// have left the window as of the present time, not as of a reservation's instant,
-// because these count again if the reservation is cancelled. So all entries together
-// may stand for more events than the limit, but those of any one window do not, except
-// for denied events.
+// have left the window. The others stand for at most as many events as the limit, except
+// for those that were denied or charged.
 type eventLog struct {
 	counting
 	most        uint64 // the limit
@@ -115,12 +113,6 @@ func (k *eventLog) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-func (k *eventLog) reserve(st []uint64, now, at Instant, n int, to []trace) ([]uint64, []trace) {
-	st = k.insert(k.trim(st, now), at, uint64(n))
-	st[2] = at
-	return st, append(to, trace{})
-}
-
 // trim drops the entries that no longer count at t.
 func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
 	live, first := k.live(st, t)
@@ -188,7 +180,7 @@ func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
 }
 
 // atOnce returns the most events that one entry counts, below 2⁶³: as many as may be
-// granted and cancelled, and as many denied.
+// granted, and as many denied.
 func (k *eventLog) atOnce() uint64 { return min(2*k.most, logMany-1) }
 
 // replace replaces the words from begin to end, which are one entry or none, with n
@@ -214,7 +206,7 @@ func (k *eventLog) Remaining(st []uint64, now Instant) int {
 }
 
 // Fresh returns when the newest event leaves the window, or the frontier if that is
-// later: after a cancellation, it may be. Nothing is granted before the frontier.
+// later: after a settlement, it may be. Nothing is granted before the frontier.
 func (k *eventLog) Fresh(st []uint64) Instant {
 	if i, ok := k.lastEntry(st, uint64(len(st))); ok {
 		return max(k.frontier(st), st[i]+k.window)
@@ -251,19 +243,6 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int, held uint64) ([]uint6
 		}
 	}
 	return k.compact(st), true
-}
-
-// cancel removes the events from the log. If denied events count, past ones stay,
-// because entries that they made irrelevant may have been dropped.
-func (k *eventLog) cancel(st []uint64, u *undoing) []uint64 {
-	for i, p := range u.pending() {
-		u.take(i)
-		if !k.countDenied || p.at >= u.now {
-			st = k.remove(st, p.at, p.n)
-			u.changed = true
-		}
-	}
-	return st
 }
 
 // remove removes n events at an instant. The frontier falls to the last remaining
@@ -358,7 +337,7 @@ func (k *eventLog) count(st []uint64, now, at Instant, n int) []uint64 {
 }
 
 // mark writes the instant of the events, plus 1.
-func (k *eventLog) mark(_ []uint64, _, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
+func (k *eventLog) mark(_ []uint64, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
 
 // settle removes the unused events. Denied ones stay.
 func (k *eventLog) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {

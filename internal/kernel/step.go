@@ -52,9 +52,6 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 		if st, changed = v.reserve(st, req, a); !a.Allowed {
 			v.refused(st, req, a)
 		}
-	case OpCancel:
-		st, changed, a.Grant = v.undo(st, v.now, req.Grant, nil)
-		v.describe(st, 0, a)
 	case OpReturn:
 		before := slices.Clone(st)
 		a.Allowed = true
@@ -223,7 +220,10 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 	if !ok {
 		return st, false
 	}
-	return v.book(st, at, due, req, a), true
+	st = v.book(st, at, due, req.N)
+	v.reserved(due, req, a)
+	v.describe(st, 0, a)
+	return st, true
 }
 
 // turn returns when the events of a reservation would be spent, and when they may happen. It reports
@@ -242,21 +242,22 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok b
 	return at, due, a.Wait <= req.MaxWait && (req.Near == 0 || a.Wait <= req.Near) && a.Wait != Never
 }
 
-// book makes a reservation.
-func (v *view) book(st []uint64, at, due Instant, req *Request, a *Answer) []uint64 {
-	if req.AtOnce && due == v.now {
-		st = v.Spend(st, at, req.N)
-	} else {
-		g := &Grant{by: v.stored(), at: at, ahead: at - v.now, due: due, n: req.N, hold: req.Hold.ID}
-		st, g.traces = v.Kernel.reserve(st, v.now, at, req.N, make([]trace, 0, len(v.leaves())))
-		a.Grant = g
+// book is Spend for events that may happen at an instant, which is promised if it is ahead.
+func (v *view) book(st []uint64, at, due Instant, n int) []uint64 {
+	if due > v.now {
+		return v.capable.book(st, at, n)
 	}
+	return v.Spend(st, at, n)
+}
+
+// reserved fills in the answer to a reservation that is made, apart from the description. Held is whether it is to
+// be kept, so that it can be settled.
+func (v *view) reserved(due Instant, req *Request, a *Answer) {
 	if req.Fixed == nil || req.Fixed.Own {
 		a.Due = due * v.Tick // does not overflow, because the wait is not Never
 	}
 	a.Allowed = true
-	v.describe(st, 0, a)
-	return st
+	a.Held = req.Hold.ID != 0 && (due > v.now || req.Hold.For > 0)
 }
 
 // refused fills in the answer to a reservation that is denied. Without other requests,

@@ -5,6 +5,11 @@ package kernel
 // Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
 func (c *Compiled) Grants(st []uint64, req *Request) bool {
 	v := c.view(req)
+	if a := c.ahead(); a != nil { // with turns that are ahead; see Meet
+		t := a.read(st)
+		v.Compiled = t.base
+		return v.ready(t.after, req.N) <= v.now
+	}
 	if o := c.opened(); o != nil {
 		v.Compiled, st = c.base, o.inner(o.asOf(st, v.now))
 	}

@@ -20,7 +20,6 @@ func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int,
 // the first token from a full bucket, or of a later refill), and the tokens missing
 // then. If none are missing, the first word is only the frontier.
 type intervalBucket struct {
-	unwound
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills
@@ -99,12 +98,6 @@ func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-func (k *intervalBucket) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	order := func(st []uint64) [2]uint64 { return [2]uint64{0, st[1]} }
-	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
-	return st, append(to, t)
-}
-
 func (k *intervalBucket) Remaining(st []uint64, now Instant) int {
 	_, missing := k.refilled(st, now)
 	return int(k.burst - min(missing, k.burst))
@@ -177,7 +170,7 @@ func (k *intervalBucket) store(mark []uint64, least uint128.Uint128) []uint64 {
 
 func (k *intervalBucket) marks() int { return 1 }
 
-func (k *intervalBucket) mark(st []uint64, _, at Instant, n int, mark []uint64) {
+func (k *intervalBucket) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
 }
 

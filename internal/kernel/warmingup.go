@@ -15,7 +15,6 @@ import (
 // permits less those stored, at the next free time; it is 0 when cold.
 type warming struct {
 	counting
-	unwound
 	encoding Encoding
 	warmup.Constants
 }
@@ -80,12 +79,6 @@ func (k *warming) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	}
 	k.Spend(st, now, n)
 	return st, true
-}
-
-func (k *warming) reserve(st []uint64, _, at Instant, n int, to []trace) ([]uint64, []trace) {
-	order := func(st []uint64) [2]uint64 { return [2]uint64{k.free(st), st[0]} }
-	st, t := chained(st, order, func(st []uint64) []uint64 { return k.Spend(st, at, n) })
-	return st, append(to, t)
 }
 
 // cost returns how long it takes to hand out taken of the stored permits: the integral
@@ -170,7 +163,7 @@ func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
 // credit compares the next free time with that of twice as many events, requested when idle.
 func (k *warming) credit(st []uint64, at Instant) uint64 {
 	free := func(st []uint64, at Instant, n int) uint64 {
-		var next words
+		var next [3]uint64
 		copy(next[:], st)
 		return k.free(k.charge(next[:k.Width()], at, n))
 	}
@@ -182,7 +175,7 @@ func (k *warming) credit(st []uint64, at Instant) uint64 {
 // marks are the instant of the hold, plus 1, and the state before it.
 func (k *warming) marks() int { return 1 + k.Width() }
 
-func (k *warming) mark(st []uint64, _, at Instant, _ int, mark []uint64) {
+func (k *warming) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = at + 1
 	copy(mark[1:], st)
 }
@@ -194,7 +187,7 @@ func (k *warming) settle(st []uint64, _ Instant, h hold, unused int, m marks, i 
 	if at == 0 || unused == 0 {
 		return st
 	}
-	var w words
+	var w [3]uint64
 	after := w[:len(st)]
 	copy(after, before)
 	if slices.Equal(k.Spend(after, at-1, h.n), st) {

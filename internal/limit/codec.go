@@ -14,8 +14,8 @@ import (
 //	state  = header words
 //	header = version encoding (limit | 0 limit limit)
 //
-// The version is 1, or 2 while holds are open: then the words begin with these
-// (internal/kernel/holds.go). Packages that are older than holds do not read it.
+// The version is 1; 2 while holds are open: then the words begin with these (internal/kernel/holds.go); or 3 while
+// turns are ahead (internal/kernel/ahead.go). Packages that are older than these do not read it.
 //
 //	limit  = kind fields | All count limit...
 //	fields = mask number...
@@ -43,6 +43,7 @@ import (
 const (
 	stateVersion = 1
 	openVersion  = 2 // of a state with open holds
+	aheadVersion = 3 // of a state with turns ahead
 )
 
 // appendHeader appends the header of the states of k.
@@ -189,7 +190,7 @@ func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words [
 	if err != nil {
 		return nil, nil, err
 	}
-	if version != stateVersion && version != openVersion {
+	if version < stateVersion || version > aheadVersion {
 		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
 	}
 	if _, err := r.number(); err != nil { // the encoding, which is compared below
@@ -202,20 +203,34 @@ func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words [
 	if !tags(header, appendHeader(nil, by)) {
 		return nil, nil, errors.New("its header is not one that this store writes")
 	}
-	return opened(by, header), words, nil
+	return versioned(by, header), words, nil
 }
 
-// tags reports whether header is tag, or that with open holds.
+// tags reports whether header is tag, whatever its version.
 func tags(header, tag []byte) bool {
-	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) && (header[0] == stateVersion || header[0] == openVersion)
+	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) && stateVersion <= header[0] && header[0] <= aheadVersion
 }
 
-// opened returns the kernel of the states of k with a header.
-func opened(k *kernel.Compiled, header []byte) *kernel.Compiled {
-	if header[0] == openVersion {
+// versioned returns the kernel of the states of k with a header.
+func versioned(k *kernel.Compiled, header []byte) *kernel.Compiled {
+	switch header[0] {
+	case openVersion:
 		return k.Opened()
+	case aheadVersion:
+		return k.Ahead()
 	}
 	return k
+}
+
+// versionOf returns the version of the states of k.
+func versionOf(k *kernel.Compiled) byte {
+	switch k {
+	case k.Base():
+		return stateVersion
+	case k.Base().Ahead():
+		return aheadVersion
+	}
+	return openVersion
 }
 
 // read returns the kernel that left a state, and the state's words. l is loose.
@@ -225,7 +240,7 @@ func (l *Limit) read(state []byte) (by *kernel.Compiled, words []uint64, err err
 	}
 	var encoded []byte
 	if size := len(l.Tag()); len(state) >= size && tags(state[:size], l.Tag()) {
-		by, encoded = opened(l.Compiled, state), state[size:]
+		by, encoded = versioned(l.Compiled, state), state[size:]
 	} else if by, encoded, err = readHeader(state, l.Encoding); err != nil {
 		return nil, nil, err
 	}
@@ -262,9 +277,7 @@ func write(by *kernel.Compiled, words []uint64) []byte {
 		header = appendHeader(nil, by)
 	}
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
-	if by != by.Base() {
-		state[0] = openVersion
-	}
+	state[0] = versionOf(by)
 	for _, w := range words {
 		state = binary.LittleEndian.AppendUint64(state, w)
 	}

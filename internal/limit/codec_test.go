@@ -252,7 +252,9 @@ func TestUnreadableStates(t *testing.T) {
 	longer, _, _, err := mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}).Apply(nil, kernel.Request{N: 1}.At(now))
 	require.NoError(t, err)
 	for name, state := range map[string][]byte{
-		"a later version":    with(0, 2),
+		"a later version":    with(0, 4),
+		"a list of no holds": with(0, 2),
+		"a list of no turns": with(0, 3),
 		"an unknown kind":    with(2, 99),
 		"kind 0":             with(2, 0),
 		"an unknown field":   with(3, 0x0b),
@@ -277,7 +279,7 @@ func TestUnreadableStates(t *testing.T) {
 		"a queue of none":    append(unhex(t, "010202030a8094ebdc03"), make([]byte, 16)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for op := kernel.OpTake; op <= kernel.OpCancel; op++ {
+			for op := kernel.OpTake; op <= kernel.OpReserve; op++ {
 				next, changed, _, err := tr.Apply(state, kernel.Request{Op: op, N: 1, MaxWait: ratelimit.Never}.At(now))
 				require.True(t, changed, "it is to be replaced")
 				require.ErrorIs(t, err, ratelimit.ErrState)

@@ -138,14 +138,6 @@ func (l *Limit) Apply(state []byte, req kernel.Request) (next []byte, changed bo
 	return write(by, words), true, a, unread
 }
 
-// Cancellation appends grant, the Grant of an OpCancel, to b, for a store whose script
-// takes the events back. It appends as little as the script needs, in the encoding of
-// internal/kernel/encode.go. Grants that limits with other parameters made are left out: there is nothing to
-// take back from a state of l for them.
-func (l *Limit) Cancellation(b []byte, grant any) []byte {
-	return l.Loose().AppendCancellation(b, grant)
-}
-
 // Tag returns the prefix that [Limit.Apply] puts before each state of l: the
 // version of the format, the kind of the algorithm and its parameters. The Tags of two
 // limits are equal if their algorithms have the same parameters. The caller must

@@ -13,8 +13,7 @@ import (
 type States interface {
 	// Apply applies req to the state of key with l, atomically: concurrent calls have the same results as
 	// if they were made one after another. With limits of keys' own, l may differ from the one passed to
-	// Open; for an OpCancel, it is the one that made the reservations, or one of them. An error means that
-	// the store failed, never that a request was denied. After an error, the state may or may not have
+	// Open. An error means that the store failed, never that a request was denied. After an error, the state may or may not have
 	// changed. If the error matches [ErrState], it could not be read, and the key has begun afresh. l is
 	// never stateless.
 	Apply(ctx context.Context, key string, l *Limit, req kernel.Request) (kernel.Answer, error)

@@ -269,6 +269,9 @@ func (t *logTable) release(b block) {
 // them does. If the table should be replaced first, it returns how many words are needed.
 func (t *logTable) makeRoom(e *logEntry, n int, opens bool) (lacks int) {
 	k, grow := t.kernel(e), 0
+	if k.HasTurns() {
+		return 0 // the next state is another slice
+	}
 	if k.Base().Width() == 0 {
 		grow = min(n, 2)
 	}

@@ -101,30 +101,37 @@ func (sp *Tables) kernelAt(t *table, p place) *kernel.Compiled { return sp.limit
 // places reports whether req may be decided in the tables.
 func (lim *Limit) places(req *kernel.Request) bool {
 	switch {
-	case lim.k == nil || req.Opens():
+	case lim.k == nil || req.Op == kernel.OpHold:
 		return false
+	case req.Op == kernel.OpReserve:
+		return req.Hold.For <= 0
 	case lim.word == nil || req.Op <= kernel.OpPeek:
 		return true
-	case req.Op == kernel.OpCharge:
-		return req.N <= lim.k.Limit()
 	}
-	return req.Op == kernel.OpReserve && req.AtOnce
+	return req.Op == kernel.OpCharge && req.N <= lim.k.Limit()
 }
 
 // step applies a request that places allows to a state that nobody else uses. It reports
-// whether the state is to be stored: not if it is one word, and is in debt, or has a reservation that
-// may be cancelled.
+// whether the state is to be stored: not if it has a turn ahead or, as one word, is in debt.
 func (lim *Limit) step(st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
 	if lim.word != nil {
 		if req.Op == kernel.OpCharge && !lim.k.Grants(st, req) {
 			return false
 		}
 		_, changed = lim.k.Step(st, req, a)
-		return changed && a.Grant == nil
+		return changed && !waits(req, a)
 	}
-	_, next, changed := lim.k.StepFrom(lim.k, st, req, a) // opens no hold
+	_, next, changed := lim.k.StepFrom(lim.k, st, req, a) // opens no hold, and leaves st if a turn is ahead
+	if waits(req, a) {
+		return false
+	}
 	copy(st, next)
 	return changed
+}
+
+// waits reports whether a reservation is made whose turn is ahead. So the key is to be in the logs.
+func waits(req *kernel.Request, a *kernel.Answer) bool {
+	return req.Op == kernel.OpReserve && a.Allowed && a.Wait > 0
 }
 
 // apply applies a request that places allows to a state of one word in the tables.
@@ -135,7 +142,7 @@ func (lim *Limit) apply(state *uint64, req *kernel.Request, a *kernel.Answer) (o
 	}
 	return req.Op != kernel.OpCharge && lim.space.store.swap(state, func(st []uint64) (changed bool) {
 		return lim.step(st, req, a)
-	}) && a.Grant == nil
+	}) && !waits(req, a)
 }
 
 // applyLogged applies a request to the state of a key in the logs. It returns false if the key is not
@@ -172,86 +179,109 @@ func (sp *Tables) update(id identity, lim *Limit, req *kernel.Request, a *kernel
 	}
 }
 
-// tryUpdate calls updateLocked under the lock, which it releases even if the user's clock
-// panics.
+// tryUpdate tries an update under the lock, which it releases even if the user's clock panics.
 func (sp *Tables) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
-	return sp.updateLocked(sh, t, id, lim, req, a)
-}
-
-// updateLocked tries an update under the lock of sh, whose table is t.
-func (sp *Tables) updateLocked(sh *shard, t *table, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
-	fits := lim.places(req)
+	u, fits := updating{sp, sh, t, id}, lim.places(req)
 	p, held := t.find(id)
-	if held && fits && sp.limitAt(t, p) == lim {
-		if !sp.single {
-			lim.step(t.state(p), req, a)
-			return updated
-		}
-		if lim.apply(t.word(p), req, a) {
-			return updated
-		}
+	if held && fits && sp.limitAt(t, p) == lim && u.stays(p, lim, req, a) {
+		return updated
 	}
-	var now kernel.Instant
 	if held {
-		now, _ = req.Now()
+		now, _ := req.Now()
 		if sh.replaces(t, now, fits) {
 			return replaced
 		}
 		p, held = t.find(id) // it may have been idle
-	}
-	if held {
-		was := sp.limitAt(t, p)
-		st, drop := t.state(p), func() { sh.dropLocked(t, p) }
-		if sp.single {
-			// The state is frozen before the clock is read to convert it: otherwise another
-			// caller could decide on the old state at a later time.
-			word, moved := atomic.SwapUint64(t.word(p), kernel.Gone), false // guarantee 3
-			defer func() {
-				if !moved { // the user's clock has panicked
-					atomic.StoreUint64(t.word(p), word)
-				}
-			}()
-			wide := was.word.Widen(word)
-			st, drop = wide[:], func() {
-				moved = true
-				sh.dropLocked(t, p)
-			}
-		}
-		if fits && was != lim && sp.placeLocked(sh, t, id, lim, was.loose, st, req, a, drop) {
+		if held && u.moves(p, now, lim, req, a) {
 			return updated
 		}
-		sp.logLocked(id, was, st, now, req.Opens(), drop)
 	}
 	logs := sp.logs.Load()
 	if !fits {
 		logs = sp.makeLogs()
 	}
 	if logs != nil {
-		ls := logs.lock(id)
-		defer ls.mu.Unlock()
-		i, ok := ls.find(id)
-		if ok && fits && sp.single {
-			if now, _ := req.Now(); sh.replaces(t, now, true) {
-				return replaced
-			}
-			e := &ls.slots[i]
-			if sp.placeLocked(sh, t, id, lim, ls.kernel(e), ls.state(e), req, a, func() {
-				ls.remove(i)
-				sp.store.move(&logs.occupancy, &sp.occupancy)
-			}) {
-				return updated
-			}
-		}
-		if !ok && sp.sweepLocked(sh, t, ls, fits, req) {
-			return replaced
-		}
-		if ok || !fits {
-			return ls.applyLocked(id, lim.loose, req, a)
+		if out, ok := u.applyLogged(logs, lim, req, a); ok {
+			return out
 		}
 	}
 	return sh.insertLocked(t, p, id, lim, req, a)
+}
+
+// An updating is a key to which a request is applied wherever it is, or is to be, under the lock of sh, whose table is
+// t. It does not have the request, which would be allocated then.
+type updating struct {
+	sp *Tables
+	sh *shard
+	t  *table
+	id identity
+}
+
+// stays applies a request that lim places in the tables to the state at p, which is of that limit. It returns false if
+// the key is to be in the logs.
+func (u *updating) stays(p place, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok bool) {
+	if u.sp.single {
+		return lim.apply(u.t.word(p), req, a)
+	}
+	lim.step(u.t.state(p), req, a)
+	return !waits(req, a)
+}
+
+// moves applies the request to the state at p, if it can be placed in the table again, with the limit that is asked.
+// Otherwise, it moves the key to the logs.
+func (u *updating) moves(p place, now kernel.Instant, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok bool) {
+	was := u.sp.limitAt(u.t, p)
+	st, drop := u.t.state(p), func() { u.sh.dropLocked(u.t, p) }
+	if u.sp.single {
+		// The state is frozen before the clock is read to convert it: otherwise another
+		// caller could decide on the old state at a later time.
+		word, moved := atomic.SwapUint64(u.t.word(p), kernel.Gone), false // guarantee 3
+		defer func() {
+			if !moved { // the user's clock has panicked
+				atomic.StoreUint64(u.t.word(p), word)
+			}
+		}()
+		wide := was.word.Widen(word)
+		st, drop = wide[:], func() {
+			moved = true
+			u.sh.dropLocked(u.t, p)
+		}
+	}
+	if lim.places(req) && was != lim && u.place(lim, was.loose, st, req, a, drop) {
+		return true
+	}
+	u.sp.logLocked(u.id, was, st, now, req.Opens(), drop)
+	return false
+}
+
+// applyLogged applies the request to the state of the key in the logs. ok is false if the key is inserted in the
+// table.
+func (u *updating) applyLogged(logs *Logs, lim *Limit, req *kernel.Request, a *kernel.Answer) (out outcome, ok bool) {
+	fits := lim.places(req)
+	ls := logs.lock(u.id)
+	defer ls.mu.Unlock()
+	i, ok := ls.find(u.id)
+	if ok && fits && u.sp.single {
+		if now, _ := req.Now(); u.sh.replaces(u.t, now, true) {
+			return replaced, true
+		}
+		e := &ls.slots[i]
+		if u.place(lim, ls.kernel(e), ls.state(e), req, a, func() {
+			ls.remove(i)
+			u.sp.store.move(&logs.occupancy, &u.sp.occupancy)
+		}) {
+			return updated, true
+		}
+	}
+	switch {
+	case !ok && u.sp.sweepLocked(u.sh, u.t, ls, fits, req):
+		return replaced, true
+	case ok || !fits:
+		return ls.applyLocked(u.id, lim.loose, req, a), true
+	}
+	return 0, false
 }
 
 // replaces sweeps the shard of a key that moves, if that is due, because it is not counted as
@@ -279,11 +309,11 @@ func (sp *Tables) sweepLocked(sh *shard, t *table, ls *logShard, fits bool, req 
 	return sh.keys > 0 && sh.makeRoomLocked(t, now) || ls.keys > 0 && ls.makeRoomLocked(now)
 }
 
-// placeLocked applies a request to a state that by left, and puts the key into t, which has
+// place applies a request to a state that by left, and puts the key into the table, which has
 // room, with the limit lim, once remove has taken it from where it is. It returns false, and
 // changes nothing, if the request does not change the state, or if that has no equal in a word,
 // such as that of two limits.
-func (sp *Tables) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer, remove func()) (ok bool) {
+func (u *updating) place(lim *Limit, by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer, remove func()) (ok bool) {
 	at := req.Fix()
 	k, met, _ := lim.loose.Meet(by, st, at.Fixed.Now)
 	if k != lim.loose {
@@ -298,9 +328,9 @@ func (sp *Tables) placeLocked(sh *shard, t *table, id identity, lim *Limit, by *
 		return false
 	}
 	remove()
-	p, _ := t.find(id)
-	atomic.StoreUint64(t.word(p), next[0])
-	sh.takeLocked(t, p, id, lim.number)
+	p, _ := u.t.find(u.id)
+	atomic.StoreUint64(u.t.word(p), next[0])
+	u.sh.takeLocked(u.t, p, u.id, lim.number)
 	return true
 }
 

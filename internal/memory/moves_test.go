@@ -179,16 +179,15 @@ func FuzzVaried(f *testing.F) {
 			}
 			return held{owns[i].loose, owns[i].loose.NewState()}
 		}
-		type grant struct {
-			key       string
-			i         int
-			got, want any
+		type turn struct {
+			key string
+			i   int
+			id  uint64
 		}
-		var grants []grant
+		var turns []turn
 		for data = data[:min(len(data), 3000)]; len(data) >= 3; data = data[3:] {
 			key, i, n := fmt.Sprint(data[0]%16), int(data[1])%len(owns), 1+int(data[2]%4)
 			req := kernel.Request{Op: kernel.OpTake, N: n}
-			var want any // the Grant of a cancellation
 			switch data[0] / 16 {
 			case 7:
 				keys, limits := []string{key, fmt.Sprint((data[0] + 1 + data[2]%15) % 16)}, []int{i, int(data[2]) % len(owns)}
@@ -218,14 +217,14 @@ func FuzzVaried(f *testing.F) {
 			case 8, 9:
 				req.Op = kernel.OpPeek
 			case 10:
-				req.Op, req.MaxWait, req.AtOnce = kernel.OpReserve, time.Duration(data[1])*10*time.Millisecond, data[2]&128 != 0
+				req.Op, req.MaxWait, req.Hold.ID = kernel.OpReserve, time.Duration(data[1])*10*time.Millisecond, uint64(len(data)*2)
 			case 11:
-				if len(grants) == 0 {
+				if len(turns) == 0 {
 					continue
 				}
-				g := grants[int(data[1])%len(grants)]
-				key, i = g.key, g.i
-				req.Op, req.Grant, want = kernel.OpCancel, g.got, g.want
+				r := turns[int(data[1])%len(turns)]
+				key, i = r.key, r.i
+				req.Op, req.N, req.Hold.ID = kernel.OpSettle, 0, r.id
 			case 12:
 				l.clk.Advance(time.Duration(data[1])<<(data[2]%24) + 1)
 				continue
@@ -235,7 +234,6 @@ func FuzzVaried(f *testing.F) {
 			case 14:
 				l.Reset(key)
 				delete(states, key)
-				grants = slices.DeleteFunc(grants, func(g grant) bool { return g.key == key })
 				continue
 			case 15:
 				if data[1] < 64 {
@@ -252,9 +250,6 @@ func FuzzVaried(f *testing.F) {
 			was := state(key, i)
 			other, b := req, kernel.Answer{}
 			other.Fixed = &kernel.Reading{Now: kernel.InstantOf(l.clk.Now()), Own: true}
-			if want != nil {
-				other.Grant = want
-			}
 			by, st, _ := owns[i].loose.StepFrom(was.by, slices.Clone(was.st), &other, &b)
 			states[key] = held{by, st}
 			if allow {
@@ -262,12 +257,11 @@ func FuzzVaried(f *testing.F) {
 				continue
 			}
 			a := l.do(key, i, req)
-			if req.Op == kernel.OpReserve && a.Grant != nil {
-				grants = append(grants, grant{key, i, a.Grant, b.Grant})
+			if req.Op == kernel.OpReserve && a.Held {
+				turns = append(turns, turn{key, i, req.Hold.ID})
 			}
-			require.Equal(t, a.Grant == nil, b.Grant == nil)
-			a.Grant, b.Grant, a.Idle, b.Idle = nil, nil, 0, 0 // the store may have forgotten what is idle
-			if req.Op != kernel.OpCancel {                    // it describes the limit that left the state, unless the key is forgotten
+			a.Idle, b.Idle = 0, 0          // the store may have forgotten what is idle
+			if req.Op != kernel.OpSettle { // it describes the limit that left the state, unless the key is forgotten
 				require.Equal(t, b, a, "%+v with limit %d", req, i)
 			}
 		}
@@ -353,14 +347,14 @@ func TestPlaces(t *testing.T) {
 	l.clk.Advance(time.Second)
 	require.True(t, l.take("key", 0, 1))
 	places(1, 0)
-	require.NotNil(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 1}).Grant)
-	places(0, 1)
-	require.True(t, l.take("key", 0, 1))
-	places(0, 1) // the reservation may still be cancelled
-	l.clk.Advance(1)
-	l.do("key", 0, kernel.Request{Op: kernel.OpPeek, N: 1})
+	require.False(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Second, Hold: kernel.Handle{ID: 2}}).Held)
+	places(1, 0) // its turn is now
+	require.True(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Second, Hold: kernel.Handle{ID: 4}}).Held)
+	places(0, 1) // the reservation may be cancelled
+	require.False(t, l.take("key", 0, 1))
+	l.clk.Advance(time.Second)
 	require.False(t, l.take("key", 0, 3))
-	places(0, 1) // its state says whether anything was granted since a hold
+	places(0, 1) // its turn has come
 	l.clk.Advance(time.Second)
 	require.True(t, l.take("key", 0, 1))
 	places(1, 0)
@@ -373,25 +367,25 @@ func TestPlaces(t *testing.T) {
 	l.Reset("key")
 	l.Reset("other")
 	places(0, 0)
-	wait := kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Second, AtOnce: true}
-	require.Nil(t, l.do("key", 0, wait).Grant)
-	places(1, 0)
-	require.NotNil(t, l.do("key", 0, wait).Grant, "it must wait")
-	places(0, 1)
 }
 
 // TestMovedKeysAreForgotten: idle keys are also forgotten if they came to the logs, or to the
 // tables, by moving there.
 func TestMovedKeysAreForgotten(t *testing.T) {
-	reserve := kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour}
+	reserve := kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour, Hold: kernel.Handle{ID: 2}}
 	for name, use := range map[string]func(l *variedLimiter, key string){
 		"to the logs": func(l *variedLimiter, key string) {
-			require.True(t, l.take(key, 1, 2))
-			require.NotNil(t, l.do(key, 1, reserve).Grant)
+			for l.take(key, 1, 1) {
+			}
+			require.True(t, l.do(key, 1, reserve).Held)
 		},
 		"to the tables": func(l *variedLimiter, key string) {
-			require.NotNil(t, l.do(key, 6, reserve).Grant)
-			l.clk.Advance(1)
+			for l.take(key, 6, 1) {
+			}
+			a := l.do(key, 6, reserve)
+			require.True(t, a.Held)
+			l.do(key, 6, kernel.Request{Op: kernel.OpSettle, Hold: reserve.Hold})
+			l.clk.Advance(a.Wait)
 			require.True(t, l.take(key, 6, 1))
 		},
 	} {
@@ -499,8 +493,9 @@ func TestVariedAtTheCap(t *testing.T) {
 						case 1:
 							l.do(key, i, kernel.Request{Op: kernel.OpPeek, N: 1})
 						case 2:
-							if a := l.do(key, i, kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour}); a.Grant != nil {
-								l.do(key, i, kernel.Request{Op: kernel.OpCancel, Grant: a.Grant})
+							id := kernel.Handle{ID: 2 + 2*rng.Uint64N(1<<40)}
+							if a := l.do(key, i, kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour, Hold: id}); a.Held {
+								l.do(key, i, kernel.Request{Op: kernel.OpSettle, Hold: id})
 							}
 						case 3:
 							l.clk.Advance(50 * time.Millisecond)

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -14,9 +13,8 @@ import (
 type States struct {
 	Limit  *limit.Limit
 	Store  *Store
-	Tables *Tables     // if the width of states is fixed, or keys have limits of their own
-	Logs   *Logs       // if states grow with use
-	Shared atomic.Bool // whether several limiters use them
+	Tables *Tables // if the width of states is fixed, or keys have limits of their own
+	Logs   *Logs   // if states grow with use
 
 	waiters line.Lines // who waits for keys of these limiters
 }
@@ -71,7 +69,6 @@ func bytesOf(l *limit.Limit) uint64 {
 
 // Share returns the states for another limiter, of l.
 func (sp *States) Share(l *limit.Limit) *States {
-	sp.Shared.Store(true)
 	if l.Varies {
 		l.InMemory.Store(sp.Tables.Base())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -386,10 +387,9 @@ func TestConcurrency(t *testing.T) {
 }
 
 func (l *limiter) reserveAndCancel(key string, n int) {
-	req := kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: time.Hour, Clock: l.timeline}
-	a := l.do(key, &req)
-	if a.Grant != nil {
-		l.do(key, &kernel.Request{Op: kernel.OpCancel, Grant: a.Grant, Clock: l.timeline})
+	req := kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: time.Hour, Clock: l.timeline, Hold: kernel.Handle{ID: 2 + 2*rand.Uint64N(1<<40)}}
+	if a := l.do(key, &req); a.Held {
+		l.do(key, &kernel.Request{Op: kernel.OpSettle, Hold: req.Hold, Clock: l.timeline})
 	}
 }
 

@@ -395,7 +395,7 @@ func (sp *Tables) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.
 }
 
 // applyWide is apply for a state of several words. It returns false if the key is not in the
-// tables.
+// tables, or is to be in the logs.
 func (sp *Tables) applyWide(id identity, req *kernel.Request, a *kernel.Answer) (ok bool) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
@@ -403,7 +403,7 @@ func (sp *Tables) applyWide(id identity, req *kernel.Request, a *kernel.Answer) 
 	if ok {
 		sp.base.step(t.state(p), req, a)
 	}
-	return ok
+	return ok && !waits(req, a)
 }
 
 // swap applies f, which reports whether it has changed the state that it is given, to a state of one

@@ -36,23 +36,19 @@ type level struct {
 
 // A charge is events that were spent at an instant, and the state of the bucket after them.
 type charge[S any] struct {
-	at        instant
-	n         int // the events that count: a settlement may lower it
-	state     S
-	cancelled bool
+	at    instant
+	n     int // the events that count: a settlement may lower it
+	state S
 }
 
 // A stack has the initial state and the charges, each with the state after it, which is what
-// replaying the charges up to it gives. A reservation can be removed only while its charge is
-// the latest, because later turns depend on it. If it is cancelled earlier, it is removed once
-// the later charges are gone.
+// replaying the charges up to it gives.
 type stack[S any] []charge[S]
 
 func newStack[S any](state S) stack[S]      { return stack[S]{{state: state}} }
 func (s stack[S]) last() S                  { return s.top().state }
 func (s stack[S]) top() *charge[S]          { return &s[len(s)-1] }
 func (s stack[S]) charges() int             { return len(s) - 1 }
-func (s stack[S]) latest() instant          { return s.top().at }
 func (stack[S]) earliest(t instant) instant { return t }
 
 // push adds a charge. spend returns the state after a charge, given the one before it.
@@ -70,18 +66,6 @@ func (s stack[S]) replay(index, n int, spend func(before S, c charge[S]) S) {
 	s[1+index].n = n
 	for i := 1 + index; i < len(s); i++ {
 		s[i].state = spend(s[i-1].state, s[i])
-	}
-}
-
-func (s *stack[S]) cancel(index int, _ instant) {
-	(*s)[1+index].cancelled = true
-	s.trim()
-}
-
-// trim removes the latest charges as long as they are cancelled or have no events.
-func (s *stack[S]) trim() {
-	for len(*s) > 1 && (s.top().cancelled || s.top().n == 0) {
-		*s = (*s)[:len(*s)-1]
 	}
 }
 

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -39,6 +38,7 @@ type Terms struct {
 type open struct {
 	*Held
 	back    bool    // Terms.GiveBack
+	turn    bool    // whether it is only a reservation, which ends when its events may happen
 	due     instant // when the events may happen, which is ahead if they were reserved or queued
 	end     instant // when the hold ends by itself
 	indexes []int   // of the charge, in each part
@@ -56,39 +56,17 @@ func (k *Key) Hold(now int64, n int, terms Terms) (*Held, ratelimit.Decision) {
 		return new(Held), d
 	}
 	delay := k.delay(at)
-	h := k.hold(n, at, at, k.whole(at+instant(delay)), terms)
-	return h, k.granted(at, delay)
+	due := k.whole(at + instant(delay))
+	b := booking{Held: &Held{n}, n: n, act: at, due: due, end: k.ends(due, terms.For), back: terms.GiveBack}
+	k.come(b)
+	return b.Held, k.granted(at, delay)
 }
 
-// HoldWithin is Reserve. If the events are granted, it opens a hold of them, which lasts from
-// their turn on. If not, Held is nil.
-func (k *Key) HoldWithin(now int64, n int, terms Terms, maxWait time.Duration) (due uint64, _ *Held, err error) {
-	at := k.reach(now)
-	if n == 0 {
-		return at, new(Held), nil
+// endOldest ends the oldest hold early if there are more than there may be.
+func (k *Key) endOldest() {
+	if _, flies := k.timeout(); !flies && len(k.opens) > mostHolds {
+		k.end(0)
 	}
-	act, due, err := k.turn(at, n, maxWait)
-	if err != nil {
-		return 0, nil, err
-	}
-	k.frontier = act
-	return due, k.hold(n, at, act, due, terms), nil
-}
-
-// hold charges n events at act, and opens a hold of them.
-func (k *Key) hold(n int, now, act, due instant, terms Terms) *Held {
-	timeout, flies := k.timeout()
-	if terms.For == 0 {
-		terms.For = timeout
-	}
-	o := open{Held: &Held{n}, back: terms.GiveBack, due: due, indexes: k.indexes()}
-	k.charge(act, n)
-	k.opens = append(k.opens, o)
-	k.last(&k.opens[len(k.opens)-1], due, terms.For)
-	if !flies && len(k.opens) > mostHolds {
-		k.end(0, now)
-	}
-	return o.Held
 }
 
 // timeout is how long a hold lasts if its Terms do not say so. flies reports whether a part is
@@ -105,12 +83,19 @@ func (k *Key) timeout() (longest time.Duration, flies bool) {
 	return longest, true
 }
 
-// last lets a hold last for a time from an instant on, but not beyond the last instant.
-func (k *Key) last(o *open, from instant, d time.Duration) {
-	o.end = min(k.whole(min(from, farthest)+instant(d)), farthest/k.tick*k.tick)
+// ends returns when a hold ends that lasts for a time from an instant on, but not beyond the last instant.
+func (k *Key) ends(from instant, d time.Duration) instant {
+	if d == 0 {
+		d, _ = k.timeout()
+	}
+	return min(k.whole(min(from, farthest)+instant(d)), farthest/k.tick*k.tick)
+}
+
+// flyUntil lets charges that are in flight be over at an instant.
+func (k *Key) flyUntil(indexes []int, end instant) {
 	for i, p := range k.parts {
-		if f, ok := p.(*inFlight); ok {
-			f.batches[o.indexes[i]].until = o.end
+		if f, ok := p.(*inFlight); ok && indexes[i] < len(f.batches) {
+			f.batches[indexes[i]].until = end
 		}
 	}
 }
@@ -124,7 +109,9 @@ func (k *Key) Settle(now int64, h *Held, n int) ratelimit.Decision {
 		return k.Peek(now)
 	}
 	if i := k.find(h); i >= 0 {
-		k.settle(i, min(n, h.n), at)
+		k.giveBack(func(k *Key) { k.settle(i, min(n, h.n)) }, func(k *Key) { k.settle(i, h.n) })
+	} else if i = k.findAhead(h); i >= 0 {
+		k.settleAhead(i, min(n, h.n))
 	}
 	for _, p := range k.parts {
 		if _, flies := p.(*inFlight); !flies {
@@ -146,24 +133,40 @@ func (k *Key) Release(now int64, h *Held) ratelimit.Decision {
 // is ahead. It reports whether h is an open hold of this key.
 func (k *Key) Extend(now int64, h *Held, d time.Duration) bool {
 	at := k.reach(now)
+	if i := k.findAhead(h); i >= 0 {
+		k.ahead[i].end = k.ends(k.ahead[i].due, d)
+		return true
+	}
 	i := k.find(h)
 	if i < 0 {
 		return false
 	}
-	k.last(&k.opens[i], max(at, k.opens[i].due), d)
+	o := &k.opens[i]
+	o.end = k.ends(max(at, o.due), d)
+	k.flyUntil(o.indexes, o.end)
 	return true
 }
 
-// Holds returns how many holds are open at now.
-func (k *Key) Holds(now int64) int {
+// Holds returns how many holds are open at now, or will be at their turns.
+func (k *Key) Holds(now int64) (holds int) {
 	k.reach(now)
-	return len(k.opens)
+	for _, o := range k.opens {
+		if !o.turn {
+			holds++
+		}
+	}
+	for _, b := range k.ahead {
+		if b.Held != nil && !b.turn {
+			holds++
+		}
+	}
+	return holds
 }
 
 // Holding reports whether h is an open hold of this key at now.
 func (k *Key) Holding(now int64, h *Held) bool {
 	k.reach(now)
-	return k.find(h) >= 0
+	return k.find(h) >= 0 || k.findAhead(h) >= 0
 }
 
 // find returns the index of the open hold h, or −1.
@@ -171,41 +174,65 @@ func (k *Key) find(h *Held) int {
 	return slices.IndexFunc(k.opens, func(o open) bool { return o.Held == h })
 }
 
-// settle settles an open hold for n events, at most as many as it holds. If its turn is ahead
-// and n is 0, that cancels it: earlier reservations that were cancelled while it stood behind
-// them are removed as well.
-func (k *Key) settle(i, n int, now instant) {
+// findAhead returns the index of the reservation h whose turn is ahead, or −1.
+func (k *Key) findAhead(h *Held) int {
+	return slices.IndexFunc(k.ahead, func(b booking) bool { return b.Held == h })
+}
+
+// settle settles an open hold for n events, at most as many as it holds.
+func (k *Key) settle(i, n int) {
 	o := k.opens[i]
 	k.opens = slices.Delete(k.opens, i, i+1)
 	for i, p := range k.parts {
 		p.settle(o.indexes[i], n)
-		if n == 0 && now < o.due {
-			p.trim()
-		}
 	}
-	k.frontier = min(k.frontier, k.latest())
 }
 
 // end ends an open hold by itself.
-func (k *Key) end(i int, now instant) {
+func (k *Key) end(i int) {
 	n := k.opens[i].n
 	if k.opens[i].back {
 		n = 0
 	}
-	k.settle(i, n, now)
+	k.settle(i, n)
 }
 
-// reach ends the holds that end by themselves until now, which it returns. Of those that end at
-// the same instant, the oldest ends first.
+// reach lets the turns come, and ends the holds that end by themselves, until now, which it returns.
 func (k *Key) reach(now int64) instant {
-	for len(k.opens) > 0 {
-		first := slices.MinFunc(k.opens, func(a, b open) int { return cmp.Compare(a.end, b.end) })
-		if first.end > instant(now) {
-			break
-		}
-		k.end(k.find(first.Held), first.end)
+	for len(k.ahead) > 0 && k.ahead[0].act <= instant(now) {
+		b := k.ahead[0]
+		k.endUntil(b.act)
+		k.ahead = k.ahead[1:]
+		k.come(b)
 	}
+	k.endUntil(instant(now))
 	return instant(now)
+}
+
+// endUntil ends the holds that end by themselves until an instant. Of those that end at the same instant, the oldest ends
+// first.
+func (k *Key) endUntil(until instant) {
+	due := func(k *Key) (next int) {
+		next = -1
+		for i, o := range k.opens {
+			if o.end <= until && (next < 0 || o.end < k.opens[next].end) {
+				next = i
+			}
+		}
+		return next
+	}
+	if due(k) < 0 {
+		return
+	}
+	k.giveBack(func(k *Key) {
+		for i := due(k); i >= 0; i = due(k) {
+			k.end(i)
+		}
+	}, func(k *Key) {
+		for i := due(k); i >= 0; i = due(k) {
+			k.settle(i, k.opens[i].n)
+		}
+	})
 }
 
 // indexes returns the index of the next charge in each part.

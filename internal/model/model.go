@@ -9,7 +9,6 @@
 package model
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -45,22 +44,12 @@ type part interface {
 	// charges returns the number of charges; the next one gets it as its index.
 	charges() int
 
-	// cancel gives back, at now, as much of a charge as can be given back.
-	cancel(index int, now instant)
-
 	// settle replays the history with n events in a charge, at most as many as it has.
 	settle(index, n int)
-
-	// trim removes cancelled reservations if all later charges are cancelled as well or have
-	// no events.
-	trim()
 
 	// earliest is the first instant, t or later, at which events can be charged, however many
 	// there is room for.
 	earliest(t instant) instant
-
-	// latest is the instant of the latest remaining charge. It matters only if it is ahead.
-	latest() instant
 
 	// clone returns an independent copy.
 	clone() part
@@ -83,11 +72,12 @@ type denialCounter interface {
 type Key struct {
 	parts []part
 
-	// frontier is the instant of the latest remaining charge of any part. Nothing is
+	// frontier is the instant of the latest turn that has come. In a copy in which all have, nothing is
 	// granted before it.
 	frontier instant
 
-	opens []open // in the order in which they were made
+	opens []open    // in the order in which they were made
+	ahead []booking // likewise
 
 	// tick is the resolution of the store's time: everything happens at multiples of it.
 	tick instant
@@ -140,17 +130,14 @@ func newParts(alg ratelimit.Algorithm) []part {
 	panic(fmt.Sprintf("model: unknown algorithm %T", alg))
 }
 
-// Clone returns an independent copy of the key and its open holds, without its reservations.
+// Clone returns an independent copy of the key, its open holds and its reservations.
 func (k *Key) Clone() *Key {
-	c := &Key{frontier: k.frontier, opens: slices.Clone(k.opens), tick: k.tick}
+	c := &Key{frontier: k.frontier, opens: slices.Clone(k.opens), ahead: slices.Clone(k.ahead), tick: k.tick}
 	for _, p := range k.parts {
 		c.parts = append(c.parts, p.clone())
 	}
 	return c
 }
-
-// Ahead reports whether a reservation is for later than now.
-func (k *Key) Ahead(now int64) bool { return k.frontier > instant(now) }
 
 // Parts returns the number of parts of an All, with nested Alls flattened.
 func (k *Key) Parts() int { return len(k.parts) }
@@ -169,7 +156,7 @@ func (k *Key) Take(now int64, n int) ratelimit.Decision {
 	at := k.reach(now)
 	switch {
 	case n == 0:
-		return k.granted(at, 0)
+		return k.after().granted(at, 0)
 	case k.mayTake(at, n):
 		delay := k.delay(at)
 		k.charge(at, n)
@@ -189,88 +176,10 @@ func (k *Key) Peek(now int64) ratelimit.Decision {
 	return k.Clone().refused(at, 1)
 }
 
-// A Reservation is a charge that can be cancelled.
-type Reservation struct {
-	due     instant
-	indexes []int // of the charge, in each part
-	done    bool
-}
-
-// Reserve spends n events at the first instant at which they may happen, unless that is
-// more than maxWait away, and returns the instant at which they are due. Events do not
-// wait for room in a queue: the queue must have room when the other parts grant them. The
-// reservation is nil if there is nothing to cancel.
-func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *Reservation, err error) {
-	at := k.reach(now)
-	if n == 0 {
-		return at, nil, nil
-	}
-	act, due, err := k.turn(at, n, maxWait)
-	if err != nil {
-		return 0, nil, err
-	}
-	r = &Reservation{due: due, indexes: k.indexes()}
-	k.charge(act, n)
-	k.frontier = act
-	return due, r, nil
-}
-
-// turn returns when Reserve would spend n ≥ 1 events at now, and when they would be due.
-func (k *Key) turn(now instant, n int, maxWait time.Duration) (act, due instant, err error) {
-	if n > k.Limit() {
-		return 0, 0, ratelimit.ErrNever
-	}
-	from := max(now, k.frontier)
-	act = from
-	for _, p := range k.parts {
-		if _, queue := p.(delayer); queue {
-			continue
-		}
-		t, ok := first(from, farthest, func(t instant) bool { return p.grantable(t, n) })
-		if !ok {
-			return 0, 0, ratelimit.ErrNever
-		}
-		act = max(act, k.whole(t))
-	}
-	for _, p := range k.parts {
-		if _, queue := p.(delayer); queue && !p.grantable(act, n) {
-			return 0, 0, ratelimit.ErrQueueFull
-		}
-	}
-	switch due = k.whole(act + instant(k.delay(act))); {
-	case due-now >= instant(ratelimit.Never):
-		return 0, 0, ratelimit.ErrNever
-	case due-now > instant(maxWait):
-		return 0, 0, context.DeadlineExceeded
-	}
-	return act, due, nil
-}
-
-// Cancel gives back as much of r as still can be given back.
-func (k *Key) Cancel(now int64, r *Reservation) {
-	at := k.reach(now)
-	if r == nil || r.done || at > r.due {
-		return
-	}
-	r.done = true
-	for i, p := range k.parts {
-		p.cancel(r.indexes[i], at)
-	}
-	k.frontier = k.latest()
-}
-
-// latest is the instant of the latest remaining charge of any part.
-func (k *Key) latest() (at instant) {
-	for _, p := range k.parts {
-		at = max(at, p.latest())
-	}
-	return at
-}
-
 // mayTake reports whether n ≥ 1 events may happen at t: no reservation is later, and
 // every part grants them.
 func (k *Key) mayTake(t instant, n int) bool {
-	if t < k.frontier || n > k.Limit() {
+	if len(k.ahead) > 0 || n > k.Limit() {
 		return false
 	}
 	for _, p := range k.parts {
@@ -324,6 +233,11 @@ func (k *Key) refused(now instant, n int) ratelimit.Decision {
 			}
 		}
 	}
+	return k.after().denied(now, n)
+}
+
+// denied is refused, without recording anything.
+func (k *Key) denied(now instant, n int) ratelimit.Decision {
 	d := k.describe(now)
 	if n > k.Limit() {
 		d.RetryAfter = ratelimit.Never

@@ -25,13 +25,7 @@ func (p *plan) charge(instant, int) { p.count++ }
 
 func (p *plan) charges() int { return p.count }
 
-func (p *plan) cancel(int, instant) {}
-
 func (p *plan) settle(int, int) {}
-
-func (p *plan) trim() {}
-
-func (p *plan) latest() instant { return 0 }
 
 func (p *plan) clone() part {
 	c := *p

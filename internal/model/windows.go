@@ -23,12 +23,7 @@ type history struct{ batches []batch }
 func (h *history) charges() int { return len(h.batches) }
 func (h *history) add(b batch)  { h.batches = append(h.batches, b) }
 
-// cancel removes a batch, whether or not others followed.
-func (h *history) cancel(index int, _ instant) { h.settle(index, 0) }
-
 func (h *history) settle(index, n int) { h.batches[index].n = n }
-
-func (*history) trim() {}
 
 func (history) earliest(t instant) instant { return t }
 
@@ -176,15 +171,6 @@ func (w *slidingLog) charge(t instant, n int)         { w.add(batch{at: t, n: n}
 func (w *slidingLog) refuse(t instant, n int) {
 	if w.countDenied {
 		w.add(batch{at: t, n: n, refused: true})
-	}
-}
-
-// cancel keeps past events if refused events are logged. In that case the library keeps
-// only the newest Limit events, and without the cancelled ones some of those that it has
-// dropped would count again.
-func (w *slidingLog) cancel(index int, now instant) {
-	if !w.countDenied || w.batches[index].at >= now {
-		w.history.cancel(index, now)
 	}
 }
 

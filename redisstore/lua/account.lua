@@ -1,6 +1,6 @@
 -- Counts what has happened.
 --
--- Op 5 charges n events. The kernels have these sections for that:
+-- Op 4 charges n events. The kernels have these sections for that:
 --
 --   beyond  sets t to the first instant, from now on, at which events beyond the limit are spent
 --   room    sets room to whether the state can hold n more events at t, and sees to it that
@@ -8,7 +8,12 @@
 --   charge  spends n events at t; if there is no such section, spend does
 --
 -- They are the counterparts of chargeable and charge in package kernel.
-if op == 5 then
+if op == 4 then
+  --@@holding
+  if turns ~= '' then
+    --@<other
+  end
+  --@@always
   for _ = 1, times do
     local possible = true
     --@<each

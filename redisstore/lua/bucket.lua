@@ -8,16 +8,13 @@ p.unit, p.spanTicks, p.spanUnits, p.code, pos = unpack('<dddd', request, pos)
 p.width, p.queue = 24, p.kind == 2
 --@@short
 -- Redis keeps a decimal number of up to 19 digits in 16 bytes, and others in 32 or more. So the state
--- is such a number if the latest instant does not matter, if there are no units, and if the time of an event is a number of up to
+-- is such a number if the latest instant (of a queue: the end of its turns) does not matter, if there are no units, and if the time of an event is a number of up to
 -- three digits and up to nine zeros: 15 digits for the microseconds since 1.5e15 (in 2017, until
 -- 2046), three for those digits and one for the number of zeros. p.code is the last four, or -1.
 local ticks = #s == 19 and p.code >= 0 and tonumber(sub(s, 16)) == p.code and tonumber(sub(s, 1, 15))
 if ticks then from = 0 end
 --@@shorten
--- A reservation granted at once can be cancelled in this microsecond, if the state is the one
--- that it left. Events that were given back since may have restored that.
-local kept = whole or #s == 24 and unpack('<I8', s, 17) == now
-if p.code >= 0 and p.units == 0 and p.ticks >= 1.6e15 and p.ticks < 2.4e15 and (p.last == 0 or not p.queue and p.last == now and not kept) then
+if p.code >= 0 and p.units == 0 and p.ticks >= 1.6e15 and p.ticks < 2.4e15 and p.last <= (p.queue and p.ticks or now) then
   state = format('%d%04d', p.ticks - 1.5e15, p.code)
 end
 --@@load
@@ -123,18 +120,31 @@ for i = #list / size, out[1], -1 do
   a = a - each
 end
 p.merged = pack('<I8I8', ticks, units)
---@@refunds
--- the cost of the unused events, or more than can be missing
-local backTicks, backUnits, more = unused * p.oneTicks, unused * p.oneUnits, 0
-if backUnits < 9007199254740992 then
-  more = floor(backUnits / p.unit)
-  backUnits = backUnits - more * p.unit
+--@@costOf
+-- sets ticks and units to the cost of n events
+local more = 0
+ticks, units = n * p.oneTicks, n * p.oneUnits
+if units < 9007199254740992 then
+  more = floor(units / p.unit)
+  units = units - more * p.unit
 else
   --@<wide
-  local high, low = product(unused, p.oneUnits, 0)
-  more, backUnits = divide(high, low, p.unit, unused)
+  local high, low = product(n, p.oneUnits, 0)
+  more, units = divide(high, low, p.unit, n)
 end
-backTicks = backTicks + more
+ticks = ticks + more
+--@@costs
+local ticks, units
+--@<costOf
+p.costTicks, p.costUnits = ticks, units
+--@@refunds
+-- the cost of the unused events, or more than can be missing
+local backTicks, backUnits
+do
+  local n, ticks, units = unused
+  --@<costOf
+  backTicks, backUnits = ticks, units
+end
 -- but not more than was missing since, without what has come back of older holds
 local ticks, units = p.leastTicks[k] - p.backTicks, p.leastUnits[k] - p.backUnits
 if units < 0 then ticks, units = ticks - 1, units + p.unit end

@@ -14,16 +14,16 @@
 --          only in how much they grant
 --
 --
--- In the script for holds (holds.lua, after --@@holding; the lines after --@@closed are for the others),
+-- In the script for holds and turns (holds.lua and ahead.lua, after --@@holding; the lines after --@@closed are for the others),
 -- the costs of one event in each bucket follow on the time, and of a request about a hold its ID, how
--- long it lasts (op 7, 10 and 11; see call.go) or how many events it has (op 6), and a byte of flags.
+-- long it lasts (op 2, 6 and 8; see call.go) or how many events it has (op 5), and a byte of flags.
 --
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
 -- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and
 -- the value; see foreign.go. If the key was reset since the events that a request takes back were
 -- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset. If holds are
--- open, the script for holds replies with 5 instead of 0, and the others with the time and 4, and
--- change nothing.
+-- open, the script for holds replies with 5 instead of 0 or, if turns are ahead, with 6 and the value
+-- without its prefix; the others reply with the time and 4, and change nothing.
 -- The script for holds adds 65536 for each hold that has ended without a request to the number of
 -- requests granted.
 --
@@ -35,8 +35,7 @@
 --
 -- This file is a template. Redis runs a script from its first line on each call, and
 -- creating a function or a table takes as long as all the arithmetic. The lines after
--- --@@several are for an All, those after --@@one for any other algorithm, those after
--- --@@longer for scripts with undo.lua and account.lua, and those after --@@always
+-- --@@several are for an All, those after --@@one for any other algorithm, and those after --@@always
 -- for all. --@<each becomes a loop over the parts p; with one part, there is no loop, and each
 -- p.field is a local variable. library, readParts, tellParts, writeParts and writePart are in
 -- parts.lua.
@@ -109,7 +108,7 @@ local value = call('GET', KEYS[1]) or ''
 --@<readHead
 --@@always
 --@@holding
-local opens = false -- whether holds are open
+local opens, ahead = false, false -- whether holds are open, and whether turns are ahead
 --@@always
 local from -- the length of the prefix of the value; 0 of a short form
 if value ~= '' then
@@ -125,12 +124,13 @@ if value ~= '' then
     end
   end
   --@@closed
-  if not from and sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) then
+  if not from and sub(value, 2, #tag) == sub(tag, 2) then
     return pack('<dB', now, 4)
   end
   --@@holding
-  if not from and sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) then
-    from, opens = #tag, true
+  if not from and sub(value, 2, #tag) == sub(tag, 2) then
+    opens, ahead = byte(value) == 2, byte(value) == 3
+    if opens or ahead then from = #tag end
   end
   --@@always
   if not from then
@@ -139,6 +139,7 @@ if value ~= '' then
   value = sub(value, from + 1)
 end
 --@@holding
+--@<aheadList
 --@<openList
 --@@always
 
@@ -165,12 +166,17 @@ local granted, changed = 0, false
 local whole = false -- whether the reply has the whole value
 --@@holding
 --@<endDue
+--@<aheadDue
 --@@account
 local COUNTS = 2251799813685248 -- 2^51, the greatest count in a state
---@@longer
-local reset -- the time of the latest Reset that the tombstone has, or 0; nil if it was not read yet
 --@@always
+--@@closed
 while op or pos <= #request do
+--@@holding
+while true do
+  --@<spendPending
+  if pos > #request then break end
+--@@always
   if not op then
     op, times, n, wait, pos = unpack('<BI4dd', request, pos)
     --@<each
@@ -190,12 +196,16 @@ while op or pos <= #request do
   for _ = 1, times do
     local t = now
     local at = now -- when the events are granted and spent
-    if op < 2 then -- take, or peek, whose Decision depends on ready as well
+    --@@holding
+    if op < 2 then
+    --@@always
       --@<each
         local when
         --@<ready
         if when > at then at = when end
       end
+    --@@holding
+      if turns ~= '' and at <= now then at = now + 1 end
     else -- reserve: a queue must have room at the time when the other parts grant
       whole = true
       local function ready(t, n, queues)
@@ -220,8 +230,17 @@ while op or pos <= #request do
           if at + when > due then due = at + when end
         end
       end
-      if full or at > LAST or due - now > wait then op = 0 end
+      if full or at > LAST or due - now > wait or yields and at > now then
+        op = 0
+      elseif turns ~= '' or id > 0 and at > now then
+        op = 0
+        --@<reserveTurn
+      elseif due <= now then
+        op = 1
+        if lasts == 0 then id = 0 end -- it is over
+      end
     end
+    --@@always
     if op == 2 or op == 1 and at <= now then
       t = at
       --@@holding
@@ -236,6 +255,9 @@ while op or pos <= #request do
       granted, changed = granted + 1, true
     elseif op == 1 and notes then
       --@@holding
+      if turns ~= '' then
+        --@<other
+      end
       --@<heldEvents
       if id == 0 then
         --@<passYoungest
@@ -249,7 +271,7 @@ while op or pos <= #request do
       changed = true
     else
       --@@holding
-      if ended and op == 1 and id == 0 then
+      if (ended or opening) and op == 1 and id == 0 then
         --@<passYoungest
       end
       --@@always
@@ -272,13 +294,14 @@ if value ~= '' and not whole then
 end
 --@@holding
 --@<tellHolds
-changed = changed or ended and stores
+if ahead then outcome, value = 6, listed end
+changed = changed or (ended or came) and stores
 if changed then granted = granted + 65536 * over end
 --@@always
 if changed then
   local fresh, state = now
   --@@holding one
-  if opens > 0 then p.code = -1 end -- no short form
+  if opens > 0 or turns ~= '' then p.code = -1 end -- no short form
   --@@one
   --@<each
     --@<writePart
@@ -287,6 +310,7 @@ if changed then
   --@<writeParts
   --@@holding
   --@<writeHolds
+  --@<writeAhead
   --@@always
   local ttl = fresh - now
   if ttl > LAST then ttl = LAST end
@@ -295,6 +319,7 @@ if changed then
   --@@closed
   call('PSETEX', KEYS[1], format('%d', ttl), state) -- format is faster than Redis
   --@@holding
+  if ahead and turns ~= '' then ttl = max(ttl, call('PTTL', KEYS[1])) end -- of the turns that were there
   if state then
     call('PSETEX', KEYS[1], format('%d', ttl), state)
   elseif fresh > wereLast then -- otherwise it is kept as long already

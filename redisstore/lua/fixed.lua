@@ -38,37 +38,6 @@ s = pack('<I8I8', p.start, p.count)
 --@@giveBack
 --@<over
 if taken >= p.start and taken < over and p.count >= n then p.count = p.count - n end
---@@cancelHelp
--- the counterpart of fixed.cancel in fixedwindow.go
-local function fixedCancel(p, request, pos, now)
-  local many
-  many, pos = unpack('<I4', request, pos)
-  local windows = {} -- of each start: the events to remove, and the window before
-  for _ = 1, many do
-    local flags, start, due, n, times
-    flags, start, due, n, times, pos = unpack('<BdddI4', request, pos)
-    local of = windows[start] or {}
-    windows[start] = of
-    if flags % 2 == 0 and due >= now then of[#of + 1] = {n, times} end
-    if flags >= 2 then
-      local was, count
-      was, count, pos = unpack('<dd', request, pos)
-      if due >= now then of.before = of.before or {was, count} end
-    end
-  end
-  local of = windows[p.start]
-  while of do
-    for _, e in ipairs(of) do
-      p.count = p.count - min(e[2], floor(p.count / e[1])) * e[1]
-    end
-    local before = p.count == 0 and p.start > now and of.before
-    if before then p.start, p.count = before[1], before[2] end
-    of = before and windows[p.start] -- which begins earlier, so that no window comes twice
-  end
-  return pos
-end
---@@cancel
-pos = fixedCancel(p, request, pos, now)
 --@@beyond
 t = now
 if p.start > t then t = p.start end

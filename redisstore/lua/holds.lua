@@ -1,5 +1,5 @@
--- Open holds: internal/kernel/holds.go says what they are. Only the scripts for requests with holds,
--- and for keys that have some, insert these sections; see driver.lua. The other scripts find
+-- Open holds: internal/kernel/holds.go says what they are. Only the scripts for requests with holds and
+-- reservations, and for keys that have some, insert these sections; see driver.lua. The other scripts find
 -- out that a value has open holds only when it is not a state of theirs.
 --
 -- The value of a key with open holds has a prefix of its own, three numbers (how many holds are open,
@@ -163,14 +163,14 @@ if opens > 0 and firstEnd <= now then
   --@<undoHelp
   local others, list, out, back = '', older, {}, {}
   for i = 1, opens do
-    local _, finish, events = unpack('<I8I8I8', list, (i - 1) * size + 1)
+    local id, finish, events = unpack('<I8I8I8', list, (i - 1) * size + 1)
     if finish <= now then
       out[#out + 1], back[#back + 1] = i, events % 2 * (events - 1) / 2
+      over = over + id % 2 -- an even one is that of a turn
     end
   end
-  over = #out
   ended = over > 0
-  if ended then
+  if #out > 0 then
     --@<takeOut
   end
   firstEnd, lastEnd = LAST, 0
@@ -178,44 +178,50 @@ if opens > 0 and firstEnd <= now then
     local finish = unpack('<I8', older, (i - 1) * size + 9)
     firstEnd, lastEnd = min(firstEnd, finish), max(lastEnd, finish)
   end
-  --@@one
-  --@<each
-    --@<dump
-    --@<load
-  end
-  value = s
-  --@@several
-  --@<each
-    local s
-    --@<dump
-    p.s = s
-    --@<load
-  end
-  if all == 1 then
-    --@<partsValue
-  else -- a key of joint.lua
-    value = P[first].s
-  end
-  --@@always
+  --@<stateNow
 end
 --@<splitYoung
 wereOlder, wereYoung, wereList = older, young, nil
 local wereOpen, wereFirst, wereLast = opens, firstEnd, lastEnd
 local wereLength = size + #value
 told, tells = young, 0
+if opens > 1 and unpack('<I8', young) % 2 == 0 then -- a turn does not tell that holds are open
+  tells = 2
+  if not older then
+    --@<whole
+  end
+end
 local stores = false -- whether a request is more than a question
 --@@readHold
 -- Reads what a request says about a hold.
 local id, lasts, flags, held = 0, 0, 0
 if op ~= 0 then stores = true end
-if op == 8 or op == 12 and opens > 0 then -- op 12 takes a lease, of which there are none while holds are open
+if op == 7 and opening and turns == '' then -- whether it changes the mark of that hold depends on what it is
+  --@<other
+end
+if op == 7 or op == 9 and (opens > 0 or ahead) then -- op 9 takes a lease, of which there are none while holds are open or turns ahead
   op = 0
-elseif op == 12 then
+elseif op == 9 then
   op = 1
-elseif op == 6 or op == 7 or op == 10 or op == 11 then
+elseif op == 2 or op == 5 or op == 6 or op == 8 then
   id, lasts, flags, pos = unpack('<ddB', request, pos)
-  if op == 10 then op = 1 elseif op == 11 then op = 2 end
-  if flags >= 2 and opens > 0 and wait > 0 then wait = 0 end
+  if op == 8 then op = 1 end
+end
+local yields = false -- whether it is denied if it has to wait: while holds, whose IDs are odd, are open, or will be
+if flags >= 2 then
+  local queues = false -- only they have turns in the list
+  --@<each
+    queues = queues or p.queue
+  end
+  for from = 1, #turns, 32 do yields = yields or unpack('<I8', turns, from) % 2 == 1 end
+  if not queues then
+    yields = yields or opens > 0 or holdsBefore
+  elseif holdsBefore and not yields then
+    --@<other
+  elseif opens > 0 then
+    --@<whole
+    for from = 1, #older, size do yields = yields or unpack('<I8', older, from) % 2 == 1 end
+  end
 end
 --@@find
 -- Sets entry to that of the hold, and at to where it begins in older, which has all; or both to nil.
@@ -226,9 +232,11 @@ repeat
 until not at or at % size == 1
 local entry = at and sub(older, at, at + size - 1)
 --@@settle
--- Op 6 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
--- if n is negative, have not. Op 7 moves its end.
-if op == 6 or op == 7 then
+-- Op 5 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
+-- if n is negative, have not. Op 6 moves its end.
+if (op == 5 or op == 6) and turns ~= '' then
+  --@<settleTurn
+elseif op == 5 or op == 6 then
   --@<undoHelp
   --@<find
   if at then
@@ -237,7 +245,7 @@ if op == 6 or op == 7 then
       --@<known
     end
   end
-  if op == 7 then
+  if op == 6 then
     if at then
       local _, was, events = unpack('<I8I8I8', entry)
       local finish, n = min(now + lasts, LAST), (events - events % 2) / 2
@@ -281,11 +289,9 @@ if op == 6 or op == 7 then
       end
       -- and another entry, which stays
       if sub(wereYoung, 1, 8) == text then
-        if wereList then
-          told = sub(wereList, -2 * size, -size - 1) .. told
-        else
-          told = sub(wereOlder, -size) .. told
-        end
+        local stays = wereList and sub(wereList, -2 * size, -size - 1) or sub(wereOlder or '', -size)
+        if stays ~= '' and unpack('<I8', stays) % 2 == 0 then tells = 2 end
+        told = stays .. told
       else
         told = told .. wereYoung
       end

@@ -14,8 +14,10 @@
 --
 -- The reply is the time, 0, whether the events were spent (1 or 0; in the script for holds, 65536
 -- more for each hold that has ended without a request), and for each key the length of its
--- state and the state, from before. If a value is not a state of the key's limit, nothing is
--- changed, and the reply is the time and 1. Nothing is written before all states are known, so a
+-- state and the state, from before; in the script for holds, 2^31 is added to the length if holds are
+-- open, and 2^30 if turns are ahead. If a value is not a state of the key's limit, nothing is
+-- changed, and the reply is the time and 1; if turns of a key have come, it is the time, 7 and which key
+-- that is. Nothing is written before all states are known, so a
 -- script that fails changes nothing.
 
 --@<library
@@ -39,7 +41,7 @@ for k = 1, #KEYS do
   local all, n, pos = unpack('<Bd', request)
   --@@holding
   local all, n, id, lasts, flags, pos = unpack('<BdddB', request)
-  local opens, lazily = false, false
+  local opens, lazily, ahead = false, false, false
   --@@always
   local last, growing = many + 1, 0
   first = many + 1
@@ -70,11 +72,12 @@ for k = 1, #KEYS do
     local p, s = P[first], value
     --@<short
   end
-  if not from and sub(value, 1, 1) == '\2' and sub(value, 2, #tag) == sub(tag, 2) then
+  if not from and sub(value, 2, #tag) == sub(tag, 2) then
     --@@closed
     return pack('<dB', now, 4)
     --@@holding
-    from, opens = #tag, true
+    opens, ahead = byte(value) == 2, byte(value) == 3
+    if opens or ahead then from = #tag end
     --@@always
   end
   if value ~= '' and not from then
@@ -82,6 +85,10 @@ for k = 1, #KEYS do
   end
   value = sub(value, (from or 0) + 1)
   --@@holding
+  --@<aheadList
+  if ahead and (unpack('<I8', turns, 9) <= now or holdsBefore and unpack('<I8', before, 9) <= now) then
+    return pack('<dBI4', now, 7, k)
+  end
   --@<openList
   --@@always
   local fits = true
@@ -111,6 +118,15 @@ for k = 1, #KEYS do
     --@<heldEvents
   end
   q.id, q.lasts, q.flags, q.size, q.flies, q.tells, q.over = id, lasts, flags, size, flies, tells, over
+  q.listed = ahead and listed
+  if ahead then
+    --@<each
+      if p.notes then
+        --@<other
+      end
+      p.ahead = true
+    end
+  end
   q.opens, q.front, q.older, q.young, q.firstEnd, q.lastEnd = opens, '', older, young, firstEnd, lastEnd
   q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast = opens, older, young, firstEnd, lastEnd
   --@@always
@@ -123,6 +139,9 @@ first = 1
 --@<each
   local t, when = now
   --@<ready
+  --@@holding
+  if p.ahead then when = LAST end -- nothing is granted before the turns have come
+  --@@always
   if when > now and n > 0 then granted = false end
 end
 local noted = op == 1 and not granted and notes
@@ -164,7 +183,6 @@ elseif noted then
 end
 
 -- the answer, and the next states
-local whole = false -- the reply has only what the decision depends on
 local reply, after, ttls, spent = {}, {}, {}, granted and 1 or 0
 for k = 1, #KEYS do
   local q = keys[k]
@@ -189,6 +207,7 @@ for k = 1, #KEYS do
   local tells, told = q.tells, q.wereYoung
   --@<tellHolds
   if outcome == 5 then outcome = 2147483648 end -- the top bit of the length
+  if q.listed then outcome, value = 1073741824, q.listed end -- the next bit
   reply[k + 1] = pack('<I4', outcome + #value) .. value
   local changed = P[first].n > 0 and (granted or op == 1 and q.ended)
   --@@always

@@ -194,27 +194,8 @@ local function removeAll(p, at, n)
   end
   p.frontier = min(p.frontier, last)
 end
-
---@@cancelHelp
--- the counterpart of eventLog.cancel in slidinglog.go
-local function logCancel(p, request, pos, now)
-  local many
-  many, pos = unpack('<I4', request, pos)
-  local at, n = {}, {}
-  for _ = 1, many do
-    local when, due, events, times, _
-    _, when, due, events, times, pos = unpack('<BdddI4', request, pos)
-    if due >= now and (not p.notes or when >= now) then
-      at[#at + 1], n[#n + 1] = when, events * times
-    end
-  end
-  removeAll(p, at, n)
-  return pos
-end
 --@@giveBack
 if not p.notes then removeAll(p, {taken}, {n}) end
---@@cancel
-pos = logCancel(p, request, pos, now)
 --@@beyond
 t = now
 if p.frontier > t then t = p.frontier end

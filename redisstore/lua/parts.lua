@@ -16,8 +16,6 @@ local find = string.find
 local max = math.max
 local min = math.min
 local LAST = 4611686018427387 -- the latest microsecond that a reservation may be for
---@@readReset
-reset = reset or KEYS[2] and tonumber(call('GET', KEYS[2]) or '') or 0
 --@@readParts
 -- Reads the states p.s of the parts of an All from value, and sets fits to whether it has all of
 -- them. growing is how many of the parts grow.

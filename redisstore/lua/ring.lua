@@ -1,5 +1,5 @@
 -- The state of SlidingWindow and RollingWindow: the latest instant at which events were
--- spent, its mark, the sum of all counts if there are more than two, and the counts of
+-- spent, the sum of all counts if there are more than two, and the counts of
 -- events of the latest p.slots slots. The count of slot i is at place i % p.slots. Most
 -- decisions need one or two of them, so they stay in the state, p.old, and are unpacked when
 -- they are needed. Only one is outside, p.count, whose place is p.place: that of the latest
@@ -50,15 +50,15 @@ if p.slots > 2 then p.head = 17 end
 p.width = p.head - 1 + p.slots * p.size
 p.width = p.width + -p.width % 8
 --@@load
-p.frontier, p.mark, p.latest, p.place, p.count, p.sum = 0, 0, 0, 0, 0, 0
+p.frontier, p.latest, p.place, p.count, p.sum = 0, 0, 0, 0, 0
 p.old, p.before = s, nil
 if s == '' then
   p.old = rep('\0', p.width)
 else
   if p.slots > 2 then
-    p.frontier, p.mark, p.sum = unpack('<I7BI8', s)
+    p.frontier, p.sum = unpack('<I7xI8', s) -- the eighth byte is a flag that earlier versions have stored
   else
-    p.frontier, p.mark = unpack('<I7B', s)
+    p.frontier = unpack('<I7', s)
   end
   p.latest = (p.frontier - p.frontier % p.length) / p.length
   p.place = p.latest % p.slots
@@ -88,7 +88,6 @@ if slot ~= p.latest then -- the slots after the latest leave the ring
   p.latest, p.place, p.count, p.sum = slot, place, 0, p.total
 end
 --@<split
-if p.frontier <= now then p.mark = 0 end
 p.frontier, p.count, p.sum = t, p.count + n, p.sum + n
 --@@fresh
 when = p.frontier
@@ -106,9 +105,9 @@ end
 --@@dump
 --@<split
 if p.slots > 2 then
-  s = pack('<I7BI8', p.frontier, p.mark, p.sum) .. p.before .. pack(p.form, p.count) .. p.after
+  s = pack('<I8I8', p.frontier, p.sum) .. p.before .. pack(p.form, p.count) .. p.after
 else
-  s = pack('<I7B', p.frontier, p.mark) .. p.before .. pack(p.form, p.count) .. p.after
+  s = pack('<I8', p.frontier) .. p.before .. pack(p.form, p.count) .. p.after
 end
 --@@undoHelp
 local function count(p, place)
@@ -146,7 +145,6 @@ local function leave(p)
 end
 --@@giveBack
 local slot = floor(taken / p.length)
-if p.frontier > now and slot == floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
 local there = within(p, slot)
 if there >= n then put(p, slot % p.slots, there - n) end
 leave(p)
@@ -169,7 +167,6 @@ if slot >= 0 and unused > 0 then
   local there
   if slot == p.latest then there = p.count else there = within(p, slot) end
   if there >= unused then
-    if p.frontier > now and slot >= floor(now / p.length) then p.mark = 128 end -- see ringcancel.go
     if slot == p.latest then
       --@<split
       p.count, p.sum = there - unused, p.sum - unused

@@ -2,45 +2,25 @@
 -- scripts for commands that have such requests. Of each run it has read op, times, n and
 -- wait, and the cost of n events in each bucket.
 --
--- Op 3 gives n events back that were granted at the instant wait and did not happen. Op 4
--- cancels reservations: the n bytes that follow are those of AppendCancellation, described
--- in internal/kernel/encode.go. The kernels have these sections for that:
+-- Op 3 gives n events back that were granted at the instant wait and did not happen. The kernels
+-- have these sections for that, the counterparts of giveBack in package kernel:
 --
---   undoHelp    functions that the next sections use
---   giveBack    gives back n events that were granted at taken
---   cancelHelp  functions that cancel uses besides
---   cancel      cancels the reservations in request from pos on, and advances pos
---
--- They are the counterparts of giveBack and cancel in package kernel. A cancellation takes
--- time in proportion to its length.
-if op == 3 or op == 4 then
+--   undoHelp  functions that the next section uses
+--   giveBack  gives back n events that were granted at taken
+if op == 3 then
   --@@holding
-  if opens > 0 then return pack('<dB', now, 1) .. call('GET', KEYS[1]) end -- the process undoes
+  if opens > 0 or turns ~= '' then -- the process undoes
+    --@<other
+  end
   --@@always
   whole = true
-  --@<readReset
+  local taken, reset = wait, KEYS[2] and tonumber(call('GET', KEYS[2]) or '') or 0
+  if reset >= taken then return pack('<dBd', now, 3, reset) end
   --@<undoHelp
-  if op == 3 then
-    local taken = wait
-    if reset >= taken then return pack('<dBd', now, 3, reset) end
-    for _ = 1, times do
-      --@<each
-        --@<giveBack
-      end
+  for _ = 1, times do
+    --@<each
+      --@<giveBack
     end
-  else
-    --@<cancelHelp
-    local after, last = pos + n
-    last, pos = unpack('<d', request, pos)
-    if last >= now then -- one of them is in time
-      local made
-      made, pos = unpack('<d', request, pos)
-      if reset >= made then return pack('<dBd', now, 3, reset) end
-      --@<each
-        --@<cancel
-      end
-    end
-    pos = after
   end
   times = 0
   changed = changed or value ~= '' -- an unused key has nothing to take back

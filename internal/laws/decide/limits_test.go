@@ -154,10 +154,11 @@ func TestReservationAcrossAChange(t *testing.T) {
 
 		own.Set("key", nil)
 		require.NoError(t, l.Reset(t.Context(), "key"))
+		require.True(t, l.Allow("key"))
 		r, _, err = l.Reserve(t.Context(), "key", 2)
 		require.NoError(t, err)
 		r.Cancel()
-		assert.True(t, l.AllowN("key", 2), "without a change, they are given back")
+		assert.True(t, l.Allow("key"), "without a change, they are given back")
 	}
 }
 
@@ -773,5 +774,38 @@ func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
 				require.LessOrEqual(t, float64(j-i+1), most, "seed %d: in %v", seed, span)
 			}
 		}
+	}
+}
+
+// TestTakeAllAfterATurn: when a turn has come and the limit of the key has changed since, several keys are decided on by
+// the present limit, all or none.
+func TestTakeAllAfterATurn(t *testing.T) {
+	bucket := func(burst int) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: burst}
+	}
+	for burst, passed := range map[int]time.Duration{100: 1500 * time.Millisecond, 3: 5 * time.Second} {
+		l, own, s, clk := fakes.Varying(t, bucket(10))
+		require.True(t, l.AllowN("key", 10))
+		_, d, err := l.Reserve(t.Context(), "key", 1)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, d.Delay)
+		clk.Advance(passed)
+		own.Set("key", bucket(burst))
+		before, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		d, err = ratelimit.TakeAll(t.Context(), 2, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+		require.NoError(t, err)
+		require.Equal(t, before.Remaining >= 2, d.Allowed)
+		spent := 0
+		if d.Allowed {
+			spent = 2
+		}
+		after, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, before.Remaining-spent, after.Remaining)
+		other, err := l.Peek(t.Context(), "other")
+		require.NoError(t, err)
+		assert.Equal(t, 10-spent, other.Remaining)
+		fakes.Check(t, s, 0)
 	}
 }

@@ -84,7 +84,6 @@ type schedule struct {
 
 	now   int64
 	marks []int64 // instants at which something is said to change
-	made  int     // reservations and holds so far
 }
 
 type scheduleKey struct {
@@ -93,7 +92,6 @@ type scheduleKey struct {
 	reservations []*scheduleReservation
 	holds        []*scheduleReservation
 	last         ratelimit.Decision
-	settled      int // the value of schedule.made when a hold was last settled for less, or ended
 }
 
 // A scheduleReservation, which may be a hold, outlives a reset of its key.
@@ -104,8 +102,6 @@ type scheduleReservation struct {
 	held    *model.Held
 	n       int
 	due     uint64 // ns since the Unix epoch
-	made    int    // how many were made before
-	low     bool   // of a hold: whether a later reservation was cancelled
 	over    bool   // whether it was settled or cancelled
 }
 
@@ -383,14 +379,15 @@ func (s *schedule) promiseRetry(k *scheduleKey, n int) {
 		}
 		ask = func() ratelimit.Decision { return s.peek(k) }
 	}
-	if !s.surprises(k) {
+	surprises := s.surprises(k)
+	if !surprises {
 		s.moveTo(due - 1)
 		if d := ask(); d.Allowed || !s.counts && d.RetryAfter != 1 {
 			s.fail("denied until the next instant is right")
 		}
 	}
 	s.moveTo(due)
-	if d := ask(); !d.Allowed {
+	if d := ask(); !d.Allowed && (!surprises || !s.floats) { // turns after what comes back find a WarmingUp colder
 		s.fail("allowed is right")
 	}
 }

@@ -12,10 +12,6 @@ import (
 )
 
 // This file has the operations of a schedule that reserve and hold events, and take them back.
-//
-// The library takes back less than the model if a reservation is cancelled after a hold was settled
-// that was open while it was pending, or if a hold is settled after a later reservation was cancelled.
-// Then its answers must be no more generous, and the schedule forgets the key.
 
 // terms chooses how a hold ends by itself.
 func (s *schedule) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
@@ -90,8 +86,7 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 
 // keep remembers a reservation or a hold.
 func (s *schedule) keep(k *scheduleKey, r *scheduleReservation, got *ratelimit.Reservation) {
-	s.made++
-	r.limiter, r.made = got, s.made
+	r.limiter = got
 	s.compareDelay(r)
 	s.mark(got.Delay())
 	if r.held != nil {
@@ -144,14 +139,13 @@ func (s *schedule) settle(k *scheduleKey) {
 	r := k.holds[i]
 	n := pick(s.choices, 0, 0, r.n, min(r.n, math.MaxInt/4)+s.choices.below(6), s.choices.below(min(r.n, math.MaxInt-1)+1))
 	s.log("Settle(%q, %d) of hold %d, of %d", k.name, n, i, r.n)
-	exact := r.over || s.giveBack(k, r, n)
 	if n == 0 && s.choices.below(2) == 0 {
 		r.limiter.Cancel()
 		if !r.over {
 			k.model.Settle(s.now, r.held, 0)
 		}
 		r.over = true
-		s.agree(k, exact)
+		s.peek(k)
 		return
 	}
 	d, err := r.limiter.Settle(context.Background(), n)
@@ -163,11 +157,8 @@ func (s *schedule) settle(k *scheduleKey) {
 		return
 	}
 	r.over = true
-	want := k.model.Settle(s.now, r.held, n)
-	if exact {
-		s.compare(k, want, d)
-	}
-	s.agree(k, exact)
+	s.compare(k, k.model.Settle(s.now, r.held, n), d)
+	s.peek(k)
 }
 
 // latest chooses one of the latest reservations, or returns −1.
@@ -178,43 +169,11 @@ func (s *schedule) latest(all []*scheduleReservation) int {
 	return len(all) - 1 - s.choices.below(min(4, len(all)))
 }
 
-// giveBack is called before r is settled for n, or cancelled. It reports whether the library is exact.
-func (s *schedule) giveBack(k *scheduleKey, r *scheduleReservation, n int) (exact bool) {
-	ahead := r.due >= uint64(s.now)
-	open := r.held != nil && k.model.Holding(s.now, r.held)
-	if r.n == 0 || n >= r.n && !s.flies || r.key != k.model || !ahead && !open {
-		return true // nothing comes back
-	}
-	exact = !r.low && (!ahead || n > 0 || k.settled <= r.made)
-	if ahead && n == 0 {
-		for _, h := range k.holds {
-			h.low = h.low || h.made < r.made
-		}
-	}
-	if open {
-		k.settled = s.made + 1
-	}
-	return exact
-}
-
 // ended is called when some holds of k have ended by themselves. In a WarmingUp, it makes a difference which of
-// them is ended first.
+// them is ended first: then the answers must be no more generous, and the schedule forgets the key.
 func (s *schedule) ended(k *scheduleKey, many int) {
-	k.settled = s.made + 1
 	s.notice(k)
-	low := slices.ContainsFunc(k.holds, func(r *scheduleReservation) bool { return r.low && !r.over })
-	s.agree(k, !low && (!s.floats || many == 1))
-}
-
-// surprises reports whether events may come back before they are said to.
-func (s *schedule) surprises(k *scheduleKey) bool {
-	_, told := s.alg.(ratelimit.InFlight)
-	return !told && k.model.Holds(s.now) > 0
-}
-
-// agree compares the states. If the library need not be exact any more, the key is forgotten.
-func (s *schedule) agree(k *scheduleKey, exact bool) {
-	if exact {
+	if !s.floats || many == 1 {
 		s.peek(k)
 		return
 	}
@@ -225,6 +184,12 @@ func (s *schedule) agree(k *scheduleKey, exact bool) {
 		s.fail("want no more than %+v\n got %+v", want, got)
 	}
 	s.reset(k)
+}
+
+// surprises reports whether events may come back before they are said to.
+func (s *schedule) surprises(k *scheduleKey) bool {
+	_, told := s.alg.(ratelimit.InFlight)
+	return !told && k.model.Holds(s.now) > 0
 }
 
 func (s *schedule) extend(k *scheduleKey) {
@@ -256,11 +221,10 @@ func (s *schedule) cancel(k *scheduleKey) {
 	r := k.reservations[i]
 	s.compareDelay(r)
 	s.log("Cancel(%q), reservation %d", k.name, i)
-	exact := r.over || s.giveBack(k, r, 0)
 	r.over = true
 	r.key.Cancel(s.now, r.model)
 	r.limiter.Cancel()
-	s.agree(k, exact)
+	s.peek(k)
 }
 
 // wait waits, if that takes no time: the events may happen at once, or the
@@ -324,9 +288,6 @@ func (s *schedule) notice(k *scheduleKey) {
 	if fresh := model.New(s.alg, 1); got == fresh.Peek(s.now) && got != k.model.Peek(s.now) {
 		s.log("%q was evicted", k.name)
 		k.model = fresh
-		// Reservations that are ahead may then take back what others have spent since.
-		ahead := func(r *scheduleReservation) bool { return r.due >= uint64(s.now) }
-		k.reservations, k.holds = slices.DeleteFunc(k.reservations, ahead), slices.DeleteFunc(k.holds, ahead)
 	}
 }
 

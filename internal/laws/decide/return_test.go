@@ -1,7 +1,6 @@
 package decide_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -128,18 +127,17 @@ func TestReturnIsExact(t *testing.T) {
 				do(kernel.Request{Op: kernel.OpTake, N: leased})
 				taken := now
 				now = now.Add(time.Minute)
-				var grants []any
-				for range times {
+				for i := range times {
 					if reserved > 0 {
-						grants = append(grants, do(kernel.Request{Op: kernel.OpReserve, N: reserved, MaxWait: ratelimit.Never}).Grant)
+						do(kernel.Request{Op: kernel.OpReserve, N: reserved, MaxWait: ratelimit.Never, Hold: kernel.Handle{ID: 2 + 2*uint64(i)}})
 					}
 				}
 				returned := do(kernel.Request{Op: kernel.OpReturn, N: leased, Taken: kernel.InstantOf(taken)}).Allowed
 				if reserved == 0 {
 					require.True(t, returned, name)
 				}
-				for _, g := range slices.Backward(grants) {
-					do(kernel.Request{Op: kernel.OpCancel, Grant: g})
+				for i := range times {
+					do(kernel.Request{Op: kernel.OpSettle, Hold: kernel.Handle{ID: 2 + 2*uint64(i)}})
 				}
 				d := do(kernel.Request{Op: kernel.OpPeek, N: 1}).Decision
 				want := limit - used

@@ -1,0 +1,320 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// turnOf is a reservation that ends at its turn, with an ID that is even.
+func turnOf(n uint64) Handle { return Handle{ID: 2 * n} }
+
+// queue reserves events for later, with the numbers from 1 on, and returns the waits.
+func (s *shared) queue(t *testing.T, c *Compiled, now Instant, events ...int) (waits []time.Duration) {
+	t.Helper()
+	for i, n := range events {
+		a, changed := s.send(c, now, Request{Op: OpReserve, N: n, MaxWait: Never - 1, Hold: turnOf(uint64(i) + 1)})
+		require.True(t, a.Held && changed)
+		require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
+		waits = append(waits, a.Wait)
+	}
+	return waits
+}
+
+// TestAhead_Cancel: whatever is cancelled first, the key is as if only the others had been reserved, which keep their turns.
+func TestAhead_Cancel(t *testing.T) {
+	for name, enc := range encodings {
+		for kind, c := range holdKernels(t, enc) {
+			if strings.Contains(kind, "inflight") || kind == "leaky" {
+				continue // reservations are holds, or queued at once
+			}
+			if c.Word() != nil {
+				continue // stores leave the words when a turn is ahead
+			}
+			for seed := range uint64(20) {
+				rng := rand.New(rand.NewPCG(seed, 0))
+				s := keyOf(c)
+				s.ask(c, begun, OpTake, c.Limit())
+				fresh := &shared{from: s.from, st: slices.Clone(s.st)}
+				events := []int{1 + rng.IntN(3), 1 + rng.IntN(3), 1 + rng.IntN(3), 1 + rng.IntN(3)}
+				if strings.Contains(kind, "leaky") {
+					events = events[:1]
+				}
+				waits := s.queue(t, c, begun, events...)
+				for left := len(events); left > 0; left-- {
+					var stay []int
+					for i := range events {
+						if waits[i] > 0 {
+							stay = append(stay, i)
+						}
+					}
+					i := stay[rng.IntN(len(stay))]
+					a, changed := s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(uint64(i) + 1)})
+					require.True(t, a.Held && changed, "%s %s", name, kind)
+					waits[i] = 0
+					if last := slices.Max(waits); last > 0 {
+						require.GreaterOrEqual(t, a.RetryAfter, last, "%s %s: nothing comes before the turns that stay", name, kind)
+					}
+				}
+				a, _ := s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(1)})
+				assert.False(t, a.Held, "once")
+				assert.Equal(t, fresh.from, s.from, "%s %s", name, kind)
+				assert.Equal(t, fresh.ask(c, begun+1000, OpPeek, 1), s.ask(c, begun+1000, OpPeek, 1), "%s %s", name, kind)
+			}
+		}
+	}
+}
+
+// TestAhead_Drifts: a turn is not left out as long as a later one would then come before its time.
+func TestAhead_Drifts(t *testing.T) {
+	bucket, err := NewTokenBucket(1, 4*time.Second, time.Second, 3, InMemory, "")
+	require.NoError(t, err)
+	c := Compile(NewAll([]Kernel{bucket, NewFixedWindow(3, 10*second, false, InMemory)}, InMemory), InMemory)
+	s := keyOf(c)
+	s.ask(c, begun, OpTake, 3)
+	require.Equal(t, []time.Duration{10 * time.Second, 12 * time.Second, 20 * time.Second}, s.queue(t, c, begun, 1, 2, 2))
+	for _, tt := range []struct{ cancel, left uint64 }{{1, 3}, {3, 1}, {2, 0}} { // without the first, a window from 12 s on has four events
+		a, _ := s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(tt.cancel)})
+		require.True(t, a.Held)
+		a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(tt.cancel)})
+		require.False(t, a.Held, "once")
+		require.True(t, s.from.Valid(s.st))
+		if tt.left > 0 {
+			require.Equal(t, tt.left, s.st[aheadTurns])
+		}
+	}
+	assert.Equal(t, c, s.from)
+}
+
+// TestAhead_Settle: a turn that is settled for fewer events leaves the key as if these had been reserved, and one that is
+// settled for more charges the rest now.
+func TestAhead_Settle(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	for happened := range 8 {
+		s := keyOf(c)
+		s.ask(c, begun, OpTake, 6)
+		s.queue(t, c, begun, 5, 2)
+		a, _ := s.send(c, begun, Request{Op: OpSettle, N: happened, Hold: turnOf(1)})
+		require.True(t, a.Held && !a.Allowed)
+		a, changed := s.send(c, begun, Request{Op: OpSettle, N: 5, Of: 5, Hold: turnOf(1)})
+		require.False(t, a.Held || changed, "once")
+		assert.Equal(t, 10-min(happened, 5)-2, s.ask(c, begun+second, OpPeek, 1).Remaining)
+		a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(2)})
+		require.True(t, a.Held)
+		if happened == 0 {
+			assert.Equal(t, 4, a.Remaining)
+		}
+		s.send(c, begun, Request{Op: OpReserve, N: 10, MaxWait: Never - 1, Hold: turnOf(3)})
+		a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(3)})
+		assert.Equal(t, 10-min(happened, 5), s.ask(c, begun+second, OpPeek, 1).Remaining)
+	}
+}
+
+// TestAhead_Charge: what happens meanwhile counts now, and the turns stay.
+func TestAhead_Charge(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	s := keyOf(c)
+	s.ask(c, begun, OpTake, 5)
+	s.queue(t, c, begun, 8)
+	a := s.ask(c, begun, OpCharge, 3)
+	assert.Equal(t, time.Second, a.RetryAfter)
+	s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(1)})
+	assert.Equal(t, 2, s.ask(c, begun, OpPeek, 1).Remaining)
+	s.queue(t, c, begun, 8)
+	assert.Equal(t, 2, s.ask(c, begun+second, OpPeek, 1).Remaining)
+
+	held := keyOf(c)
+	held.send(c, begun, Request{Op: OpHold, N: 9, Hold: hour(1)})
+	held.queue(t, c, begun, 8)
+	a, _ = held.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: turnOf(9), Yields: true})
+	assert.False(t, a.Allowed, "a hold is open")
+	assert.Equal(t, time.Hour, a.Ends)
+	a, _ = held.send(c, begun, Request{Op: OpSettle, N: 4, Hold: hour(1)})
+	assert.True(t, a.Held && !a.Allowed)
+	held.send(c, begun, Request{Op: OpSettle, Hold: turnOf(1)})
+	assert.Equal(t, 6, held.ask(c, begun, OpPeek, 1).Remaining)
+	assert.Nil(t, held.from.base)
+}
+
+// TestAhead_AnotherLimit: when a key gets another limit, its turns are events that were spent, and those that are held
+// can be settled.
+func TestAhead_AnotherLimit(t *testing.T) {
+	for name, limits := range rivals(t) {
+		if strings.Contains(name, "warming") || strings.Contains(name, "leaky") {
+			continue
+		}
+		c, other := limits[0], limits[1]
+		s := keyOf(c)
+		s.ask(c, begun, OpTake, c.Limit())
+		s.queue(t, c, begun, 1)
+		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: hour(9)})
+		require.True(t, a.Held, name)
+		before := slices.Clone(s.st)
+		s.ask(other, begun+1, OpPeek, 1)
+		require.Equal(t, before, s.st, name)
+		denied := s.ask(other, begun+1, OpTake, 1)
+		require.False(t, denied.Allowed || s.from.HasTurns(), name)
+		require.GreaterOrEqual(t, denied.RetryAfter, a.Wait-1, name)
+		require.True(t, s.from.Valid(s.st), name)
+		a, _ = s.send(other, begun+2, Request{Op: OpSettle, Hold: turnOf(1)})
+		assert.False(t, a.Held, name)
+		a, _ = s.send(other, begun+2, Request{Op: OpSettle, Hold: hour(9)})
+		assert.True(t, a.Held, name)
+	}
+}
+
+// TestAhead_TwoLimits: while a key has two limits, reservations of the present one can be cancelled.
+func TestAhead_TwoLimits(t *testing.T) {
+	for name, limits := range rivals(t) {
+		if strings.Contains(name, "leaky") {
+			continue // what it grants is queued at once
+		}
+		c, other := limits[0], limits[1]
+		s := keyOf(c)
+		s.ask(c, begun, OpTake, 1)
+		s.ask(other, begun+1, OpCharge, other.Limit())
+		fresh := &shared{from: s.from, st: slices.Clone(s.st)}
+		s.queue(t, other, begun+1, 1, 1)
+		for _, n := range []uint64{1, 2} {
+			a, _ := s.send(other, begun+1, Request{Op: OpSettle, Hold: turnOf(n)})
+			require.True(t, a.Held, name)
+		}
+		assert.False(t, s.from.HasTurns(), name)
+		assert.Equal(t, fresh.ask(other, begun+2, OpPeek, 1), s.ask(other, begun+2, OpPeek, 1), name)
+		assert.Equal(t, fresh.ask(c, begun+2, OpPeek, 1), s.ask(c, begun+2, OpPeek, 1), name)
+	}
+}
+
+// TestAhead_Valid: a state that is mangled is not one, or does no harm.
+func TestAhead_Valid(t *testing.T) {
+	for name, enc := range encodings {
+		if !enc.Varies {
+			continue
+		}
+		for kind, c := range holdKernels(t, enc) {
+			if kind == "leaky" {
+				continue
+			}
+			for _, open := range []bool{false, true} {
+				s := keyOf(c)
+				if open {
+					s.send(c, begun, Request{Op: OpHold, N: 2, Hold: hour(1)})
+				}
+				s.ask(c, begun, OpTake, c.Limit()-2)
+				s.send(c, begun, Request{Op: OpReserve, N: 3, MaxWait: Never - 1, Hold: turnOf(1)})
+				if !s.from.HasTurns() {
+					continue // the part that is full is a queue
+				}
+				s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: hour(2)})
+				k := s.from
+				require.True(t, k.Valid(s.st), "%s %s", name, kind)
+				for i := range aheadHeader + turnWords {
+					assert.False(t, k.Valid(s.st[:i]), "%s %s: the first %d words", name, kind, i)
+				}
+				for i := range s.st {
+					for _, to := range []uint64{0, 1, 2, s.st[i] + 1, 1 << 52, MaxInstant, 1 << 63, Forever} {
+						st := slices.Clone(s.st)
+						if st[i] = to; !k.Valid(st) {
+							continue
+						}
+						mangled := shared{from: k, st: st}
+						for _, id := range []Handle{turnOf(1), hour(1), hour(2)} {
+							mangled.send(c, begun+second, Request{Op: OpSettle, Hold: id})
+							mangled.ask(c, begun+2*second, OpTake, 1)
+						}
+						if !strings.Contains(kind, "leaky") {
+							assert.True(t, mangled.from.Valid(mangled.st), "%s %s: word %d is %d", name, kind, i, to)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAhead_EveryMethod: a store that looks for a key to evict asks the kernel of whatever state it has.
+func TestAhead_EveryMethod(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	s := keyOf(c)
+	s.ask(c, begun, OpTake, 6)
+	s.queue(t, c, begun, 5, 3)
+	k := s.from
+	assert.Equal(t, 10, k.Limit())
+	assert.Zero(t, k.Width())
+	assert.Zero(t, k.Remaining(s.st, begun))
+	assert.Equal(t, begun+second, k.Ready(s.st, begun, 2))
+	assert.Equal(t, begun+2*second, k.Ready(s.st, begun, 3))
+	assert.Equal(t, begun+2*second, k.Fresh(s.st))
+	assert.Equal(t, s.st, k.Pack(slices.Clone(s.st)))
+	assert.Equal(t, c, k.Base())
+	for n, granted := range []bool{true, false} {
+		assert.Equal(t, granted, k.Grants(s.st, &Request{Op: OpTake, N: n, Fixed: &Reading{Now: begun}}))
+	}
+	// One that meets the state when its turns have come, or with another limit, finds none.
+	by, st, _ := c.Meet(k, s.st, begun+second)
+	assert.Equal(t, c, by)
+	assert.Equal(t, 2, by.Remaining(st, begun+second))
+	by, _, _ = c.Meet(k, s.st, begun)
+	assert.Equal(t, k, by)
+	other := Compile(NewFixedWindow(20, second, true, InMemory.Varying()), InMemory.Varying())
+	by, st, _ = other.Meet(k, s.st, begun)
+	assert.Equal(t, other, by)
+	assert.Equal(t, begun+second, by.Ready(st, begun, 1))
+}
+
+// TestAhead_Extend: a hold cannot end before its turn, whatever the clock of the process that extends it shows.
+func TestAhead_Extend(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	s := keyOf(c)
+	s.ask(c, begun, OpTake, 10)
+	s.send(c, begun, Request{Op: OpReserve, N: 4, MaxWait: Never - 1, Hold: hour(1)})
+	a, _ := s.send(c, begun, Request{Op: OpExtend, Hold: Handle{ID: 1, For: time.Millisecond}})
+	assert.True(t, a.Held)
+	assert.True(t, s.from.Valid(s.st))
+	assert.Equal(t, 6, s.ask(c, begun+second, OpTake, 0).Remaining)
+	assert.Nil(t, s.from.base)
+}
+
+// TestAhead_HoldsDrift: a hold that began a window gives nothing back if a turn in it would then begin a later one, which
+// would have more events than the limit.
+func TestAhead_HoldsDrift(t *testing.T) {
+	bucket, err := NewTokenBucket(1, 4*time.Second, time.Second, 3, InMemory, "")
+	require.NoError(t, err)
+	c := Compile(NewAll([]Kernel{bucket, NewFixedWindow(3, 10*second, false, InMemory)}, InMemory), InMemory)
+	for _, back := range []bool{false, true} {
+		s := keyOf(c)
+		s.ask(c, begun, OpTake, 3)
+		now := begun + 11*second
+		a, _ := s.send(c, now, Request{Op: OpHold, N: 1, Hold: Handle{ID: 1, For: time.Second / 2, Back: back}})
+		require.True(t, a.Held)
+		require.Equal(t, []time.Duration{time.Second, 10 * time.Second}, s.queue(t, c, now, 2, 2))
+		if back {
+			s.ask(c, now+second/2, OpCharge, 0)
+			a = s.ask(c, now+second/2, OpTake, 1)
+			assert.False(t, a.Allowed)
+		} else {
+			s.send(c, now, Request{Op: OpSettle, Of: 1, Hold: Handle{ID: 1}})
+		}
+		window := c.partStates(s.from.ahead().read(s.st).after)[1]
+		assert.Equal(t, []uint64{now + 10*second, 2}, window, "it begins with the second turn, and the first is of the window before")
+	}
+}
+
+// TestAhead_ManyVoid: to cancel one of many turns takes time in proportion to their number, also if they drift.
+func TestAhead_ManyVoid(t *testing.T) {
+	c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, InMemory), InMemory)
+	s := keyOf(c)
+	s.ask(c, begun, OpTake, c.Limit())
+	const many = 1000
+	s.queue(t, c, begun, slices.Repeat([]int{1}, many)...)
+	for n := range uint64(many) {
+		a, _ := s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(n + 1)})
+		require.True(t, a.Held)
+	}
+	assert.Equal(t, c, s.from)
+}
