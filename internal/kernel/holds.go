@@ -102,8 +102,8 @@ func (h hold) events() (word uint64) {
 	return word
 }
 
-// isTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds are odd.
-func isTurn(id uint64) bool { return id%2 == 0 }
+// endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds are odd.
+func endsAtTurn(id uint64) bool { return id%2 == 0 }
 
 // marks are those of one part in all holds.
 type marks struct {
@@ -202,14 +202,14 @@ func (c *Compiled) OpenHolds(st []uint64) (open int) {
 		t := a.read(st)
 		open = t.by.OpenHolds(t.before)
 		for i := range len(t.list) / turnWords {
-			if !isTurn(t.turn(i)[turnID]) {
+			if !endsAtTurn(t.turn(i)[turnID]) {
 				open++
 			}
 		}
 	}
 	if o := c.opened(); o != nil {
 		for i := range o.count(st) {
-			if !isTurn(o.entry(st, i)[holdID]) {
+			if !endsAtTurn(o.entry(st, i)[holdID]) {
 				open++
 			}
 		}
@@ -223,7 +223,7 @@ func (k *opened) holds(st []uint64) bool {
 		return true
 	}
 	for i := range k.count(st) {
-		if !isTurn(k.entry(st, i)[holdID]) {
+		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			return true
 		}
 	}
@@ -422,7 +422,7 @@ func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
 			first, last = min(first, end), max(last, end)
 			continue
 		}
-		if !isTurn(k.entry(st, i)[holdID]) {
+		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			ended++
 		}
 		if until == 0 {
