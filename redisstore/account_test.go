@@ -39,7 +39,7 @@ func TestChargeEndsTheLease(t *testing.T) {
 				leased := s.Stats().Leased
 				require.True(t, l.Allow("k"))
 				taken++
-				require.Equal(t, leased, s.Stats().Leased, "none is leased while a hold is open")
+				require.Equal(t, leased, s.Stats().Leased, "a Hold ends the lease")
 				var d ratelimit.Decision
 				if settles {
 					d, err = r.Settle(t.Context(), 1+10_000)
@@ -88,8 +88,8 @@ func TestChargeWhileALeaseIsAskedFor(t *testing.T) {
 	})
 }
 
-// Nothing is leased while a hold is open, and again when it is settled.
-func TestNoLeaseWhileAHoldIsOpen(t *testing.T) {
+// Events are leased while a hold is open, too, and each settlement gives back what did not happen.
+func TestLeaseWhileAHoldIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, daily)
 		s, l := f.store(t, WithLease(100, time.Hour))
@@ -98,14 +98,16 @@ func TestNoLeaseWhileAHoldIsOpen(t *testing.T) {
 		for range 100 {
 			require.True(t, l.Allow("k"))
 		}
-		assert.Zero(t, s.Stats().Leased)
+		leased := s.Stats().Leased
+		assert.NotZero(t, leased)
 		_, err = r.Settle(t.Context(), 1)
 		require.NoError(t, err)
 		for range 100 {
 			require.True(t, l.Allow("k"))
 		}
-		assert.NotZero(t, s.Stats().Leased)
-		require.NoError(t, s.Close(t.Context()))
+		assert.Greater(t, s.Stats().Leased, leased)
+		conserved(t, f, s, 10_000, 201)
+		assert.Zero(t, s.Stats().Lost)
 	})
 }
 
@@ -232,5 +234,44 @@ func TestAccountingIsSentOnce(t *testing.T) {
 		wg.Wait()
 		assert.Equal(t, failures, s.Stats().Failures)
 		settle()
+	})
+}
+
+// Holds from before a Reset give nothing back.
+func TestSettleAfterAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		f.delay = 2 * time.Millisecond
+		s, here := f.store(t)
+		_, other := f.store(t)
+		hold := func() *ratelimit.Reservation {
+			r, _, err := here.Hold(t.Context(), "k", 10)
+			require.NoError(t, err)
+			return r
+		}
+		old := []*ratelimit.Reservation{hold(), hold(), hold()}
+		require.NoError(t, other.Reset(t.Context(), "k"))
+		require.True(t, other.AllowN("k", 100))
+		late := []*ratelimit.Reservation{hold(), hold()}
+
+		before := s.Stats().Calls
+		blocker := make(chan struct{})
+		go func() { defer close(blocker); here.Allow("k") }()
+		synctest.Wait() // what follows is one command
+		done := make(chan error)
+		for _, r := range append(old, late...) {
+			go func() {
+				_, err := r.Settle(t.Context(), 4)
+				done <- err
+			}()
+		}
+		for range 5 {
+			require.NoError(t, <-done)
+		}
+		<-blocker
+		assert.Equal(t, before+2, s.Stats().Calls)
+		d, err := other.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 10_000-100-1-2*4, d.Remaining)
 	})
 }

@@ -23,9 +23,7 @@ type call struct {
 	sent     time.Duration // when the raw command was sent, by the store's clock
 	received time.Duration // when its reply was received
 
-	kept     bool        // whether events to return could not be given back
-	forLease bool        // whether it takes a lease; then no caller waits
-	again    int         // how often it was sent again because the key was reset
+	forLease bool        // whether it takes or settles a lease, and no caller waits
 	age      int         // the weight of the ticks since it was queued; protected by the lock of its queue's shard
 	claimed  atomic.Bool // whether the right to answer it was claimed
 	done     chan error  // receives the outcome; buffered
@@ -60,13 +58,11 @@ const (
 	opPeek = iota
 	opTake
 	opReserve
-	opReturn
+	opHold
 	opCharge
 	opSettle
 	opExtend
 	opNothing // a peek, except that holds which have ended leave the state
-	opHold
-	opLease
 )
 
 // op returns the operation that the script executes for c. A request that can never be
@@ -96,8 +92,6 @@ func (c *call) operation() byte {
 		return opPeek
 	case c.req.Op == kernel.OpReserve:
 		return opReserve
-	case c.req.Op == kernel.OpReturn:
-		return opReturn
 	case c.req.Op == kernel.OpHold:
 		return opHold
 	}
@@ -135,11 +129,8 @@ func (c *call) events() (n, cost int) {
 func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	n, costed := c.events()
 	op := c.op()
-	switch {
-	case op == opNothing && v&holding == 0:
+	if op == opNothing && v&holding == 0 {
 		op = opPeek
-	case c.forLease && v&holding != 0:
-		op = opLease
 	}
 	b = append(b, op)
 	b = binary.LittleEndian.AppendUint32(b, uint32(times))
@@ -187,12 +178,11 @@ func (c *call) holds() bool {
 	return false
 }
 
-// wait returns the longest wait for a reservation or, for events to return, the instant at
-// which they were granted.
+// stays reports whether the state that c finds stays that of the limit that left it.
+func (c *call) stays() bool { return c.req.Op == kernel.OpSettle || c.req.Op == kernel.OpExtend }
+
+// wait returns the longest wait for a reservation, in ticks.
 func (c *call) wait() float64 {
-	if c.req.Op == kernel.OpReturn {
-		return float64(c.req.Taken / uint64(tick))
-	}
 	wait := c.req.MaxWait / tick
 	if c.req.MaxWait%tick < 0 {
 		wait-- // a deadline that has just passed

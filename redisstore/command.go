@@ -7,14 +7,11 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // The outcomes that a reply may report, besides 0.
 const (
 	replyOther = 1 // the script could not use the value
-	replyReset = 3 // the key was reset since events to take back were spent
 	replyHolds = 4 // holds are open or turns ahead, and the script does not know them
 	replyOpen  = 5 // it is the state of a key with open holds
 	replyAhead = 6 // and of one with turns ahead
@@ -75,7 +72,7 @@ func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
 		return q.finish(g, g.err), nil
 	}
 	err := s.readReply(g, received)
-	if errors.Is(err, errOther) || errors.Is(err, errReset) {
+	if errors.Is(err, errOther) {
 		return false, err
 	}
 	return q.finish(g, err), nil
@@ -87,52 +84,37 @@ func (s *Store) prepare(q *queue, g *group) *script {
 	prog := first.prog
 	if prog == nil {
 		g.cmd = first.cmd
-		g.tombed = g.cmd.Words[1] == resetText
 		return first.script
 	}
-	for _, c := range g.calls[1:] {
-		if c.again == 0 { // otherwise it was counted before
-			s.counts.coalesced.Add(1)
-		}
+	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
+	holds := slices.ContainsFunc(g.calls, (*call).holds)
+	if calls := s.leaseCalls(first.name, prog, !holds); len(calls) > 0 {
+		q.shard.mu.Lock()
+		g.calls = append(g.calls, calls...)
+		q.shard.mu.Unlock()
+		holds = true
 	}
 	v := plain
-	if slices.ContainsFunc(g.calls, (*call).long) {
-		v |= longer
-	}
-	g.undoes = slices.ContainsFunc(g.calls, (*call).undoes)
-	holds := slices.ContainsFunc(g.calls, (*call).holds)
-	if holds || !g.undoes && s.opened(prog) {
-		v |= holding
-	}
-	if !g.undoes && !holds {
-		if lease := s.leaseCall(first.name, prog); lease != nil {
-			q.shard.mu.Lock()
-			g.calls = append(g.calls, lease)
-			q.shard.mu.Unlock()
-		}
+	switch {
+	case holds || s.opened(prog):
+		v = holding
+	case slices.ContainsFunc(g.calls, func(c *call) bool { return c.op() == opCharge }):
+		v = longer
 	}
 	g.epoch = s.denials.epoch(first.name)
-	g.tombed = !s.limiterClock && g.undoes
 	return s.commandOf(g, v)
 }
 
 // commandOf sets a group's command to one of a variant of the script, and returns the script.
 func (s *Store) commandOf(g *group, v variant) *script {
 	name, prog := g.calls[0].name.text, g.calls[0].prog
-	if !g.undoes && v&holding != 0 {
-		v &^= longer
-	}
 	g.variant = v
 	args := []string{s.encode(g), prog.tag}
 	if !slices.ContainsFunc(g.calls, (*call).stays) {
 		args = append(args, s.met(prog)...)
 	}
-	keys := []string{name}
-	if g.tombed {
-		keys = append(keys, s.tombstone(name))
-	}
 	script := prog.variantOf(v)
-	g.cmd = script.command(keys, args)
+	g.cmd = script.command([]string{name}, args)
 	return script
 }
 
@@ -149,13 +131,13 @@ func (s *Store) opened(prog *program) bool {
 }
 
 // meetsHolds reports whether a group's command was not carried out because its script does not know
-// holds, and makes one whose script does. If it takes events back, the process carries it out.
+// holds, and makes one whose script does.
 func (s *Store) meetsHolds(g *group) bool {
-	if g.err != nil || g.variant&holding != 0 || g.undoes || g.calls[0].prog == nil || len(g.reply) != 9 || g.reply[8] != replyHolds {
+	if g.err != nil || g.variant&holding != 0 || g.calls[0].prog == nil || len(g.reply) != 9 || g.reply[8] != replyHolds {
 		return false
 	}
 	s.opens(g.calls[0].prog)
-	g.script = s.commandOf(g, g.variant|holding)
+	g.script = s.commandOf(g, holding)
 	return true
 }
 
@@ -212,9 +194,6 @@ func (g *group) resends() bool {
 	switch {
 	case isRedirection(g.err):
 		return true
-	case g.tombed && isApart(g.err):
-		g.cmd, g.tombed = g.cmd.alone(), false
-		return true
 	case isUnknownScript(g.err):
 		g.cmd = g.script.inFull(g.cmd)
 		return true
@@ -246,14 +225,6 @@ func (s *Store) readReply(g *group, received time.Duration) error {
 	case errors.Is(err, errOther):
 		s.denials.forget(name)
 	}
-	if g.undoes {
-		s.denials.forget(name)
-	}
-	for _, c := range g.calls {
-		if err == nil && c.kept {
-			s.counts.lost.Add(uint64(c.req.N))
-		}
-	}
 	return err
 }
 
@@ -271,8 +242,6 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, errOther
 	case len(reply) < 17:
 		return after, errShort
-	case reply[8] == replyReset:
-		return after, errReset
 	}
 	granted, ended := grantedIn(reply)
 	state := prog.state(reply[17:])
@@ -289,9 +258,6 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		base = base.At(after.time)
 	}
 	for _, c := range g.calls {
-		if c.forLease && reply[8] >= replyOpen {
-			continue // none while holds are open or turns ahead
-		}
 		req := c.req.AsOf(&base)
 		next, changed, res, unread := prog.l.Apply(state, req)
 		if unread != nil {
@@ -301,7 +267,6 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		if changed {
 			state = next
 		}
-		c.kept = req.Op == kernel.OpReturn && !res.Allowed
 		if res.Allowed && c.spends() {
 			granted--
 		}

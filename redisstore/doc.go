@@ -37,7 +37,7 @@
 //
 // A cached denial may be wrong in two ways, for up to that second. It does not notice what
 // another process gives back: by a Reset, by settling a hold, by cancelling a reservation, or
-// by returning the rest of a lease. And its Remaining and RetryAfter do not include what other
+// by ending a lease. And its Remaining and RetryAfter do not include what other
 // processes have spent since. The cache does not apply to a SlidingLog with CountDenied, to an
 // InFlight, nor to Wait, Reserve, Charge and Settle.
 //

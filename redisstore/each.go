@@ -184,7 +184,7 @@ func (s *Store) transmitTogether(pipeline Pipeline, groups []shipment) {
 				// after the other.
 				<-p.g.ctx.Done()
 			}
-			if !isRedirection(p.g.err) && p.g.resends() {
+			if !isRedirection(p.g.err) && (p.g.resends() || s.meetsHolds(p.g)) {
 				again = append(again, p)
 			}
 		}

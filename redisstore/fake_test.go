@@ -30,7 +30,6 @@ type fakeServer struct {
 
 	mu       sync.Mutex
 	states   map[string]string
-	resets   map[string]float64  // when keys were reset, by the names of their tombstones
 	known    map[string]bool     // scripts, by their hash
 	evals    int                 // scripts received in full
 	batch    []int               // the number of requests in each call
@@ -51,7 +50,7 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	prog, err := newProgram(of)
 	require.NoError(t, err)
 	known := map[string]bool{prog.variantOf(plain).sha: true, prog.variantOf(longer).sha: true, replace.sha: true}
-	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, resets: map[string]float64{}, known: known}
+	return &fakeServer{failures: -1, prog: prog, states: map[string]string{}, known: known}
 }
 
 func (f *fakeServer) Do(ctx context.Context, c Command) (string, error) {
@@ -94,14 +93,11 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 func (f *fakeServer) do(c Command) (string, error) {
-	sha, key, tombstone, args := "", c.Words[c.Key], "", c.Words[c.Key+1:]
-	if c.Key == 3 && c.Words[2] == "2" && strings.Contains(args[0], "!") { // as no other name has
-		tombstone, args = args[0], args[1:]
-	}
+	sha, key, args := "", c.Words[c.Key], c.Words[c.Key+1:]
 	switch c.Words[0] {
 	case "EVAL":
 		sha = newScript(c.Words[1]).sha
-		if c.Words[1] == getText || c.Words[1] == resetText {
+		if c.Words[1] == getText {
 			break
 		}
 		f.known[sha] = true
@@ -117,10 +113,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 	case f.fail != nil && f.failures != 0:
 		f.failures--
 		return "", f.fail
-	case sha == "" || c.Words[1] == resetText:
-		if f.states[key] != "" && tombstone != "" {
-			f.resets[tombstone] = float64(now.UnixMicro())
-		}
+	case sha == "":
 		delete(f.states, key)
 		return "", nil
 	case c.Words[1] == getText:
@@ -129,7 +122,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if f.meddle != nil {
 		f.meddle()
 	}
-	if n, _ := strconv.Atoi(c.Words[2]); n > 1 && tombstone == "" {
+	if n, _ := strconv.Atoi(c.Words[2]); n > 1 {
 		return f.doJoint(c.Words[c.Key:c.Key+n], c.Words[c.Key+n:], now, sha == scriptFor(true, together|holding, f.prog.kinds).sha)
 	}
 	if c.Words[1] == replace.sha || c.Words[1] == replace.text {
@@ -144,7 +137,7 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if f.limits != nil {
 		prog = f.limits[args[1]]
 	}
-	knows := sha == prog.variantOf(holding).sha || sha == prog.variantOf(holding|longer).sha
+	knows := sha == prog.variantOf(holding).sha
 	value, ok, outcome := "", before == "", byte(0)
 	for reply, tag := range map[byte]string{replyOpen: prog.openTag, replyAhead: prog.aheadTag} {
 		if rest, has := strings.CutPrefix(before, tag); has {
@@ -170,8 +163,6 @@ func (f *fakeServer) do(c Command) (string, error) {
 	if knows {
 		run = run[16*len(prog.costs):]
 	}
-	reset := f.resets[tombstone]
-	afterReset := at + "\x03" + string(appendDouble(nil, reset))
 	header := 21 + 16*len(prog.costs)
 	number := func(i int) float64 { return double(run[i:]) }
 	for len(run) > 0 {
@@ -183,15 +174,6 @@ func (f *fakeServer) do(c Command) (string, error) {
 		switch run[0] {
 		case opPeek:
 			req.Op = kernel.OpPeek
-		case opReturn:
-			req.Op, req.Taken = kernel.OpReturn, kernel.InstantOf(time.UnixMicro(int64(number(13))))
-			if reset >= number(13) {
-				return afterReset, nil
-			}
-		case opLease:
-			if outcome > 0 {
-				req.Op = kernel.OpPeek
-			}
 		case opNothing:
 			req.Op = kernel.OpPeek
 		case opCharge:

@@ -90,14 +90,8 @@ var replace = newScript(replaceText)
 
 // resolve answers a group's calls after the script could not use the value.
 func (s *Store) resolve(q *queue, g *group, why error) bool {
-	if errors.Is(why, errReset) {
-		return s.sendWithout(q, g)
-	}
 	if g.reply = s.found(g); g.err != nil {
 		return q.finish(g, g.err)
-	}
-	if err := s.withoutVoid(q, g); err != nil || len(g.calls) == 0 {
-		return q.finish(g, err)
 	}
 	first := g.calls[0]
 	s.meet(first.prog, g.reply[9:])
@@ -109,7 +103,7 @@ func (s *Store) resolve(q *queue, g *group, why error) bool {
 			err = failed.error // the value is not the reason
 		}
 		if err == nil && changed {
-			g.script, g.tombed = replace, false
+			g.script = replace
 			g.cmd = replace.command([]string{first.name.text}, []string{value, string(after.state), s.ttl(&res)})
 			after.sent = s.elapsed()
 			s.transmit(g)
@@ -166,25 +160,6 @@ func (s *Store) found(g *group) string {
 	return g.reply
 }
 
-// withoutVoid drops what is void because the key was reset; see tombstone.go.
-func (s *Store) withoutVoid(q *queue, g *group) error {
-	if !g.undoes || s.limiterClock {
-		return nil
-	}
-	name := nameOf(s.tombstone(g.calls[0].name.text))
-	reset, err := s.run(g.ctx, name, Command{Words: []string{"EVAL", getText, "1", name.text}, Key: 3})
-	if err != nil {
-		return err
-	}
-	if len(reset) < 9 {
-		return errShort
-	}
-	if at, _ := strconv.ParseUint(reset[9:], 10, 64); at > 0 {
-		q.forget(g, at)
-	}
-	return nil
-}
-
 // ttl returns for how many milliseconds the state of a result is kept.
 func (s *Store) ttl(res *kernel.Answer) string {
 	ttl := res.IdleAfter()/time.Millisecond + 1
@@ -204,7 +179,7 @@ func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, l
 	}
 	after.time, after.state = at, prog.stateOf(value)
 	for _, c := range g.calls {
-		if c.forLease || c.claimed.Load() {
+		if c.takesLease() || c.claimed.Load() {
 			continue
 		}
 		var different bool

@@ -3,27 +3,29 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A lease is a number of events of a key that were taken in advance. Each of them is
-// granted, given back, or counted as lost, unless the key is reset. The lock of its shard
-// protects the fields of a lease that is held or asked for. After that, it belongs to the
-// goroutine that gives it back.
+// A lease is a hold of a key, whose events are granted without a call. When it ends, it is settled with
+// what was granted. Each of its events is granted, given back, or counted as lost, unless the key is
+// reset: then the hold is gone, and gives nothing back. If the process dies, its events stay spent. The
+// lock of its shard protects the fields of a lease that is held or asked for. After that, it belongs to
+// the goroutine that settles it.
 type lease struct {
 	prog  *program
-	from  kernel.Request  // a request of the limiter, to give events back with
-	left  int             // events that can still be granted
-	void  bool            // whether the key was reset since the lease was asked for
-	over  bool            // whether events were charged since then
-	taken time.Time       // when it was taken, by the server's clock
-	until time.Duration   // when it ends, by the store's clock
-	last  kernel.Decision // the decision that took it
-	since time.Duration   // when that was received, by the store's clock
-	timer *time.Timer     // ends it
+	id    uint64           // of the hold
+	clock *kernel.Timeline // of the limiter, to settle it with
+	n     int              // its events
+	left  int              // those that can still be granted
+	over  bool             // whether it has to end at once, because events were charged or the key was reset since it was asked for
+	until time.Duration    // when it ends, by the store's clock
+	last  kernel.Decision  // the decision that took it
+	since time.Duration    // when that was received, by the store's clock
+	timer *time.Timer      // ends it
 }
 
 // A demand counts the events requested of a key lately, to decide on the size of its next
@@ -85,10 +87,8 @@ func (s *Store) fromLease(name name, prog *program, req kernel.Request) (decisio
 	case l == nil:
 		return decision, false
 	case !l.prog.equals(prog):
-		// It is given back under its own limit. If another one has adopted the state, the
-		// reply says so, and sendAgain gives it back under that.
 		shard.dropLocked(name, l)
-		s.giveBackSoon(context.Background(), name, l)
+		s.settleSoon(context.Background(), name, l)
 		return decision, false
 	case l.left < req.N || now >= l.until:
 		return decision, false
@@ -101,35 +101,52 @@ func (s *Store) fromLease(name name, prog *program, req kernel.Request) (decisio
 	return decision, true
 }
 
-// leaseCall returns a call that takes a lease of a key, to append to a group, or nil if the
-// key should not be leased now. The caller must call leaseOutcome for the group.
-func (s *Store) leaseCall(name name, prog *program) *call {
+// leaseCalls returns calls to append to a group: one that settles the key's lease, if all its events were
+// granted, so that no command of its own has to; and if takes is true and the key should be leased now,
+// one that takes a lease. For the latter, the caller must call leaseOutcome.
+func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call) {
 	if s.lease == 0 || !prog.leasable {
 		return nil
 	}
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if l := shard.held[name.text]; l != nil && l.left > 0 || shard.closed || len(shard.held) >= maxRecent {
-		return nil
+	l := shard.held[name.text]
+	if l != nil && l.left == 0 && l.prog.equals(prog) && shard.dropLocked(name, l) {
+		calls = append(calls, &call{name: name, prog: prog, req: l.settlement(), forLease: true})
+		l = nil
 	}
-	if shard.asked[name.text] != nil {
-		return nil
+	if !takes || l != nil || shard.asked[name.text] != nil || shard.closed || len(shard.held) >= maxRecent {
+		return calls
 	}
 	d, known := shard.demands.get(name.text)
 	if !known || !d.prog.equals(prog) {
-		return nil
+		return calls
 	}
 	n := min(s.lease, max(d.current, d.previous), d.remaining/minRoom)
 	if n < minLease {
-		return nil
+		return calls
 	}
 	if shard.asked == nil {
 		shard.asked, shard.held = make(map[string]*lease), make(map[string]*lease)
 	}
-	shard.asked[name.text] = &lease{prog: prog, left: n}
+	l = &lease{prog: prog, id: 2*rand.Uint64N(1<<52) + 1, n: n, left: n}
+	shard.asked[name.text] = l
 	s.returns.begin() // until leaseOutcome
-	return &call{name: name, prog: prog, req: kernel.Request{Op: kernel.OpTake, N: n}, forLease: true}
+	req := kernel.Request{Op: kernel.OpHold, N: n, Hold: kernel.Handle{ID: l.id, For: s.leaseAge + leaseMargin}}
+	return append(calls, &call{name: name, prog: prog, req: req, forLease: true})
+}
+
+// leaseMargin is how long the hold of a lease stays open after it, until it is settled. Only a process that
+// dies or cannot reach the server makes it last that long.
+const leaseMargin = openAge
+
+// takesLease reports whether c takes a lease.
+func (c *call) takesLease() bool { return c.forLease && c.req.Op == kernel.OpHold }
+
+// settlement returns the request that settles a lease.
+func (l *lease) settlement() kernel.Request {
+	return kernel.Request{Op: kernel.OpSettle, N: l.n - l.left, Of: l.n, Hold: kernel.Handle{ID: l.id}, Clock: l.clock}
 }
 
 // leaseOutcome records what remains of a key after the calls of a command, or the
@@ -145,7 +162,7 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 	if d, known := shard.demands.get(name.text); known && err == nil && d.prog.equals(last.prog) {
 		d.remaining = last.res.Remaining
 	}
-	if !last.forLease {
+	if !last.takesLease() {
 		return
 	}
 	defer s.returns.end()
@@ -159,18 +176,12 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 		return
 	case !last.res.Allowed:
 		return
-	case l.void: // the server may have reset the key first, or last
-		s.counts.lost.Add(uint64(l.left))
-		return
 	}
-	l.from, l.taken = calls[0].req, after.time
+	l.clock = calls[0].req.Clock
 	l.until, l.last, l.since = after.sent+s.leaseAge, last.res.Decision, after.received
 	if shard.closed || l.over {
-		s.giveBackSoon(context.Background(), name, l)
+		s.settleSoon(context.Background(), name, l)
 		return
-	}
-	if old := shard.held[name.text]; old != nil {
-		old.timer.Stop() // all its events were granted
 	}
 	l.timer = time.AfterFunc(l.until-s.elapsed(), func() { s.expire(name, l) })
 	shard.held[name.text] = l
@@ -191,13 +202,13 @@ func (s *Store) expire(name name, l *lease) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if shard.dropLocked(name, l) {
-		s.giveBackSoon(context.Background(), name, l)
+		s.settleSoon(context.Background(), name, l)
 	}
 }
 
 // endLease ends the lease of a key before a request that charges events, or holds some: none that was
-// leased before may be granted while there is a debt, and none is leased while a hold is open. The
-// events are given back before that, because the queue of a key is in order.
+// leased before may be granted while there is a debt, and a hold is not denied what is only leased. It is
+// settled before that, because the queue of a key is in order.
 func (s *Store) endLease(name name) {
 	if s.lease == 0 {
 		return
@@ -209,29 +220,29 @@ func (s *Store) endLease(name name) {
 		l.over = true
 	}
 	if l := shard.held[name.text]; shard.dropLocked(name, l) {
-		s.giveBackSoon(context.Background(), name, l)
+		s.settleSoon(context.Background(), name, l)
 	}
 }
 
-// giveBackSoon queues the return of the unused events of a lease that has ended, and waits for
-// it in a goroutine that Close waits for. If it fails, they stay spent. It takes no longer than
-// the timeout.
-func (s *Store) giveBackSoon(ctx context.Context, name name, l *lease) {
-	if l.left == 0 {
-		return
-	}
+// settleSoon queues the settlement of a lease that has ended, and waits for it in a goroutine that Close
+// waits for. If it fails, the events that were not granted stay spent. It takes no longer than the timeout.
+func (s *Store) settleSoon(ctx context.Context, name name, l *lease) {
 	s.returns.begin()
-	req := l.from
-	req.Op, req.N, req.Taken = kernel.OpReturn, l.left, kernel.InstantOf(l.taken)
+	req := l.settlement()
 	c := s.queue(name, l.prog, req)
 	go func() {
 		defer s.returns.end()
-		_, err := s.undone(ctx, c, l.prog, req)
-		s.returns.addErr(err)
+		res, err := s.settle(ctx, c, l.prog, req)
+		if err == nil && !res.Held && s.elapsed() >= l.until+leaseMargin { // it has ended by itself, unless the key was reset
+			s.counts.lost.Add(uint64(l.left))
+		}
+		if l.left > 0 {
+			s.returns.addErr(err)
+		}
 	}()
 }
 
-// resetLease drops the leases of a key, asked for or held, after a Reset that returned err.
+// resetLease ends the leases of a key, asked for or held, after a Reset that returned err.
 func (s *Store) resetLease(name name, err error) {
 	if errors.Is(err, ErrOpen) {
 		return // the key was not reset
@@ -240,10 +251,10 @@ func (s *Store) resetLease(name name, err error) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if l := shard.asked[name.text]; l != nil {
-		l.void = true
+		l.over = true
 	}
-	if l := shard.held[name.text]; shard.dropLocked(name, l) && err != nil {
-		s.counts.lost.Add(uint64(l.left)) // the key may not have been reset
+	if l := shard.held[name.text]; shard.dropLocked(name, l) && err != nil { // the key may not have been reset
+		s.settleSoon(context.Background(), name, l)
 	}
 }
 
@@ -258,13 +269,13 @@ func (s *Store) closeLeases(ctx context.Context) error {
 		shard.mu.Unlock()
 		for text, l := range held {
 			l.timer.Stop()
-			s.giveBackSoon(ctx, nameOf(text), l)
+			s.settleSoon(ctx, nameOf(text), l)
 		}
 	}
 	return s.returns.wait(ctx)
 }
 
-// returns counts the leases that are being taken or given back, for Close to wait for.
+// returns counts the leases that are being taken or settled, for Close to wait for.
 type returns struct {
 	mu     sync.Mutex // protects the fields below
 	count  int

@@ -436,10 +436,10 @@ func TestCloseDuringLease(t *testing.T) {
 	})
 }
 
-// A Reset drops a lease that is being taken, because the server may have taken it first. It
-// does not drop one of another key.
+// A Reset ends a lease that is being taken, because the server may have taken it first. If it has not, its
+// events are given back. It does not end one of another key.
 func TestResetDuringLease(t *testing.T) {
-	for key, lost := range map[string]uint64{"k": minLease, "other": 0} {
+	for _, key := range []string{"k", "other"} {
 		synctest.Test(t, func(t *testing.T) {
 			const limit = 10_000
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
@@ -449,24 +449,28 @@ func TestResetDuringLease(t *testing.T) {
 			f.set(func() { f.delay = 0 })
 			require.NoError(t, l.Reset(t.Context(), key))
 			wait()
-			assert.Equal(t, lost, s.Stats().Lost)
+			synctest.Wait()
+			_, other := f.store(t)
+			d, err := other.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			if key == "k" {
+				assert.Equal(t, limit-1, d.Remaining)
+			}
 			before := s.Stats().Leased
 			require.True(t, l.Allow("k"))
-			assert.Equal(t, lost == 0, s.Stats().Leased > before)
+			assert.Equal(t, key != "k", s.Stats().Leased > before)
+			assert.Zero(t, s.Stats().Lost)
 			require.NoError(t, s.Close(t.Context()))
 		})
 	}
 }
 
-// A Reset that fails may have been executed: the lease is dropped and counted. One that was
+// A Reset that fails may have been executed: the lease ends, and gives back what it can. One that was
 // not sent does nothing.
 func TestFailedReset(t *testing.T) {
-	for name, tt := range map[string]struct {
-		err  error
-		lost bool
-	}{
-		"lost":     {errors.New("EOF"), true},
-		"not sent": {&openError{why: errors.New("open")}, false},
+	for name, err := range map[string]error{
+		"lost":     errors.New("EOF"),
+		"not sent": &openError{why: errors.New("open")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -478,11 +482,13 @@ func TestFailedReset(t *testing.T) {
 					require.True(t, l.Allow("k"))
 					used++
 				}
-				f.set(func() { f.fail = tt.err })
+				f.set(func() { f.fail, f.failures = err, 1 })
 				require.Error(t, l.Reset(t.Context(), "k"))
-				f.set(func() { f.fail = nil })
-				conserved(t, f, s, limit, used)
-				assert.Equal(t, tt.lost, s.Stats().Lost > 0)
+				leased := s.Stats().Leased
+				require.True(t, l.Allow("k"))
+				assert.Equal(t, name == "not sent", s.Stats().Leased > leased)
+				conserved(t, f, s, limit, used+1)
+				assert.Zero(t, s.Stats().Lost)
 			})
 		})
 	}

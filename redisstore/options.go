@@ -89,8 +89,7 @@ func WithBreakers(create func() Breaker) Option {
 
 // WithLimiterClock makes the store decide by the clock of each limiter (see
 // [ratelimit.WithClock]) instead of the clock of Redis. It is for tests: the clocks of all
-// processes must then agree, Redis deletes each key an hour late, and leases do not learn that
-// another limiter has reset their key.
+// processes must then agree, and Redis deletes each key an hour late.
 func WithLimiterClock() Option {
 	return func(c *config) { c.limiterClock = true }
 }

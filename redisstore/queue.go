@@ -56,9 +56,7 @@ type group struct {
 	err     error
 	base    kernel.Request // provides the time of all calls, with WithLimiterClock
 	epoch   uint64         // of the key's cached denials, before sending
-	undoes  bool           // whether a call takes events back
 	variant variant        // of the script
-	tombed  bool           // whether cmd has the key's tombstone, without which it can be sent as well
 
 	begin  time.Duration   // when it was sent
 	age    int             // the weight of the ticks since it left the queue; protected by the lock of the queue's shard
@@ -177,7 +175,7 @@ func (s *Store) nextGroup(q *queue) *group {
 
 // finish answers a group's calls, unless its command was abandoned.
 func (q *queue) finish(g *group, err error) bool {
-	if !q.detach(g, nil) {
+	if !q.detach(g) {
 		return false
 	}
 	for _, c := range g.calls {
@@ -186,16 +184,13 @@ func (q *queue) finish(g *group, err error) bool {
 	return true
 }
 
-// detach ends the group in progress, and puts the calls to send again back at the head of
-// the queue. The caller answers the others. It returns false if the command was abandoned
-// before.
-func (q *queue) detach(g *group, again []*call) bool {
+// detach ends the group in progress. It returns false if the command was abandoned before.
+func (q *queue) detach(g *group) bool {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	if q.group != g {
 		return false
 	}
 	q.group = nil
-	q.next = append(again, q.next...)
 	return true
 }

@@ -50,8 +50,6 @@ var (
 	driverText string
 	//go:embed lua/joint.lua
 	jointText string
-	//go:embed lua/undo.lua
-	undoText string
 	//go:embed lua/account.lua
 	accountText string
 )
@@ -118,7 +116,7 @@ type scriptID struct {
 type variant byte
 
 const (
-	longer   variant = 1 << iota // has undo.lua and account.lua
+	longer   variant = 1 << iota // has account.lua
 	holding                      // has holds.lua, ahead.lua and account.lua
 	together                     // is joint.lua instead, for the parts of several keys
 
@@ -240,15 +238,13 @@ func (a *assembly) section(name string) string {
 		return "for j = 1, many do\nlocal p = P[j]\n"
 	case name == "each":
 		return "do\n"
-	case name == "undoHelp":
+	case name == "settleHelp":
 		return a.helpers(name)
 	case name == "opening":
 		return a.opening()
-	case name == "undo" && a.variant&longer != 0:
-		return a.expand(undoText)
 	case name == "account" && a.variant&(longer|holding) != 0:
 		return a.expand(accountText)
-	case name == "undo" || name == "account":
+	case name == "account":
 		return ""
 	}
 	for _, file := range sharedFiles {

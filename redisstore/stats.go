@@ -17,8 +17,7 @@ type Stats struct {
 	Leased    uint64 // events granted from leases
 
 	// Lost counts events that perhaps were not given back: those of a Settle, a Release, a
-	// cancellation or the return of a lease whose call failed; and leased events that could not be given back,
-	// because of a reservation on the key or because the limit became smaller.
+	// cancellation or the end of a lease whose call failed, or of a lease whose end came too late.
 	Lost uint64
 
 	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:
@@ -31,7 +30,7 @@ type Stats struct {
 	ErrorReplies uint64 // the server replied with an error, such as OOM or NOPERM
 	OtherErrors  uint64 // for example lost connections and unreadable states
 
-	Ended uint64 // holds that ended by themselves, or early because their key had 4,096, as commands of this store found
+	Ended uint64 // holds, also those of leases, that ended by themselves, or early because their key had 4,096, as commands of this store found
 
 	Unreadable uint64 // unreadable states that were replaced by new ones: see [ratelimit.ErrState]
 

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,8 +144,8 @@ func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req kern
 		}
 	}
 	switch req.Op {
-	case kernel.OpReturn, kernel.OpSettle, kernel.OpExtend:
-		return s.undo(ctx, name, prog, req)
+	case kernel.OpSettle, kernel.OpExtend:
+		return s.settle(ctx, s.queue(name, prog, req), prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {
 		return kernel.Answer{Decision: d}, nil
@@ -188,6 +189,26 @@ func (s *Store) result(ctx context.Context, c *call) (kernel.Answer, error) {
 	return res, unread
 }
 
+// settle waits until c, for a request about a hold, has settled it. If that fails, it counts what was not
+// given back as lost: it stays spent, unless the command was executed and only its reply was lost.
+func (s *Store) settle(ctx context.Context, c *call, prog *program, req kernel.Request) (kernel.Answer, error) {
+	// Cached denials are forgotten when the reply was read, or in case there is none.
+	defer s.denials.forget(c.name)
+	res, err := s.result(ctx, c)
+	if err != nil && req.Op == kernel.OpSettle {
+		s.counts.lost.Add(uint64(prog.givesBack(req)))
+	}
+	return res, err
+}
+
+// givesBack returns how many events an OpSettle gives back.
+func (p *program) givesBack(req kernel.Request) int {
+	if slices.Contains(p.kinds, flightKind) {
+		return req.Of // they are released, whatever happened
+	}
+	return max(0, req.Of-req.N)
+}
+
 // Reset implements [limit.States].
 func (s *states) Reset(ctx context.Context, key string) error {
 	ctx, cancel := within(ctx, s.timeout)
@@ -197,7 +218,7 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	// commands that began in the meantime are not either.
 	s.denials.forget(name)
 	defer s.denials.forget(name)
-	_, err := s.run(ctx, name, s.reset(name))
+	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1})
 	s.resetLease(name, err)
 	return err
 }

@@ -16,8 +16,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/storetest"
@@ -345,42 +343,5 @@ func TestSettleBehindAReservation(t *testing.T) {
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 2, d.Remaining, "%#v", alg)
-	}
-}
-
-// If fewer events of a hold are left than did not happen, because they were given back in another way,
-// then nothing more is given back.
-func TestSettleWhatWasReturned(t *testing.T) {
-	s := startServer(t)
-	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
-	for _, alg := range []ratelimit.Algorithm{
-		hourly(10),
-		ratelimit.SlidingWindow{Limit: 10, Window: time.Hour},
-		ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute},
-	} {
-		of := &opened{Store: makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLimiterClock())}
-		here := &portableStore{states: map[string][]byte{}}
-		var told []ratelimit.Decision
-		for _, store := range []ratelimit.Store{here, of} {
-			l := limiter(t, store, alg, ratelimit.WithClock(clk))
-			r, _, err := l.Hold(t.Context(), "k", 5)
-			require.NoError(t, err)
-			req := here.req
-			req.Op, req.N, req.Taken = kernel.OpReturn, 3, kernel.InstantOf(clk.Now())
-			var states limit.States = here
-			if store == of {
-				states = of
-			}
-			_, err = states.Apply(t.Context(), "k", here.t, req)
-			require.NoError(t, err)
-			d, err := r.Settle(t.Context(), 1)
-			require.NoError(t, err)
-			after, err := l.Peek(t.Context(), "k") // of what the script has left
-			require.NoError(t, err)
-			assert.Equal(t, d, after)
-			assert.Equal(t, 8, d.Remaining, "%#v", alg)
-			told = append(told, d)
-		}
-		assert.Equal(t, told[0], told[1])
 	}
 }

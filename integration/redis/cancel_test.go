@@ -150,9 +150,6 @@ func (c *cancels) run(steps int) {
 			c.redis, c.here = tw.redis, tw.here
 			c.reserved = true // no memory to compare with
 			c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, "k", n) })
-			if c.last.Allowed && n > 0 {
-				c.taken = append(c.taken, taken{"k", n, c.clk.Now()})
-			}
 		case 2, 3, 4:
 			c.together(i)
 		case 7, 8, 9, 10:
@@ -194,18 +191,13 @@ func (c *cancels) cancel(i, many int) {
 }
 
 // together makes several requests of a process, which share a command while the first one is
-// under way: takes, returns, reservations and cancellations.
+// under way: takes, holds, reservations and their ends.
 func (c *cancels) together(i int) {
 	tw := &c.twins[i]
 	limiters := [2]ratelimit.Limiter{tw.redis, tw.here}
-	states := [2]limit.States{tw.gates[0].States, c.shared}
 	c.redis, c.here = tw.redis, tw.here
 	c.reserved = true // no memory to compare with
 	c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(c.Context(), "k") })
-	req, t := c.shared.of.req, [2]*limit.Limit{tw.gates[0].t, tw.gates[1].t}
-	if c.of != nil { // which limit it is matters, not the pointer
-		t = [2]*limit.Limit{c.shared.of.t, c.shared.of.t}
-	}
 	var asks []func(side int) string
 	take := func(n int) {
 		c.note("Take(%d) together by %d", n, i)
@@ -221,19 +213,13 @@ func (c *cancels) together(i int) {
 		case 0:
 			take(n)
 		case 1:
-			if len(c.taken) == 0 {
-				continue
-			}
-			of := c.taken[c.rng.IntN(len(c.taken))]
-			req := req
-			req.Op, req.N, req.Taken = kernel.OpReturn, 1+c.rng.IntN(of.n), kernel.InstantOf(of.at)
-			c.note("Return(%d of %d at %d) together by %d", req.N, of.n, of.at.UnixMicro(), i)
+			c.note("Hold(%d) together by %d", n, i)
+			j := len(made)
+			made = append(made, [2]*ratelimit.Reservation{})
 			asks = append(asks, func(side int) string {
-				res, err := states[side].Apply(c.Context(), "k", t[side], req)
-				if c.of != nil { // the Decision for another limit's state is not used
-					res = kernel.Answer{}
-				}
-				return fmt.Sprint(res.Decision, err)
+				r, d, err := limiters[side].Hold(c.Context(), "k", n)
+				made[j][side] = r
+				return fmt.Sprint(d, err)
 			})
 		case 2:
 			if len(tw.held) > 0 {

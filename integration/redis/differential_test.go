@@ -74,7 +74,6 @@ type trace struct {
 	ids                 uint64
 	random              sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
 	reserved            bool
-	taken               []taken
 	last                ratelimit.Decision
 }
 
@@ -157,9 +156,6 @@ func (tr *trace) run(steps int) {
 		default:
 			tr.note("Take(%s, %d)", key, n)
 			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, key, n) })
-			if tr.last.Allowed && n > 0 {
-				tr.taken = append(tr.taken, taken{key, n, tr.clk.Now()})
-			}
 		case 0, 1:
 			tr.note("Peek(%s)", key)
 			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(ctx, key) })
@@ -176,9 +172,7 @@ func (tr *trace) run(steps int) {
 				tr.held = append(tr.held[:i], tr.held[i+1:]...)
 				tr.compareStates(held.key)
 			}
-		case 6, 7:
-			tr.giveBack()
-		case 8, 9, 10:
+		case 6, 7, 8, 9, 10:
 			tr.hold(key, n)
 		case 11, 12:
 			tr.settle()
@@ -215,33 +209,6 @@ func (tr *trace) change() {
 	}
 	tr.note("now %#v", *tr.of)
 	tr.reserved = true // its instants in memory have another resolution
-}
-
-// A taken is a number of events of a key that were granted.
-type taken struct {
-	key string
-	n   int
-	at  time.Time
-}
-
-// giveBack gives back some of the events of a request, as the end of a lease does.
-func (tr *trace) giveBack() {
-	if len(tr.taken) == 0 {
-		return
-	}
-	of := tr.taken[tr.rng.IntN(len(tr.taken))]
-	req := tr.store.req
-	req.Op, req.N, req.Taken = kernel.OpReturn, 1+tr.rng.IntN(of.n), kernel.InstantOf(of.at)
-	tr.note("Return(%s, %d of %d at %d)", of.key, req.N, of.n, of.at.UnixMicro())
-	got, err := tr.opened.Apply(tr.Context(), of.key, tr.store.t, req)
-	require.NoError(tr, err)
-	want, err := tr.store.Apply(tr.Context(), of.key, tr.store.t, req)
-	require.NoError(tr, err)
-	if tr.of == nil && got.Decision != want.Decision { // the Decision for another limit's state is not used
-		tr.fail("in Redis %+v\n    here %+v", got.Decision, want.Decision)
-	}
-	tr.compareStates(of.key)
-	tr.reserved = true
 }
 
 func (tr *trace) advance() {

@@ -99,6 +99,30 @@ func TestEachInMovingSlot(t *testing.T) {
 	})
 }
 
+// Keys in which another process has holds open, or leases, are asked for once more, together.
+func TestEachBesideHolds(t *testing.T) {
+	withEach(t, func(t *testing.T, create maker) {
+		s := startServer(t)
+		holder := limiter(t, create(t, s.addr(), redisstore.WithTimeout(patient)), hourly(10))
+		store := create(t, s.addr(), redisstore.WithTimeout(patient))
+		l := limiter(t, store, hourly(10))
+		var keys []string
+		for i := range 10 {
+			keys = append(keys, fmt.Sprint(i))
+			_, _, err := holder.Hold(t.Context(), keys[i], 3)
+			require.NoError(t, err)
+		}
+		require.True(t, l.Allow("another"))
+		calls := store.Stats().Calls
+		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		require.NoError(t, err)
+		for _, d := range out {
+			assert.Equal(t, 6, d.Remaining)
+		}
+		assert.LessOrEqual(t, store.Stats().Calls-calls, uint64(2*len(keys)))
+	})
+}
+
 // BenchmarkEach compares a loop with TakeEach, on 100 keys at a time, in turns: with a server
 // on this machine, and with one at a distance of half a millisecond.
 func BenchmarkEach(b *testing.B) {

@@ -3,22 +3,18 @@ package redis_test
 import (
 	"bufio"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // The tests in this file reach what the random traces seldom do.
@@ -109,53 +105,6 @@ func TestWindowReservedByAnotherLimit(t *testing.T) {
 			assert.Equal(t, kept(tr.last), m.written(t))
 		}
 	}
-}
-
-// What has left the window may still be in the state of a log. Giving it back changes nothing,
-// also if an earlier request of the same command has looked for the window in the state.
-func TestReturnWhatHasLeftTheWindow(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	prefix := prefixes()
-	synctest.Test(t, func(t *testing.T) {
-		conn := &gatedConn{Conn: dial(t, s.addr())}
-		tr := newTraceOf(t, conn, prefix, ratelimit.SlidingLog{Limit: 5, Window: 10 * time.Second}, uncached)
-		start := tr.clk.Now()
-		tr.take(2)
-		tr.clk.Advance(time.Second)
-		tr.take(1)
-		tr.clk.Advance(9500 * time.Millisecond)
-		peek := func(l ratelimit.Limiter) string { return fmt.Sprint(l.Peek(t.Context(), "k")) }
-		require.Equal(t, peek(tr.here), peek(tr.redis))
-		asks := []func(l ratelimit.Limiter) string{
-			peek, // its command is in progress while the others are queued
-			peek,
-			func(l ratelimit.Limiter) string {
-				var s limit.States = tr.store
-				by := tr.store.t
-				if l == tr.redis {
-					s, by = &tr.opened, tr.opened.t
-				}
-				req := tr.store.req
-				req.Op, req.N, req.Taken = kernel.OpReturn, 2, kernel.InstantOf(start)
-				_, err := s.Apply(t.Context(), "k", by, req)
-				return fmt.Sprint(err)
-			},
-			func(l ratelimit.Limiter) string { return fmt.Sprint(l.Take(t.Context(), "k", 5)) },
-			func(l ratelimit.Limiter) string { return fmt.Sprint(l.Take(t.Context(), "k", 4)) },
-		}
-		got, want := make([]string, len(asks)), make([]string, len(asks))
-		var calls []func()
-		for i, ask := range asks {
-			calls = append(calls, func() { got[i] = ask(tr.redis) })
-		}
-		conn.gather(calls)
-		for i, ask := range asks {
-			want[i] = ask(tr.here)
-		}
-		assert.Equal(t, want, got)
-		tr.compareStates("k")
-	})
 }
 
 // The instant from which a limiter is cold is rounded up twice, as in this process: here, the

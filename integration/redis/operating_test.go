@@ -87,9 +87,15 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 
 	window := limiter(t, store, ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithName("cancelled"))
 	require.True(t, window.Allow("k"))
-	r, _, err := window.Reserve(t.Context(), "k", 1)
-	require.NoError(t, err)
-	r.Cancel()
+	var line []*ratelimit.Reservation
+	for range 2 { // the second behind the first
+		r, _, err := window.Reserve(t.Context(), "k", 1)
+		require.NoError(t, err)
+		line = append(line, r)
+	}
+	for _, r := range line {
+		r.Cancel()
+	}
 	d, err := window.Peek(t.Context(), "k")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, d.RetryAfter, time.Hour, "the cancelled event was given back")

@@ -9,19 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/fakes"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
 // All events that are given back arrive, each group of them in one command, while another
 // process writes to the key all the time.
-func TestReturns(t *testing.T) {
+func TestGivingBack(t *testing.T) {
 	const callers, rounds, each = 20, 10, 7
 	for name, w := range distances() {
 		for client, create := range clients(t) {
@@ -29,9 +26,8 @@ func TestReturns(t *testing.T) {
 				t.Parallel()
 				s := startServer(t)
 				store := create(t, startWire(t, s.addr(), w).addr(), redisstore.WithTimeout(patient))
-				here := &opened{Store: store}
 				alg := hourly(1e9)
-				l := limiter(t, here, alg)
+				l := limiter(t, store, alg)
 				other := limiter(t, create(t, s.addr(), redisstore.WithTimeout(patient)), alg)
 
 				ctx, stop := context.WithCancel(t.Context())
@@ -46,16 +42,13 @@ func TestReturns(t *testing.T) {
 						}
 					})
 				}
-				tr, err := fakes.NewLimit(alg)
-				require.NoError(t, err)
 				var wg sync.WaitGroup
 				for range callers {
 					wg.Go(func() {
 						for range rounds {
-							_, err := l.Take(t.Context(), "k", each)
+							r, _, err := l.Hold(t.Context(), "k", each)
 							require.NoError(t, err)
-							back := kernel.Request{Op: kernel.OpReturn, N: each, Taken: kernel.InstantOf(time.Now())}.At(time.Now())
-							_, err = here.Apply(t.Context(), "k", tr, back)
+							_, err = r.Settle(t.Context(), 0)
 							require.NoError(t, err)
 						}
 					})

@@ -164,12 +164,7 @@ func (t *turns) stepBefore(c *Compiled, v view, req *Request, a *Answer) (change
 	v.Compiled = t.base
 	told := *a
 	*a = Answer{}
-	if req.Op == OpReturn {
-		a.Allowed = told.Allowed
-		v.describe(t.after, 0, a)
-	} else {
-		v.peek(t.after, a)
-	}
+	v.peek(t.after, a)
 	a.Held, a.Ended, a.Excess, a.Most = told.Held, told.Ended, told.Excess, told.Most
 	return changed
 }

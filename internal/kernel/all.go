@@ -263,16 +263,6 @@ func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, 
 	return st, changed
 }
 
-func (k *all) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
-	gone = true
-	st = k.update(st, func(part *capable, st []uint64) []uint64 {
-		st, goneHere := part.giveBack(st, at, now, n)
-		gone = gone && goneHere
-		return st
-	})
-	return st, gone
-}
-
 func (k *all) pack(st []uint64) []uint64 {
 	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Pack(st) })
 }

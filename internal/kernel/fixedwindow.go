@@ -170,18 +170,6 @@ func (k *fixed) remove(st []uint64, n int) []uint64 {
 	return k.store(st, start, count-uint64(n))
 }
 
-// giveBack leaves a window alone that is over, or that a reservation in a later one has
-// replaced: the window before comes back, with its events, if the reservation is cancelled.
-func (k *fixed) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
-	if start, _ := k.load(st); at < start || at >= k.end(start) {
-		if start <= now {
-			return st, true
-		}
-		return st, at+ceilDiv(start-now, k.length)*k.length < start // windows up to this one are contiguous
-	}
-	return k.remove(st, n), true
-}
-
 func (k *fixed) Valid(st []uint64) bool {
 	start, count := k.load(st)
 	return start <= MaxInstant && count <= mostCounted

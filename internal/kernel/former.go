@@ -397,21 +397,6 @@ func shed(part *capable, st []uint64) []uint64 {
 	return st
 }
 
-// giveBack leaves a bucket of the other limit as it is, which may not have counted the events.
-func (k *changed) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
-	gone = true
-	st = k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
-		if !own && part.can&owes != 0 {
-			gone = false
-			return st
-		}
-		st, goneHere := part.giveBack(st, at, now, n)
-		gone = gone && goneHere
-		return st
-	})
-	return st, gone
-}
-
 func (k *changed) pack(st []uint64) []uint64 {
 	return k.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 { return part.Pack(st) })
 }

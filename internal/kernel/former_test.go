@@ -298,7 +298,6 @@ func TestFormer_DebtTakenBack(t *testing.T) {
 		back  Request
 		owes  time.Duration // the RetryAfter of low after that
 	}{
-		{Request{Op: OpTake, N: 50}, Request{Op: OpReturn, N: 50, Taken: begun}, 1100 * time.Millisecond},
 		{Request{Op: OpHold, N: 50, Hold: hour(1)}, Request{Op: OpSettle, Hold: hour(1)}, 1100 * time.Millisecond},
 	} {
 		s := keyOf(low)

@@ -210,15 +210,6 @@ func (k *gcra) Fresh(st []uint64) Instant {
 	return max(k.latest(st), k.load(st).DivCeil(k.unit))
 }
 
-// giveBack makes the bucket as full as if the events had not been taken. If a
-// reservation is ahead, it does nothing, because the reservation counts on the events.
-func (k *gcra) giveBack(st []uint64, _, now Instant, n int) (_ []uint64, gone bool) {
-	if now < k.frontier(st) {
-		return st, false
-	}
-	return k.store(st, k.load(st).Sub(uint128.Mul(uint64(n), k.cost))), true
-}
-
 // Valid checks that tat is at most that of a bucket adopted or emptied at MaxInstant, and that its units are
 // not a tick or more, with which a script would compute otherwise.
 func (k *gcra) Valid(st []uint64) bool {

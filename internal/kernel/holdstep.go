@@ -37,8 +37,6 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	k, next, pin := at.present(now), now, false
 	switch req.Op {
 	case OpSettle, OpExtend: // applied by the present limit
-	case OpReturn: // likewise
-		req = c.returned(req, k.Base())
 	default:
 		k, next, pin = c.Meet(at, now, h.now)
 	}
@@ -70,18 +68,6 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	a.Ended += ended
 	h.tellEnds(by, st, a)
 	return by, st, changed || ended > 0
-}
-
-// returned returns an OpReturn of events that c has granted as it is applied by the present limit.
-func (c *Compiled) returned(req *Request, present *Compiled) *Request {
-	if present == c {
-		return req
-	}
-	own := *req
-	if own.N = min(own.N, present.Limit()); !present.Alike(c) {
-		own.N = 0 // they are not counted
-	}
-	return &own
 }
 
 // A holding is a state that may have open holds, at a reading of the clock.

@@ -126,14 +126,6 @@ type denialLog interface {
 	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
 }
 
-// A returner is a kernel that takes back events that did not happen.
-type returner interface {
-	// giveBack takes back, at now, n events that were granted at an earlier instant,
-	// at, and did not happen. It reports whether none of them counts any more: they were
-	// taken back, or would not have counted any longer.
-	giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool)
-}
-
 // A packer is a kernel whose states may have unused words.
 type packer interface {
 	// pack removes the unused words of a state that is not empty.
@@ -150,12 +142,11 @@ type capable struct {
 type ability uint8
 
 const (
-	holds   ability = 1 << iota // it is a queue
-	notes                       // it is a denialLog that notes denials
-	returns                     // it is a returner
-	packs                       // it is a packer
-	owes                        // it is a debtor
-	flies                       // it is an inFlight: whatever happened, its events are over once they are settled
+	holds ability = 1 << iota // it is a queue
+	notes                     // it is a denialLog that notes denials
+	packs                     // it is a packer
+	owes                      // it is a debtor
+	flies                     // it is an inFlight: whatever happened, its events are over once they are settled
 )
 
 func capabilities(k Kernel) capable {
@@ -165,9 +156,6 @@ func capabilities(k Kernel) capable {
 	}
 	if d, ok := k.(denialLog); ok && d.notes() {
 		c.can |= notes
-	}
-	if _, ok := k.(returner); ok {
-		c.can |= returns
 	}
 	if _, ok := k.(packer); ok {
 		c.can |= packs
@@ -217,14 +205,6 @@ func (c *capable) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64
 		return st, false
 	}
 	return c.Kernel.(denialLog).refuse(st, now, n, held)
-}
-
-// giveBack is returner.giveBack, or does nothing if the kernel is not a returner.
-func (c *capable) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
-	if c.can&returns == 0 {
-		return st, false
-	}
-	return c.Kernel.(returner).giveBack(st, at, now, n)
 }
 
 // Pack is packer.pack, or does nothing if the kernel is not a packer.

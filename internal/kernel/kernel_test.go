@@ -99,24 +99,20 @@ func TestTake(t *testing.T) {
 			continue
 		}
 		for range budget.Histories(75, 300) {
-			st, now, last := c.NewState(), begun, begun
+			st, now := c.NewState(), begun
 			for range 100 {
 				now += random.Uint64N(second/5) * random.Uint64N(2) * (1 + random.Uint64N(2)*random.Uint64N(10))
 				n := 1 + random.IntN(min(4, c.Limit()))
 				if _, one := c.Kernel.(*pair); !one {
-					switch random.IntN(16) {
-					case 0, 1:
+					if random.IntN(8) == 0 {
 						st, _, _ = do(c, st, now, Request{Op: OpReserve, N: n})
-						continue
-					case 2:
-						st, _, _ = do(c, st, now, Request{Op: OpReturn, N: 1, Taken: last})
 						continue
 					}
 				}
 				want := slices.Clone(st)
 				granted := c.Ready(want, now, n) == now
 				if granted {
-					want, last = c.Spend(want, now, n), now
+					want = c.Spend(want, now, n)
 				}
 				var took bool
 				st, took = c.taker.take(st, now, n)

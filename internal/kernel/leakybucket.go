@@ -61,8 +61,6 @@ func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
 // caller gets an earlier turn.
 func (k *leaky) book(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, true) }
 
-func (k *leaky) giveBack(st []uint64, _, _ Instant, _ int) ([]uint64, bool) { return st, false }
-
 func (k *leaky) full(st []uint64, now Instant, n int) bool {
 	return k.Ready(st, now, n) > now
 }

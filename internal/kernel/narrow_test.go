@@ -77,7 +77,7 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 				case 1, 2:
 					now += []uint64{1, rng.Uint64N(second), rng.Uint64N(10 * second)}[rng.IntN(3)]
 				}
-				req := Request{Op: []Op{OpTake, OpTake, OpTake, OpPeek, OpReserve, OpSettle, OpReturn}[rng.IntN(7)], N: 1 + rng.IntN(3), Taken: now}
+				req := Request{Op: []Op{OpTake, OpTake, OpTake, OpPeek, OpReserve, OpSettle}[rng.IntN(6)], N: 1 + rng.IntN(3)}
 				req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, Never-1
 				switch req.Op {
 				case OpReserve:

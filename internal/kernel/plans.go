@@ -67,8 +67,6 @@ func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return
 
 func (k *plan) similar(Kernel) bool { return true }
 
-func (k *plan) giveBack(st []uint64, _, _ Instant, _ int) (_ []uint64, gone bool) { return st, true }
-
 func (k *plan) chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }
 
 func (k *plan) charge(st []uint64, _ Instant, _ int) []uint64 { return st }

@@ -22,11 +22,6 @@ const (
 	// reservation that is settled before. The Answer says whether there is anything to settle.
 	OpReserve
 
-	// OpReturn takes back N events that OpTake granted at Taken and that will not happen, because a store
-	// took them in advance and did not hand them out. Allowed says whether none of them counts any more.
-	// A LeakyBucket, WarmingUp, and a SlidingLog with CountDenied keep them.
-	OpReturn
-
 	// OpHold is OpTake, and opens Hold: until it ends, the state remembers that the events are held. The
 	// Answer says whether it did so, which it does not for 0 events.
 	OpHold
@@ -55,7 +50,7 @@ func (op Op) decides() bool {
 // settles reports whether op is about events that were granted: the present limit applies it.
 func (op Op) settles() bool {
 	switch op {
-	case OpReturn, OpSettle, OpExtend:
+	case OpSettle, OpExtend:
 		return true
 	}
 	return false
@@ -67,7 +62,6 @@ type Request struct {
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
 	Near    time.Duration // likewise, for now: within MaxWait, the request is to be made again; 0 if it is MaxWait
-	Taken   Instant       // for OpReturn: when the events were granted, in nanoseconds
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
 
@@ -161,7 +155,7 @@ func (r Request) AsOf(other *Request) Request {
 // because these return the error of ctx; and for what is not decided.
 func (r *Request) PolicyDecides(ctx context.Context) bool {
 	switch r.Op {
-	case OpReturn, OpExtend:
+	case OpExtend:
 		return false
 	case OpReserve:
 		if !r.Within {

@@ -303,10 +303,3 @@ func (r *ring) remove(st []uint64, slot uint64, n int) {
 		r.set(st, slot%r.slots, count-uint64(n))
 	}
 }
-
-// giveBack implements returner. A reservation far ahead may have pushed the events out of the ring.
-func (r *ring) giveBack(st []uint64, at, now Instant, n int) (_ []uint64, gone bool) {
-	slot := at / r.length
-	r.remove(st, slot, n)
-	return st, r.latest(st) < slot+r.slots || now/r.length >= slot+r.slots
-}

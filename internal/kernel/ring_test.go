@@ -59,21 +59,6 @@ func TestRingAdoptsEmptySlots(t *testing.T) {
 	assert.True(t, lasting)
 }
 
-// TestRingGivesBack: events leave their slot.
-func TestRingGivesBack(t *testing.T) {
-	r := newRing(3, second, 10)
-	slot := begun / second
-	st := r.Spend(make([]uint64, r.Width()), begun, 5)
-	st, gone := r.giveBack(st, begun, begun+1, 2)
-	assert.True(t, gone)
-	assert.EqualValues(t, 3, r.back(st, slot, 0))
-	st, _ = r.giveBack(st, begun, begun+1, 4)
-	assert.EqualValues(t, 3, r.back(st, slot, 0), "the slot has fewer events")
-	st = r.Spend(st, begun+4*second, 1)
-	_, gone = r.giveBack(st, begun, begun+2, 1)
-	assert.False(t, gone, "they count again if time goes back")
-}
-
 // TestRingFlag: the flag that earlier versions have stored in the first word makes no difference.
 func TestRingFlag(t *testing.T) {
 	c := Compile(NewSlidingWindow(10, 3, second, InMemory), InMemory)

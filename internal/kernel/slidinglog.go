@@ -267,13 +267,6 @@ func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
 	}
 }
 
-func (k *eventLog) giveBack(st []uint64, at, _ Instant, n int) (_ []uint64, gone bool) {
-	if k.countDenied {
-		return st, false
-	}
-	return k.remove(st, at, n), true
-}
-
 func (k *eventLog) notes() bool { return k.countDenied }
 
 // Valid checks the entries: they are in the order of time, no window has more than can

@@ -27,7 +27,7 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 }
 
 // StepFrom is Step for a state that from left, whose parameters may differ from those
-// of c. It also returns the kernel of the resulting state. What takes events back is applied
+// of c. It also returns the kernel of the resulting state. What is about a hold is applied
 // by from, not c. Only StepFrom opens holds.
 func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle {
@@ -52,14 +52,6 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 		if st, changed = v.reserve(st, req, a); !a.Allowed {
 			v.refused(st, req, a)
 		}
-	case OpReturn:
-		before := slices.Clone(st)
-		a.Allowed = true
-		if len(st) > 0 && req.N > 0 && req.N <= v.Limit() { // otherwise they were not granted
-			st, a.Allowed = v.giveBack(st, req.Taken/v.Tick, v.now, req.N)
-		}
-		changed = !slices.Equal(st, before)
-		v.describe(st, 0, a)
 	case OpCharge:
 		st, changed = v.charge(st, req.N, a)
 	default:

@@ -40,12 +40,8 @@ func TestTaking(t *testing.T) {
 				at.Lag = random.Uint64N(2) * random.Uint64N(second)
 				n := 1 + random.IntN(c.Limit())
 				if _, one := by.(*pair); !one {
-					switch random.IntN(8) {
-					case 0:
+					if random.IntN(8) == 0 {
 						st, _, _ = do(c, st, at.Now, Request{Op: OpReserve, N: n})
-						continue
-					case 1:
-						st, _, _ = do(c, st, at.Now, Request{Op: OpReturn, N: 1, Taken: at.Now})
 						continue
 					}
 				}
@@ -84,18 +80,4 @@ func TestRetryAfterIsExact(t *testing.T) {
 		_, _, a = do(c, st, at, Request{Op: OpTake, N: 1})
 		assert.True(t, a.Allowed, name)
 	}
-}
-
-// TestReturnToAnotherKind: events that are returned to a state of another kind were not counted in
-// it. The answer describes the state as it is.
-func TestReturnToAnotherKind(t *testing.T) {
-	from := Compile(NewFixedWindow(7, second, true, InMemory), InMemory)
-	st, _, taken := do(from, from.NewState(), begun, Request{Op: OpTake, N: 3})
-	req := Request{Op: OpReturn, N: 2, Fixed: &Reading{Now: begun, Own: true}}
-	var a Answer
-	by, after, changed := each(t)["log"].StepFrom(from, st, &req, &a)
-	assert.Same(t, from, by)
-	assert.Equal(t, st, after)
-	assert.False(t, changed)
-	assert.Equal(t, taken, a)
 }

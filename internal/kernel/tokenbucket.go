@@ -107,15 +107,6 @@ func (k *intervalBucket) Fresh(st []uint64) Instant {
 	return k.refillAt(st[0], ceilDiv(st[1], k.refill))
 }
 
-func (k *intervalBucket) giveBack(st []uint64, _, now Instant, n int) (_ []uint64, gone bool) {
-	if now < st[0] {
-		return st, false // a reservation that is ahead counts on them
-	}
-	st[0], st[1] = k.refilled(st, now)
-	st[1] -= min(st[1], uint64(n))
-	return st, true
-}
-
 func (k *intervalBucket) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
 
 // Adopt counts refills from now on.

@@ -106,7 +106,7 @@ end
 if pending ~= '' then
   local list, possible = pending, true
   pending = ''
-  --@<undoHelp
+  --@<settleHelp
   for from = 1, #list, 32 do
     local id, at, finish, events = unpack('<I8I8I8I8', list, from)
     local n = (events - events % 2) / 2

@@ -68,14 +68,6 @@ if p.units > 0 then when = when + 1 end
 if when < p.last then when = p.last end
 --@@dump
 s = pack('<I8I8I8', p.ticks, p.units, p.last)
---@@giveBack
--- A reservation that is ahead counts on the events. A queue keeps them.
-if now >= p.last and not p.queue then
-  local ticks, units = p.ticks - p.costTicks, p.units - p.costUnits
-  if units < 0 then ticks, units = ticks - 1, units + p.unit end
-  if ticks < 0 then ticks, units = 0, 0 end
-  p.ticks, p.units = ticks, units
-end
 --@@beyond
 t = now
 if p.last > now and not p.queue then t = p.last end

@@ -4,7 +4,6 @@
 -- contains only the arithmetic that decides and spends.
 --
 -- KEYS[1]  the key
--- KEYS[2]  the key's tombstone, if the requests take events back; see tombstone.go
 -- ARGV[1]  if the algorithm is an All, the number of its parts; for each part its kind and
 --          its constants; the time, or a negative number for the time of this server; then
 --          for each run of equal requests: the operation, the number of requests, the
@@ -16,13 +15,11 @@
 --
 -- In the script for holds and turns (holds.lua and ahead.lua, after --@@holding; the lines after --@@closed are for the others),
 -- the costs of one event in each bucket follow on the time, and of a request about a hold its ID, how
--- long it lasts (op 2, 6 and 8; see call.go) or how many events it has (op 5), and a byte of flags.
+-- long it lasts (op 2, 3 and 6; see call.go) or how many events it has (op 5), and a byte of flags.
 --
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
 -- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and
--- the value; see foreign.go. If the key was reset since the events that a request takes back were
--- spent, nothing is changed, and the reply is the time, 3 and the time of the Reset. If holds are
--- open, the script for holds replies with 5 instead of 0 or, if turns are ahead, with 6 and the value
+-- the value; see foreign.go. If holds are open, the script for holds replies with 5 instead of 0 or, if turns are ahead, with 6 and the value
 -- without its prefix; the others reply with the time and 4, and change nothing.
 -- The script for holds adds 65536 for each hold that has ended without a request to the number of
 -- requests granted.
@@ -58,8 +55,8 @@
 --   view    removes from the state that was loaded, if it is long, what did not affect the
 --           decisions, and sets s to the rest (if p.grows)
 --
--- Requests that take events back, or count them whatever the limit says, need a longer script:
--- --@<undo and --@<account insert undo.lua and account.lua, if there are any.
+-- Requests that count events whatever the limit says need a longer script: --@<account inserts
+-- account.lua, if there are any.
 
 --@<library
 --@<fields
@@ -163,8 +160,8 @@ end
   --@<load
 end
 local granted, changed = 0, false
-local whole = false -- whether the reply has the whole value
 --@@holding
+local whole = false -- whether the reply has the whole value
 --@<endDue
 --@<aheadDue
 --@@account
@@ -188,7 +185,6 @@ while true do
   --@@holding
   --@<readHold
   --@@always
-  --@<undo
   --@<account
   --@@holding
   --@<settle
@@ -282,7 +278,11 @@ while true do
 end
 
 -- the answer
+--@@closed
+if value ~= '' then
+--@@holding
 if value ~= '' and not whole then
+--@@always
   --@@one
   if p.grows then
     --@<view

@@ -35,9 +35,6 @@ if p.count > 0 then
 end
 --@@dump
 s = pack('<I8I8', p.start, p.count)
---@@giveBack
---@<over
-if taken >= p.start and taken < over and p.count >= n then p.count = p.count - n end
 --@@beyond
 t = now
 if p.start > t then t = p.start end

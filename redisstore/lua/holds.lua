@@ -23,6 +23,7 @@
 --   refunds     takes unused of the held events of the k-th hold that ends back (see takeOut)
 --   lower       changes the marks after that
 --   move        moves the n events of a hold from its end was to another one, finish
+--   settleHelp  functions that these use
 --   known       sees to it that the reply has all that settling depends on
 --@@readHead
 -- Reads the value or, if it has a long list of holds, only its beginning.
@@ -160,7 +161,7 @@ local over = 0 -- how many holds have ended without a request
 local ended = false
 if opens > 0 and firstEnd <= now then
   --@<whole
-  --@<undoHelp
+  --@<settleHelp
   local others, list, out, back = '', older, {}, {}
   for i = 1, opens do
     local id, finish, events = unpack('<I8I8I8', list, (i - 1) * size + 1)
@@ -199,13 +200,11 @@ if op ~= 0 then stores = true end
 if op == 7 and opening and turns == '' then -- whether it changes the mark of that hold depends on what it is
   --@<other
 end
-if op == 7 or op == 9 and (opens > 0 or ahead) then -- op 9 takes a lease, of which there are none while holds are open or turns ahead
+if op == 7 then
   op = 0
-elseif op == 9 then
-  op = 1
-elseif op == 2 or op == 5 or op == 6 or op == 8 then
+elseif op == 2 or op == 3 or op == 5 or op == 6 then
   id, lasts, flags, pos = unpack('<ddB', request, pos)
-  if op == 8 then op = 1 end
+  if op == 3 then op = 1 end
 end
 local yields = false -- whether it is denied if it has to wait: while holds, whose IDs are odd, are open, or will be
 if flags >= 2 then
@@ -237,7 +236,7 @@ local entry = at and sub(older, at, at + size - 1)
 if (op == 5 or op == 6) and turns ~= '' then
   --@<settleTurn
 elseif op == 5 or op == 6 then
-  --@<undoHelp
+  --@<settleHelp
   --@<find
   if at then
     tells = tells + 1
@@ -349,7 +348,7 @@ if id > 0 and opens >= 4096 and not flies then
       --@<whole
     end
     local others, list, out, back = '', older, {1}, {(events - 1) / 2}
-    --@<undoHelp
+    --@<settleHelp
     --@<takeOut
   else
     opens = opens - 1
@@ -392,7 +391,7 @@ end
 --@@opened
 -- After they are spent.
 if id > 0 and flies then
-  --@<undoHelp
+  --@<settleHelp
   --@<each
     local was = t + (p.window or 0)
     --@<move

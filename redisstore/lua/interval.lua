@@ -34,12 +34,6 @@ local tokens = p.missing
 when = p.anchor + due
 --@@dump
 s = pack('<I8I8', p.anchor, p.missing)
---@@giveBack
-if now >= p.anchor then -- otherwise a reservation that is ahead counts on the tokens
-  local when = now
-  --@<refilled
-  p.anchor, p.missing = anchor, missing - min(missing, n)
-end
 --@@beyond
 t = now
 if p.anchor > t then t = p.anchor end

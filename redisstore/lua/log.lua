@@ -156,7 +156,7 @@ if #s > 128 and not p.notes then
     s = s .. packed
   end
 end
---@@undoHelp
+--@@settleHelp
 -- removes n[i] events at at[i], for each i. The instants are in order. The frontier falls to
 -- the last remaining entry.
 local function removeAll(p, at, n)
@@ -194,8 +194,6 @@ local function removeAll(p, at, n)
   end
   p.frontier = min(p.frontier, last)
 end
---@@giveBack
-if not p.notes then removeAll(p, {taken}, {n}) end
 --@@beyond
 t = now
 if p.frontier > t then t = p.frontier end

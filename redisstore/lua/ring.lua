@@ -3,7 +3,7 @@
 -- events of the latest p.slots slots. The count of slot i is at place i % p.slots. Most
 -- decisions need one or two of them, so they stay in the state, p.old, and are unpacked when
 -- they are needed. Only one is outside, p.count, whose place is p.place: that of the latest
--- slot, except in undoHelp. p.old has it as well, until a count is changed. From then on the
+-- slot, except in settleHelp. p.old has it as well, until a count is changed. From then on the
 -- others are in p.before and p.after, those of the places before and after p.place, so that
 -- a grant copies them once.
 --@@count
@@ -109,7 +109,7 @@ if p.slots > 2 then
 else
   s = pack('<I8', p.frontier) .. p.before .. pack(p.form, p.count) .. p.after
 end
---@@undoHelp
+--@@settleHelp
 local function count(p, place)
   --@<count
   return c
@@ -136,18 +136,13 @@ local function put(p, place, n)
   p.count, p.sum = n, p.sum + n - p.count
 end
 
--- leaves undoHelp
+-- leaves settleHelp
 local function leave(p)
   p.latest = latest(p)
   local place = p.latest % p.slots
   put(p, place, count(p, place))
   --@<split
 end
---@@giveBack
-local slot = floor(taken / p.length)
-local there = within(p, slot)
-if there >= n then put(p, slot % p.slots, there - n) end
-leave(p)
 --@@beyond
 t = max(now, p.frontier)
 --@@room

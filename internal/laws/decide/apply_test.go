@@ -97,7 +97,7 @@ func FuzzApply(f *testing.F) {
 				return nil, kernel.Answer{}
 			}
 			limit := limits[tr]
-			if req.Op == kernel.OpReturn || req.Op == kernel.OpSettle {
+			if req.Op == kernel.OpSettle {
 				limit = res.Limit // of the limit that has left the state
 			}
 			require.LessOrEqual(t, res.Remaining, limit)
@@ -109,7 +109,6 @@ func FuzzApply(f *testing.F) {
 			apply(state, kernel.Request{Op: op, N: some})
 		}
 		apply(state, kernel.Request{Op: kernel.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})
-		apply(state, kernel.Request{Op: kernel.OpReturn, N: some, Taken: kernel.InstantOf(at.Add(-time.Duration(some)))})
 		between, _ := apply(state, kernel.Request{Op: kernel.OpHold, N: some, Hold: kernel.Handle{ID: 1, For: time.Hour}})
 		at = at.Add(time.Duration(some))
 		for id := range uint64(3) {

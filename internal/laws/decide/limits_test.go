@@ -458,33 +458,6 @@ func TestDamagedStates(t *testing.T) {
 	}
 }
 
-// What was taken under other parameters is returned to the limit that adopted it, whose
-// state it stays. An algorithm of another kind has not adopted it.
-func TestReturnAfterChange(t *testing.T) {
-	bucket := varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-	now := time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
-	for _, tt := range []struct {
-		alg      ratelimit.Algorithm
-		returned int
-	}{
-		{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, 0},
-		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, 4},
-	} {
-		other := varying(t, tt.alg)
-		state, changed, res, err := other.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 10}.At(now))
-		require.NoError(t, err)
-		require.True(t, changed && res.Allowed)
-		next, changed, res, err := bucket.Apply(state, kernel.Request{Op: kernel.OpReturn, N: 4, Taken: kernel.InstantOf(now)}.At(now))
-		require.NoError(t, err)
-		assert.Equal(t, tt.returned > 0, changed)
-		assert.Equal(t, tt.returned, res.Remaining)
-		assert.Equal(t, other.Tag(), next[:len(other.Tag())])
-		_, _, res, err = other.Apply(next, kernel.Request{Op: kernel.OpPeek, N: 1}.At(now))
-		require.NoError(t, err)
-		assert.Equal(t, tt.returned, res.Remaining)
-	}
-}
-
 // While processes disagree about a limit, a key is granted no more than the higher one,
 // although each adopts what the other left.
 func TestDisagreement(t *testing.T) {

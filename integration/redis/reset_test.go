@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -219,7 +218,7 @@ func TestCancelAfterAnotherReset(t *testing.T) {
 	})
 }
 
-// A lease that was taken before another process reset the key is not given back to it.
+// A lease that was taken before another process reset the key is not given back to it. A Reset leaves nothing.
 func TestLeaseAfterAnotherReset(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -238,91 +237,4 @@ func TestLeaseAfterAnotherReset(t *testing.T) {
 		assert.Equal(t, 5000, d.Remaining)
 		assert.Zero(t, store.Stats().Lost)
 	})
-}
-
-// A tombstone lasts as long as the latest of the states that were deleted. A Reset of a key that
-// is not in Redis leaves none.
-func TestTombstonesExpire(t *testing.T) {
-	s := startServer(t)
-	here, other := twins(t, makers["rueidis"], s.addr(), ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)})
-	require.NoError(t, other.Reset(t.Context(), "k"))
-	assert.Empty(t, s.do("KEYS", "*"))
-	require.True(t, here.AllowN("k", 10))
-	require.NoError(t, other.Reset(t.Context(), "k"))
-	stones := s.do("KEYS", "*").([]any)
-	require.Len(t, stones, 1)
-	left := func() time.Duration { return time.Duration(s.do("PTTL", stones[0]).(int64)) * time.Millisecond }
-	assert.Greater(t, left(), 30*time.Second)
-	assert.LessOrEqual(t, left(), time.Minute+2*time.Millisecond)
-
-	// The state is deleted that lasts for a shorter time.
-	require.True(t, here.AllowN("k", 1))
-	before := s.do("GET", stones[0])
-	require.NoError(t, other.Reset(t.Context(), "k"))
-	assert.Greater(t, left(), 30*time.Second)
-	assert.NotEqual(t, before, s.do("GET", stones[0]))
-}
-
-// In a cluster, a tombstone has the slot of its key. While a slot moves, Redis allows no command
-// with two keys of which one is missing: then keys are reset and holds are settled without it.
-func TestTombstonesInACluster(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t)
-	for name, conn := range clusterConns(t, c) {
-		t.Run(name, func(t *testing.T) {
-			var here, other ratelimit.Limiter
-			for _, l := range []*ratelimit.Limiter{&here, &other} {
-				store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(name+":"))
-				require.NoError(t, err)
-				*l = limiter(t, store, hourly(100), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-			}
-			keys := []string{"k", "a}b", "{a}b", "{}", "{", "}", "", "@", strings.Repeat("x", 200)}
-			for i := range 50 {
-				keys = append(keys, fmt.Sprint(i))
-			}
-			for _, key := range keys {
-				r, _, err := here.Hold(t.Context(), key, 10)
-				require.NoError(t, err)
-				require.NoError(t, other.Reset(t.Context(), key))
-				require.True(t, other.AllowN(key, 20))
-				d, err := r.Settle(t.Context(), 0)
-				require.NoError(t, err)
-				require.Equal(t, 80, d.Remaining, "%q", key)
-			}
-			stones := 0
-			for _, n := range c.nodes {
-				stones += len(n.do("KEYS", name+":*!*").([]any))
-			}
-			require.Equal(t, len(keys), stones)
-
-			// The slot of a key moves, before the key does.
-			r, _, err := here.Hold(t.Context(), "moves", 10)
-			require.NoError(t, err)
-			var key string
-			for _, n := range c.nodes {
-				for _, found := range n.do("KEYS", name+":*:moves").([]any) {
-					key = found.(string)
-				}
-			}
-			slot := c.slotOf(t, key)
-			from := c.owner(slot)
-			source, target := c.nodes[from], c.nodes[(from+1)%3]
-			target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", source.do("CLUSTER", "MYID"))
-			source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", target.do("CLUSTER", "MYID"))
-			d, err := r.Settle(t.Context(), 4)
-			require.NoError(t, err)
-			assert.Equal(t, 96, d.Remaining)
-			require.NoError(t, other.Reset(t.Context(), "moves"))
-			r, _, err = here.Hold(t.Context(), "moves", 10) // on the target
-			require.NoError(t, err)
-			d, err = r.Settle(t.Context(), 5)
-			require.NoError(t, err)
-			assert.Equal(t, 95, d.Remaining)
-			require.NoError(t, other.Reset(t.Context(), "moves"))
-			for _, n := range []*server{target, source, c.nodes[(from+2)%3]} {
-				n.do("CLUSTER", "SETSLOT", slot, "NODE", target.do("CLUSTER", "MYID"))
-			}
-			require.True(t, here.Allow("moves"))
-		})
-	}
 }
