@@ -115,6 +115,8 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return stream, err
 }
 
+// withOnFinish calls f when a stream is over. A caller may abandon a stream without a last call, so that a wrapper of it
+// would not see the end; a context of the stream would, but to ask for that turns retries off.
 func withOnFinish(opts []grpc.CallOption, f func(error)) []grpc.CallOption {
 	return append(slices.Clip(opts), grpc.OnFinish(f))
 }
