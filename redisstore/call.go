@@ -62,7 +62,7 @@ const (
 	opCharge
 	opSettle
 	opExtend
-	opNothing // a peek, except that holds which have ended leave the state
+	opNothing // a peek, except that holds which have ended leave the state, and turns come
 )
 
 // op returns the operation that the script executes for c. A request that can never be

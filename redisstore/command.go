@@ -118,13 +118,13 @@ func (s *Store) commandOf(g *group, v variant) *script {
 	return script
 }
 
-// openAge is for how long a store expects open holds in the keys of a limit after it has met some.
+// openAge is for how long a store expects open holds or turns in the keys of a limit after it has met some.
 const openAge = 10 * time.Second
 
-// opens notes that holds are open in a key of prog.
+// opens notes that holds are open in a key of prog, or turns ahead.
 func (s *Store) opens(prog *program) { prog.opened.Store(int64(max(1, s.elapsed()))) }
 
-// opened reports whether holds were open lately in a key of prog.
+// opened reports whether that was so lately.
 func (s *Store) opened(prog *program) bool {
 	met := prog.opened.Load()
 	return met > 0 && s.elapsed()-time.Duration(met) < openAge

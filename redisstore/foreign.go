@@ -121,6 +121,7 @@ func (s *Store) resolve(q *queue, g *group, why error) bool {
 			if unread {
 				s.counts.unreadable.Add(1)
 			}
+			s.counts.ended.Add(uint64(res.Ended))
 			s.cacheDenial(first.name, g.epoch, g.calls, after)
 		}
 		return q.finish(g, err)
@@ -170,7 +171,7 @@ func (s *Store) ttl(res *kernel.Answer) string {
 }
 
 // compute applies the requests of a group to a value, at the time of the server's clock. It returns the
-// state after them, the last answer, and whether the value could not be read.
+// state after them, the last answer, with the number of holds that have ended in all, and whether the value could not be read.
 func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last kernel.Answer, changed, unread bool) {
 	prog := g.calls[0].prog
 	base := g.base
@@ -178,6 +179,7 @@ func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, l
 		base = base.At(at)
 	}
 	after.time, after.state = at, prog.stateOf(value)
+	ended := 0
 	for _, c := range g.calls {
 		if c.takesLease() || c.claimed.Load() {
 			continue
@@ -185,7 +187,9 @@ func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, l
 		var different bool
 		after.state, different, c.res, c.unread = prog.l.Apply(after.state, c.req.AsOf(&base))
 		last, changed, unread = c.res, changed || different, unread || c.unread != nil
+		ended += c.res.Ended
 	}
+	last.Ended = ended
 	return after, last, changed, unread
 }
 

@@ -139,7 +139,7 @@ func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call)
 
 // leaseMargin is how long the hold of a lease stays open after it, until it is settled. Only a process that
 // dies or cannot reach the server makes it last that long.
-const leaseMargin = openAge
+const leaseMargin = 10 * time.Second
 
 // takesLease reports whether c takes a lease.
 func (c *call) takesLease() bool { return c.forLease && c.req.Op == kernel.OpHold }
@@ -208,7 +208,7 @@ func (s *Store) expire(name name, l *lease) {
 
 // endLease ends the lease of a key before a request that charges events, or holds some: none that was
 // leased before may be granted while there is a debt, and a hold is not denied what is only leased. It is
-// settled before that, because the queue of a key is in order.
+// settled before that, because the queue of a key and a limit is in order. HoldAll does not wait for that.
 func (s *Store) endLease(name name) {
 	if s.lease == 0 {
 		return

@@ -48,6 +48,15 @@ func TestEndedHolds(t *testing.T) {
 	require.True(t, a.Allow("k"))
 	require.True(t, a.Allow("k"))
 	ended(3 + 4096 + 5 + 2)
+	c := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1), Burst: 2}, ratelimit.WithName("turns"), ratelimit.WithClock(clk))
+	hold(c, 1, ratelimit.HoldFor(time.Second))
+	require.True(t, c.Allow("k"))
+	r, _, err := c.Reserve(t.Context(), "k", 1)
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, r.Delay())
+	clk.Advance(time.Second)
+	require.False(t, c.Allow("k"))
+	ended(3 + 4096 + 5 + 2 + 1)
 }
 
 // Of a long list of holds, most commands write only the end. At most 4,096 holds are open: then the

@@ -73,7 +73,7 @@ if ahead then
   whole = true
   local left = 1 -- where the others begin
   while left < #turns do
-    local id, at, finish, events = unpack('<I8I8I8I8', turns, left)
+    local id, at, finish = unpack('<I8I8I8', turns, left)
     if at > now then break end
     if opening or id % 2 == 1 and finish <= now then
       --@<other

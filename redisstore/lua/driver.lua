@@ -12,15 +12,15 @@
 -- ARGV[3]  and so on: the prefixes of states that other limits left, if these differ from this one
 --          only in how much they grant
 --
---
--- In the script for holds and turns (holds.lua and ahead.lua, after --@@holding; the lines after --@@closed are for the others),
--- the costs of one event in each bucket follow on the time, and of a request about a hold its ID, how
+-- In the script for holds and turns (holds.lua and ahead.lua, after --@@holding; the lines after
+-- --@@closed are for the others), the costs of one event in each bucket follow on the time, and of a request about a hold its ID, how
 -- long it lasts (op 2, 3 and 6; see call.go) or how many events it has (op 5), and a byte of flags.
 --
 -- The reply is the time, 0, the number of takes and reservations granted, and the state. If the
--- value is not a state of any of these limits, nothing is changed, and the reply is the time, 1 and
--- the value; see foreign.go. If holds are open, the script for holds replies with 5 instead of 0 or, if turns are ahead, with 6 and the value
--- without its prefix; the others reply with the time and 4, and change nothing.
+-- value is not a state of any of these limits, or the process is to decide, nothing is changed, and the
+-- reply is the time, 1 and the value; see foreign.go. If holds are open, the script for holds replies
+-- with 5 instead of 0 or, if turns are ahead, with 6 and the value without its prefix; the others reply
+-- with the time and 4, and change nothing.
 -- The script for holds adds 65536 for each hold that has ended without a request to the number of
 -- requests granted.
 --
