@@ -205,7 +205,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	if local, ok := states.(*memory.States); ok && (own != nil || !t.Stateless()) {
 		l.local = local
 		if own == nil && l.observers == nil {
-			l.quick, l.fast = local, local.Tables
+			l.fast = local.Space
 		}
 	}
 	return l, nil
@@ -315,8 +315,7 @@ type limiter struct {
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used
-	quick       *memory.States // local, if all keys have one limit and nobody observes: then nothing can fail, and nobody is told
-	fast        *memory.Tables // those of quick, if its states have a fixed width
+	fast        *memory.Space  // that of local, if all keys have one limit and nobody observes: then nothing can fail, and nobody is told
 	failures    failureLog
 
 	observers []Observer
@@ -336,7 +335,7 @@ func (l *limiter) apply(ctx context.Context, key string, req *kernel.Request, a 
 	}
 	if l.local != nil && req.Op <= kernel.OpPeek { // most keys have the limit that they had before
 		req.Clock = l.timeline
-		if l.local.Tables.ApplyAs(key, alg, req, a) {
+		if l.local.Space.ApplyAs(key, alg, req, a) {
 			return l.t, nil
 		}
 	}

@@ -103,8 +103,8 @@ func NewStore(db Database) Store { return casstore.New(db) }
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no
 // attacker can raise it. On average the tables are two-thirds full, so a key costs
-// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] a key costs 1.5 × (24 bytes + its
-// state). For a log of one event, whose state is 32 bytes, it is a little less: 76 bytes.
+// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] a key costs 48 bytes + 1.5 × its
+// state. For a log of one event, whose state is 32 bytes, it is a little less: 85 bytes.
 // [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
 // a kilobyte or two.
 type MemoryStore struct {

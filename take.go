@@ -22,12 +22,8 @@ func (l *limiter) AllowN(key string, n int) bool {
 	switch {
 	case n < 0:
 		return false
-	case l.local == nil || l.observers != nil || n == 0:
-	case l.waiters.Has(key): // take sees whether it would overtake a Wait
-	case l.own != nil:
+	case l.local != nil && l.own != nil && l.observers == nil && n > 0 && !l.waiters.Has(key): // take sees whether it would overtake a Wait
 		return l.allowOwn(ctx, key, n)
-	case l.local.Logs != nil:
-		return n <= l.t.Limit() && l.local.Logs.Allow(l.timeline, key, l.t.Compiled, n)
 	}
 	d, _ := l.take(ctx, CallAllow, key, n)
 	return d.Allowed
@@ -38,7 +34,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	alg, err := l.own.lookup(ctx, key)
 	if err != nil {
 		err = limitError(key, err)
-	} else if granted, ok := l.local.Tables.AllowAs(l.timeline, key, alg, n); ok {
+	} else if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
 		return granted
 	}
 	var t *limit.Limit
@@ -50,14 +46,14 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		_ = l.degradedTake(ctx, key, n, nil, err, &a)
 		return a.Allowed
 	}
-	return n <= t.Limit() && (t.Stateless() || l.local.Tables.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
+	return n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.quick != nil && !l.waiters.Any() {
+	if l.fast != nil && !l.waiters.Any() {
 		l.decideQuick(kernel.OpTake, key, n, &d)
 		return d, nil
 	}
@@ -97,15 +93,11 @@ func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit,
 	return err
 }
 
-// decideQuick applies an OpTake or OpPeek if l.quick is not nil. It sets d.
+// decideQuick applies an OpTake or OpPeek if l.fast is not nil. It sets d.
 func (l *limiter) decideQuick(op kernel.Op, key string, n int, d *Decision) {
 	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
 	var a kernel.Answer
-	if l.fast != nil {
-		l.fast.Apply(key, l.fast.Base(), &req, &a)
-	} else {
-		l.quick.Decide(key, l.t, &req, &a)
-	}
+	l.fast.Apply(key, l.fast.Base(), &req, &a)
 	d.set(&a.Decision)
 }
 
@@ -113,7 +105,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 	if err := l.check(ctx, 1); err != nil {
 		return Decision{}, err
 	}
-	if l.quick != nil && !l.waiters.Any() {
+	if l.fast != nil && !l.waiters.Any() {
 		l.decideQuick(kernel.OpPeek, key, 1, &d)
 		return d, nil
 	}
@@ -188,8 +180,7 @@ func uncounted(res *kernel.Answer, n int) error {
 // decisions on these keys are those of the [FailurePolicy], as with Take: they are Degraded.
 //
 // In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
-// out has room. It checks ctx once, before the first key. With a [SlidingLog] or [WithLimits],
-// it is a loop. Package redisstore sends the requests of all keys at once, so that they share
+// out has room. It checks ctx once, before the first key. With [WithLimits], it is a loop. Package redisstore sends the requests of all keys at once, so that they share
 // round trips. With any other store, TakeEach is a loop.
 //
 // If l was not made by [New], TakeEach calls its method
@@ -266,7 +257,7 @@ func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, key
 	return out, errors.Join(errs...)
 }
 
-// takeFast is TakeEach for states in tables.
+// takeFast is TakeEach if l.fast is not nil.
 func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
 	var a kernel.Answer

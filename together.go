@@ -291,11 +291,7 @@ func (own *decider) join(joint *memory.Joint, key string) (e *memory.Asked, ok b
 	}
 	e = joint.Add()
 	e.Clock, e.Key = l.timeline, key
-	if s := l.local; s.Tables == nil {
-		e.Logs, e.Kernel = s.Logs, s.Limit.Compiled
-	} else {
-		e.Tables, e.Limit = s.Tables, s.LimitOf(t)
-	}
+	e.Space, e.Limit = l.local.Space, l.local.LimitOf(t)
 	return e, true
 }
 

@@ -17,8 +17,11 @@ type fixed struct {
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
-	last := MaxInstant / k.length  // the number of the last window
-	low := 64 - bits.Len64(last+1) // all that are left, because a debt exceeds the limit; + 1 so that no word is Gone
+	windows := MaxInstant/k.length + 1
+	low := 64 - bits.Len64(windows) // all that are left, because a debt exceeds the limit
+	if windows<<low > NoWord {
+		low--
+	}
 	if aligned && !enc.Varies && low >= bits.Len64(k.most) {
 		k.packed = uint(low)
 	}

@@ -30,14 +30,14 @@ func TestFixedWindowWords(t *testing.T) {
 	}
 }
 
-// TestFixedWindowIsNeverGone fills the last window that there is.
-func TestFixedWindowIsNeverGone(t *testing.T) {
-	for length, limit := range map[uint64]int{1: 1, 2: 3, 3: 7, second: 1<<31 - 1} {
+// TestFixedWindowIsNeverNoWord fills the last window that there is.
+func TestFixedWindowIsNeverNoWord(t *testing.T) {
+	for length, limit := range map[uint64]int{1: 1, 2: 3, 3: 7, second: 1<<31 - 1, 1 << 30: 1<<31 - 1, 1 << 32: 1<<33 - 1} {
 		k := NewFixedWindow(limit, length, true, InMemory)
 		require.Equal(t, 1, k.Width(), length)
 		st := k.Spend([]uint64{0}, MaxInstant, limit)
 		st = k.(*fixed).charge(st, MaxInstant, int(k.(*fixed).chargeable(st, MaxInstant, InMemory)))
-		assert.Less(t, st[0], uint64(Gone), length)
+		assert.Less(t, st[0], uint64(NoWord), length)
 		assert.Equal(t, MaxInstant-MaxInstant%length, k.frontier(st), "the debt stays in its bits")
 		assert.Equal(t, 2, NewFixedWindow(2*limit+1, length, true, InMemory).Width(), length)
 	}

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -56,9 +55,8 @@ func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, enc En
 	}
 	k := gcra{depth: depth, cost: cost, unit: unit, split: enc.Portable, keeps: enc.Varies}
 	k.span = uint128.Mul(uint64(depth), k.cost)
-	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units.
-	// Up to 3 units a nanosecond and a span below 2⁶² keep it below 2⁶⁴.
-	k.wide = !k.split && (k.unit > 3 || k.span.Hi != 0 || bits.Len64(k.span.Lo) > 62)
+	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units: up to 3 a nanosecond fit.
+	k.wide = !k.split && !uint128.Mul(MaxInstant, k.unit).Add(k.span).Less(uint128.From(NoWord))
 	if k.split && k.span.Div(k.unit) > portableMost {
 		return gcra{}, param.Invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*enc.Tick)))
 	}
@@ -250,7 +248,7 @@ func (k *gcra) storeMost(st []uint64, tat uint128.Uint128) []uint64 {
 		// beyond MaxInstant, so the difference does not matter
 		tat = uint128.Min(tat, uint128.Mul(1<<63, k.unit))
 	case !k.split:
-		tat = uint128.Min(tat, uint128.From(Gone-1))
+		tat = uint128.Min(tat, uint128.From(NoWord-1))
 	}
 	return k.store(st, tat)
 }

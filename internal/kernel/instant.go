@@ -22,9 +22,9 @@ const (
 // Never is the wait for an instant that is never reached.
 const Never time.Duration = math.MaxInt64
 
-// Gone is not a state: no kernel produces this word. The states of one word at the
+// NoWord and all greater words are not states: no kernel produces them. The states of one word at the
 // latest instants, in the finest units that fit one word, lie below it.
-const Gone = math.MaxUint64
+const NoWord = 1<<64 - 1<<32
 
 // After returns t + d, at most Forever.
 func After(t Instant, d uint64) Instant {

@@ -17,8 +17,8 @@ type pair struct {
 	mask  uint64 // of a count
 }
 
-// newPair returns k as a pair, if it has two slots and fits one word, with a bit left so that no word is
-// Gone.
+// newPair returns k as a pair, if it has two slots and fits one word, with a bit left so that no word
+// reaches NoWord.
 func newPair(k sliding) (*pair, bool) {
 	count := uint(bits.Len64(k.most))
 	number := uint(bits.Len64(MaxInstant / k.length))

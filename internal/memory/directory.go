@@ -8,7 +8,7 @@ import (
 )
 
 // A directory divides a space into shards (extendible hashing, Fagin et al., ACM TODS
-// 4(3), 1979). Its entries map the low bits of an identity to a T, which each shard
+// 4(3), 1979). Its entries map the low bits of an identity to a table, which each shard
 // publishes. A space starts with one shard and one entry. A shard that is split gives
 // half of its entries, with their keys, to a new shard. If it has only one entry, the
 // directory is doubled first.
@@ -22,14 +22,14 @@ import (
 //
 // The entries of a shard change only under the shard's lock. So a caller that has
 // acquired the lock looks in the directory again.
-type directory[T any] struct {
-	entries atomic.Pointer[[]atomic.Pointer[T]] // the length is a power of two
+type directory struct {
+	entries atomic.Pointer[[]atomic.Pointer[table]] // the length is a power of two
 
 	fewest, most int    // shards: while there are fewer than fewest, they are split early
 	splitAt      uint64 // most keys of a shard; the constant, except in tests
 
-	mu     sync.Mutex                // protects entries and shards against another change
-	shards atomic.Pointer[[]evictee] // all shards, oldest first
+	mu     sync.Mutex               // protects entries and shards against another change
+	shards atomic.Pointer[[]*shard] // all shards, oldest first
 }
 
 const (
@@ -41,21 +41,20 @@ const (
 
 	fewestShards = 64      // with fewer, concurrent callers would often wait for the same lock
 	mostShards   = 1 << 16 // after that, shards grow instead
-	splitWords   = 3 << 12 // the same as words of state, for wide states
 	splitEarlyAt = 8
 )
 
 // init prepares a directory with one shard, which publishes t.
-func (d *directory[T]) init(s *Store, splitAt uint64, sh evictee, t *T) {
-	entries := make([]atomic.Pointer[T], 1)
+func (d *directory) init(s *Store, t *table) {
+	entries := make([]atomic.Pointer[table], 1)
 	d.entries.Store(&entries)
 	d.fewest, d.most, d.splitAt = s.shardCount(fewestShards), s.shardCount(mostShards), splitAt
-	d.add(sh)
+	d.add(t.shard)
 	d.publish(0, 0, t)
 }
 
-// at returns what the shard of id has published.
-func (d *directory[T]) at(id identity) *T {
+// at returns the table of the shard of id.
+func (d *directory) at(id identity) *table {
 	entries := *d.entries.Load()
 	return entries[id.entry()&uint64(len(entries)-1)].Load()
 }
@@ -65,7 +64,7 @@ func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
 
 // publish points the entries of a shard, which are first and every 1<<depth after it,
 // to t. The caller holds the shard's lock.
-func (d *directory[T]) publish(first, depth uint32, t *T) {
+func (d *directory) publish(first, depth uint32, t *table) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	entries := *d.entries.Load()
@@ -79,8 +78,8 @@ func (d *directory[T]) publish(first, depth uint32, t *T) {
 }
 
 // doubled returns the entries twice in a row.
-func doubled[T any](entries []atomic.Pointer[T]) []atomic.Pointer[T] {
-	twice := make([]atomic.Pointer[T], 2*len(entries))
+func doubled(entries []atomic.Pointer[table]) []atomic.Pointer[table] {
+	twice := make([]atomic.Pointer[table], 2*len(entries))
 	for i := range twice {
 		twice[i].Store(entries[i%len(entries)].Load())
 	}
@@ -88,14 +87,14 @@ func doubled[T any](entries []atomic.Pointer[T]) []atomic.Pointer[T] {
 }
 
 // add adds a shard to the list.
-func (d *directory[T]) add(sh evictee) {
+func (d *directory) add(sh *shard) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := append(d.list(), sh) // may append in place: readers keep their length
 	d.shards.Store(&all)
 }
 
-func (d *directory[T]) list() []evictee {
+func (d *directory) list() []*shard {
 	if all := d.shards.Load(); all != nil {
 		return *all
 	}
@@ -103,7 +102,7 @@ func (d *directory[T]) list() []evictee {
 }
 
 // splits reports whether a shard with that many keys is to be split.
-func (d *directory[T]) splits(keys uint64, depth uint32) bool {
+func (d *directory) splits(keys uint64, depth uint32) bool {
 	switch shards := 1 << depth; {
 	case shards >= d.most:
 		return false
@@ -114,8 +113,8 @@ func (d *directory[T]) splits(keys uint64, depth uint32) bool {
 }
 
 // bytes returns the memory that the directory takes.
-func (d *directory[T]) bytes() uint64 {
-	return 8*uint64(len(*d.entries.Load())) + 16*uint64(cap(d.list())) + 2*24
+func (d *directory) bytes() uint64 {
+	return 8*uint64(len(*d.entries.Load())) + 8*uint64(cap(d.list())) + 2*24
 }
 
 // loadOf returns the load of a new table of the shard whose first entry is given. It

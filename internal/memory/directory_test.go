@@ -29,7 +29,7 @@ func TestSplit(t *testing.T) {
 		}
 		s.check(t)
 		require.Equal(t, n, s.Len())
-		require.Greater(t, len(l.fast.evictees()), l.fast.most*8/10)
+		require.Greater(t, len(l.fast.list()), l.fast.most*8/10)
 		for i := range n {
 			d, err := l.Peek(t.Context(), fmt.Sprint(i))
 			require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestSplit(t *testing.T) {
 func newSplitting(t *testing.T) (*limiter, *Store, *shard) {
 	l, s, _ := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
 	sp := l.fast
-	sh := sp.evictees()[0].(*shard)
+	sh := sp.list()[0]
 	sp.most = 1024
 	sh.publishLocked(sh.current())
 	entries := make([]atomic.Pointer[table], sp.most)

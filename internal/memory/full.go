@@ -35,16 +35,6 @@ var usualSizes = sampleSizes{fewest: 64, most: 512, perShard: 16, remembered: 16
 
 const rememberedNs = 1e9
 
-// An evictee is a shard with keys to choose from.
-type evictee interface {
-	// offer passes up to most keys to the sample, until it is done. It forgets idle keys at once.
-	offer(e *sample, most int)
-
-	// evict forgets a key, and counts the eviction, if the key is idle or has at least
-	// the given number of events remaining. It reports whether it did.
-	evict(v candidate, now kernel.Instant, least int) bool
-}
-
 // unlessIdle, as the least remaining, means that a key in use may not be evicted.
 const unlessIdle = -1
 
@@ -53,14 +43,14 @@ func spares(remaining, least int) bool { return least == unlessIdle || remaining
 
 // A candidate is a key that may be evicted.
 type candidate struct {
-	sh        evictee
+	sh        *shard
 	id        identity
 	remaining int            // events that it would still be granted
 	from      kernel.Instant // when it regains capacity or, if only an idle key may go, when it is idle
 	fresh     kernel.Instant // when it is idle
 }
 
-const candidateSize = 56 // bytes, on 64-bit machines
+const candidateSize = 48 // bytes, on 64-bit machines
 
 // prefer compares two candidates: the better one comes first.
 func prefer(a, b candidate) int {
@@ -103,20 +93,70 @@ func (e *sample) count() {
 	e.done = e.seen >= e.fewest && (e.freed > 0 || e.remaining > 0) || e.seen >= e.most
 }
 
-// lost counts an eviction, unless the key was idle.
-func (s *Store) lost(idle bool) {
-	if !idle {
-		s.evicted.Add(1)
+// offer passes up to most keys of the shard to the sample, until it is done, and forgets idle keys at once. It
+// starts where the last eviction stopped.
+func (sh *shard) offer(e *sample, most int) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	most = min(most, int(sh.keys))
+	if most == 0 {
+		return
+	}
+	t := sh.current()
+	room := sh.space.store.blank()
+	defer sh.space.store.blanks.Put(room)
+	slots := t.groups * groupSlots
+	for range slots {
+		if sh.next++; uint64(sh.next) >= slots {
+			sh.next = 0
+		}
+		p := place{uint64(sh.next) / groupSlots * t.size, uint64(sh.next) % groupSlots}
+		if !t.holds(p) {
+			continue
+		}
+		k, st := sh.read(t, p, room)
+		v := candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)}
+		if v.fresh <= e.now && sh.freeze(t, p, st) {
+			sh.forgetIdle(t, p, k, st)
+			e.forgot()
+		} else {
+			e.look(k, st, v)
+		}
+		if most--; most == 0 || e.done {
+			return
+		}
 	}
 }
 
-// An occupancy counts the keys of a space, if the store has a bound.
-type occupancy struct{ keys atomic.Int64 }
-
-func (o *occupancy) vacant() bool { return o.keys.Load() == 0 }
+// evict forgets a key, and counts the eviction, if the key is idle or has at least the given number of events
+// remaining. It reports whether it did.
+func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
+	sp := sh.space
+	sh, t := sp.lock(v.id) // the key may have moved to another shard
+	defer sh.mu.Unlock()
+	p, ok := t.find(v.id)
+	if !ok {
+		return false
+	}
+	room := sp.store.blank()
+	defer sp.store.blanks.Put(room)
+	k, st := sh.read(t, p, room)
+	idle := k.Fresh(st) <= now
+	switch {
+	case !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st):
+		return false
+	case idle:
+		sh.forgetIdle(t, p, k, st)
+	default:
+		sh.forgetLocked(t, p)
+		sp.store.evicted.Add(1)
+	}
+	return true
+}
 
 // take counts a new key. It returns false if the store is full.
-func (s *Store) take(o *occupancy) bool {
+func (sp *Space) take() bool {
+	s := sp.store
 	if s.MaxKeys == 0 {
 		return true
 	}
@@ -126,25 +166,17 @@ func (s *Store) take(o *occupancy) bool {
 			return false
 		}
 		if s.held.CompareAndSwap(n, n+1) {
-			o.keys.Add(1)
+			sp.keys.Add(1)
 			return true
 		}
 	}
 }
 
 // leave counts a key that was forgotten.
-func (s *Store) leave(o *occupancy) {
-	if s.MaxKeys > 0 {
-		o.keys.Add(-1)
-		s.held.Add(-1)
-	}
-}
-
-// move counts a key that moves from one space to another.
-func (s *Store) move(from, to *occupancy) {
-	if s.MaxKeys > 0 {
-		from.keys.Add(-1)
-		to.keys.Add(1)
+func (sp *Space) leave() {
+	if sp.store.MaxKeys > 0 {
+		sp.keys.Add(-1)
+		sp.store.held.Add(-1)
 	}
 }
 
@@ -258,15 +290,15 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 }
 
 // walk passes up to each keys of each shard to the sample, starting at the cursor, until it is done.
-func (a *admission) walk(spaces []space, each int) {
+func (a *admission) walk(spaces []*Space, each int) {
 	e := &a.sample
 	first, begin := a.next.space%len(spaces), a.next.shard
 	for i := range len(spaces) + 1 { // the first one twice: from the cursor on, and up to it
 		at := (first + i) % len(spaces)
-		if spaces[at].vacant() {
+		if spaces[at].keys.Load() == 0 {
 			continue
 		}
-		shards := spaces[at].evictees()
+		shards := spaces[at].list()
 		from, to := 0, len(shards)
 		switch i {
 		case 0:

@@ -220,13 +220,13 @@ func TestMaxKeysOverLimiters(t *testing.T) {
 		require.Equal(t, 10, s.Len())
 	}
 	s.check(t)
-	require.Equal(t, 9, count(t, one.evictees()), "except for the first, the flood evicts its own keys")
+	require.Equal(t, 9, count(t, one.fast.list()), "except for the first, the flood evicts its own keys")
 }
 
-func count(t testing.TB, shards []evictee) (n int) {
+func count(t testing.TB, shards []*shard) (n int) {
 	t.Helper()
 	for _, sh := range shards {
-		n += sh.(*shard).check(t)
+		n += sh.check(t)
 	}
 	return n
 }
@@ -244,31 +244,27 @@ func TestRefusalsAreCheap(t *testing.T) {
 	s.check(t)
 }
 
-// A fickle shard has a key with some events remaining now, which is in use.
-type fickle struct{ remaining, evicted int }
-
-func (f *fickle) offer(*sample, int) {}
-
-func (f *fickle) evict(_ candidate, _ kernel.Instant, least int) bool {
-	if spares(f.remaining, least) {
-		return false
-	}
-	f.evicted++
-	return true
-}
-
 // TestRecallSparesKeysUsedSince: a remembered key is evicted only if it has as many events remaining as it
 // had.
 func TestRecallSparesKeysUsedSince(t *testing.T) {
+	remembered := func(left int) (s *Store, now kernel.Instant, v candidate) {
+		l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31)) // one shard
+		require.True(t, l.AllowN("key", 10-left))
+		return s, kernel.InstantOf(clk.Now()), candidate{sh: l.fast.list()[0], id: s.identify("key")}
+	}
 	for _, tt := range []struct {
 		then, now int
 		evicted   bool
 	}{{5, 5, true}, {5, 6, true}, {5, 4, false}, {1, 0, false}, {0, 0, true}, {0, 1, true}} {
-		f := &fickle{remaining: tt.now}
-		a := &admission{candidates: []candidate{{sh: f, remaining: tt.then}}}
-		assert.Equal(t, tt.evicted, a.recall(0, false), "%+v", tt)
+		s, now, v := remembered(tt.now)
+		v.remaining = tt.then
+		a := &admission{candidates: []candidate{v}}
+		assert.Equal(t, tt.evicted, a.recall(now, false), "%+v", tt)
+		assert.Equal(t, tt.evicted, s.Len() == 0, "%+v", tt)
 	}
-	idle := &admission{candidates: []candidate{{sh: &fickle{}, from: 1}}}
-	assert.False(t, idle.recall(0, true))
+	_, now, v := remembered(5)
+	v.from = now + 1
+	idle := &admission{candidates: []candidate{v}}
+	assert.False(t, idle.recall(now, true))
 	assert.Len(t, idle.candidates, 1)
 }

@@ -48,7 +48,7 @@ func FuzzMemory(f *testing.F) {
 		if samples {
 			s.admission.sampleSizes = sampleSizes{fewest: 2, most: 3, perShard: 1, remembered: 2, exhausted: 2}
 		}
-		splitSoon(l, 1)
+		l.fast.splitAt = 1
 		m := &mirror{samples: samples, t: t, l: l, s: s, clk: clk, states: make(map[string][]uint64)}
 		for data = data[2:min(len(data), 2000)]; len(data) >= 2; data = data[2:] {
 			key, n := fmt.Sprint(data[0]%32), 1+int(data[1]%4)

@@ -53,13 +53,18 @@ const (
 	// idleTime is how long an idle key is kept, in nanoseconds.
 	idleTime = 5e9
 
+	// stateWeight is the number of keys that a state in the arena counts as when a shard is split, and
+	// wordsPerKey that of words of states that count as a key, so that copying all of them takes a fraction of
+	// a millisecond, too.
+	stateWeight = 8
+	wordsPerKey = 4
+
 	// sweepInserts is the number of insertions after which a shard reads the clock, to see
 	// whether a sweep is due. Reading it takes a sixth of the time of an insertion.
 	sweepInserts = 4
 )
 
-// An upkeep says when a shard, of tables or of logs, is swept, and when a sweep has left
-// its table sparse.
+// An upkeep says when a shard is swept.
 type upkeep struct {
 	inserts uint64 // keys inserted so far
 	swept   uint64 // the instant of the last sweep
@@ -68,36 +73,26 @@ type upkeep struct {
 // looks reports whether the caller that inserts the next key sees whether a sweep is due.
 func (u *upkeep) looks() bool { return u.inserts%sweepInserts == sweepInserts-1 }
 
-// sweep calls forget if a sweep is due, for the keys that have been idle since an instant.
-func (u *upkeep) sweep(now kernel.Instant, forget func(since kernel.Instant)) (due bool) {
-	if now < u.swept+idleTime {
-		return false
-	}
-	forget(now - min(now, idleTime))
-	u.swept = now
-	return true
-}
-
 // spare returns for how many further keys a table that a sweep has left sparse keeps
 // room, or 0 if it is not sparse.
-func spare(keys, slots uint64) uint64 {
+func spare(keys, slots uint64) uint32 {
 	if float64(keys) >= sparse*float64(slots) {
 		return 0
 	}
-	return uint64(max(1, minLoad/4*float64(slots)-float64(keys)))
+	return uint32(max(1, minLoad/4*float64(slots)-float64(keys)))
 }
 
 // noKeys are the words of the table of every shard without keys.
 var noKeys = make([]uint64, groupHead+groupSlots)
 
 // newTable returns an empty table for the given number of keys.
-func (sh *shard) newTable(keys uint64) *table {
+func (sh *shard) newTable(keys uint32) *table {
 	width := sh.space.width
 	t := &table{words: noKeys, groups: 1, width: width, size: groupHead + groupSlots*width, shard: sh}
 	if keys > 0 {
 		t.groups = uint64(float64(keys)/loadOf(sh.first))/groupSlots + 1
 		t.words = make([]uint64, t.groups*t.size)
-		t.most = uint64(float64(t.groups*groupSlots) * maxLoad)
+		t.most = uint32(float64(t.groups*groupSlots) * maxLoad)
 	}
 	return t
 }
@@ -108,33 +103,57 @@ func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, 
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
 // or, after a sweep, sparse. It returns true if it did any of this.
 func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
-	due := sh.sweepIfDue(t, now)
-	switch more := spare(sh.keys, t.groups*groupSlots); {
+	due := now >= sh.swept+idleTime
+	if due {
+		sh.sweepLocked(t, now-min(now, idleTime))
+		sh.swept = now
+	}
+	switch more := spare(uint64(sh.keys), t.groups*groupSlots); {
 	case due && more > 0:
 		sh.replaceLocked(t, more)
 	case sh.used >= t.most:
 		sh.replaceLocked(t, 1)
 	default:
+		if due && sh.arena != nil {
+			sh.arena.shrink()
+		}
 		return due
 	}
 	return true
 }
 
-// sweepIfDue sweeps the shard if that is due, and reports whether it did.
-func (sh *shard) sweepIfDue(t *table, now kernel.Instant) (due bool) {
-	return sh.sweep(now, func(since kernel.Instant) { sh.sweepLocked(t, since) })
+// weight is the number of keys, as far as copying them takes time.
+func (sh *shard) weight() uint64 {
+	keys := uint64(sh.keys)
+	if keys <= splitEarlyAt {
+		return keys
+	}
+	weight := max(keys, keys*sh.space.width/wordsPerKey)
+	if a := sh.arena; a != nil {
+		weight = max(weight, uint64(a.keys())*stateWeight, a.used/wordsPerKey)
+	}
+	return weight
+}
+
+// heavy reports whether the states in the arena have grown so much that the shard is to be split.
+func (sh *shard) heavy() bool {
+	return sh.arena != nil && sh.arena.used > splitAt*wordsPerKey && sh.space.splits(sh.weight(), sh.depth)
 }
 
 // replaceLocked replaces the table with one for the keys held and more further keys, or
 // splits the shard if it has too many.
-func (sh *shard) replaceLocked(old *table, more uint64) {
-	if sh.space.splits(sh.keys, sh.depth) {
+func (sh *shard) replaceLocked(old *table, more uint32) {
+	if sh.space.splits(sh.weight(), sh.depth) {
 		sh.splitLocked(old, more)
 		return
 	}
-	t := sh.newTable(sh.keys + more)
+	t, from := sh.newTable(sh.keys+more), sh.arena
+	if sh.arena = nil; from != nil && from.keys() > 0 {
+		states, words := from.keys(), from.fit()
+		sh.arena = sh.newArena(states+states*int(more)/int(sh.keys), words+words*int(more)/int(sh.keys))
+	}
 	for p := range old.held() {
-		sh.space.copyTo(t, old, p)
+		t.copyFrom(old, p, from)
 	}
 	sh.used = sh.keys
 	sh.publishLocked(t)
@@ -142,7 +161,7 @@ func (sh *shard) replaceLocked(old *table, more uint64) {
 
 // splitLocked gives half of the shard's directory entries, and their keys, to a new
 // shard.
-func (sh *shard) splitLocked(old *table, more uint64) {
+func (sh *shard) splitLocked(old *table, more uint32) {
 	sp, bit := sh.space, uint64(1)<<sh.depth
 	sh.depth++
 	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
@@ -154,12 +173,16 @@ func (sh *shard) splitLocked(old *table, more uint64) {
 		}
 	}
 	sh.keys -= other.keys
-	stay, move := sh.newTable(sh.keys+more), other.newTable(other.keys+more)
+	stay, move, from := sh.newTable(sh.keys+more), other.newTable(other.keys+more), sh.arena
+	if sh.arena = nil; from != nil && from.keys() > 0 {
+		states, words := from.keys()/2, from.fit()/2
+		sh.arena, other.arena = sh.newArena(states, words), other.newArena(states, words)
+	}
 	for p := range old.held() {
 		if old.id(p).entry()&bit != 0 {
-			sp.copyTo(move, old, p)
+			move.copyFrom(old, p, from)
 		} else {
-			sp.copyTo(stay, old, p)
+			stay.copyFrom(old, p, from)
 		}
 	}
 	sh.used, other.used = sh.keys, other.keys
@@ -168,31 +191,40 @@ func (sh *shard) splitLocked(old *table, more uint64) {
 	other.publishLocked(move)
 }
 
-// copyTo copies a key to a table that is not published yet, and makes the old state
-// final.
-func (sp *Tables) copyTo(t, old *table, p place) {
+// copyFrom copies a key of an old table, whose states are in from, to t, which is not published yet, and makes the
+// old word final.
+func (t *table) copyFrom(old *table, p place, from *arena) {
 	id := old.id(p)
 	to, _ := t.find(id)
 	t.words[to.group+to.slot] = id.hi
-	word, shift := t.secondWord(to)
-	*word |= uint64(id.lo) << shift
+	second, shift := t.secondWord(to)
+	*second |= uint64(id.lo) << shift
 	t.setNumber(to, old.number(p))
-	if sp.single {
-		*t.word(to) = atomic.SwapUint64(old.word(p), kernel.Gone) // guarantee 3
-	} else {
+	if word, ok := old.refers(p); ok {
+		e := from.at(word)
+		t.refer(to, t.shard.arena.add(from.kernel(e), t.shard.arena.copied(from, e)))
+	} else if t.width > 1 {
 		copy(t.state(to), old.state(p))
+	} else {
+		*t.word(to) = atomic.SwapUint64(old.word(p), gone) // guarantee 3
 	}
 }
 
 // sweepLocked forgets the keys that have been idle since the given instant.
 func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
-	blank := sh.space.store.blank()
-	defer sh.space.store.blanks.Put(blank)
+	room := sh.space.store.blank()
+	defer sh.space.store.blanks.Put(room)
 	for p := range t.held() {
-		if st := sh.read(t, p, blank[:]); sh.space.kernelAt(t, p).Fresh(st) <= since && sh.freeze(t, p, st) {
-			sh.forgetLocked(t, p)
+		if k, st := sh.read(t, p, room); k.Fresh(st) <= since && sh.freeze(t, p, st) {
+			sh.forgetIdle(t, p, k, st)
 		}
 	}
+}
+
+// forgetIdle forgets the key at p, which is idle and frozen, so that its holds have ended by themselves.
+func (sh *shard) forgetIdle(t *table, p place, k *kernel.Compiled, st []uint64) {
+	sh.space.store.ended.Add(uint64(k.OpenHolds(st)))
+	sh.forgetLocked(t, p)
 }
 
 // held iterates over the places that hold a key. The caller holds the lock.
@@ -211,25 +243,9 @@ func (t *table) held() iter.Seq[place] {
 // holds reports whether there is a key at p. The caller holds the lock.
 func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.second(p) != 0 }
 
-// read returns the state at p, or a copy of it in st if the state may change
-// concurrently. The caller holds the lock.
-func (sh *shard) read(t *table, p place, st []uint64) []uint64 {
-	if !sh.space.single {
-		return t.state(p)
-	}
-	st[0] = atomic.LoadUint64(t.word(p))
-	return st
-}
-
-// freeze makes the state at p final. It returns false if the state is no longer st. The
-// caller holds the lock.
-func (sh *shard) freeze(t *table, p place, st []uint64) bool {
-	return !sh.space.single || atomic.CompareAndSwapUint64(t.word(p), st[0], kernel.Gone) // guarantee 3
-}
-
-func (sp *Tables) shrink() {
-	for _, e := range sp.list() {
-		sh := e.(*shard)
+// shrink forgets idle keys, and moves the others to tables that fit them.
+func (sp *Space) shrink() {
+	for _, sh := range sp.list() {
 		now := sp.store.now()
 		sh.mu.Lock()
 		sh.sweepLocked(sh.current(), now)
@@ -238,19 +254,12 @@ func (sp *Tables) shrink() {
 	}
 }
 
-func (sp *Tables) empty() {
-	for _, e := range sp.list() {
-		sh := e.(*shard)
+// empty forgets all keys. Nobody else uses the space any more.
+func (sp *Space) empty() {
+	for _, sh := range sp.list() {
 		sh.mu.Lock()
 		t := sh.current()
-		for slot := range t.groups * groupSlots {
-			p := place{slot / groupSlots * t.size, slot % groupSlots}
-			if !t.holds(p) {
-				continue
-			}
-			if sp.single {
-				atomic.StoreUint64(t.word(p), kernel.Gone)
-			}
+		for p := range t.held() {
 			sh.forgetLocked(t, p)
 		}
 		sh.mu.Unlock()
@@ -258,14 +267,13 @@ func (sp *Tables) empty() {
 }
 
 // count adds the totals of all shards to stats.
-func (sp *Tables) count(stats *Stats) {
-	stats.Bytes += sizeOf[Tables]() + sp.bytes()
-	for _, e := range sp.list() {
-		sh := e.(*shard)
+func (sp *Space) count(stats *Stats) {
+	stats.Bytes += sizeOf[Space]() + sp.bytes()
+	for _, sh := range sp.list() {
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts
-		stats.Bytes += sizeOf[shard]() + sizeOf[table]()
+		stats.Bytes += sizeOf[shard]() + sizeOf[table]() + sh.arena.bytes()
 		if t := sh.current(); t.most > 0 { // else the words are noKeys, which are shared
 			stats.Bytes += 8 * uint64(len(t.words))
 		}
@@ -275,60 +283,3 @@ func (sp *Tables) count(stats *Stats) {
 
 // current returns the table of sh. The caller holds the lock.
 func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }
-
-// offer implements evictee. It starts where the last eviction stopped.
-func (sh *shard) offer(e *sample, most int) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	most = min(most, int(sh.keys))
-	if most == 0 {
-		return
-	}
-	t := sh.current()
-	blank := sh.space.store.blank()
-	defer sh.space.store.blanks.Put(blank)
-	slots := t.groups * groupSlots
-	for range slots {
-		if sh.next++; uint64(sh.next) >= slots {
-			sh.next = 0
-		}
-		p := place{uint64(sh.next) / groupSlots * t.size, uint64(sh.next) % groupSlots}
-		if !t.holds(p) {
-			continue
-		}
-		k, st := sh.space.kernelAt(t, p), sh.read(t, p, blank[:])
-		v := candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)}
-		if v.fresh <= e.now && sh.freeze(t, p, st) {
-			sh.forgetLocked(t, p)
-			e.forgot()
-		} else {
-			e.look(k, st, v)
-		}
-		if most--; most == 0 || e.done {
-			return
-		}
-	}
-}
-
-// evict implements evictee.
-func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
-	sp := sh.space
-	sh, t := sp.lock(v.id) // the key may have moved to another shard
-	defer sh.mu.Unlock()
-	p, ok := t.find(v.id)
-	if !ok {
-		return false
-	}
-	blank := sp.store.blank()
-	defer sp.store.blanks.Put(blank)
-	k, st := sp.kernelAt(t, p), sh.read(t, p, blank[:])
-	idle := k.Fresh(st) <= now
-	if !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st) {
-		return false
-	}
-	sh.forgetLocked(t, p)
-	sp.store.lost(idle)
-	return true
-}
-
-func (sp *Tables) evictees() []evictee { return sp.list() }

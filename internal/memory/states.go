@@ -9,12 +9,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/line"
 )
 
-// States are those of all limiters with one name. One of Tables and Logs is not nil.
+// States are those of all limiters with one name.
 type States struct {
-	Limit  *limit.Limit
-	Store  *Store
-	Tables *Tables // if the width of states is fixed, or keys have limits of their own
-	Logs   *Logs   // if states grow with use
+	Limit *limit.Limit
+	Store *Store
+	Space *Space
 
 	waiters line.Lines // who waits for keys of these limiters
 }
@@ -24,32 +23,22 @@ type States struct {
 func (s *Store) Open(l *limit.Limit, overhead uint64, leave bool) *States {
 	sp := &States{Limit: l, Store: s}
 	overhead += sizeOf[States]() + bytesOf(l)
+	single, loose := l, l
 	switch {
 	case l.Varies:
-		single := l.Single()
-		if single.Word() != nil { // else it is not kept
-			overhead += sizeOf[limit.Limit]() + single.Size()
-		}
-		sp.Tables = s.OpenVaried(single.Compiled, l.Compiled, overhead)
-		l.InMemory.Store(sp.Tables.Base())
+		single = l.Single()
 	case l.Word() != nil:
-		loose := l.Loose()
-		overhead += sizeOf[limit.Limit]() + loose.Size()
-		sp.Tables = s.OpenTables(l.Compiled, loose.Compiled, overhead)
-	case l.Width() > 0:
-		sp.Tables = s.OpenTables(l.Compiled, l.Compiled, overhead)
-	default:
-		sp.Logs = s.OpenLogs(overhead)
+		loose = l.Loose()
 	}
-	if leave {
-		tables, logs := sp.Tables, sp.Logs
-		runtime.AddCleanup(sp, func(overhead uint64) {
-			if tables != nil {
-				s.DropTables(tables, overhead)
-			} else {
-				s.DropLogs(logs, overhead)
-			}
-		}, overhead)
+	if single != loose && single.Word() != nil { // else it is not kept
+		overhead += sizeOf[limit.Limit]() + single.Size()
+	}
+	sp.Space = s.OpenSpace(single.Compiled, loose.Compiled, l.Varies, overhead)
+	if l.Varies {
+		l.InMemory.Store(sp.Space.Base())
+	}
+	if space := sp.Space; leave {
+		runtime.AddCleanup(sp, func(overhead uint64) { s.Drop(space, overhead) }, overhead)
 	}
 	return sp
 }
@@ -70,7 +59,7 @@ func bytesOf(l *limit.Limit) uint64 {
 // Share returns the states for another limiter, of l.
 func (sp *States) Share(l *limit.Limit) *States {
 	if l.Varies {
-		l.InMemory.Store(sp.Tables.Base())
+		l.InMemory.Store(sp.Space.Base())
 	}
 	return sp
 }
@@ -86,38 +75,29 @@ func (sp *States) Apply(_ context.Context, key string, l *limit.Limit, req kerne
 
 // Decide is Apply, which cannot fail.
 func (sp *States) Decide(key string, l *limit.Limit, req *kernel.Request, a *kernel.Answer) {
-	if sp.Tables != nil {
-		sp.Tables.Apply(key, sp.LimitOf(l), req, a)
-	} else {
-		sp.Logs.Apply(key, sp.Limit.Compiled, req, a)
-	}
+	sp.Space.Apply(key, sp.LimitOf(l), req, a)
 }
 
-// LimitOf returns the limit of keys with l, if states are in tables.
+// LimitOf returns the limit of keys with l.
 func (sp *States) LimitOf(l *limit.Limit) *Limit {
 	if !sp.Limit.Varies {
-		return sp.Tables.Base()
+		return sp.Space.Base()
 	}
-	if lim, _ := l.InMemory.Load().(*Limit); lim != nil && lim.Of(sp.Tables) {
+	if lim, _ := l.InMemory.Load().(*Limit); lim != nil && lim.Of(sp.Space) {
 		return lim
 	}
 	tag := l.Asked
 	if tag == nil {
 		tag = l.Known
 	}
-	lim := sp.Tables.Limit(tag, l.Single().Compiled, l.Compiled)
+	lim := sp.Space.Limit(tag, l.Single().Compiled, l.Compiled)
 	l.InMemory.Store(lim)
 	return lim
 }
 
 // State returns the kernel and a copy of the state of a key. open says that it has open holds: then, both are nil.
 func (sp *States) State(key string) (by *kernel.Compiled, st []uint64, open bool) {
-	if sp.Tables != nil {
-		by, st = sp.Tables.State(key)
-	} else {
-		by, st = sp.Logs.State(key)
-	}
-	switch {
+	switch by, st = sp.Space.State(key); {
 	case by == nil:
 		by = sp.Limit.Loose().Compiled
 		return by, by.NewState(), false
@@ -129,10 +109,6 @@ func (sp *States) State(key string) (by *kernel.Compiled, st []uint64, open bool
 
 // Reset implements [limit.States].
 func (sp *States) Reset(_ context.Context, key string) error {
-	if sp.Tables != nil {
-		sp.Tables.Reset(key)
-	} else {
-		sp.Logs.Reset(key)
-	}
+	sp.Space.Reset(key)
 	return nil
 }

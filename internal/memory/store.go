@@ -4,13 +4,12 @@
 // as a [kernel.Compiled].
 //
 // A decision on a state of one word (a TokenBucket, LeakyBucket, FixedWindow, or
-// SlidingWindow of one segment, with most limits) takes no lock: it loads the state, reads
-// the clock, and swaps the new state in; a denial only reads (tables.go). A shard's lock is
-// taken for a new key, for a state of several words, while a table is replaced (growth.go,
-// which says when idle keys are forgotten), and always for states that grow (a SlidingLog:
-// logs.go). A key whose state has no room in the tables, because events are held, say, moves to
-// logs (moves.go). A full store has a lock for admitting new keys. full.go says what
-// happens when the store is full.
+// SlidingWindow of one segment, with most limits) takes no lock: it finds the word in a table (table.go), reads
+// the clock, and swaps the new state in; a denial only reads (decide.go). A shard's lock is
+// taken for a new key, for all other states (a SlidingLog, or a bucket of which events are held, say), which
+// are in the shard's arena (locked.go, arena.go), and while a table is replaced (growth.go,
+// which says when idle keys are forgotten). A full store has a lock for admitting new keys. full.go says what
+// happens then.
 package memory
 
 import (
@@ -35,21 +34,12 @@ type Store struct {
 	time       atomic.Pointer[kernel.Timeline] // of all requests; nil until the first
 	overhead   atomic.Uint64                   // bytes that the users of spaces take, and the list of spaces
 	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
-	ended      atomic.Uint64                   // holds that ended there by themselves
+	ended      atomic.Uint64                   // holds that ended by themselves
 	mu         sync.Mutex                      // protects against another Open or Drop
-	all        atomic.Pointer[[]space]
+	all        atomic.Pointer[[]*Space]
 	admission  admission
 	serial     uint64    // see serials; set when the first space is opened
 	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
-}
-
-// A space is the states of one limiter: Tables or Logs.
-type space interface {
-	evictees() []evictee // its shards
-	vacant() bool        // whether it has no keys; only if there is a bound
-	shrink()
-	count(stats *Stats) // adds its counts to stats
-	empty()             // forgets all keys; nobody else uses the space any more
 }
 
 // Stats are the counts of a Store.
@@ -97,52 +87,22 @@ func (s *Store) Shrink() {
 func (s *Store) Fingerprint(key string) uint64 { return s.identify(key).hi }
 
 // spaces returns all spaces.
-func (s *Store) spaces() []space {
+func (s *Store) spaces() []*Space {
 	if all := s.all.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// spaceBytes is the memory that the list of spaces takes for each of them.
-const spaceBytes = 16
+// spaceBytes is the memory that the list of spaces takes for each of them, and that of a limit.
+var spaceBytes = 8 + sizeOf[Limit]() + sizeOf[[]*Limit]() + sizeOf[*Limit]()
 
-// OpenTables returns a space for keys that have one limit, whose states have a fixed width: k in
-// tables, and loose in logs. overhead is the memory in bytes that the user of the space takes.
-func (s *Store) OpenTables(k, loose *kernel.Compiled, overhead uint64) *Tables {
-	return s.openTables(k, loose, false, overhead)
-}
-
-// OpenVaried returns a space for keys that have limits of their own. base is the limit of
-// the others: k in tables, if a state of k is one word, and loose in logs.
-func (s *Store) OpenVaried(k, loose *kernel.Compiled, overhead uint64) *Tables {
-	return s.openTables(k, loose, true, overhead)
-}
-
-func (s *Store) openTables(k, loose *kernel.Compiled, varies bool, overhead uint64) *Tables {
+// OpenSpace returns a space for the keys of a limit: k in words, if a state of k is one, and loose in all other states.
+// If it varies, that is the limit of keys without one of their own. overhead is the memory in bytes that the user of
+// the space takes.
+func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool, overhead uint64) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begin(overhead + sizeOf[Limit]() + sizeOf[[]*Limit]() + sizeOf[*Limit]())
-	sp := newTables(s, k, loose, varies)
-	s.add(sp)
-	return sp
-}
-
-// OpenLogs returns a space for states that grow with use.
-func (s *Store) OpenLogs(overhead uint64) *Logs {
-	return s.openLogs(newLogs(s), overhead)
-}
-
-func (s *Store) openLogs(sp *Logs, overhead uint64) *Logs {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.begin(overhead)
-	s.add(sp)
-	return sp
-}
-
-// begin prepares for another space. The caller holds the lock.
-func (s *Store) begin(overhead uint64) {
 	if s.all.Load() == nil {
 		s.draw()
 		s.serial = serials.Add(1)
@@ -151,35 +111,30 @@ func (s *Store) begin(overhead uint64) {
 		}
 	}
 	s.overhead.Add(overhead + spaceBytes)
-}
-
-func (s *Store) add(sp space) {
+	sp := newSpace(s, k, loose, varies)
 	all := append(s.spaces(), sp) // may append in place: readers keep their length
 	s.all.Store(&all)
+	return sp
 }
 
-// DropTables forgets a space that nobody uses any more, whose user took overhead bytes.
-func (s *Store) DropTables(sp *Tables, overhead uint64) {
-	if logs := sp.logs.Load(); logs != nil {
-		s.drop(logs, spaceBytes)
-	}
-	s.drop(sp, overhead+sizeOf[Limit]()+sizeOf[[]*Limit]()+sizeOf[*Limit]()+spaceBytes)
-}
-
-// DropLogs is like DropTables.
-func (s *Store) DropLogs(sp *Logs, overhead uint64) { s.drop(sp, overhead+spaceBytes) }
-
-func (s *Store) drop(sp space, bytes uint64) {
+// Drop forgets a space that nobody uses any more, whose user took overhead bytes.
+func (s *Store) Drop(sp *Space, overhead uint64) {
 	sp.empty()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var stats Stats
 	sp.count(&stats)
 	s.inserts.Add(stats.Inserts)
-	s.ended.Add(stats.Ended)
-	s.overhead.Add(-bytes)
-	left := slices.DeleteFunc(slices.Clone(s.spaces()), func(other space) bool { return other == sp })
+	s.overhead.Add(-(overhead + spaceBytes))
+	left := slices.DeleteFunc(slices.Clone(s.spaces()), func(other *Space) bool { return other == sp })
 	s.all.Store(&left)
+}
+
+// countEnded counts the holds that a request has found to have ended.
+func (s *Store) countEnded(a *kernel.Answer) {
+	if a.Ended > 0 {
+		s.ended.Add(uint64(a.Ended))
+	}
 }
 
 // Timeline returns the timeline of the store's requests. If there is none yet, it

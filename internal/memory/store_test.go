@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -85,22 +86,17 @@ var everyWidth = []*kernel.Compiled{
 // A limiter is a space, and a clock.
 type limiter struct {
 	k        *kernel.Compiled
-	fast     *Tables // one of these
-	logs     *Logs
+	fast     *Space
 	timeline *kernel.Timeline
 }
 
 func newLimiter(s *Store, k *kernel.Compiled, clk clock.Clock) *limiter {
 	l := &limiter{k: k, timeline: s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
-	if k.Width() > 0 {
-		inLogs := k
-		if other, ok := loose.Load(k); ok {
-			inLogs = other.(*kernel.Compiled)
-		}
-		l.fast = s.OpenTables(k, inLogs, 0)
-	} else {
-		l.logs = s.OpenLogs(0)
+	inArena := k
+	if other, ok := loose.Load(k); ok {
+		inArena = other.(*kernel.Compiled)
 	}
+	l.fast = s.OpenSpace(k, inArena, false, 0)
 	return l
 }
 
@@ -109,25 +105,17 @@ func (l *limiter) apply(op kernel.Op, key string, n int) (a kernel.Answer) {
 }
 
 func (l *limiter) do(key string, req *kernel.Request) (a kernel.Answer) {
-	if l.fast != nil {
-		l.fast.Apply(key, l.fast.Base(), req, &a)
-	} else {
-		l.logs.Apply(key, l.k, req, &a)
-	}
+	l.fast.Apply(key, l.fast.Base(), req, &a)
 	return a
 }
 
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	switch {
-	case n > l.k.Limit():
-	case l.fast != nil:
-		return l.fast.Allow(l.timeline, key, n)
-	default:
-		return l.logs.Allow(l.timeline, key, l.k, n)
+	if n > l.k.Limit() {
+		return l.apply(kernel.OpTake, key, n).Allowed
 	}
-	return l.apply(kernel.OpTake, key, n).Allowed
+	return l.fast.Allow(l.timeline, key, n)
 }
 
 func (l *limiter) Take(_ context.Context, key string, n int) (kernel.Answer, error) {
@@ -139,20 +127,8 @@ func (l *limiter) Peek(_ context.Context, key string) (kernel.Answer, error) {
 }
 
 func (l *limiter) Reset(_ context.Context, key string) error {
-	if l.fast != nil {
-		l.fast.Reset(key)
-	} else {
-		l.logs.Reset(key)
-	}
+	l.fast.Reset(key)
 	return nil
-}
-
-// evictees returns the shards.
-func (l *limiter) evictees() []evictee {
-	if l.fast != nil {
-		return l.fast.evictees()
-	}
-	return l.logs.evictees()
 }
 
 // An option changes a store.
@@ -186,23 +162,13 @@ func (s *Store) check(t testing.TB) {
 	require.Equal(t, held, s.Len())
 	total := 0
 	for _, sp := range s.spaces() {
-		switch sp := sp.(type) {
-		case *Tables:
-			sp.check(t)
-		case *Logs:
-			sp.check(t)
-		}
+		sp.check(t)
 		keys := 0
-		for _, sh := range sp.evictees() {
-			switch sh := sh.(type) {
-			case *shard:
-				keys += sh.check(t)
-			case *logShard:
-				keys += sh.check(t)
-			}
+		for _, sh := range sp.list() {
+			keys += sh.check(t)
 		}
 		if total += keys; s.MaxKeys > 0 {
-			require.Equal(t, keys == 0, sp.vacant())
+			require.EqualValues(t, keys, sp.keys.Load())
 		}
 	}
 	require.Equal(t, total, held)
@@ -212,41 +178,27 @@ func (s *Store) check(t testing.TB) {
 	}
 }
 
-// checkDirectory checks that a directory leads to each shard as often as it should.
-func checkDirectory[T any](t testing.TB, d *directory[T], shardOf func(*T) (sh evictee, first, depth uint32)) {
+// check checks that the directory leads to each shard as often as it should.
+func (sp *Space) check(t testing.TB) {
 	t.Helper()
-	entries := *d.entries.Load()
+	entries := *sp.entries.Load()
 	require.Equal(t, 1, bits.OnesCount(uint(len(entries))), "a power of two of entries")
-	require.LessOrEqual(t, len(entries), d.most)
-	led := make(map[evictee]int)
+	require.LessOrEqual(t, len(entries), sp.most)
+	led := make(map[*shard]int)
 	for i := range entries {
 		at := entries[i].Load()
-		sh, first, depth := shardOf(at)
-		require.Same(t, entries[first].Load(), at, "all entries of a shard lead to the same")
-		require.Equal(t, first, uint32(i)&(1<<depth-1))
+		sh := at.shard
+		require.Same(t, entries[sh.first].Load(), at, "all entries of a shard lead to the same")
+		require.Equal(t, sh.first, uint32(i)&(1<<sh.depth-1))
 		led[sh]++
 	}
-	require.Len(t, d.list(), len(led), "evictions see every shard, once")
-	for _, sh := range d.list() {
+	require.Len(t, sp.list(), len(led), "evictions see every shard, once")
+	for _, sh := range sp.list() {
 		require.NotZero(t, led[sh])
 	}
-}
-
-func (sp *Tables) check(t testing.TB) {
-	t.Helper()
-	checkDirectory(t, &sp.directory, func(tbl *table) (evictee, uint32, uint32) {
-		return tbl.shard, tbl.shard.first, tbl.shard.depth
-	})
 	for i, word := range noKeys {
 		require.Zero(t, word, "word %d", i)
 	}
-}
-
-func (sp *Logs) check(t testing.TB) {
-	t.Helper()
-	checkDirectory(t, &sp.directory, func(sh *logShard) (evictee, uint32, uint32) {
-		return sh, sh.first, sh.depth
-	})
 }
 
 // check checks one shard and returns how many keys it holds.
@@ -257,8 +209,9 @@ func (sh *shard) check(t testing.TB) (keys int) {
 		require.Len(t, tbl.words, int(tbl.groups*tbl.size))
 	}
 	require.LessOrEqual(t, sh.used, tbl.most)
-	require.Less(t, tbl.most, tbl.groups*groupSlots, "some slots are free, or looking would not end")
-	used := uint64(0)
+	require.Less(t, uint64(tbl.most), tbl.groups*groupSlots, "some slots are free, or looking would not end")
+	used := uint32(0)
+	var references []uint64
 	for group := uint64(0); group < uint64(len(tbl.words)); group += tbl.size {
 		for slot := range uint64(groupSlots) {
 			p := place{group, slot}
@@ -276,8 +229,8 @@ func (sh *shard) check(t testing.TB) (keys int) {
 			}
 			used++
 			if id.lo == 0 { // forgotten
-				if sp.single {
-					require.Equal(t, uint64(kernel.Gone), *tbl.word(p), "guarantee 3")
+				if tbl.width == 1 {
+					require.Equal(t, uint64(gone), *tbl.word(p), "guarantee 3")
 				}
 				continue
 			}
@@ -285,69 +238,62 @@ func (sh *shard) check(t testing.TB) (keys int) {
 			require.Same(t, sh, sp.at(id).shard, "each key in its own shard")
 			found, ok := tbl.find(id)
 			require.True(t, ok && found == p, "each key is found, once")
-			if sp.single {
-				require.NotEqual(t, uint64(kernel.Gone), *tbl.word(p), "nothing is gone in a current table")
+			if word, ok := tbl.refers(p); ok {
+				require.NotEqual(t, uint64(gone), word, "nothing is gone in a current table")
+				references = append(references, word)
+			} else if tbl.width == 1 {
+				require.NotNil(t, sp.limitAt(tbl, p).word)
 			}
 		}
 	}
 	require.Equal(t, used, sh.used)
 	require.EqualValues(t, keys, sh.keys)
+	if sh.arena != nil {
+		sh.arena.check(t, references)
+	} else {
+		require.Empty(t, references)
+	}
 	return keys
 }
 
-func (sh *logShard) check(t testing.TB) (keys int) {
+// check checks an arena, and that it has the states to which words refer, and no others.
+func (a *arena) check(t testing.TB, references []uint64) {
 	t.Helper()
+	slices.Sort(references)
+	require.Len(t, slices.Compact(references), a.keys(), "each state belongs to one key")
+	for _, i := range a.free {
+		require.True(t, a.entries[i].unused())
+	}
 	used, outside, apart := 0, 0, 0
-	blocks := make([]bool, len(sh.words)) // by the word where one begins
+	blocks := make([]bool, len(a.words)) // by the word where one begins
 	states := make(map[*kernel.Compiled]int)
-	for i := range sh.slots {
-		e := &sh.slots[i]
-		if e.free() {
-			require.Zero(t, *e)
+	for _, word := range references {
+		e := a.at(word)
+		require.False(t, e.unused())
+		states[a.kernel(e)]++
+		if e.cap == isApart {
+			outside += cap(a.apart[e.at])
+			apart++
 			continue
 		}
-		keys++
-		states[sh.kernel(e)]++
-		if e.cap == isApart {
-			outside += cap(sh.apart[e.at])
-			apart++
-		} else {
-			used += int(e.cap)
-			require.LessOrEqual(t, e.len, e.cap)
-			for at := range e.cap {
-				require.False(t, blocks[int(e.at)+int(at)], "each word belongs to one state")
-				blocks[int(e.at)+int(at)] = true
-			}
+		used += int(e.cap)
+		require.LessOrEqual(t, e.len, e.cap)
+		for at := range e.cap {
+			require.False(t, blocks[int(e.at)+int(at)], "each word belongs to one state")
+			blocks[int(e.at)+int(at)] = true
 		}
-		require.Same(t, sh, sh.space.at(e.id()), "each key in its own shard")
-		require.True(t, sh.owns(e))
-		found, ok := sh.find(e.id())
-		require.True(t, ok && found == i, "each key is found, once")
 	}
-	require.EqualValues(t, used, sh.used)
-	require.EqualValues(t, outside, sh.outside)
-	require.Len(t, sh.apart, apart+len(sh.vacant))
-	for _, i := range sh.vacant {
-		require.Nil(t, sh.apart[i])
+	require.EqualValues(t, used, a.used)
+	require.EqualValues(t, outside, a.outside)
+	require.Len(t, a.apart, apart+len(a.vacant))
+	for _, i := range a.vacant {
+		require.Nil(t, a.apart[i])
 	}
-	for _, u := range sh.kernels {
+	for _, u := range a.kernels {
 		require.Equal(t, states[u.Compiled], u.keys)
 		delete(states, u.Compiled)
 	}
 	require.Empty(t, states, "each kernel is listed, once")
-	require.EqualValues(t, keys, sh.keys)
-	require.LessOrEqual(t, sh.keys, mostOf(len(sh.slots)))
-	require.True(t, keys == 0 || keys < len(sh.slots), "some slots are free, or looking would not end")
-	return keys
-}
-
-// splitSoon makes the shards split at the given number of keys.
-func splitSoon(l *limiter, keys uint64) {
-	if l.fast != nil {
-		l.fast.splitAt = keys
-	} else {
-		l.logs.splitAt = keys
-	}
 }
 
 // TestConcurrency races everything that can change a store.
@@ -355,7 +301,7 @@ func TestConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
 		for _, k := range everyWidth {
 			l, s, clk := newTestLimiter(t, k, withMaxKeys(bound))
-			splitSoon(l, 4)
+			l.fast.splitAt = 4
 			var wg sync.WaitGroup
 			for g := range 8 {
 				wg.Go(func() {

@@ -19,17 +19,17 @@ import (
 //
 // It locks the shards of all keys, owns the states of one word, reads the clock, asks all keys, and
 // stores all states. Other states are changed only under a lock. To own a word is to replace it by
-// Gone, so that a caller without a lock waits for the lock (guarantee 3). So no caller finds some
+// gone, so that a caller without a lock waits for the lock (guarantee 3). So no caller finds some
 // of the states changed and others not, and nobody decides on one of them after the clock was
 // read. Callers of single keys do nothing for it.
 //
-// What cannot be done while words are owned comes first (jointroom.go): a key moves to the logs, a
+// What cannot be done while words are owned comes first (jointroom.go): a
 // table is replaced, or a full store makes room for a new key that all keys grant. Then the attempt
 // starts over, without locks of shards.
 //
 // Locks are acquired in one order: first those of admissions, by the serials of their stores, then
 // those of shards, by the serials of their spaces and, in a space, by the first entry in the
-// directory. Tables are older than their logs. So two Joints, or a Joint and any other caller,
+// directory. So two Joints, or a Joint and any other caller,
 // never wait for each other. The user's clock is not called while a lock is held
 // (kernel.Timeline.Outside).
 //
@@ -40,17 +40,13 @@ var serials atomic.Uint64
 
 // An Asked is a key that a Joint decides on.
 type Asked struct {
-	// One of these is set.
-	Tables *Tables
-	Logs   *Logs
-
-	Limit  *Limit           // for Tables
-	Kernel *kernel.Compiled // for Logs
-	Clock  *kernel.Timeline
-	Key    string
-	N      int           // the events
-	Hold   kernel.Handle // of these, for OpHold
-	Index  int           // for the caller
+	Space *Space
+	Limit *Limit
+	Clock *kernel.Timeline
+	Key   string
+	N     int           // the events
+	Hold  kernel.Handle // of these, for OpHold
+	Index int           // for the caller
 
 	// Answer says what this key does; what all do is up to the caller. If the request is denied,
 	// Allowed is whether this key would have granted it.
@@ -62,28 +58,21 @@ type Asked struct {
 	First, Times, Sum int
 
 	id      identity
-	store   *Store
-	loose   *kernel.Compiled // what decides on the key in the logs
-	refused bool             // whether its store has no room for it
-	placed  *occupancy       // where it has a place, but is not yet; else nil
+	refused bool // whether its store has no room for it
+	placed  bool // whether it has a place, but is not there yet
 
 	// For one attempt:
 	now    kernel.Instant // the reading of the clock
 	lag    uint64
-	sh     *shard // its shards, locked; nil if the space has none
+	sh     *shard // locked
 	t      *table
-	ls     *logShard
-	logged bool // whether the state is, or is to be, in the logs
+	at     place
 	found  bool
 	enters bool             // whether it is new, and its state changes
-	at     place            // where it is, in the tables
-	slot   int              // or in the logs
 	k      *kernel.Compiled // what decides
-	word   *uint64          // the state, if it is found and a word
+	word   *uint64          // the state, if it is, or is to be, a word
 	copied [1]uint64        // what it was, and then what replaces it
-	fresh  []uint64         // the state of a new key
-	upkeep *upkeep          // of the shard that the key is, or is to be, in
-	space  *occupancy       // likewise
+	fresh  []uint64         // the state of a new key that is not to be a word
 }
 
 // A Joint decides on several keys. Its memory is used again: see NewJoint.
@@ -138,12 +127,7 @@ func (j *Joint) Decide(op kernel.Op) (granted bool, err error) {
 	j.req.Op = op
 	for i := range j.Asked {
 		e := &j.Asked[i]
-		if sp := e.Tables; sp == nil {
-			e.store, e.loose = e.Logs.store, e.Kernel
-		} else if e.store, e.loose = sp.store, e.Limit.loose; !e.Limit.places(&j.req) {
-			sp.makeLogs()
-		}
-		e.id = e.store.identify(e.Key)
+		e.id = e.Space.store.identify(e.Key)
 	}
 	if !j.group() {
 		return false, ErrTooMany
@@ -164,19 +148,19 @@ func (j *Joint) attempt() (first func()) {
 	j.lock()
 	defer func() { unlockAll(j.locks) }()
 	for e := range j.leading {
-		if first = j.find(e); first != nil {
-			return first
+		if !j.find(e) {
+			return nothing
 		}
 	}
 	for e := range j.leading {
-		if e.word != nil {
-			e.copied[0] = atomic.SwapUint64(e.word, kernel.Gone) // guarantee 3
+		if e.copied[0] = 0; e.found && e.word != nil {
+			e.copied[0] = atomic.SwapUint64(e.word, gone) // guarantee 3
 		}
 	}
 	j.read(inside)
 	if j.ask(); !j.takePlaces() {
 		for e := range j.leading {
-			if e.word != nil {
+			if e.found && e.word != nil {
 				atomic.StoreUint64(e.word, e.copied[0])
 			}
 		}
@@ -236,14 +220,14 @@ func inside(e *Asked) (now kernel.Instant, lag uint64) {
 // keys as it is to.
 func (j *Joint) group() (ok bool) {
 	for i := range j.Asked {
-		e, s, keys := &j.Asked[i], j.Asked[i].store, int64(1)
+		e, s, keys := &j.Asked[i], j.Asked[i].Space.store, int64(1)
 		e.First, e.Times, e.Sum = i, 1, e.N
 		for f := range j.Asked[:i] {
 			first := &j.Asked[f]
-			if first.First != f || first.store != s {
+			if first.First != f || first.Space.store != s {
 				continue
 			}
-			if keys++; first.id != e.id || first.Tables != e.Tables || first.Logs != e.Logs {
+			if keys++; first.id != e.id || first.Space != e.Space {
 				continue
 			}
 			e.First, e.Times = f, 0
@@ -251,7 +235,7 @@ func (j *Joint) group() (ok bool) {
 			if first.Sum += e.N; first.Sum < 0 {
 				first.Sum = math.MaxInt // it is too many
 			}
-			first.Limit, first.loose = e.Limit, e.loose // looked up later
+			first.Limit = e.Limit // looked up later
 			break
 		}
 		if e.First == i && s.MaxKeys > 0 && keys > s.MaxKeys {
@@ -294,35 +278,25 @@ func (j *Joint) lock() {
 	for ok := false; !ok; {
 		j.locks = j.locks[:0]
 		for e := range j.leading {
-			if e.lookUp(); e.sh != nil {
-				j.locks = append(j.locks, e.sh.lockOf())
-			}
-			if e.ls != nil {
-				j.locks = append(j.locks, jointLock{e.ls.space.serial, e.ls.first, &e.ls.mu})
-			}
+			e.lookUp()
+			j.locks = append(j.locks, e.sh.lockOf())
 		}
 		j.locks, ok = lockAll(j.locks), true
 		for e := range j.leading {
-			sh, ls := e.sh, e.ls
+			sh := e.sh
 			e.lookUp() // guarantee 1
-			ok = ok && e.sh == sh && e.ls == ls
+			ok = ok && e.sh == sh
 		}
 		if !ok {
-			unlockAll(j.locks) // a shard was split meanwhile, or the logs were made
+			unlockAll(j.locks) // a shard was split meanwhile
 		}
 	}
 }
 
-// lookUp looks up the shards of a key, and its table.
+// lookUp looks up the shard of a key, and its table.
 func (e *Asked) lookUp() {
-	logs := e.Logs
-	if sp := e.Tables; sp != nil {
-		e.t, logs = sp.at(e.id), sp.logs.Load()
-		e.sh = e.t.shard
-	}
-	if logs != nil {
-		e.ls = logs.at(e.id)
-	}
+	e.t = e.Space.at(e.id)
+	e.sh = e.t.shard
 }
 
 // ask asks all keys. Like the parts of an All, none notes a denial if one of them never grants as
@@ -331,7 +305,7 @@ func (j *Joint) ask() {
 	granted, notes, ever := true, false, true
 	for i := range j.Asked {
 		e := &j.Asked[i]
-		granted, ever = granted && !e.refused, ever && e.Sum <= e.loose.Limit()
+		granted, ever = granted && !e.refused, ever && e.Sum <= e.Limit.loose.Limit()
 	}
 	for e := range j.leading {
 		from, st := e.state()
@@ -348,11 +322,14 @@ func (e *Asked) state() (from *kernel.Compiled, st []uint64) {
 		return e.k, e.copied[:]
 	case !e.found:
 		return e.k, e.fresh
-	case !e.logged:
-		return e.k, e.t.state(e.at)
 	}
-	entry := &e.ls.slots[e.slot]
-	return e.ls.kernel(entry), e.ls.state(entry)
+	return e.sh.read(e.t, e.at, nil)
+}
+
+// refers reports whether the state of a key that was found is in the arena.
+func (e *Asked) refers() bool {
+	_, ok := e.t.refers(e.at)
+	return ok
 }
 
 // apply applies the decision to the state of a key, and stores that.
@@ -363,38 +340,25 @@ func (j *Joint) apply(e *Asked) {
 	} else {
 		by, st, _ = e.k.RefuseFrom(by, st, j.as(e), j.notes, &e.Answer)
 	}
+	e.Space.store.countEnded(&e.Answer)
+	if e.enters {
+		e.at, _ = e.t.find(e.id)
+	}
 	switch {
 	case !e.found && !e.enters:
 		return
-	case e.logged:
-		if e.enters {
-			if room, lacks := e.ls.blank(by.Base(), by != by.Base()); lacks == 0 && len(st) <= cap(room) {
-				st = append(room[:0], st...)
-			}
-			e.slot, _ = e.ls.find(e.id)
-			e.ls.insert(e.slot, e.id, by)
-		}
-		entry := &e.ls.slots[e.slot]
-		e.ls.ended += uint64(e.Answer.Ended)
-		e.ls.setKernel(entry, by)
-		e.ls.set(entry, st)
+	case e.word != nil:
+		atomic.StoreUint64(e.t.word(e.at), st[0])
+	case e.found && e.refers():
+		e.sh.arena.set(e.sh.entry(e.t, e.at), by, st)
 	default:
-		if e.enters {
-			e.at, _ = e.t.find(e.id)
-		}
-		if e.Limit.word != nil {
-			atomic.StoreUint64(e.t.word(e.at), st[0])
-		} else {
-			copy(e.t.state(e.at), st)
-		}
-		if e.enters {
-			e.sh.takeLocked(e.t, e.at, e.id, e.Limit.number)
-		}
+		e.sh.put(e.t, e.at, by, st)
 	}
 	if e.enters {
-		e.placed = nil
-		e.upkeep.inserts++
-		e.store.keepTime(e.Clock)
+		e.placed = false
+		e.sh.takeLocked(e.t, e.at, e.id, e.Limit.number)
+		e.sh.inserts++
+		e.Space.store.keepTime(e.Clock)
 	}
 }
 
@@ -411,7 +375,7 @@ func (j *Joint) align() {
 		req := *j.as(e)
 		req.Op, req.Hold.For = kernel.OpExtend, e.Hold.After(j.Delay)
 		var a kernel.Answer
-		e.ls.step(&e.ls.slots[e.slot], e.k, &req, &a)
+		e.sh.arena.step(e.sh.entry(e.t, e.at), e.k, &req, &a)
 		e.Answer.ResetAfter, e.Answer.Ends = a.ResetAfter, a.Ends
 		e.Answer.Due = kernel.After(e.now, uint64(j.Delay)-min(uint64(j.Delay), e.lag))
 	}
@@ -423,7 +387,7 @@ const MostWords = 4
 // A Word is the state of a key on which TakeWords decides together with others, if it is one
 // word. The zero Word is to be filled in by Load.
 type Word struct {
-	tables *Tables
+	space  *Space
 	shard  *shard
 	state  *uint64
 	old    uint64 // the state before the decision
@@ -435,7 +399,7 @@ type Word struct {
 
 // Load finds the state of a key of which n events are to be taken. It returns false if a Joint
 // has to decide.
-func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok bool) {
+func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool) {
 	if !sp.byWord(n) {
 		return false
 	}
@@ -445,7 +409,7 @@ func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok boo
 	if !ok {
 		return false
 	}
-	w.tables, w.shard, w.state, w.n, w.clock = sp, t.shard, t.word(p), n, clk
+	w.space, w.shard, w.state, w.n, w.clock = sp, t.shard, t.word(p), n, clk
 	w.at.Now, w.at.Lag = clk.Outside()
 	return true
 }
@@ -453,7 +417,7 @@ func (w *Word) Load(sp *Tables, clk *kernel.Timeline, key string, n int) (ok boo
 // TakeWords is a faster Joint for an OpTake of a few keys whose states Load has found. It returns
 // false if a Joint has to decide: if a key has moved, was forgotten, or is given twice.
 //
-// All states in a table that was replaced are Gone, and one of a locked shard is not replaced.
+// All words in a table that was replaced are gone, and one of a locked shard is not replaced.
 func TakeWords(words []Word) (ok bool) {
 	var room [MostWords]jointLock
 	locks := room[:0]
@@ -464,8 +428,8 @@ func TakeWords(words []Word) (ok bool) {
 	owned := 0
 	for ok = true; ok && owned < len(words); {
 		w := &words[owned]
-		w.old = atomic.SwapUint64(w.state, kernel.Gone) // guarantee 3
-		if ok = w.old != kernel.Gone; ok {
+		if ok = atomic.LoadUint64(w.state) < kernel.NoWord; ok { // only under its lock does it become one
+			w.old = atomic.SwapUint64(w.state, gone) // guarantee 3
 			owned++
 		}
 	}
@@ -478,13 +442,13 @@ func TakeWords(words []Word) (ok bool) {
 			w.clock.Renew()
 			w.at.Now, w.at.Lag = w.clock.Inside(w.at.Now, w.at.Lag)
 		}
-		w.taking.Take(w.tables.word, w.old, w.at.Now, w.n)
+		w.taking.Take(w.space.word, w.old, w.at.Now, w.n)
 		granted = granted && w.taking.Granted
 	}
 	for i := range words[:owned] {
 		w := &words[i]
 		if !granted && w.taking.Granted {
-			w.taking.Leave(w.tables.word, w.old, w.at.Now)
+			w.taking.Leave(w.space.word, w.old, w.at.Now)
 		}
 		atomic.StoreUint64(w.state, w.taking.Next)
 	}
@@ -493,4 +457,4 @@ func TakeWords(words []Word) (ok bool) {
 }
 
 // Answer is what the key answers, as in an Asked.
-func (w *Word) Answer(a *kernel.Answer) { w.tables.k.Tell(&w.taking, w.old, &w.at, a) }
+func (w *Word) Answer(a *kernel.Answer) { w.space.k.Tell(&w.taking, w.old, &w.at, a) }

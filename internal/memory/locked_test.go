@@ -63,9 +63,9 @@ var owns = []own{
 	ownLog(3),
 }
 
-// A variedLimiter is Tables of limits of keys' own, and a clock. Tags are indices of owns; that of the base is 0.
+// A variedLimiter is a Space of limits of keys' own, and a clock. Tags are indices of owns; that of the base is 0.
 type variedLimiter struct {
-	*Tables
+	*Space
 	s        *Store
 	clk      *stepclock.Clock
 	timeline *kernel.Timeline
@@ -76,7 +76,7 @@ func newVariedLimiter(opts ...option) *variedLimiter {
 	for _, opt := range opts {
 		opt(s)
 	}
-	return &variedLimiter{s.OpenVaried(owns[0].k, owns[0].loose, 0), s, clk,
+	return &variedLimiter{s.OpenSpace(owns[0].k, owns[0].loose, true, 0), s, clk,
 		s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
 }
 
@@ -117,7 +117,7 @@ func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted boo
 	defer j.Close()
 	for at, key := range keys {
 		e := j.Add()
-		e.Tables, e.Limit, e.Clock, e.Key, e.N = l.Tables, l.limit(limits[at]), l.timeline, key, n+at
+		e.Space, e.Limit, e.Clock, e.Key, e.N = l.Space, l.limit(limits[at]), l.timeline, key, n+at
 	}
 	granted, err := j.Decide(kernel.OpTake)
 	for i := range j.Asked {
@@ -126,34 +126,21 @@ func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted boo
 	return granted && err == nil, answers
 }
 
-// check checks the store, and that no key is in the tables and in the logs.
-func (l *variedLimiter) check(t testing.TB) (inTables, inLogs int) {
+// check checks the store, and returns how many states are words.
+func (l *variedLimiter) check(t testing.TB) (words, inArenas int) {
 	t.Helper()
 	l.s.check(t)
-	held := make(map[identity]bool)
-	for _, e := range l.evictees() {
-		tbl := e.(*shard).current()
-		for p := range tbl.held() {
-			held[tbl.id(p)] = true
-			require.NotNil(t, l.limitAt(tbl, p).word)
+	for _, sh := range l.list() {
+		if sh.arena != nil {
+			inArenas += sh.arena.keys()
 		}
 	}
-	if logs := l.logs.Load(); logs != nil {
-		for _, e := range logs.evictees() {
-			for _, entry := range e.(*logShard).slots {
-				if !entry.free() {
-					require.False(t, held[entry.id()], "a key is in both")
-					inLogs++
-				}
-			}
-		}
-	}
-	return len(held), inLogs
+	return l.s.Len() - inArenas, inArenas
 }
 
 // FuzzVaried decodes calls from bytes, and applies them to the store and to a plain map of
 // states, which never forgets a key. Both must give the same answers, however keys move
-// between tables and logs, and tables are replaced, split, swept and emptied.
+// between words and arenas, and tables are replaced, split, swept and emptied.
 func FuzzVaried(f *testing.F) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 60 {
@@ -281,8 +268,8 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 		for i, o := range hours {
 			limits[i] = l.Limit(100+i, o.k, o.loose)
 		}
-		if few { // the rest is not numbered, and so its keys are in logs
-			limits[2], limits[3] = &Limit{space: l.Tables, loose: hours[2].loose}, &Limit{space: l.Tables, loose: hours[3].loose}
+		if few { // the rest is not numbered, and so its states are in arenas
+			limits[2], limits[3] = &Limit{space: l.Space, loose: hours[2].loose}, &Limit{space: l.Space, loose: hours[3].loose}
 		}
 		const keys = 4
 		var granted [keys]atomic.Int64
@@ -327,23 +314,21 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 	}
 }
 
-// TestPlaces: where a key is, and that it comes back to the tables when it can.
+// TestPlaces: where a state is, and that it is a word again when it can.
 func TestPlaces(t *testing.T) {
 	l := newVariedLimiter()
-	places := func(tables, logs int) {
+	places := func(words, inArenas int) {
 		t.Helper()
-		inTables, inLogs := l.check(t)
-		require.Equal(t, []int{tables, logs}, []int{inTables, inLogs}, "in tables, in logs")
-		require.Equal(t, tables+logs, l.s.Len())
+		gotWords, gotArenas := l.check(t)
+		require.Equal(t, []int{words, inArenas}, []int{gotWords, gotArenas}, "words, and others")
 	}
 	require.True(t, l.take("key", 2, 5))
 	places(1, 0)
-	require.Nil(t, l.logs.Load(), "nothing needs them yet")
+	require.Nil(t, l.at(l.s.identify("key")).shard.arena, "nothing needs it yet")
 	require.False(t, l.take("key", 0, 1), "3 at once")
-	places(0, 1) // it has used more than its limit
 	l.clk.Advance(700 * time.Millisecond)
 	require.False(t, l.take("key", 0, 1))
-	places(0, 1) // another limit has left its state
+	places(1, 0) // a denial changes nothing
 	l.clk.Advance(time.Second)
 	require.True(t, l.take("key", 0, 1))
 	places(1, 0)
@@ -369,17 +354,16 @@ func TestPlaces(t *testing.T) {
 	places(0, 0)
 }
 
-// TestMovedKeysAreForgotten: idle keys are also forgotten if they came to the logs, or to the
-// tables, by moving there.
+// TestMovedKeysAreForgotten: idle keys are also forgotten if their states have moved to the arena, or back.
 func TestMovedKeysAreForgotten(t *testing.T) {
 	reserve := kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour, Hold: kernel.Handle{ID: 2}}
 	for name, use := range map[string]func(l *variedLimiter, key string){
-		"to the logs": func(l *variedLimiter, key string) {
+		"to the arena": func(l *variedLimiter, key string) {
 			for l.take(key, 1, 1) {
 			}
 			require.True(t, l.do(key, 1, reserve).Held)
 		},
-		"to the tables": func(l *variedLimiter, key string) {
+		"and back": func(l *variedLimiter, key string) {
 			for l.take(key, 6, 1) {
 			}
 			a := l.do(key, 6, reserve)
@@ -405,8 +389,8 @@ func TestMovedKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// TestNewKeysSweepBothPlaces: keys that stay idle in the logs are forgotten when new keys come
-// to the tables, and conversely.
+// TestNewKeysSweepBothPlaces: keys whose states are in arenas are forgotten when new keys come
+// whose states are words, and conversely.
 func TestNewKeysSweepBothPlaces(t *testing.T) {
 	for _, limits := range [][2]int{{1, 9}, {9, 1}} { // of a flood in one place, and of a trickle in the other
 		l := newVariedLimiter()
@@ -422,7 +406,7 @@ func TestNewKeysSweepBothPlaces(t *testing.T) {
 	}
 }
 
-// TestNumbersRunOut: limits for which there is no number are kept in logs. Numbers survive
+// TestNumbersRunOut: states of limits for which there is no number are in arenas. Numbers survive
 // the replacement of tables.
 func TestNumbersRunOut(t *testing.T) {
 	l := newVariedLimiter()
@@ -435,9 +419,9 @@ func TestNumbersRunOut(t *testing.T) {
 	for i := 1; i <= limits; i++ {
 		require.True(t, allow(i, i))
 	}
-	inTables, inLogs := l.check(t)
-	assert.Equal(t, mostNumbers-1, inTables)
-	assert.Equal(t, limits-mostNumbers+1, inLogs)
+	words, inArenas := l.check(t)
+	assert.Equal(t, mostNumbers-1, words)
+	assert.Equal(t, limits-mostNumbers+1, inArenas)
 	for i := 1; i <= limits; i++ {
 		require.False(t, allow(i, 1), "limit %d", i)
 	}
@@ -530,34 +514,22 @@ func (c *hooked) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// TestChangeSeesUpdates: an event that is granted without the lock, while the state is
-// converted to another limit, is not lost.
-func TestChangeSeesUpdates(t *testing.T) {
+// TestChangesOwnTheState: while a state is converted to another limit, nobody decides on it without the lock, so that
+// no event is lost.
+func TestChangesOwnTheState(t *testing.T) {
 	clk := &hooked{Clock: stepclock.New()}
 	l := newVariedLimiter()
 	l.timeline = kernel.NewTimeline(clk, nil)
 	old, next := ownWindow(60, time.Hour), ownWindow(61, time.Hour)
 	require.True(t, l.AllowBy(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
 	clk.hook = func() {
-		granted, ok := l.AllowAs(l.timeline, "key", "old", 1)
-		require.True(t, granted && ok)
+		_, ok := l.AllowAs(l.timeline, "key", "old", 1)
+		require.False(t, ok)
 	}
 	lim := l.Limit("next", next.k, next.loose)
 	require.True(t, l.AllowBy(l.timeline, "key", lim, 1))
 	require.Nil(t, clk.hook)
+	require.True(t, l.AllowBy(l.timeline, "key", lim, 1))
 	require.False(t, l.AllowBy(l.timeline, "key", lim, 1))
 	l.check(t)
-}
-
-// TestTakeAllMakesNoTables: keys that are in the logs need no room in the tables.
-func TestTakeAllMakesNoTables(t *testing.T) {
-	l := newVariedLimiter()
-	for i := range 2000 {
-		granted, _ := l.takeAll(1, []string{fmt.Sprint(i)}, []int{len(owns) - 1})
-		require.True(t, granted)
-		l.clk.Advance(time.Millisecond)
-	}
-	for _, e := range l.evictees() {
-		require.Zero(t, e.(*shard).current().most)
-	}
 }

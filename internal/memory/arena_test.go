@@ -70,8 +70,10 @@ func TestStatesGrowAndMove(t *testing.T) {
 			if i%500 == 0 {
 				s.check(t)
 			}
-			for _, sh := range l.evictees() {
-				most = max(most, sh.(*logShard).outside)
+			for _, sh := range l.fast.list() {
+				if sh.arena != nil {
+					most = max(most, sh.arena.outside)
+				}
 			}
 		}
 		require.Greater(t, most, uint64(mostBlock), "a state was a slice of its own")
@@ -81,48 +83,50 @@ func TestStatesGrowAndMove(t *testing.T) {
 // TestKernelsAreForgotten changes the limits of keys all the time: a shard lists only the
 // kernels that its states need.
 func TestKernelsAreForgotten(t *testing.T) {
-	l, s, clk := newTestLimiter(t, eventLog(10, time.Second))
+	l := newVariedLimiter()
 	for i := range 5000 {
-		clk.Advance(time.Millisecond)
-		l.k = eventLog(100+i, time.Second)
+		l.clk.Advance(time.Millisecond)
+		k := eventLog(100+i, time.Second)
 		for range 2 {
-			require.True(t, l.Allow(fmt.Sprint(i%7)))
+			require.True(t, l.AllowBy(l.timeline, fmt.Sprint(i%7), l.Limit(i, k, k), 1))
 		}
 		if i%3 == 0 {
-			require.NoError(t, l.Reset(t.Context(), fmt.Sprint(i%5)))
+			l.Reset(fmt.Sprint(i % 5))
 		}
 	}
-	s.check(t)
-	for _, sh := range l.evictees() {
-		assert.LessOrEqual(t, len(sh.(*logShard).kernels), 8, "7, and one before another was dropped")
+	l.check(t)
+	for _, sh := range l.list() {
+		assert.LessOrEqual(t, len(sh.arena.kernels), 8, "7, and one before another was dropped")
 	}
 }
 
 // TestWordsAreGivenBack: when keys with long logs have gone, keys with short ones do not
 // keep their memory, even if they fill their slots.
 func TestWordsAreGivenBack(t *testing.T) {
+	l := newVariedLimiter()
+	allow := func(key string, k *kernel.Compiled) {
+		require.True(t, l.AllowBy(l.timeline, key, l.Limit(nil, k, k), 1))
+	}
 	short, long := eventLog(100, time.Hour), eventLog(100, time.Second)
-	l, s, clk := newTestLimiter(t, long)
 	for range 100 {
-		clk.Advance(time.Millisecond)
+		l.clk.Advance(time.Millisecond)
 		for i := range 1000 {
-			require.True(t, l.Allow(fmt.Sprint("long ", i)))
+			allow(fmt.Sprint("long ", i), long)
 		}
 	}
-	l.k = short
 	for i := range 2000 {
-		require.True(t, l.Allow(fmt.Sprint("short ", i)))
+		allow(fmt.Sprint("short ", i), short)
 	}
-	before := s.Stats().Bytes
+	before := l.s.Stats().Bytes
 	for round := range 2 {
-		clk.Advance(2 * idleTime)
+		l.clk.Advance(2 * idleTime)
 		for i := range 500 {
-			require.True(t, l.Allow(fmt.Sprint("new ", round, i)))
+			allow(fmt.Sprint("new ", round, i), short)
 		}
 	}
-	s.check(t)
-	require.GreaterOrEqual(t, s.Len(), 3000)
-	assert.Less(t, s.Stats().Bytes, before/2)
+	l.check(t)
+	require.GreaterOrEqual(t, l.s.Len(), 3000)
+	assert.Less(t, l.s.Stats().Bytes, before/2)
 }
 
 // TestGarbageIsBounded: states that grow, and keys that come and go, leave few words
@@ -139,9 +143,9 @@ func TestGarbageIsBounded(t *testing.T) {
 			continue
 		}
 		var used, held uint64
-		for _, sh := range l.evictees() {
-			used += sh.(*logShard).used
-			held += uint64(cap(sh.(*logShard).words))
+		for _, sh := range l.fast.list() {
+			used += sh.arena.used
+			held += uint64(cap(sh.arena.words))
 		}
 		require.LessOrEqual(t, float64(held), 1.5*float64(used))
 	}
@@ -158,19 +162,15 @@ func TestWideNewStates(t *testing.T) {
 	s.check(t)
 }
 
-// TestLargestBlock: a state that just fits into a block has one in the next table, too.
+// TestLargestBlock: a state that just fits into a block has one after the next copy, too.
 func TestLargestBlock(t *testing.T) {
-	k, s := eventLog(1000, time.Hour), new(Store)
-	s.begin(0)
-	id := s.identify("key")
+	k := eventLog(1000, time.Hour)
+	l, _, _ := newTestLimiter(t, k)
 	for _, size := range []int{mostBlock, mostBlock + 1} {
-		old, next := newLogTable(4, 2*mostBlock), newLogTable(4, 2*mostBlock)
-		st, ok := old.next(size, size)
-		require.True(t, ok)
-		i, _ := old.find(id)
-		old.insert(i, id, k)
-		old.set(&old.slots[i], st)
-		next.copyFrom(&old, &old.slots[i])
-		require.Equal(t, size > mostBlock, next.outside > 0)
+		a := l.fast.list()[0].newArena(1, 2*mostBlock)
+		a.add(k, a.next(size, size))
+		require.Zero(t, a.outside)
+		a.pack(0)
+		require.Equal(t, size > mostBlock, a.outside > 0)
 	}
 }

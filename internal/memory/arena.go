@@ -1,0 +1,328 @@
+package memory
+
+import "github.com/ratelimit-go/ratelimit/internal/kernel"
+
+// An arena holds the states of a shard that are not words. The word of a key refers to an entry by its
+// index (see table.go). An arena is accessed only under the lock of its shard.
+//
+// The states are blocks of one slice of words, so the garbage collector has nothing to
+// scan. Blocks are taken from the end. A state that needs a larger block leaves its old
+// one unused, and so does a key that is forgotten. When there are too few words for
+// another block, all are copied to a larger slice or, if more than an eighth of them are
+// unused, only the blocks in use:
+//
+//	words   │ a a a a · │ b b b b · · │ C C C C · │ a a a a a a · · │        │
+//	          unused       in use       forgotten   in use            not taken
+//
+// A state of more than mostBlock words is a slice of its own, because copying it would
+// take long. So is a state that an algorithm has moved, until blocks are copied.
+//
+// The states were left by few different kernels, so an entry has a number in place of a pointer.
+type arena struct {
+	entries []entry
+	free    []uint32 // indexes of the unused entries
+	words   []uint64
+	used    uint64     // words of the blocks in use
+	apart   [][]uint64 // states that are not blocks
+	vacant  []uint32   // indexes of the unused elements of apart
+	outside uint64     // words of the states in apart
+	kernels []usedKernel
+	load    float64 // the part of new words that is taken
+}
+
+// mostBlock is the most words of a block.
+const mostBlock = 512
+
+// An entry is where a state and the kernel that left it are.
+type entry struct {
+	by uint32 // index in kernels
+	block
+}
+
+func (e *entry) unused() bool { return e.cap == 0 }
+
+// A block is a place for a state in the words of an arena.
+type block struct {
+	at       uint32
+	len, cap uint16 // words of the state, and of the block; if cap is isApart, at is an index in apart
+}
+
+const isApart = 1<<16 - 1
+
+// A usedKernel is a kernel, and how many states of it there are. It is zero if there are none.
+type usedKernel struct {
+	*kernel.Compiled
+	keys int
+}
+
+// newArena returns an arena for a table of sh, with room for that many states and words in use, and for more states as
+// the table fills up. Their words may be fewer, and some may be unused: they grow when they have to.
+func (sh *shard) newArena(states, words int) *arena {
+	load := loadOf(sh.first)
+	a := &arena{load: wordLoad * load}
+	if states > 0 {
+		a.entries = make([]entry, 0, int(float64(states)/load*maxLoad)+1)
+		a.words = make([]uint64, 0, int(float64(words)/a.load)+1)
+	}
+	return a
+}
+
+// wordLoad is the part of the words of a new arena that is taken, divided by the load of the table.
+const wordLoad = 1.7
+
+// at returns the entry to which a word refers.
+func (a *arena) at(word uint64) *entry { return &a.entries[word-kernel.NoWord] }
+
+// add adds a state that k left, and returns the word that refers to it.
+func (a *arena) add(k *kernel.Compiled, st []uint64) (word uint64) {
+	e := entry{by: a.enlist(k), block: a.put(st)}
+	if last := len(a.free) - 1; last >= 0 {
+		i := a.free[last]
+		a.free, a.entries[i] = a.free[:last], e
+		return kernel.NoWord + uint64(i)
+	}
+	a.entries = append(a.entries, e)
+	return kernel.NoWord + uint64(len(a.entries)-1)
+}
+
+// insert is add for any state: one that next has not returned is copied, if a new state of k would be a block.
+func (a *arena) insert(k *kernel.Compiled, st []uint64) (word uint64) {
+	if !a.begins(st, len(a.words)) {
+		if room := a.blank(k.Base(), k != k.Base()); len(st) <= cap(room) {
+			st = append(room[:0], st...)
+		}
+	}
+	return a.add(k, st)
+}
+
+// remove removes the state to which a word refers.
+func (a *arena) remove(word uint64) {
+	e := a.at(word)
+	a.delist(e.by)
+	a.release(e.block)
+	*e = entry{}
+	a.free = append(a.free, uint32(word-kernel.NoWord))
+}
+
+// keys returns the number of states.
+func (a *arena) keys() int { return len(a.entries) - len(a.free) }
+
+// kernel returns the kernel that left the state of e.
+func (a *arena) kernel(e *entry) *kernel.Compiled { return a.kernels[e.by].Compiled }
+
+// state returns the state of e.
+func (a *arena) state(e *entry) []uint64 {
+	if e.cap == isApart {
+		return a.apart[e.at]
+	}
+	return a.words[e.at:][:e.len:e.cap]
+}
+
+// set stores the state of e, which k left. It may have been changed in place, have moved, or be the
+// words that next has returned.
+func (a *arena) set(e *entry, k *kernel.Compiled, st []uint64) {
+	if a.kernel(e) != k {
+		a.delist(e.by)
+		e.by = a.enlist(k)
+	}
+	switch {
+	case e.cap == isApart:
+		a.outside += uint64(cap(st)) - uint64(cap(a.apart[e.at]))
+		a.apart[e.at] = st
+	case cap(st) == int(e.cap) && a.begins(st, int(e.at)):
+		e.len = uint16(len(st))
+	default:
+		a.release(e.block)
+		e.block = a.put(st)
+	}
+}
+
+// step applies req, which asks for k, to the state of e.
+func (a *arena) step(e *entry, k *kernel.Compiled, req *kernel.Request, answer *kernel.Answer) {
+	by, st, _ := k.StepFrom(a.kernel(e), a.state(e), req, answer)
+	a.set(e, by, st)
+}
+
+// enlist counts another state of k, and returns the index of k.
+func (a *arena) enlist(k *kernel.Compiled) uint32 {
+	at := len(a.kernels)
+	for i := range a.kernels {
+		switch a.kernels[i].Compiled {
+		case k:
+			a.kernels[i].keys++
+			return uint32(i)
+		case nil:
+			at = i
+		}
+	}
+	if at == len(a.kernels) {
+		a.kernels = append(a.kernels, usedKernel{})
+	}
+	a.kernels[at] = usedKernel{k, 1}
+	return uint32(at)
+}
+
+// delist counts one state less.
+func (a *arena) delist(by uint32) {
+	if u := &a.kernels[by]; u.keys > 1 {
+		u.keys--
+	} else {
+		*u = usedKernel{}
+	}
+}
+
+// begins reports whether st begins at a word of the arena.
+func (a *arena) begins(st []uint64, at int) bool {
+	return cap(st) > 0 && at < cap(a.words) && &st[:1][0] == &a.words[:at+1][at]
+}
+
+// next returns zero words that are not taken yet, for which it may move all blocks. The caller gives them to
+// add or set before it calls next again, or does not use them.
+func (a *arena) next(length, capacity int) []uint64 {
+	at := len(a.words)
+	if cap(a.words)-at < capacity {
+		if a.used < uint64(at-at/8) {
+			a.pack(capacity)
+		} else {
+			need := at + capacity
+			a.words = append(make([]uint64, 0, need+need/4), a.words...)
+		}
+		at = len(a.words)
+	}
+	st := a.words[at : at+length : at+capacity]
+	clear(st[:capacity])
+	return st
+}
+
+// blank returns the state of a key never seen, with room for a hold if opens is true.
+func (a *arena) blank(k *kernel.Compiled, opens bool) []uint64 {
+	length, capacity := k.NewSize()
+	if opens {
+		capacity += k.HoldWords()
+	}
+	if capacity > mostBlock {
+		return make([]uint64, length, capacity)
+	}
+	return a.next(length, capacity)
+}
+
+// put returns where st is kept from now on.
+func (a *arena) put(st []uint64) block {
+	if at := len(a.words); a.begins(st, at) { // from next
+		a.words = a.words[:at+cap(st)]
+		a.used += uint64(cap(st))
+		return block{uint32(at), uint16(len(st)), uint16(cap(st))}
+	}
+	a.outside += uint64(cap(st))
+	at := len(a.apart)
+	if last := len(a.vacant) - 1; last >= 0 {
+		at, a.vacant = int(a.vacant[last]), a.vacant[:last]
+		a.apart[at] = st
+	} else {
+		a.apart = append(a.apart, st)
+	}
+	return block{at: uint32(at), cap: isApart}
+}
+
+// release counts a block that is no longer used.
+func (a *arena) release(b block) {
+	if b.cap != isApart {
+		a.used -= uint64(b.cap)
+		return
+	}
+	a.outside -= uint64(cap(a.apart[b.at]))
+	a.apart[b.at] = nil
+	a.vacant = append(a.vacant, b.at)
+}
+
+// makeRoom makes room for what n events add to the state of e and, if opens is true, what a hold of
+// them does.
+func (a *arena) makeRoom(e *entry, n int, opens bool) {
+	k, grow := a.kernel(e), 0
+	if k.HasTurns() {
+		return // the next state is another slice
+	}
+	if k.Base().Width() == 0 {
+		grow = min(n, 2)
+	}
+	if opens {
+		grow += k.HoldWords()
+	}
+	if st := a.state(e); cap(st)-len(st) >= grow {
+		return
+	}
+	st := k.Pack(a.state(e)) // leaves it where it is
+	a.set(e, k, st)
+	if cap(st)-len(st) >= grow+len(st)/8 { // else packing would take most of the time
+		return
+	}
+	grow += 1 + len(st) + len(st)/8
+	var larger []uint64
+	if e.cap == isApart || grow > mostBlock {
+		larger = make([]uint64, len(st), grow)
+	} else {
+		larger = a.next(len(st), grow)
+	}
+	copy(larger, st)
+	a.set(e, k, larger)
+}
+
+// fitting returns the capacity that the state of e gets when it is copied.
+func (a *arena) fitting(e *entry) int {
+	st, k, spare := a.state(e), a.kernel(e), 2
+	if k.HasOpened() {
+		spare += k.HoldWords()
+	}
+	return min(cap(st), len(st)+len(st)/8+spare)
+}
+
+// copied returns a copy of the state of an entry of another arena, or of another slice of words, for add or put.
+func (a *arena) copied(old *arena, e *entry) []uint64 {
+	st := old.state(e)
+	size := old.fitting(e)
+	if size > mostBlock {
+		return st
+	}
+	small := a.next(len(st), size)
+	copy(small, st)
+	return small
+}
+
+// pack copies all blocks to another slice, with room for that many more words.
+func (a *arena) pack(more int) {
+	old := *a
+	a.words = make([]uint64, 0, int(float64(old.fit()+more)/a.load)+more)
+	a.used, a.outside, a.apart, a.vacant = 0, 0, nil, nil
+	for i := range a.entries {
+		if e := &a.entries[i]; !e.unused() {
+			e.block = a.put(a.copied(&old, e))
+		}
+	}
+}
+
+// shrink gives words back if a sweep has left few of them in use.
+func (a *arena) shrink() {
+	if few := cap(a.words) / 4; int(a.used) < few {
+		a.pack(few - int(a.used))
+	}
+}
+
+// fit returns how many words the blocks take when they are copied.
+func (a *arena) fit() (words int) {
+	for i := range a.entries {
+		if e := &a.entries[i]; !e.unused() && a.fitting(e) <= mostBlock {
+			words += a.fitting(e)
+		}
+	}
+	return words
+}
+
+// bytes returns the memory of the arena.
+func (a *arena) bytes() uint64 {
+	if a == nil {
+		return 0
+	}
+	words := uint64(cap(a.words)) + a.outside
+	return sizeOf[arena]() + 8*words + uint64(cap(a.entries))*sizeOf[entry]() + uint64(cap(a.kernels))*sizeOf[usedKernel]() +
+		uint64(cap(a.apart))*sizeOf[[]uint64]() + uint64(cap(a.vacant)+cap(a.free))*4
+}

@@ -1,0 +1,346 @@
+package memory
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file applies requests under the lock of a shard.
+//
+// A key has one home, its slot. If the state has room there, it is there: if it is one word, a decision with the
+// limit of the slot takes no lock. Such a state has nothing that a hold or a reservation leaves behind and, if it is one
+// word, nothing that a debt or a change of its limit does (kernel, narrow.go). A state with that is in the arena, and the slot refers to
+// it; so is one of another kind of limit, or of one that came when no number was left. It comes back
+// when the key is granted events, if it has an equal for which there is room.
+//
+// A slot never changes its limit (guarantee 2). So a word of another limit gets another slot.
+
+// update applies a request under the lock.
+func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	if sp.hasUpdated(id, lim, req, a) {
+		return
+	}
+	if idle, full := sp.store.admit(req, func() bool { return sp.hasUpdated(id, lim, req, a) }); full {
+		sp.store.refuse(lim.loose, req, idle, a)
+	}
+}
+
+// hasUpdated is update, or returns false if the store is full.
+func (sp *Space) hasUpdated(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) bool {
+	for {
+		if out := sp.tryUpdate(id, lim, req, a); out != replaced {
+			return out == updated
+		}
+	}
+}
+
+// An outcome is the result of an attempt to update.
+type outcome int
+
+const (
+	updated  outcome = iota
+	replaced         // the table was replaced or swept: try the update again
+	noRoom           // the store is full
+)
+
+// tryUpdate tries an update under the lock, which it releases even if the user's clock panics.
+func (sp *Space) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	p, held := t.find(id)
+	if !held {
+		return sh.insertLocked(t, p, id, lim, req, a)
+	}
+	fits, same := lim.places(req), sp.limitAt(t, p) == lim
+	_, refers := t.refers(p)
+	switch {
+	case sh.heavy() || fits && !same && sh.used >= t.most:
+		sh.replaceLocked(t, 1)
+		return replaced
+	case refers:
+		sh.stepReferred(t, p, lim, req, a)
+	case t.width > 1:
+		sh.stepWide(t, p, lim, req, a)
+	case !fits || !same || !lim.apply(t.word(p), req, a):
+		sh.stepWord(t, p, lim, req, a)
+	}
+	sp.store.countEnded(a)
+	return updated
+}
+
+// stepReferred applies a request to the state to which the slot at p refers.
+func (sh *shard) stepReferred(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	e := sh.entry(t, p)
+	from := sh.arena.kernel(e)
+	switch {
+	case from != from.Base():
+	case t.width > 1 && req.Op == kernel.OpTake:
+		st := slices.Clone(sh.arena.state(e))
+		sh.release(t, p)
+		copy(t.state(p), st)
+		sh.stepWide(t, p, lim, req, a)
+		return
+	case lim.places(req):
+		at := req.Fix()
+		if word, ok := lim.place(from, sh.arena.state(e), &at, a); ok {
+			sh.replaceWord(t, p, lim, word)
+			return
+		}
+	}
+	if req.Op != kernel.OpPeek {
+		sh.arena.makeRoom(e, req.Adds(), req.Opens())
+	}
+	sh.arena.step(e, lim.loose, req, a)
+}
+
+// stepWide applies a request to the state at p, which is of several words.
+func (sh *shard) stepWide(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	st := t.state(p)
+	if req.Opens() {
+		st = append(sh.states().blank(lim.loose, true)[:0], st...)
+	}
+	if by, next, changed := lim.loose.StepFrom(lim.loose, st, req, a); changed {
+		sh.put(t, p, by, next)
+	}
+}
+
+// put stores at p, where there is no reference, a state of several words that by left.
+func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
+	if t.width > 1 && by == sh.space.base.loose {
+		copy(t.state(p), st)
+	} else {
+		t.refer(p, sh.states().insert(by, st))
+	}
+}
+
+// stepWord applies a request to the word at p, which is of another limit, or may have no room for what the request
+// leaves.
+func (sh *shard) stepWord(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	// The state is owned before the clock is read: otherwise another caller could decide on it at a later time.
+	word, was, stored := atomic.SwapUint64(t.word(p), gone), sh.space.limitAt(t, p), false // guarantee 3
+	defer func() {
+		if !stored { // it is unchanged, or the user's clock has panicked
+			atomic.StoreUint64(t.word(p), word)
+		}
+	}()
+	wide, st := was.word.Widen(word), sh.states().blank(was.loose, req.Opens())
+	copy(st, wide[:])
+	if was != lim && lim.places(req) {
+		at := req.Fix()
+		if next, ok := lim.place(was.loose, st, &at, a); ok {
+			stored = true
+			sh.replaceWord(t, p, lim, next)
+			return
+		}
+	}
+	if by, st, changed := lim.loose.StepFrom(was.loose, st, req, a); changed {
+		stored = true
+		sh.put(t, p, by, st)
+	}
+}
+
+// place applies a request whose time is fixed to a state that by left, and returns the word that it leaves. It returns false,
+// and changes nothing, if it does not change the state, or if that has no equal in a word, such as that of two limits.
+func (lim *Limit) place(by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer) (word uint64, ok bool) {
+	k, met, _ := lim.loose.Meet(by, st, req.Fixed.Now)
+	if k != lim.loose {
+		return 0, false
+	}
+	if word, ok = lim.word.Narrow(met, req.Fixed.Now); !ok {
+		return 0, false
+	}
+	next := []uint64{word}
+	ok = lim.step(next, req, a)
+	return next[0], ok
+}
+
+// replaceWord replaces the state at p, which nobody else uses, by a word of lim: there, if that is the limit of the slot, and
+// otherwise in another slot, for which there is one.
+func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
+	if sh.space.limitAt(t, p) == lim {
+		sh.release(t, p)
+		atomic.StoreUint64(t.word(p), word)
+		return
+	}
+	id := t.id(p)
+	sh.dropLocked(t, p)
+	p, _ = t.find(id)
+	atomic.StoreUint64(t.word(p), word)
+	sh.takeLocked(t, p, id, lim.number)
+}
+
+// insertLocked inserts id, with the limit lim, at p in t if req changes the state of a key never
+// seen.
+func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
+	store := sh.space.store
+	if sh.used >= t.most || sh.looks() {
+		if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
+			return replaced
+		}
+	}
+	// The words of the state are 0. No other goroutine reads them until the slot is taken.
+	by, st, changed := lim.loose, t.state(p), false
+	fits := lim.places(req)
+	if fits {
+		changed = lim.step(st, req, a)
+	} else {
+		if t.width == 1 || req.Opens() {
+			st = sh.states().blank(by, req.Opens())
+		}
+		by, st, changed = by.StepFrom(by, st, req, a)
+	}
+	if !changed || !sh.space.take() {
+		clear(t.state(p))
+		if !changed && store.answers(req.Op) {
+			return updated
+		}
+		return noRoom
+	}
+	if !fits {
+		sh.put(t, p, by, st)
+	}
+	sh.takeLocked(t, p, id, lim.number)
+	sh.inserts++
+	store.keepTime(req.Clock)
+	return updated
+}
+
+// takeLocked takes the slot at p, whose state is set.
+func (sh *shard) takeLocked(t *table, p place, id identity, number uint64) {
+	if number > 0 {
+		t.setNumber(p, number)
+	}
+	t.setSecond(p, id.lo)
+	atomic.StoreUint64(&t.words[p.group+p.slot], id.hi) // guarantee 2
+	sh.used++
+	sh.keys++
+}
+
+// forgetLocked forgets the key at p, whose state nobody else uses.
+func (sh *shard) forgetLocked(t *table, p place) {
+	sh.dropLocked(t, p)
+	sh.space.leave()
+}
+
+// dropLocked is forgetLocked for a key that gets another slot.
+func (sh *shard) dropLocked(t *table, p place) {
+	if sh.release(t, p); t.width == 1 {
+		atomic.StoreUint64(t.word(p), gone) // guarantee 3
+	}
+	t.setSecond(p, 0)
+	sh.keys--
+}
+
+// entry returns the entry in the arena to which the slot at p refers.
+func (sh *shard) entry(t *table, p place) *entry {
+	word, _ := t.refers(p)
+	return sh.arena.at(word)
+}
+
+// release removes the state to which the slot at p refers, if it does.
+func (sh *shard) release(t *table, p place) {
+	if word, ok := t.refers(p); ok && word != gone {
+		if sh.arena.remove(word); t.width > 1 {
+			t.setNumber(p, 0)
+		}
+	}
+}
+
+// read returns the kernel of the state at p, and the state or, if that is a word, a copy of it in room.
+func (sh *shard) read(t *table, p place, room *[1]uint64) (by *kernel.Compiled, st []uint64) {
+	word, ok := t.refers(p)
+	switch {
+	case ok:
+		e := sh.arena.at(word)
+		return sh.arena.kernel(e), sh.arena.state(e)
+	case t.width > 1:
+		return sh.space.base.loose, t.state(p)
+	}
+	room[0] = word
+	return sh.space.limitAt(t, p).k, room[:]
+}
+
+// freeze makes the state at p, which read has returned, final. It returns false if that has changed.
+func (sh *shard) freeze(t *table, p place, st []uint64) bool {
+	if _, ok := t.refers(p); ok || t.width > 1 {
+		return true
+	}
+	return atomic.CompareAndSwapUint64(t.word(p), st[0], gone) // guarantee 3
+}
+
+// states returns the arena, for another state.
+func (sh *shard) states() *arena {
+	if sh.arena == nil {
+		sh.arena = sh.newArena(0, 0)
+	}
+	return sh.arena
+}
+
+// allowLocked is AllowBy under the lock.
+func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted bool) {
+	if lim.word == nil {
+		if granted, ok := sp.allowState(clk, id, lim, n); ok {
+			return granted
+		}
+	}
+	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}, kernel.Answer{}
+	sp.update(id, lim, &req, &a)
+	return a.Allowed
+}
+
+// allowState is Allow for a key with a state of several words that lim has left. Otherwise, ok is false.
+func (sp *Space) allowState(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted, ok bool) {
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	p, ok := t.find(id)
+	if !ok || sh.heavy() {
+		return false, false
+	}
+	word, refers := t.refers(p)
+	switch {
+	case refers:
+		e := sh.arena.at(word)
+		if t.width > 1 || sh.arena.kernel(e) != lim.loose {
+			return false, false
+		}
+		sh.arena.makeRoom(e, n, false)
+		st, granted, _ := lim.loose.Allow(sh.arena.state(e), clk, n)
+		sh.arena.set(e, lim.loose, st)
+		return granted, true
+	case t.width == 1:
+		return false, false // it is a word of another limit
+	}
+	_, granted, _ = lim.loose.Allow(t.state(p), clk, n)
+	return granted, true
+}
+
+// Reset forgets key.
+func (sp *Space) Reset(key string) {
+	id := sp.store.identify(key)
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	if p, ok := t.find(id); ok {
+		sh.forgetLocked(t, p)
+	}
+}
+
+// State returns a copy of the state of key, and the kernel that left it, or nothing if there is none. It is that of
+// an instant during the call.
+func (sp *Space) State(key string) (by *kernel.Compiled, st []uint64) {
+	id := sp.store.identify(key)
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	p, ok := t.find(id)
+	if !ok {
+		return nil, nil
+	}
+	if word, refers := t.refers(p); !refers && t.width == 1 {
+		lim := sp.limitAt(t, p)
+		wide := lim.word.Widen(word)
+		return lim.loose, wide[:]
+	}
+	by, st = sh.read(t, p, nil)
+	return by, slices.Clone(st)
+}

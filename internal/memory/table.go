@@ -1,0 +1,324 @@
+package memory
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file describes where a key is. decide.go decides on it without a lock, locked.go under one;
+// growth.go describes how tables are replaced and split.
+//
+// # Terms and layout
+//
+// A key is known by its identity (identity.go): two hashes, neither of which is 0. The
+// key itself is not stored.
+//
+// A space holds one limiter's states. It has shards, and a directory that maps the low
+// bits of an identity to the table of a shard (directory.go). A shard with many keys is
+// split (growth.go). A table is a single slice of words without pointers, so the
+// garbage collector does not scan it. Three slots make a group:
+//
+//	words 0–2   the first parts of three identities, 64 bits each; 0 if
+//	            the slot was never taken
+//	words 3–4   the second parts, 32 bits each; 0 if the key was forgotten.
+//	            In the upper half of word 4: the numbers of three limits, 10
+//	            bits each; 0 unless keys have limits of their own
+//	words 5 …   the three states, one after the other, or references to states
+//	            in the arena of the shard
+//
+//	       ┌──────┬──────┬──────┬──────┬──────┬───────┬───────┬───────┐
+//	group  │ id 0 │ id 1 │ id 2 │ 0, 1 │ 2, # │ st. 0 │ st. 1 │ st. 2 │
+//	       └──────┴──────┴──────┴──────┴──────┴───────┴───────┴───────┘
+//
+// With states of one word, a group is one cache line, and most decisions touch only
+// that line. The first part of an identity, in proportion to its range, selects the
+// group where the search begins. The search continues group by group until it finds the
+// key or a slot that was never taken.
+//
+// Which states have one word is up to the kernels (see kernel.Compiled.Word): those of a
+// continuous TokenBucket and of a LeakyBucket at most rates, and with most limits those of
+// a FixedWindow aligned to multiples of its length and of a SlidingWindow of one segment.
+// TestWidths in the root has examples. If all keys have one limit, states of more words are in the table, too,
+// if these are always as many. All other states are in the arena (arena.go): those that grow, and those for
+// which a slot has no room for now, because events are held, say (locked.go).
+//
+// No kernel makes a word from kernel.NoWord on. They are the references, apart from the last one, gone. If
+// states have several words, the first may be any: then a slot with a reference has the number of another
+// limit, which is the same.
+//
+// # What is atomic
+//
+// A word is changed only by an atomic operation. Without the lock, that is a compare-and-swap of one state
+// by another; a denial only reads. Any other state is accessed under the shard's lock.
+//
+// Guarantees, numbered as the code refers to them:
+//
+//  1. Slots are taken and forgotten, and the table and the shard's directory entries are
+//     replaced, only under the shard's lock. After acquiring the lock, a caller looks
+//     in the directory again, because the shard may have been split and the directory
+//     doubled meanwhile. An old directory, or an entry read before it changed, leads to
+//     a table that is or was its shard's.
+//  2. The first part in a slot changes once, from 0, and is written last: a reader that
+//     sees it also sees the second part (or 0, if the key was forgotten), the number of
+//     the limit and the state. A slot is never reused, and its number never changes; it
+//     disappears when the table is replaced. A key whose limit changes gets another slot.
+//     So whatever state a caller loads from a slot is one of the limit that the slot names.
+//  3. No caller without the lock swaps a word from kernel.NoWord on. gone is written, under the
+//     lock, before a key is forgotten and before its state is copied to another table or
+//     to the arena. So no update is lost: either it came first, and is part of the value that gone
+//     replaced, or it fails, and its caller starts over under the lock. Only the caller that has
+//     written gone may replace it, while it still holds the lock: it then owns the state,
+//     as if it were in the arena. Callers without the lock find the state of before or that
+//     of after. (A decision on several keys owns their states; see together.go. And if the
+//     user's clock panics while a caller owns the state of one key, it is put back.)
+//  4. A caller that finds no state in the word, or does not find the identity, and wants to make a
+//     change takes the lock and looks again in the current table (see lock).
+//  5. The clock is read after the state. Then the state is checked to be unchanged: by
+//     the compare-and-swap or, if nothing changes, by a second load. So there was an
+//     instant at which both the clock and the state had the values that the decision is
+//     based on. In particular, it is not earlier than the decision that left the state
+//     (see docs/design.md, Time). A bare denial needs no recheck: a state that denies now
+//     also denied when it was loaded. A change is visible only after its swap: a caller that
+//     reads the clock and the state just before that may find a later time and the state of
+//     before. It comes first then, and nobody can tell, because the two overlap.
+
+const (
+	groupSlots = 3
+	groupHead  = 5 // words of a group before the states
+)
+
+// gone is a word that has no state, or whose state somebody owns.
+const gone = math.MaxUint64
+
+// A table holds the keys of a shard until it is replaced. Once it is published, its
+// words are accessed atomically, except states of more than one word.
+type table struct {
+	words  []uint64
+	groups uint64
+	size   uint64 // words of a group
+	width  uint64 // words of a slot's state
+	most   uint32 // slots that may be taken; fewer than the table has, so that every search ends
+	shard  *shard
+}
+
+// A place is a slot of a table: the first word of its group, and which of the
+// three it is.
+type place struct{ group, slot uint64 }
+
+// A shard is one part of a space, with its own lock. On 64-bit machines it fills a
+// cache line, so that the locks of neighbours do not share one.
+type shard struct {
+	space *Space
+	first uint32 // index of its first directory entry
+
+	depth uint32     // its directory entries are 1<<depth apart
+	mu    sync.Mutex // protects depth and the fields below, and see guarantee 1
+	used  uint32     // slots taken in the table, including those of forgotten keys
+	keys  uint32     // keys held
+	arena *arena     // of the states that are not words; nil if there are none
+	next  uint32     // the slot where the next eviction starts
+	upkeep
+}
+
+// A Space is the states of one limiter.
+type Space struct {
+	store   *Store
+	decider              // that of all keys; zero if their states are not words, or they have limits of their own
+	base    *Limit       // of keys without a limit of their own
+	varies  bool         // whether keys have limits of their own
+	width   uint64       // words of a slot's state
+	serial  uint64       // see serials
+	keys    atomic.Int64 // keys held, if the store has a bound
+
+	limits atomic.Pointer[[]*Limit] // by number; only appended to
+	mu     sync.Mutex               // protects against another Limit
+	byTag  map[any]*Limit           // those with a number, except the base
+
+	directory
+}
+
+// A Limit is a limit of keys of a Space. A limit with a number exists once, so that pointers can be
+// compared.
+type Limit struct {
+	space   *Space
+	tag     any              // what the caller knows it by; nil for the base
+	number  uint64           // 0 for the base, and for limits without a number
+	decider                  // for states of one word; zero if there are none of this limit
+	loose   *kernel.Compiled // for states in the arena
+}
+
+// mostNumbers is the most limits of a space that have a number.
+const mostNumbers = 1 << numberBits
+
+// newSpace returns a space in which all keys have one limit: k if a state is one word, and loose
+// otherwise. If it varies, that is the limit of the keys without one of their own.
+func newSpace(s *Store, k, loose *kernel.Compiled, varies bool) *Space {
+	sp := &Space{store: s, varies: varies, width: 1, serial: serials.Add(1)}
+	sp.base = &Limit{space: sp, loose: loose}
+	if word := k.Word(); word != nil {
+		sp.base.decider = decider{k, word}
+	} else if !varies {
+		sp.width = max(1, uint64(k.Width()))
+	}
+	if !varies {
+		sp.decider = sp.base.decider
+	}
+	if sp.limits.Store(&[]*Limit{sp.base}); sp.width > 1 {
+		sp.limits.Store(&[]*Limit{sp.base, reference: sp.base})
+	}
+	sh := &shard{space: sp}
+	sp.init(s, sh.newTable(0))
+	return sp
+}
+
+// Base returns the limit of keys without one of their own. Its tag is nil.
+func (sp *Space) Base() *Limit { return sp.base }
+
+// Limit returns a limit. Limits with the same tag, which must be comparable and not nil,
+// must have the same kernels: k for states of one word, and loose for others.
+func (sp *Space) Limit(tag any, k, loose *kernel.Compiled) *Limit {
+	lim := &Limit{space: sp, loose: loose}
+	word := k.Word()
+	if word == nil {
+		return lim
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if known := sp.byTag[tag]; known != nil {
+		return known
+	}
+	all := *sp.limits.Load()
+	if len(all) == mostNumbers {
+		return lim
+	}
+	lim.tag, lim.number, lim.k, lim.word = tag, uint64(len(all)), k, word
+	if sp.byTag == nil {
+		sp.byTag = make(map[any]*Limit)
+	}
+	sp.byTag[tag] = lim
+	all = append(all, lim) // may append in place: readers keep their length
+	sp.limits.Store(&all)
+	return lim
+}
+
+// Of reports whether lim is a limit of sp.
+func (lim *Limit) Of(sp *Space) bool { return lim.space == sp }
+
+// limitAt returns the limit of the slot at p, and so of its state, if that is one word.
+func (sp *Space) limitAt(t *table, p place) *Limit { return (*sp.limits.Load())[t.number(p)] }
+
+// lock locks the shard of id, and returns the shard and its table.
+func (sp *Space) lock(id identity) (*shard, *table) {
+	for {
+		sh := sp.at(id).shard
+		sh.mu.Lock()
+		if t := sp.at(id); t.shard == sh { // guarantee 1
+			return sh, t
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// find returns the place of id or, if id is not in the table, the place for inserting
+// it.
+func (t *table) find(id identity) (p place, ok bool) {
+	first, _ := bits.Mul64(id.hi, t.groups)
+	for p.group = first * t.size; ; {
+		g := (*[groupHead]uint64)(t.words[p.group:])
+		a := atomic.LoadUint64(&g[0])
+		if a == id.hi && uint32(atomic.LoadUint64(&g[3])) == id.lo {
+			return place{p.group, 0}, true
+		}
+		b := atomic.LoadUint64(&g[1])
+		if b == id.hi && uint32(atomic.LoadUint64(&g[3])>>32) == id.lo {
+			return place{p.group, 1}, true
+		}
+		c := atomic.LoadUint64(&g[2])
+		if c == id.hi && uint32(atomic.LoadUint64(&g[4])) == id.lo {
+			return place{p.group, 2}, true
+		}
+		switch {
+		case a == 0:
+			return place{p.group, 0}, false
+		case b == 0:
+			return place{p.group, 1}, false
+		case c == 0:
+			return place{p.group, 2}, false
+		}
+		if p.group += t.size; p.group == uint64(len(t.words)) {
+			p.group = 0
+		}
+	}
+}
+
+// secondWord returns the word that contains the second part of the identity at p, and
+// the bit offset of that part.
+func (t *table) secondWord(p place) (word *uint64, shift uint64) {
+	return &t.words[p.group+groupSlots+p.slot/2], p.slot % 2 * 32
+}
+
+func (t *table) second(p place) uint32 {
+	word, shift := t.secondWord(p)
+	return uint32(atomic.LoadUint64(word) >> shift)
+}
+
+// setSecond changes the second part. The caller holds the lock.
+func (t *table) setSecond(p place, lo uint32) {
+	word, shift := t.secondWord(p)
+	atomic.StoreUint64(word, *word&^(math.MaxUint32<<shift)|uint64(lo)<<shift)
+}
+
+// numberBits is the size of the number of a limit.
+const numberBits = 10
+
+const _ = uint(32 - groupSlots*numberBits) // they share the upper half of a word
+
+// number returns the number of the limit at p.
+func (t *table) number(p place) uint64 {
+	return atomic.LoadUint64(&t.words[p.group+groupHead-1]) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
+}
+
+// setNumber sets the number of the limit at p. The caller holds the lock.
+func (t *table) setNumber(p place, number uint64) {
+	word, shift := &t.words[p.group+groupHead-1], 32+numberBits*p.slot
+	if next := *word&^((1<<numberBits-1)<<shift) | number<<shift; next != *word {
+		atomic.StoreUint64(word, next)
+	}
+}
+
+// word returns the state at p, which is one word or a reference.
+func (t *table) word(p place) *uint64 { return &t.words[p.group+groupHead+p.slot] }
+
+// state returns the words of the state at p.
+func (t *table) state(p place) []uint64 {
+	from := p.group + groupHead + p.slot*t.width
+	return t.words[from : from+t.width : from+t.width]
+}
+
+// reference is the number of the limit of a slot with a reference, if states have several words.
+const reference = 1
+
+// refers returns the word at p that refers to a state in the arena, if that is so. The caller holds the lock, and the
+// state is not gone.
+func (t *table) refers(p place) (word uint64, ok bool) {
+	if t.width > 1 {
+		return t.state(p)[0], t.number(p) == reference
+	}
+	word = atomic.LoadUint64(t.word(p))
+	return word, word >= kernel.NoWord
+}
+
+// refer sets a word that refers to the state at p.
+func (t *table) refer(p place, word uint64) {
+	if t.width > 1 {
+		t.setNumber(p, reference)
+	}
+	atomic.StoreUint64(&t.state(p)[0], word)
+}
+
+// id returns the identity at p. The caller holds the lock.
+func (t *table) id(p place) identity { return identity{t.words[p.group+p.slot], t.second(p)} }
