@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
 // An Observer is told what limiters decide: to count it, to log it, or to find the keys that
@@ -238,27 +237,18 @@ func (r *Reservation) observe(ctx context.Context, n int, d Decision, err error)
 	r.l.observe(ctx, Observation{Key: r.key, Call: CallSettle, N: n, Granted: r.n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
 }
 
-// observe tells the observers of the limiter, if there are any, that TakeAll has asked its key
-// for n events together with others, and what it answered for itself. granted says whether all
-// of them have granted.
-func (b Bound) observe(ctx context.Context, n int, res *kernel.Answer, granted bool, err error) {
-	l, ok := b.limiter.(*limiter)
-	if !ok || l.observers == nil {
+// observe tells the observers of the limiter, if there are any, that TakeAll has asked the key, and what it
+// answered for itself. granted says whether all keys have granted.
+func (k *asked) observe(ctx context.Context, granted bool) {
+	if k.l == nil || k.l.observers == nil {
 		return
 	}
-	o := Observation{Key: b.key, Call: CallTakeAll, N: n, Outcome: outcome(ctx, res, err), Decision: Decision(res.Decision), Err: err}
+	o := Observation{Key: k.bound.key, Call: CallTakeAll, N: k.n, Outcome: outcome(ctx, &k.answer, k.err), Decision: Decision(k.answer.Decision), Err: k.err}
 	switch {
 	case granted:
-		o.Granted, o.Waited = n, res.Delay
+		o.Granted, o.Waited = k.n, k.answer.Delay
 	case o.Outcome == Granted:
 		o.Outcome = Withheld
 	}
-	l.observe(ctx, o)
-}
-
-// toldJoint is observe for a key in memory.
-func (b Bound) toldJoint(ctx context.Context, e *memory.Asked, granted bool, err error) {
-	if e.Times > 0 {
-		b.observe(ctx, e.Sum, &e.Answer, granted, err)
-	}
+	k.l.observe(ctx, o)
 }

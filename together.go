@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,53 +190,28 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 
 // takeTogether is TakeAll and HoldAll. own is whether a Bound has a number of its own. Without
 // hold, the Reservation is nil.
-func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (_ *Reservation, _ Decision, err error) {
-	joint := memory.NewJoint()
-	defer joint.Close()
-	held := parts{own: own}
-	if hold {
-		held.of = make([]part, len(of))
-	}
-	// A limiter that New has not made is asked last, and may refuse: so all others are held.
-	foreign := slices.ContainsFunc(of, func(b Bound) bool { _, ok := b.limiter.(*limiter); return !ok })
-	var apart []apartKey
-	for i, b := range of {
-		if k := repeated(apart, of, i); k != nil {
-			k.times, k.n = k.times+1, sum(k.n, b.events(n))
-			apart = append(apart, apartKey{index: i, first: k.index})
-			continue
-		}
-		by := b.decider(ctx)
-		if foreign {
-			apart = addApart(apart, of, i, n, by)
-		} else if e, ok := by.join(joint, b.key); !ok {
-			apart = addApart(apart, of, i, n, by)
-		} else if e.Index, e.N = i, b.events(n); hold {
-			h, _ := b.holding()
-			e.Hold = newHandle(by.t, h)
-			held.of[i].r = &Reservation{l: by.l, key: b.key, by: by.t}
-		}
-	}
-	if len(apart) > 0 {
-		kept := append([]Bound(nil), of...) // so that of may be on its caller's stack
-		asking := asking{ctx: ctx, of: kept, all: hold, keys: apart}
-		return asking.take(joint, held, n)
-	}
-	granted, err := decideTogether(joint, hold)
-	for i, b := range of {
-		b.toldJoint(ctx, &joint.Asked[i], granted, err)
-	}
-	if err != nil {
-		return nil, Decision{}, err
+func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Reservation, d Decision, err error) {
+	a := askings.Get().(*asking)
+	defer a.close()
+	a.ctx, a.all = ctx, hold
+	a.add(of, n)
+	a.granted = a.ask()
+	if a.granted && hold {
+		a.each((*asking).isEarly, (*asking).align)
+		r = &Reservation{n: n, all: &parts{of: a.parts(), own: own}}
+	} else {
+		a.each((*asking).isOpen, (*asking).settle)
 	}
 	m := merging{own: own}
-	for i := range joint.Asked {
-		m.addJoint(&joint.Asked[i])
+	for i := range a.keys {
+		if k := &a.keys[i]; k.told {
+			k.observe(ctx, a.granted)
+			m.add(i, Decision(k.answer.Decision), k.times, k.n)
+		}
 	}
-	if !granted || !hold {
-		return nil, m.decision(), nil
-	}
-	return reservedTogether(joint, n, held), m.decision(), nil
+	d = m.decision()
+	d.Allowed = a.granted
+	return r, d, errors.Join(a.errs...)
 }
 
 // checkTogether returns an error if nothing need be asked. own is whether a Bound has a number of
@@ -263,50 +239,6 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 	return own, nil
 }
 
-// A decider is what decides on a key.
-type decider struct {
-	l      *limiter // nil if New has not made it
-	t      *limit.Limit
-	failed error // of the lookup of t
-}
-
-// decider looks up what decides on the key.
-func (b Bound) decider(ctx context.Context) (own decider) {
-	if own.l, _ = b.limiter.(*limiter); own.l != nil {
-		own.t, own.failed = own.l.limitOf(ctx, b.key)
-	}
-	return own
-}
-
-// join adds the key to those that are decided on together, if it can be.
-func (own *decider) join(joint *memory.Joint, key string) (e *memory.Asked, ok bool) {
-	l, t := own.l, own.t
-	switch {
-	case l == nil || l.local == nil:
-		return nil, false
-	case own.failed != nil || t.Stateless(): // Hold asks the FailurePolicy, or needs no state
-		return nil, false
-	case l.waiters.Has(key): // Hold does not overtake a Wait
-		return nil, false
-	}
-	e = joint.Add()
-	e.Clock, e.Key = l.timeline, key
-	e.Space, e.Limit = l.local.Space, l.local.LimitOf(t)
-	return e, true
-}
-
-// decideTogether decides on the keys in memory.
-func decideTogether(joint *memory.Joint, hold bool) (granted bool, err error) {
-	op := kernel.OpTake
-	if hold {
-		op = kernel.OpHold
-	}
-	if granted, err = joint.Decide(op); err != nil {
-		err = fmt.Errorf("%w: %w; see MaxKeys", ErrFull, err)
-	}
-	return granted, err
-}
-
 // parts are the reservations of the keys of a HoldAll.
 type parts struct {
 	of  []part // for each Bound
@@ -319,31 +251,6 @@ type part struct {
 	first int          // the index of that one
 	times int          // how often the key was given
 	n     int          // how many events of it were held
-}
-
-// reservedTogether returns the Reservation of the events that joint has granted, and of those that
-// held has already. n is how many HoldAll was called for.
-func reservedTogether(joint *memory.Joint, n int, held parts) *Reservation {
-	for i := range joint.Asked {
-		e := &joint.Asked[i]
-		p := &held.of[e.Index]
-		if p.first = joint.Asked[e.First].Index; e.Times == 0 {
-			p.r = nil
-			continue
-		}
-		p.r.n, p.r.due = e.Sum, e.Answer.Due
-		if e.Answer.Held {
-			p.r.hold = e.Hold.ID
-		}
-		p.times, p.n = e.Times, e.Sum
-	}
-	return &Reservation{n: n, all: &held}
-}
-
-// equals reports whether b and other are the same key of the same limiter. It is false if the
-// limiters cannot be compared.
-func (b Bound) equals(other Bound) bool {
-	return b.key == other.key && param.Same(b.limiter, other.limiter)
 }
 
 // sum returns a+b, or math.MaxInt if that overflows.
@@ -405,14 +312,6 @@ func (m *merging) add(i int, d Decision, times, n int) {
 	m.Degraded = m.Degraded || d.Degraded
 }
 
-// addJoint adds the decision of a key in memory.
-func (m *merging) addJoint(e *memory.Asked) {
-	if e.Times > 0 {
-		d := Decision(e.Answer.Decision)
-		m.add(e.Index, d, e.Times, e.Sum)
-	}
-}
-
 // decision returns the merged decision.
 func (m *merging) decision() Decision {
 	d := m.Decision
@@ -461,206 +360,306 @@ func (r *Reservation) delay() (d time.Duration) {
 	return d
 }
 
-// An apartKey is a key that cannot be decided on with those in memory.
-type apartKey struct {
-	index int // the index of its Bound
-	first int // the index of the first Bound with the key
-	times int // how often the key was given; 0 if this is not the first Bound with it
-	n     int // how many events of it to take
+// An asking is a TakeAll or HoldAll. It asks the keys in groups, one after the other, until one refuses. Those
+// of a group are decided on together.
+type asking struct {
+	ctx     context.Context
+	all     bool         // whether this is HoldAll
+	keys    []asked      // of each Bound
+	order   []*asked     // the first of equal ones, as they are asked
+	calls   []limit.Call // of a group
+	last    bool         // whether all keys but those that are asked now have granted, so that these need not be held
+	late    bool         // whether a store still uses the memory
+	granted bool
+	delay   time.Duration // until the events of all keys that have granted them may happen
+	errs    []error
+}
 
-	decider     // failed may also be that of the store
-	group   any // that of [limit.JointStates], or nil
+// An asked is a key of an asking.
+type asked struct {
+	part
+	bound  Bound
+	index  int      // of bound
+	l      *limiter // nil if New has not made it
+	t      *limit.Limit
+	failed error // of the lookup of t, or of the store
+	group  any   // that of [limit.JointStates]; nil if the key is asked alone
+	rank   int   // the same in a group, of which the one with the least is asked first
 
 	told   bool // whether answer is set
 	answer kernel.Answer
-	err    error        // of the answer
-	held   *Reservation // nil if nothing is held
+	err    error // of the answer
 }
 
-// repeated returns the first one with the key of the i-th Bound, or nil.
-func repeated(apart []apartKey, of []Bound, i int) *apartKey {
-	for k := range apart {
-		if a := &apart[k]; a.times > 0 && of[a.index].equals(of[i]) {
-			return a
+// askings keeps the memory of askings.
+var askings = sync.Pool{New: func() any { return new(asking) }}
+
+// mostKept is the most keys of an asking whose memory is kept.
+const mostKept = 64
+
+// close ends the use of a.
+func (a *asking) close() {
+	if a.late || cap(a.keys) > mostKept {
+		return
+	}
+	clear(a.keys)
+	clear(a.order)
+	clear(a.calls)
+	*a = asking{keys: a.keys[:0], order: a.order[:0], calls: a.calls[:0]}
+	askings.Put(a)
+}
+
+// add adds the keys, for n events of each. It copies the Bounds, so that they may be on their caller's stack.
+func (a *asking) add(of []Bound, n int) {
+	// A limiter that New has not made is asked last, and may refuse: so all others are held.
+	foreign := slices.ContainsFunc(of, func(b Bound) bool { _, ok := b.limiter.(*limiter); return !ok })
+	a.keys = slices.Grow(a.keys, len(of))
+	for i, b := range of {
+		a.keys = append(a.keys, asked{part: part{first: i, times: 1, n: b.events(n)}, bound: b, index: i})
+		k := &a.keys[i]
+		k.l, _ = b.limiter.(*limiter)
+		if at := slices.IndexFunc(a.order, k.equals); at >= 0 {
+			first := a.order[at]
+			first.times, first.n = first.times+1, sum(first.n, k.n)
+			k.first, k.times = first.index, 0
+			continue
 		}
+		k.rank = len(of)*int(k.look(a.ctx, foreign)) + i
+		if at := slices.IndexFunc(a.order, k.joins); at >= 0 {
+			k.rank = a.order[at].rank
+		}
+		a.order = append(a.order, k)
 	}
-	return nil
+	slices.SortStableFunc(a.order, func(k, other *asked) int { return cmp.Compare(k.rank, other.rank) })
 }
 
-// addApart adds the key of the i-th Bound, which is the first one with it, if TakeAll is called for
-// n events.
-func addApart(apart []apartKey, of []Bound, i, n int, own decider) []apartKey {
-	k := apartKey{index: i, first: i, times: 1, n: of[i].events(n), decider: own}
-	if k.l != nil {
-		k.group = k.groupOf(of[i].key)
+// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters may
+// share their states. It is false if the limiters cannot be compared.
+func (k *asked) equals(other *asked) bool {
+	switch {
+	case k.bound.key != other.bound.key:
+		return false
+	case k.l != nil && other.l != nil && k.l.local != nil:
+		return k.l.local == other.l.local
 	}
-	return append(apart, k)
+	return param.Same(k.bound.limiter, other.bound.limiter)
 }
 
-// needsNoStore reports whether the key is Unlimited or Blocked.
-func (k *apartKey) needsNoStore() bool { return k.l != nil && k.failed == nil && k.t.Stateless() }
+// joins reports whether k and other are in one group.
+func (k *asked) joins(other *asked) bool { return k.group != nil && k.group == other.group }
+
+// A phase is when a key is asked.
+type phase int
+
+const (
+	needsNoStore phase = iota // if it is Blocked, nothing is spent
+	inStores
+	inMemory
+	isForeign // to its limiter, which may not give back
+)
+
+// look looks up what decides on the key, and whether it can be decided on together with others.
+func (k *asked) look(ctx context.Context, foreign bool) phase {
+	l, key := k.l, k.bound.key
+	if l == nil {
+		return isForeign
+	}
+	k.t, k.failed = l.limitOf(ctx, key)
+	switch {
+	case k.failed == nil && k.t.Stateless():
+		return needsNoStore
+	case k.failed != nil || foreign && l.local != nil:
+		return inStores
+	case l.waiters.Has(key): // Hold does not overtake a Wait
+		return inStores
+	}
+	if states, ok := l.states.(limit.JointStates); ok {
+		k.group = states.Group(key)
+	}
+	if l.local != nil {
+		return inMemory
+	}
+	return inStores
+}
 
 // flies reports whether the key has an InFlight.
-func (k *apartKey) flies() bool { return k.l != nil && k.failed == nil && k.t.Flies() }
+func (k *asked) flies() bool { return k.l != nil && k.failed == nil && k.t.Flies() }
 
-// groupOf returns the group in which the key may be decided on together with others, or nil.
-func (k *apartKey) groupOf(key string) any {
-	if k.l.local != nil || k.failed != nil || k.t.Stateless() || k.l.waiters.Has(key) { // Hold does not overtake a Wait
-		return nil
-	}
-	if states, ok := k.l.states.(limit.JointStates); ok {
-		return states.Group(key)
-	}
-	return nil
-}
+// isLocal reports whether the key is decided on together with all others in memory.
+func (k *asked) isLocal() bool { return k.group != nil && k.l.local != nil }
 
-// An asking is a TakeAll or HoldAll some of whose keys are apart.
-type asking struct {
-	ctx  context.Context
-	of   []Bound
-	keys []apartKey
-	all  bool // whether this is HoldAll
-	last bool // whether all keys but those that are asked now have granted, so that these need not be held
-	errs []error
-}
+// maxJoint bounds the calls of [limit.JointStates.ApplyAll], except in memory.
+const maxJoint = 1024
 
-// take decides on the keys that are apart, and then on those of joint. held has the reservations of
-// the latter, if this is HoldAll, for n events.
-func (a *asking) take(joint *memory.Joint, held parts, n int) (*Reservation, Decision, error) {
-	together := a.ask(len(joint.Asked) > 0) // whether the others are asked
-	granted := together
-	var failed error
-	if together && len(joint.Asked) > 0 {
-		joint.Delay = a.delay()
-		granted, failed = decideTogether(joint, a.all)
-		a.fail(failed)
-	}
-	switch {
-	case !granted:
-		a.settle(true)
-	case a.all:
-		a.align(max(a.delay(), joint.Delay))
-	default:
-		a.settle(false)
-	}
-	m, next := merging{own: held.own}, 0
-	keys := a.keys
-	for i := range a.of {
-		if len(keys) > 0 && keys[0].index == i {
-			k := &keys[0]
-			if k.told {
-				a.of[i].observe(a.ctx, k.n, &k.answer, granted, k.err)
-				m.add(i, Decision(k.answer.Decision), k.times, k.n)
-			}
-			if granted && a.all {
-				held.of[i] = part{k.held, k.first, k.times, k.n}
-			}
-			keys = keys[1:]
-		} else if together {
-			a.of[i].toldJoint(a.ctx, &joint.Asked[next], granted, failed)
-			m.addJoint(&joint.Asked[next])
-			next++
+// ask asks the groups until one refuses. It reports whether all have granted.
+func (a *asking) ask() (granted bool) {
+	for rest := a.order; len(rest) > 0; {
+		k, size := rest[0], 1
+		for size < len(rest) && rest[size].rank == k.rank && (size < maxJoint || k.isLocal()) {
+			size++
 		}
-	}
-	d, err := m.decision(), errors.Join(a.errs...)
-	d.Allowed = granted
-	if !granted || !a.all {
-		return nil, d, err
-	}
-	return reservedTogether(joint, n, held), d, err
-}
-
-// ask asks the keys until one refuses: those of a group together, and the others one after the
-// other. Those that need no store come first, so that nothing is spent if one is Blocked, and those
-// of limiters that New has not made last, because they may not give back. more says that others are
-// asked after them. It reports whether all have granted.
-func (a *asking) ask(more bool) (granted bool) {
-	var plans, groups, foreign [][]*apartKey
-	for i := range a.keys {
-		switch k := &a.keys[i]; {
-		case k.times == 0:
-		case k.needsNoStore():
-			plans = append(plans, []*apartKey{k})
-		case k.l == nil:
-			foreign = append(foreign, []*apartKey{k})
-		default:
-			groups = enter(groups, k)
-		}
-	}
-	all := slices.Concat(plans, groups, foreign)
-	for i, keys := range all {
-		a.last = !more && i == len(all)-1
-		if !a.askGroup(keys) {
+		a.last = size == len(rest)
+		if !a.askGroup(rest[:size]) {
 			return false
 		}
+		rest = rest[size:]
 	}
 	return true
 }
 
-// maxJoint bounds the calls of [limit.JointStates.ApplyAll].
-const maxJoint = 1024
-
-// enter adds a key to a group that has room, or to a new one.
-func enter(groups [][]*apartKey, k *apartKey) [][]*apartKey {
-	for i, keys := range groups {
-		if k.group != nil && keys[0].group == k.group && len(keys) < maxJoint {
-			groups[i] = append(keys, k)
-			return groups
-		}
-	}
-	return append(groups, []*apartKey{k})
-}
-
-// askGroup asks the keys of a group, and reports whether all have granted.
-func (a *asking) askGroup(keys []*apartKey) (granted bool) {
-	if len(keys) > 1 {
-		if decided, granted := a.askTogether(keys); decided {
-			return granted
+// askGroup asks the keys of a group, together if that is possible, and reports whether all have granted.
+func (a *asking) askGroup(keys []*asked) (granted bool) {
+	alone := (*asking).askAlone
+	if local := keys[0].isLocal(); local || len(keys) > 1 {
+		switch decided, err := a.applyAll(keys); {
+		case err != nil && local:
+			return a.full(keys, err)
+		case err != nil:
+			alone = (*asking).decide // by the FailurePolicy
+			for _, k := range keys {
+				k.failed = err
+			}
+		case decided:
+			return a.answered(keys)
 		}
 	}
 	last := a.last
 	for i, k := range keys {
 		a.last = last && i == len(keys)-1
-		if !a.askAlone(k) {
+		if !alone(a, k) {
 			return false
 		}
 	}
 	return true
 }
 
-// askAlone asks a key as Hold does, or Take of a limiter that New has not made.
-func (a *asking) askAlone(k *apartKey) (granted bool) {
-	b, n := a.of[k.index], k.n
-	if k.l == nil && !a.all {
-		d, err := b.limiter.Take(a.ctx, b.key, n)
-		return a.tell(k, nil, kernel.Answer{Decision: kernel.Decision(d)}, err)
+// applyAll asks the store of the keys to decide on them together, by a.calls. If some of the events are in
+// flight, it returns when the context ends, as applyOrRelease does.
+func (a *asking) applyAll(keys []*asked) (bool, error) {
+	a.call(keys)
+	ask, calls := keys[0].l.states.(limit.JointStates), a.calls
+	if !a.holds() || keys[0].isLocal() || a.ctx.Done() == nil || !slices.ContainsFunc(keys, (*asked).flies) {
+		return ask.ApplyAll(a.ctx, calls)
 	}
-	if k.l == nil {
-		r, d, err := b.limiter.Hold(a.ctx, b.key, n, b.held()...)
-		if r == nil {
-			r = new(Reservation)
+	var decided bool
+	err, ok := unlessLate(a.ctx, func(ctx context.Context) (err error) {
+		decided, err = ask.ApplyAll(ctx, calls)
+		return err
+	}, func(ctx context.Context, _ error) {
+		for i, k := range keys {
+			if c := &calls[i]; c.Answer.Held {
+				_, _ = k.holdOf(c).giveBack(ctx)
+			}
 		}
-		return a.tell(k, r, kernel.Answer{Decision: kernel.Decision(d)}, err)
+	})
+	if !ok {
+		a.calls, a.late = nil, true
+		return true, a.ctx.Err()
 	}
-	if err := k.l.check(a.ctx, n); err != nil {
-		return a.tell(k, nil, kernel.Answer{}, err)
+	return decided, err
+}
+
+// call makes the calls for the keys.
+func (a *asking) call(keys []*asked) {
+	clear(a.calls)
+	a.calls = a.calls[:0]
+	for _, k := range keys {
+		c := limit.Call{States: k.l.states, Key: k.bound.key, Limit: k.t, Delay: a.delay}
+		c.Request = kernel.Request{Op: kernel.OpTake, N: k.n, Clock: k.l.timeline}
+		if a.holds() {
+			c.Request.Op, c.Request.Hold = kernel.OpHold, newHandle(k.t, a.holding(k))
+		}
+		a.calls = append(a.calls, c)
 	}
-	if d, ok := k.l.overtakes(a.ctx, b.key, n); ok {
-		return a.tell(k, nil, kernel.Answer{Decision: kernel.Decision(d)}, nil)
+}
+
+// answered records the answers of a.calls, and reports whether all are granted, so that their events are spent.
+func (a *asking) answered(keys []*asked) (granted bool) {
+	granted = true
+	for i, k := range keys {
+		c := &a.calls[i]
+		k.told, k.answer = c.Told, c.Answer
+		a.delay = max(a.delay, c.Answer.Delay)
+		granted = granted && c.Told && c.Answer.Allowed
+	}
+	for i, k := range keys {
+		if granted && a.holds() {
+			k.r = k.holdOf(&a.calls[i])
+		}
+	}
+	return granted
+}
+
+// holdOf returns the Reservation of what a call has granted.
+func (k *asked) holdOf(c *limit.Call) *Reservation {
+	return k.l.held(c.Key, c.Request.N, c.Limit, &c.Answer, c.Request.Hold)
+}
+
+// full records that a store in memory may not hold as many keys.
+func (a *asking) full(keys []*asked, err error) (granted bool) {
+	err = fmt.Errorf("%w: %w; see MaxKeys", ErrFull, err)
+	a.errs = append(a.errs, err)
+	for _, k := range keys {
+		k.told, k.err = true, err
+	}
+	return false
+}
+
+// askAlone asks a key as Hold does, or Take of a limiter that New has not made.
+func (a *asking) askAlone(k *asked) (granted bool) {
+	if k.l == nil {
+		return a.askForeign(k)
+	}
+	if err := k.l.check(a.ctx, k.n); err != nil {
+		return a.tell(k, nil, err)
+	}
+	if d, ok := k.l.overtakes(a.ctx, k.bound.key, k.n); ok {
+		k.answer.Decision = kernel.Decision(d)
+		return a.tell(k, nil, nil)
 	}
 	return a.decide(k)
 }
 
-// decide has the store decide on a key, or the FailurePolicy if there is an error.
-func (a *asking) decide(k *apartKey) (granted bool) {
-	key := a.of[k.index].key
-	var res kernel.Answer
-	if !a.holds() {
-		err := k.l.takeBy(a.ctx, key, k.n, k.t, k.failed, &res)
-		return a.tell(k, nil, res, err)
+// askForeign asks a key of a limiter that New has not made.
+func (a *asking) askForeign(k *asked) (granted bool) {
+	var d Decision
+	var r *Reservation
+	var err error
+	if b := k.bound; a.all {
+		r, d, err = b.limiter.Hold(a.ctx, b.key, k.n, b.held()...)
+		r = cmp.Or(r, new(Reservation))
+	} else {
+		d, err = b.limiter.Take(a.ctx, b.key, k.n)
 	}
-	r, err := k.l.hold(&want{ctx: a.ctx, key: key, n: k.n, h: a.holding(k), opts: a.of[k.index].held()}, k.t, k.failed, &res)
-	return a.tell(k, r, res, err)
+	k.answer.Decision = kernel.Decision(d)
+	return a.tell(k, r, err)
+}
+
+// decide has the store decide on a key, or the FailurePolicy if there is an error.
+func (a *asking) decide(k *asked) (granted bool) {
+	if !a.holds() {
+		return a.tell(k, nil, k.l.takeBy(a.ctx, k.bound.key, k.n, k.t, k.failed, &k.answer))
+	}
+	w := want{ctx: a.ctx, key: k.bound.key, n: k.n, h: a.holding(k), opts: k.bound.held()}
+	r, err := k.l.hold(&w, k.t, k.failed, &k.answer)
+	return a.tell(k, r, err)
+}
+
+// tell records the answer of a key and what it holds, and reports whether it has granted.
+func (a *asking) tell(k *asked, r *Reservation, err error) (granted bool) {
+	a.fail(k, err)
+	k.told, k.err = true, err
+	if k.answer.Allowed {
+		k.r, a.delay = r, max(a.delay, k.answer.Delay)
+	}
+	return k.answer.Allowed
+}
+
+// fail records an error of a key, if there is one.
+func (a *asking) fail(k *asked, err error) {
+	if err != nil {
+		a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
+	}
 }
 
 // holds reports whether the keys that are asked now are held.
@@ -668,7 +667,7 @@ func (a *asking) holds() bool { return a.all || !a.last }
 
 // holding says how a key is held: by a TakeAll, only until all are asked, unless it has an InFlight, in which
 // the events then count until the Timeout.
-func (a *asking) holding(k *apartKey) holding {
+func (a *asking) holding(k *asked) holding {
 	switch {
 	case a.all:
 	case k.flies():
@@ -676,7 +675,7 @@ func (a *asking) holding(k *apartKey) holding {
 	default:
 		return holding{holds: true, last: maxAsking, lastSet: true}
 	}
-	h, _ := a.of[k.index].holding()
+	h, _ := k.bound.holding()
 	return h
 }
 
@@ -684,166 +683,73 @@ func (a *asking) holding(k *apartKey) holding {
 // granted, the events count after that as if they had been taken.
 const maxAsking = time.Minute
 
-// askTogether asks keys at once, if that is possible.
-func (a *asking) askTogether(keys []*apartKey) (decided, granted bool) {
-	op := kernel.OpTake
-	if a.holds() {
-		op = kernel.OpHold
+// parts returns what a HoldAll holds.
+func (a *asking) parts() []part {
+	of := make([]part, len(a.keys))
+	for i := range of {
+		of[i] = a.keys[i].part
 	}
-	calls := make([]limit.Call, len(keys))
-	for i, k := range keys {
-		req := kernel.Request{Op: op, N: k.n, Clock: k.l.timeline}
-		if op == kernel.OpHold {
-			req.Hold = newHandle(k.t, a.holding(k))
-		}
-		calls[i] = limit.Call{States: k.l.states, Key: a.of[k.index].key, Limit: k.t, Request: req}
-	}
-	decided, err := a.applyAll(calls, keys)
-	if !decided && err == nil {
-		return false, false
-	}
-	if err != nil {
-		granted = true
-		last := a.last
-		for i, k := range keys {
-			a.last, k.failed = last && i == len(keys)-1, err
-			granted = granted && a.decide(k)
-		}
-		return true, granted
-	}
-	spent := allGranted(calls)
-	granted = spent
-	for i, k := range keys {
-		c := &calls[i]
-		switch {
-		case !c.Told:
-		case spent && op == kernel.OpHold:
-			r := k.l.held(c.Key, c.Request.N, k.t, &c.Answer, c.Request.Hold)
-			a.tell(k, r, c.Answer, nil)
-		default:
-			a.tell(k, nil, c.Answer, nil)
-			k.held = nil
-		}
-	}
-	return true, granted
+	return of
 }
 
-// allGranted reports whether all calls are granted, so that their events are spent.
-func allGranted(calls []limit.Call) bool {
-	return !slices.ContainsFunc(calls, func(c limit.Call) bool { return !c.Told || !c.Answer.Allowed })
+// isEarly reports whether the events of the key might happen before those of others.
+func (a *asking) isEarly(k *asked) bool {
+	return !k.isLocal() && k.r.isHold() && k.r.lasts > 0 && k.answer.Delay < a.delay
 }
 
-// applyAll makes the calls for keys. If some of the events are in flight, it returns when the
-// context ends, as applyOrRelease does.
-func (a *asking) applyAll(calls []limit.Call, keys []*apartKey) (decided bool, err error) {
-	ask := keys[0].l.states.(limit.JointStates)
-	if !a.holds() || a.ctx.Done() == nil || !slices.ContainsFunc(keys, func(k *apartKey) bool { return k.t.Flies() }) {
-		return ask.ApplyAll(a.ctx, calls)
+// align lets a hold last from when the events of all keys may happen, as holds of keys in memory do already. So it
+// takes a call only if a key has queued the events, for each other one.
+func (a *asking) align(ctx context.Context, k *asked) error {
+	r := k.r
+	req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(a.delay)}}
+	var res kernel.Answer
+	if err := r.l.applyBy(ctx, r.key, r.by, &req, &res); err != nil {
+		return r.l.failed(err)
 	}
-	type answer struct {
-		calls   []limit.Call
-		decided bool
-		err     error
-	}
-	b, ok := unlessLate(a.ctx, func(ctx context.Context) answer {
-		own := slices.Clone(calls)
-		decided, err := ask.ApplyAll(ctx, own)
-		return answer{own, decided, err}
-	}, func(ctx context.Context, late answer) {
-		for i, k := range keys {
-			if c := &late.calls[i]; late.decided && late.err == nil && allGranted(late.calls) && c.Answer.Held {
-				_, _ = k.l.held(c.Key, c.Request.N, k.t, &c.Answer, c.Request.Hold).giveBack(ctx)
-			}
-		}
-	})
-	if !ok {
-		return true, a.ctx.Err()
-	}
-	copy(calls, b.calls)
-	return b.decided, b.err
+	k.answer.ResetAfter, r.due = res.ResetAfter, r.l.timeline.In(a.delay)
+	return nil
 }
 
-// tell records the results of a hold of a key, and reports whether it has granted.
-func (a *asking) tell(k *apartKey, r *Reservation, answer kernel.Answer, err error) (granted bool) {
-	if err != nil {
-		a.fail(fmt.Errorf("bounds[%d]: %w", k.index, err))
-	}
-	k.told, k.answer, k.err = true, answer, err
-	if answer.Allowed {
-		k.held = r
-	}
-	return answer.Allowed
+// isOpen reports whether what a key holds is to end: it is given back, or it has happened, except what is in
+// flight, which is not over.
+func (a *asking) isOpen(k *asked) bool {
+	return k.r != nil && (!a.granted || k.r.hold != 0 && !k.flies())
 }
 
-// fail records an error, if there is one.
-func (a *asking) fail(err error) {
-	if err != nil {
-		a.errs = append(a.errs, err)
+// settle ends what a key holds. If it is given back, it sets what has changed in the answer.
+func (a *asking) settle(ctx context.Context, k *asked) error {
+	if k.l != nil { // observers, if any, of others have seen their Hold
+		k.r.set(isQuiet)
 	}
+	if a.granted {
+		_, _ = k.r.settle(ctx, k.r.n) // if it fails, the hold ends by itself
+	} else if d, err := k.r.settle(ctx, 0); err == nil {
+		k.answer.Remaining, k.answer.ResetAfter = d.Remaining, d.ResetAfter
+	}
+	return nil
 }
 
-// delay returns the time until the events of all keys that have granted them may happen.
-func (a *asking) delay() (d time.Duration) {
+// maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
+const maxAtOnce = 128
+
+// each calls f for the keys for which is returns true, many at once: each may take a round trip. ctx does not
+// end, because the events are spent.
+func (a *asking) each(is func(*asking, *asked) bool, f func(a *asking, ctx context.Context, k *asked) error) {
+	var keys []*asked
 	for i := range a.keys {
-		d = max(d, a.keys[i].answer.Delay)
-	}
-	return d
-}
-
-// align lets the holds last from when the events of all keys may happen, delay from now, as holds of keys in
-// memory do. It takes a call only if a key has queued the events, for each other one.
-func (a *asking) align(delay time.Duration) {
-	late := func(k *apartKey) bool {
-		return k.held.isHold() && k.held.lasts > 0 && k.answer.Delay < delay
-	}
-	errs := make([]error, len(a.of))
-	a.each(late, func(k *apartKey) {
-		r := k.held
-		req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(delay)}}
-		var res kernel.Answer
-		if err := r.l.applyBy(context.WithoutCancel(a.ctx), r.key, r.by, &req, &res); err != nil { // without, because the events are held
-			errs[k.index] = fmt.Errorf("bounds[%d]: %w", k.index, r.l.failed(err))
-			return
+		if k := &a.keys[i]; is(a, k) {
+			keys = append(keys, k)
 		}
-		k.answer.ResetAfter = res.ResetAfter
-		r.due = r.l.timeline.In(delay)
-	})
-	a.fail(errors.Join(errs...))
-}
-
-// maxSettled bounds the holds that are settled at once, so that no store has too much to do.
-const maxSettled = 128
-
-// each calls f for the keys for which is returns true, many at once: each may take a round trip.
-func (a *asking) each(is func(*apartKey) bool, f func(*apartKey)) {
-	for keys := range slices.Chunk(a.keys, maxSettled) {
+	}
+	for some := range slices.Chunk(keys, maxAtOnce) {
+		ctx, errs := context.WithoutCancel(a.ctx), make([]error, len(some))
 		var wg sync.WaitGroup
-		for i := range keys {
-			if k := &keys[i]; is(k) {
-				wg.Go(func() { f(k) })
-			}
+		for i, k := range some {
+			wg.Go(func() { errs[i] = f(a, ctx, k) })
 		}
 		wg.Wait()
-	}
-}
-
-// settle ends what is held. If back is true, its events are given back, and it sets what has changed in
-// the decisions; otherwise, they have happened, except those in flight, which are not over.
-func (a *asking) settle(back bool) {
-	ctx := context.WithoutCancel(a.ctx)
-	a.each(func(k *apartKey) bool { return k.held != nil && (back || k.held.hold != 0 && !k.flies()) },
-		func(k *apartKey) { k.settle(ctx, back) })
-}
-
-func (k *apartKey) settle(ctx context.Context, back bool) {
-	if k.l != nil { // observers, if any, of others have seen their Hold
-		k.held.set(isQuiet)
-	}
-	n := k.held.n
-	if back {
-		n = 0
-	}
-	if d, err := k.held.settle(ctx, n); err == nil && back {
-		k.answer.Remaining, k.answer.ResetAfter = d.Remaining, d.ResetAfter
+		for i, k := range some {
+			a.fail(k, errs[i])
+		}
 	}
 }

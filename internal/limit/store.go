@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/line"
@@ -31,6 +32,7 @@ type Call struct {
 	Key     string
 	Limit   *Limit
 	Request kernel.Request // of the same Op as the other calls
+	Delay   time.Duration  // of ApplyAll in memory, which alone aligns holds: until events that keys elsewhere hold may happen
 
 	// Set by the store:
 	Answer kernel.Answer
@@ -59,8 +61,8 @@ type JointStates interface {
 	// if the key can be decided on only alone.
 	Group(key string) any
 
-	// ApplyAll decides on the calls together. There are 2 to 1,024 calls. Their keys are
-	// different keys of one group, and the receiver is among their States. The numbers of their
+	// ApplyAll decides on the calls together. There are 2 to 1,024 calls, or any number in
+	// memory. Their keys are different keys of one group, and the receiver is among their States. The numbers of their
 	// events may differ, and a key of which 0 are asked for grants them and does not change. If all
 	// keys grant their requests, the Answer of each is what Apply would return, and Told is true.
 	//
