@@ -243,10 +243,10 @@ func (k *asked) observe(ctx context.Context, granted bool) {
 	if k.l == nil || k.l.observers == nil {
 		return
 	}
-	o := Observation{Key: k.bound.key, Call: CallTakeAll, N: k.n, Outcome: outcome(ctx, &k.answer, k.err), Decision: Decision(k.answer.Decision), Err: k.err}
+	o := Observation{Key: k.bound.key, Call: CallTakeAll, N: k.n, Outcome: outcome(ctx, &k.Answer, k.err), Decision: Decision(k.Answer.Decision), Err: k.err}
 	switch {
 	case granted:
-		o.Granted, o.Waited = k.n, k.answer.Delay
+		o.Granted, o.Waited = k.n, k.Answer.Delay
 	case o.Outcome == Granted:
 		o.Outcome = Withheld
 	}

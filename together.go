@@ -195,6 +195,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Re
 	defer a.close()
 	a.ctx, a.all = ctx, hold
 	a.add(of, n)
+	a.arrange()
 	a.granted = a.ask()
 	if a.granted && hold {
 		a.each((*asking).isEarly, (*asking).align)
@@ -204,9 +205,9 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Re
 	}
 	m := merging{own: own}
 	for i := range a.keys {
-		if k := &a.keys[i]; k.told {
+		if k := &a.keys[i]; k.times > 0 && k.Told {
 			k.observe(ctx, a.granted)
-			m.add(i, Decision(k.answer.Decision), k.times, k.n)
+			m.add(i, Decision(k.Answer.Decision), k.times, k.n)
 		}
 	}
 	d = m.decision()
@@ -283,8 +284,10 @@ func (m *merging) add(i int, d Decision, times, n int) {
 	left := math.MaxInt
 	switch {
 	case !m.own:
-		d.Limit /= times
-		d.Remaining /= times
+		if times > 1 {
+			d.Limit /= times
+			d.Remaining /= times
+		}
 		left = d.Remaining
 	case n > 0:
 		left = d.Remaining / n // the number of such calls
@@ -365,11 +368,11 @@ func (r *Reservation) delay() (d time.Duration) {
 type asking struct {
 	ctx     context.Context
 	all     bool         // whether this is HoldAll
+	foreign bool         // whether New has not made a limiter
 	keys    []asked      // of each Bound
 	order   []*asked     // the first of equal ones, as they are asked
-	calls   []limit.Call // of a group
+	calls   []limit.Call // of those in order
 	last    bool         // whether all keys but those that are asked now have granted, so that these need not be held
-	late    bool         // whether a store still uses the memory
 	granted bool
 	delay   time.Duration // until the events of all keys that have granted them may happen
 	errs    []error
@@ -383,12 +386,12 @@ type asked struct {
 	l      *limiter // nil if New has not made it
 	t      *limit.Limit
 	failed error // of the lookup of t, or of the store
-	group  any   // that of [limit.JointStates]; nil if the key is asked alone
-	rank   int   // the same in a group, of which the one with the least is asked first
+	group  any   // that of [limit.JointStates]; nil if the key is in memory, or asked alone
+	phase  phase
+	rank   int // the same in a group, of which the one with the least is asked first
 
-	told   bool // whether answer is set
-	answer kernel.Answer
-	err    error // of the answer
+	*limit.Call       // nil unless the key is the first of equal ones
+	err         error // of its Answer
 }
 
 // askings keeps the memory of askings.
@@ -399,54 +402,87 @@ const mostKept = 64
 
 // close ends the use of a.
 func (a *asking) close() {
-	if a.late || cap(a.keys) > mostKept {
+	if cap(a.keys) > mostKept {
 		return
 	}
 	clear(a.keys)
 	clear(a.order)
 	clear(a.calls)
-	*a = asking{keys: a.keys[:0], order: a.order[:0], calls: a.calls[:0]}
+	a.ctx, a.errs, a.delay = nil, nil, 0
+	a.keys, a.order, a.calls = a.keys[:0], a.order[:0], a.calls[:0]
 	askings.Put(a)
 }
 
 // add adds the keys, for n events of each. It copies the Bounds, so that they may be on their caller's stack.
 func (a *asking) add(of []Bound, n int) {
-	// A limiter that New has not made is asked last, and may refuse: so all others are held.
-	foreign := slices.ContainsFunc(of, func(b Bound) bool { _, ok := b.limiter.(*limiter); return !ok })
-	a.keys = slices.Grow(a.keys, len(of))
-	for i, b := range of {
-		a.keys = append(a.keys, asked{part: part{first: i, times: 1, n: b.events(n)}, bound: b, index: i})
+	a.foreign = false
+	a.keys = slices.Grow(a.keys, len(of))[:len(of)]
+	for i := range of {
 		k := &a.keys[i]
-		k.l, _ = b.limiter.(*limiter)
-		if at := slices.IndexFunc(a.order, k.equals); at >= 0 {
-			first := a.order[at]
+		k.bound = of[i]
+		k.l, _ = k.bound.limiter.(*limiter)
+		k.index, k.first, k.times, k.n = i, i, 1, k.bound.events(n)
+		if first := a.repeated(k); first != nil {
 			first.times, first.n = first.times+1, sum(first.n, k.n)
 			k.first, k.times = first.index, 0
 			continue
 		}
-		k.rank = len(of)*int(k.look(a.ctx, foreign)) + i
-		if at := slices.IndexFunc(a.order, k.joins); at >= 0 {
-			k.rank = a.order[at].rank
-		}
 		a.order = append(a.order, k)
+		a.foreign = a.foreign || k.l == nil
 	}
-	slices.SortStableFunc(a.order, func(k, other *asked) int { return cmp.Compare(k.rank, other.rank) })
 }
 
-// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters may
-// share their states. It is false if the limiters cannot be compared.
-func (k *asked) equals(other *asked) bool {
-	switch {
-	case k.bound.key != other.bound.key:
-		return false
-	case k.l != nil && other.l != nil && k.l.local != nil:
+// repeated returns the first key that is the same as k, or nil.
+func (a *asking) repeated(k *asked) *asked {
+	for _, other := range a.order {
+		if k.bound.key == other.bound.key && k.shares(other) {
+			return other
+		}
+	}
+	return nil
+}
+
+// shares reports whether the limiter of k is that of other, or shares its states in memory. It is false if they
+// cannot be compared.
+func (k *asked) shares(other *asked) bool {
+	if k.l != nil && other.l != nil && k.l.local != nil {
 		return k.l.local == other.l.local
 	}
 	return param.Same(k.bound.limiter, other.bound.limiter)
 }
 
-// joins reports whether k and other are in one group.
-func (k *asked) joins(other *asked) bool { return k.group != nil && k.group == other.group }
+// arrange arranges the keys in groups, in the order in which they are asked, and makes their calls.
+func (a *asking) arrange() {
+	sorted := true
+	for i, k := range a.order {
+		k.look(a.ctx, a.foreign)
+		if k.rank = len(a.order) * int(k.phase); k.phase != inMemory {
+			k.rank += a.leader(i)
+		}
+		sorted = sorted && (i == 0 || a.order[i-1].rank <= k.rank)
+	}
+	if !sorted {
+		slices.SortStableFunc(a.order, func(k, other *asked) int { return k.rank - other.rank })
+	}
+	a.calls = slices.Grow(a.calls, len(a.order))[:len(a.order)]
+	for i, k := range a.order {
+		k.Call = &a.calls[i]
+		if k.Key, k.Request.N = k.bound.key, k.n; k.l != nil {
+			k.States, k.Limit, k.Request.Clock = k.l.states, k.t, k.l.timeline
+		}
+	}
+}
+
+// leader returns the index of the first key of the group of the i-th one.
+func (a *asking) leader(i int) int {
+	k := a.order[i]
+	for first, other := range a.order[:i] {
+		if k.group != nil && k.group == other.group {
+			return first
+		}
+	}
+	return i
+}
 
 // A phase is when a key is asked.
 type phase int
@@ -454,64 +490,57 @@ type phase int
 const (
 	needsNoStore phase = iota // if it is Blocked, nothing is spent
 	inStores
-	inMemory
+	inMemory  // all together
 	isForeign // to its limiter, which may not give back
 )
 
-// look looks up what decides on the key, and whether it can be decided on together with others.
-func (k *asked) look(ctx context.Context, foreign bool) phase {
+// look looks up what decides on the key, and whether it can be decided on together with others. A foreign key is
+// asked last, and may refuse: so all others are held.
+func (k *asked) look(ctx context.Context, foreign bool) {
+	if k.phase = isForeign; k.l == nil {
+		return
+	}
 	l, key := k.l, k.bound.key
-	if l == nil {
-		return isForeign
-	}
 	k.t, k.failed = l.limitOf(ctx, key)
-	switch {
+	switch k.phase = inStores; {
 	case k.failed == nil && k.t.Stateless():
-		return needsNoStore
-	case k.failed != nil || foreign && l.local != nil:
-		return inStores
-	case l.waiters.Has(key): // Hold does not overtake a Wait
-		return inStores
+		k.phase = needsNoStore
+	case k.failed != nil || l.waiters.Has(key): // Hold does not overtake a Wait
+	case l.local == nil:
+		if states, ok := l.states.(limit.JointStates); ok {
+			k.group = states.Group(key)
+		}
+	case !foreign:
+		k.phase = inMemory
 	}
-	if states, ok := l.states.(limit.JointStates); ok {
-		k.group = states.Group(key)
-	}
-	if l.local != nil {
-		return inMemory
-	}
-	return inStores
 }
 
 // flies reports whether the key has an InFlight.
 func (k *asked) flies() bool { return k.l != nil && k.failed == nil && k.t.Flies() }
-
-// isLocal reports whether the key is decided on together with all others in memory.
-func (k *asked) isLocal() bool { return k.group != nil && k.l.local != nil }
 
 // maxJoint bounds the calls of [limit.JointStates.ApplyAll], except in memory.
 const maxJoint = 1024
 
 // ask asks the groups until one refuses. It reports whether all have granted.
 func (a *asking) ask() (granted bool) {
-	for rest := a.order; len(rest) > 0; {
-		k, size := rest[0], 1
-		for size < len(rest) && rest[size].rank == k.rank && (size < maxJoint || k.isLocal()) {
-			size++
+	for from, to := 0, 0; from < len(a.order); from = to {
+		k := a.order[from]
+		for to = from + 1; to < len(a.order) && a.order[to].rank == k.rank && (to-from < maxJoint || k.phase == inMemory); {
+			to++
 		}
-		a.last = size == len(rest)
-		if !a.askGroup(rest[:size]) {
+		a.last = to == len(a.order)
+		if !a.askGroup(a.order[from:to], a.calls[from:to]) {
 			return false
 		}
-		rest = rest[size:]
 	}
 	return true
 }
 
 // askGroup asks the keys of a group, together if that is possible, and reports whether all have granted.
-func (a *asking) askGroup(keys []*asked) (granted bool) {
+func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 	alone := (*asking).askAlone
-	if local := keys[0].isLocal(); local || len(keys) > 1 {
-		switch decided, err := a.applyAll(keys); {
+	if local := keys[0].phase == inMemory; local || len(keys) > 1 {
+		switch decided, err := a.applyAll(keys, calls); {
 		case err != nil && local:
 			return a.full(keys, err)
 		case err != nil:
@@ -533,66 +562,58 @@ func (a *asking) askGroup(keys []*asked) (granted bool) {
 	return true
 }
 
-// applyAll asks the store of the keys to decide on them together, by a.calls. If some of the events are in
-// flight, it returns when the context ends, as applyOrRelease does.
-func (a *asking) applyAll(keys []*asked) (bool, error) {
-	a.call(keys)
-	ask, calls := keys[0].l.states.(limit.JointStates), a.calls
-	if !a.holds() || keys[0].isLocal() || a.ctx.Done() == nil || !slices.ContainsFunc(keys, (*asked).flies) {
+// applyAll asks the store of the keys to decide on them together. If some of the events are in flight, it returns
+// when the context ends, as applyOrRelease does.
+func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
+	if a.holds() {
+		for _, k := range keys {
+			k.Request.Op, k.Request.Hold, k.Delay = kernel.OpHold, newHandle(k.t, a.holding(k)), a.delay
+		}
+	}
+	ask := keys[0].States.(limit.JointStates)
+	if !a.holds() || keys[0].phase == inMemory || a.ctx.Done() == nil || !slices.ContainsFunc(keys, (*asked).flies) {
 		return ask.ApplyAll(a.ctx, calls)
 	}
 	var decided bool
+	own, limiters := slices.Clone(calls), make([]*limiter, len(keys))
+	for i, k := range keys {
+		limiters[i] = k.l
+	}
 	err, ok := unlessLate(a.ctx, func(ctx context.Context) (err error) {
-		decided, err = ask.ApplyAll(ctx, calls)
+		decided, err = ask.ApplyAll(ctx, own)
 		return err
-	}, func(ctx context.Context, _ error) {
-		for i, k := range keys {
-			if c := &calls[i]; c.Answer.Held {
-				_, _ = k.holdOf(c).giveBack(ctx)
+	}, func(ctx context.Context, err error) {
+		for i, l := range limiters {
+			if decided && err == nil && own[i].Answer.Held {
+				_, _ = l.heldBy(&own[i]).giveBack(ctx)
 			}
 		}
 	})
 	if !ok {
-		a.calls, a.late = nil, true
 		return true, a.ctx.Err()
 	}
+	copy(calls, own)
 	return decided, err
 }
 
-// call makes the calls for the keys.
-func (a *asking) call(keys []*asked) {
-	clear(a.calls)
-	a.calls = a.calls[:0]
-	for _, k := range keys {
-		c := limit.Call{States: k.l.states, Key: k.bound.key, Limit: k.t, Delay: a.delay}
-		c.Request = kernel.Request{Op: kernel.OpTake, N: k.n, Clock: k.l.timeline}
-		if a.holds() {
-			c.Request.Op, c.Request.Hold = kernel.OpHold, newHandle(k.t, a.holding(k))
-		}
-		a.calls = append(a.calls, c)
-	}
-}
-
-// answered records the answers of a.calls, and reports whether all are granted, so that their events are spent.
+// answered records what the keys hold, and reports whether all have granted, so that their events are spent.
 func (a *asking) answered(keys []*asked) (granted bool) {
-	granted = true
-	for i, k := range keys {
-		c := &a.calls[i]
-		k.told, k.answer = c.Told, c.Answer
-		a.delay = max(a.delay, c.Answer.Delay)
-		granted = granted && c.Told && c.Answer.Allowed
-	}
-	for i, k := range keys {
-		if granted && a.holds() {
-			k.r = k.holdOf(&a.calls[i])
+	for _, k := range keys {
+		if !k.Told || !k.Answer.Allowed {
+			return false
 		}
 	}
-	return granted
+	if a.holds() {
+		for _, k := range keys {
+			k.r, a.delay = k.l.heldBy(k.Call), max(a.delay, k.Answer.Delay)
+		}
+	}
+	return true
 }
 
-// holdOf returns the Reservation of what a call has granted.
-func (k *asked) holdOf(c *limit.Call) *Reservation {
-	return k.l.held(c.Key, c.Request.N, c.Limit, &c.Answer, c.Request.Hold)
+// heldBy returns the Reservation of what a call has granted.
+func (l *limiter) heldBy(c *limit.Call) *Reservation {
+	return l.held(c.Key, c.Request.N, c.Limit, &c.Answer, c.Request.Hold)
 }
 
 // full records that a store in memory may not hold as many keys.
@@ -600,21 +621,21 @@ func (a *asking) full(keys []*asked, err error) (granted bool) {
 	err = fmt.Errorf("%w: %w; see MaxKeys", ErrFull, err)
 	a.errs = append(a.errs, err)
 	for _, k := range keys {
-		k.told, k.err = true, err
+		k.Told, k.err = true, err
 	}
 	return false
 }
 
 // askAlone asks a key as Hold does, or Take of a limiter that New has not made.
 func (a *asking) askAlone(k *asked) (granted bool) {
-	if k.l == nil {
+	if k.Answer = (kernel.Answer{}); k.l == nil { // else a store may have begun to decide
 		return a.askForeign(k)
 	}
 	if err := k.l.check(a.ctx, k.n); err != nil {
 		return a.tell(k, nil, err)
 	}
-	if d, ok := k.l.overtakes(a.ctx, k.bound.key, k.n); ok {
-		k.answer.Decision = kernel.Decision(d)
+	if d, ok := k.l.overtakes(a.ctx, k.Key, k.n); ok {
+		k.Answer.Decision = kernel.Decision(d)
 		return a.tell(k, nil, nil)
 	}
 	return a.decide(k)
@@ -631,28 +652,27 @@ func (a *asking) askForeign(k *asked) (granted bool) {
 	} else {
 		d, err = b.limiter.Take(a.ctx, b.key, k.n)
 	}
-	k.answer.Decision = kernel.Decision(d)
+	k.Answer.Decision = kernel.Decision(d)
 	return a.tell(k, r, err)
 }
 
 // decide has the store decide on a key, or the FailurePolicy if there is an error.
 func (a *asking) decide(k *asked) (granted bool) {
 	if !a.holds() {
-		return a.tell(k, nil, k.l.takeBy(a.ctx, k.bound.key, k.n, k.t, k.failed, &k.answer))
+		return a.tell(k, nil, k.l.takeBy(a.ctx, k.Key, k.n, k.t, k.failed, &k.Answer))
 	}
-	w := want{ctx: a.ctx, key: k.bound.key, n: k.n, h: a.holding(k), opts: k.bound.held()}
-	r, err := k.l.hold(&w, k.t, k.failed, &k.answer)
+	w := want{ctx: a.ctx, key: k.Key, n: k.n, h: a.holding(k), opts: k.bound.held()}
+	r, err := k.l.hold(&w, k.t, k.failed, &k.Answer)
 	return a.tell(k, r, err)
 }
 
-// tell records the answer of a key and what it holds, and reports whether it has granted.
+// tell records what a key holds or why it failed, and reports whether it has granted.
 func (a *asking) tell(k *asked, r *Reservation, err error) (granted bool) {
 	a.fail(k, err)
-	k.told, k.err = true, err
-	if k.answer.Allowed {
-		k.r, a.delay = r, max(a.delay, k.answer.Delay)
+	if k.Told, k.err = true, err; k.Answer.Allowed {
+		k.r, a.delay = r, max(a.delay, k.Answer.Delay)
 	}
-	return k.answer.Allowed
+	return k.Answer.Allowed
 }
 
 // fail records an error of a key, if there is one.
@@ -694,7 +714,7 @@ func (a *asking) parts() []part {
 
 // isEarly reports whether the events of the key might happen before those of others.
 func (a *asking) isEarly(k *asked) bool {
-	return !k.isLocal() && k.r.isHold() && k.r.lasts > 0 && k.answer.Delay < a.delay
+	return k.phase != inMemory && k.r.isHold() && k.r.lasts > 0 && k.Answer.Delay < a.delay
 }
 
 // align lets a hold last from when the events of all keys may happen, as holds of keys in memory do already. So it
@@ -706,14 +726,14 @@ func (a *asking) align(ctx context.Context, k *asked) error {
 	if err := r.l.applyBy(ctx, r.key, r.by, &req, &res); err != nil {
 		return r.l.failed(err)
 	}
-	k.answer.ResetAfter, r.due = res.ResetAfter, r.l.timeline.In(a.delay)
+	k.Answer.ResetAfter, r.due = res.ResetAfter, r.l.timeline.In(a.delay)
 	return nil
 }
 
 // isOpen reports whether what a key holds is to end: it is given back, or it has happened, except what is in
 // flight, which is not over.
 func (a *asking) isOpen(k *asked) bool {
-	return k.r != nil && (!a.granted || k.r.hold != 0 && !k.flies())
+	return !a.granted || k.r.hold != 0 && !k.flies()
 }
 
 // settle ends what a key holds. If it is given back, it sets what has changed in the answer.
@@ -724,7 +744,7 @@ func (a *asking) settle(ctx context.Context, k *asked) error {
 	if a.granted {
 		_, _ = k.r.settle(ctx, k.r.n) // if it fails, the hold ends by itself
 	} else if d, err := k.r.settle(ctx, 0); err == nil {
-		k.answer.Remaining, k.answer.ResetAfter = d.Remaining, d.ResetAfter
+		k.Answer.Remaining, k.Answer.ResetAfter = d.Remaining, d.ResetAfter
 	}
 	return nil
 }
@@ -736,8 +756,8 @@ const maxAtOnce = 128
 // end, because the events are spent.
 func (a *asking) each(is func(*asking, *asked) bool, f func(a *asking, ctx context.Context, k *asked) error) {
 	var keys []*asked
-	for i := range a.keys {
-		if k := &a.keys[i]; is(a, k) {
+	for _, k := range a.order {
+		if k.r != nil && is(a, k) {
 			keys = append(keys, k)
 		}
 	}

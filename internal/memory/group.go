@@ -23,7 +23,8 @@ func (sp *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool,
 		return true, err
 	}
 	for i := range calls {
-		calls[i].Answer, calls[i].Told = j.Asked[i].Answer, true
+		calls[i].Answer = j.Asked[i].Answer
+		calls[i].Told = true
 	}
 	return true, nil
 }
