@@ -79,14 +79,14 @@ func (r *Reservation) parts() (all parts) {
 
 // Delay returns the time until the reserved events may happen. 0 means that they
 // may happen now.
-func (r *Reservation) Delay() time.Duration {
-	if r == nil {
-		return 0
+func (r *Reservation) Delay() (d time.Duration) {
+	if r != nil && r.l != nil {
+		return r.l.timeline.Until(r.due)
 	}
-	if r.l == nil {
-		return r.delay()
+	for _, p := range r.parts().of {
+		d = max(d, p.r.Delay())
 	}
-	return r.l.timeline.Until(r.due)
+	return d
 }
 
 // Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and of a hold

@@ -165,10 +165,10 @@ func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, e
 // takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
 // word. It sets d, or returns false if it cannot be used.
 func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
-	var words [memory.MostWords]memory.Word
-	if len(of) > len(words) {
+	if len(of) > memory.MostWords {
 		return false
 	}
+	var words [memory.MostWords]memory.Word
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter)
 		if !ok || l.fast == nil || l.waiters.Any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
@@ -353,14 +353,6 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 		r.clear(isOver)
 	}
 	return m.decision(), err
-}
-
-// delay returns the greatest Delay of the parts.
-func (r *Reservation) delay() (d time.Duration) {
-	for _, p := range r.parts().of {
-		d = max(d, p.r.Delay())
-	}
-	return d
 }
 
 // An asking is a TakeAll or HoldAll. It asks the keys in groups, one after the other, until one refuses. Those

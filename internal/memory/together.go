@@ -46,7 +46,6 @@ type Asked struct {
 	Key   string
 	N     int           // the events
 	Hold  kernel.Handle // of these, for OpHold
-	Index int           // for the caller
 
 	// Answer says what this key does; what all do is up to the caller. If the request is denied,
 	// Allowed is whether this key would have granted it.
