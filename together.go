@@ -365,6 +365,7 @@ type asking struct {
 	order   []*asked     // the first of equal ones, as they are asked
 	calls   []limit.Call // of those in order
 	last    bool         // whether all keys but those that are asked now have granted, so that these need not be held
+	held    bool         // whether a key holds anything
 	granted bool
 	delay   time.Duration // until the events of all keys that have granted them may happen
 	errs    []error
@@ -400,7 +401,7 @@ func (a *asking) close() {
 	clear(a.keys)
 	clear(a.order)
 	clear(a.calls)
-	a.ctx, a.errs, a.delay = nil, nil, 0
+	a.ctx, a.errs, a.held, a.delay = nil, nil, false, 0
 	a.keys, a.order, a.calls = a.keys[:0], a.order[:0], a.calls[:0]
 	askings.Put(a)
 }
@@ -427,20 +428,23 @@ func (a *asking) add(of []Bound, n int) {
 // repeated returns the first key that is the same as k, or nil.
 func (a *asking) repeated(k *asked) *asked {
 	for _, other := range a.order {
-		if k.bound.key == other.bound.key && k.shares(other) {
+		if k.equals(other) {
 			return other
 		}
 	}
 	return nil
 }
 
-// shares reports whether the limiter of k is that of other, or shares its states in memory. It is false if they
-// cannot be compared.
-func (k *asked) shares(other *asked) bool {
-	if k.l != nil && other.l != nil && k.l.local != nil {
-		return k.l.local == other.l.local
+// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters may share their
+// states. It is false if the limiters cannot be compared.
+func (k *asked) equals(other *asked) bool {
+	switch l, o := k.l, other.l; {
+	case l == nil || o == nil:
+		return k.bound.key == other.bound.key && param.Same(k.bound.limiter, other.bound.limiter)
+	case l != o && (l.local == nil || l.local != o.local):
+		return false
 	}
-	return param.Same(k.bound.limiter, other.bound.limiter)
+	return k.bound.key == other.bound.key
 }
 
 // arrange arranges the keys in groups, in the order in which they are asked, and makes their calls.
@@ -597,7 +601,7 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 	}
 	if a.holds() {
 		for _, k := range keys {
-			k.r, a.delay = k.l.heldBy(k.Call), max(a.delay, k.Answer.Delay)
+			a.keep(k, k.l.heldBy(k.Call))
 		}
 	}
 	return true
@@ -662,9 +666,14 @@ func (a *asking) decide(k *asked) (granted bool) {
 func (a *asking) tell(k *asked, r *Reservation, err error) (granted bool) {
 	a.fail(k, err)
 	if k.Told, k.err = true, err; k.Answer.Allowed {
-		k.r, a.delay = r, max(a.delay, k.Answer.Delay)
+		a.keep(k, r)
 	}
 	return k.Answer.Allowed
+}
+
+// keep records what a key holds: r is nil if that is nothing.
+func (a *asking) keep(k *asked, r *Reservation) {
+	k.r, a.held, a.delay = r, a.held || r != nil, max(a.delay, k.Answer.Delay)
 }
 
 // fail records an error of a key, if there is one.
@@ -747,6 +756,9 @@ const maxAtOnce = 128
 // each calls f for the keys for which is returns true, many at once: each may take a round trip. ctx does not
 // end, because the events are spent.
 func (a *asking) each(is func(*asking, *asked) bool, f func(a *asking, ctx context.Context, k *asked) error) {
+	if !a.held {
+		return
+	}
 	var keys []*asked
 	for _, k := range a.order {
 		if k.r != nil && is(a, k) {
