@@ -182,7 +182,7 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 	var a kernel.Answer
 	for i, b := range of {
 		words[i].Answer(&a)
-		m.add(i, Decision(a.Decision), 1, b.events(n))
+		m.add(i, &a.Decision, 1, b.events(n))
 	}
 	*d = m.decision()
 	return true
@@ -207,7 +207,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Re
 	for i := range a.keys {
 		if k := &a.keys[i]; k.times > 0 && k.Told {
 			k.observe(ctx, a.granted)
-			m.add(i, Decision(k.Answer.Decision), k.times, k.n)
+			m.add(i, &k.Answer.Decision, k.times, k.n)
 		}
 	}
 	d = m.decision()
@@ -280,21 +280,22 @@ type merging struct {
 }
 
 // add adds the decision of the i-th key, which was given times times, for n events altogether.
-func (m *merging) add(i int, d Decision, times, n int) {
+func (m *merging) add(i int, d *kernel.Decision, times, n int) {
+	limit, remaining := d.Limit, d.Remaining
 	left := math.MaxInt
 	switch {
 	case !m.own:
 		if times > 1 {
-			d.Limit /= times
-			d.Remaining /= times
+			limit /= times
+			remaining /= times
 		}
-		left = d.Remaining
+		left = remaining
 	case n > 0:
-		left = d.Remaining / n // the number of such calls
+		left = remaining / n // the number of such calls
 	}
 	first := !m.any
 	if first {
-		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
+		m.any, m.least, m.Limit, m.Remaining = true, left, limit, remaining
 	}
 	decides := !m.refused && (first || left < m.least)
 	if !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter) {
@@ -305,9 +306,9 @@ func (m *merging) add(i int, d Decision, times, n int) {
 	}
 	switch {
 	case !m.own:
-		m.Limit, m.Remaining = min(m.Limit, d.Limit), min(m.Remaining, d.Remaining)
+		m.Limit, m.Remaining = min(m.Limit, limit), min(m.Remaining, remaining)
 	case decides:
-		m.Limit, m.Remaining = d.Limit, d.Remaining
+		m.Limit, m.Remaining = limit, remaining
 	}
 	m.least = min(m.least, left)
 	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
@@ -346,7 +347,7 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 		if err != nil {
 			errs = append(errs, err)
 		}
-		m.add(i, d, p.times, p.n)
+		m.add(i, (*kernel.Decision)(&d), p.times, p.n)
 	}
 	err := errors.Join(errs...)
 	if isUncounted(err) {
