@@ -55,8 +55,9 @@ func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, enc En
 	}
 	k := gcra{depth: depth, cost: cost, unit: unit, split: enc.Portable, keeps: enc.Varies}
 	k.span = uint128.Mul(uint64(depth), k.cost)
-	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units: up to 3 a nanosecond fit.
-	k.wide = !k.split && !uint128.Mul(MaxInstant, k.unit).Add(k.span).Less(uint128.From(NoWord))
+	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units.
+	// Up to 3 units a nanosecond and such a span keep it below NoWord.
+	k.wide = !k.split && (k.unit > 3 || !k.span.Less(uint128.From(1<<62-1<<32)))
 	if k.split && k.span.Div(k.unit) > portableMost {
 		return gcra{}, param.Invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*enc.Tick)))
 	}

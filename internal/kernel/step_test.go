@@ -19,7 +19,7 @@ func TestTaking(t *testing.T) {
 	thirds, err := NewTokenBucket(3, time.Second, time.Second, 10, InMemory, "")
 	require.NoError(t, err)
 	kernels["thirds"] = Compile(thirds, InMemory)
-	slow, err := NewTokenBucket(1, time.Duration(MaxInstant), time.Second, 1, InMemory, "")
+	slow, err := NewTokenBucket(1, time.Duration(MaxInstant-1<<32), time.Second, 1, InMemory, "")
 	require.NoError(t, err)
 	kernels["slow"] = Compile(slow, InMemory)
 	random := rand.New(rand.NewPCG(7, 8))

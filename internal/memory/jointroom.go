@@ -38,7 +38,7 @@ func (j *Joint) find(e *Asked) (ok bool) {
 		wide := was.word.Widen(atomic.SwapUint64(e.t.word(e.at), gone)) // guarantee 3
 		e.t.refer(e.at, e.sh.states().insert(was.loose, wide[:]))
 	}
-	e.sh.arena.makeRoom(e.sh.entry(e.t, e.at), e.Sum, j.req.Opens())
+	e.sh.arena.makeRoom(e.sh.entry(e.t, e.at), e.N, j.req.Opens())
 	return true
 }
 
@@ -46,7 +46,7 @@ func (j *Joint) find(e *Asked) (ok bool) {
 func nothing() {}
 
 // mayEnter reports whether the request may change the state of a new key.
-func (e *Asked) mayEnter() bool { return e.Sum > 0 && e.Sum <= e.k.Limit() }
+func (e *Asked) mayEnter() bool { return e.N > 0 && e.N <= e.k.Limit() }
 
 // makeRoom makes room for new keys in the shard, and sweeps it if that is due. It reports whether it had to.
 func (e *Asked) makeRoom(keys uint32) (had bool) {
@@ -121,9 +121,5 @@ func (j *Joint) dismiss() {
 // refuse lets the store of a new key refuse it. Another key may be idle at idle.
 func (j *Joint) refuse(e *Asked, idle kernel.Instant) {
 	e.Space.store.rejected.Add(1)
-	for i := range j.Asked {
-		if f := &j.Asked[i]; f.First == e.First {
-			f.refused, f.Answer = true, noRoomUntil(idle, f.Limit.loose, e.now, e.lag)
-		}
-	}
+	e.refused, e.Answer = true, noRoomUntil(idle, e.Limit.loose, e.now, e.lag)
 }

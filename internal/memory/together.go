@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,7 @@ import (
 
 // # Several keys, one decision
 //
-// A Joint decides on several keys at once: of any spaces, and of any stores. It grants a request
+// A Joint decides on several different keys at once: of any spaces, and of any stores. It grants a request
 // only if all keys grant it, and then spends it in all.
 //
 // It locks the shards of all keys, owns the states of one word, reads the clock, asks all keys, and
@@ -50,11 +49,6 @@ type Asked struct {
 	// Answer says what this key does; what all do is up to the caller. If the request is denied,
 	// Allowed is whether this key would have granted it.
 	Answer kernel.Answer
-
-	// If a key was given several times, First is the index of the first time. Times is how often it
-	// was given, and 0 except in the first one. The request is applied to the state for the Sum of
-	// their events, and the Answer of the first one is for all.
-	First, Times, Sum int
 
 	id      identity
 	refused bool // whether its store has no room for it
@@ -128,7 +122,7 @@ func (j *Joint) Decide(op kernel.Op) (granted bool, err error) {
 		e := &j.Asked[i]
 		e.id = e.Space.store.identify(e.Key)
 	}
-	if !j.group() {
+	if !j.fits() {
 		return false, ErrTooMany
 	}
 	defer j.dismiss()
@@ -174,10 +168,10 @@ func (j *Joint) attempt() (first func()) {
 	return nil
 }
 
-// leading iterates over the keys that are decided on: the first of equal ones.
+// leading iterates over the keys that are decided on.
 func (j *Joint) leading(yield func(e *Asked) bool) {
 	for i := range j.Asked {
-		if e := &j.Asked[i]; e.First == i && !e.refused && !yield(e) {
+		if e := &j.Asked[i]; !e.refused && !yield(e) {
 			return
 		}
 	}
@@ -185,7 +179,7 @@ func (j *Joint) leading(yield func(e *Asked) bool) {
 
 // as returns the request to e.
 func (j *Joint) as(e *Asked) *kernel.Request {
-	j.req.N, j.req.Clock, j.req.Hold = e.Sum, e.Clock, e.Hold
+	j.req.N, j.req.Clock, j.req.Hold = e.N, e.Clock, e.Hold
 	j.reading.Now, j.reading.Lag = e.now, e.lag
 	return &j.req
 }
@@ -215,29 +209,16 @@ func inside(e *Asked) (now kernel.Instant, lag uint64) {
 	return e.Clock.Inside(e.now, e.lag)
 }
 
-// group finds keys that were given several times. It reports whether each store may hold as many
-// keys as it is to.
-func (j *Joint) group() (ok bool) {
+// fits reports whether each store may hold as many keys as it is to.
+func (j *Joint) fits() bool {
 	for i := range j.Asked {
-		e, s, keys := &j.Asked[i], j.Asked[i].Space.store, int64(1)
-		e.First, e.Times, e.Sum = i, 1, e.N
+		s, keys := j.Asked[i].Space.store, int64(1)
 		for f := range j.Asked[:i] {
-			first := &j.Asked[f]
-			if first.First != f || first.Space.store != s {
-				continue
+			if j.Asked[f].Space.store == s {
+				keys++
 			}
-			if keys++; first.id != e.id || first.Space != e.Space {
-				continue
-			}
-			e.First, e.Times = f, 0
-			first.Times++
-			if first.Sum += e.N; first.Sum < 0 {
-				first.Sum = math.MaxInt // it is too many
-			}
-			first.Limit = e.Limit // looked up later
-			break
 		}
-		if e.First == i && s.MaxKeys > 0 && keys > s.MaxKeys {
+		if s.MaxKeys > 0 && keys > s.MaxKeys {
 			return false
 		}
 	}
@@ -304,7 +285,7 @@ func (j *Joint) ask() {
 	granted, notes, ever := true, false, true
 	for i := range j.Asked {
 		e := &j.Asked[i]
-		granted, ever = granted && !e.refused, ever && e.Sum <= e.Limit.loose.Limit()
+		granted, ever = granted && !e.refused, ever && e.N <= e.Limit.loose.Limit()
 	}
 	for e := range j.leading {
 		from, st := e.state()
