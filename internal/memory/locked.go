@@ -183,9 +183,12 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 	// The words of the state are 0. No other goroutine reads them until the slot is taken.
 	by, st, changed := lim.loose, t.state(p), false
 	fits := lim.places(req)
-	if fits {
+	switch {
+	case fits && lim.decide(&st[0], req, a):
+		changed = st[0] != 0
+	case fits:
 		changed = lim.step(st, req, a)
-	} else {
+	default:
 		if t.width == 1 || req.Opens() {
 			st = sh.states().blank(by, req.Opens())
 		}
