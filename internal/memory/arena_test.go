@@ -174,3 +174,21 @@ func TestLargestBlock(t *testing.T) {
 		require.Equal(t, size > mostBlock, a.outside > 0)
 	}
 }
+
+// TestGrowingStatesSplitAShard: a shard whose states grow is split without new keys, and loses nothing.
+func TestGrowingStatesSplitAShard(t *testing.T) {
+	l, s, clk := newTestLimiter(t, eventLog(500, time.Hour))
+	l.fast.fewest = 1
+	const keys = 100
+	for range 500 {
+		clk.Advance(time.Millisecond)
+		for i := range keys {
+			require.True(t, l.Allow(fmt.Sprint(i)))
+		}
+	}
+	require.Greater(t, len(l.fast.list()), 1)
+	s.check(t)
+	for i := range keys {
+		require.False(t, l.Allow(fmt.Sprint(i)))
+	}
+}
