@@ -288,9 +288,11 @@ func (a *arena) copied(old *arena, e *entry) []uint64 {
 	return small
 }
 
-// pack copies all blocks to another slice, with room for that many more words.
+// pack copies all blocks to another slice, with room for that many more words, and for so many that it is not soon called
+// again.
 func (a *arena) pack(more int) {
 	old := *a
+	more += len(a.entries)
 	a.words = make([]uint64, 0, int(float64(old.fit()+more)/a.load)+more)
 	a.used, a.outside, a.apart, a.vacant = 0, 0, nil, nil
 	for i := range a.entries {

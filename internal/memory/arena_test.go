@@ -177,18 +177,34 @@ func TestLargestBlock(t *testing.T) {
 
 // TestGrowingStatesSplitAShard: a shard whose states grow is split without new keys, and loses nothing.
 func TestGrowingStatesSplitAShard(t *testing.T) {
-	l, s, clk := newTestLimiter(t, eventLog(500, time.Hour))
-	l.fast.fewest = 1
-	const keys = 100
-	for range 500 {
-		clk.Advance(time.Millisecond)
-		for i := range keys {
-			require.True(t, l.Allow(fmt.Sprint(i)))
+	for _, joint := range []bool{false, true} {
+		l := newVariedLimiter()
+		l.fewest = 1
+		log := eventLog(500, time.Hour)
+		lim := l.Limit(nil, log, log)
+		allow := func(key string) (ok bool) {
+			if !joint {
+				return l.AllowBy(l.timeline, key, lim, 1)
+			}
+			j := NewJoint()
+			defer j.Close()
+			e := j.Add()
+			e.Space, e.Limit, e.Clock, e.Key, e.N = l.Space, lim, l.timeline, key, 1
+			ok, err := j.Decide(kernel.OpTake)
+			require.NoError(t, err)
+			return ok
 		}
-	}
-	require.Greater(t, len(l.fast.list()), 1)
-	s.check(t)
-	for i := range keys {
-		require.False(t, l.Allow(fmt.Sprint(i)))
+		const keys = 100
+		for range 500 {
+			l.clk.Advance(time.Millisecond)
+			for i := range keys {
+				require.True(t, allow(fmt.Sprint(i)))
+			}
+		}
+		require.Greater(t, len(l.list()), 1)
+		l.check(t)
+		for i := range keys {
+			require.False(t, allow(fmt.Sprint(i)))
+		}
 	}
 }

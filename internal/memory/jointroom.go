@@ -13,6 +13,10 @@ import (
 // find finds the state of a key, or where that of a new key is to be. It returns false if it had to make
 // room in a table, so that other keys may be elsewhere.
 func (j *Joint) find(e *Asked) (ok bool) {
+	if e.sh.heavy() {
+		e.sh.replaceLocked(e.t, 1)
+		return false
+	}
 	e.at, e.found = e.t.find(e.id)
 	e.word, e.k = nil, e.Limit.loose
 	fits := e.Limit.places(&j.req)

@@ -127,7 +127,7 @@ func (sh *shard) stepWord(t *table, p place, lim *Limit, req *kernel.Request, a 
 	}()
 	wide, st := was.word.Widen(word), sh.states().blank(was.loose, req.Opens())
 	copy(st, wide[:])
-	if was != lim && lim.places(req) {
+	if lim.places(req) {
 		at := req.Fix()
 		if next, ok := lim.place(was.loose, st, &at, a); ok {
 			stored = true

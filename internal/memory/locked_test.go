@@ -535,3 +535,19 @@ func TestChangesOwnTheState(t *testing.T) {
 	require.False(t, l.AllowBy(l.timeline, "key", lim, 1))
 	l.check(t)
 }
+
+// TestChargesLeaveWords: a charge that is granted leaves a word, also if another caller was faster to swap it.
+func TestChargesLeaveWords(t *testing.T) {
+	l := newVariedLimiter()
+	require.True(t, l.take("key", 1, 1))
+	id := l.s.identify("key")
+	sh, tbl := l.lock(id)
+	p, ok := tbl.find(id)
+	require.True(t, ok)
+	var a kernel.Answer
+	sh.stepWord(tbl, p, l.limit(1), &kernel.Request{Op: kernel.OpCharge, N: 1, Clock: l.timeline}, &a)
+	sh.mu.Unlock()
+	words, _ := l.check(t)
+	require.Equal(t, 1, words)
+	require.False(t, l.take("key", 1, 1), "both are counted")
+}

@@ -6,8 +6,8 @@
 // A decision on a state of one word (a TokenBucket, LeakyBucket, FixedWindow, or
 // SlidingWindow of one segment, with most limits) takes no lock: it finds the word in a table (table.go), reads
 // the clock, and swaps the new state in; a denial only reads (decide.go). A shard's lock is
-// taken for a new key, for all other states (a SlidingLog, or a bucket of which events are held, say), which
-// are in the shard's arena (locked.go, arena.go), and while a table is replaced (growth.go,
+// taken for a new key, for all other states (locked.go), some of which are in the shard's arena (a SlidingLog, or a
+// bucket of which events are held, say: arena.go), and while a table is replaced (growth.go,
 // which says when idle keys are forgotten). A full store has a lock for admitting new keys. full.go says what
 // happens then.
 package memory
