@@ -17,11 +17,9 @@ type fixed struct {
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
-	windows := MaxInstant/k.length + 1
-	low := 64 - bits.Len64(windows) // all that are left, because a debt exceeds the limit
-	if windows<<low > NoWord {
-		low--
-	}
+	// All bits that are left, because a debt exceeds the limit. The number of windows, shifted by them, is at most
+	// NoWord: nearer to 2⁶⁴ it would be only for a length just above a power of two, by less than a 2³²th.
+	low := 64 - bits.Len64(MaxInstant/k.length+1)
 	if aligned && !enc.Varies && low >= bits.Len64(k.most) {
 		k.packed = uint(low)
 	}

@@ -32,7 +32,7 @@ func TestFixedWindowWords(t *testing.T) {
 
 // TestFixedWindowIsNeverNoWord fills the last window that there is.
 func TestFixedWindowIsNeverNoWord(t *testing.T) {
-	for length, limit := range map[uint64]int{1: 1, 2: 3, 3: 7, second: 1<<31 - 1, 1 << 30: 1<<31 - 1, 1 << 32: 1<<33 - 1} {
+	for length, limit := range map[uint64]int{1: 1, 2: 3, 3: 7, second: 1<<31 - 1, 1<<29 - 1: 1<<30 - 1, 1 << 29: 1<<30 - 1, 1<<29 + 1: 1<<31 - 1} {
 		k := NewFixedWindow(limit, length, true, InMemory)
 		require.Equal(t, 1, k.Width(), length)
 		st := k.Spend([]uint64{0}, MaxInstant, limit)
