@@ -311,7 +311,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 // settleBy has the store settle the hold for n, and sets res. If there is no hold, its ID is 0, and no
 // store finds it.
 func (r *Reservation) settleBy(ctx context.Context, by *limit.Limit, n int, res *kernel.Answer) error {
-	defer r.l.waiters.Wake(r.key) // even if the store fails: it may have given events back
+	defer r.l.waiters.Wake(r.key) // who waits asks again (waiter.stand); even if the store fails: it may have given events back
 	return r.l.applyBy(ctx, r.key, by, &kernel.Request{Op: kernel.OpSettle, N: n, Of: r.n, Hold: kernel.Handle{ID: r.hold}}, res)
 }
 

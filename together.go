@@ -356,7 +356,8 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 	return m.decision(), err
 }
 
-// An asking is a TakeAll or HoldAll. It asks the keys in groups, one after the other, until one refuses. Those
+// An asking is a TakeAll or HoldAll. What is atomic is decided below: by memory/together.go, and in Redis by
+// redisstore/joint.go. It asks the keys in groups, one after the other, until one refuses. Those
 // of a group are decided on together.
 type asking struct {
 	ctx     context.Context

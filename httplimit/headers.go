@@ -11,6 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
+// This file has the fields of every response. The status and the body of a 429 are in refusal.go.
+//
 // The r and t of RateLimit are the Remaining of the request's Decision, and its RetryAfter or
 // ResetAfter. The q and w of RateLimit-Policy are computed in policy.go from the limiter's
 // algorithm: q is its Limit, w the ResetAfter of a fresh key that spends q at once.

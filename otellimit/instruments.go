@@ -5,7 +5,7 @@ import "go.opentelemetry.io/otel/metric"
 // scope is the name of the meters: the module that makes the metrics.
 const scope = "github.com/ratelimit-go/ratelimit/otellimit"
 
-// An instruments makes the instruments that one callback observes. It keeps the first error.
+// An instruments makes the instruments that one callback observes: what they count is in observer.go, memory.go and redis.go. It keeps the first error.
 type instruments struct {
 	meter  metric.Meter
 	prefix string // of their names

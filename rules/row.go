@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// names are the names of a rule's fields in a table or a file. A file has no field for
+// names are the names of a rule's fields in a table, such as THROTTLED_CALLS (see SQL, in sql.go, for what each column
+// means), or a file. A file has no field for
 // the method, which is part of the call.
 type names struct {
 	id, call, limit, window                           string // required, the last two only for a limit

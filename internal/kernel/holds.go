@@ -2,7 +2,8 @@ package kernel
 
 import "slices"
 
-// This file keeps the open holds of a key as a part of its state.
+// This file keeps the open holds of a key as a part of its state. What users are promised, with the exceptions, is said of
+// Reservation.Settle in the root.
 //
 // To settle a hold of h events, taken at t, for n leaves the key as if n had been taken at t, whatever
 // was granted since. So there is an entry for each open hold, with marks: what each part of the

@@ -7,6 +7,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
+// The arithmetic of a TokenBucket that refills continuously is in gcra.go, as that of a LeakyBucket is. That of one
+// with RefillInterval is here.
+
 // NewTokenBucket returns the kernel of a TokenBucket that gains events tokens per span,
 // continuously. Errors name rate as the Rate of field.
 func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int, enc Encoding, field string) (Kernel, error) {

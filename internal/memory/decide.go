@@ -8,7 +8,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides on states of one word without a lock. What it cannot do, locked.go does: the key is new,
+// This file decides on states of one word without a lock. AllowN and Take of a limiter (take.go in the root) call Allow and
+// Apply, which find the word (table.go) and let the kernel decide on it: gcra.go for buckets, fixedwindow.go,
+// pair.go for a SlidingWindow. What it cannot do, locked.go does: the key is new,
 // its limit changes, its state is not a word, or has no room in one any more.
 
 // Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.

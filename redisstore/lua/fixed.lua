@@ -1,4 +1,5 @@
--- FixedWindow. The state is the start of the window, and the number of events in it.
+-- FixedWindow. These are sections that script.go inserts into driver.lua; p has the constants of the limit, which
+-- program.go sends. The state is the start of the window, and the number of events in it.
 --@@over
 -- sets over to the end of the window in the state. After a change of the limit, its start may
 -- be unaligned; then it is extended to the start of an aligned window.
