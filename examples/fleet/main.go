@@ -161,13 +161,14 @@ func (f *fleet) ask() error {
 }
 
 // check prints what abuser got, and the most that a key may get: of Redis its burst, again if it has lost
-// its data, and a refill; and as much of the fallbacks, whose shares make up the limit.
+// its data, and a refill; and as much of the fallbacks, whose shares make up the limit. Without an outage, these
+// decide only if Redis answers too late.
 func (f *fleet) check(outage bool) error {
 	passed := time.Since(f.began)
-	shared := limit.Rate.Events + int(passed*time.Duration(limit.Rate.Events)/limit.Rate.Per)
-	local := 0
+	local := limit.Rate.Events + int(passed*time.Duration(limit.Rate.Events)/limit.Rate.Per)
+	shared := local
 	if outage {
-		shared, local = shared+limit.Rate.Events, shared
+		shared += limit.Rate.Events
 	}
 	for k, t := range f.all {
 		if t.Shared.Allowed > shared || t.Local.Allowed > local {
