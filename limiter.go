@@ -322,42 +322,110 @@ type limiter struct {
 	store     Store // what states belongs to
 }
 
-// apply sends req to the store, and sets a. It also returns the limit that decided it, except for
-// OpTake and OpPeek. If the store failed, it is the one that would have, or nil if it could not be
-// looked up.
-func (l *limiter) apply(ctx context.Context, key string, req *kernel.Request, a *kernel.Answer) (t *limit.Limit, err error) {
-	if l.own == nil {
-		return l.t, l.applyBy(ctx, key, l.t, req, a)
-	}
-	alg, err := l.own.lookup(ctx, key)
-	if err != nil {
-		return nil, limitError(key, err)
-	}
-	if l.local != nil && req.Op <= kernel.OpPeek { // most keys have the limit that they had before
-		req.Clock = l.timeline
-		if l.local.Space.ApplyAs(key, alg, req, a) {
-			return l.t, nil
-		}
-	}
-	if t, err = l.own.of(key, alg); err != nil {
-		return nil, err
-	}
-	return t, l.applyBy(ctx, key, t, req, a)
+// A call is what somebody asks of a limiter for one key, and what the store answers.
+type call struct {
+	limit.Call // Limit is nil until it is looked up. Err says that the lookup or the store failed
+	ctx        context.Context
+	h          holding // how the events are held: for OpHold and OpReserve
+	opts       []HoldOption
 }
 
-// applyBy sends req to the store, to be decided by t. It sets res.
-func (l *limiter) applyBy(ctx context.Context, key string, t *limit.Limit, req *kernel.Request, res *kernel.Answer) (err error) {
-	switch req.Clock = l.timeline; {
-	case t.Stateless():
-		t.Decide(req, res)
-	case l.local != nil:
-		l.local.Decide(key, t, req, res)
-	case t.Flies() && ctx.Done() != nil && (req.Op == kernel.OpHold || req.Op == kernel.OpReserve):
-		*res, err = l.applyOrRelease(ctx, key, t, *req)
-	default:
-		*res, err = l.states.Apply(ctx, key, t, *req)
+func newCall(ctx context.Context, op kernel.Op, key string, n int) call {
+	return call{Call: limit.Call{Key: key, Request: kernel.Request{Op: op, N: n}}, ctx: ctx}
+}
+
+// decidesOn returns how many events the Decision is about, and whether it spends them. It does not after a Peek, Charge
+// or Settle: then it is what Take of one event would return.
+func (c *call) decidesOn() (n int, spends bool) {
+	switch c.Request.Op {
+	case kernel.OpTake, kernel.OpHold, kernel.OpReserve:
+		return c.Request.N, true
 	}
-	return err
+	return 1, false
+}
+
+// do is the one way of a call: past those who stand in line, to the store or the FailurePolicy. It sets the Answer, and
+// returns what is held.
+func (l *limiter) do(c *call) (r *Reservation, err error) {
+	n, spends := c.decidesOn()
+	if !spends {
+		r, err = l.decide(c)
+		l.told(c)
+	}
+	if d, ok := l.overtakes(c.ctx, c.Key, n); ok && err == nil {
+		c.Answer.Decision = kernel.Decision(d)
+	} else if spends {
+		r, err = l.decide(c)
+	}
+	return r, err
+}
+
+// told tells those who wait for the key of what was counted or given back.
+func (l *limiter) told(c *call) {
+	switch c.Request.Op {
+	case kernel.OpCharge:
+		l.waiters.Look(c.Key, func(ln *line.Line) { ln.Ahead = nil })
+	case kernel.OpSettle:
+		l.waiters.Wake(c.Key) // even if the store failed, which may have given events back
+	}
+}
+
+// decide is do, even if that overtakes a Wait.
+func (l *limiter) decide(c *call) (*Reservation, error) {
+	l.apply(c)
+	switch {
+	case c.Err != nil:
+		return l.degraded(c)
+	case !c.holds() || !c.Answer.Allowed:
+		return nil, nil
+	case c.Request.Op == kernel.OpReserve:
+		c.Answer.Delay = c.Answer.Wait
+	}
+	return l.held(&c.Call), nil
+}
+
+// holds reports whether a Reservation is asked for.
+func (c *call) holds() bool { return c.Request.Op == kernel.OpHold || c.Request.Op == kernel.OpReserve }
+
+// apply has the store answer a call. If that fails, or the limit of the key cannot be looked up, it sets Err.
+func (l *limiter) apply(c *call) {
+	req := &c.Request
+	req.Clock = l.timeline
+	if c.Limit == nil && c.Err == nil && l.applyOwn(c) || c.Err != nil {
+		return
+	}
+	if c.holds() && req.Hold.ID == 0 {
+		req.Hold = newHandle(c.Limit, c.h)
+	}
+	switch t := c.Limit; {
+	case t.Stateless():
+		t.Decide(req, &c.Answer)
+	case l.local != nil:
+		l.local.Decide(c.Key, t, req, &c.Answer)
+	case t.Flies() && c.holds() && c.ctx.Done() != nil:
+		c.Answer, c.Err = l.applyOrRelease(c.ctx, c.Call)
+	default:
+		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, t, *req)
+	}
+}
+
+// applyOwn sets the limit of the key. Most keys in memory have the one that they had before: then it also has the
+// store answer, and returns true.
+func (l *limiter) applyOwn(c *call) (done bool) {
+	if l.own == nil {
+		c.Limit = l.t
+		return false
+	}
+	alg, err := l.own.lookup(c.ctx, c.Key)
+	if err != nil {
+		c.Err = limitError(c.Key, err)
+		return false
+	}
+	if l.local != nil && c.Request.Op <= kernel.OpPeek && l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
+		return true
+	}
+	c.Limit, c.Err = l.own.of(c.Key, alg)
+	return false
 }
 
 // check returns an error if the request need not be sent to the store.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // An Observer is told what limiters decide: to count it, to log it, or to find the keys that
@@ -165,14 +166,15 @@ func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
 	return Denied
 }
 
-// decided tells the observers of a request for n events that was answered with a and err.
-func (l *limiter) decided(ctx context.Context, call Call, key string, n int, a *kernel.Answer, err error) {
+// decided tells the observers of a call that returns err.
+func (l *limiter) decided(ctx context.Context, name Call, c *limit.Call, err error) {
 	if l.observers == nil {
 		return
 	}
-	o := Observation{Key: key, Call: call, N: n, Outcome: outcome(ctx, a, err), Decision: Decision(a.Decision), Waited: a.Delay, Err: err}
+	a := &c.Answer
+	o := Observation{Key: c.Key, Call: name, N: c.Request.N, Outcome: outcome(ctx, a, err), Decision: Decision(a.Decision), Waited: a.Delay, Err: err}
 	if a.Allowed {
-		o.Granted = n
+		o.Granted = o.N
 	}
 	l.observe(ctx, o)
 }
@@ -225,6 +227,7 @@ func (l *limiter) waited(w *want, began kernel.Instant, err error) {
 // A reason is why a Wait was not simply granted, which its results do not say.
 type reason struct {
 	failure error    // of the store, even if FailOpen allowed the events
+	may     bool     // with failure: whether the limit may ever grant them, whatever a fallback says
 	denial  Decision // if they were denied
 	grant   Decision // if they were granted at once
 }

@@ -510,11 +510,11 @@ var decided = [...]string{
 	fallback:   "ratelimit: the store failed, and the fallback decides",
 }
 
-// failing logs that the policy decides because the store failed with err.
-func (l *limiter) failing(ctx context.Context, err error) {
-	failures := &l.failures
+// failing logs that the policy decides because the store failed with err, and returns the error that says so.
+func (l *limiter) failing(ctx context.Context, err error) error {
+	failures, failed := &l.failures, l.failed(err)
 	if failures.off {
-		return
+		return failed
 	}
 	clk := l.timeline.Clock()
 	switch held, ok := failures.valve.Pass(clk.Now(), failureLogInterval); {
@@ -528,6 +528,7 @@ func (l *limiter) failing(ctx context.Context, err error) {
 			}
 		})
 	}
+	return failed
 }
 
 func (l *limiter) logFailure(ctx context.Context, err error, decisions int) {

@@ -299,30 +299,17 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		*d, err = l.Peek(ctx, r.key)
 		return err
 	}
-	var res kernel.Answer
-	if err = r.settleBy(ctx, by, n, &res); err != nil {
-		*d, err = l.unsettled(ctx, by, err)
-		return err
+	c := newCall(ctx, kernel.OpSettle, r.key, n)
+	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.hold // an ID of 0 is found by no store
+	if _, err = l.do(&c); err == nil {
+		err = uncounted(&c.Answer, n-r.n)
 	}
-	*d = l.behind(ctx, r.key, Decision(res.Decision))
-	return uncounted(&res, n-r.n)
-}
-
-// settleBy has the store settle the hold for n, and sets res. If there is no hold, its ID is 0, and no
-// store finds it.
-func (r *Reservation) settleBy(ctx context.Context, by *limit.Limit, n int, res *kernel.Answer) error {
-	defer r.l.waiters.Wake(r.key) // who waits asks again (waiter.stand); even if the store fails: it may have given events back
-	return r.l.applyBy(ctx, r.key, by, &kernel.Request{Op: kernel.OpSettle, N: n, Of: r.n, Hold: kernel.Handle{ID: r.hold}}, res)
+	*d = Decision(c.Answer.Decision)
+	return err
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
 func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
-
-// unsettled is degraded after the store failed to settle what it had held, which a fallback does
-// not know: that denies.
-func (l *limiter) unsettled(ctx context.Context, by *limit.Limit, err error) (Decision, error) {
-	return l.degraded(ctx, 1, by, err, func(Limiter) (Decision, error) { return Decision{}, nil })
-}
 
 // Release says that what the events were held for is over, and has cost as many as were held. The events of
 // an [InFlight] are over; all other algorithms, also in the same [All], keep them. Release is Settle with
@@ -366,18 +353,24 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if !r.isHold() {
 		return errors.Join(errs...)
 	}
-	var res kernel.Answer
-	err := r.l.applyBy(ctx, r.key, r.by, &kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: r.fromNow(d)}}, &res)
-	switch {
-	case err != nil && ctx.Err() != nil:
+	c := r.extension(ctx, r.fromNow(d))
+	switch r.l.apply(&c); {
+	case c.Err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil:
-		return r.l.failed(err)
-	case !res.Held:
+	case c.Err != nil:
+		return r.l.failed(c.Err)
+	case !c.Answer.Held:
 		return ErrEnded
 	}
 	r.l.waiters.Wake(r.key) // who waits for the end may have to look earlier
 	return nil
+}
+
+// extension returns the call that makes the hold end by itself d from now.
+func (r *Reservation) extension(ctx context.Context, d time.Duration) call {
+	c := newCall(ctx, kernel.OpExtend, r.key, 0)
+	c.Limit, c.Request.Hold = r.by, kernel.Handle{ID: r.hold, For: d}
+	return c
 }
 
 // fromNow returns the time from now until d after the events may happen, or d if they may already.

@@ -21,44 +21,14 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOp
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	var a kernel.Answer
-	r, err := l.reserve(ctx, key, n, h, opts, &a)
-	l.decided(ctx, CallReserve, key, n, &a, err)
-	return r, Decision(a.Decision), err
-}
-
-// reserve is Reserve without checks. It sets a.
-func (l *limiter) reserve(ctx context.Context, key string, n int, h holding, opts []HoldOption, a *kernel.Answer) (*Reservation, error) {
+	c := newCall(ctx, kernel.OpReserve, key, n)
+	c.h, c.opts, c.Request.MaxWait, c.Request.Within = h, opts, h.longest(), true
 	if n == 0 {
-		return &Reservation{l: l, key: key}, l.takeFrom(ctx, key, 0, a)
+		c.Request.Op = kernel.OpHold // which grants them, whatever the state
 	}
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		a.Decision = kernel.Decision(d)
-		return nil, nil
-	}
-	t, err := l.limitOf(ctx, key)
-	var as kernel.Handle
-	if err == nil {
-		as = newHandle(t, h)
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: h.longest(), Hold: as, Within: true}, a)
-	}
-	if err != nil {
-		r := &Reservation{l: l, key: key}
-		d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (d Decision, err error) {
-			r, d, err = fallback.Reserve(context.WithoutCancel(ctx), key, n, opts...)
-			return d, err
-		})
-		*a = kernel.Answer{Decision: kernel.Decision(d)}
-		if !d.Allowed {
-			r = nil
-		}
-		return r, err
-	}
-	if !a.Allowed {
-		return nil, nil
-	}
-	a.Delay = a.Wait
-	return l.reserved(key, n, t, a, as), nil
+	r, err := l.do(&c)
+	l.decided(ctx, CallReserve, &c.Call, err)
+	return r, Decision(c.Answer.Decision), err
 }
 
 // A want is what a Hold or a Wait asks for, and why a Wait was not simply granted.
@@ -77,33 +47,46 @@ type want struct {
 // held events may come back, it reserves nothing and returns the denial.
 func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
 	near, patience := l.farthest(t, w.h.holds), l.patience(w.until)
-	var res kernel.Answer
-	var as kernel.Handle
-	if err == nil {
-		as = newHandle(t, w.h)
-		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: patience, Near: near, Hold: as, Yields: true}, &res)
+	c := newCall(w.ctx, kernel.OpReserve, w.key, w.n)
+	c.h, c.Limit, c.Err, c.Request.MaxWait, c.Request.Near, c.Request.Yields = w.h, t, err, patience, near, true
+	flies := err == nil && t.Flies()
+	if flies { // when a turn comes is not known
+		c.Request.Op = kernel.OpHold
 	}
-	switch {
-	case err != nil && w.ctx.Err() != nil:
+	l.apply(&c)
+	switch a := &c.Answer; {
+	case c.Err != nil && w.ctx.Err() != nil:
 		return nil, nil, w.ctx.Err()
-	case err != nil:
-		r, err := l.degradedWait(w, t, err)
+	case c.Err != nil:
+		r, err := l.degradedWait(w, t, c.Err)
 		return r, nil, err
-	case !res.Allowed:
-		if w.n <= t.Limit() && !res.Full && (res.Ends > 0 || near > 0 && !res.QueueFull && res.Wait <= patience) {
-			denial := res // so that other results are not allocated
+	case !a.Allowed:
+		if w.n <= t.Limit() && !a.Full && (flies || a.Ends > 0 || near > 0 && !a.QueueFull && a.Wait <= patience) {
+			denial := *a // so that other answers are not allocated
 			return nil, &denial, nil
 		}
-		w.denial = Decision(res.Decision)
-		return nil, nil, refusal(&res, w.n, t, patience)
-	}
-	if res.Wait == 0 {
-		w.grant = Decision(res.Decision)
+		w.denial = Decision(a.Decision)
+		return nil, nil, refusal(a, w.n, t, patience)
+	case flies:
+		r := l.held(&c.Call)
+		return r, nil, r.outlast(w.until)
+	case a.Wait == 0:
+		w.grant = Decision(a.Decision)
 		if !w.h.holds {
 			return nil, nil, nil
 		}
 	}
-	return l.reserved(w.key, w.n, t, &res, as), nil, nil
+	return l.held(&c.Call), nil, nil
+}
+
+// degradedWait is what reserveTurn returns after the store failed with err. t is nil if
+// the limit of the key could not be looked up.
+func (l *limiter) degradedWait(w *want, t *limit.Limit, err error) (*Reservation, error) {
+	w.failure, w.may = l.failing(w.ctx, err), mayGrant(t, w.n)
+	if l.policy.kind == failOpen {
+		return &Reservation{l: l, key: w.key}, nil // now
+	}
+	return nil, w.failure // a fallback is asked once the place in line is given up: see waitAny
 }
 
 // refusal returns the error of a Wait for n events that t has denied.
@@ -119,15 +102,6 @@ func refusal(res *kernel.Answer, n int, t *limit.Limit, maxWait time.Duration) e
 		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
 	}
 	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
-}
-
-// reserved is held for an OpReserve.
-func (l *limiter) reserved(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle) *Reservation {
-	r := l.held(key, n, t, res, as)
-	if res.Held && res.Wait > 0 {
-		r.set(isAhead)
-	}
-	return r
 }
 
 func (l *limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
@@ -175,18 +149,28 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 // waitAny is wait, or that of the fallback if the store fails. The Reservation is nil unless the events are held.
 func (l *limiter) waitAny(w *want) (*Reservation, error) {
 	r, err := l.wait(w)
-	to, falls := errors.AsType[*toFallback](err)
 	switch {
-	case falls && w.h.holds:
-		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
-		return r, to.unlessNever(err)
-	case falls:
-		return nil, to.unlessNever(l.policy.limiter.WaitN(w.ctx, w.key, w.n))
-	case err != nil || !w.h.holds:
-		return nil, err
+	case err != nil && w.failure != nil && l.policy.kind == fallback:
+		r, err = l.waitFallback(w)
+	case err == nil && w.h.holds:
+		r.clear(isQuiet | isAhead)
+	default:
+		r = nil
 	}
-	r.clear(isQuiet | isAhead)
-	return r, nil
+	return r, err
+}
+
+// waitFallback is wait of the fallback.
+func (l *limiter) waitFallback(w *want) (r *Reservation, err error) {
+	if w.h.holds {
+		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
+	} else {
+		err = l.policy.limiter.WaitN(w.ctx, w.key, w.n)
+	}
+	if w.may && errors.Is(err, ErrNever) {
+		err = w.failure
+	}
+	return r, err
 }
 
 // Hold implements [Limiter].
@@ -195,58 +179,31 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	w := want{ctx: ctx, until: ctx, key: key, n: n, h: h, opts: opts}
 	if h.waits {
-		r, d, err = l.waitFor(&w)
+		r, d, err = l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n, h: h, opts: opts})
 		d.Allowed = err == nil
 		return r, d, err
 	}
-	var res kernel.Answer
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		res.Decision = kernel.Decision(d)
-	} else {
-		t, unknown := l.limitOf(ctx, key)
-		r, err = l.hold(&w, t, unknown, &res)
-	}
-	l.decided(ctx, CallHold, key, n, &res, err)
-	return r, Decision(res.Decision), err
+	c := newCall(ctx, kernel.OpHold, key, n)
+	c.h, c.opts = h, opts
+	r, err = l.do(&c)
+	l.decided(ctx, CallHold, &c.Call, err)
+	return r, Decision(c.Answer.Decision), err
 }
 
-// hold holds what w wants as t decides, even if that overtakes a Wait. err is the error of the
-// lookup of t, or nil. It sets res.
-func (l *limiter) hold(w *want, t *limit.Limit, err error, res *kernel.Answer) (*Reservation, error) {
-	var as kernel.Handle
-	if err == nil {
-		as = newHandle(t, w.h)
-		err = l.applyBy(w.ctx, w.key, t, &kernel.Request{Op: kernel.OpHold, N: w.n, Hold: as}, res)
-	}
-	if err != nil {
-		r := &Reservation{l: l, key: w.key}
-		d, err := l.degraded(w.ctx, w.n, t, err, func(fallback Limiter) (d Decision, err error) {
-			r, d, err = fallback.Hold(context.WithoutCancel(w.ctx), w.key, w.n, w.opts...)
-			return d, err
-		})
-		if !d.Allowed {
-			r = nil
-		}
-		*res = kernel.Answer{Decision: kernel.Decision(d)}
-		return r, err
-	}
-	if !res.Allowed {
-		return nil, nil
-	}
-	return l.held(w.key, w.n, t, res, as), nil
-}
-
-// held returns the Reservation of n events that t has granted.
-func (l *limiter) held(key string, n int, t *limit.Limit, res *kernel.Answer, as kernel.Handle) *Reservation {
-	due := res.Due
+// held returns the Reservation of what an OpHold or OpReserve has granted.
+func (l *limiter) held(c *limit.Call) *Reservation {
+	a := &c.Answer
+	due := a.Due
 	if due == 0 { // the store has a clock of its own
-		due = l.timeline.In(max(res.Wait, res.Delay))
+		due = l.timeline.In(max(a.Wait, a.Delay))
 	}
-	r := &Reservation{l: l, n: n, due: due, key: key, by: t}
-	if res.Held {
-		r.hold, r.lasts = as.ID, as.For
+	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, by: c.Limit}
+	if a.Held {
+		r.hold, r.lasts = c.Request.Hold.ID, c.Request.Hold.For
+		if a.Wait > 0 {
+			r.set(isAhead)
+		}
 	}
 	return r
 }
@@ -551,24 +508,6 @@ func (d *denied) isOld(l *limiter, t *limit.Limit) bool {
 	return d.by != t || l.local == nil && time.Duration(now-min(now, d.at)) >= lookAgain
 }
 
-// behind returns d, an answer to an OpPeek, or if somebody waits on key, the denial that Take
-// would return.
-func (l *limiter) behind(ctx context.Context, key string, d Decision) Decision {
-	if !l.waiters.Any() {
-		return d
-	}
-	if denial, ok := l.overtakes(ctx, key, 1); ok {
-		return denial
-	}
-	return d
-}
-
-// charged is behind after events of key were counted that nobody has asked for.
-func (l *limiter) charged(ctx context.Context, key string, d Decision) Decision {
-	l.waiters.Look(key, func(ln *line.Line) { ln.Ahead = nil })
-	return l.behind(ctx, key, d)
-}
-
 // wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is
 // nothing to know of it.
 func (l *limiter) wait(w *want) (*Reservation, error) {
@@ -727,13 +666,7 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	by, err := l.limitOf(w.ctx, w.key)
 	before, _ := l.timeline.Now()
 	began := time.Now()
-	var r *Reservation
-	var denial *kernel.Answer
-	if err == nil && by.Flies() {
-		r, denial, err = l.holdInFlight(&w.want, by)
-	} else {
-		r, denial, err = l.reserveTurn(&w.want, by, err)
-	}
+	r, denial, err := l.reserveTurn(&w.want, by, err)
 	if w.l.local == nil {
 		w.l.waiters.Took.Store(int64(time.Since(began)))
 	}
@@ -772,78 +705,23 @@ func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.
 	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
 }
 
-// holdInFlight holds events of a key with an [InFlight], and waits for their delay. If
-// they are denied for now, it returns the denial.
-func (l *limiter) holdInFlight(w *want, by *limit.Limit) (_ *Reservation, denial *kernel.Answer, _ error) {
-	r, res, err := l.holdOrRelease(w, by)
-	switch {
-	case r != nil:
-		w.failure = err // if there is one, the policy has decided
-		return r, nil, r.outlast(w.until)
-	case err != nil && w.ctx.Err() != nil:
-		return nil, nil, w.ctx.Err()
-	case err != nil:
-		w.failure = err
-		if res.Degraded && l.policy.kind == fallback {
-			err = &toFallback{err, mayGrant(by, w.n)}
-		}
-		return nil, nil, err
-	case res.Full || w.n > by.Limit():
-		w.denial = Decision(res.Decision)
-		return nil, nil, refusal(&res, w.n, by, 0)
-	}
-	return nil, &res, nil
-}
-
-// holdOrRelease is hold, and returns when the context of w ends. If the events are held after that, they are
-// released.
-func (l *limiter) holdOrRelease(w *want, by *limit.Limit) (r *Reservation, res kernel.Answer, err error) {
-	now := want{ctx: w.ctx, key: w.key, n: w.n, h: w.h} // a fallback is not to wait
-	if l.local != nil {                                 // it does not wait
-		r, err := l.hold(&now, by, nil, &res)
-		return r, res, err
-	}
-	type answer struct {
-		r   *Reservation
-		res kernel.Answer
-		err error
-	}
-	a, ok := unlessLate(w.ctx, func(ctx context.Context) (a answer) {
-		later := now
-		later.ctx = ctx
-		a.r, a.err = l.hold(&later, by, nil, &a.res)
-		return a
-	}, func(ctx context.Context, late answer) {
-		if late.r != nil {
-			_, _ = late.r.giveBack(ctx)
-		}
-	})
-	if !ok {
-		a.err = w.ctx.Err()
-	}
-	return a.r, a.res, a.err
-}
-
-// applyOrRelease is applyBy for events in flight, and returns when ctx ends. If the store grants
+// applyOrRelease has a store that is not in memory hold events in flight, and returns when ctx ends. If the store grants
 // them after that, they are released: nobody else could do so, and others would not get them
 // before they time out.
-func (l *limiter) applyOrRelease(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	type answer struct {
-		res kernel.Answer
-		err error
-	}
-	a, ok := unlessLate(ctx, func(ctx context.Context) (a answer) {
-		a.res, a.err = l.states.Apply(ctx, key, t, req)
+func (l *limiter) applyOrRelease(ctx context.Context, c limit.Call) (kernel.Answer, error) {
+	a, ok := unlessLate(ctx, func(ctx context.Context) limit.Call {
+		a := c
+		a.Answer, a.Err = l.states.Apply(ctx, c.Key, c.Limit, c.Request)
 		return a
-	}, func(ctx context.Context, late answer) {
-		if late.err == nil && late.res.Held {
-			_, _ = l.held(key, req.N, t, &late.res, req.Hold).giveBack(ctx)
+	}, func(ctx context.Context, late limit.Call) {
+		if late.Err == nil && late.Answer.Held {
+			_, _ = l.held(&late).giveBack(ctx)
 		}
 	})
 	if !ok {
-		a.err = ctx.Err()
+		a.Err = ctx.Err()
 	}
-	return a.res, a.err
+	return a.Answer, a.Err
 }
 
 // unlessLate returns the answer of ask, or false when ctx ends. The context of ask does not end.

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,9 +43,10 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		t, err = l.own.of(key, alg)
 	}
 	if err != nil {
-		var a kernel.Answer
-		_ = l.degradedTake(ctx, key, n, nil, err, &a)
-		return a.Allowed
+		c := newCall(ctx, kernel.OpTake, key, n)
+		c.Err = err
+		_, _ = l.degraded(&c)
+		return c.Answer.Allowed
 	}
 	return n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
 }
@@ -61,36 +63,11 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 }
 
 // take is Take without checks.
-func (l *limiter) take(ctx context.Context, call Call, key string, n int) (Decision, error) {
-	var a kernel.Answer
-	var err error
-	if d, ok := l.overtakes(ctx, key, n); ok {
-		a.Decision = kernel.Decision(d)
-	} else {
-		err = l.takeFrom(ctx, key, n, &a)
-	}
-	l.decided(ctx, call, key, n, &a, err)
-	return Decision(a.Decision), err
-}
-
-// takeFrom takes n events, whatever the store and the limit. It sets a.
-func (l *limiter) takeFrom(ctx context.Context, key string, n int, a *kernel.Answer) error {
-	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpTake, N: n}, a)
-	if err != nil {
-		err = l.degradedTake(ctx, key, n, t, err, a)
-	}
-	return err
-}
-
-// takeBy takes n events as t decides. err is the error of the lookup of t, or nil. It sets a.
-func (l *limiter) takeBy(ctx context.Context, key string, n int, t *limit.Limit, err error, a *kernel.Answer) error {
-	if err == nil {
-		err = l.applyBy(ctx, key, t, &kernel.Request{Op: kernel.OpTake, N: n}, a)
-	}
-	if err != nil {
-		err = l.degradedTake(ctx, key, n, t, err, a)
-	}
-	return err
+func (l *limiter) take(ctx context.Context, name Call, key string, n int) (Decision, error) {
+	c := newCall(ctx, kernel.OpTake, key, n)
+	_, err := l.do(&c)
+	l.decided(ctx, name, &c.Call, err)
+	return Decision(c.Answer.Decision), err
 }
 
 // decideQuick applies an OpTake or OpPeek if l.fast is not nil. It sets d.
@@ -109,14 +86,9 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 		l.decideQuick(kernel.OpPeek, key, 1, &d)
 		return d, nil
 	}
-	var a kernel.Answer
-	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpPeek, N: 1}, &a)
-	if err != nil {
-		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
-			return fallback.Peek(context.WithoutCancel(ctx), key)
-		})
-	}
-	return l.behind(ctx, key, Decision(a.Decision)), nil
+	c := newCall(ctx, kernel.OpPeek, key, 1)
+	_, err := l.do(&c)
+	return Decision(c.Answer.Decision), err
 }
 
 func (l *limiter) Reset(ctx context.Context, key string) error {
@@ -146,14 +118,12 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 
 // charge is Charge without checks.
 func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
-	var a kernel.Answer
-	t, err := l.apply(ctx, key, &kernel.Request{Op: kernel.OpCharge, N: n}, &a)
-	if err != nil {
-		return l.degraded(ctx, 1, t, err, func(fallback Limiter) (Decision, error) {
-			return fallback.Charge(context.WithoutCancel(ctx), key, n)
-		})
+	c := newCall(ctx, kernel.OpCharge, key, n)
+	_, err := l.do(&c)
+	if err == nil {
+		err = uncounted(&c.Answer, n)
 	}
-	return l.charged(ctx, key, Decision(a.Decision)), uncounted(&a, n)
+	return Decision(c.Answer.Decision), err
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -248,10 +218,12 @@ func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, key
 		}
 		err := c.Err
 		if err != nil {
-			err = l.degradedTake(ctx, c.Key, n, c.Limit, err, &c.Answer)
+			failed := call{Call: *c, ctx: ctx}
+			_, err = l.degraded(&failed)
+			c = &failed.Call
 			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
 		}
-		l.decided(ctx, CallTake, c.Key, n, &c.Answer, err)
+		l.decided(ctx, CallTake, c, err)
 		out = append(out, Decision(c.Answer.Decision))
 	}
 	return out, errors.Join(errs...)
@@ -275,33 +247,54 @@ func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 	return out
 }
 
-// degraded returns the policy's decision on n events after the store failed with err, and an
-// error that says so. t is nil if the limit of the key could not be looked up.
-func (l *limiter) degraded(ctx context.Context, n int, t *limit.Limit, err error, ask func(fallback Limiter) (Decision, error)) (d Decision, _ error) {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return Decision{}, ctx.Err() // the caller left; the store may be well
+// degraded has the FailurePolicy decide on a call that failed, and returns an error that says so.
+func (l *limiter) degraded(c *call) (r *Reservation, err error) {
+	if errors.Is(c.ctx.Err(), context.Canceled) {
+		c.Answer = kernel.Answer{}
+		return nil, c.ctx.Err() // the caller left; the store may be well
 	}
-	l.failing(ctx, err)
-	err = l.failed(err)
-	limit := l.t.Limit()
-	if t != nil {
-		limit = t.Limit()
-	}
+	err = l.failing(c.ctx, c.Err)
+	d := Decision{Limit: cmp.Or(c.Limit, l.t).Limit()}
 	switch l.policy.kind {
 	case fallback:
 		var also error
-		d, also = ask(l.policy.limiter)
+		r, d, also = c.ask(l.policy.limiter)
 		err = errors.Join(err, also)
-		if d.RetryAfter == Never && mayGrant(t, n) {
+		if n, _ := c.decidesOn(); d.RetryAfter == Never && mayGrant(c.Limit, n) {
 			d.RetryAfter = closedRetry
 		}
 	case failClosed:
-		d = Decision{Limit: limit, RetryAfter: closedRetry}
+		d.RetryAfter = closedRetry
 	case failOpen:
-		d = Decision{Allowed: true, Limit: limit}
+		d.Allowed = true
+		if c.holds() {
+			r = &Reservation{l: l, key: c.Key}
+		}
 	}
 	d.Degraded = true
-	return d, err
+	c.Answer = kernel.Answer{Decision: kernel.Decision(d)}
+	return r, err
+}
+
+// ask makes the call to a fallback. That does not know what a Settle is about, and denies.
+func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
+	ctx := context.WithoutCancel(c.ctx)
+	switch c.Request.Op {
+	case kernel.OpTake:
+		d, err = fallback.Take(ctx, c.Key, c.Request.N)
+	case kernel.OpPeek:
+		d, err = fallback.Peek(ctx, c.Key)
+	case kernel.OpCharge:
+		d, err = fallback.Charge(ctx, c.Key, c.Request.N)
+	case kernel.OpReserve:
+		r, d, err = fallback.Reserve(ctx, c.Key, c.Request.N, c.opts...)
+	case kernel.OpHold:
+		r, d, err = fallback.Hold(ctx, c.Key, c.Request.N, c.opts...)
+	}
+	if !d.Allowed {
+		r = nil
+	}
+	return r, d, err
 }
 
 // closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will
@@ -310,47 +303,6 @@ const closedRetry = time.Second
 
 func (l *limiter) failed(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
-}
-
-// degradedTake is Take after the store failed with err. It sets a.
-func (l *limiter) degradedTake(ctx context.Context, key string, n int, t *limit.Limit, err error, a *kernel.Answer) error {
-	d, err := l.degraded(ctx, n, t, err, func(fallback Limiter) (Decision, error) {
-		return fallback.Take(context.WithoutCancel(ctx), key, n)
-	})
-	*a = kernel.Answer{Decision: kernel.Decision(d)}
-	return err
-}
-
-// degradedWait is what reserveTurn returns after the store failed with err. t is nil if
-// the limit of the key could not be looked up.
-func (l *limiter) degradedWait(w *want, t *limit.Limit, err error) (*Reservation, error) {
-	l.failing(w.ctx, err)
-	err = l.failed(err)
-	w.failure = err
-	switch l.policy.kind {
-	case fallback:
-		return nil, &toFallback{err, mayGrant(t, w.n)}
-	case failClosed:
-		return nil, err
-	}
-	return &Reservation{l: l, key: w.key}, nil // FailOpen: now
-}
-
-// A toFallback is the error of reserve if the fallback must decide.
-type toFallback struct {
-	failed error // says that the store failed
-	may    bool  // mayGrant
-}
-
-func (e *toFallback) Error() string { return e.failed.Error() }
-
-// unlessNever returns err, the error of the fallback. If that is ErrNever, and the limiter may
-// grant the events when the store is back, it returns the error of FailClosed.
-func (e *toFallback) unlessNever(err error) error {
-	if e.may && errors.Is(err, ErrNever) {
-		return e.failed
-	}
-	return err
 }
 
 // mayGrant reports whether t may ever grant n events at once, whatever a fallback with a lower

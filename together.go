@@ -583,7 +583,7 @@ func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 	}, func(ctx context.Context, err error) {
 		for i, l := range limiters {
 			if decided && err == nil && own[i].Answer.Held {
-				_, _ = l.heldBy(&own[i]).giveBack(ctx)
+				_, _ = l.held(&own[i]).giveBack(ctx)
 			}
 		}
 	})
@@ -603,15 +603,10 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 	}
 	if a.holds() {
 		for _, k := range keys {
-			a.keep(k, k.l.heldBy(k.Call))
+			a.keep(k, k.l.held(k.Call))
 		}
 	}
 	return true
-}
-
-// heldBy returns the Reservation of what a call has granted.
-func (l *limiter) heldBy(c *limit.Call) *Reservation {
-	return l.held(c.Key, c.Request.N, c.Limit, &c.Answer, c.Request.Hold)
 }
 
 // full records that a store in memory may not hold as many keys.
@@ -656,11 +651,13 @@ func (a *asking) askForeign(k *asked) (granted bool) {
 
 // decide has the store decide on a key, or the FailurePolicy if there is an error.
 func (a *asking) decide(k *asked) (granted bool) {
-	if !a.holds() {
-		return a.tell(k, nil, k.l.takeBy(a.ctx, k.Key, k.n, k.t, k.failed, &k.Answer))
+	c := call{Call: *k.Call, ctx: a.ctx}
+	c.Err = k.failed
+	if a.holds() {
+		c.Request.Op, c.h, c.opts = kernel.OpHold, a.holding(k), k.bound.held()
 	}
-	w := want{ctx: a.ctx, key: k.Key, n: k.n, h: a.holding(k), opts: k.bound.held()}
-	r, err := k.l.hold(&w, k.t, k.failed, &k.Answer)
+	r, err := k.l.decide(&c)
+	k.Answer = c.Answer
 	return a.tell(k, r, err)
 }
 
@@ -724,12 +721,11 @@ func (a *asking) isEarly(k *asked) bool {
 // takes a call only if a key has queued the events, for each other one.
 func (a *asking) align(ctx context.Context, k *asked) error {
 	r := k.r
-	req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: r.hold, For: kernel.Handle{For: r.lasts}.After(a.delay)}}
-	var res kernel.Answer
-	if err := r.l.applyBy(ctx, r.key, r.by, &req, &res); err != nil {
-		return r.l.failed(err)
+	c := r.extension(ctx, kernel.Handle{For: r.lasts}.After(a.delay))
+	if r.l.apply(&c); c.Err != nil {
+		return r.l.failed(c.Err)
 	}
-	k.Answer.ResetAfter, r.due = res.ResetAfter, r.l.timeline.In(a.delay)
+	k.Answer.ResetAfter, r.due = c.Answer.ResetAfter, r.l.timeline.In(a.delay)
 	return nil
 }
 
