@@ -308,11 +308,11 @@ func BenchmarkKeyLength(b *testing.B) {
 
 // BenchmarkClock compares the clocks, on one hot key.
 func BenchmarkClock(b *testing.B) {
-	coarse, err := ratelimit.NewCoarseClock(time.Millisecond)
+	coarse, stop, err := ratelimit.NewCoarseClock(time.Millisecond)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer coarse.Stop()
+	defer stop()
 	for name, opts := range map[string][]ratelimit.Option{"System": nil, "Coarse": {ratelimit.WithClock(coarse)}} {
 		l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg, opts...))
 		b.Run(name, func(b *testing.B) { loop(b, func() bool { return l.Allow(hotKey) }) })
@@ -494,11 +494,11 @@ func BenchmarkFullStore(b *testing.B) {
 
 // BenchmarkObserver compares observers on one hot key, allowed and denied.
 func BenchmarkObserver(b *testing.B) {
-	coarse, err := ratelimit.NewCoarseClock(time.Millisecond)
+	coarse, stop, err := ratelimit.NewCoarseClock(time.Millisecond)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer coarse.Stop()
+	defer stop()
 	var counts [8]atomic.Int64
 	top := func(opts ...observe.TopOption) *observe.DeniedKeys {
 		denied, err := observe.TopDenied(100, opts...)

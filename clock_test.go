@@ -19,7 +19,7 @@ import (
 
 func TestCoarseClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clk, err := ratelimit.NewCoarseClock(10 * time.Millisecond)
+		clk, stop, err := ratelimit.NewCoarseClock(10 * time.Millisecond)
 		require.NoError(t, err)
 		begin := time.Now()
 		time.Sleep(19 * time.Millisecond)
@@ -41,15 +41,15 @@ func TestCoarseClock(t *testing.T) {
 
 		// Once stopped, it is exact, and has left nothing behind.
 		time.Sleep(5 * time.Millisecond)
-		clk.Stop()
-		clk.Stop()
+		stop()
+		stop()
 		synctest.Wait()
 		assert.Equal(t, time.Since(begin), clk.Since(begin))
 		time.Sleep(time.Millisecond)
 		assert.Equal(t, time.Since(begin), clk.Since(begin))
 		require.False(t, l.AllowN("key", 1) && l.Allow("key"))
 	})
-	_, err := ratelimit.NewCoarseClock(0)
+	_, _, err := ratelimit.NewCoarseClock(0)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
@@ -83,7 +83,7 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 		}
 		for method, ask := range asks {
 			synctest.Test(t, func(t *testing.T) {
-				clk := ratelimit.LateCoarseClock(10 * time.Millisecond)
+				clk := ratelimit.LateCoarseClock()
 				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
 				granted := 0
 				for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(step) {
@@ -96,7 +96,7 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 			})
 		}
 		synctest.Test(t, func(t *testing.T) {
-			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(ratelimit.LateCoarseClock(10*time.Millisecond))))
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(ratelimit.LateCoarseClock())))
 			time.Sleep(time.Second)
 			require.True(t, l.AllowN("key", 10))
 			time.Sleep(4 * time.Millisecond)
@@ -121,9 +121,9 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 func TestCoarseClockGrantsAtMost(t *testing.T) {
 	const each, resolution = 10 * time.Millisecond, 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		clk, err := ratelimit.NewCoarseClock(resolution)
+		clk, stop, err := ratelimit.NewCoarseClock(resolution)
 		require.NoError(t, err)
-		defer clk.Stop()
+		defer stop()
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(each)}, ratelimit.WithClock(clk)))
 		rng := rand.New(rand.NewPCG(1, 2))
 		var granted []time.Time
@@ -249,9 +249,9 @@ func TestWallSet(t *testing.T) {
 func TestOneClockPerStore(t *testing.T) {
 	alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}
 	mock, other := clock.NewMock(), clock.NewMock()
-	coarse, err := ratelimit.NewCoarseClock(time.Millisecond)
+	coarse, stop, err := ratelimit.NewCoarseClock(time.Millisecond)
 	require.NoError(t, err)
-	defer coarse.Stop()
+	defer stop()
 	type uncomparable struct {
 		clock.Clock
 		_ []int

@@ -13,7 +13,7 @@ import (
 // Times is how a key that several Bounds name asks for its events.
 var Times = times
 
-// LateCoarseClock returns a CoarseClock without its goroutine, which is never in time.
+// LateCoarseClock returns a coarse clock without its goroutine, which is never in time.
 var LateCoarseClock = newCoarseClock
 
 // KernelOf returns alg as the arithmetic has it.

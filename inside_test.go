@@ -15,7 +15,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// These tests look at what a limiter keeps of the limits of keys, and at a CoarseClock without its goroutine. The laws
+// These tests look at what a limiter keeps of the limits of keys, and at a coarse clock without its goroutine. The laws
 // of what is decided are in internal/laws.
 
 // cached returns the number of limits in the cache.
@@ -98,10 +98,10 @@ func TestLimitsInUseAreKept(t *testing.T) {
 	}
 }
 
-// With a CoarseClock, a key is denied only after the clock was read again.
+// With a coarse clock, a key is denied only after the clock was read again.
 func TestEachCoarseClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(TokenBucket{Rate: PerSecond(1000), Burst: 10}, WithClock(newCoarseClock(10*time.Millisecond))))
+		l := Must(New(TokenBucket{Rate: PerSecond(1000), Burst: 10}, WithClock(newCoarseClock())))
 		granted := 0
 		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(500 * time.Microsecond) {
 			out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)

@@ -401,13 +401,13 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 	return parts, true
 }
 
-// A CoarseClock is the system's clock, read only once every resolution. Reading the
+// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading the
 // system's clock is more than half of the cost of a decision on a hot key; using a stored
-// reading costs almost nothing.
+// reading costs almost nothing. If the resolution is not positive, the error matches [ErrInvalid].
 //
-// A goroutine reads the clock every resolution. If all processors are busy, that
-// goroutine may be tens of milliseconds late. So before a limiter denies a request or
-// makes it wait, it reads the clock again. So the rate is kept even in a busy process.
+// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads the system's clock
+// each time. If all processors are busy, the goroutine may be tens of milliseconds late. So before a limiter denies
+// a request or makes it wait, it reads the clock again, and the rate is kept even in a busy process.
 //
 // Readings are never ahead of the system's clock, unless its wall clock was set back, and never
 // go back. Their age is at
@@ -418,65 +418,55 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 // one event every 10 ms and a resolution of 10 ms, two may be granted within a
 // microsecond; with a resolution of 1 ms, and a goroutine that is not late, they are
 // at least 9 ms apart.
-type CoarseClock struct {
+func NewCoarseClock(resolution time.Duration) (clk clock.Clock, stop func(), err error) {
+	if resolution < 1 {
+		return nil, nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")
+	}
+	c := newCoarseClock()
+	stopped := make(chan struct{})
+	go c.run(resolution, stopped)
+	return c, sync.OnceFunc(func() { close(stopped) }), nil
+}
+
+// A coarseClock is what NewCoarseClock returns.
+type coarseClock struct {
 	clock.Clock // for timers, which are exact
 
-	readings   kernel.Coarse
-	timeline   *kernel.Timeline // of all that use the clock
-	resolution time.Duration
-	stop       chan struct{}
-	once       sync.Once
+	readings kernel.Coarse
+	timeline *kernel.Timeline // of all that use the clock
 }
 
-// NewCoarseClock returns a clock that is read every resolution. Call Stop when it is
-// no longer needed. If the resolution is not positive, NewCoarseClock returns an
-// error that matches [ErrInvalid].
-func NewCoarseClock(resolution time.Duration) (*CoarseClock, error) {
-	if resolution < 1 {
-		return nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")
-	}
-	c := newCoarseClock(resolution)
-	go c.run()
-	return c, nil
-}
-
-func newCoarseClock(resolution time.Duration) *CoarseClock {
-	c := &CoarseClock{Clock: clock.New(), resolution: resolution, stop: make(chan struct{})}
+// newCoarseClock returns one whose readings are not renewed yet.
+func newCoarseClock() *coarseClock {
+	c := &coarseClock{Clock: clock.New()}
 	c.readings.Init()
 	c.timeline = kernel.NewTimeline(c, &c.readings)
 	return c
 }
 
-func (c *CoarseClock) run() {
-	ticker := time.NewTicker(c.resolution)
+func (c *coarseClock) run(resolution time.Duration, stopped <-chan struct{}) {
+	ticker := time.NewTicker(resolution)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
 			c.readings.Refresh()
-		case <-c.stop:
+		case <-stopped:
 			c.readings.Stop()
 			return
 		}
 	}
 }
 
-// Stop ends the goroutine. The clock then reads the system's clock each time. Calling
-// Stop twice is harmless.
-func (c *CoarseClock) Stop() { c.once.Do(func() { close(c.stop) }) }
+// What follows is by the latest reading.
 
-// Now returns the latest reading.
-func (c *CoarseClock) Now() time.Time { return c.timeline.Time() }
-
-// Since returns the time from t to the latest reading.
-func (c *CoarseClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-// Until returns the time from the latest reading to t.
-func (c *CoarseClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
+func (c *coarseClock) Now() time.Time                  { return c.timeline.Time() }
+func (c *coarseClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+func (c *coarseClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
 // newTimeline returns the timeline of clk, or of the system's clock if clk is nil.
 func newTimeline(clk clock.Clock) *kernel.Timeline {
-	if c, ok := clk.(*CoarseClock); ok {
+	if c, ok := clk.(*coarseClock); ok {
 		return c.timeline
 	}
 	return kernel.NewTimeline(clk, nil)

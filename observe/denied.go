@@ -134,7 +134,7 @@ func WithHalfLife(d time.Duration) TopOption {
 }
 
 // WithTopClock makes the list use clk. The default is the system's clock, which is read for each
-// denial. A [ratelimit.CoarseClock] is cheaper.
+// denial. That of [ratelimit.NewCoarseClock] is cheaper.
 func WithTopClock(clk clock.Clock) TopOption {
 	return func(c *topConfig) { c.clock = clk }
 }
