@@ -381,6 +381,7 @@ type asked struct {
 	l      *limiter // nil if New has not made it
 	t      *limit.Limit
 	failed error // of the lookup of t, or of the store
+	again  bool  // whether another limiter, with a lookup of its own, has the key as well
 	group  any   // that of [limit.JointStates]; nil if the key is in memory, or asked alone
 	phase  phase
 	rank   int // the same in a group, of which the one with the least is asked first
@@ -427,11 +428,15 @@ func (a *asking) add(of []Bound, n int) {
 	}
 }
 
-// repeated returns the first key that is the same as k, or nil.
+// repeated returns the first key that is the same as k and has the same limit, or nil.
 func (a *asking) repeated(k *asked) *asked {
 	for _, other := range a.order {
-		if k.equals(other) {
+		switch {
+		case !k.equals(other):
+		case k.l == other.l || k.l.own == nil && other.l.own == nil:
 			return other
+		default: // lookups of several limiters may differ
+			k.again = true
 		}
 	}
 	return nil
@@ -503,7 +508,7 @@ func (k *asked) look(ctx context.Context, foreign bool) {
 	switch k.phase = inStores; {
 	case k.failed == nil && k.t.Stateless():
 		k.phase = needsNoStore
-	case k.failed != nil || l.waiters.Has(key): // Hold does not overtake a Wait
+	case k.failed != nil || k.again || l.waiters.Has(key): // Hold does not overtake a Wait
 	case l.local == nil:
 		if states, ok := l.states.(limit.JointStates); ok {
 			k.group = states.Group(key)
@@ -538,16 +543,17 @@ func (a *asking) ask() (granted bool) {
 func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 	alone := (*asking).askAlone
 	if local := keys[0].phase == inMemory; local || len(keys) > 1 {
-		switch decided, err := a.applyAll(keys, calls); {
+		decided, err := a.applyAll(keys, calls)
+		switch {
 		case err != nil && local:
 			return a.full(keys, err)
 		case err != nil:
 			alone = (*asking).decide // by the FailurePolicy
-			for _, k := range keys {
-				k.failed = err
-			}
 		case decided:
 			return a.answered(keys)
+		}
+		for _, k := range keys {
+			k.Told, k.Answer, k.failed = false, kernel.Answer{}, err // the store may have begun to decide
 		}
 	}
 	last := a.last
@@ -621,7 +627,7 @@ func (a *asking) full(keys []*asked, err error) (granted bool) {
 
 // askAlone asks a key as Hold does, or Take of a limiter that New has not made.
 func (a *asking) askAlone(k *asked) (granted bool) {
-	if k.Answer = (kernel.Answer{}); k.l == nil { // else a store may have begun to decide
+	if k.l == nil {
 		return a.askForeign(k)
 	}
 	if err := k.l.check(a.ctx, k.n); err != nil {
@@ -766,9 +772,10 @@ func (a *asking) each(is func(*asking, *asked) bool, f func(a *asking, ctx conte
 	for some := range slices.Chunk(keys, maxAtOnce) {
 		ctx, errs := context.WithoutCancel(a.ctx), make([]error, len(some))
 		var wg sync.WaitGroup
-		for i, k := range some {
-			wg.Go(func() { errs[i] = f(a, ctx, k) })
+		for i, k := range some[1:] {
+			wg.Go(func() { errs[i+1] = f(a, ctx, k) })
 		}
+		errs[0] = f(a, ctx, some[0]) // so that one key needs no goroutine
 		wg.Wait()
 		for i, k := range some {
 			a.fail(k, errs[i])

@@ -6,11 +6,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// inMemory is the group of all keys in memory, whatever their stores.
-type inMemory struct{}
-
-// Group implements [limit.JointStates].
-func (sp *States) Group(string) any { return inMemory{} }
+// Group implements [limit.JointStates]. It is nil: the limiters know that all keys in memory are a group, whatever their
+// stores, and which of them are the same. If it is asked behind another store, the keys are asked alone.
+func (sp *States) Group(string) any { return nil }
 
 // ApplyAll implements [limit.JointStates] with a Joint, for any number of calls. An error is ErrTooMany.
 func (sp *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {

@@ -74,6 +74,9 @@ func (s *jointStates) Reset(_ context.Context, key string) error {
 
 func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
 	if s.down != nil || s.undecided {
+		for i := range calls { // it has begun, which means nothing
+			calls[i].Told = true
+		}
 		return s.down != nil, s.down
 	}
 	s.keys = append(s.keys, len(calls))
@@ -320,8 +323,10 @@ func TestJointStatesFail(t *testing.T) {
 		{[]ratelimit.Bound{falls, open, closed}, false, []string{"bounds[0]: ", "bounds[1]: ", "bounds[2]: "}}, // and the fallback gets its event back
 		{[]ratelimit.Bound{falls, open}, true, []string{"bounds[0]: ", "bounds[1]: "}},
 		{[]ratelimit.Bound{falls, open}, false, []string{"bounds[0]: "}},
+		{[]ratelimit.Bound{closed, open}, false, []string{"bounds[0]: "}},
 	} {
 		d, err := ratelimit.TakeAll(t.Context(), 1, tt.of...)
+		assert.Positive(t, d.Limit, "only keys that were asked are told of")
 		require.ErrorIs(t, err, down)
 		assert.Equal(t, tt.allowed, d.Allowed)
 		assert.True(t, d.Degraded)

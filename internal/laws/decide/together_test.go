@@ -801,6 +801,51 @@ func TestTakeAllLooksUpOnce(t *testing.T) {
 	}
 }
 
+// Two limiters of one name may look up different limits of a key. Each decides on its own events.
+func TestTakeAllOfTwoLookups(t *testing.T) {
+	window := func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: time.Hour} }
+	for name, tt := range map[string]struct {
+		other ratelimit.Algorithm
+		err   error
+		own   ratelimit.Algorithm
+	}{
+		"unlimited": {ratelimit.Unlimited{}, nil, window(2)},
+		"fails":     {nil, errors.New("unknown"), window(2)},
+		"blocked":   {window(10), nil, ratelimit.Blocked{}},
+		"higher":    {window(10), nil, window(2)},
+		"equal":     {window(4), nil, window(4)},
+	} {
+		for _, reverse := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/", reverse), func(t *testing.T) {
+				store := new(ratelimit.MemoryStore)
+				of := func(alg ratelimit.Algorithm, err error) ratelimit.Bound {
+					return ratelimit.For(ratelimit.Must(ratelimit.New(window(100), ratelimit.WithStore(store), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil),
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, err }))), "k")
+				}
+				other, own := of(tt.other, tt.err), of(tt.own, nil)
+				bounds := []ratelimit.Bound{other, own, own}
+				if reverse {
+					slices.Reverse(bounds)
+				}
+				d, err := ratelimit.TakeAll(t.Context(), 2, bounds...)
+				require.ErrorIs(t, err, tt.err)
+				assert.False(t, d.Allowed, "own grants 2 at most, or 4 of 6")
+				d, err = own.Limiter().Peek(t.Context(), "k")
+				require.NoError(t, err)
+				before := d.Remaining
+				assert.Equal(t, d.Limit, before, "nothing was spent")
+				d, err = ratelimit.TakeAll(t.Context(), 1, own, own)
+				require.NoError(t, err)
+				assert.Equal(t, before >= 2, d.Allowed, "of one limiter, they are one key")
+				if d.Allowed {
+					d, err = ratelimit.TakeAll(t.Context(), 1, other, own)
+					assert.Equal(t, before >= 4, d.Allowed, "%v", err)
+				}
+			})
+		}
+	}
+}
+
 // TestHoldAllOfWrappersIsSeen: HoldAll calls Hold of a limiter that New has not made. If another one
 // refuses, an observer sees the hold and that it is settled with 0.
 func TestHoldAllOfWrappersIsSeen(t *testing.T) {
