@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // Random histories of these tests are the seeds of fuzz targets, which always run. At night
@@ -177,20 +178,19 @@ func TestLargestBlock(t *testing.T) {
 
 // TestGrowingStatesSplitAShard: a shard whose states grow is split without new keys, and loses nothing.
 func TestGrowingStatesSplitAShard(t *testing.T) {
-	for _, joint := range []bool{false, true} {
+	for _, together := range []bool{false, true} {
 		l := newVariedLimiter()
 		l.fewest = 1
 		log := eventLog(500, time.Hour)
 		lim := l.Limit(nil, log, log)
 		allow := func(key string) (ok bool) {
-			if !joint {
+			if !together {
 				return l.AllowBy(l.timeline, key, lim, 1)
 			}
-			j := NewJoint()
-			defer j.Close()
-			e := j.Add()
-			e.Space, e.Limit, e.Clock, e.Key, e.N = l.Space, lim, l.timeline, key, 1
-			ok, err := j.Decide(kernel.OpTake)
+			j := joints.Get().(*joint)
+			defer j.close()
+			j.add(l.Space, lim, &limit.Call{Key: key, Request: kernel.Request{Clock: l.timeline, N: 1}})
+			ok, err := j.decide()
 			require.NoError(t, err)
 			return ok
 		}

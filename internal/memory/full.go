@@ -339,12 +339,6 @@ func (s *Store) refuse(k *kernel.Compiled, req *kernel.Request, idle kernel.Inst
 		s.rejected.Add(1)
 	}
 	now, lag := req.Now()
-	*a = noRoomUntil(idle, k, now, lag)
-}
-
-// noRoomUntil is the answer to a request for whose key the store has no room. Another key may be
-// idle at idle.
-func noRoomUntil(idle kernel.Instant, k *kernel.Compiled, now kernel.Instant, lag uint64) kernel.Answer {
 	wait := kernel.Until(max(idle, now+1), now, lag)
-	return kernel.Answer{Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait}, Wait: wait, Full: true}
+	*a = kernel.Answer{Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait}, Wait: wait, Full: true}
 }

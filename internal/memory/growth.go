@@ -100,9 +100,12 @@ func (sh *shard) newTable(keys uint32) *table {
 // publishLocked makes t the table of sh.
 func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, t) }
 
-// makeRoomLocked sweeps the shard if that is due, and replaces the table if it is full
-// or, after a sweep, sparse. It returns true if it did any of this.
-func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
+// crowded reports whether makeRoomLocked may have to do anything before new keys are inserted.
+func (sh *shard) crowded(t *table, keys uint32) bool { return sh.used+keys > t.most || sh.looks() }
+
+// makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new keys
+// or, after a sweep, is sparse. It returns true if it did any of this.
+func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) bool {
 	due := now >= sh.swept+idleTime
 	if due {
 		sh.sweepLocked(t, now-min(now, idleTime))
@@ -111,8 +114,8 @@ func (sh *shard) makeRoomLocked(t *table, now kernel.Instant) bool {
 	switch more := spare(uint64(sh.keys), t.groups*groupSlots); {
 	case due && more > 0:
 		sh.replaceLocked(t, more)
-	case sh.used >= t.most:
-		sh.replaceLocked(t, 1)
+	case sh.used+keys > t.most:
+		sh.replaceLocked(t, keys)
 	default:
 		if due && sh.arena != nil {
 			sh.arena.shrink()

@@ -175,8 +175,8 @@ func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 // seen.
 func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
 	store := sh.space.store
-	if sh.used >= t.most || sh.looks() {
-		if now, _ := req.Now(); sh.makeRoomLocked(t, now) {
+	if sh.crowded(t, 1) {
+		if now, _ := req.Now(); sh.makeRoomLocked(t, 1, now) {
 			return replaced
 		}
 	}

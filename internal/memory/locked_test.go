@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -113,15 +114,14 @@ func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answ
 // takeAll takes n events of the first key, one more of the next, and so on, each with the limit of
 // the same index, or none.
 func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted bool, answers []kernel.Answer) {
-	j := NewJoint()
-	defer j.Close()
+	j := joints.Get().(*joint)
+	defer j.close()
 	for at, key := range keys {
-		e := j.Add()
-		e.Space, e.Limit, e.Clock, e.Key, e.N = l.Space, l.limit(limits[at]), l.timeline, key, n+at
+		j.add(l.Space, l.limit(limits[at]), &limit.Call{Key: key, Request: kernel.Request{Clock: l.timeline, N: n + at}})
 	}
-	granted, err := j.Decide(kernel.OpTake)
-	for i := range j.Asked {
-		answers = append(answers, j.Asked[i].Answer)
+	granted, err := j.decide()
+	for i := range j.asked {
+		answers = append(answers, j.asked[i].Answer)
 	}
 	return granted && err == nil, answers
 }

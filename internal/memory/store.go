@@ -38,7 +38,6 @@ type Store struct {
 	mu         sync.Mutex                      // protects against another Open or Drop
 	all        atomic.Pointer[[]*Space]
 	admission  admission
-	serial     uint64    // see serials; set when the first space is opened
 	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
 }
 
@@ -105,7 +104,6 @@ func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool, overhead uint6
 	defer s.mu.Unlock()
 	if s.all.Load() == nil {
 		s.draw()
-		s.serial = serials.Add(1)
 		if s.admission.most == 0 {
 			s.admission.sampleSizes = usualSizes
 		}

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // # Several keys, one decision
 //
-// A Joint decides on several different keys at once: of any spaces, and of any stores. It grants a request
+// A joint decides on several different keys at once: of any spaces, and of any stores. It grants a request
 // only if all keys grant it, and then spends it in all.
 //
 // It locks the shards of all keys, owns the states of one word, reads the clock, asks all keys, and
@@ -26,29 +27,22 @@ import (
 // table is replaced, or a full store makes room for a new key that all keys grant. Then the attempt
 // starts over, without locks of shards.
 //
-// Locks are acquired in one order: first those of admissions, by the serials of their stores, then
-// those of shards, by the serials of their spaces and, in a space, by the first entry in the
-// directory. So two Joints, or a Joint and any other caller,
+// Locks are acquired in one order: first that of admitting, then those of shards, by the serials of their
+// spaces and, in a space, by the first entry in the directory. So two joints, or a joint and any other caller,
 // never wait for each other. The user's clock is not called while a lock is held
 // (kernel.Timeline.Outside).
 //
 // TakeWords does the same with less, for a few known keys whose states are words.
 
-// serials numbers stores and spaces, from 1, in the order in which locks are acquired.
+// serials numbers spaces, from 1, in the order in which locks are acquired.
 var serials atomic.Uint64
 
-// An Asked is a key that a Joint decides on.
-type Asked struct {
-	Space *Space
-	Limit *Limit
-	Clock *kernel.Timeline
-	Key   string
-	N     int           // the events
-	Hold  kernel.Handle // of these, for OpHold
-
-	// Answer says what this key does; what all do is up to the caller. If the request is denied,
-	// Allowed is whether this key would have granted it.
-	Answer kernel.Answer
+// An asked is a key that a joint decides on. Its Answer says what this key does; what all do is up to the
+// caller. If the request is denied, Allowed is whether this key would have granted it.
+type asked struct {
+	*limit.Call
+	space *Space
+	lim   *Limit
 
 	id      identity
 	refused bool // whether its store has no room for it
@@ -68,60 +62,44 @@ type Asked struct {
 	fresh  []uint64         // the state of a new key that is not to be a word
 }
 
-// A Joint decides on several keys. Its memory is used again: see NewJoint.
-type Joint struct {
-	Asked []Asked
-	Delay time.Duration // until the events of all keys may happen, for OpHold: the caller sets that of other keys
+// A joint decides on several keys: see ApplyAll. Its memory is used again.
+type joint struct {
+	asked []asked
 
 	req     kernel.Request // for one of the keys at a time: see as
 	reading kernel.Reading // its fixed time
-	locks   []jointLock
-	stores  []*Store // those in which only j makes room now
+	locks   []*shard
+	admits  bool // whether it holds admitting
 	granted bool
 	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
 }
 
-// joints keeps the memory of Joints.
-var joints = sync.Pool{New: func() any {
-	j := new(Joint)
-	j.req.Fixed, j.reading.Own = &j.reading, true
-	return j
-}}
+// joints keeps the memory of joints.
+var joints = sync.Pool{New: func() any { return new(joint) }}
 
-// NewJoint returns a Joint without keys. The caller adds them, calls Decide once, and then
-// Close.
-func NewJoint() *Joint { return joints.Get().(*Joint) }
-
-// Add adds a key, whose exported fields the caller sets.
-func (j *Joint) Add() *Asked {
-	j.Asked = append(j.Asked, Asked{})
-	return &j.Asked[len(j.Asked)-1]
+// add adds the key of a call.
+func (j *joint) add(sp *Space, lim *Limit, c *limit.Call) {
+	j.asked = append(j.asked, asked{Call: c, space: sp, lim: lim, id: sp.store.identify(c.Key)})
 }
 
-// Close ends the use of j.
-func (j *Joint) Close() {
-	if cap(j.Asked) <= mostKept {
-		clear(j.Asked)
+// close ends the use of j.
+func (j *joint) close() {
+	if cap(j.asked) <= mostKept {
+		clear(j.asked)
 		clear(j.locks[:cap(j.locks)])
-		j.Asked, j.Delay, j.locks = j.Asked[:0], 0, j.locks[:0]
+		j.asked, j.locks = j.asked[:0], j.locks[:0]
 		joints.Put(j)
 	}
 }
 
-// mostKept is the most keys of a Joint whose memory is kept.
+// mostKept is the most keys of a joint whose memory is kept.
 const mostKept = 64
 
-// ErrTooMany says that a store may not hold as many keys as a Joint has.
+// ErrTooMany says that a store may not hold as many keys as a joint has.
 var ErrTooMany = errors.New("more keys of a store than it may hold")
 
-// Decide spends the events of each key, if all grant them, with op, which is OpTake or OpHold. It
-// sets the answers.
-func (j *Joint) Decide(op kernel.Op) (granted bool, err error) {
-	j.req.Op = op
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		e.id = e.Space.store.identify(e.Key)
-	}
+// decide spends the events of each key, if all grant them. It sets the answers.
+func (j *joint) decide() (granted bool, err error) {
 	if !j.fits() {
 		return false, ErrTooMany
 	}
@@ -134,8 +112,8 @@ func (j *Joint) Decide(op kernel.Op) (granted bool, err error) {
 
 // attempt makes the decision or, if it cannot be made at once, returns what has to be done first.
 // The caller holds no lock of a shard.
-func (j *Joint) attempt() (first func()) {
-	if len(j.stores) == 0 {
+func (j *joint) attempt() (first func()) {
+	if !j.admits {
 		j.read(outside)
 	}
 	j.lock()
@@ -162,59 +140,56 @@ func (j *Joint) attempt() (first func()) {
 	for e := range j.leading {
 		j.apply(e)
 	}
-	if j.granted && j.req.Opens() {
+	if j.granted {
 		j.align()
 	}
 	return nil
 }
 
 // leading iterates over the keys that are decided on.
-func (j *Joint) leading(yield func(e *Asked) bool) {
-	for i := range j.Asked {
-		if e := &j.Asked[i]; !e.refused && !yield(e) {
+func (j *joint) leading(yield func(e *asked) bool) {
+	for i := range j.asked {
+		if e := &j.asked[i]; !e.refused && !yield(e) {
 			return
 		}
 	}
 }
 
 // as returns the request to e.
-func (j *Joint) as(e *Asked) *kernel.Request {
-	j.req.N, j.req.Clock, j.req.Hold = e.N, e.Clock, e.Hold
-	j.reading.Now, j.reading.Lag = e.now, e.lag
+func (j *joint) as(e *asked) *kernel.Request {
+	j.req, j.reading = e.Request, kernel.Reading{Now: e.now, Lag: e.lag, Own: true}
+	j.req.Fixed = &j.reading
 	return &j.req
 }
 
-// read reads each clock once.
-func (j *Joint) read(now func(e *Asked) (kernel.Instant, uint64)) {
-keys:
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		for f := range j.Asked[:i] {
-			if same := &j.Asked[f]; same.Clock == e.Clock {
-				e.now, e.lag = same.now, same.lag
-				continue keys
-			}
+// read reads the clock of all keys once, or those of others, too.
+func (j *joint) read(now func(e *asked) (kernel.Instant, uint64)) {
+	first := &j.asked[0]
+	for i := range j.asked {
+		if e := &j.asked[i]; i > 0 && e.Request.Clock == first.Request.Clock {
+			e.now, e.lag = first.now, first.lag
+		} else {
+			e.now, e.lag = now(e)
 		}
-		e.now, e.lag = now(e)
 	}
 }
 
 // outside reads a user's clock.
-func outside(e *Asked) (now kernel.Instant, lag uint64) { return e.Clock.Outside() }
+func outside(e *asked) (now kernel.Instant, lag uint64) { return e.Request.Clock.Outside() }
 
 // inside returns the present instant, without a call of the user's clock. A denial cannot be decided
 // on twice, so a CoarseClock is renewed.
-func inside(e *Asked) (now kernel.Instant, lag uint64) {
-	e.Clock.Renew()
-	return e.Clock.Inside(e.now, e.lag)
+func inside(e *asked) (now kernel.Instant, lag uint64) {
+	e.Request.Clock.Renew()
+	return e.Request.Clock.Inside(e.now, e.lag)
 }
 
 // fits reports whether each store may hold as many keys as it is to.
-func (j *Joint) fits() bool {
-	for i := range j.Asked {
-		s, keys := j.Asked[i].Space.store, int64(1)
-		for f := range j.Asked[:i] {
-			if j.Asked[f].Space.store == s {
+func (j *joint) fits() bool {
+	for i := range j.asked {
+		s, keys := j.asked[i].space.store, int64(1)
+		for f := range j.asked[:i] {
+			if j.asked[f].space.store == s {
 				keys++
 			}
 		}
@@ -225,41 +200,31 @@ func (j *Joint) fits() bool {
 	return true
 }
 
-// A jointLock is the lock of a shard, and its place in the order.
-type jointLock struct {
-	space uint64
-	first uint32
-	mu    *sync.Mutex
-}
-
-// lockOf returns the lock of a shard.
-func (sh *shard) lockOf() jointLock { return jointLock{sh.space.serial, sh.first, &sh.mu} }
-
-// lockAll acquires locks in order, each once, and returns them.
-func lockAll(locks []jointLock) []jointLock {
-	slices.SortFunc(locks, func(a, b jointLock) int {
-		return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.first, b.first))
+// lockAll locks shards in order, each once, and returns them.
+func lockAll(shards []*shard) []*shard {
+	slices.SortFunc(shards, func(a, b *shard) int {
+		return cmp.Or(cmp.Compare(a.space.serial, b.space.serial), cmp.Compare(a.first, b.first))
 	})
-	locks = slices.Compact(locks)
-	for _, l := range locks {
-		l.mu.Lock()
+	shards = slices.Compact(shards)
+	for _, sh := range shards {
+		sh.mu.Lock()
 	}
-	return locks
+	return shards
 }
 
-func unlockAll(locks []jointLock) {
-	for _, l := range locks {
-		l.mu.Unlock()
+func unlockAll(shards []*shard) {
+	for _, sh := range shards {
+		sh.mu.Unlock()
 	}
 }
 
 // lock locks the shards of all keys.
-func (j *Joint) lock() {
+func (j *joint) lock() {
 	for ok := false; !ok; {
 		j.locks = j.locks[:0]
 		for e := range j.leading {
 			e.lookUp()
-			j.locks = append(j.locks, e.sh.lockOf())
+			j.locks = append(j.locks, e.sh)
 		}
 		j.locks, ok = lockAll(j.locks), true
 		for e := range j.leading {
@@ -274,18 +239,18 @@ func (j *Joint) lock() {
 }
 
 // lookUp looks up the shard of a key, and its table.
-func (e *Asked) lookUp() {
-	e.t = e.Space.at(e.id)
+func (e *asked) lookUp() {
+	e.t = e.space.at(e.id)
 	e.sh = e.t.shard
 }
 
 // ask asks all keys. Like the parts of an All, none notes a denial if one of them never grants as
 // many events.
-func (j *Joint) ask() {
+func (j *joint) ask() {
 	granted, notes, ever := true, false, true
-	for i := range j.Asked {
-		e := &j.Asked[i]
-		granted, ever = granted && !e.refused, ever && e.N <= e.Limit.loose.Limit()
+	for i := range j.asked {
+		e := &j.asked[i]
+		granted, ever = granted && !e.refused, ever && e.Request.N <= e.lim.loose.Limit()
 	}
 	for e := range j.leading {
 		from, st := e.state()
@@ -296,7 +261,7 @@ func (j *Joint) ask() {
 }
 
 // state returns the state of a key, and the kernel that left it.
-func (e *Asked) state() (from *kernel.Compiled, st []uint64) {
+func (e *asked) state() (from *kernel.Compiled, st []uint64) {
 	switch {
 	case e.word != nil:
 		return e.k, e.copied[:]
@@ -307,20 +272,20 @@ func (e *Asked) state() (from *kernel.Compiled, st []uint64) {
 }
 
 // refers reports whether the state of a key that was found is in the arena.
-func (e *Asked) refers() bool {
+func (e *asked) refers() bool {
 	_, ok := e.t.refers(e.at)
 	return ok
 }
 
 // apply applies the decision to the state of a key, and stores that.
-func (j *Joint) apply(e *Asked) {
+func (j *joint) apply(e *asked) {
 	by, st := e.state()
 	if j.granted {
 		by, st, _ = e.k.StepFrom(by, st, j.as(e), &e.Answer)
 	} else {
 		by, st, _ = e.k.RefuseFrom(by, st, j.as(e), j.notes, &e.Answer)
 	}
-	e.Space.store.countEnded(&e.Answer)
+	e.space.store.countEnded(&e.Answer)
 	if e.enters {
 		e.at, _ = e.t.find(e.id)
 	}
@@ -336,28 +301,29 @@ func (j *Joint) apply(e *Asked) {
 	}
 	if e.enters {
 		e.placed = false
-		e.sh.takeLocked(e.t, e.at, e.id, e.Limit.number)
+		e.sh.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.sh.inserts++
-		e.Space.store.keepTime(e.Clock)
+		e.space.store.keepTime(e.Request.Clock)
 	}
 }
 
 // align lets the holds of all keys last from when the events of all may happen, like one of an All: those of
 // a key that has queued them may happen later than the others grant them.
-func (j *Joint) align() {
-	for i := range j.Asked {
-		j.Delay = max(j.Delay, j.Asked[i].Answer.Delay)
+func (j *joint) align() {
+	var delay time.Duration
+	for i := range j.asked {
+		delay = max(delay, j.asked[i].Delay, j.asked[i].Answer.Delay)
 	}
 	for e := range j.leading {
-		if !e.Answer.Held || e.Answer.Delay == j.Delay {
+		if !e.Answer.Held || e.Answer.Delay == delay {
 			continue
 		}
-		req := *j.as(e)
-		req.Op, req.Hold.For = kernel.OpExtend, e.Hold.After(j.Delay)
+		req := j.as(e)
+		req.Op, req.Hold.For = kernel.OpExtend, req.Hold.After(delay)
 		var a kernel.Answer
-		e.sh.arena.step(e.sh.entry(e.t, e.at), e.k, &req, &a)
+		e.sh.arena.step(e.sh.entry(e.t, e.at), e.k, req, &a)
 		e.Answer.ResetAfter, e.Answer.Ends = a.ResetAfter, a.Ends
-		e.Answer.Due = kernel.After(e.now, uint64(j.Delay)-min(uint64(j.Delay), e.lag))
+		e.Answer.Due = kernel.After(e.now, uint64(delay)-min(uint64(delay), e.lag))
 	}
 }
 
@@ -377,7 +343,7 @@ type Word struct {
 	taking kernel.Taking
 }
 
-// Load finds the state of a key of which n events are to be taken. It returns false if a Joint
+// Load finds the state of a key of which n events are to be taken. It returns false if a joint
 // has to decide.
 func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool) {
 	if !sp.byWord(n) {
@@ -394,15 +360,15 @@ func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool
 	return true
 }
 
-// TakeWords is a faster Joint for an OpTake of a few keys whose states Load has found. It returns
-// false if a Joint has to decide: if a key has moved, was forgotten, or is given twice.
+// TakeWords is a faster joint for an OpTake of a few keys whose states Load has found. It returns
+// false if a joint has to decide: if a key has moved, was forgotten, or is given twice.
 //
 // All words in a table that was replaced are gone, and one of a locked shard is not replaced.
 func TakeWords(words []Word) (ok bool) {
-	var room [MostWords]jointLock
+	var room [MostWords]*shard
 	locks := room[:0]
 	for i := range words {
-		locks = append(locks, words[i].shard.lockOf())
+		locks = append(locks, words[i].shard)
 	}
 	locks = lockAll(locks)
 	owned := 0
@@ -436,5 +402,5 @@ func TakeWords(words []Word) (ok bool) {
 	return ok
 }
 
-// Answer is what the key answers, as in an Asked.
+// Answer is what the key answers, as in an asked.
 func (w *Word) Answer(a *kernel.Answer) { w.space.k.Tell(&w.taking, w.old, &w.at, a) }
