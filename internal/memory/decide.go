@@ -91,7 +91,7 @@ func (sp *Space) ApplyAs(key string, tag any, req *kernel.Request, a *kernel.Ans
 		return false
 	}
 	lim := sp.limitAt(t, p)
-	return lim.tag == tag && lim.apply(t.word(p), req, a)
+	return lim.tag == tag && lim.decide(t.word(p), req, a)
 }
 
 // Apply applies req to the state of key, with the limit lim, and fills in the answer.
@@ -103,7 +103,7 @@ func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.An
 func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
 	if lim.places(req) {
 		t := sp.at(id)
-		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) && lim.apply(t.word(p), req, a) {
+		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) && lim.decide(t.word(p), req, a) {
 			return
 		}
 	}
@@ -119,53 +119,6 @@ func (lim *Limit) places(req *kernel.Request) bool {
 		return req.Hold.For <= 0
 	}
 	return req.Op <= kernel.OpPeek || req.Op == kernel.OpCharge && req.N <= lim.k.Limit()
-}
-
-// apply applies a request that places allows to a state of one word. It returns false if there is none,
-// or if one word has no room for the next one.
-func (lim *Limit) apply(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
-	if lim.decide(state, req, a) {
-		return true
-	}
-	return req.Op != kernel.OpCharge && lim.space.store.swap(state, func(st []uint64) (changed bool) {
-		return lim.step(st, req, a)
-	}) && !waits(req, a)
-}
-
-// step applies a request that places allows to a state of one word that nobody else uses. It reports
-// whether the state is to be stored: not if it has a turn ahead or is in debt.
-func (lim *Limit) step(st []uint64, req *kernel.Request, a *kernel.Answer) (changed bool) {
-	if req.Op == kernel.OpCharge && !lim.k.Grants(st, req) {
-		return false
-	}
-	_, changed = lim.k.Step(st, req, a)
-	return changed && !waits(req, a)
-}
-
-// waits reports whether a reservation is made whose turn is ahead. A word has no room for that.
-func waits(req *kernel.Request, a *kernel.Answer) bool {
-	return req.Op == kernel.OpReserve && a.Allowed && a.Wait > 0
-}
-
-// swap applies f, which reports whether it has changed the state that it is given, to a state of one
-// word. It reads the clock itself. If the state was changed concurrently, it is called again with
-// the new one. swap returns false if there is no state.
-func (s *Store) swap(state *uint64, f func(st []uint64) (changed bool)) (ok bool) {
-	blank := s.blank()
-	defer s.blanks.Put(blank)
-	st := blank[:]
-	for tries := 0; ; tries++ {
-		word := atomic.LoadUint64(state)
-		if word >= kernel.NoWord {
-			return false // guarantee 4
-		}
-		st[0] = word
-		changed := f(st)
-		if !changed && atomic.LoadUint64(state) == word || changed && atomic.CompareAndSwapUint64(state, word, st[0]) {
-			return true // guarantee 5
-		}
-		backOff(tries)
-	}
 }
 
 // backOff waits briefly after the tries-th failed swap, so that the goroutine that
@@ -185,32 +138,60 @@ type decider struct {
 	word kernel.Word // k, if a state is one word; else nil
 }
 
-// decide is a faster swap for the requests of usual traffic. It returns false if swap has to be used:
-// for reservations, for events that may not be granted at once, if the state has just changed, and
-// for denials that a CoarseClock may turn into grants.
+// decide applies a request that places allows to a state of one word. It returns false, and changes nothing, if there
+// is none, or if one has no room for the next one. So it does for what is rare: events that are reserved or charged
+// without being granted at once, and numbers of events that are granted always, or never.
 func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
-	if req.Fixed != nil || req.Op == kernel.OpReserve {
-		return false
+	looks := req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && req.N == 0
+	for tries := 0; ; tries++ {
+		word := atomic.LoadUint64(state)
+		if word >= kernel.NoWord || !looks && !by.grantable(req.N) {
+			return false // guarantee 4
+		}
+		var at kernel.Reading
+		at.Now, at.Lag = req.Now()
+		var t kernel.Taking
+		about := word
+		switch {
+		case looks:
+			t.Charge(by.word, word, at.Now, 0)
+		case req.Op == kernel.OpCharge:
+			if !t.Charge(by.word, word, at.Now, req.N) {
+				return false
+			}
+			about = t.Next
+		default:
+			t.Take(by.word, word, at.Now, req.N)
+			if req.Op == kernel.OpReserve && !by.reserved(&t, word, &at, req, a) {
+				return false
+			}
+		}
+		if !t.Granted && req.Fixed == nil && req.Clock.Renew() {
+			continue
+		}
+		if replaced(state, word, t.Next) { // guarantee 5
+			by.k.Tell(&t, about, &at, a)
+			if req.Op == kernel.OpReserve {
+				a.Due = at.Now
+			}
+			return true
+		}
+		backOff(tries)
 	}
-	word := atomic.LoadUint64(state)
-	if word >= kernel.NoWord {
-		return false // guarantee 4
+}
+
+// reserved reports whether the events of a reservation, which t takes, may happen at once.
+func (by *decider) reserved(t *kernel.Taking, word uint64, at *kernel.Reading, req *kernel.Request, a *kernel.Answer) bool {
+	by.k.Tell(t, word, at, a)
+	return t.Granted && a.Delay == 0 && req.MaxWait >= 0
+}
+
+// replaced replaces word by next, and reports whether the state was word until then.
+func replaced(state *uint64, word, next uint64) bool {
+	if next == word {
+		return atomic.LoadUint64(state) == word
 	}
-	var at kernel.Reading
-	at.Now, at.Lag = req.Now()
-	var t kernel.Taking
-	switch n := req.N; {
-	case req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && n == 0:
-		t.Charge(by.word, word, at.Now, 0)
-		return (t.Granted || !req.Clock.Renew()) && by.replace(state, word, &t, &at, a)
-	case !by.grantable(n):
-		return false
-	case req.Op == kernel.OpCharge:
-		return t.Charge(by.word, word, at.Now, n) && by.replace(state, word, &t, &at, a)
-	default:
-		t.Take(by.word, word, at.Now, n)
-		return by.settle(state, word, &t, &at, req.Clock, a)
-	}
+	return atomic.CompareAndSwapUint64(state, word, next)
 }
 
 // grantable reports whether a key may be granted n events, at least one, at once.
@@ -218,34 +199,6 @@ func (by *decider) grantable(n int) bool { return n > 0 && n <= by.k.Limit() }
 
 // byWord reports whether a kernel.Taking can be used for n events.
 func (by *decider) byWord(n int) bool { return by.word != nil && by.grantable(n) }
-
-// settle changes a state from word to what t leaves, and fills in the answer. at is the
-// reading of the clock for t. It returns false if the state has changed, or if t is a
-// denial and the clock can be read again.
-func (by *decider) settle(state *uint64, word uint64, t *kernel.Taking, at *kernel.Reading, clk *kernel.Timeline, a *kernel.Answer) (ok bool) {
-	if t.Granted {
-		ok = atomic.CompareAndSwapUint64(state, word, t.Next)
-	} else {
-		ok = !clk.Renew() && atomic.LoadUint64(state) == word
-	}
-	if ok { // guarantee 5
-		by.k.Tell(t, word, at, a)
-	}
-	return ok
-}
-
-// replace is settle for an answer that is about one more event, whatever t has counted.
-func (by *decider) replace(state *uint64, word uint64, t *kernel.Taking, at *kernel.Reading, a *kernel.Answer) (ok bool) {
-	if t.Next == word {
-		ok = atomic.LoadUint64(state) == word
-	} else {
-		ok = atomic.CompareAndSwapUint64(state, word, t.Next)
-	}
-	if ok { // guarantee 5
-		by.k.Tell(t, t.Next, at, a)
-	}
-	return ok
-}
 
 // BatchKeys is the number of keys in a Batch. A core loads ten to twenty cache lines at once, so more keys
 // would gain little.

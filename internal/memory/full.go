@@ -103,8 +103,7 @@ func (sh *shard) offer(e *sample, most int) {
 		return
 	}
 	t := sh.current()
-	room := sh.space.store.blank()
-	defer sh.space.store.blanks.Put(room)
+	room := &sh.space.store.admission.room
 	slots := t.groups * groupSlots
 	for range slots {
 		if sh.next++; uint64(sh.next) >= slots {
@@ -138,9 +137,7 @@ func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 	if !ok {
 		return false
 	}
-	room := sp.store.blank()
-	defer sp.store.blanks.Put(room)
-	k, st := sh.read(t, p, room)
+	k, st := sh.read(t, p, &sp.store.admission.room)
 	idle := k.Fresh(st) <= now
 	switch {
 	case !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st):
@@ -197,6 +194,7 @@ type admission struct {
 	found       kernel.Instant // when the last one was taken
 	candidates  []candidate    // remembered from it and not yet used, best first
 	sample      sample         // the last one, whose memory is reused
+	room        [1]uint64      // for a state: see read
 }
 
 // A cursor points at a shard.

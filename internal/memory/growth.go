@@ -215,8 +215,7 @@ func (t *table) copyFrom(old *table, p place, from *arena) {
 
 // sweepLocked forgets the keys that have been idle since the given instant.
 func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
-	room := sh.space.store.blank()
-	defer sh.space.store.blanks.Put(room)
+	room := new([1]uint64)
 	for p := range t.held() {
 		if k, st := sh.read(t, p, room); k.Fresh(st) <= since && sh.freeze(t, p, st) {
 			sh.forgetIdle(t, p, k, st)

@@ -40,8 +40,8 @@ func (j *joint) find(e *asked) (ok bool) {
 		e.word, e.k = e.t.word(e.at), was.k
 		return true
 	default: // a word has no room for it
-		wide := was.word.Widen(atomic.SwapUint64(e.t.word(e.at), gone)) // guarantee 3
-		e.t.refer(e.at, e.sh.states().insert(was.loose, wide[:]))
+		word := atomic.SwapUint64(e.t.word(e.at), gone) // guarantee 3
+		e.t.refer(e.at, e.sh.states().insert(was.widen(word)))
 	}
 	e.sh.arena.makeRoom(e.sh.entry(e.t, e.at), e.Request.N, e.Request.Opens())
 	return true

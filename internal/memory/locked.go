@@ -30,23 +30,15 @@ func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.
 // hasUpdated is update, or returns false if the store is full.
 func (sp *Space) hasUpdated(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) bool {
 	for {
-		if out := sp.tryUpdate(id, lim, req, a); out != replaced {
-			return out == updated
+		if ok, again := sp.tryUpdate(id, lim, req, a); !again {
+			return ok
 		}
 	}
 }
 
-// An outcome is the result of an attempt to update.
-type outcome int
-
-const (
-	updated  outcome = iota
-	replaced         // the table was replaced or swept: try the update again
-	noRoom           // the store is full
-)
-
-// tryUpdate tries an update under the lock, which it releases even if the user's clock panics.
-func (sp *Space) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
+// tryUpdate tries an update under the lock, which it releases even if the user's clock panics. It is to be tried again
+// if the table was replaced or swept; otherwise, ok is false if the store is full.
+func (sp *Space) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	p, held := t.find(id)
@@ -54,91 +46,77 @@ func (sp *Space) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kern
 		return sh.insertLocked(t, p, id, lim, req, a)
 	}
 	fits, same := lim.places(req), sp.limitAt(t, p) == lim
-	_, refers := t.refers(p)
 	switch {
 	case sh.heavy() || fits && !same && sh.used >= t.most:
 		sh.replaceLocked(t, 1)
-		return replaced
-	case refers:
-		sh.stepReferred(t, p, lim, req, a)
-	case t.width > 1:
-		sh.stepWide(t, p, lim, req, a)
-	case !fits || !same || !lim.apply(t.word(p), req, a):
-		sh.stepWord(t, p, lim, req, a)
+		return false, true
+	case !fits || !same || !lim.decide(t.word(p), req, a):
+		sh.stepLocked(t, p, lim, req, a)
 	}
 	sp.store.countEnded(a)
-	return updated
+	return true, false
 }
 
-// stepReferred applies a request to the state to which the slot at p refers.
-func (sh *shard) stepReferred(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
-	e := sh.entry(t, p)
-	from := sh.arena.kernel(e)
-	switch {
-	case from != from.Base():
-	case t.width > 1 && req.Op == kernel.OpTake:
-		st := slices.Clone(sh.arena.state(e))
-		sh.release(t, p)
-		copy(t.state(p), st)
-		sh.stepWide(t, p, lim, req, a)
-		return
-	case lim.places(req):
-		at := req.Fix()
-		if word, ok := lim.place(from, sh.arena.state(e), &at, a); ok {
-			sh.replaceWord(t, p, lim, word)
-			return
-		}
-	}
-	if req.Op != kernel.OpPeek {
-		sh.arena.makeRoom(e, req.Adds(), req.Opens())
-	}
-	sh.arena.step(e, lim.loose, req, a)
-}
-
-// stepWide applies a request to the state at p, which is of several words.
-func (sh *shard) stepWide(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
-	st := t.state(p)
-	if req.Opens() {
-		st = append(sh.states().blank(lim.loose, true)[:0], st...)
-	}
-	if by, next, changed := lim.loose.StepFrom(lim.loose, st, req, a); changed {
-		sh.put(t, p, by, next)
-	}
-}
-
-// put stores at p, where there is no reference, a state of several words that by left.
-func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
-	if t.width > 1 && by == sh.space.base.loose {
-		copy(t.state(p), st)
+// stepLocked applies a request to the state at p, which is not a word of lim with room for what the request leaves.
+func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	word, refers := t.refers(p)
+	var by *kernel.Compiled
+	var st []uint64
+	if refers || t.width > 1 {
+		by, st = sh.read(t, p, nil)
 	} else {
-		t.refer(p, sh.states().insert(by, st))
+		// The state is owned before the clock is read: otherwise another caller could decide on it at a later time.
+		word = atomic.SwapUint64(t.word(p), gone) // guarantee 3
+		defer func() {
+			if t.holds(p) { // if it is still gone, it is unchanged, or the user's clock has panicked
+				atomic.CompareAndSwapUint64(t.word(p), gone, word)
+			}
+		}()
+		was := sh.space.limitAt(t, p)
+		wide := was.word.Widen(word)
+		by, st = was.loose, append(sh.states().blank(was.loose, req.Opens())[:0], wide[:]...)
 	}
-}
-
-// stepWord applies a request to the word at p, which is of another limit, or may have no room for what the request
-// leaves.
-func (sh *shard) stepWord(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
-	// The state is owned before the clock is read: otherwise another caller could decide on it at a later time.
-	word, was, stored := atomic.SwapUint64(t.word(p), gone), sh.space.limitAt(t, p), false // guarantee 3
-	defer func() {
-		if !stored { // it is unchanged, or the user's clock has panicked
-			atomic.StoreUint64(t.word(p), word)
-		}
-	}()
-	wide, st := was.word.Widen(word), sh.states().blank(was.loose, req.Opens())
-	copy(st, wide[:])
-	if lim.places(req) {
+	if by == by.Base() && lim.places(req) {
 		at := req.Fix()
-		if next, ok := lim.place(was.loose, st, &at, a); ok {
-			stored = true
+		if next, ok := lim.place(by, st, &at, a); ok {
 			sh.replaceWord(t, p, lim, next)
 			return
 		}
 	}
-	if by, st, changed := lim.loose.StepFrom(was.loose, st, req, a); changed {
-		stored = true
+	switch {
+	case refers && t.width > 1 && by == by.Base() && req.Op == kernel.OpTake:
+		copy(t.state(p), st)
+		sh.arena.remove(word)
+		t.setNumber(p, 0)
+		st = t.state(p)
+	case refers && req.Op != kernel.OpPeek:
+		sh.arena.makeRoom(sh.arena.at(word), req.Adds(), req.Opens())
+		by, st = sh.read(t, p, nil)
+	case t.width > 1 && req.Opens():
+		st = append(sh.states().blank(by, true)[:0], st...)
+	}
+	if by, st, changed := lim.loose.StepFrom(by, st, req, a); changed || refers {
 		sh.put(t, p, by, st)
 	}
+}
+
+// put stores at p a state that by left.
+func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
+	word, refers := t.refers(p)
+	switch {
+	case refers:
+		sh.arena.set(sh.arena.at(word), by, st)
+	case t.width > 1 && by == sh.space.base.loose:
+		copy(t.state(p), st)
+	default:
+		t.refer(p, sh.states().insert(by, st))
+	}
+}
+
+// widen returns the state of the arena that equals a word, and the kernel of it.
+func (lim *Limit) widen(word uint64) (by *kernel.Compiled, st []uint64) {
+	wide := lim.word.Widen(word)
+	return lim.loose, wide[:]
 }
 
 // place applies a request whose time is fixed to a state that by left, and returns the word that it leaves. It returns false,
@@ -151,9 +129,9 @@ func (lim *Limit) place(by *kernel.Compiled, st []uint64, req *kernel.Request, a
 	if word, ok = lim.word.Narrow(met, req.Fixed.Now); !ok {
 		return 0, false
 	}
-	next := []uint64{word}
-	ok = lim.step(next, req, a)
-	return next[0], ok
+	next := word
+	ok = lim.decide(&next, req, a)
+	return next, ok && next != word
 }
 
 // replaceWord replaces the state at p, which nobody else uses, by a word of lim: there, if that is the limit of the slot, and
@@ -173,22 +151,18 @@ func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 
 // insertLocked inserts id, with the limit lim, at p in t if req changes the state of a key never
 // seen.
-func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) outcome {
+func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
 	store := sh.space.store
 	if sh.crowded(t, 1) {
 		if now, _ := req.Now(); sh.makeRoomLocked(t, 1, now) {
-			return replaced
+			return false, true
 		}
 	}
 	// The words of the state are 0. No other goroutine reads them until the slot is taken.
-	by, st, changed := lim.loose, t.state(p), false
-	fits := lim.places(req)
-	switch {
-	case fits && lim.decide(&st[0], req, a):
-		changed = st[0] != 0
-	case fits:
-		changed = lim.step(st, req, a)
-	default:
+	st := t.state(p)
+	decided := lim.places(req) && lim.decide(&st[0], req, a)
+	by, changed := lim.loose, decided && st[0] != 0
+	if !decided {
 		if t.width == 1 || req.Opens() {
 			st = sh.states().blank(by, req.Opens())
 		}
@@ -196,18 +170,15 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 	}
 	if !changed || !sh.space.take() {
 		clear(t.state(p))
-		if !changed && store.answers(req.Op) {
-			return updated
-		}
-		return noRoom
+		return !changed && store.answers(req.Op), false
 	}
-	if !fits {
+	if !decided {
 		sh.put(t, p, by, st)
 	}
 	sh.takeLocked(t, p, id, lim.number)
 	sh.inserts++
 	store.keepTime(req.Clock)
-	return updated
+	return true, false
 }
 
 // takeLocked takes the slot at p, whose state is set.
@@ -244,7 +215,7 @@ func (sh *shard) entry(t *table, p place) *entry {
 
 // release removes the state to which the slot at p refers, if it does.
 func (sh *shard) release(t *table, p place) {
-	if word, ok := t.refers(p); ok && word != gone {
+	if word, ok := t.refers(p); ok {
 		if sh.arena.remove(word); t.width > 1 {
 			t.setNumber(p, 0)
 		}
@@ -340,9 +311,7 @@ func (sp *Space) State(key string) (by *kernel.Compiled, st []uint64) {
 		return nil, nil
 	}
 	if word, refers := t.refers(p); !refers && t.width == 1 {
-		lim := sp.limitAt(t, p)
-		wide := lim.word.Widen(word)
-		return lim.loose, wide[:]
+		return sp.limitAt(t, p).widen(word)
 	}
 	by, st = sh.read(t, p, nil)
 	return by, slices.Clone(st)

@@ -545,7 +545,7 @@ func TestChargesLeaveWords(t *testing.T) {
 	p, ok := tbl.find(id)
 	require.True(t, ok)
 	var a kernel.Answer
-	sh.stepWord(tbl, p, l.limit(1), &kernel.Request{Op: kernel.OpCharge, N: 1, Clock: l.timeline}, &a)
+	sh.stepLocked(tbl, p, l.limit(1), &kernel.Request{Op: kernel.OpCharge, N: 1, Clock: l.timeline}, &a)
 	sh.mu.Unlock()
 	words, _ := l.check(t)
 	require.Equal(t, 1, words)

@@ -38,7 +38,6 @@ type Store struct {
 	mu         sync.Mutex                      // protects against another Open or Drop
 	all        atomic.Pointer[[]*Space]
 	admission  admission
-	blanks     sync.Pool // of *[1]uint64, for kernels to work on copies of states: they must live on the heap
 }
 
 // Stats are the counts of a Store.
@@ -144,10 +143,10 @@ func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 	return s.time.Load()
 }
 
-// keepTime remembers the timeline of the first request that has one.
+// keepTime remembers the timeline of the first request that has one, for a store whose limiters do not ask for it.
 func (s *Store) keepTime(clk *kernel.Timeline) {
-	if s.time.Load() == nil && clk != nil {
-		s.time.CompareAndSwap(nil, clk)
+	if clk != nil {
+		s.Timeline(func() *kernel.Timeline { return clk })
 	}
 }
 
@@ -159,12 +158,4 @@ func (s *Store) now() kernel.Instant {
 	}
 	now, _ := t.Now()
 	return now
-}
-
-// blank returns a word for a kernel to work on. The caller puts it back into blanks.
-func (s *Store) blank() *[1]uint64 {
-	if b, ok := s.blanks.Get().(*[1]uint64); ok {
-		return b
-	}
-	return new([1]uint64)
 }

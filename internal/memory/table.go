@@ -302,14 +302,13 @@ func (t *table) state(p place) []uint64 {
 // reference is the number of the limit of a slot with a reference, if states have several words.
 const reference = 1
 
-// refers returns the word at p that refers to a state in the arena, if that is so. The caller holds the lock, and the
-// state is not gone.
+// refers returns the word at p that refers to a state in the arena, if that is so. The caller holds the lock.
 func (t *table) refers(p place) (word uint64, ok bool) {
 	if t.width > 1 {
 		return t.state(p)[0], t.number(p) == reference
 	}
 	word = atomic.LoadUint64(t.word(p))
-	return word, word >= kernel.NoWord
+	return word, word >= kernel.NoWord && word != gone
 }
 
 // refer sets a word that refers to the state at p.

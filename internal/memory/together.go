@@ -271,12 +271,6 @@ func (e *asked) state() (from *kernel.Compiled, st []uint64) {
 	return e.sh.read(e.t, e.at, nil)
 }
 
-// refers reports whether the state of a key that was found is in the arena.
-func (e *asked) refers() bool {
-	_, ok := e.t.refers(e.at)
-	return ok
-}
-
 // apply applies the decision to the state of a key, and stores that.
 func (j *joint) apply(e *asked) {
 	by, st := e.state()
@@ -294,8 +288,6 @@ func (j *joint) apply(e *asked) {
 		return
 	case e.word != nil:
 		atomic.StoreUint64(e.t.word(e.at), st[0])
-	case e.found && e.refers():
-		e.sh.arena.set(e.sh.entry(e.t, e.at), by, st)
 	default:
 		e.sh.put(e.t, e.at, by, st)
 	}
