@@ -57,12 +57,12 @@ type usedKernel struct {
 
 // newArena returns an arena for a table of sh, with room for that many states and words in use, and for more states as
 // the table fills up. Their words may be fewer, and some may be unused: they grow when they have to.
-func (sh *shard) newArena(states, words int) *arena {
+func (sh *shard) newArena(states, words float64) *arena {
 	load := loadOf(sh.first)
 	a := &arena{load: wordLoad * load}
 	if states > 0 {
-		a.entries = make([]entry, 0, int(float64(states)/load*maxLoad)+1)
-		a.words = make([]uint64, 0, int(float64(words)/a.load)+1)
+		a.entries = make([]entry, 0, int(states/load*maxLoad)+1)
+		a.words = make([]uint64, 0, int(words/a.load)+1)
 	}
 	return a
 }

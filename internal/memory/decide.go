@@ -13,26 +13,9 @@ import (
 // pair.go for a SlidingWindow. What it cannot do, locked.go does: the key is new,
 // its limit changes, its state is not a word, or has no room in one any more.
 
-// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.
-// It is a faster Apply for callers that need nothing else.
-func (sp *Space) Allow(clk *kernel.Timeline, key string, n int) bool {
-	id := sp.store.identify(key)
-	if sp.word != nil {
-		if granted, ok := sp.allow(clk, id, nil, n); ok {
-			return granted
-		}
-	}
-	return sp.allowLocked(clk, id, sp.base, n)
-}
-
-// AllowAs is Allow with the limit that has the given tag. ok is false if the key is not there
-// with that limit, or if its state is not one word.
-func (sp *Space) AllowAs(clk *kernel.Timeline, key string, tag any, n int) (granted, ok bool) {
-	return sp.allow(clk, sp.store.identify(key), tag, n)
-}
-
-// AllowBy is Allow with the limit lim.
-func (sp *Space) AllowBy(clk *kernel.Timeline, key string, lim *Limit, n int) bool {
+// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, with the limit lim. It is a faster Apply for
+// callers that need nothing else.
+func (sp *Space) Allow(clk *kernel.Timeline, key string, lim *Limit, n int) bool {
 	id := sp.store.identify(key)
 	if lim.word != nil {
 		if granted, ok := sp.allow(clk, id, lim.tag, n); ok {
@@ -40,6 +23,12 @@ func (sp *Space) AllowBy(clk *kernel.Timeline, key string, lim *Limit, n int) bo
 		}
 	}
 	return sp.allowLocked(clk, id, lim, n)
+}
+
+// AllowAs is Allow with the limit that has the given tag. ok is false if the key is not there
+// with that limit, or if its state is not one word.
+func (sp *Space) AllowAs(clk *kernel.Timeline, key string, tag any, n int) (granted, ok bool) {
+	return sp.allow(clk, sp.store.identify(key), tag, n)
 }
 
 // allow is Allow without a lock, with the limit that has the given tag. ok is false if the key is
@@ -196,9 +185,6 @@ func replaced(state *uint64, word, next uint64) bool {
 
 // grantable reports whether a key may be granted n events, at least one, at once.
 func (by *decider) grantable(n int) bool { return n > 0 && n <= by.k.Limit() }
-
-// byWord reports whether a kernel.Taking can be used for n events.
-func (by *decider) byWord(n int) bool { return by.word != nil && by.grantable(n) }
 
 // BatchKeys is the number of keys in a Batch. A core loads ten to twenty cache lines at once, so more keys
 // would gain little.

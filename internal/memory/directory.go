@@ -69,21 +69,16 @@ func (d *directory) publish(first, depth uint32, t *table) {
 	defer d.mu.Unlock()
 	entries := *d.entries.Load()
 	for len(entries) < 1<<depth {
-		entries = doubled(entries)
+		twice := make([]atomic.Pointer[table], 2*len(entries)) // the entries twice in a row
+		for i := range twice {
+			twice[i].Store(entries[i%len(entries)].Load())
+		}
+		entries = twice
 	}
 	for i := int(first); i < len(entries); i += 1 << depth {
 		entries[i].Store(t)
 	}
 	d.entries.Store(&entries)
-}
-
-// doubled returns the entries twice in a row.
-func doubled(entries []atomic.Pointer[table]) []atomic.Pointer[table] {
-	twice := make([]atomic.Pointer[table], 2*len(entries))
-	for i := range twice {
-		twice[i].Store(entries[i%len(entries)].Load())
-	}
-	return twice
 }
 
 // add adds a shard to the list.

@@ -64,23 +64,8 @@ const (
 	sweepInserts = 4
 )
 
-// An upkeep says when a shard is swept.
-type upkeep struct {
-	inserts uint64 // keys inserted so far
-	swept   uint64 // the instant of the last sweep
-}
-
 // looks reports whether the caller that inserts the next key sees whether a sweep is due.
-func (u *upkeep) looks() bool { return u.inserts%sweepInserts == sweepInserts-1 }
-
-// spare returns for how many further keys a table that a sweep has left sparse keeps
-// room, or 0 if it is not sparse.
-func spare(keys, slots uint64) uint32 {
-	if float64(keys) >= sparse*float64(slots) {
-		return 0
-	}
-	return uint32(max(1, minLoad/4*float64(slots)-float64(keys)))
-}
+func (sh *shard) looks() bool { return sh.inserts%sweepInserts == sweepInserts-1 }
 
 // noKeys are the words of the table of every shard without keys.
 var noKeys = make([]uint64, groupHead+groupSlots)
@@ -106,14 +91,14 @@ func (sh *shard) crowded(t *table, keys uint32) bool { return sh.used+keys > t.m
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new keys
 // or, after a sweep, is sparse. It returns true if it did any of this.
 func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) bool {
-	due := now >= sh.swept+idleTime
+	due, slots := now >= sh.swept+idleTime, float64(t.groups*groupSlots)
 	if due {
 		sh.sweepLocked(t, now-min(now, idleTime))
 		sh.swept = now
 	}
-	switch more := spare(uint64(sh.keys), t.groups*groupSlots); {
-	case due && more > 0:
-		sh.replaceLocked(t, more)
+	switch {
+	case due && float64(sh.keys) < sparse*slots:
+		sh.replaceLocked(t, uint32(max(1, minLoad/4*slots-float64(sh.keys))))
 	case sh.used+keys > t.most:
 		sh.replaceLocked(t, keys)
 	default:
@@ -150,24 +135,31 @@ func (sh *shard) replaceLocked(old *table, more uint32) {
 		sh.splitLocked(old, more)
 		return
 	}
-	t, from := sh.newTable(sh.keys+more), sh.arena
-	if sh.arena = nil; from != nil && from.keys() > 0 {
-		states, words := from.keys(), from.fit()
-		sh.arena = sh.newArena(states+states*int(more)/int(sh.keys), words+words*int(more)/int(sh.keys))
-	}
+	from, of := sh.arena, sh.keys
+	t := sh.renew(more, from, of)
 	for p := range old.held() {
 		t.copyFrom(old, p, from)
 	}
-	sh.used = sh.keys
 	sh.publishLocked(t)
+}
+
+// renew returns an empty table for the keys of sh and more. It makes an arena for their share of the states in from,
+// which had those of a number of keys.
+func (sh *shard) renew(more uint32, from *arena, of uint32) *table {
+	sh.used, sh.arena = sh.keys, nil
+	if from != nil && from.keys() > 0 {
+		share := float64(sh.keys+more) / float64(of)
+		sh.arena = sh.newArena(share*float64(from.keys()), share*float64(from.fit()))
+	}
+	return sh.newTable(sh.keys + more)
 }
 
 // splitLocked gives half of the shard's directory entries, and their keys, to a new
 // shard.
 func (sh *shard) splitLocked(old *table, more uint32) {
-	sp, bit := sh.space, uint64(1)<<sh.depth
+	sp, bit, from, of := sh.space, uint64(1)<<sh.depth, sh.arena, sh.keys
 	sh.depth++
-	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, upkeep: upkeep{swept: sh.swept}}
+	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, swept: sh.swept}
 	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 	defer other.mu.Unlock()
 	for p := range old.held() {
@@ -176,11 +168,7 @@ func (sh *shard) splitLocked(old *table, more uint32) {
 		}
 	}
 	sh.keys -= other.keys
-	stay, move, from := sh.newTable(sh.keys+more), other.newTable(other.keys+more), sh.arena
-	if sh.arena = nil; from != nil && from.keys() > 0 {
-		states, words := from.keys()/2, from.fit()/2
-		sh.arena, other.arena = sh.newArena(states, words), other.newArena(states, words)
-	}
+	stay, move := sh.renew(more, from, of), other.renew(more, from, of)
 	for p := range old.held() {
 		if old.id(p).entry()&bit != 0 {
 			move.copyFrom(old, p, from)
@@ -188,7 +176,6 @@ func (sh *shard) splitLocked(old *table, more uint32) {
 			stay.copyFrom(old, p, from)
 		}
 	}
-	sh.used, other.used = sh.keys, other.keys
 	sp.add(other)
 	sh.publishLocked(stay)
 	other.publishLocked(move)

@@ -89,13 +89,17 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 		sh.arena.remove(word)
 		t.setNumber(p, 0)
 		st = t.state(p)
-	case refers && req.Op != kernel.OpPeek:
-		sh.arena.makeRoom(sh.arena.at(word), req.Adds(), req.Opens())
-		by, st = sh.read(t, p, nil)
+	case refers:
+		e := sh.arena.at(word)
+		if req.Op != kernel.OpPeek {
+			sh.arena.makeRoom(e, req.Adds(), req.Opens())
+		}
+		sh.arena.step(e, lim.loose, req, a)
+		return
 	case t.width > 1 && req.Opens():
 		st = append(sh.states().blank(by, true)[:0], st...)
 	}
-	if by, st, changed := lim.loose.StepFrom(by, st, req, a); changed || refers {
+	if by, st, changed := lim.loose.StepFrom(by, st, req, a); changed {
 		sh.put(t, p, by, st)
 	}
 }
@@ -252,7 +256,7 @@ func (sh *shard) states() *arena {
 	return sh.arena
 }
 
-// allowLocked is AllowBy under the lock.
+// allowLocked is Allow under the lock.
 func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted bool) {
 	if lim.word == nil {
 		if granted, ok := sp.allowState(clk, id, lim, n); ok {

@@ -83,7 +83,7 @@ func (sp *States) LimitOf(l *limit.Limit) *Limit {
 	if !sp.Limit.Varies {
 		return sp.Space.Base()
 	}
-	if lim, _ := l.InMemory.Load().(*Limit); lim != nil && lim.Of(sp.Space) {
+	if lim, _ := l.InMemory.Load().(*Limit); lim != nil && lim.space == sp.Space {
 		return lim
 	}
 	tag := l.Asked

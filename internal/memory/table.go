@@ -121,18 +121,20 @@ type shard struct {
 	keys  uint32     // keys held
 	arena *arena     // of the states that are not words; nil if there are none
 	next  uint32     // the slot where the next eviction starts
-	upkeep
+
+	inserts uint64 // keys inserted so far
+	swept   uint64 // the instant of the last sweep
 }
 
 // A Space is the states of one limiter.
 type Space struct {
-	store   *Store
-	decider              // that of all keys; zero if their states are not words, or they have limits of their own
-	base    *Limit       // of keys without a limit of their own
-	varies  bool         // whether keys have limits of their own
-	width   uint64       // words of a slot's state
-	serial  uint64       // see serials
-	keys    atomic.Int64 // keys held, if the store has a bound
+	store  *Store
+	base   *Limit       // of keys without a limit of their own
+	word   kernel.Word  // that of base, if all keys have that limit; else nil
+	varies bool         // whether keys have limits of their own
+	width  uint64       // words of a slot's state
+	serial uint64       // see serials
+	keys   atomic.Int64 // keys held, if the store has a bound
 
 	limits atomic.Pointer[[]*Limit] // by number; only appended to
 	mu     sync.Mutex               // protects against another Limit
@@ -161,11 +163,10 @@ func newSpace(s *Store, k, loose *kernel.Compiled, varies bool) *Space {
 	sp.base = &Limit{space: sp, loose: loose}
 	if word := k.Word(); word != nil {
 		sp.base.decider = decider{k, word}
-	} else if !varies {
-		sp.width = max(1, uint64(k.Width()))
 	}
 	if !varies {
-		sp.decider = sp.base.decider
+		sp.word = sp.base.word
+		sp.width = max(1, uint64(k.Width()))
 	}
 	if sp.limits.Store(&[]*Limit{sp.base}); sp.width > 1 {
 		sp.limits.Store(&[]*Limit{sp.base, reference: sp.base})
@@ -204,9 +205,6 @@ func (sp *Space) Limit(tag any, k, loose *kernel.Compiled) *Limit {
 	sp.limits.Store(&all)
 	return lim
 }
-
-// Of reports whether lim is a limit of sp.
-func (lim *Limit) Of(sp *Space) bool { return lim.space == sp }
 
 // limitAt returns the limit of the slot at p, and so of its state, if that is one word.
 func (sp *Space) limitAt(t *table, p place) *Limit { return (*sp.limits.Load())[t.number(p)] }

@@ -325,7 +325,7 @@ const MostWords = 4
 // A Word is the state of a key on which TakeWords decides together with others, if it is one
 // word. The zero Word is to be filled in by Load.
 type Word struct {
-	space  *Space
+	by     *decider
 	shard  *shard
 	state  *uint64
 	old    uint64 // the state before the decision
@@ -338,7 +338,7 @@ type Word struct {
 // Load finds the state of a key of which n events are to be taken. It returns false if a joint
 // has to decide.
 func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool) {
-	if !sp.byWord(n) {
+	if by := &sp.base.decider; by.word == nil || !by.grantable(n) {
 		return false
 	}
 	id := sp.store.identify(key)
@@ -347,7 +347,7 @@ func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool
 	if !ok {
 		return false
 	}
-	w.space, w.shard, w.state, w.n, w.clock = sp, t.shard, t.word(p), n, clk
+	w.by, w.shard, w.state, w.n, w.clock = &sp.base.decider, t.shard, t.word(p), n, clk
 	w.at.Now, w.at.Lag = clk.Outside()
 	return true
 }
@@ -380,13 +380,13 @@ func TakeWords(words []Word) (ok bool) {
 			w.clock.Renew()
 			w.at.Now, w.at.Lag = w.clock.Inside(w.at.Now, w.at.Lag)
 		}
-		w.taking.Take(w.space.word, w.old, w.at.Now, w.n)
+		w.taking.Take(w.by.word, w.old, w.at.Now, w.n)
 		granted = granted && w.taking.Granted
 	}
 	for i := range words[:owned] {
 		w := &words[i]
 		if !granted && w.taking.Granted {
-			w.taking.Leave(w.space.word, w.old, w.at.Now)
+			w.taking.Leave(w.by.word, w.old, w.at.Now)
 		}
 		atomic.StoreUint64(w.state, w.taking.Next)
 	}
@@ -395,4 +395,4 @@ func TakeWords(words []Word) (ok bool) {
 }
 
 // Answer is what the key answers, as in an asked.
-func (w *Word) Answer(a *kernel.Answer) { w.space.k.Tell(&w.taking, w.old, &w.at, a) }
+func (w *Word) Answer(a *kernel.Answer) { w.by.k.Tell(&w.taking, w.old, &w.at, a) }
