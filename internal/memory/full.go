@@ -35,17 +35,14 @@ var usualSizes = sampleSizes{fewest: 64, most: 512, perShard: 16, remembered: 16
 
 const rememberedNs = 1e9
 
-// unlessIdle, as the least remaining, means that a key in use may not be evicted.
+// unlessIdle, as what remains of a candidate, means that it may be evicted only if it is idle.
 const unlessIdle = -1
-
-// spares reports whether a key that is in use has too few events remaining to be evicted.
-func spares(remaining, least int) bool { return least == unlessIdle || remaining < least }
 
 // A candidate is a key that may be evicted.
 type candidate struct {
 	sh        *shard
 	id        identity
-	remaining int            // events that it would still be granted
+	remaining int            // events that it would still be granted, or unlessIdle
 	from      kernel.Instant // when it regains capacity or, if only an idle key may go, when it is idle
 	fresh     kernel.Instant // when it is idle
 }
@@ -79,7 +76,7 @@ func (e *sample) forgot() {
 // look considers a key that is in use.
 func (e *sample) look(k *kernel.Compiled, st []uint64, v candidate) {
 	if e.idle {
-		v.from = v.fresh
+		v.from, v.remaining = v.fresh, unlessIdle
 	} else if v.remaining = k.Remaining(st, e.now); v.remaining == 0 {
 		v.from = k.Ready(st, e.now, 1)
 	}
@@ -127,9 +124,9 @@ func (sh *shard) offer(e *sample, most int) {
 	}
 }
 
-// evict forgets a key, and counts the eviction, if the key is idle or has at least the given number of events
-// remaining. It reports whether it did.
-func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
+// evict forgets a key, and counts the eviction, if the key is idle or has at least as many events remaining as v. It
+// reports whether it did.
+func (sh *shard) evict(v candidate, now kernel.Instant) bool {
 	sp := sh.space
 	sh, t := sp.lock(v.id) // the key may have moved to another shard
 	defer sh.mu.Unlock()
@@ -140,7 +137,7 @@ func (sh *shard) evict(v candidate, now kernel.Instant, least int) bool {
 	k, st := sh.read(t, p, &sp.store.admission.room)
 	idle := k.Fresh(st) <= now
 	switch {
-	case !idle && spares(k.Remaining(st, now), least) || !sh.freeze(t, p, st):
+	case !idle && (v.remaining == unlessIdle || k.Remaining(st, now) < v.remaining) || !sh.freeze(t, p, st):
 		return false
 	case idle:
 		sh.forgetIdle(t, p, k, st)
@@ -229,22 +226,21 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	if now >= a.found+rememberedNs {
 		a.candidates = nil
 	}
-	idleOnly := s.RefuseNew
-	if a.recall(now, idleOnly) {
+	if a.recall(now) {
 		return 0, false
 	}
-	if idleOnly && len(a.candidates) > 0 && now < a.found+s.rest() {
+	if s.RefuseNew && len(a.candidates) > 0 && now < a.found+s.rest() {
 		return a.candidates[0].from, true
 	}
-	s.look(now, idleOnly)
+	s.look(now)
 	e := &a.sample
 	if e.freed > 0 || e.seen == 0 { // if seen is 0, all places are taken by keys that are still being inserted
 		return 0, false
 	}
-	if idleOnly {
+	if s.RefuseNew {
 		return a.candidates[0].from, true
 	}
-	a.recall(now, false)
+	a.recall(now)
 	return 0, false
 }
 
@@ -256,11 +252,11 @@ func (s *Store) rest() kernel.Instant {
 }
 
 // look takes a sample, and remembers the keys of it that may be evicted.
-func (s *Store) look(now kernel.Instant, idleOnly bool) {
+func (s *Store) look(now kernel.Instant) {
 	a := &s.admission
 	held := int(s.held.Load())
 	e := &a.sample
-	*e = sample{now: now, idle: idleOnly, fewest: a.fewest, most: min(a.most, held), keys: e.keys[:0]}
+	*e = sample{now: now, idle: s.RefuseNew, fewest: a.fewest, most: min(a.most, held), keys: e.keys[:0]}
 	each := a.perShard
 	if held <= a.most {
 		e.fewest, each = held, held
@@ -274,7 +270,7 @@ func (s *Store) look(now kernel.Instant, idleOnly bool) {
 	switch {
 	case e.freed > 0:
 		keep = nil
-	case idleOnly:
+	case s.RefuseNew:
 	case held <= a.most:
 		keep = keep[:min(len(keep), 1)]
 	case e.remaining > 0:
@@ -316,15 +312,11 @@ func (a *admission) walk(spaces []*Space, each int) {
 
 // recall evicts a remembered candidate, unless it was used since. It returns false if none qualifies any
 // more.
-func (a *admission) recall(now kernel.Instant, idleOnly bool) bool {
-	for len(a.candidates) > 0 && (!idleOnly || a.candidates[0].from <= now) {
+func (a *admission) recall(now kernel.Instant) bool {
+	for len(a.candidates) > 0 && (a.candidates[0].remaining > unlessIdle || a.candidates[0].from <= now) {
 		v := a.candidates[0]
 		a.candidates = a.candidates[1:]
-		least := v.remaining
-		if idleOnly {
-			least = unlessIdle
-		}
-		if v.sh.evict(v, now, least) {
+		if v.sh.evict(v, now) {
 			return true
 		}
 	}

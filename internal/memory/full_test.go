@@ -259,12 +259,12 @@ func TestRecallSparesKeysUsedSince(t *testing.T) {
 		s, now, v := remembered(tt.now)
 		v.remaining = tt.then
 		a := &admission{candidates: []candidate{v}}
-		assert.Equal(t, tt.evicted, a.recall(now, false), "%+v", tt)
+		assert.Equal(t, tt.evicted, a.recall(now), "%+v", tt)
 		assert.Equal(t, tt.evicted, s.Len() == 0, "%+v", tt)
 	}
 	_, now, v := remembered(5)
-	v.from = now + 1
+	v.from, v.remaining = now+1, unlessIdle
 	idle := &admission{candidates: []candidate{v}}
-	assert.False(t, idle.recall(now, true))
+	assert.False(t, idle.recall(now))
 	assert.Len(t, idle.candidates, 1)
 }

@@ -74,10 +74,10 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	*tbl.word(p) = seen[0]
 	sh.mu.Unlock()
 	require.True(t, l.AllowN("key", 10))
-	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, 0, 1), "it has no events remaining")
+	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, 0), "it has no events remaining")
 	require.False(t, l.Allow("key"))
 	idle := kernel.InstantOf(clk.Now().Add(time.Second))
-	require.True(t, sh.evict(candidate{id: sp.store.identify("key")}, idle, 1))
+	require.True(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, idle))
 	require.Zero(t, sp.store.evicted.Load(), "it is idle by now")
 }
 
