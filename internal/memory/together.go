@@ -162,7 +162,7 @@ func (j *joint) as(e *asked) *kernel.Request {
 	return &j.req
 }
 
-// read reads the clock of all keys once, or those of others, too.
+// read reads the clock of the first key once for all keys that have it, and that of any other key.
 func (j *joint) read(now func(e *asked) (kernel.Instant, uint64)) {
 	first := &j.asked[0]
 	for i := range j.asked {
