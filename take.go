@@ -17,7 +17,7 @@ func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
 	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
-		return l.fast.Allow(l.timeline, key, l.fast.Base(), n)
+		return l.fast.Allow(l.timeline, key, n)
 	}
 	ctx := context.Background()
 	switch {
@@ -48,7 +48,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		_, _ = l.degraded(&c)
 		return c.Answer.Allowed
 	}
-	return n <= t.Limit() && (t.Stateless() || l.local.Space.Allow(l.timeline, key, l.local.LimitOf(t), n))
+	return n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
 }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {

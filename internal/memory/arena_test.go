@@ -89,7 +89,7 @@ func TestKernelsAreForgotten(t *testing.T) {
 		l.clk.Advance(time.Millisecond)
 		k := eventLog(100+i, time.Second)
 		for range 2 {
-			require.True(t, l.Allow(l.timeline, fmt.Sprint(i%7), l.Limit(i, k, k), 1))
+			require.True(t, l.AllowBy(l.timeline, fmt.Sprint(i%7), l.Limit(i, k, k), 1))
 		}
 		if i%3 == 0 {
 			l.Reset(fmt.Sprint(i % 5))
@@ -106,7 +106,7 @@ func TestKernelsAreForgotten(t *testing.T) {
 func TestWordsAreGivenBack(t *testing.T) {
 	l := newVariedLimiter()
 	allow := func(key string, k *kernel.Compiled) {
-		require.True(t, l.Allow(l.timeline, key, l.Limit(nil, k, k), 1))
+		require.True(t, l.AllowBy(l.timeline, key, l.Limit(nil, k, k), 1))
 	}
 	short, long := eventLog(100, time.Hour), eventLog(100, time.Second)
 	for range 100 {
@@ -185,7 +185,7 @@ func TestGrowingStatesSplitAShard(t *testing.T) {
 		lim := l.Limit(nil, log, log)
 		allow := func(key string) (ok bool) {
 			if !together {
-				return l.Allow(l.timeline, key, lim, 1)
+				return l.AllowBy(l.timeline, key, lim, 1)
 			}
 			j := joints.Get().(*joint)
 			defer j.close()

@@ -13,9 +13,20 @@ import (
 // pair.go for a SlidingWindow. What it cannot do, locked.go does: the key is new,
 // its limit changes, its state is not a word, or has no room in one any more.
 
-// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, with the limit lim. It is a faster Apply for
-// callers that need nothing else.
-func (sp *Space) Allow(clk *kernel.Timeline, key string, lim *Limit, n int) bool {
+// Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.
+// It is a faster Apply for callers that need nothing else.
+func (sp *Space) Allow(clk *kernel.Timeline, key string, n int) bool {
+	id := sp.store.identify(key)
+	if sp.word != nil {
+		if granted, ok := sp.allow(clk, id, nil, n); ok {
+			return granted
+		}
+	}
+	return sp.allowLocked(clk, id, sp.base, n)
+}
+
+// AllowBy is Allow with the limit lim.
+func (sp *Space) AllowBy(clk *kernel.Timeline, key string, lim *Limit, n int) bool {
 	id := sp.store.identify(key)
 	if lim.word != nil {
 		if granted, ok := sp.allow(clk, id, lim.tag, n); ok {

@@ -256,7 +256,7 @@ func (sh *shard) states() *arena {
 	return sh.arena
 }
 
-// allowLocked is Allow under the lock.
+// allowLocked is AllowBy under the lock.
 func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted bool) {
 	if lim.word == nil {
 		if granted, ok := sp.allowState(clk, id, lim, n); ok {

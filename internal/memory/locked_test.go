@@ -100,7 +100,7 @@ func (l *variedLimiter) take(key string, i, n int) bool {
 	if granted, ok := l.AllowAs(l.timeline, key, l.tag(i), n); ok {
 		return granted
 	}
-	return n <= owns[i].k.Limit() && l.Allow(l.timeline, key, l.limit(i), n)
+	return n <= owns[i].k.Limit() && l.AllowBy(l.timeline, key, l.limit(i), n)
 }
 
 func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answer) {
@@ -294,7 +294,7 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 					default:
 						ok, known := l.AllowAs(l.timeline, key, 100+now, 1)
 						if !known {
-							ok = l.Allow(l.timeline, key, limits[now], 1)
+							ok = l.AllowBy(l.timeline, key, limits[now], 1)
 						}
 						if ok {
 							granted[k].Add(1)
@@ -305,7 +305,7 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 		}
 		wg.Wait()
 		for k := range keys {
-			for l.Allow(l.timeline, fmt.Sprint("hot ", k), limits[1], 1) {
+			for l.AllowBy(l.timeline, fmt.Sprint("hot ", k), limits[1], 1) {
 				granted[k].Add(1)
 			}
 			assert.Equal(t, int64(100), granted[k].Load(), "key %d", k)
@@ -414,7 +414,7 @@ func TestNumbersRunOut(t *testing.T) {
 	const limits = mostNumbers + 200
 	allow := func(i, n int) bool {
 		o := ownWindow(i, time.Hour)
-		return l.Allow(l.timeline, fmt.Sprint(i), l.Limit(fmt.Sprint("limit ", i), o.k, o.loose), n)
+		return l.AllowBy(l.timeline, fmt.Sprint(i), l.Limit(fmt.Sprint("limit ", i), o.k, o.loose), n)
 	}
 	for i := 1; i <= limits; i++ {
 		require.True(t, allow(i, i))
@@ -523,16 +523,16 @@ func TestChangesOwnTheState(t *testing.T) {
 	l := newVariedLimiter()
 	l.timeline = kernel.NewTimeline(clk, nil)
 	old, next := ownWindow(60, time.Hour), ownWindow(61, time.Hour)
-	require.True(t, l.Allow(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
+	require.True(t, l.AllowBy(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
 	clk.hook = func() {
 		_, ok := l.AllowAs(l.timeline, "key", "old", 1)
 		require.False(t, ok)
 	}
 	lim := l.Limit("next", next.k, next.loose)
-	require.True(t, l.Allow(l.timeline, "key", lim, 1))
+	require.True(t, l.AllowBy(l.timeline, "key", lim, 1))
 	require.Nil(t, clk.hook)
-	require.True(t, l.Allow(l.timeline, "key", lim, 1))
-	require.False(t, l.Allow(l.timeline, "key", lim, 1))
+	require.True(t, l.AllowBy(l.timeline, "key", lim, 1))
+	require.False(t, l.AllowBy(l.timeline, "key", lim, 1))
 	l.check(t)
 }
 

@@ -115,7 +115,7 @@ func (l *limiter) AllowN(key string, n int) bool {
 	if n > l.k.Limit() {
 		return l.apply(kernel.OpTake, key, n).Allowed
 	}
-	return l.fast.Allow(l.timeline, key, l.fast.base, n)
+	return l.fast.Allow(l.timeline, key, n)
 }
 
 func (l *limiter) Take(_ context.Context, key string, n int) (kernel.Answer, error) {
