@@ -83,121 +83,114 @@ func appendLimit(b []byte, s *Spec) []byte {
 	return append(binary.AppendUvarint(b, mask), numbers...)
 }
 
-// A headerReader reads a header.
-type headerReader struct{ rest []byte }
+// A headerReader reads a header, up to the first error.
+type headerReader struct {
+	rest []byte
+	err  error
+}
 
-func (r *headerReader) number() (uint64, error) {
+func (r *headerReader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+// number reads a number, which is 0 after an error.
+func (r *headerReader) number() uint64 {
 	n, size := binary.Uvarint(r.rest)
 	if size <= 0 {
-		return 0, errCut
+		r.fail("it ends too early")
+	}
+	if r.err != nil {
+		return 0
 	}
 	r.rest = r.rest[size:]
-	return n, nil
+	return n
 }
 
 // limit reads an algorithm. Stored Alls are flattened, so an All is invalid within
 // another.
-func (r *headerReader) limit(within bool) (s Spec, err error) {
-	n, err := r.number()
+func (r *headerReader) limit(within bool) (s Spec) {
+	n := r.number()
 	s.Kind = Kind(n)
 	switch {
-	case err != nil:
-		return s, err
 	case s.Kind == All && !within:
-		s.Parts, err = r.parts()
-		return s, err
+		s.Parts = r.parts()
+		return s
 	case s.Kind == two || s.Kind == All || n >= uint64(len(kinds)):
-		return s, fmt.Errorf("kind %d of limit is unknown", n)
+		r.fail("kind %d of limit is unknown", n)
+		return s
 	}
-	mask, err := r.number()
-	if err != nil {
-		return s, err
-	}
-	kind := kinds[s.Kind]
+	mask, kind := r.number(), kinds[s.Kind]
 	if mask>>len(kind.has) != 0 {
-		return s, fmt.Errorf("a %s has an unknown parameter", kind.name)
+		r.fail("a %s has an unknown parameter", kind.name)
 	}
 	for i := range kind.has {
 		if mask&(1<<i) == 0 {
 			continue
 		}
-		n, err := r.number()
-		if err != nil {
-			return s, err
-		}
-		if !s.set(i, n) {
-			return s, fmt.Errorf("parameter %d of a %s is %d", i, kind.name, n)
+		if n := r.number(); !s.set(i, n) {
+			r.fail("parameter %d of a %s is %d", i, kind.name, n)
 		}
 	}
-	return s, nil
+	return s
 }
 
 // MostParts bounds the parts of an All, so that a mistake takes no memory.
 const MostParts = 1024
 
-func (r *headerReader) parts() ([]Spec, error) {
-	n, err := r.number()
-	if err != nil {
-		return nil, err
-	}
+func (r *headerReader) parts() (parts []Spec) {
+	n := r.number()
 	if n == 0 || n > MostParts {
-		return nil, fmt.Errorf("an All has %d parts", n)
+		r.fail("an All has %d parts", n)
 	}
-	var parts []Spec
-	for range n {
-		part, err := r.limit(true)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part)
+	for len(parts) < int(n) && r.err == nil {
+		parts = append(parts, r.limit(true))
 	}
-	return parts, nil
+	return parts
+}
+
+// one reads the kernel of one limit, which is nil after an error.
+func (r *headerReader) one(enc kernel.Encoding) (k *kernel.Compiled) {
+	s := r.limit(false)
+	if r.err != nil {
+		return nil
+	}
+	l, err := New(s, enc, nil)
+	if r.err = err; err != nil {
+		return nil
+	}
+	return l.Compiled
 }
 
 // kernel reads one limit or two.
-func (r *headerReader) kernel(enc kernel.Encoding) (*kernel.Compiled, error) {
+func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
 	rest, changed := bytes.CutPrefix(r.rest, []byte{byte(two)})
 	r.rest = rest
-	first, err := r.one(enc)
-	if err != nil {
-		return nil, err
-	}
+	first := r.one(enc)
 	if !changed {
-		return first.Compiled, nil
+		return first
 	}
-	second, err := r.one(enc)
-	if err != nil {
-		return nil, err
+	second := r.one(enc)
+	switch {
+	case r.err != nil:
+		return nil
+	case first.Stateless() || !second.Alike(first):
+		r.fail("%v and %v are not of one kind", of(first).Spec, of(second).Spec)
+		return nil
 	}
-	if first.Stateless() || !second.Alike(first.Compiled) {
-		return nil, fmt.Errorf("%v and %v are not of one kind", first.Spec, second.Spec)
-	}
-	return kernel.Join(first.Compiled, second.Compiled), nil
-}
-
-func (r *headerReader) one(enc kernel.Encoding) (*Limit, error) {
-	s, err := r.limit(false)
-	if err != nil {
-		return nil, err
-	}
-	return New(s, enc, nil)
+	return kernel.Join(first, second)
 }
 
 // readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's words.
 func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words []byte, err error) {
-	r := headerReader{state}
-	version, err := r.number()
-	if err != nil {
-		return nil, nil, err
+	r := headerReader{rest: state}
+	if version := r.number(); version < stateVersion || version > aheadVersion {
+		r.fail("version %d of the format is unknown", version)
 	}
-	if version < stateVersion || version > aheadVersion {
-		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
-	}
-	if _, err := r.number(); err != nil { // the encoding, which is compared below
-		return nil, nil, err
-	}
-	if by, err = r.kernel(enc.Varying()); err != nil {
-		return nil, nil, err
+	r.number() // the encoding, which is compared below
+	if by = r.kernel(enc.Varying()); r.err != nil {
+		return nil, nil, r.err
 	}
 	header, words := state[:len(state)-len(r.rest)], r.rest
 	if !tags(header, appendHeader(nil, by)) {
@@ -286,9 +279,6 @@ func write(by *kernel.Compiled, words []uint64) []byte {
 
 // ErrState is matched by the error of a state that cannot be read.
 var ErrState = errors.New("ratelimit: unreadable state")
-
-// errCut says that a state as bytes ends within its header.
-var errCut = errors.New("it ends too early")
 
 // A stateError says that a state cannot be read, and why.
 type stateError struct {

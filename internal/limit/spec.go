@@ -35,12 +35,14 @@ type Spec struct {
 	Parts   []Spec    // of an All, none of which is one
 }
 
-// A parameter is one of a kind of algorithm, with the kind of number that it is.
+// A parameter is one of a kind of algorithm.
 type parameter struct {
-	name string
-	is   numberKind
+	name  string
+	is    numberKind
+	least string // what an error says that it must be at least: 1, in its unit; empty if it need not be
 }
 
+// A numberKind is the kind of number that a parameter is.
 type numberKind byte
 
 const (
@@ -55,17 +57,17 @@ var kinds = [...]struct {
 	name string
 	has  []parameter
 }{
-	TokenBucket:   {"TokenBucket", []parameter{{"Rate.Events", anInt}, {"Rate.Per", aDuration}, {"Burst", anInt}, {"Refill", anInt}}},
-	LeakyBucket:   {"LeakyBucket", []parameter{{"Rate.Events", anInt}, {"Rate.Per", aDuration}, {"Capacity", anInt}}},
-	FixedWindow:   {"FixedWindow", []parameter{{"Limit", anInt}, {"Window", aDuration}, {"Start", anInt}}},
-	SlidingWindow: {"SlidingWindow", []parameter{{"Limit", anInt}, {"Window", aDuration}, {"Segments", anInt}}},
-	SlidingLog:    {"SlidingLog", []parameter{{"Limit", anInt}, {"Window", aDuration}, {"CountDenied", aBool}}},
-	RollingWindow: {"RollingWindow", []parameter{{"Quota", anInt}, {"Window", aDuration}, {"Period", aDuration}, {"PeriodLimit", anInt}}},
-	WarmingUp:     {"WarmingUp", []parameter{{"Rate.Events", anInt}, {"Rate.Per", aDuration}, {"Warmup", aDuration}, {"ColdFactor", aFloat}}},
+	TokenBucket:   {"TokenBucket", []parameter{{"Rate.Events", anInt, "1"}, {"Rate.Per", aDuration, "1ns"}, {"Burst", anInt, "1, or 0 for Rate.Events"}, {"Refill", anInt, ""}}},
+	LeakyBucket:   {"LeakyBucket", []parameter{{"Rate.Events", anInt, "1"}, {"Rate.Per", aDuration, "1ns"}, {"Capacity", anInt, "1, or 0 for 1"}}},
+	FixedWindow:   {"FixedWindow", []parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Start", anInt, ""}}},
+	SlidingWindow: {"SlidingWindow", []parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Segments", anInt, "1, or 0 for 1"}}},
+	SlidingLog:    {"SlidingLog", []parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"CountDenied", aBool, ""}}},
+	RollingWindow: {"RollingWindow", []parameter{{"Quota", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Period", aDuration, ""}, {"PeriodLimit", anInt, ""}}},
+	WarmingUp:     {"WarmingUp", []parameter{{"Rate.Events", anInt, "1"}, {"Rate.Per", aDuration, "1ns"}, {"Warmup", aDuration, "1ns"}, {"ColdFactor", aFloat, ""}}},
 	All:           {name: "All"},
 	Unlimited:     {name: "Unlimited"},
 	Blocked:       {name: "Blocked"},
-	InFlight:      {"InFlight", []parameter{{"Limit", anInt}, {"Timeout", aDuration}}},
+	InFlight:      {"InFlight", []parameter{{"Limit", anInt, "1"}, {"Timeout", aDuration, "1ns, and longer than a request takes"}}},
 }
 
 // Int returns the i-th parameter, an int.
@@ -94,6 +96,21 @@ func (s *Spec) set(i int, n uint64) bool {
 	return true
 }
 
+// value returns the i-th parameter, as users know it, and field its name.
+func (s *Spec) value(i int) any {
+	switch kinds[s.Kind].has[i].is {
+	case anInt:
+		return s.Int(i)
+	case aDuration:
+		return s.Duration(i)
+	case aFloat:
+		return s.Float(i)
+	}
+	return s.Numbers[i] == 1
+}
+
+func (s *Spec) field(i int) string { return kinds[s.Kind].name + "." + kinds[s.Kind].has[i].name }
+
 // String returns s as fmt's %+v writes a struct.
 func (s Spec) String() string {
 	if s.Kind == All {
@@ -101,18 +118,7 @@ func (s Spec) String() string {
 	}
 	var fields []string
 	for i, p := range kinds[s.Kind].has {
-		var v any
-		switch p.is {
-		case anInt:
-			v = s.Int(i)
-		case aDuration:
-			v = s.Duration(i)
-		case aFloat:
-			v = s.Float(i)
-		case aBool:
-			v = s.Numbers[i] == 1
-		}
-		fields = append(fields, fmt.Sprintf("%s:%v", p.name, v))
+		fields = append(fields, fmt.Sprintf("%s:%v", p.name, s.value(i)))
 	}
 	return kinds[s.Kind].name + "{" + strings.Join(fields, " ") + "}"
 }
