@@ -65,8 +65,7 @@ func (c *Compiled) Ahead() *Compiled {
 	if a := c.withTurns.Load(); a != nil {
 		return a
 	}
-	a := &Compiled{capable: capable{&ahead{base: c}, c.can&notes | packs}, Encoding: c.Encoding, base: c}
-	c.withTurns.CompareAndSwap(nil, a)
+	c.withTurns.CompareAndSwap(nil, c.on(&ahead{base: c}))
 	return c.withTurns.Load()
 }
 
@@ -309,7 +308,7 @@ func (t *turns) fit(stays func(i int) bool, n uint64, before []uint64) bool {
 
 // drifts reports whether events may come later because earlier ones did not happen.
 func (c *Compiled) drifts() bool {
-	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool {
+	return slices.ContainsFunc(c.leaves, func(leaf capable) bool {
 		switch k := leaf.Kernel.(type) {
 		case *fixed:
 			return !k.aligned

@@ -85,7 +85,7 @@ func (t *turns) deny(v view, req *Request, a *Answer, how verdict) (changed bool
 		v.describe(t.after, 0, a)
 		return false
 	}
-	if how != denied && v.can&notes != 0 {
+	if how != denied && v.denials != nil {
 		h := t.holding(v)
 		if h.by != nil {
 			h.held = h.by.held(h.st)

@@ -77,8 +77,6 @@ func (k *all) place(index int) int {
 
 func (k *all) Limit() int { return k.most }
 
-func (k *all) leaves() []capable { return k.parts }
-
 func (k *all) Width() int {
 	if k.grows > 0 {
 		return 0
@@ -235,7 +233,7 @@ func (k *all) hold(st []uint64, at Instant) (ticks uint64) {
 func (k *all) full(st []uint64, now Instant, n int) bool {
 	at := now
 	for part, st := range k.states(st) {
-		if part.can&holds == 0 {
+		if part.queue == nil {
 			at = max(at, part.Ready(st, now, n))
 		}
 	}
@@ -293,7 +291,7 @@ func (k *all) part(st []uint64, now Instant, n int) int {
 }
 
 func (k *all) notes() bool {
-	return slices.ContainsFunc(k.parts, func(part capable) bool { return part.can&notes != 0 })
+	return slices.ContainsFunc(k.parts, func(part capable) bool { return part.denials != nil })
 }
 
 func (k *all) Valid(st []uint64) bool {

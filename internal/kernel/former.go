@@ -59,7 +59,6 @@ type changed struct {
 	limits [2]*Compiled
 	asked  int           // the index of that one
 	asking *[2]*Compiled // the kernels for requests that ask for either
-	parts  []capable     // of both
 	memory uint64        // how many ticks either needs to forget all that it grants
 }
 
@@ -71,7 +70,6 @@ func Join(first, second *Compiled) *Compiled {
 	k := changed{
 		limits: [2]*Compiled{first, second},
 		asking: new([2]*Compiled),
-		parts:  slices.Concat(first.leaves(), second.leaves()),
 		memory: max(first.memory(), second.memory()),
 	}
 	for i := range k.asking {
@@ -85,7 +83,7 @@ func Join(first, second *Compiled) *Compiled {
 
 // memory returns how many ticks c needs to forget all that it grants at once.
 func (c *Compiled) memory() (ticks uint64) {
-	for _, part := range c.leaves() {
+	for _, part := range c.leaves {
 		st := make([]uint64, part.Width())
 		ticks = max(ticks, part.Fresh(part.Spend(st, 0, part.Limit())))
 	}
@@ -146,7 +144,7 @@ func (c *Compiled) same(other *Compiled) bool {
 func (c *Compiled) Alike(other *Compiled) bool {
 	a, b := c.Limits()[0], other.Limits()[0]
 	return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel) &&
-		slices.EqualFunc(a.leaves(), b.leaves(), func(a, b capable) bool {
+		slices.EqualFunc(a.leaves, b.leaves, func(a, b capable) bool {
 			return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel)
 		})
 }
@@ -210,7 +208,7 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		pin = !lasting || c.Fresh(next) > max(now, old.limit.Fresh(old.st))
 	}
 	for j, m := range kept {
-		for i := range m.limit.leaves() {
+		for i := range m.limit.leaves {
 			source := m.part + i
 			if j == asked && slices.Contains(raised, i) {
 				source = -1
@@ -231,10 +229,10 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 func (c *Compiled) raise(st, level []uint64, now Instant) (_ []uint64, changed []int) {
 	levels := c.partStates(level)
 	return c.each(st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
-		if part.can&owes == 0 {
+		bucket, ok := part.Kernel.(debtor)
+		if !ok {
 			return st
 		}
-		bucket := part.Kernel.(debtor)
 		has, most := bucket.credit(st, now), bucket.credit(levels[i], now)
 		more := min(has-min(has, most), part.chargeable(st, now, c.Encoding), math.MaxInt)
 		if more == 0 {
@@ -255,7 +253,7 @@ type member struct {
 // members returns the limits that st is of.
 func (k *changed) members(st []uint64) []member {
 	states := k.states(st)
-	return []member{{k.limits[0], states[0], 0}, {k.limits[1], states[1], len(k.limits[0].leaves())}}
+	return []member{{k.limits[0], states[0], 0}, {k.limits[1], states[1], len(k.limits[0].leaves)}}
 }
 
 // states returns the states of the limits. To append to one leaves st as it is.
@@ -281,7 +279,7 @@ func (k *changed) each(st []uint64, f func(i int, own bool, part *capable, st []
 	first := 0
 	for i, limit := range k.limits {
 		states[i] = limit.eachOf(states[i], first, i == k.asked, f)
-		first += len(limit.leaves())
+		first += len(limit.leaves)
 	}
 	return k.with(st, states)
 }
@@ -371,28 +369,19 @@ func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return k.limit().chargeable(k.own(st), now, enc)
 }
 
-// follow counts events in a part of the other limit.
+// follow counts events in a part of the other limit: those that its state can hold, and in a bucket those that it
+// has credit for.
 func (k *changed) follow(part *capable, st []uint64, at Instant, n int) []uint64 {
-	if n = k.counts(part, st, at, n); n == 0 {
+	most := min(uint64(n), part.chargeable(st, at, k.limit().Encoding))
+	if bucket, ok := part.Kernel.(debtor); ok {
+		most = min(most, bucket.credit(st, at))
+	}
+	if most == 0 {
 		return st
 	}
-	return shed(part, part.charge(st, at, n))
-}
-
-// counts returns how many of n events a part of the other limit counts: those that its state can hold, and of
-// a bucket those that it has credit for.
-func (k *changed) counts(part *capable, st []uint64, at Instant, n int) int {
-	most := part.chargeable(st, at, k.limit().Encoding)
-	if part.can&owes != 0 {
-		most = min(most, part.Kernel.(debtor).credit(st, at))
-	}
-	return int(min(uint64(n), most))
-}
-
-// shed bounds a log, in which another limit may grant any number of events.
-func shed(part *capable, st []uint64) []uint64 {
-	if log, ok := part.Kernel.(*eventLog); ok {
-		return log.shed(st)
+	st = part.charge(st, at, int(most))
+	if log, ok := part.Kernel.(*eventLog); ok { // in which another limit may grant any number of events
+		st = log.shed(st)
 	}
 	return st
 }

@@ -194,7 +194,10 @@ func TestFormer_Law(t *testing.T) {
 			}
 		}
 		assert.Positive(t, min(granted[0], granted[1]), name)
-		owing := slices.ContainsFunc(limits[0].leaves(), func(part capable) bool { return part.can&owes != 0 })
+		owing := slices.ContainsFunc(limits[0].leaves, func(part capable) bool {
+			_, ok := part.Kernel.(debtor)
+			return ok
+		})
 		assert.Equal(t, owing, bound > 0, name)
 	}
 }

@@ -166,7 +166,7 @@ func (c *Compiled) Opened() *Compiled {
 	default:
 		k.log = 0
 	}
-	for _, leaf := range c.leaves() {
+	for _, leaf := range c.leaves {
 		p := markedPart{kernel: leaf.Kernel, from: k.size}
 		p.log, _ = p.kernel.(*inFlight)
 		if p.holder, _ = p.kernel.(holder); p.holder != nil {
@@ -175,8 +175,7 @@ func (c *Compiled) Opened() *Compiled {
 		p.to = k.size
 		k.parts = append(k.parts, p)
 	}
-	o := &Compiled{capable: capable{k, c.can&notes | packs}, Encoding: c.Encoding, base: c}
-	c.withHolds.CompareAndSwap(nil, o)
+	c.withHolds.CompareAndSwap(nil, c.on(k))
 	return c.withHolds.Load()
 }
 
@@ -346,7 +345,7 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 		return
 	}
 	k.base.each(k.inner(st), func(i int, own bool, part *capable, inner []uint64) []uint64 {
-		if !own && part.can&owes != 0 && part.Kernel.(debtor).credit(inner, now) == 0 {
+		if bucket, ok := part.Kernel.(debtor); ok && !own && bucket.credit(inner, now) == 0 {
 			clear(k.marks(st, i).youngest())
 		}
 		return inner

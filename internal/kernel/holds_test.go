@@ -90,7 +90,7 @@ func (p *past) grant(g pastGrant) {
 func (p *past) amend(id uint64, n int) {
 	for i := range p.grants {
 		if g := &p.grants[i]; g.id == id {
-			if g.n = n; p.part.can&flies != 0 {
+			if g.n = n; p.part.flies() {
 				g.n = 0
 			}
 		}
@@ -184,7 +184,7 @@ type openHold struct {
 
 func newReplay(t *testing.T, c *Compiled, seed uint64) *replay {
 	r := &replay{t: t, rng: rand.New(rand.NewPCG(seed, 0)), c: c, by: c, st: c.NewState(), now: begun / c.Tick, open: map[uint64]*openHold{}}
-	for _, leaf := range c.leaves() {
+	for _, leaf := range c.leaves {
 		r.parts = append(r.parts, &past{part: leaf})
 	}
 	return r
@@ -235,7 +235,7 @@ func (r *replay) end() (ended int) {
 		ended++
 		delete(r.open, id)
 		for _, p := range r.parts {
-			if h.back || p.part.can&flies != 0 {
+			if h.back || p.part.flies() {
 				p.amend(id, 0)
 			}
 		}

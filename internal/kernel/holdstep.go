@@ -41,7 +41,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		k, next, pin = c.Meet(at, now, h.now)
 	}
 	h.Compiled, h.by, h.st = k.Base(), k.opened(), next
-	if h.by != nil && h.can&notes != 0 {
+	if h.by != nil && h.denials != nil {
 		h.held = h.by.held(next)
 	}
 	if how == decided {
@@ -246,7 +246,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
 	return c.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
 		switch {
-		case part.can&flies != 0:
+		case part.flies():
 			return st
 		case own:
 			return part.charge(st, now, n)

@@ -132,41 +132,26 @@ type packer interface {
 	pack(st []uint64) []uint64
 }
 
-// A capable is a kernel with the set of its abilities.
+// A capable is a kernel with what only some kernels can do.
 type capable struct {
 	Kernel
-	can ability
+	queue   queue     // the kernel, if it is one; else nil
+	denials denialLog // likewise, if it notes denials
 }
-
-// An ability is a set of what only some kernels can do.
-type ability uint8
-
-const (
-	holds ability = 1 << iota // it is a queue
-	notes                     // it is a denialLog that notes denials
-	packs                     // it is a packer
-	owes                      // it is a debtor
-	flies                     // it is an inFlight: whatever happened, its events are over once they are settled
-)
 
 func capabilities(k Kernel) capable {
 	c := capable{Kernel: k}
-	if _, ok := k.(queue); ok {
-		c.can |= holds
-	}
-	if d, ok := k.(denialLog); ok && d.notes() {
-		c.can |= notes
-	}
-	if _, ok := k.(packer); ok {
-		c.can |= packs
-	}
-	if _, ok := k.(debtor); ok {
-		c.can |= owes
-	}
-	if _, ok := k.(*inFlight); ok {
-		c.can |= flies
+	c.queue, _ = k.(queue)
+	if log, ok := k.(denialLog); ok && log.notes() {
+		c.denials = log
 	}
 	return c
+}
+
+// flies reports whether, whatever happened, events are over once they are settled.
+func (c *capable) flies() bool {
+	_, ok := c.Kernel.(*inFlight)
+	return ok
 }
 
 // Remaining returns the most events that are granted at now: 0 while a reservation is
@@ -180,39 +165,39 @@ func (c *capable) Remaining(st []uint64, now Instant) int {
 
 // hold is queue.hold, or 0 if the kernel is not a queue.
 func (c *capable) hold(st []uint64, at Instant) uint64 {
-	if c.can&holds == 0 {
+	if c.queue == nil {
 		return 0
 	}
-	return c.Kernel.(queue).hold(st, at)
+	return c.queue.hold(st, at)
 }
 
 // full is queue.full, or false if the kernel is not a queue.
 func (c *capable) full(st []uint64, now Instant, n int) bool {
-	return c.can&holds != 0 && c.Kernel.(queue).full(st, now, n)
+	return c.queue != nil && c.queue.full(st, now, n)
 }
 
 // book is queue.book, or Spend if the kernel is not a queue.
 func (c *capable) book(st []uint64, at Instant, n int) []uint64 {
-	if c.can&holds == 0 {
+	if c.queue == nil {
 		return c.Spend(st, at, n)
 	}
-	return c.Kernel.(queue).book(st, at, n)
+	return c.queue.book(st, at, n)
 }
 
 // refuse is denialLog.refuse, or does nothing if the kernel does not note denials.
 func (c *capable) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
-	if c.can&notes == 0 {
+	if c.denials == nil {
 		return st, false
 	}
-	return c.Kernel.(denialLog).refuse(st, now, n, held)
+	return c.denials.refuse(st, now, n, held)
 }
 
 // Pack is packer.pack, or does nothing if the kernel is not a packer.
 func (c *capable) Pack(st []uint64) []uint64 {
-	if c.can&packs == 0 || len(st) == 0 {
-		return st
+	if k, ok := c.Kernel.(packer); ok && len(st) > 0 {
+		return k.pack(st)
 	}
-	return c.Kernel.(packer).pack(st)
+	return st
 }
 
 // A Compiled is a kernel ready to be applied. Its methods define what every algorithm
@@ -220,9 +205,10 @@ func (c *capable) Pack(st []uint64) []uint64 {
 type Compiled struct {
 	capable
 	Encoding
-	parts   *all     // the kernel, if it is one; else nil
-	taker   taker    // likewise, if it does not note denials
-	changed *changed // the kernel, if it is one
+	parts   *all      // the kernel, if it is one; else nil
+	taker   taker     // likewise, if it does not note denials
+	changed *changed  // the kernel, if it is one
+	leaves  []capable // the kernels of the parts, or else the kernel itself; if there is a base, those of that
 
 	base      *Compiled                // if its states have open holds or turns ahead: the kernel of those without; else nil
 	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
@@ -238,20 +224,33 @@ func Compile(k Kernel, enc Encoding) *Compiled {
 	c := &Compiled{capable: capabilities(k), Encoding: enc}
 	c.parts, _ = k.(*all)
 	c.changed, _ = k.(*changed)
-	if c.can&notes == 0 {
+	if c.denials == nil {
 		c.taker, _ = k.(taker)
+	}
+	switch {
+	case c.parts != nil:
+		c.leaves = c.parts.parts
+	case c.changed != nil:
+		c.leaves = slices.Concat(c.changed.limits[0].leaves, c.changed.limits[1].leaves)
+	default:
+		c.leaves = []capable{c.capable}
 	}
 	return c
 }
 
+// on returns the kernel k of states that contain one of c.
+func (c *Compiled) on(k Kernel) *Compiled {
+	return &Compiled{capable: capable{Kernel: k, denials: c.denials}, Encoding: c.Encoding, leaves: c.leaves, base: c}
+}
+
 // Flies reports whether events are released when they are settled, in a part at least.
 func (c *Compiled) Flies() bool {
-	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&flies != 0 })
+	return slices.ContainsFunc(c.leaves, func(leaf capable) bool { return leaf.flies() })
 }
 
 // Delays reports whether events that are granted may have to wait, in a part at least.
 func (c *Compiled) Delays() bool {
-	return slices.ContainsFunc(c.leaves(), func(leaf capable) bool { return leaf.can&holds != 0 })
+	return slices.ContainsFunc(c.leaves, func(leaf capable) bool { return leaf.queue != nil })
 }
 
 // Word returns the kernel if a state is one word, and nil if not.
@@ -261,20 +260,6 @@ func (c *Compiled) Word() Word {
 	}
 	word, _ := c.Kernel.(Word)
 	return word
-}
-
-// leaves returns the kernels of the parts, or else the kernel itself.
-func (c *Compiled) leaves() []capable {
-	if c.base != nil {
-		return c.base.leaves()
-	}
-	switch {
-	case c.parts != nil:
-		return c.parts.leaves()
-	case c.changed != nil:
-		return c.changed.parts
-	}
-	return []capable{c.capable}
 }
 
 // each replaces the state of each part, whose index is i, with the result of f. own says whether the
@@ -310,7 +295,7 @@ func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
 // Kind names the kernel's type. States of different kinds cannot be converted.
 func (c *Compiled) Kind() string {
 	var names []string
-	for _, leaf := range c.leaves() {
+	for _, leaf := range c.leaves {
 		names = append(names, reflect.TypeOf(leaf.Kernel).Elem().Name())
 	}
 	return strings.Join(names, " ")
@@ -321,7 +306,7 @@ func (c *Compiled) Size() uint64 {
 	size := func(v any) uint64 { return uint64(reflect.TypeOf(v).Elem().Size()) }
 	sum := size(c) + size(c.Kernel)
 	if c.parts != nil {
-		for _, leaf := range c.parts.leaves() {
+		for _, leaf := range c.parts.parts {
 			sum += size(&leaf) + size(leaf.Kernel)
 		}
 	}
@@ -341,7 +326,7 @@ func (c *Compiled) NewSize() (length, capacity int) {
 	if c.parts == nil {
 		return 0, FirstCapacity
 	}
-	for _, part := range c.parts.leaves() {
+	for _, part := range c.parts.parts {
 		if width := part.Width(); width > 0 {
 			capacity += width
 		} else {

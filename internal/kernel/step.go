@@ -16,7 +16,7 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 	if !req.Op.decides() {
 		return c.stepOnce(st, req, a)
 	}
-	if c.can&notes != 0 {
+	if c.denials != nil {
 		req.renew() // because a denial that is noted cannot be decided on twice
 	}
 	st, changed = c.stepOnce(st, req, a)
@@ -72,7 +72,7 @@ func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted
 		}
 	}
 	v := view{Compiled: c}
-	renewed := c.can&notes != 0 && clk.Renew() // as in Step
+	renewed := c.denials != nil && clk.Renew() // as in Step
 	for ; ; renewed = true {
 		v.now, v.lag = clk.Now()
 		var at Instant
@@ -201,7 +201,7 @@ func (v *view) peek(st []uint64, a *Answer) {
 		return
 	}
 	at := v.ready(st, 1)
-	if v.can&notes != 0 { // OpTake would note the denial; OpPeek must not
+	if v.denials != nil { // OpTake would note the denial; OpPeek must not
 		st, at, _ = v.refuse(slices.Clone(st), 1, at)
 	}
 	v.denial(st, 1, at, a)

@@ -36,7 +36,7 @@ func (c *Compiled) Refuse(st []uint64, req *Request, note bool, a *Answer) (_ []
 }
 
 // Notes reports whether a denial may change a state.
-func (c *Compiled) Notes() bool { return c.can&notes != 0 }
+func (c *Compiled) Notes() bool { return c.denials != nil }
 
 // RefuseFrom is Refuse for a state that from left, at any time of req. It also returns the kernel
 // of the resulting state.

@@ -28,7 +28,6 @@ type Limit struct {
 
 	HoldFor time.Duration // how long a hold lasts by default
 
-	flies  bool                   // whether an InFlight is in it
 	header atomic.Pointer[[]byte] // the result of Tag; nil until needed
 	other  atomic.Pointer[Limit]  // the result of Loose; nil until needed
 }
@@ -40,7 +39,6 @@ func New(spec Spec, enc kernel.Encoding, known any) (*Limit, error) {
 		return nil, err
 	}
 	l := &Limit{Compiled: kernel.Compile(k, enc), Spec: spec, Known: known, HoldFor: holdFor(&spec)}
-	l.flies = l.Compiled.Flies()
 	l.Of = l
 	return l, nil
 }
@@ -79,9 +77,6 @@ func (l *Limit) Loose() *Limit {
 	}
 	return l.other.Load()
 }
-
-// Flies reports whether events are released when they are settled, in a part at least.
-func (l *Limit) Flies() bool { return l.flies }
 
 // usualHold is how long a hold lasts by default, without an InFlight.
 const usualHold = 10 * time.Minute
