@@ -55,7 +55,7 @@ func (s *Store) met(prog *program) (tags []string) {
 // meet remembers the limit that left value, if prog can use its states.
 func (s *Store) meet(prog *program, value string) {
 	from, err := prog.l.Origin(prog.stateOf(value))
-	if err != nil || from == nil || string(from.Tag()) == prog.tag || !prog.l.Similar(from) {
+	if err != nil || from == nil || string(from.Tag()) == prog.tag || !prog.l.Similar(from.Compiled) {
 		return
 	}
 	known := &prog.similars

@@ -11,7 +11,7 @@ import (
 // any grow, the state begins with the length of each of them.
 type all struct {
 	parts  []capable
-	places []int   // the index of each part, if unlimited parts were left out; else nil
+	places []int   // the index of each part among those that the user gave, of which unlimited ones are left out
 	takers []taker // the parts, if all are takers with states of fixed width
 	ends   []int   // for each of them, where its state ends
 	grows  int     // how many parts grow with use
@@ -29,19 +29,15 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 	for i, part := range parts {
 		switch p := part.(type) {
 		case *plan: // an Unlimited, which has no effect
-			if k.places == nil {
-				k.places = placesUpTo(i)
-			}
 			continue
 		case *pair:
 			part = &p.sliding // other parts determine when events are reserved
 		case *gcra:
-			part = p.keeping()
+			keeping := *p
+			keeping.keeps = true
+			part = &keeping
 		}
-		if k.places != nil {
-			k.places = append(k.places, i)
-		}
-		k.parts = append(k.parts, capabilities(part))
+		k.parts, k.places = append(k.parts, capabilities(part)), append(k.places, i)
 		k.most = min(k.most, part.Limit())
 		k.fixed += part.Width()
 		if part.Width() == 0 {
@@ -55,24 +51,6 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 		k.takers = nil
 	}
 	return k
-}
-
-// placesUpTo returns the indices below n.
-func placesUpTo(n int) []int {
-	places := make([]int, n)
-	for i := range places {
-		places[i] = i
-	}
-	return places
-}
-
-// place returns the index, among the parts that the user gave, of the part with an index
-// among those of k, or 0 if that is -1.
-func (k *all) place(index int) int {
-	if k.places == nil || index < 0 {
-		return max(index, 0)
-	}
-	return k.places[index]
 }
 
 func (k *all) Limit() int { return k.most }
@@ -202,9 +180,7 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.update(st, func(part *capable, st []uint64) []uint64 {
-		return part.Spend(st, at, n)
-	})
+	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Spend(st, at, n) })
 }
 
 func (k *all) Remaining(st []uint64, now Instant) int {
@@ -268,26 +244,36 @@ func (k *all) pack(st []uint64) []uint64 {
 // part returns the index of the part that decides: the one that grants n events last or, if n is
 // 0, the one with the fewest events remaining.
 func (k *all) part(st []uint64, now Instant, n int) int {
-	var latest Instant
-	least := math.MaxInt
-	i, index := 0, -1
+	return k.last(st, func(part *capable, st []uint64) uint64 {
+		switch {
+		case n == 0:
+			return uint64(math.MaxInt - part.Remaining(st, now))
+		case n > part.Limit():
+			return Forever
+		}
+		return part.Ready(st, now, n)
+	})
+}
+
+// lastTurn returns the index of the part in which n events have the latest turn.
+func (k *all) lastTurn(st []uint64, now Instant, n int) int {
+	return k.last(st, func(part *capable, st []uint64) uint64 {
+		at := part.Ready(st, now, n)
+		return After(at, part.hold(st, at))
+	})
+}
+
+// last returns the index, among the parts that the user gave, of the first part for which f returns the most, or 0 if
+// that is 0.
+func (k *all) last(st []uint64, f func(part *capable, st []uint64) uint64) (index int) {
+	most, i := uint64(0), 0
 	for part, st := range k.states(st) {
-		if n == 0 {
-			if remaining := part.Remaining(st, now); remaining < least {
-				index, least = i, remaining
-			}
-		} else {
-			at := Forever
-			if n <= part.Limit() {
-				at = part.Ready(st, now, n)
-			}
-			if at > latest {
-				index, latest = i, at
-			}
+		if by := f(part, st); by > most {
+			index, most = k.places[i], by
 		}
 		i++
 	}
-	return k.place(index)
+	return index
 }
 
 func (k *all) notes() bool {
@@ -341,20 +327,6 @@ func joined(parts []capable, states [][]uint64) []uint64 {
 
 func (k *all) similar(from Kernel) bool {
 	return slices.EqualFunc(k.parts, from.(*all).parts, func(a, b capable) bool { return a.similar(b.Kernel) })
-}
-
-// lastTurn returns the index of the part in which n events have the latest turn.
-func (k *all) lastTurn(st []uint64, now Instant, n int) int {
-	var last Instant
-	i, index := 0, -1
-	for part, st := range k.states(st) {
-		at := part.Ready(st, now, n)
-		if turn := After(at, part.hold(st, at)); turn > last {
-			index, last = i, turn
-		}
-		i++
-	}
-	return k.place(index)
 }
 
 func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {

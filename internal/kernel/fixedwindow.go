@@ -161,16 +161,6 @@ func (k *fixed) Fresh(st []uint64) Instant {
 	return k.end(start)
 }
 
-// remove removes n events from the window. If it has fewer, the state is not the one
-// that the grant was made in, and remove does nothing.
-func (k *fixed) remove(st []uint64, n int) []uint64 {
-	start, count := k.load(st)
-	if count < uint64(n) {
-		return st
-	}
-	return k.store(st, start, count-uint64(n))
-}
-
 func (k *fixed) Valid(st []uint64) bool {
 	start, count := k.load(st)
 	return start <= MaxInstant && count <= mostCounted
@@ -223,9 +213,11 @@ func (k *fixed) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = start + 1
 }
 
+// settle takes the unused events out of their window. If it has fewer, the state is not the one that they were granted
+// in.
 func (k *fixed) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
-	if start, _ := k.load(st); start+1 == m.of(i)[0] {
-		st = k.remove(st, unused)
+	if start, count := k.load(st); start+1 == m.of(i)[0] && count >= uint64(unused) {
+		st = k.store(st, start, count-uint64(unused))
 	}
 	return st
 }

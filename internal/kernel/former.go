@@ -183,7 +183,9 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	kept, present, since, ahead := []member{{from, st, 0}}, 0, now, Instant(0)
 	var raised []int // the parts of c whose state is no longer that of what they are made of
 	if two := from.changed; two != nil {
-		kept, present, since, ahead = two.members(st), presentOf(st), askedAt(st), st[promised]
+		states := two.states(st)
+		kept = []member{{two.limits[0], states[0], 0}, {two.limits[1], states[1], len(two.limits[0].leaves)}}
+		present, since, ahead = presentOf(st), askedAt(st), st[promised]
 		if After(After(max(since, ahead), two.memory), two.memory/2) <= now {
 			kept, present = kept[present:present+1], 0
 		}
@@ -250,12 +252,6 @@ type member struct {
 	part  int // the index of its first part among all
 }
 
-// members returns the limits that st is of.
-func (k *changed) members(st []uint64) []member {
-	states := k.states(st)
-	return []member{{k.limits[0], states[0], 0}, {k.limits[1], states[1], len(k.limits[0].leaves)}}
-}
-
 // states returns the states of the limits. To append to one leaves st as it is.
 func (k *changed) states(st []uint64) [2][]uint64 {
 	end := formerHeader + int(st[firstLength])
@@ -267,21 +263,15 @@ func (k *changed) limit() *Compiled { return k.limits[k.asked] }
 
 func (k *changed) own(st []uint64) []uint64 { return k.states(st)[k.asked] }
 
-// with returns st with other states of the limits.
-func (k *changed) with(st []uint64, states [2][]uint64) []uint64 {
-	return slices.Concat([]uint64{st[formerAsked], st[promised], uint64(len(states[0]))}, states[0], states[1])
-}
-
 // each replaces the state of each part with the result of f. own says whether the limit that is asked
 // has it.
 func (k *changed) each(st []uint64, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
-	states := k.states(st)
-	first := 0
-	for i, limit := range k.limits {
-		states[i] = limit.eachOf(states[i], first, i == k.asked, f)
+	states, first := k.states(st), 0
+	for j, limit := range k.limits {
+		states[j] = limit.eachOf(states[j], first, j == k.asked, f)
 		first += len(limit.leaves)
 	}
-	return k.with(st, states)
+	return slices.Concat([]uint64{st[formerAsked], st[promised], uint64(len(states[0]))}, states[0], states[1])
 }
 
 // grants records that the limit that is asked grants at now.
@@ -338,9 +328,14 @@ func (k *changed) full(st []uint64, now Instant, n int) bool {
 func (k *changed) notes() bool { return k.limit().Notes() }
 
 func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, noted bool) {
-	states := k.states(st)
-	states[k.asked], noted = k.limit().refuse(states[k.asked], now, n, held)
-	return k.with(st, states), noted
+	return k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+		if own {
+			var did bool
+			st, did = part.refuse(st, now, n, held)
+			noted = noted || did
+		}
+		return st
+	}), noted
 }
 
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {

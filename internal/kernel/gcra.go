@@ -295,13 +295,6 @@ func (k *gcra) credit(st []uint64, at Instant) uint64 {
 	return k.span.Add(k.span).Sub(k.missing(st, at)).Div(k.cost)
 }
 
-// keeping returns k with the latest instant in its states.
-func (k *gcra) keeping() *gcra {
-	keeping := *k
-	keeping.keeps = true
-	return &keeping
-}
-
 // missing returns what the bucket lacks at an instant, or at that of a reservation ahead, in units.
 func (k *gcra) missing(st []uint64, at Instant) uint128.Uint128 {
 	return k.load(st).Sub(uint128.Mul(max(at, k.frontier(st)), k.unit))

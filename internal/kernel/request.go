@@ -40,21 +40,11 @@ const (
 
 // decides reports whether op spends events only if they are granted now.
 func (op Op) decides() bool {
-	switch op {
-	case OpTake, OpPeek, OpHold:
-		return true
-	}
-	return false
+	return op == OpTake || op == OpPeek || op == OpHold
 }
 
 // settles reports whether op is about events that were granted: the present limit applies it.
-func (op Op) settles() bool {
-	switch op {
-	case OpSettle, OpExtend:
-		return true
-	}
-	return false
-}
+func (op Op) settles() bool { return op == OpSettle || op == OpExtend }
 
 // A Request is an operation on one key.
 type Request struct {

@@ -127,6 +127,14 @@ func (r *ring) after(place uint64) uint64 {
 	return 0
 }
 
+// before returns the place before another.
+func (r *ring) before(place uint64) uint64 {
+	if place == 0 {
+		place = r.slots
+	}
+	return place - 1
+}
+
 // used returns the events in the slot of a turn.
 func (r *ring) used(st []uint64, t *turn) uint64 {
 	if t.ahead > 0 {
@@ -177,10 +185,7 @@ func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
 		place := t.place
 		for range t.ahead {
 			r.set(st, place, 0)
-			if place == 0 {
-				place = r.slots
-			}
-			place--
+			place = r.before(place)
 		}
 	}
 	r.add(st, t.place, uint64(n))
@@ -196,17 +201,18 @@ func (r *ring) Fresh(st []uint64) Instant {
 		if r.get(st, place) > 0 {
 			return max(r.frontier(st), (latest-back+r.slots)*r.length)
 		}
-		if place == 0 {
-			place = r.slots
-		}
-		place--
+		place = r.before(place)
 	}
 	return r.frontier(st)
 }
 
-// adoptRing keeps the counts. The events of a slot may have happened at its end, if that is not
+// slotted returns the ring that two algorithms share.
+func (r *ring) slotted() *ring { return r }
+
+// Adopt keeps the counts. The events of a slot may have happened at its end, if that is not
 // after now, or after the frontier.
-func (r *ring) adoptRing(old *ring, st []uint64, now Instant) (_ []uint64, lasting bool) {
+func (r *ring) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+	old := from.(interface{ slotted() *ring }).slotted()
 	next := make([]uint64, r.Width())
 	frontier, latest := old.frontier(st), old.latest(st)
 	now, lasting = max(now, frontier), true
@@ -268,25 +274,23 @@ func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
 	return r.Spend(st, max(now, r.frontier(st)), n)
 }
 
-// slotted returns the ring that two algorithms share.
-func (r *ring) slotted() *ring { return r }
-
 // mark writes the slot that the events are counted in, plus 1.
 func (r *ring) mark(_ []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = r.perLength.quotient(at) + 1
 }
 
-// settle leaves the frontier where it is.
+// settle takes the unused events out of their slot, unless it has fewer, and leaves the frontier where it is.
 func (r *ring) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
-	mark := m.of(i)[0]
-	if mark == 0 || unused == 0 {
-		return st
+	if mark := m.of(i)[0]; mark > 0 && unused > 0 {
+		slot := mark - 1
+		if count := r.back(st, slot, 0); count >= uint64(unused) {
+			r.set(st, r.place(slot), count-uint64(unused))
+		}
 	}
-	r.remove(st, mark-1, unused)
 	return st
 }
 
-// carry finds the slot that adoptRing has put the events in.
+// carry finds the slot that Adopt has put the events in.
 func (r *ring) carry(from Kernel, was, _ []uint64, now Instant, old, mark []uint64) {
 	of := from.(interface{ slotted() *ring }).slotted()
 	switch {
@@ -294,12 +298,5 @@ func (r *ring) carry(from Kernel, was, _ []uint64, now Instant, old, mark []uint
 		copy(mark, old)
 	case old[0] > 0 && of.back(was, old[0]-1, 0) > 0:
 		mark[0] = r.perLength.quotient(min(old[0]*of.length-1, max(now, of.frontier(was)))) + 1
-	}
-}
-
-// remove removes n events from a slot, unless it has fewer.
-func (r *ring) remove(st []uint64, slot uint64, n int) {
-	if count := r.back(st, slot, 0); count >= uint64(n) {
-		r.set(st, slot%r.slots, count-uint64(n))
 	}
 }

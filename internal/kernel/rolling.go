@@ -65,10 +65,6 @@ func (k *rolling) Remaining(st []uint64, now Instant) int {
 	return int(k.room(st, &t))
 }
 
-func (k *rolling) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
-	return k.adoptRing(&from.(*rolling).ring, st, now)
-}
-
 func (k *rolling) similar(from Kernel) bool {
 	old := from.(*rolling)
 	return k.sameSlots(&old.ring) && k.perSlot == old.perSlot

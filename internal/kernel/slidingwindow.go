@@ -95,8 +95,4 @@ func (k *sliding) left(full, oldest, elapsed uint64) int {
 	return int(max(k.most, full+weighted) - full - weighted)
 }
 
-func (k *sliding) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
-	return k.adoptRing(&from.(*sliding).ring, st, now)
-}
-
 func (k *sliding) similar(from Kernel) bool { return k.sameSlots(&from.(*sliding).ring) }

@@ -257,15 +257,13 @@ func (v *view) reserved(due Instant, req *Request, a *Answer) {
 // again at the instant when all parts grant. So the same reservation succeeds once
 // there is room and the turn is no more than MaxWait away.
 func (v *view) refused(st []uint64, req *Request, a *Answer) {
-	a.RetryAfter = Never
-	at := v.ready(st, req.N)
-	if at > MaxInstant/v.Tick {
-		v.describe(st, req.N, a)
-		return
+	v.describe(st, req.N, a)
+	at, turn := v.ready(st, req.N), Never
+	if at <= MaxInstant/v.Tick {
+		turn = v.until(After(at, v.hold(st, at)))
 	}
-	turn := v.until(After(at, v.hold(st, at)))
 	if turn == Never {
-		v.describe(st, req.N, a)
+		a.RetryAfter = Never
 		return
 	}
 	var room time.Duration
@@ -279,7 +277,6 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	}
 	near := turn - most/tick*tick
 	a.RetryAfter = max(room, near)
-	v.describe(st, req.N, a)
 	if by, own := v.decider(st); near > room && by.parts != nil {
 		a.Part = by.parts.lastTurn(own, v.now, req.N)
 	}

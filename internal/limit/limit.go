@@ -7,7 +7,9 @@ package limit
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -83,19 +85,12 @@ const usualHold = 10 * time.Minute
 
 // holdFor returns the HoldFor of s.
 func holdFor(s *Spec) (last time.Duration) {
-	parts := s.Parts
-	if s.Kind != All {
-		parts = []Spec{*s}
-	}
-	for i := range parts {
-		if parts[i].Kind == InFlight {
-			last = max(last, parts[i].Duration(1))
+	for _, part := range append(slices.Clip(s.Parts), *s) {
+		if part.Kind == InFlight {
+			last = max(last, part.Duration(1))
 		}
 	}
-	if last == 0 {
-		return usualHold
-	}
-	return last
+	return cmp.Or(last, usualHold)
 }
 
 // Apply applies req to a key's state, which a store keeps as bytes. The state of a key
@@ -159,10 +154,6 @@ func (l *Limit) Origin(state []byte) (*Limit, error) {
 
 // of returns the limit whose kernel k is.
 func of(k *kernel.Compiled) *Limit { return k.Of.(*Limit) }
-
-// Similar reports whether l and other differ only in how much they grant, so that states of both are
-// the same, apart from the Tag.
-func (l *Limit) Similar(other *Limit) bool { return l.Compiled.Similar(other.Compiled) }
 
 // CheckSame returns an error that matches [param.ErrInvalid] if l and other are not the same
 // limit, so that limiters with both of them cannot have the same name.
