@@ -241,34 +241,21 @@ func (k *all) pack(st []uint64) []uint64 {
 	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Pack(st) })
 }
 
-// part returns the index of the part that decides: the one that grants n events last or, if n is
-// 0, the one with the fewest events remaining.
-func (k *all) part(st []uint64, now Instant, n int) int {
-	return k.last(st, func(part *capable, st []uint64) uint64 {
-		switch {
-		case n == 0:
-			return uint64(math.MaxInt - part.Remaining(st, now))
-		case n > part.Limit():
-			return Forever
-		}
-		return part.Ready(st, now, n)
-	})
-}
-
-// lastTurn returns the index of the part in which n events have the latest turn.
-func (k *all) lastTurn(st []uint64, now Instant, n int) int {
-	return k.last(st, func(part *capable, st []uint64) uint64 {
-		at := part.Ready(st, now, n)
-		return After(at, part.hold(st, at))
-	})
-}
-
-// last returns the index, among the parts that the user gave, of the first part for which f returns the most, or 0 if
-// that is 0.
-func (k *all) last(st []uint64, f func(part *capable, st []uint64) uint64) (index int) {
+// part returns the index, among the parts that the user gave, of the one that decides: the one that grants n events last
+// or, with turns, whose turn for them is the latest; if n is 0, the one with the fewest events remaining.
+func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 	most, i := uint64(0), 0
 	for part, st := range k.states(st) {
-		if by := f(part, st); by > most {
+		by := Forever
+		switch {
+		case n == 0:
+			by = uint64(math.MaxInt - part.Remaining(st, now))
+		case n <= part.Limit():
+			if by = part.Ready(st, now, n); turns {
+				by = After(by, part.hold(st, by))
+			}
+		}
+		if by > most {
 			index, most = k.places[i], by
 		}
 		i++

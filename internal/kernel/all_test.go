@@ -26,6 +26,6 @@ func TestAllWords(t *testing.T) {
 	assert.Equal(t, 5, k.Remaining(st, begun+1))
 	assert.Equal(t, begun+second, k.Ready(st, begun+1, 6), "when the window ends")
 	assert.Equal(t, begun+2*second+1, k.Fresh(st))
-	assert.Equal(t, 1, k.(*all).part(st, begun+1, 6))
-	assert.Equal(t, 1, k.(*all).part(st, begun+1, 0))
+	assert.Equal(t, 1, k.(*all).part(st, begun+1, 6, false))
+	assert.Equal(t, 1, k.(*all).part(st, begun+1, 0, false))
 }

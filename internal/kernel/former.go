@@ -51,11 +51,12 @@ const (
 	formerHeader
 )
 
-const secondPresent = 1 << 63
+const secondPresent = 1 << 63 // the bit is that of no instant
 
 // changed is the kernel of states of two limits, which are not similar. It decides as the one that
-// is asked.
+// is asked. The embedded Kernel is nil: meet looks at the limits one by one.
 type changed struct {
+	Kernel
 	limits [2]*Compiled
 	asked  int           // the index of that one
 	asking *[2]*Compiled // the kernels for requests that ask for either
@@ -180,11 +181,10 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
 		return c, c.NewState(), false, nil
 	}
-	kept, present, since, ahead := []member{{from, st, 0}}, 0, now, Instant(0)
-	var raised []int // the parts of c whose state is no longer that of what they are made of
+	kept, present, since, ahead := []member{newMember(from, st, 0)}, 0, now, Instant(0)
 	if two := from.changed; two != nil {
 		states := two.states(st)
-		kept = []member{{two.limits[0], states[0], 0}, {two.limits[1], states[1], len(two.limits[0].leaves)}}
+		kept = []member{newMember(two.limits[0], states[0], 0), newMember(two.limits[1], states[1], len(two.limits[0].leaves))}
 		present, since, ahead = presentOf(st), askedAt(st), st[promised]
 		if After(After(max(since, ahead), two.memory), two.memory/2) <= now {
 			kept, present = kept[present:present+1], 0
@@ -201,55 +201,56 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		kept[asked].limit = c
 		if pin = asked != present; pin {
 			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now)
-			kept[asked].st, raised = c.raise(kept[asked].st, level, now)
+			kept[asked].raise(level, now)
 		}
 	default:
 		old := kept[present]
 		next, lasting := c.Adopt(old.limit.Kernel, old.st, now)
-		kept, asked, present, since = []member{old, {c, next, old.part}}, 1, 0, now
+		kept, asked, present, since = []member{old, {c, next, old.sources}}, 1, 0, now
 		pin = !lasting || c.Fresh(next) > max(now, old.limit.Fresh(old.st))
 	}
-	for j, m := range kept {
-		for i := range m.limit.leaves {
-			source := m.part + i
-			if j == asked && slices.Contains(raised, i) {
-				source = -1
-			}
-			sources = append(sources, source)
-		}
-	}
 	if len(kept) == 1 {
-		return c, kept[0].st, pin, sources
+		return c, kept[0].st, pin, kept[0].sources
 	}
+	sources = slices.Concat(kept[0].sources, kept[1].sources)
 	k = Join(kept[0].limit, kept[1].limit)
 	header := []uint64{since + uint64(present)*secondPresent, ahead, uint64(len(kept[0].st))}
 	return k.changed.asking[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
 }
 
-// raise lets each bucket of st, made of the state of a former limit, have no more credit than in level, made of
-// that of the present one. It returns the parts that it has changed.
-func (c *Compiled) raise(st, level []uint64, now Instant) (_ []uint64, changed []int) {
-	levels := c.partStates(level)
-	return c.each(st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
+// A member is one of the limits that a state is of.
+type member struct {
+	limit   *Compiled
+	st      []uint64
+	sources []int // for each part, the index of the one whose state its own is made of, or −1
+}
+
+// newMember returns the limit whose first part has the given index.
+func newMember(limit *Compiled, st []uint64, first int) member {
+	m := member{limit, st, make([]int, len(limit.leaves))}
+	for i := range m.sources {
+		m.sources[i] = first + i
+	}
+	return m
+}
+
+// raise lets each bucket of m, whose state is made of that of a former limit, have no more credit than in level, made
+// of that of the present one.
+func (m *member) raise(level []uint64, now Instant) {
+	levels := m.limit.partStates(level)
+	m.st = m.limit.each(m.st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
 		bucket, ok := part.Kernel.(debtor)
 		if !ok {
 			return st
 		}
 		has, most := bucket.credit(st, now), bucket.credit(levels[i], now)
-		more := min(has-min(has, most), part.chargeable(st, now, c.Encoding), math.MaxInt)
+		more := min(has-min(has, most), part.chargeable(st, now, m.limit.Encoding), math.MaxInt)
 		if more == 0 {
 			return st
 		}
-		changed = append(changed, i)
+		m.sources[i] = -1
 		return part.charge(st, now, int(more))
-	}), changed
-}
-
-// A member is one of the limits that a state is of.
-type member struct {
-	limit *Compiled
-	st    []uint64
-	part  int // the index of its first part among all
+	})
 }
 
 // states returns the states of the limits. To append to one leaves st as it is.
@@ -339,22 +340,22 @@ func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint
 }
 
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.spend(st, at, n, func(part *capable, st []uint64) []uint64 { return part.Spend(st, at, n) })
+	return k.spend(st, at, n, (*capable).Spend)
 }
 
 func (k *changed) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.spend(st, now, n, func(part *capable, st []uint64) []uint64 { return part.charge(st, now, n) })
+	return k.spend(st, now, n, (*capable).charge)
 }
 
 func (k *changed) book(st []uint64, at Instant, n int) []uint64 {
-	return k.spend(st, at, n, func(part *capable, st []uint64) []uint64 { return part.book(st, at, n) })
+	return k.spend(st, at, n, (*capable).book)
 }
 
-// spend records events in both limits, as asked says in the one that is asked.
-func (k *changed) spend(st []uint64, at Instant, n int, asked func(part *capable, st []uint64) []uint64) []uint64 {
+// spend records events in both limits, as asked does in the parts of the one that is asked.
+func (k *changed) spend(st []uint64, at Instant, n int, asked func(part *capable, st []uint64, at Instant, n int) []uint64) []uint64 {
 	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
 		if own {
-			return asked(part, st)
+			return asked(part, st, at, n)
 		}
 		return k.follow(part, st, at, n)
 	}), at)
@@ -396,10 +397,3 @@ func (k *changed) Valid(st []uint64) bool {
 	}
 	return true
 }
-
-// Adopt and similar are not called: meet looks at the limits one by one.
-func (k *changed) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
-
-func (k *changed) similar(Kernel) bool { return false }
-
-const _ = uint(math.MaxUint64/secondPresent - MaxInstant/secondPresent) // the bit is that of no instant

@@ -305,9 +305,10 @@ func (c *Compiled) Kind() string {
 func (c *Compiled) Size() uint64 {
 	size := func(v any) uint64 { return uint64(reflect.TypeOf(v).Elem().Size()) }
 	sum := size(c) + size(c.Kernel)
-	if c.parts != nil {
-		for _, leaf := range c.parts.parts {
-			sum += size(&leaf) + size(leaf.Kernel)
+	for _, leaf := range c.leaves {
+		sum += size(&leaf)
+		if c.parts != nil {
+			sum += size(leaf.Kernel)
 		}
 	}
 	return sum

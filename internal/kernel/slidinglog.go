@@ -320,12 +320,8 @@ func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 }
 
 func (k *eventLog) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.count(st, now, max(now, k.frontier(st)), n)
-}
-
-// count adds events at an instant, now or later, of which there may be any number.
-func (k *eventLog) count(st []uint64, now, at Instant, n int) []uint64 {
-	st = k.add(k.trim(st, now), at, uint64(n), logMany-1)
+	at := max(now, k.frontier(st))
+	st = k.add(k.trim(st, now), at, uint64(n), logMany-1) // there may be any number
 	st[2] = at
 	return st
 }

@@ -135,7 +135,7 @@ func (v *view) ready(st []uint64, n int) Instant {
 func (v *view) describe(st []uint64, n int, a *Answer) {
 	by, own := v.decider(st)
 	if by.parts != nil {
-		a.Part = by.parts.part(own, v.now, n)
+		a.Part = by.parts.part(own, v.now, n, false)
 	}
 	a.Limit = v.Limit()
 	a.Remaining = v.Remaining(st, v.now)
@@ -278,6 +278,6 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	near := turn - most/tick*tick
 	a.RetryAfter = max(room, near)
 	if by, own := v.decider(st); near > room && by.parts != nil {
-		a.Part = by.parts.lastTurn(own, v.now, req.N)
+		a.Part = by.parts.part(own, v.now, req.N, true)
 	}
 }
