@@ -157,9 +157,10 @@ func (k *eventLog) pack(st []uint64) []uint64 {
 }
 
 // insert adds an entry in the order of time. That is at the end, except for an event
-// that is denied while reservations are ahead.
+// that is denied while reservations are ahead. An entry counts at most as many events as may be granted, and as many
+// denied, below 2⁶³.
 func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
-	return k.add(st, at, n, k.atOnce())
+	return k.add(st, at, n, min(2*k.most, logMany-1))
 }
 
 // add is insert. An entry counts at most as many events as given.
@@ -176,20 +177,16 @@ func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
 func (k *eventLog) find(st []uint64, at Instant) (begin, end uint64) {
 	end = uint64(len(st))
 	for {
-		begin, ok := k.lastEntry(st, end)
-		if !ok || st[begin] < at {
+		last, ok := k.lastEntry(st, end)
+		if !ok || st[last] < at {
 			return end, end
 		}
-		if st[begin] == at {
-			return begin, end
+		if st[last] == at {
+			return last, end
 		}
-		end = begin
+		end = last
 	}
 }
-
-// atOnce returns the most events that one entry counts, below 2⁶³: as many as may be
-// granted, and as many denied.
-func (k *eventLog) atOnce() uint64 { return min(2*k.most, logMany-1) }
 
 // replace replaces the words from begin to end, which are one entry or none, with n
 // events at an instant, and updates the sum.
