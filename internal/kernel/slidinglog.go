@@ -165,27 +165,19 @@ func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
 
 // add is insert. An entry counts at most as many events as given.
 func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
-	begin, end := k.find(st, at)
-	if begin < end {
-		_, many, _ := k.entry(st, begin)
-		n = min(many+n, max(many, most))
-	}
-	return k.replace(st, begin, end, at, n)
-}
-
-// find returns where the entry of an instant begins and ends: at the same word, if there is none.
-func (k *eventLog) find(st []uint64, at Instant) (begin, end uint64) {
-	end = uint64(len(st))
+	end := uint64(len(st))
 	for {
-		last, ok := k.lastEntry(st, end)
-		if !ok || st[last] < at {
-			return end, end
+		begin, ok := k.lastEntry(st, end)
+		if !ok || st[begin] < at {
+			break
 		}
-		if st[last] == at {
-			return last, end
+		if st[begin] == at {
+			_, many, _ := k.entry(st, begin)
+			return k.replace(st, begin, end, at, min(many+n, max(many, most)))
 		}
-		end = last
+		end = begin
 	}
+	return k.replace(st, end, end, at, n)
 }
 
 // replace replaces the words from begin to end, which are one entry or none, with n
@@ -253,18 +245,23 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int, held uint64) ([]uint6
 // remove removes n events at an instant. The frontier falls to the last remaining
 // entry. If there is none, the state is the fresh one.
 func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
-	begin, end := k.find(st, at)
-	if begin == end {
-		return st
+	for end := uint64(len(st)); ; {
+		begin, ok := k.lastEntry(st, end)
+		if !ok || st[begin] < at {
+			return st
+		}
+		if st[begin] == at {
+			_, many, _ := k.entry(st, begin)
+			st = k.replace(st, begin, end, at, many-min(many, uint64(n)))
+			last, ok := k.lastEntry(st, uint64(len(st)))
+			if !ok {
+				return st[:0]
+			}
+			st[2] = min(st[2], st[last])
+			return st
+		}
+		end = begin
 	}
-	_, many, _ := k.entry(st, begin)
-	st = k.replace(st, begin, end, at, many-min(many, uint64(n)))
-	last, ok := k.lastEntry(st, uint64(len(st)))
-	if !ok {
-		return st[:0]
-	}
-	st[2] = min(st[2], st[last])
-	return st
 }
 
 func (k *eventLog) notes() bool { return k.countDenied }
