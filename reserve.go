@@ -359,8 +359,8 @@ type ahead struct {
 // apply applies a request of t to the state, at now.
 func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
 	req.Fixed = &kernel.Reading{Now: now, Own: true}
-	if req.Op == kernel.OpTake {
-		t.RefuseFrom(a.by, a.st, &req, false, &ans)
+	if req.Refused = req.Op == kernel.OpTake; req.Refused {
+		t.StepFrom(a.by, a.st, &req, &ans)
 	} else {
 		a.by, a.st, _ = t.StepFrom(a.by, a.st, &req, &ans)
 		a.last = max(a.last, ans.Due)

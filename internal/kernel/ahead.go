@@ -45,263 +45,169 @@ const (
 	turnWords
 )
 
-// ahead is the kernel of states with turns. The embedded Kernel is nil, as in opened.
-type ahead struct {
-	Kernel
-	base *Compiled // of the state after them
-}
-
-// turns are a state of ahead. What is before and after them is not changed in place.
-type turns struct {
-	base   *Compiled // the kernel of after
-	by     *Compiled // and of before
-	list   []uint64
-	before []uint64
-	after  []uint64
-}
+// ahead is the kernel of states with turns.
+type ahead struct{ listed }
 
 // Ahead returns the kernel of the states of c, which is a Base, with turns ahead.
-func (c *Compiled) Ahead() *Compiled {
-	if a := c.withTurns.Load(); a != nil {
-		return a
+func (c *Compiled) Ahead() *Compiled { return c.listing(&c.withTurns, newAhead) }
+
+func newAhead(c *Compiled) Kernel { return &ahead{listed{base: c}} }
+
+// apart sets h to a state of k.
+func (k *listed) apart(st []uint64, h *holding) {
+	h.Compiled, h.by, h.st, h.list, h.lent = k.base, k.by, st, nil, false
+	if k.by != nil {
+		return
 	}
-	c.withTurns.CompareAndSwap(nil, c.on(&ahead{base: c}))
-	return c.withTurns.Load()
-}
-
-// ahead returns the kernel of a state with turns, or nil.
-func (c *Compiled) ahead() *ahead {
-	k, _ := c.Kernel.(*ahead)
-	return k
-}
-
-// read takes a state apart.
-func (k *ahead) read(st []uint64) turns {
 	form := st[aheadForm]
 	from := aheadHeader + int(st[aheadTurns])*turnWords
 	to := from + int(form>>2)
-	t := turns{base: k.base, by: k.base, list: st[aheadHeader:from:from], before: st[to:len(st):len(st)], after: st[from:to:to]}
+	h.list, h.after, h.st, h.lent = st[aheadHeader:from:from], st[from:to:to], st[to:len(st):len(st)], true
 	if two := k.base.changed; two != nil {
-		t.base = two.asking[form>>1&1]
+		h.Compiled = two.asking[form>>1&1]
 	}
 	if form&1 != 0 {
-		t.by = k.base.Opened()
+		h.by = h.Opened().opened()
 	}
-	return t
 }
 
-// stored returns the state, and the kernel that it is stored with.
-func (t *turns) stored() (*Compiled, []uint64) {
-	if len(t.list) == 0 {
-		return t.by, t.before
+// turns returns how many turns are ahead.
+func (h *holding) turns() int { return len(h.list) / turnWords }
+
+// entry returns the i-th turn.
+func (h *holding) entry(i int) []uint64 { return h.list[i*turnWords:][:turnWords] }
+
+// asks reports whether c is the limit that has reserved the turns, if there are any.
+func (h *holding) asks(c *Compiled) bool {
+	if h.turns() == 0 {
+		return true
 	}
-	form := uint64(len(t.after)) << 2
-	if t.base.changed != nil {
-		form |= uint64(t.base.changed.asked) << 1
-	}
-	if t.by.opened() != nil {
-		form |= 1
-	}
-	header := []uint64{uint64(len(t.list) / turnWords), form}
-	return t.base.stored().Ahead(), slices.Concat(header, t.list, t.after, t.before)
+	limit, _ := h.decider(h.after)
+	return limit.same(c)
 }
-
-// inner returns the state before the turns, without the list of holds.
-func (t *turns) inner() []uint64 { return innerOf(t.by, t.before) }
-
-// innerOf returns a state that by has left, without the list of holds.
-func innerOf(by *Compiled, st []uint64) []uint64 {
-	if o := by.opened(); o != nil {
-		return o.inner(st)
-	}
-	return st
-}
-
-// withHolds returns the kernel of the state before the turns with open holds, of the limit that has reserved them.
-func (t *turns) withHolds() *opened { return t.base.Opened().opened() }
 
 // spend returns st after n events of a turn, which may be fewer than were reserved. They keep their instant even if
 // they would not be granted then any more, because others were charged.
-func (t *turns) spend(st, turn []uint64, n uint64) []uint64 {
+func (h *holding) spend(st, turn []uint64, n int) []uint64 {
 	if n == 0 {
 		return st
 	}
 	at := turn[turnAt]
-	if t.base.Ready(st, at, int(n)) == at {
-		st = t.base.book(st, at, int(n))
-	} else if n = min(n, t.base.chargeable(st, at, t.base.Encoding)); n > 0 {
-		st = t.base.charge(st, at, int(n))
+	if h.Ready(st, at, n) == at {
+		st = h.capable.book(st, at, n)
+	} else if n = int(min(uint64(n), h.chargeable(st, at, h.Encoding))); n > 0 {
+		st = h.Kernel.charge(st, at, n)
 	}
-	if t.base.changed != nil {
+	if h.changed != nil {
 		st[promised] = max(st[promised], at)
 	}
-	return t.base.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
-		if log, ok := part.Kernel.(*inFlight); ok {
-			return log.move(st, int(n), log.frontier(st)+log.window, turn[turnEnd])
-		}
-		return st
-	})
+	return h.lasts(st, n, turn[turnEnd])
 }
 
-// spendAgain makes the state after the turns of that before them.
-func (t *turns) spendAgain() {
-	t.after = slices.Clone(t.inner())
-	for i := range len(t.list) / turnWords {
-		t.after = t.spend(t.after, t.turn(i), t.turn(i)[turnEvents]/2)
+// spendAgain makes the state after the turns, if there are any, of that before them.
+func (h *holding) spendAgain() {
+	if h.turns() == 0 {
+		return
+	}
+	h.after = slices.Clone(h.inner())
+	for i := range h.turns() {
+		turn := h.entry(i)
+		h.after = h.spend(h.after, turn, holdOf(turn[turnEnd:]).n)
 	}
 }
 
-func (t *turns) turn(i int) []uint64 { return t.list[i*turnWords:][:turnWords] }
-
-// advance lets the turns come that do so until an instant, and ends the holds that are due at now. It returns how many
-// holds have ended by themselves, and whether anything has changed.
-func (t *turns) advance(until, now Instant) (ended int, changed bool) {
-	if o := t.by.opened(); t.list[turnAt] > until && (o == nil || t.before[firstEnd] > now) {
+// advance lets the turns come that do so until an instant, and ends the holds that are due now. It returns how many
+// holds have ended by themselves, and whether anything was due.
+func (h *holding) advance(until Instant) (ended int, due bool) {
+	if (h.turns() == 0 || h.list[turnAt] > until) && (h.by == nil || h.st[firstEnd] > h.now) {
 		return 0, false
 	}
-	t.before = slices.Clone(t.before)
-	for ; len(t.list) > 0 && t.list[turnAt] <= until; t.list = t.list[turnWords:] {
-		ended += t.end(min(t.list[turnAt], now)) // in the order of time, which makes a difference in a WarmingUp
-		ended += t.come(t.list[:turnWords], now)
+	h.own()
+	for ; h.turns() > 0 && h.list[turnAt] <= until; h.list = h.list[turnWords:] {
+		ended += h.end(min(h.list[turnAt], h.now)) // in the order of time, which makes a difference in a WarmingUp
+		ended += h.come(h.list[:turnWords])
 	}
-	ended += t.end(now)
-	t.spendAgain()
+	ended += h.end(h.now)
+	h.spendAgain()
 	return ended, true
-}
-
-// end ends the holds that are due by themselves. They give nothing back if a turn would then come too early.
-func (t *turns) end(now Instant) (ended int) {
-	o := t.by.opened()
-	if o == nil || t.before[firstEnd] > now {
-		return 0
-	}
-	st, ended := o.endDue(slices.Clone(t.before), now)
-	if !t.fit(everyTurn, 0, o.inner(st)) {
-		st = slices.Clone(t.before)
-		for i := range o.count(st) {
-			if e := o.entry(st, i); e[holdEnd] <= now {
-				e[holdEvents] &^= 1
-			}
-		}
-		st, ended = o.endDue(st, now)
-	}
-	t.by, t.before = o.closed(st)
-	return ended
 }
 
 // everyTurn is for fit, if all turns stay.
 func everyTurn(int) bool { return true }
 
 // come spends the events of a turn in the state before all turns, and opens its hold, if that goes on.
-func (t *turns) come(turn []uint64, now Instant) (ended int) {
-	id, at, h := turn[turnID], turn[turnAt], hold{turn[turnEnd], int(turn[turnEvents] / 2), turn[turnEvents]%2 == 1}
-	if endsAtTurn(id) && (h.end <= now || at > now) {
-		id = 0 // it is over, or is not ahead any more because the list was too long or the limit has changed
-	}
-	o := t.by.opened()
-	if id == 0 && o == nil {
-		t.before = t.spend(t.before, turn, uint64(h.n))
-		return ended
-	}
-	k := t.withHolds()
-	if o == nil {
-		t.before = k.open(t.before)
-	}
-	if id == 0 {
-		k.pass(t.before, at)
+func (h *holding) come(turn []uint64) (ended int) {
+	id, at, of := turn[turnID], turn[turnAt], holdOf(turn[turnEnd:])
+	if id == 0 || endsAtTurn(id) && (of.end <= h.now || at > h.now) {
+		h.pass(at) // it is over, or is not ahead any more because the list was too long or the limit has changed
 	} else {
-		t.before, ended = k.add(t.before, id, h, now, at)
+		ended = h.open(id, of, at)
 	}
-	t.by, t.before = k.closed(k.replace(t.before, t.spend(k.inner(t.before), turn, uint64(h.n))))
+	h.set(h.spend(h.inner(), turn, of.n))
 	return ended
 }
 
 // add appends a turn.
-func (t *turns) add(id uint64, at Instant, h hold, now Instant) (ended int) {
-	if len(t.list) >= MostHolds*turnWords {
-		t.before = slices.Clone(t.before)
-		ended = t.come(t.list[:turnWords], now)
-		if t.list = t.list[turnWords:]; ended > 0 { // the oldest hold, which may have given its events back
-			t.spendAgain()
+func (h *holding) add(id uint64, at Instant, of hold) (ended int) {
+	h.after = slices.Clone(h.deciding())
+	if h.turns() >= MostHolds {
+		h.own()
+		ended = h.come(h.list[:turnWords])
+		if h.list = h.list[turnWords:]; ended > 0 { // the oldest hold, which may have given its events back
+			h.spendAgain()
 		}
 	}
-	e := h.events()
-	t.list = append(t.list, id, at, h.end, e)
-	t.after = t.spend(slices.Clone(t.after), t.list[len(t.list)-turnWords:], e/2)
+	h.list = append(h.list, id, at, of.end, of.events())
+	h.after = h.spend(h.after, h.entry(h.turns()-1), of.n)
 	return ended
 }
 
-// ends returns an instant before which no hold ends by itself, whether it is open or will be, or Forever if there is none.
-func (t *turns) ends() (first Instant) {
-	first = Forever
-	if o := t.by.opened(); o != nil && o.holds(t.before) {
-		first = t.before[firstEnd]
-	}
-	for i := range len(t.list) / turnWords {
-		if turn := t.turn(i); !endsAtTurn(turn[turnID]) {
-			first = min(first, turn[turnEnd])
-		}
-	}
-	return first
-}
-
-// find returns the index of the turn of a reservation, or −1.
-func (t *turns) find(id uint64) int {
-	for i := range len(t.list) / turnWords {
-		if t.turn(i)[turnID] == id && id != 0 {
-			return i
-		}
-	}
-	return -1
-}
-
-// settle lets n events of the i-th turn happen, at most as many as it has. If none do, it leaves the list, and so do the
+// settleTurn lets n events of the i-th turn happen, at most as many as it has. If none do, it leaves the list, and so do the
 // void ones that the others do not need any more.
-func (t *turns) settle(i, n int) {
-	t.list = slices.Clone(t.list)
-	turn := t.turn(i)
+func (h *holding) settleTurn(i, n int) {
+	h.list = slices.Clone(h.list)
+	turn := h.entry(i)
 	turn[turnID], turn[turnEnd] = 0, turn[turnAt]
 	if n == 0 {
 		turn[turnEnd] = 0
-	} else if t.fit(func(j int) bool { return j != i }, uint64(n), t.inner()) {
+	} else if h.fit(func(j int) bool { return j != i }, n, h.inner()) {
 		turn[turnEvents] = 2 * uint64(n)
 	}
-	stays := func(j int) bool { return t.turn(j)[turnEnd] > 0 }
-	if !t.fit(stays, 0, t.inner()) { // else all void ones leave
-		if stays = func(j int) bool { return j != i || n > 0 }; !t.fit(stays, 0, t.inner()) {
+	stays := func(j int) bool { return h.entry(j)[turnEnd] > 0 }
+	if !h.fit(stays, 0, h.inner()) { // else all void ones leave
+		if stays = func(j int) bool { return j != i || n > 0 }; !h.fit(stays, 0, h.inner()) {
 			stays = everyTurn
 		}
 	}
-	left := t.list[:0]
-	for j := range len(t.list) / turnWords {
+	left := h.list[:0]
+	for j := range h.turns() {
 		if stays(j) {
-			left = append(left, t.turn(j)...)
+			left = append(left, h.entry(j)...)
 		}
 	}
 	for len(left) > 0 && left[len(left)-turnWords+turnEnd] == 0 { // nothing is behind these
 		left = left[:len(left)-turnWords]
 	}
-	t.list = left
-	t.spendAgain()
+	h.list = left
 }
 
 // fit reports whether no turn would come too early if those that do not stay had only n events, and the state before
 // them, without the list of holds, were another one.
-func (t *turns) fit(stays func(i int) bool, n uint64, before []uint64) bool {
-	if !t.base.drifts() {
+func (h *holding) fit(stays func(i int) bool, n int, before []uint64) bool {
+	if !h.drifts() {
 		return true
 	}
-	all, other := slices.Clone(t.inner()), slices.Clone(before)
-	for i := range len(t.list) / turnWords {
-		turn := t.turn(i)
-		at, events := turn[turnAt], turn[turnEvents]/2
+	all, other := slices.Clone(h.inner()), slices.Clone(before)
+	for i := range h.turns() {
+		turn := h.entry(i)
+		at, events := turn[turnAt], holdOf(turn[turnEnd:]).n
 		has := events
 		if !stays(i) {
 			has = n
-		} else if events > 0 && t.base.Ready(other, at, int(events)) > max(at, t.base.Ready(all, at, int(events))) {
+		} else if events > 0 && h.Ready(other, at, events) > max(at, h.Ready(all, at, events)) {
 			return false
 		}
-		all, other = t.spend(all, turn, events), t.spend(other, turn, has)
+		all, other = h.spend(all, turn, events), h.spend(other, turn, has)
 	}
 	return true
 }
@@ -319,60 +225,36 @@ func (c *Compiled) drifts() bool {
 	})
 }
 
-// Stores call these methods of a Kernel for whatever state they have.
-
-func (k *ahead) Limit() int { return k.base.Limit() }
-
-func (k *ahead) Width() int { return 0 }
-
-func (k *ahead) Ready(st []uint64, now Instant, n int) Instant {
-	t := k.read(st)
-	return t.base.Ready(t.after, now, n)
-}
-
-func (k *ahead) Remaining(st []uint64, now Instant) int {
-	t := k.read(st)
-	return t.base.Remaining(t.after, now)
-}
-
-// Fresh returns when all turns have come, no hold is open any more, and nothing counts.
-func (k *ahead) Fresh(st []uint64) Instant {
-	t := k.read(st)
-	at := max(t.base.Fresh(t.after), t.by.Fresh(t.before))
-	for i := range len(t.list) / turnWords {
-		at = max(at, t.turn(i)[turnAt], t.turn(i)[turnEnd])
-	}
-	return at
-}
-
-func (k *ahead) frontier(st []uint64) Instant {
-	t := k.read(st)
-	return t.base.frontier(t.after)
-}
-
 func (k *ahead) Valid(st []uint64) bool {
 	if len(st) < aheadHeader || st[aheadTurns] == 0 || st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
 		st[aheadTurns] > MostHolds || st[aheadForm]&2 != 0 && k.base.changed == nil ||
 		st[aheadForm]>>2 > uint64(len(st)-aheadHeader)-st[aheadTurns]*turnWords {
 		return false
 	}
-	t := k.read(st)
+	var h holding
+	k.apart(st, &h)
 	last := Instant(0)
-	for i := range len(t.list) / turnWords {
-		turn := t.turn(i)
-		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.lastInstant() || turn[turnEvents]/2 > uint64(t.base.Limit()) ||
+	for i := range h.turns() {
+		turn := h.entry(i)
+		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.lastInstant() || turn[turnEvents]/2 > uint64(h.Limit()) ||
 			turn[turnID] != 0 && turn[turnEnd] < turn[turnAt] {
 			return false
 		}
 		last = turn[turnAt]
 	}
-	valid := func(c *Compiled, st []uint64) bool { return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st) }
-	return valid(t.base, t.after) && valid(t.by, t.before)
+	by := h.Compiled
+	if h.by != nil {
+		by = h.Opened()
+	}
+	return h.sound(h.after) && by.sound(h.st)
 }
 
 func (k *ahead) pack(st []uint64) []uint64 {
-	t := k.read(st)
-	t.after, t.before = t.base.Pack(slices.Clone(t.after)), t.by.Pack(slices.Clone(t.before))
-	_, st = t.stored()
+	var h holding
+	k.apart(st, &h)
+	h.own()
+	h.set(h.Pack(h.inner()))
+	h.after = h.Pack(slices.Clone(h.after))
+	_, st = h.closed()
 	return st
 }

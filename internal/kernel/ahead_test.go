@@ -300,7 +300,9 @@ func TestAhead_HoldsDrift(t *testing.T) {
 		} else {
 			s.send(c, now, Request{Op: OpSettle, Of: 1, Hold: Handle{ID: 1}})
 		}
-		window := c.partStates(s.from.ahead().read(s.st).after)[1]
+		var h holding
+		h.read(s.from, s.st)
+		window := c.partStates(h.after)[1]
 		assert.Equal(t, []uint64{now + 10*second, 2}, window, "it begins with the second turn, and the first is of the window before")
 	}
 }

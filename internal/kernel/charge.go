@@ -5,16 +5,6 @@ package kernel
 // the states is special about a debt: more is missing, or counted, than the limit allows, and Ready tells
 // when there is room again. Only the words bound it.
 
-// A charger counts events whatever the limit says.
-type charger interface {
-	// chargeable returns the most events that charge can count.
-	chargeable(st []uint64, now Instant, enc Encoding) uint64
-
-	// charge spends n events, at most chargeable, at now or, if that is later, at the
-	// frontier.
-	charge(st []uint64, now Instant, n int) []uint64
-}
-
 // A debtor is a kernel that pays for what exceeds its limit at its rate, however long that takes. Of all
 // others, whatever they count is forgotten once it is old.
 type debtor interface {

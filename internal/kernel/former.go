@@ -159,8 +159,14 @@ func (c *Compiled) Similar(other *Compiled) bool {
 // them to, of a key with a state that from left. It does not change st, but may return it. The
 // result of a request is stored with that kernel (see stored) if it has changed, or if pin says so.
 func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool) {
-	if from.HasTurns() {
-		return c.meetTurns(from, st, now)
+	if from.HasTurns() { // it stays what it is while turns of c are ahead
+		h := holding{view: view{now: now}}
+		h.read(from, st)
+		if h.advance(now); h.turns() > 0 && h.asks(c) {
+			return from, st, false
+		}
+		h.advance(Forever)
+		from, st = h.closed()
 	}
 	if o := from.opened(); o != nil {
 		return o.meet(c, st, now)

@@ -312,12 +312,7 @@ func (k *gcra) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.Mul(uint64(n), k.cost)))
 }
 
-func (k *gcra) pass(st []uint64, at Instant, mark []uint64) { lower(k, mark, k.missing(st, at)) }
-
-func (k *gcra) merge(into, mark []uint64) { lower(k, into, k.load(mark)) }
-
-func (k *gcra) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
-	k.pass(st, now, m.youngest())
+func (k *gcra) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
 	return k.store(st, k.load(st).Sub(returned(k, m, i, uint128.Mul(uint64(unused), k.cost))))
 }
 
@@ -334,6 +329,7 @@ func (k *gcra) sound(mark []uint64) bool { return !k.split || mark[1] < k.unit }
 
 // A level is a kernel whose marks are the least that was missing since a hold.
 type level interface {
+	missing(st []uint64, at Instant) uint128.Uint128
 	load(mark []uint64) uint128.Uint128
 	store(mark []uint64, least uint128.Uint128) []uint64
 }

@@ -1,6 +1,9 @@
 package kernel
 
-import "slices"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // This file keeps the open holds of a key as a part of its state. What users are promised, with the exceptions, is said of
 // Reservation.Settle in the root.
@@ -56,8 +59,8 @@ const (
 // MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
 const MostHolds = 4096
 
-// A holder is a kernel that takes unused events of a hold back. A mark whose words are 0 gives
-// nothing back.
+// A holder is a kernel that takes unused events of a hold back, as all kernels with states do. A mark whose words are 0
+// gives nothing back.
 type holder interface {
 	// marks returns the number of words of a mark.
 	marks() int
@@ -65,15 +68,8 @@ type holder interface {
 	// mark sets a mark to that of n events that are about to be spent at an instant.
 	mark(st []uint64, at Instant, n int, mark []uint64)
 
-	// pass changes the youngest mark before events are spent at an instant.
-	pass(st []uint64, at Instant, mark []uint64)
-
 	// settle takes the unused events of the i-th hold back, and changes the marks accordingly.
 	settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64
-
-	// merge makes into, the mark of the next older hold, that of the time since that one, when the
-	// hold between has ended.
-	merge(into, mark []uint64)
 
 	// carry converts a mark of another kernel of the same type, one of the state was, to one of st,
 	// which Adopt has made of that at now.
@@ -90,12 +86,10 @@ type hold struct {
 	back bool // whether its events are given back when it ends by itself
 }
 
-// holdOf returns what an entry says.
-func holdOf(e []uint64) hold {
-	return hold{e[holdEnd], int(e[holdEvents] / 2), e[holdEvents]%2 == 1}
-}
+// holdOf returns what an entry, or a turn, says from the word with its end on.
+func holdOf(words []uint64) hold { return hold{words[0], int(words[1] / 2), words[1]%2 == 1} }
 
-// events returns the word of an entry that has them.
+// events returns the word after that.
 func (h hold) events() (word uint64) {
 	if word = uint64(h.n) * 2; h.back {
 		word++
@@ -117,48 +111,85 @@ type marks struct {
 // of returns the mark of the i-th hold.
 func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
 
-// youngest returns the last mark.
-func (m marks) youngest() []uint64 { return m.of(m.count - 1) }
-
-// counting is a holder whose counts are sums: an event that leaves makes no difference to others.
+// counting is what holders have in common whose marks are one word that any parameters can use. It takes nothing back itself.
 type counting struct{}
 
 func (counting) marks() int { return 1 }
 
-func (counting) pass([]uint64, Instant, []uint64) {}
+func (counting) mark([]uint64, Instant, int, []uint64) {}
 
-func (counting) merge(_, _ []uint64) {}
+func (counting) settle(st []uint64, _ Instant, _ hold, _ int, _ marks, _ int) []uint64 { return st }
+
+func (counting) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
 
 func (counting) sound([]uint64) bool { return true }
 
-// opened is the kernel of states with open holds. The embedded Kernel is nil: requests are applied to the state
-// behind the list, by the key's own kernel.
-type opened struct {
+// listed is what the kernels of states with a list in front share: the methods of a Kernel that stores call for whatever
+// state they have. The embedded Kernel is nil: requests are applied to the states behind the list, by the key's own kernel.
+type listed struct {
 	Kernel
-	base  *Compiled // the kernel of the states without
+	base *Compiled // the kernel of the states without a list
+	by   *opened   // the kernel itself, if the list is of open holds; nil if it is of turns
+}
+
+func (k *listed) Limit() int { return k.base.Limit() }
+
+func (k *listed) Width() int { return 0 }
+
+func (k *listed) Ready(st []uint64, now Instant, n int) Instant {
+	var h holding
+	k.apart(st, &h)
+	return h.Ready(h.deciding(), now, n)
+}
+
+func (k *listed) Remaining(st []uint64, now Instant) int {
+	var h holding
+	k.apart(st, &h)
+	return h.Remaining(h.deciding(), now)
+}
+
+func (k *listed) Fresh(st []uint64) Instant {
+	var h holding
+	k.apart(st, &h)
+	return h.fresh()
+}
+
+func (k *listed) frontier(st []uint64) Instant {
+	var h holding
+	k.apart(st, &h)
+	return h.frontier(h.deciding())
+}
+
+// listing returns the kernel that at has or, if that is none, the one that make makes of c.
+func (c *Compiled) listing(at *atomic.Pointer[Compiled], make func(c *Compiled) Kernel) *Compiled {
+	if k := at.Load(); k != nil {
+		return k
+	}
+	at.CompareAndSwap(nil, &Compiled{capable: capable{Kernel: make(c), denials: c.denials}, Encoding: c.Encoding, leaves: c.leaves, base: c})
+	return at.Load()
+}
+
+// opened is the kernel of states with open holds.
+type opened struct {
+	listed
 	parts []markedPart
-	size  int  // of an entry
-	log   int  // where the first log begins in a state of base whose first word is not 0; −1 if there is none
-	queue bool // whether entries may be turns: of events that a queue delays
+	size  int // of an entry
+	log   int // where the first log begins in a state of base whose first word is not 0; −1 if there is none
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
 type markedPart struct {
-	holder   // nil if it has none
-	kernel   Kernel
-	log      *inFlight // the kernel, if it is one
+	holder
+	level    level // the holder, if it is one; else nil
 	from, to int
 }
 
 // Opened returns the kernel of the states of c with open holds.
-func (c *Compiled) Opened() *Compiled {
-	if c.base != nil {
-		return c.base.Opened()
-	}
-	if o := c.withHolds.Load(); o != nil {
-		return o
-	}
-	k := &opened{base: c, size: holdMarks, log: -1, queue: c.Delays()}
+func (c *Compiled) Opened() *Compiled { return c.Base().listing(&c.Base().withHolds, newOpened) }
+
+func newOpened(c *Compiled) Kernel {
+	k := &opened{size: holdMarks, log: -1}
+	k.listed = listed{base: c, by: k}
 	switch {
 	case c.Width() > 0 || c.changed != nil:
 	case c.parts != nil:
@@ -167,16 +198,13 @@ func (c *Compiled) Opened() *Compiled {
 		k.log = 0
 	}
 	for _, leaf := range c.leaves {
-		p := markedPart{kernel: leaf.Kernel, from: k.size}
-		p.log, _ = p.kernel.(*inFlight)
-		if p.holder, _ = p.kernel.(holder); p.holder != nil {
-			k.size += p.marks()
-		}
+		p := markedPart{holder: leaf.Kernel.(holder), from: k.size}
+		p.level, _ = p.holder.(level)
+		k.size += p.marks()
 		p.to = k.size
 		k.parts = append(k.parts, p)
 	}
-	c.withHolds.CompareAndSwap(nil, c.on(k))
-	return c.withHolds.Load()
+	return k
 }
 
 // Base returns the kernel of the states of c without open holds and turns: c itself, unless Opened or Ahead returned it.
@@ -194,22 +222,23 @@ func (c *Compiled) HoldWords() int { return holdsHeader + c.Opened().opened().si
 func (c *Compiled) HasOpened() bool { return c.opened() != nil || c.withHolds.Load() != nil }
 
 // HasTurns reports whether states of c have turns ahead. Such a state is not changed in place.
-func (c *Compiled) HasTurns() bool { return c.ahead() != nil }
+func (c *Compiled) HasTurns() bool {
+	_, ok := c.Kernel.(*ahead)
+	return ok
+}
 
 // OpenHolds returns how many holds are open in a state of c, or will be at their turns.
 func (c *Compiled) OpenHolds(st []uint64) (open int) {
-	if a := c.ahead(); a != nil {
-		t := a.read(st)
-		open = t.by.OpenHolds(t.before)
-		for i := range len(t.list) / turnWords {
-			if !endsAtTurn(t.turn(i)[turnID]) {
-				open++
-			}
+	var h holding
+	h.read(c, st)
+	for i := range h.turns() {
+		if !endsAtTurn(h.entry(i)[turnID]) {
+			open++
 		}
 	}
-	if o := c.opened(); o != nil {
-		for i := range o.count(st) {
-			if !endsAtTurn(o.entry(st, i)[holdID]) {
+	if h.by != nil {
+		for i := range h.by.count(h.st) {
+			if !endsAtTurn(h.by.entry(h.st, i)[holdID]) {
 				open++
 			}
 		}
@@ -217,31 +246,14 @@ func (c *Compiled) OpenHolds(st []uint64) (open int) {
 	return open
 }
 
-// holds reports whether holds are open, and not only turns.
+// holds reports whether holds are open, and not only turns of events that a queue delays.
 func (k *opened) holds(st []uint64) bool {
-	if !k.queue {
-		return true
-	}
 	for i := range k.count(st) {
 		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			return true
 		}
 	}
 	return false
-}
-
-// tellEnds says when a state of by is idle, and when a hold ends by itself.
-func (v *view) tellEnds(by *Compiled, st []uint64, a *Answer) {
-	if by.base != nil || by.changed != nil {
-		a.Idle = v.until(by.Fresh(st))
-	}
-	if k := by.ahead(); k != nil {
-		if t := k.read(st); t.ends() < Forever {
-			a.Ends = v.until(t.ends())
-		}
-	} else if o := by.opened(); o != nil && o.holds(st) {
-		a.Ends = v.until(st[firstEnd])
-	}
 }
 
 // opened returns the kernel of a state with open holds, or nil.
@@ -295,11 +307,14 @@ func (k *opened) shift(st []uint64, from, to int) []uint64 {
 	return st
 }
 
+// entries returns all entries.
+func (k *opened) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
+
 // entry returns the i-th entry.
 func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
 
 // hold returns what the i-th entry says.
-func (k *opened) hold(st []uint64, i int) hold { return holdOf(k.entry(st, i)) }
+func (k *opened) hold(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
 
 // held returns how many events all holds have together.
 func (k *opened) held(st []uint64) (sum uint64) {
@@ -309,30 +324,36 @@ func (k *opened) held(st []uint64) (sum uint64) {
 	return sum
 }
 
-// find returns the index of the hold with an ID, or −1.
-func (k *opened) find(st []uint64, id uint64) int {
-	i, at := k.count(st)-1, k.begin(st)-k.size+holdID
-	for i >= 0 && st[at] != id {
-		i, at = i-1, at-k.size
+// indexOf returns the index of the entry, of a size in words, that begins with an ID, or −1.
+func indexOf(id uint64, entries []uint64, size int) int {
+	at := len(entries) - size
+	for at >= 0 && entries[at] != id {
+		at -= size
 	}
-	return i
+	return at / size
 }
 
 // marks returns those of the i-th part.
 func (k *opened) marks(st []uint64, i int) marks {
 	p := &k.parts[i]
-	return marks{st[holdsHeader:k.begin(st)], k.size, p.from, p.to, k.count(st)}
+	return marks{k.entries(st), k.size, p.from, p.to, k.count(st)}
 }
 
-// pass prepares the marks for events that are about to be spent at an instant.
+// each replaces the state of each part with the result of f, as Compiled.each does.
+func (k *opened) each(st []uint64, f func(i int, own bool, part *capable, inner []uint64) []uint64) []uint64 {
+	return k.replace(st, k.base.each(k.inner(st), f))
+}
+
+// pass prepares the marks for events that are about to be spent at an instant: of those since the youngest hold, none is
+// missing any more that was not missing then.
 func (k *opened) pass(st []uint64, at Instant) {
 	if k.count(st) == 0 {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
 	k.base.each(k.inner(st), func(i int, _ bool, _ *capable, st []uint64) []uint64 {
-		if p := &k.parts[i]; p.holder != nil {
-			p.pass(st, at, mark[p.from:p.to])
+		if p := &k.parts[i]; p.level != nil {
+			lower(p.level, mark[p.from:p.to], p.level.missing(st, at))
 		}
 		return st
 	})
@@ -341,27 +362,21 @@ func (k *opened) pass(st []uint64, at Instant) {
 // forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that owes as much
 // as it may: it may not have counted all that was granted since the hold.
 func (k *opened) forfeit(st []uint64, now Instant) {
-	if k.base.changed == nil || k.count(st) == 0 {
+	if k.count(st) == 0 {
 		return
 	}
+	mark := k.entry(st, k.count(st)-1)
 	k.base.each(k.inner(st), func(i int, own bool, part *capable, inner []uint64) []uint64 {
 		if bucket, ok := part.Kernel.(debtor); ok && !own && bucket.credit(inner, now) == 0 {
-			clear(k.marks(st, i).youngest())
+			clear(mark[k.parts[i].from:k.parts[i].to])
 		}
 		return inner
 	})
 }
 
-// add is insert. If there are as many holds as there may be, it ends the oldest one, and says so.
-func (k *opened) add(st []uint64, id uint64, h hold, now, at Instant) (_ []uint64, ended int) {
-	if k.count(st) >= MostHolds && !k.base.Flies() {
-		st = k.sweep(k.end(st, 0, now), 0, 1)
-		ended = 1
-	}
-	return k.insert(st, id, h, at), ended
-}
-
-// insert adds the entry of n events that are about to be spent at an instant.
+// insert adds the entry of n events that are about to be spent at an instant: no earlier than at the frontier, which may be
+// later than a turn if others were charged. A part that is not the asked limit's own does not count them if they are more
+// than its state can hold.
 func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
@@ -371,41 +386,30 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	e := st[begin : begin+k.size]
 	clear(e)
 	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, h.events()
-	k.base.each(k.inner(st), func(i int, own bool, _ *capable, st []uint64) []uint64 {
-		if p := &k.parts[i]; p.holder != nil {
-			p.begin(st, at, h.n, own, k.base.Encoding, e[p.from:p.to])
+	k.base.each(k.inner(st), func(i int, own bool, part *capable, st []uint64) []uint64 {
+		at := max(at, part.frontier(st))
+		if p := &k.parts[i]; own || uint64(h.n) <= part.chargeable(st, at, k.base.Encoding) {
+			p.mark(st, at, h.n, e[p.from:p.to])
 		}
 		return st
 	})
 	return st
 }
 
-// begin is mark: events are spent no earlier than at the frontier, which may be later than a turn if others were
-// charged. A part that is not the asked limit's own does not count them if they are more than its state can hold.
-func (p *markedPart) begin(st []uint64, at Instant, n int, own bool, enc Encoding, mark []uint64) {
-	at = max(at, p.kernel.frontier(st))
-	if own || uint64(n) <= p.kernel.chargeable(st, at, enc) {
-		p.mark(st, at, n, mark)
-	}
-}
-
 // settle takes the unused events of the i-th hold back, whose entry sweep then removes.
 func (k *opened) settle(st []uint64, i int, now Instant, unused int) []uint64 {
 	h := k.hold(st, i)
-	inner := k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
-		if p := &k.parts[part]; p.holder != nil {
-			return p.settle(inner, now, h, unused, k.marks(st, part), i)
-		}
-		return inner
-	})
+	k.pass(st, now)
 	k.entry(st, i)[holdID] = 0
-	return k.replace(st, inner)
+	return k.each(st, func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
+		return k.parts[part].settle(inner, now, h, unused, k.marks(st, part), i)
+	})
 }
 
-// end ends a hold by itself.
-func (k *opened) end(st []uint64, i int, now Instant) []uint64 {
+// end ends a hold by itself. It gives its events back only if back is true.
+func (k *opened) end(st []uint64, i int, now Instant, back bool) []uint64 {
 	unused := 0
-	if h := k.hold(st, i); h.back {
+	if h := k.hold(st, i); h.back && back {
 		unused = h.n
 	}
 	return k.settle(st, i, now, unused)
@@ -414,7 +418,7 @@ func (k *opened) end(st []uint64, i int, now Instant) []uint64 {
 // endDue ends the holds that are due, and returns how many these are. Their order makes no difference, nor
 // does it that they end now and not at their time: nothing was spent in between. Only a WarmingUp may take back
 // less, because it looks at what was granted last.
-func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
+func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended int) {
 	first, last := k.base.lastInstant(), Instant(0)
 	from, until := 0, 0
 	for i := range k.count(st) {
@@ -428,22 +432,15 @@ func (k *opened) endDue(st []uint64, now Instant) (_ []uint64, ended int) {
 		if until == 0 {
 			from = i
 		}
-		st, until = k.end(st, i, now), i+1
+		st, until = k.end(st, i, now, back), i+1
 	}
 	st = k.sweep(st, from, until)
 	st[firstEnd], st[lastEnd] = first, last
 	return st, ended
 }
 
-// asOf returns st as of now, without the holds that have ended. It does not change st.
-func (k *opened) asOf(st []uint64, now Instant) []uint64 {
-	if st[firstEnd] <= now {
-		st, _ = k.endDue(slices.Clone(st), now)
-	}
-	return st
-}
-
-// sweep removes the holds that have ended. All those are from the given index on, and before until.
+// sweep removes the holds that have ended. All those are from the given index on, and before until. What was least missing
+// since them was so since the next older one as well.
 func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 	to := from
 	for i := from; i < until; i++ {
@@ -455,8 +452,8 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 		case to > 0:
 			older := k.entry(st, to-1)
 			for _, p := range k.parts {
-				if p.holder != nil {
-					p.merge(older[p.from:p.to], e[p.from:p.to])
+				if p.level != nil {
+					lower(p.level, older[p.from:p.to], p.level.load(e[p.from:p.to]))
 				}
 			}
 		}
@@ -470,38 +467,17 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 	return k.shift(st, begin, k.begin(st))
 }
 
-// bounds returns the earliest and the latest end.
-func (k *opened) bounds(st []uint64) (first, last Instant) {
-	first = k.base.lastInstant()
-	for i := range k.count(st) {
-		end := k.entry(st, i)[holdEnd]
-		first, last = min(first, end), max(last, end)
-	}
-	return first, last
-}
-
 // extend moves the end of the i-th hold.
 func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
 	was := k.hold(st, i)
 	k.entry(st, i)[holdEnd] = end
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), max(st[lastEnd], end)
-	return k.replace(st, k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
-		if log := k.parts[part].log; log != nil {
+	return k.each(st, func(_ int, _ bool, part *capable, inner []uint64) []uint64 {
+		if log, ok := part.Kernel.(*inFlight); ok {
 			return log.move(inner, was.n, was.end, end)
 		}
 		return inner
-	}))
-}
-
-// spent is called when the events of the youngest hold have been spent.
-func (k *opened) spent(st []uint64) []uint64 {
-	h := k.hold(st, k.count(st)-1)
-	return k.replace(st, k.base.each(k.inner(st), func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
-		if log := k.parts[part].log; log != nil {
-			return log.move(inner, h.n, log.frontier(inner)+log.window, h.end)
-		}
-		return inner
-	}))
+	})
 }
 
 // closed returns st, and the kernel that it is stored with: without the list of holds if none is open.
@@ -513,45 +489,30 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	return by, k.shift(st, holdsHeader, 0)
 }
 
-// Stores call these methods of a Kernel for whatever state they have.
-
-func (k *opened) Limit() int { return k.base.Limit() }
-
-func (k *opened) Width() int { return 0 }
-
-func (k *opened) Ready(st []uint64, now Instant, n int) Instant {
-	return k.base.Ready(k.inner(st), now, n)
-}
-
-func (k *opened) Remaining(st []uint64, now Instant) int { return k.base.Remaining(k.inner(st), now) }
-
-// Fresh returns when no hold is open any more, and nothing counts.
-func (k *opened) Fresh(st []uint64) Instant { return max(k.base.Fresh(k.inner(st)), st[lastEnd]) }
-
-func (k *opened) frontier(st []uint64) Instant { return k.base.frontier(k.inner(st)) }
-
 func (k *opened) pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
 
 func (k *opened) Valid(st []uint64) bool {
-	if len(st) < holdsHeader || st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
-		st[openHolds] > MostHolds && !k.base.Flies() {
+	if len(st) < holdsHeader || st[openHolds] == 0 || st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
+		st[openHolds] > MostHolds && !k.base.Flies() || st[lastEnd] > k.base.lastInstant() {
 		return false
 	}
 	for i := range k.count(st) {
 		e := k.entry(st, i)
-		if e[holdID] == 0 || e[holdEnd] > k.base.lastInstant() || e[holdEvents]/2 > k.base.mostCount() {
+		if e[holdID] == 0 || e[holdEnd] < st[firstEnd] || e[holdEnd] > st[lastEnd] || e[holdEvents]/2 > k.base.mostCount() {
 			return false
 		}
 		for _, p := range k.parts {
-			if p.holder != nil && !p.sound(e[p.from:p.to]) {
+			if !p.sound(e[p.from:p.to]) {
 				return false
 			}
 		}
 	}
-	first, last := k.bounds(st)
-	inner := k.inner(st)
-	return st[openHolds] > 0 && st[firstEnd] <= first && last <= st[lastEnd] && st[lastEnd] <= k.base.lastInstant() &&
-		(k.base.Width() == 0 || k.base.Width() == len(inner)) && k.base.Valid(inner)
+	return k.base.sound(k.inner(st))
+}
+
+// sound reports whether c can work with st, of any length.
+func (c *Compiled) sound(st []uint64) bool {
+	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
 }
 
 // meet is Meet for a state of k: the entries go along, if what they mark does.
@@ -568,25 +529,24 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 	size := k.count(st) * to.size
 	carried := make([]uint64, holdsHeader+size, holdsHeader+size+len(next)+to.size)
 	copy(carried, st[:holdsHeader])
-	was, is, from := k.base.partStates(inner), by.partStates(next), k.parts
+	was, is, parts := k.base.partStates(inner), by.partStates(next), k.base.leaves
 	for i := range k.count(st) {
 		old, e := k.entry(st, i), to.entry(carried, i)
 		copy(e[:holdMarks], old)
 		for j, source := range sources {
-			if p := &to.parts[j]; p.holder != nil && source >= 0 {
-				o := &from[source]
-				p.carry(o.kernel, was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
+			if source >= 0 {
+				o, p := &k.parts[source], &to.parts[j]
+				p.carry(parts[source].Kernel, was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
 			}
 		}
 	}
-	carried = append(carried, next...)
-	return by.Opened(), to.replace(carried, to.base.each(to.inner(carried), func(j int, _ bool, _ *capable, inner []uint64) []uint64 {
-		if log := to.parts[j].log; log != nil {
+	return by.Opened(), to.each(append(carried, next...), func(j int, _ bool, part *capable, inner []uint64) []uint64 {
+		if log, ok := part.Kernel.(*inFlight); ok {
 			for i := range k.count(st) {
 				h := k.hold(st, i)
-				inner = log.move(inner, h.n, from[sources[j]].log.logged(h.end)+log.window, h.end)
+				inner = log.move(inner, h.n, parts[sources[j]].Kernel.(*inFlight).logged(h.end)+log.window, h.end)
 			}
 		}
 		return inner
-	})), pin
+	}), pin
 }

@@ -417,7 +417,7 @@ func TestHolds_LongLogs(t *testing.T) {
 					require.Equal(t, before, during)
 				}
 				for _, id := range []uint64{1, 4, 5, 2, 3} {
-					i := opened.find(st, id)
+					i := indexOf(id, opened.entries(st), opened.size)
 					st = opened.sweep(opened.settle(st, i, 2*second, 0), i, i+1)
 				}
 				_, st = opened.closed(st)

@@ -5,80 +5,109 @@ import (
 	"time"
 )
 
-// This file applies requests to states that another limit has left, or that have open holds, and opens these.
+// This file applies requests to states that another limit has left, or that have open holds or turns ahead.
 
-// A verdict says who decides on a request.
-type verdict uint8
-
-const (
-	decided verdict = iota // the state
-	denied                 // another key, which refuses it
-	noted                  // likewise, and the denial is noted
-)
-
-// stepFrom is StepFrom or, unless the state decides, RefuseFrom.
-func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer, how verdict) (by *Compiled, _ []uint64, changed bool) {
-	if from.ahead() != nil {
-		return c.stepAhead(from, st, req, a, how)
-	}
+// stepFrom is StepFrom. If turns are ahead that are those of another limit than c, they stay in the state as events that were
+// spent, so that only those that are held can be settled.
+func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}
 	h := holding{view: c.view(req)}
-	at, now, ended := from, st, 0 // now is the state as of now, which at left
-	if o := from.opened(); o != nil && st[firstEnd] <= h.now {
-		if req.Op == OpPeek {
-			now = o.asOf(st, h.now)
-		} else {
-			now, ended = o.endDue(st, h.now)
+	h.read(from, st)
+	h.lent = h.lent || req.Op == OpPeek
+	had := h.turns() > 0
+	ended, due := h.advance(h.now)
+	if !req.Op.settles() && !h.asks(c) {
+		more, _ := h.advance(Forever)
+		ended, due = ended+more, true
+	}
+	ahead, pin := h.turns() > 0, false
+	by, next := from, st
+	if !ahead { // next is the state as of now, which by left
+		if due {
+			by, next = h.closed()
 		}
-		at, now = o.closed(now)
+		pin = h.meet(c, by, next, req.Op)
 	}
-	k, next, pin := at.present(now), now, false
-	switch req.Op {
-	case OpSettle, OpExtend: // applied by the present limit
-	default:
-		k, next, pin = c.Meet(at, now, h.now)
-	}
-	h.Compiled, h.by, h.st = k.Base(), k.opened(), next
 	if h.by != nil && h.denials != nil {
-		h.held = h.by.held(next)
+		h.held = h.by.held(h.st)
 	}
-	if how == decided {
-		changed = h.apply(req, a)
-	} else {
-		next, changed = h.Refuse(h.inner(), req, how == noted, a)
-		h.set(next)
-	}
+	changed = h.apply(req, a)
 	if req.Op == OpPeek {
 		return from, st, false
 	}
-	by, st = at, now
 	if a.RetryAfter == Never {
 		pin = false
-	} else if two := h.changed; two != nil && (pin || h.stored() == at.Base().stored()) {
+	} else if two := h.changed; two != nil && !ahead && (pin || h.stored() == by.Base().stored()) {
 		pin = two.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick)) || pin // unless it has granted
 	}
-	if changed = changed || pin; changed {
-		if h.by != nil {
+	if changed = changed || pin || ahead && due; changed {
+		if h.by != nil && h.changed != nil {
+			h.own()
 			h.by.forfeit(h.st, h.now)
 		}
-		by, st = h.closed()
+		by, next = h.closed()
 	}
 	a.Ended += ended
-	h.tellEnds(by, st, a)
-	return by, st, changed || ended > 0
+	h.tellEnds(by, next, a)
+	return by, next, changed || ended > 0 || had && due
 }
 
-// A holding is a state that may have open holds, at a reading of the clock.
+// tellEnds sets h to a state of by, and says when that is idle, and when a hold ends by itself.
+func (h *holding) tellEnds(by *Compiled, st []uint64, a *Answer) {
+	if by.base == nil && by.changed == nil {
+		return
+	}
+	h.read(by, st)
+	a.Idle = h.until(h.fresh())
+	if first := h.soonest(); first < Forever {
+		a.Ends = h.until(first)
+	}
+}
+
+// A holding is a state of a key taken apart, at a reading of the clock: what has happened, in which holds may be open, and
+// the turns that are ahead.
 type holding struct {
-	view           // of the kernel of such states without open holds
-	by     *opened // if there are open holds: the kernel of the state; else nil
-	st     []uint64
-	booked *turns // if the request has reserved a turn ahead: the state with it
+	view          // of the kernel that decides, of states without either
+	by    *opened // if there are open holds: the kernel of st; else nil
+	st    []uint64
+	list  []uint64 // the turns, in order
+	after []uint64 // if there are any: the state after them, without the list of holds
+	lent  bool     // whether st is not to be changed in place
 }
 
-// inner returns the state without the list of holds.
+// read sets h to a state of c.
+func (h *holding) read(c *Compiled, st []uint64) {
+	switch k := c.Kernel.(type) {
+	case *opened:
+		k.apart(st, h)
+	case *ahead:
+		k.apart(st, h)
+	default:
+		h.Compiled, h.by, h.st, h.list, h.lent = c, nil, st, nil, false
+	}
+}
+
+// meet makes h, without turns, that of a state that from left. Settlements are applied by the present limit.
+func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
+	if op.settles() {
+		from = from.present(st)
+	} else {
+		from, st, pin = c.Meet(from, st, h.now)
+	}
+	h.read(from, st)
+	return pin
+}
+
+// own lets h change its state in place.
+func (h *holding) own() {
+	if h.lent {
+		h.st, h.lent = slices.Clone(h.st), false
+	}
+}
+
+// inner returns the state before the turns, without the list of holds.
 func (h *holding) inner() []uint64 {
 	if h.by == nil {
 		return h.st
@@ -86,7 +115,15 @@ func (h *holding) inner() []uint64 {
 	return h.by.inner(h.st)
 }
 
-// set replaces that state.
+// deciding returns the state that decides on requests: nothing is granted before the last turn.
+func (h *holding) deciding() []uint64 {
+	if h.turns() > 0 {
+		return h.after
+	}
+	return h.inner()
+}
+
+// set replaces inner.
 func (h *holding) set(inner []uint64) {
 	if h.by == nil {
 		h.st = inner
@@ -95,16 +132,23 @@ func (h *holding) set(inner []uint64) {
 	}
 }
 
-// closed returns the state as it is stored.
-func (h *holding) closed() (*Compiled, []uint64) {
-	if t := h.booked; t != nil {
-		t.before = h.st
-		return t.stored()
+// closed returns the state as it is stored, with the lists that are not empty.
+func (h *holding) closed() (by *Compiled, st []uint64) {
+	by, st = h.stored(), h.st
+	if h.by != nil {
+		by, st = h.by.closed(st)
 	}
-	if h.by == nil {
-		return h.stored(), h.st
+	if h.turns() == 0 {
+		return by, st
 	}
-	return h.by.closed(h.st)
+	form := uint64(len(h.after)) << 2
+	if two := h.changed; two != nil {
+		form |= uint64(two.asked) << 1
+	}
+	if by.opened() != nil {
+		form |= 1
+	}
+	return h.stored().Ahead(), slices.Concat([]uint64{uint64(h.turns()), form}, h.list, h.after, st)
 }
 
 // pass prepares the marks for events that are about to be spent at an instant.
@@ -114,17 +158,56 @@ func (h *holding) pass(at Instant) {
 	}
 }
 
-// find returns the index of the hold with an ID, or −1.
-func (h *holding) find(id uint64) int {
-	if h.by == nil {
-		return -1
+// fresh returns when all turns have come, no hold is open any more, and nothing counts.
+func (h *holding) fresh() Instant {
+	at := h.Fresh(h.inner())
+	if h.by != nil {
+		at = max(at, h.st[lastEnd])
 	}
-	return h.by.find(h.st, id)
+	if h.turns() > 0 {
+		at = max(at, h.Fresh(h.after))
+	}
+	for i := range h.turns() {
+		at = max(at, h.entry(i)[turnAt], h.entry(i)[turnEnd])
+	}
+	return at
+}
+
+// soonest returns an instant before which no hold ends by itself, whether it is open or will be, or Forever if there is none.
+func (h *holding) soonest() (first Instant) {
+	first = Forever
+	if h.by != nil && h.by.holds(h.st) {
+		first = h.st[firstEnd]
+	}
+	for i := range h.turns() {
+		if turn := h.entry(i); !endsAtTurn(turn[turnID]) {
+			first = min(first, turn[turnEnd])
+		}
+	}
+	return first
+}
+
+// find returns the index of the hold with an ID, and that of its turn; at least one is −1.
+func (h *holding) find(id uint64) (i, turn int) {
+	if id == 0 { // as turns have that cannot be settled any more
+		return -1, -1
+	}
+	if i = -1; h.by != nil {
+		i = indexOf(id, h.by.entries(h.st), h.by.size)
+	}
+	return i, indexOf(id, h.list, turnWords)
 }
 
 func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 	*a = Answer{}
+	ahead := h.turns() > 0
 	switch {
+	case req.Refused || ahead && req.Op.decides():
+		n := req.N
+		if req.Op == OpPeek {
+			n = 1
+		}
+		return h.deny(n, h.ready(h.deciding(), n), req.Notes || !req.Refused, a)
 	case req.Op == OpReserve:
 		return h.reserve(req, a)
 	case req.Op == OpHold && req.Hold.ID != 0:
@@ -133,23 +216,45 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		return h.settle(req, a)
 	case req.Op == OpExtend:
 		return h.extend(req, a)
-	}
-	if req.Op != OpPeek {
+	case req.Op != OpPeek:
+		h.own()
 		h.pass(h.now)
 	}
 	inner, changed := h.step(h.inner(), req, a)
 	h.set(inner)
+	if ahead { // of an OpCharge
+		h.spendAgain()
+		*a = Answer{Excess: a.Excess, Most: a.Most}
+		h.peek(h.after, a)
+	}
+	return changed
+}
+
+// deny answers a request that is granted at an instant: later, or not even now, because another key denies it. Then, Allowed
+// is whether this one would have granted it. With note, a kernel that notes denials does so.
+func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
+	if note && n > 0 && h.denials != nil {
+		h.own()
+		var inner []uint64
+		inner, at, changed = h.refuse(h.inner(), n, at)
+		if h.set(inner); h.turns() > 0 {
+			h.spendAgain()
+			at = h.ready(h.after, n)
+		}
+	}
+	if at > h.now {
+		h.denial(h.deciding(), n, at, a)
+	} else {
+		a.Allowed = true
+		h.describe(h.deciding(), 0, a)
+	}
 	return changed
 }
 
 // take opens a hold if its events are granted now.
 func (h *holding) take(req *Request, a *Answer) (changed bool) {
-	at := h.ready(h.inner(), req.N)
-	if at > h.now {
-		inner, at, changed := h.refuse(h.inner(), req.N, at)
-		h.set(inner)
-		h.denial(h.inner(), req.N, at, a)
-		return changed
+	if at := h.ready(h.inner(), req.N); at > h.now {
+		return h.deny(req.N, at, true, a)
 	}
 	a.Allowed, a.Due = true, h.now*h.Tick
 	if req.N > 0 {
@@ -157,9 +262,9 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
-		h.open(req.Hold.ID, hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}, h.now, a) // from when they may happen, which is later if they are queued
-		h.set(h.Spend(h.inner(), h.now, req.N))
-		h.st = h.by.spent(h.st)
+		of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back} // from when they may happen, which is later if they are queued
+		a.Ended, a.Held = h.open(req.Hold.ID, of, h.now), true
+		h.set(h.lasts(h.Spend(h.inner(), h.now, of.n), of.n, of.end))
 	}
 	h.describe(h.inner(), 0, a)
 	return req.N > 0
@@ -167,51 +272,81 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 
 // reserve reserves events. If their turn is ahead, or their hold goes on, it can be settled.
 func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
-	at, due, ok := h.turn(h.inner(), req, a)
-	if ok && at > h.now && req.Yields && h.by != nil && h.by.holds(h.st) {
+	at, due, ok := h.turn(h.deciding(), req, a)
+	if ok && at > h.now && req.Yields && h.soonest() < Forever {
 		soon := *req
 		soon.MaxWait = 0
 		req, ok = &soon, false
 	}
 	if !ok {
-		h.refused(h.inner(), req, a)
+		h.refused(h.deciding(), req, a)
 		return false
 	}
 	id, of := req.Hold.ID, hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
 	h.reserved(due, req, a)
 	switch {
-	case id != 0 && at > h.now:
-		t := turns{base: h.Compiled, by: h.stored(), before: h.st}
-		if h.by != nil {
-			t.by = t.by.Opened()
-		}
-		t.after = slices.Clone(t.inner())
-		t.add(id, at, of, h.now)
-		h.booked = &t
-		h.describe(t.after, 0, a)
-		return true
+	case h.turns() > 0 || id != 0 && at > h.now:
+		a.Ended = h.add(id, at, of)
 	case a.Held:
-		h.open(id, of, at, a)
-		h.set(h.book(h.inner(), at, due, req.N))
-		h.st = h.by.spent(h.st)
+		a.Ended = h.open(id, of, at)
+		h.set(h.lasts(h.book(h.inner(), at, due, of.n), of.n, of.end))
 	default:
 		h.pass(at)
-		h.set(h.book(h.inner(), at, due, req.N))
+		h.set(h.book(h.inner(), at, due, of.n))
 	}
-	h.describe(h.inner(), 0, a)
+	h.describe(h.deciding(), 0, a)
 	return true
 }
 
-// open adds the entry of a hold whose events are about to be spent at an instant.
-func (h *holding) open(id uint64, of hold, at Instant, a *Answer) {
+// open adds the entry of a hold whose events are about to be spent at an instant. If there are as many as there may be, it
+// ends the oldest one, and says so.
+func (h *holding) open(id uint64, of hold, at Instant) (ended int) {
 	if h.by == nil {
 		h.by = h.Opened().opened()
 		h.st = h.by.open(h.st)
 	}
-	var ended int
-	h.st, ended = h.by.add(h.st, id, of, h.now, at)
-	a.Ended += ended
-	a.Held = true
+	if h.by.count(h.st) >= MostHolds && !h.Flies() {
+		h.st = h.by.sweep(h.by.end(h.st, 0, h.now, true), 0, 1)
+		ended = 1
+	}
+	h.st = h.by.insert(h.st, id, of, at)
+	return ended
+}
+
+// lasts lets n events that have just been spent, and are in flight, count until an instant.
+func (c *Compiled) lasts(st []uint64, n int, end Instant) []uint64 {
+	return c.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
+		if log, ok := part.Kernel.(*inFlight); ok {
+			return log.move(st, n, log.frontier(st)+log.window, end)
+		}
+		return st
+	})
+}
+
+// end ends the holds that are due at an instant by themselves.
+func (h *holding) end(at Instant) (ended int) {
+	if h.by == nil || h.st[firstEnd] > at {
+		return 0
+	}
+	h.release(func(st []uint64, back bool) []uint64 {
+		st, ended = h.by.endDue(st, at, back)
+		return st
+	})
+	return ended
+}
+
+// release replaces the state before the turns with the result of f, which ends holds. They give nothing back if a turn would
+// then come too early.
+func (h *holding) release(f func(st []uint64, back bool) []uint64) {
+	if h.turns() == 0 {
+		h.st = f(h.st, true)
+		return
+	}
+	next := f(slices.Clone(h.st), true)
+	if !h.fit(everyTurn, 0, h.by.inner(next)) {
+		next = f(slices.Clone(h.st), false)
+	}
+	h.st = next
 }
 
 // ends returns the end of a hold, d after an instant.
@@ -222,23 +357,39 @@ func (v *view) ends(at Instant, d time.Duration) Instant {
 // settle counts the events of a hold that happened. Of one that is not open, only those that exceed it
 // are not counted yet.
 func (h *holding) settle(req *Request, a *Answer) (changed bool) {
-	i, of := h.find(req.Hold.ID), req.Of
-	if a.Held = i >= 0; a.Held {
+	i, turn := h.find(req.Hold.ID)
+	of := req.Of
+	switch {
+	case i >= 0:
 		of = h.by.hold(h.st, i).n
+	case turn >= 0:
+		of = holdOf(h.entry(turn)[turnEnd:]).n
 	}
+	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
 	if more > 0 && h.exceeds(h.inner(), more, a) {
-		h.peek(h.inner(), a)
+		h.peek(h.deciding(), a)
 		return false
 	}
-	if a.Held {
-		h.st = h.by.sweep(h.by.settle(h.st, i, h.now, max(0, -more)), i, i+1)
+	h.own()
+	switch {
+	case i >= 0:
+		h.release(func(st []uint64, back bool) []uint64 {
+			unused := 0
+			if back {
+				unused = max(0, -more)
+			}
+			return h.by.sweep(h.by.settle(st, i, h.now, unused), i, i+1)
+		})
+	case turn >= 0:
+		h.settleTurn(turn, min(req.N, of))
 	}
 	if more > 0 {
 		h.pass(h.now)
 		h.set(h.chargeOthers(h.inner(), h.now, more))
 	}
-	h.peek(h.inner(), a)
+	h.spendAgain()
+	h.peek(h.deciding(), a)
 	return a.Held || more > 0
 }
 
@@ -255,12 +406,19 @@ func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
 	})
 }
 
-// extend moves the end of a hold.
+// extend moves the end of a hold, which is not before its turn.
 func (h *holding) extend(req *Request, a *Answer) (changed bool) {
-	i := h.find(req.Hold.ID)
-	if a.Held = i >= 0; a.Held {
-		h.st = h.by.extend(h.st, i, h.ends(h.now, req.Hold.For))
+	i, turn := h.find(req.Hold.ID)
+	h.own()
+	switch end := h.ends(h.now, req.Hold.For); {
+	case i >= 0:
+		h.st = h.by.extend(h.st, i, end)
+	case turn >= 0:
+		h.list = slices.Clone(h.list)
+		h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)
 	}
-	h.peek(h.inner(), a)
+	h.spendAgain()
+	a.Held = i >= 0 || turn >= 0
+	h.peek(h.deciding(), a)
 	return a.Held
 }

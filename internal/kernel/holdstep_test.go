@@ -538,7 +538,7 @@ func TestHolds_EveryMethod(t *testing.T) {
 	}
 }
 
-// TestHolds_Opened: a state with open holds decides by StepFrom, Grants and RefuseFrom as one without.
+// TestHolds_Opened: a state with open holds decides by StepFrom and Grants as one without.
 func TestHolds_Opened(t *testing.T) {
 	for name, c := range holdKernels(t, InMemory.Varying()) {
 		s := keyOf(c)
@@ -565,7 +565,8 @@ func TestHolds_Opened(t *testing.T) {
 				assert.Equal(t, granted, a.Allowed, name)
 				assert.Equal(t, granted || now > begun, changed, name)
 				assert.True(t, by.Valid(st), name)
-				by, st, _ = c.RefuseFrom(k, slices.Clone(s.st), &req, true, &a)
+				req.Refused, req.Notes = true, true
+				by, st, _ = c.StepFrom(k, slices.Clone(s.st), &req, &a)
 				assert.Equal(t, granted, a.Allowed, name)
 				assert.Equal(t, now > begun, by == c, name)
 				assert.True(t, by.Valid(st), name)

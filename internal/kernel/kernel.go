@@ -72,7 +72,12 @@ type Kernel interface {
 	// this kernel does: they differ only in how much they grant.
 	similar(from Kernel) bool
 
-	charger
+	// chargeable returns the most events that charge can count, whatever the limit says.
+	chargeable(st []uint64, now Instant, enc Encoding) uint64
+
+	// charge spends n events, at most chargeable, at now or, if that is later, at the
+	// frontier.
+	charge(st []uint64, now Instant, n int) []uint64
 }
 
 // A Word is a kernel whose state may be a single word, on which it can then decide
@@ -236,11 +241,6 @@ func Compile(k Kernel, enc Encoding) *Compiled {
 		c.leaves = []capable{c.capable}
 	}
 	return c
-}
-
-// on returns the kernel k of states that contain one of c.
-func (c *Compiled) on(k Kernel) *Compiled {
-	return &Compiled{capable: capable{Kernel: k, denials: c.denials}, Encoding: c.Encoding, leaves: c.leaves, base: c}
 }
 
 // Flies reports whether events are released when they are settled, in a part at least.

@@ -5,6 +5,7 @@ import "math"
 // A plan is the kernel of an algorithm that needs no state: one that grants everything, or
 // nothing. It never counts an event. [Compiled.Decide] applies it.
 type plan struct {
+	counting
 	limit int // math.MaxInt, or 0
 	part  int // the index of the part of an All that decides
 }

@@ -45,3 +45,14 @@ func TestPlanDecides(t *testing.T) {
 	}
 	assert.False(t, Compile(NewAll([]Kernel{NewUnlimited(), window}, InMemory), InMemory).Stateless())
 }
+
+// TestPlanDecides_Open: a state from a store may say that it has open holds of a limit that has no states.
+func TestPlanDecides_Open(t *testing.T) {
+	c := Compile(NewUnlimited(), InMemory)
+	k := c.Opened()
+	st := make([]uint64, c.HoldWords())
+	st[openHolds], st[holdsHeader+holdID], st[holdsHeader+holdEvents] = 1, 1, 4
+	assert.True(t, k.Valid(st))
+	by, _, _ := c.StepFrom(k, st, &Request{Op: OpSettle, N: 1, Hold: Handle{ID: 1}, Fixed: &Reading{}}, new(Answer))
+	assert.Equal(t, c, by)
+}

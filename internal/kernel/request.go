@@ -60,7 +60,7 @@ type Request struct {
 	Yields bool   // for OpReserve: whether it is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
 
 	Within  bool // for OpReserve: whether a FailurePolicy decides it even if the caller has left
-	Refused bool // whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
+	Refused bool // of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
 	Notes   bool // whether that is a denial that a log with CountDenied counts
 }
 

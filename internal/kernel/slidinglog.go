@@ -330,5 +330,3 @@ func (k *eventLog) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i
 	}
 	return st
 }
-
-func (k *eventLog) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }

@@ -23,6 +23,7 @@ func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int,
 // the first token from a full bucket, or of a later refill), and the tokens missing
 // then. If none are missing, the first word is only the frontier.
 type intervalBucket struct {
+	counting
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills
@@ -162,21 +163,12 @@ func (k *intervalBucket) store(mark []uint64, least uint128.Uint128) []uint64 {
 	return mark
 }
 
-func (k *intervalBucket) marks() int { return 1 }
-
 func (k *intervalBucket) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
 }
 
-func (k *intervalBucket) pass(st []uint64, at Instant, mark []uint64) {
-	lower(k, mark, k.missing(st, at))
-}
-
-func (k *intervalBucket) merge(into, mark []uint64) { lower(k, into, k.load(mark)) }
-
 // settle leaves the instants of refills as they are.
 func (k *intervalBucket) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
-	k.pass(st, now, m.youngest())
 	back := returned(k, m, i, uint128.From(uint64(unused)))
 	if now > st[0] {
 		st[0], st[1] = k.refilled(st, now)
@@ -184,9 +176,3 @@ func (k *intervalBucket) settle(st []uint64, now Instant, _ hold, unused int, m 
 	st[1] -= min(st[1], back.Lo)
 	return st
 }
-
-func (k *intervalBucket) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
-	copy(mark, old)
-}
-
-func (k *intervalBucket) sound([]uint64) bool { return true }

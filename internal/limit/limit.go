@@ -116,12 +116,7 @@ func (l *Limit) Apply(state []byte, req kernel.Request) (next []byte, changed bo
 		left, words = l.Compiled, make([]uint64, l.Width())
 		unread = &stateError{bytes.Clone(state[:min(len(state), mostShown)]), len(state), err}
 	}
-	var by *kernel.Compiled
-	if req.Refused {
-		by, words, changed = l.RefuseFrom(left, words, &req, req.Notes, &a)
-	} else {
-		by, words, changed = l.StepFrom(left, words, &req, &a)
-	}
+	by, words, changed := l.StepFrom(left, words, &req, &a)
 	if !changed && unread == nil {
 		return state, false, a, nil
 	}

@@ -189,8 +189,9 @@ func FuzzVaried(f *testing.F) {
 				for at, key := range keys {
 					if !granted {
 						was, o := state(key, limits[at]), owns[limits[at]].loose
-						req.N = n + at
-						next[at].by, next[at].st, _ = o.RefuseFrom(was.by, slices.Clone(was.st), &req, false, &want[at])
+						req := req
+						req.N, req.Refused = n+at, true
+						next[at].by, next[at].st, _ = o.StepFrom(was.by, slices.Clone(was.st), &req, &want[at])
 					}
 					states[key] = next[at]
 				}

@@ -273,12 +273,10 @@ func (e *asked) state() (from *kernel.Compiled, st []uint64) {
 
 // apply applies the decision to the state of a key, and stores that.
 func (j *joint) apply(e *asked) {
+	req := j.as(e)
+	req.Refused, req.Notes = !j.granted, j.notes
 	by, st := e.state()
-	if j.granted {
-		by, st, _ = e.k.StepFrom(by, st, j.as(e), &e.Answer)
-	} else {
-		by, st, _ = e.k.RefuseFrom(by, st, j.as(e), j.notes, &e.Answer)
-	}
+	by, st, _ = e.k.StepFrom(by, st, req, &e.Answer)
 	e.space.store.countEnded(&e.Answer)
 	if e.enters {
 		e.at, _ = e.t.find(e.id)
