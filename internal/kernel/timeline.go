@@ -24,7 +24,7 @@ import (
 type Timeline struct {
 	clk    clock.Clock
 	steady bool    // whether clk is the system's, whose monotonic reading never steps back
-	coarse *Coarse // the readings of clk, if it is a CoarseClock, which never steps back either
+	coarse *Coarse // the readings of clk, if it is a coarse clock, which never steps back either
 
 	anchor atomic.Pointer[anchor]
 	latest atomic.Uint64 // for other clocks, the latest instant returned
@@ -40,7 +40,7 @@ type anchor struct {
 }
 
 // NewTimeline returns the timeline of clk, or of the system's clock if clk is nil.
-// coarse has the readings of clk if it is a CoarseClock, and is nil otherwise.
+// coarse has the readings of clk if it is a coarse clock, and is nil otherwise.
 func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
 	t := &Timeline{clk: clk, coarse: coarse}
 	switch {
@@ -152,7 +152,7 @@ func (t *Timeline) follow(from *anchor, at time.Time, passed time.Duration) (mov
 	return t.anchor.CompareAndSwap(from, next)
 }
 
-// Renew reads a CoarseClock again, before a request is denied. It reports whether the
+// Renew reads a coarse clock again, before a request is denied. It reports whether the
 // reading has changed.
 func (t *Timeline) Renew() bool { return t.coarse != nil && t.coarse.Refresh() }
 
@@ -247,7 +247,7 @@ func (t *Timeline) Wall(now Instant, lag uint64) time.Time {
 	return from.shown.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
 }
 
-// Time returns the latest reading of a CoarseClock.
+// Time returns the latest reading of a coarse clock.
 func (t *Timeline) Time() time.Time {
 	d := t.coarse.SinceBase()
 	from := t.compare(t.anchor.Load(), d)

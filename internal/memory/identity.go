@@ -20,7 +20,7 @@ const (
 
 	// longKey is the length in bytes above which a key is first reduced to a block, by
 	// hash/maphash. Using maphash for all keys would cost a third of a decision with a
-	// CoarseClock (BenchmarkIdentify: 9 ns instead of 4 for 16 bytes, and 14 instead of 9 for
+	// coarse clock (BenchmarkIdentify: 9 ns instead of 4 for 16 bytes, and 14 instead of 9 for
 	// the 36 of a UUID), and on machines without AES it distributes similar keys unevenly for
 	// some seeds.
 	longKey = 4 * nhBlock

@@ -178,7 +178,7 @@ func (j *joint) read(now func(e *asked) (kernel.Instant, uint64)) {
 func outside(e *asked) (now kernel.Instant, lag uint64) { return e.Request.Clock.Outside() }
 
 // inside returns the present instant, without a call of the user's clock. A denial cannot be decided
-// on twice, so a CoarseClock is renewed.
+// on twice, so a coarse clock is renewed.
 func inside(e *asked) (now kernel.Instant, lag uint64) {
 	e.Request.Clock.Renew()
 	return e.Request.Clock.Inside(e.now, e.lag)
