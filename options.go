@@ -209,61 +209,23 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // was last granted something.
 //
 // A key whose limit changes keeps its usage: what it has been granted counts under the new limit as
-// well, at the time at which it happened, as exactly as that is known:
-//
-//   - [TokenBucket] and [LeakyBucket]: spent tokens (the level) stay spent, even if
-//     they exceed the new Burst or Capacity, and return at the new rate. If a key
-//     has spent 8 of 10 a second, and the limit becomes 5 a second, the next event is
-//     granted 0.8 s later. The new rate, or with RefillInterval the new interval, begins with the
-//     first request under the new limit, other than a Peek.
-//   - [FixedWindow], [SlidingWindow] and [RollingWindow] keep their counts, even
-//     above a new, lower limit. If the length of the window, Segments or Period
-//     changes, the events of a window, segment or period count as late as they can have happened.
-//   - [SlidingLog] keeps its events and their times; with CountDenied, an event that
-//     a lower Limit denies replaces the oldest one.
-//   - [WarmingUp] keeps the next free time, and its warmth in proportion.
-//   - [All] does this for each part, if the new All has the same number of parts, of
-//     the same kinds in the same order. Unlimited parts do not count.
-//   - [Unlimited] and [Blocked] leave the state of the key as it is, and so does an All of
-//     only Unlimited parts, or with a Blocked one. When the key has a limit again, it is as if
-//     nothing had been requested of it in the meantime.
-//   - With another kind of algorithm, or another Refill, a key starts afresh. So does one whose All
-//     gets an Unlimited part in the place of a limit; to lift one limit of several for a while,
-//     use a limiter for each.
-//
-// An edit does this and nothing else: the new limit begins with what the one before it has counted, and
-// decides alone. The former limit is not forgotten at once. What is granted is charged in both, so a change that
-// is taken back has changed nothing of what counts under it, and two versions of a program, which learn of
-// a change at different times, may ask in turns. Each then grants what its own limit permits after what
-// both have granted: none grants more, and what one grants leaves the other room as its own definition says.
-// (Windows of 10 a second and of 20 in two seconds, asked in turns, may grant 30 in two seconds.) But a former
-// bucket owes at most its burst: it does not count what the other limit grants beyond that. So while a bucket
-// of 100 a second is used up all the time, one of 10 a second grants nothing. Once only that one is asked, it
-// grants an event after 1.1 s at the latest, the time of its burst of 10 and one more. (Give two versions
-// of a program the same rate, or another name.) The next free time of a WarmingUp becomes no later than its
-// limit, requested twice when idle, would make it. The former limit
-// goes when it was not asked for as long as either remembers, or half as long again. A key keeps no third
-// limit: one that returns begins with what the present one has counted. If it differs from the former one only in
-// how much it grants, it begins with what that one has counted, and a bucket with the more of the two.
-//
-// Not kept are the missing tokens that would take more than 70 years to return at a lower rate; in
-// a SlidingWindow or RollingWindow, the part of a count above 2³²−1 under a limit up to that
-// number; and in a SlidingLog, what the other limit has granted beyond twice its own. Open holds are kept, and
-// settled in both limits of the key, but give nothing back in a former bucket that has owed its burst since;
-// a reservation that is no hold gives nothing back once another limit was asked.
+// well, at the time at which it happened, as exactly as that is known. An edit does this and nothing else: the new limit
+// begins with what the one before it has counted, and decides alone. With another kind of algorithm, or another Refill, a
+// key starts afresh; [Unlimited] and [Blocked] leave its state as it is. Two versions of a program, which learn of
+// a change at different times, may ask in turns: each grants what its own limit permits after what both have granted.
+// [docs/algorithms.md] says what that means for each algorithm, and what is not kept.
 //
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
-// than without WithLimits, and decisions on it take no lock. That holds for the first
-// 1,023 distinct limits of the limiter, and while the key has no reservations ahead and
-// has not used more than its limit (and in a [TokenBucket], after a hold, once
-// it has been granted events again). Other keys, such as those with a [SlidingWindow] of
-// several segments, cost as much as with a [SlidingLog], and their decisions take a lock.
+// than without WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and
+// with no reservations ahead and no more used than its limit. Other keys cost as much as with a [SlidingLog].
 // Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. A lookup
 // that returns pointers to algorithms makes decisions slower than one that returns the
 // algorithms themselves. An All costs an allocation in each call. With more than four parts,
 // or with an All among them, it costs a few microseconds, because it is compiled each time.
 //
 // [Describe] returns no Algorithm for the limiter; [Info.For] returns that of a key.
+//
+// [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }

@@ -206,18 +206,9 @@ const lookAgain = 10 * time.Millisecond
 // [HoldAll], ns has a number for each Bound, in the order in which they were given, or one for all.
 //
 // The key is then as if n events had been taken at the time of the hold, and not as many as were held:
-// exactly, whatever else was granted, held and settled since. If n exceeds the number held, Settle
-// counts the rest as [Limiter.Charge] does, at the present time. What is not exact:
-//
-//   - A [WarmingUp] gives events back only if it has granted nothing since. Reservations behind these keep
-//     their turns, but may find it colder, so that what comes after them waits longer.
-//   - A [SlidingLog] with CountDenied keeps the denials that it has noted meanwhile.
-//   - A window of StartOnFirstEvent and the refills of RefillInterval that the hold began go on as they
-//     would have, while anything counts in them.
-//   - In an [InFlight], all events are over, whatever n is.
-//   - What a [LeakyBucket] has queued behind the held events keeps its Delay.
-//   - Events that are settled stay if later turns would otherwise come too early, because a window of
-//     StartOnFirstEvent, a refill of RefillInterval or a WarmingUp would begin later.
+// exactly, whatever else was granted, held and settled since, but for a few exceptions that [docs/holds.md] lists: a
+// [WarmingUp] gives events back only if it has granted nothing since, and of an [InFlight] all are over, whatever n is.
+// If n exceeds the number held, Settle counts the rest as [Limiter.Charge] does, at the present time.
 //
 // If the hold is not open any more, what it held counts as it did, or was given back: because it has
 // ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another kind of limit
@@ -234,6 +225,8 @@ const lookAgain = 10 * time.Millisecond
 //
 // Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of the key. In
 // memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
+//
+// [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	if r == nil && len(ns) > 1 {
 		return r.settle(ctx, slices.Min(ns))

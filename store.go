@@ -95,18 +95,14 @@ func NewStore(db Database) Store { return casstore.New(db) }
 // them at once. MaxKeys bounds the number of keys in case too many are in use; if the
 // store is full, the idle keys that it finds go first.
 //
-// The state of a [TokenBucket], [LeakyBucket], [FixedWindow], or [SlidingWindow] with one
-// segment takes 8 bytes with most limits and 16 with the others, or 24 in a TokenBucket. That
-// of a [WarmingUp] takes 16. The documentation of each algorithm says more, and docs/design.md
-// has a table of all, in words of 8 bytes.
-//
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no
-// attacker can raise it. On average the tables are two-thirds full, so a key costs
-// 1.5 × (13⅓ bytes + its state). With a [SlidingLog] a key costs 48 bytes + 1.5 × its
-// state. For a log of one event, whose state is 32 bytes, it is a little less: 85 bytes.
-// [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
+// attacker can raise it. A key costs 1.5 × (13⅓ bytes + its state), because tables are two-thirds full on average: 32
+// bytes for most buckets and windows, and 48 bytes + 1.5 × its state with a [SlidingLog]. [docs/algorithms.md] has a
+// table of states, and [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
 // a kilobyte or two.
+//
+// [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md
 type MemoryStore struct {
 	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no
 	// bound. If the store is full and finds no idle key, it evicts one for each new key: the key with
