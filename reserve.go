@@ -22,7 +22,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOp
 		return nil, Decision{}, err
 	}
 	c := newCall(ctx, kernel.OpReserve, key, n)
-	c.h, c.opts, c.Request.MaxWait, c.Request.Within = h, opts, h.longest(), true
+	c.h, c.opts, c.Request.MaxWait, c.Request.Within = h, opts, h.within, true
 	if n == 0 {
 		c.Request.Op = kernel.OpHold // which grants them, whatever the state
 	}
@@ -228,23 +228,14 @@ type holding struct {
 	lastSet bool
 	back    bool
 
-	within    time.Duration // of a Reserve
-	withinSet bool
-	waits     bool // of a Hold
-}
-
-// longest returns the longest wait of a Reserve.
-func (h *holding) longest() time.Duration {
-	if h.withinSet {
-		return h.within
-	}
-	return Never
+	within time.Duration // of a Reserve: the longest wait
+	waits  bool          // of a Hold
 }
 
 // Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait is 0, they must be
 // free now. It must not be negative.
 func Within(maxWait time.Duration) HoldOption {
-	return func(h *holding) { h.within, h.withinSet = maxWait, true }
+	return func(h *holding) { h.within = maxWait }
 }
 
 // Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The Decision says what is left only
@@ -275,15 +266,15 @@ const (
 
 // newHolding returns err, or the values of options, and an error if they cannot be used.
 func newHolding(err error, of use, opts []HoldOption) (holding, error) {
+	h := holding{holds: of != ofReserve, within: Never}
 	if err != nil || len(opts) == 0 {
-		return holding{holds: of != ofReserve}, err
+		return h, err
 	}
-	return withOptions(of, opts)
+	return h.with(of, opts)
 }
 
-// withOptions is newHolding for options, whose result is allocated.
-func withOptions(of use, opts []HoldOption) (holding, error) {
-	h := holding{holds: of != ofReserve}
+// with returns h, which is allocated, with options.
+func (h holding) with(of use, opts []HoldOption) (holding, error) {
 	for i, opt := range opts {
 		if opt == nil {
 			return h, param.Invalid(fmt.Sprintf("option %d of a hold", i), nil, "must be the result of HoldFor, GiveBack, Within or Waiting")
@@ -293,7 +284,7 @@ func withOptions(of use, opts []HoldOption) (holding, error) {
 	switch {
 	case h.lastSet && h.last <= 0:
 		return h, param.Invalid("HoldFor's d", h.last, "must be positive")
-	case h.withinSet && of != ofReserve:
+	case h.within != Never && of != ofReserve:
 		return h, param.Invalid("the option Within", h.within, "is for Reserve; Hold waits with Waiting until its context ends")
 	case h.within < 0:
 		return h, param.Invalid("Within's maxWait", h.within, "must be at least 0, which means not to wait")
