@@ -189,7 +189,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		t:        t,
 		states:   states,
 		waiters:  states.Lines(),
-		own:      own,
+		limits:   own,
 		timeline: tl,
 		policy:   &defaultPolicy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
@@ -276,7 +276,7 @@ func inner[T any](l Limiter) (_ T, ok bool) {
 
 func (l *limiter) Describe() Info {
 	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
-	if l.own != nil {
+	if l.limits != nil {
 		i.Lookup = l.lookUp
 	} else {
 		i.Algorithm = algorithmOf(l.t)
@@ -298,17 +298,17 @@ func (l *limiter) lookUp(ctx context.Context, key string) (Algorithm, error) {
 
 // limitOf returns the limit for key.
 func (l *limiter) limitOf(ctx context.Context, key string) (*limit.Limit, error) {
-	if l.own == nil {
+	if l.limits == nil {
 		return l.t, nil
 	}
-	return l.own.forKey(ctx, key)
+	return l.limits.forKey(ctx, key)
 }
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name        string
 	t           *limit.Limit // for keys without a limit of their own
-	own         *limits      // for the others; nil without WithLimits
+	limits      *limits      // for the others; nil without WithLimits
 	states      limit.States
 	timeline    *kernel.Timeline
 	policy      *FailurePolicy // most limiters share defaultPolicy
@@ -350,7 +350,7 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {
 		r, err = l.decide(c)
-		l.told(c)
+		l.tellWaiters(c)
 	}
 	if d, ok := l.overtakes(c.ctx, c.Key, n); ok && err == nil {
 		c.Answer.Decision = kernel.Decision(d)
@@ -360,8 +360,8 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	return r, err
 }
 
-// told tells those who wait for the key of what was counted or given back.
-func (l *limiter) told(c *call) {
+// tellWaiters tells those who wait for the key of what was counted or given back.
+func (l *limiter) tellWaiters(c *call) {
 	switch c.Request.Op {
 	case kernel.OpCharge:
 		l.waiters.Look(c.Key, func(ln *line.Line) { ln.Ahead = nil })
@@ -412,11 +412,11 @@ func (l *limiter) apply(c *call) {
 // applyOwn sets the limit of the key. Most keys in memory have the one that they had before: then it also has the
 // store answer, and returns true.
 func (l *limiter) applyOwn(c *call) (done bool) {
-	if l.own == nil {
+	if l.limits == nil {
 		c.Limit = l.t
 		return false
 	}
-	alg, err := l.own.lookup(c.ctx, c.Key)
+	alg, err := l.limits.lookup(c.ctx, c.Key)
 	if err != nil {
 		c.Err = limitError(c.Key, err)
 		return false
@@ -424,7 +424,7 @@ func (l *limiter) applyOwn(c *call) (done bool) {
 	if l.local != nil && c.Request.Op <= kernel.OpPeek && l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
 		return true
 	}
-	c.Limit, c.Err = l.own.of(c.Key, alg)
+	c.Limit, c.Err = l.limits.of(c.Key, alg)
 	return false
 }
 

@@ -144,8 +144,8 @@ func (l *limiter) observe(ctx context.Context, o Observation) {
 	}
 }
 
-// left reports whether err says that ctx ended while the caller waited for the store.
-func left(ctx context.Context, err error) bool {
+// hasLeft reports whether err says that ctx ended while the caller waited for the store.
+func hasLeft(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return false
 	}
@@ -156,7 +156,7 @@ func left(ctx context.Context, err error) bool {
 // outcome returns what came of a request that was answered with res and err.
 func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
 	switch {
-	case err != nil && !res.Degraded && left(ctx, err):
+	case err != nil && !res.Degraded && hasLeft(ctx, err):
 		return Abandoned
 	case err != nil || res.Full:
 		return Failed
@@ -184,7 +184,7 @@ func counted(ctx context.Context, d Decision, err error) Outcome {
 	switch {
 	case err == nil:
 		return Counted
-	case !d.Degraded && left(ctx, err):
+	case !d.Degraded && hasLeft(ctx, err):
 		return Abandoned
 	}
 	return Failed
@@ -213,7 +213,7 @@ func (l *limiter) waited(w *want, began kernel.Instant, err error) {
 		o.Outcome, o.Err, o.Decision.Degraded = Failed, w.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
-	case left(w.ctx, err) && !errors.Is(err, context.DeadlineExceeded):
+	case hasLeft(w.ctx, err) && !errors.Is(err, context.DeadlineExceeded):
 		o.Outcome = Abandoned
 	case err != nil: // also if the deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied

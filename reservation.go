@@ -405,7 +405,7 @@ func (r *Reservation) isHold() bool { return r != nil && r.hold%2 == 1 }
 // name and kind; in memory, one of a store.
 func (l *limiter) seal(key string, fields []byte) []byte {
 	kind, within := "", uint64(0)
-	if l.own == nil {
+	if l.limits == nil {
 		kind = l.t.Kind()
 	}
 	if l.local != nil {

@@ -23,7 +23,7 @@ func (l *limiter) AllowN(key string, n int) bool {
 	switch {
 	case n < 0:
 		return false
-	case l.local != nil && l.own != nil && l.observers == nil && n > 0 && !l.waiters.Has(key): // take sees whether it would overtake a Wait
+	case l.local != nil && l.limits != nil && l.observers == nil && n > 0 && !l.waiters.Has(key): // take sees whether it would overtake a Wait
 		return l.allowOwn(ctx, key, n)
 	}
 	d, _ := l.take(ctx, CallAllow, key, n)
@@ -32,7 +32,7 @@ func (l *limiter) AllowN(key string, n int) bool {
 
 // allowOwn is AllowN for n > 0, with limits of keys' own and states in memory.
 func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
-	alg, err := l.own.lookup(ctx, key)
+	alg, err := l.limits.lookup(ctx, key)
 	if err != nil {
 		err = limitError(key, err)
 	} else if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
@@ -40,7 +40,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	}
 	var t *limit.Limit
 	if err == nil {
-		t, err = l.own.of(key, alg)
+		t, err = l.limits.of(key, alg)
 	}
 	if err != nil {
 		c := newCall(ctx, kernel.OpTake, key, n)

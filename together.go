@@ -22,7 +22,7 @@ type Bound struct {
 	limiter Limiter
 	key     string
 	n       int  // its own number of events
-	own     bool // whether it has one
+	hasN    bool // whether it has one
 
 	options *[]HoldOption // of its holds; nil if there are none
 }
@@ -32,8 +32,8 @@ type Bound struct {
 func For(l Limiter, key string, opts ...HoldOption) Bound {
 	b := Bound{limiter: l, key: key}
 	if len(opts) > 0 {
-		own := slices.Clone(opts)
-		b.options = &own
+		copied := slices.Clone(opts)
+		b.options = &copied
 	}
 	return b
 }
@@ -42,13 +42,13 @@ func For(l Limiter, key string, opts ...HoldOption) Bound {
 // in the place of theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the
 // key spends nothing and never refuses.
 func (b Bound) N(n int) Bound {
-	b.n, b.own = n, true
+	b.n, b.hasN = n, true
 	return b
 }
 
 // events returns how many events a call for n of each key means for b.
 func (b Bound) events(n int) int {
-	if b.own {
+	if b.hasN {
 		return b.n
 	}
 	return n
@@ -130,12 +130,12 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 // The error is that of [Limiter.Take], or one for each key that failed. If there is no Bound, or
 // one has no limiter, it matches [ErrInvalid].
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
-	own, err := checkTogether(ctx, n, of)
+	varies, err := checkTogether(ctx, n, of)
 	if err != nil {
 		return Decision{}, err
 	}
-	if !takeWords(n, of, own, &d) {
-		_, d, err = takeTogether(ctx, n, of, own, false)
+	if !takeWords(n, of, varies, &d) {
+		_, d, err = takeTogether(ctx, n, of, varies, false)
 	}
 	return d, err
 }
@@ -155,16 +155,16 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 // In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
 // has just ended by itself.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
-	own, err := checkTogether(ctx, n, of)
+	varies, err := checkTogether(ctx, n, of)
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	return takeTogether(ctx, n, of, own, true)
+	return takeTogether(ctx, n, of, varies, true)
 }
 
 // takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
 // word. It sets d, or returns false if it cannot be used.
-func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
+func takeWords(n int, of []Bound, varies bool, d *Decision) (ok bool) {
 	if len(of) > memory.MostWords {
 		return false
 	}
@@ -178,7 +178,7 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 	if !memory.TakeWords(words[:len(of)]) {
 		return false
 	}
-	m := merging{own: own}
+	m := merging{varies: varies}
 	var a kernel.Answer
 	for i, b := range of {
 		words[i].Answer(&a)
@@ -188,9 +188,9 @@ func takeWords(n int, of []Bound, own bool, d *Decision) (ok bool) {
 	return true
 }
 
-// takeTogether is TakeAll and HoldAll. own is whether a Bound has a number of its own. Without
+// takeTogether is TakeAll and HoldAll. varies is whether a Bound has a number of its own. Without
 // hold, the Reservation is nil.
-func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Reservation, d Decision, err error) {
+func takeTogether(ctx context.Context, n int, of []Bound, varies, hold bool) (r *Reservation, d Decision, err error) {
 	a := askings.Get().(*asking)
 	defer a.close()
 	a.ctx, a.all = ctx, hold
@@ -199,11 +199,11 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Re
 	a.granted = a.ask()
 	if a.granted && hold {
 		a.each((*asking).isEarly, (*asking).align)
-		r = &Reservation{n: n, all: &parts{of: a.parts(), own: own}}
+		r = &Reservation{n: n, all: &parts{of: a.parts(), varies: varies}}
 	} else {
 		a.each((*asking).isOpen, (*asking).settle)
 	}
-	m := merging{own: own}
+	m := merging{varies: varies}
 	for i := range a.keys {
 		if k := &a.keys[i]; k.times > 0 && k.Told {
 			k.observe(ctx, a.granted)
@@ -215,9 +215,9 @@ func takeTogether(ctx context.Context, n int, of []Bound, own, hold bool) (r *Re
 	return r, d, errors.Join(a.errs...)
 }
 
-// checkTogether returns an error if nothing need be asked. own is whether a Bound has a number of
+// checkTogether returns an error if nothing need be asked. varies is whether a Bound has a number of
 // its own.
-func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error) {
+func checkTogether(ctx context.Context, n int, of []Bound) (varies bool, err error) {
 	if err := (*limiter)(nil).check(ctx, n); err != nil {
 		return false, err
 	}
@@ -226,24 +226,24 @@ func checkTogether(ctx context.Context, n int, of []Bound) (own bool, err error)
 	}
 	for i := range of {
 		b := &of[i]
-		switch own = own || b.own; {
+		switch varies = varies || b.hasN; {
 		case b.limiter == nil:
-			return own, param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
+			return varies, param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
 		case b.n < 0:
-			return own, param.Invalid(fmt.Sprintf("bounds[%d].N", i), b.n, "must be at least 0")
+			return varies, param.Invalid(fmt.Sprintf("bounds[%d].N", i), b.n, "must be at least 0")
 		case b.options != nil:
 			if _, err := b.holding(); err != nil {
-				return own, param.Within(fmt.Sprintf("bounds[%d]", i), err)
+				return varies, param.Within(fmt.Sprintf("bounds[%d]", i), err)
 			}
 		}
 	}
-	return own, nil
+	return varies, nil
 }
 
 // parts are the reservations of the keys of a HoldAll.
 type parts struct {
-	of  []part // for each Bound
-	own bool   // whether a Bound has a number of its own
+	of     []part // for each Bound
+	varies bool   // whether a Bound has a number of its own
 }
 
 // A part of a Reservation is that of one key. The first Bound with the key has it.
@@ -273,7 +273,7 @@ func times(k, n int) int {
 // A merging merges decisions as an All does those of its parts.
 type merging struct {
 	Decision
-	own     bool // whether a Bound has a number of its own: then Limit and Remaining are those of Part
+	varies  bool // whether a Bound has a number of its own: then Limit and Remaining are those of Part
 	any     bool // whether there are any so far
 	refused bool
 	least   int // how much the key that has the least has left
@@ -284,7 +284,7 @@ func (m *merging) add(i int, d *kernel.Decision, times, n int) {
 	limit, remaining := d.Limit, d.Remaining
 	left := math.MaxInt
 	switch {
-	case !m.own:
+	case !m.varies:
 		if times > 1 {
 			limit /= times
 			remaining /= times
@@ -305,7 +305,7 @@ func (m *merging) add(i int, d *kernel.Decision, times, n int) {
 		m.Part = i
 	}
 	switch {
-	case !m.own:
+	case !m.varies:
 		m.Limit, m.Remaining = min(m.Limit, limit), min(m.Remaining, remaining)
 	case decides:
 		m.Limit, m.Remaining = limit, remaining
@@ -336,7 +336,7 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 	}
 	ctx = context.WithoutCancel(ctx) // all or none
 	all := r.parts()
-	m := merging{own: all.own}
+	m := merging{varies: all.varies}
 	var errs []error
 	for i := range all.of {
 		p := &all.of[i]
@@ -433,7 +433,7 @@ func (a *asking) repeated(k *asked) *asked {
 	for _, other := range a.order {
 		switch {
 		case !k.equals(other):
-		case k.l == other.l || k.l.own == nil && other.l.own == nil:
+		case k.l == other.l || k.l.limits == nil && other.l.limits == nil:
 			return other
 		default: // lookups of several limiters may differ
 			k.again = true
