@@ -28,6 +28,9 @@ import (
 // is counted in the other parts, not even by Charge.
 type All []Algorithm
 
+// How: an event is ready at the latest instant at which a part is, and events are taken from one part after the other; if
+// one refuses, those before it are restored (internal/kernel/all.go).
+
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts
 
 func (a All) share(by divisor) Algorithm {

@@ -322,6 +322,9 @@ type limiter struct {
 	store     Store // what states belongs to
 }
 
+// Allow and Take (take.go) skip what follows if fast is set: they find the word of the key in the table, have the kernel
+// decide on it, and swap the new word in, without a lock (internal/memory/decide.go).
+
 // A call is what somebody asks of a limiter for one key, and what the store answers.
 type call struct {
 	limit.Call // Limit is nil until it is looked up. Err says that the lookup or the store failed

@@ -356,9 +356,10 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 	return m.decision(), err
 }
 
-// An asking is a TakeAll or HoldAll. What is atomic is decided below: by memory/together.go, and in Redis by
-// redisstore/joint.go. It asks the keys in groups, one after the other, until one refuses. Those
-// of a group are decided on together.
+// An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all keys are locked in one
+// order, their words are owned, the clock is read once, all keys are asked, and then all spend or none (memory/together.go).
+// In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks the keys in groups, one after
+// the other, until one refuses. Those of a group are decided on together.
 type asking struct {
 	ctx     context.Context
 	all     bool         // whether this is HoldAll

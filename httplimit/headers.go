@@ -11,7 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// This file has the fields of every response. The status and the body of a 429 are in refusal.go.
+// This file has the fields of every response. A 429 also has Cache-Control: no-store, and the Content-Type and body of a
+// problem (type, title, status, detail and the violated policies) or of plain text: refusal.go.
 //
 // The r and t of RateLimit are the Remaining of the request's Decision, and its RetryAfter or
 // ResetAfter. The q and w of RateLimit-Policy are computed in policy.go from the limiter's

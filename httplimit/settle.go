@@ -13,7 +13,8 @@ import (
 // WithSettle is for requests whose cost is known only when their handler has returned. The
 // middleware holds the cost of a request (1, or what the function of [WithCost] estimates)
 // before the handler is called. Afterwards it settles with what f returns: it gives the
-// difference back, or charges it beyond the limit (see [ratelimit.Reservation.Settle]).
+// difference back, as if only that had been taken when the request came, or charges it beyond the limit
+// (see [ratelimit.Reservation.Settle], and docs/holds.md for each algorithm).
 //
 // For example, this counts failed logins only:
 //

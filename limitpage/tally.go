@@ -20,7 +20,8 @@ type counts struct {
 	refused  uint64 // of those degraded, not granted
 }
 
-// A tally counts the decisions of a limiter, in total and by second. Page.Observe adds them (page.go); the page asks for
+// A tally counts the decisions of a limiter, in total and by second. The limiter tells Page.Observe, its observer, of each
+// (page.go), which adds it here; the page asks for
 // the totals every second (serve.go, assets/data.js). There is no counter for a
 // second: starts has the totals at the start of each second. So nothing need be cleared
 // while others count, and the counts of seconds add up to the totals.

@@ -1,14 +1,15 @@
--- For PostgreSQL, MySQL, MariaDB and SQLite.
+-- For PostgreSQL, MySQL, MariaDB and SQLite. A row throttles one call: each subject, such as an address, may make it
+-- MAX_LOCKS times in LOCK_TIMEOUT_SECONDS. (A row becomes a Rule, in rule.go, which says the same in more words.)
 CREATE TABLE THROTTLED_CALLS (
     THROTTLE_ID          varchar(255) PRIMARY KEY,
-    NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE,
+    NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE, -- a path with # for each variable segment, perhaps after a method
     MAX_LOCKS            int          CHECK (MAX_LOCKS > 0),            -- null only for
     LOCK_TIMEOUT_SECONDS int          CHECK (LOCK_TIMEOUT_SECONDS > 0), -- unlimited and blocked
-    THROTTLE_EXPIRATION  bigint,               -- in Unix seconds; null means never
+    THROTTLE_EXPIRATION  bigint,               -- when the rule ends, in Unix seconds; null means never
     -- The columns below are optional.
     ALGORITHM            varchar(20),          -- null means sliding-log
-    BURST                int,
-    SHADOW               boolean      NOT NULL DEFAULT false,
+    BURST                int,                  -- of a bucket
+    SHADOW               boolean      NOT NULL DEFAULT false, -- whether denials are only reported
     ENABLED              boolean      NOT NULL DEFAULT true
 );
 

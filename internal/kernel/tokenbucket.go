@@ -7,8 +7,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
-// The arithmetic of a TokenBucket that refills continuously is in gcra.go, as that of a LeakyBucket is. That of one
-// with RefillInterval is here.
+// A TokenBucket that refills continuously keeps the instant tat at which it is full again. If T is the time per event, n
+// events are granted at t if max(tat, t) + n·T ≤ t + burst·T, and tat becomes the left side: gcra.go, which serves a
+// LeakyBucket as well. That of one with RefillInterval is here.
 
 // NewTokenBucket returns the kernel of a TokenBucket that gains events tokens per span,
 // continuously. Errors name rate as the Rate of field.

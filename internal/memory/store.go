@@ -7,9 +7,11 @@
 // SlidingWindow of one segment, with most limits) takes no lock: it finds the word in a table (table.go), reads
 // the clock, and swaps the new state in; a denial only reads (decide.go). A shard's lock is
 // taken for a new key, for all other states (locked.go), some of which are in the shard's arena (a SlidingLog, or a
-// bucket of which events are held, say: arena.go), and while a table is replaced (growth.go,
-// which says when idle keys are forgotten). A full store has a lock for admitting new keys. full.go says what
-// happens then.
+// bucket of which events are held, say: arena.go), and while a table is replaced (growth.go).
+//
+// A key is idle when its state equals that of a new key. Who inserts a key forgets those of its shard that have been idle
+// for five seconds, unless that was done within the last five (growth.go). A full store has a lock for admitting new keys,
+// and forgets idle keys first, and then the one with the most events left of a sample (full.go).
 package memory
 
 import (

@@ -1,5 +1,7 @@
 -- FixedWindow. These are sections that script.go inserts into driver.lua; p has the constants of the limit, which
--- program.go sends. The state is the start of the window, and the number of events in it.
+-- program.go sends. The state is the start of the window, and the number of events in it. The driver loads the state, asks
+-- ready for the first instant from now on at which the events are granted, spends them if that is now, and dumps the state
+-- with the time until it is that of a fresh key.
 --@@over
 -- sets over to the end of the window in the state. After a change of the limit, its start may
 -- be unaligned; then it is extended to the start of an aligned window.
