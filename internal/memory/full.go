@@ -216,8 +216,8 @@ func (s *Store) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.In
 	return 0, false
 }
 
-// makeRoom frees at least one place, or reports full if the store refuses new keys. (If
-// keys move between shards meanwhile, it may free none; admit then calls it again.)
+// makeRoom frees a place, or remembers the keys that may go, or reports full if the store refuses new keys. admit
+// calls it until there is a place.
 //
 // It judges the keys of all spaces at now, because limiters that share a store share a
 // clock.
@@ -229,19 +229,13 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	if a.recall(now) {
 		return 0, false
 	}
-	if s.RefuseNew && len(a.candidates) > 0 && now < a.found+s.rest() {
-		return a.candidates[0].from, true
+	if !s.RefuseNew || len(a.candidates) == 0 || now >= a.found+s.rest() {
+		s.look(now)
+		if e := &a.sample; !s.RefuseNew || e.freed > 0 || e.seen == 0 { // if seen is 0, all places are taken by keys that are still being inserted
+			return 0, false
+		}
 	}
-	s.look(now)
-	e := &a.sample
-	if e.freed > 0 || e.seen == 0 { // if seen is 0, all places are taken by keys that are still being inserted
-		return 0, false
-	}
-	if s.RefuseNew {
-		return a.candidates[0].from, true
-	}
-	a.recall(now)
-	return 0, false
+	return a.candidates[0].from, true
 }
 
 // rest returns how long a store that refuses new keys waits before it looks for idle ones again: long enough
@@ -261,10 +255,7 @@ func (s *Store) look(now kernel.Instant) {
 	if held <= a.most {
 		e.fewest, each = held, held
 	}
-	for seen := -1; !e.done && e.seen > seen; {
-		seen = e.seen
-		a.walk(s.spaces(), each)
-	}
+	a.walk(s.spaces(), each)
 	keep := e.keys
 	slices.SortFunc(keep, prefer)
 	switch {
@@ -274,8 +265,8 @@ func (s *Store) look(now kernel.Instant) {
 	case held <= a.most:
 		keep = keep[:min(len(keep), 1)]
 	case e.remaining > 0:
-		n, _ := slices.BinarySearchFunc(keep, e.remaining, func(v candidate, remaining int) int { return cmp.Compare(remaining, v.remaining+1) })
-		keep = keep[:min(n, a.remembered)]
+		keep = slices.DeleteFunc(keep, func(v candidate) bool { return v.remaining < e.remaining })
+		keep = keep[:min(len(keep), a.remembered)]
 	default:
 		keep = keep[:min(len(keep), a.exhausted)]
 	}
@@ -283,29 +274,23 @@ func (s *Store) look(now kernel.Instant) {
 	a.bytes.Store(uint64(cap(e.keys)) * candidateSize)
 }
 
-// walk passes up to each keys of each shard to the sample, starting at the cursor, until it is done.
+// walk passes up to each keys of each shard to the sample, from the cursor on, until it is done, or has found no key in
+// any space.
 func (a *admission) walk(spaces []*Space, each int) {
 	e := &a.sample
-	first, begin := a.next.space%len(spaces), a.next.shard
-	for i := range len(spaces) + 1 { // the first one twice: from the cursor on, and up to it
-		at := (first + i) % len(spaces)
-		if spaces[at].keys.Load() == 0 {
-			continue
-		}
-		shards := spaces[at].list()
-		from, to := 0, len(shards)
-		switch i {
-		case 0:
-			from = min(begin, to)
-		case len(spaces):
-			to = min(begin, to)
-		}
-		for j := from; j < to; j++ {
-			shards[j].offer(e, each)
-			if e.done {
-				a.next = cursor{at, j + 1}
-				return
+	for empty := 0; empty <= len(spaces); {
+		sp, seen := spaces[a.next.space%len(spaces)], e.seen
+		if sp.keys.Load() > 0 {
+			for shards := sp.list(); a.next.shard < len(shards); {
+				a.next.shard++
+				if shards[a.next.shard-1].offer(e, each); e.done {
+					return
+				}
 			}
+		}
+		a.next = cursor{a.next.space + 1, 0}
+		if empty++; e.seen > seen {
+			empty = 0
 		}
 	}
 }
