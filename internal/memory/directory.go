@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"iter"
 	"math/bits"
 	"reflect"
 	"sync"
@@ -28,8 +29,7 @@ type directory struct {
 	fewest, most int    // shards: while there are fewer than fewest, they are split early
 	splitAt      uint64 // most keys of a shard; the constant, except in tests
 
-	mu     sync.Mutex               // protects entries and shards against another change
-	shards atomic.Pointer[[]*shard] // all shards, oldest first
+	mu sync.Mutex // protects entries against another change
 }
 
 const (
@@ -49,8 +49,7 @@ func (d *directory) init(s *Store, t *table) {
 	entries := make([]atomic.Pointer[table], 1)
 	d.entries.Store(&entries)
 	d.fewest, d.most, d.splitAt = s.shardCount(fewestShards), s.shardCount(mostShards), splitAt
-	d.add(t.shard)
-	d.publish(0, 0, t)
+	d.publish(t)
 }
 
 // at returns the table of the shard of id.
@@ -62,9 +61,10 @@ func (d *directory) at(id identity) *table {
 // entry returns the bits that index the directory.
 func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
 
-// publish points the entries of a shard, which are first and every 1<<depth after it,
+// publish points the entries of t's shard, which are first and every 1<<depth after it,
 // to t. The caller holds the shard's lock.
-func (d *directory) publish(first, depth uint32, t *table) {
+func (d *directory) publish(t *table) {
+	first, depth := t.shard.first, t.shard.depth
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	entries := *d.entries.Load()
@@ -81,19 +81,16 @@ func (d *directory) publish(first, depth uint32, t *table) {
 	d.entries.Store(&entries)
 }
 
-// add adds a shard to the list.
-func (d *directory) add(sh *shard) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := append(d.list(), sh) // may append in place: readers keep their length
-	d.shards.Store(&all)
-}
-
-func (d *directory) list() []*shard {
-	if all := d.shards.Load(); all != nil {
-		return *all
+// shards iterates over the shards whose first entry is at least from.
+func (d *directory) shards(from int) iter.Seq[*shard] {
+	return func(yield func(*shard) bool) {
+		entries := *d.entries.Load()
+		for i := from; i < len(entries); i++ {
+			if sh := entries[i].Load().shard; sh.first == uint32(i) && !yield(sh) {
+				return
+			}
+		}
 	}
-	return nil
 }
 
 // splits reports whether a shard with that many keys is to be split.
@@ -109,7 +106,7 @@ func (d *directory) splits(keys uint64, depth uint32) bool {
 
 // bytes returns the memory that the directory takes.
 func (d *directory) bytes() uint64 {
-	return 8*uint64(len(*d.entries.Load())) + 8*uint64(cap(d.list())) + 2*24
+	return 8*uint64(len(*d.entries.Load())) + 24
 }
 
 // loadOf returns the load of a new table of the shard whose first entry is given. It

@@ -50,7 +50,7 @@ func newSplitting(t *testing.T) (*limiter, *Store, *shard) {
 	sp := l.fast
 	sh := sp.list()[0]
 	sp.most = 1024
-	sh.publishLocked(sh.current())
+	sp.publish(sh.current())
 	entries := make([]atomic.Pointer[table], sp.most)
 	for i := range entries {
 		entries[i].Store(sh.current())

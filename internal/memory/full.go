@@ -194,7 +194,7 @@ type admission struct {
 	room        [1]uint64      // for a state: see read
 }
 
-// A cursor points at a shard.
+// A cursor points at the shards of a space from an entry of its directory on.
 type cursor struct{ space, shard int }
 
 // admit calls try, which takes a place for a new key, and makes room until try
@@ -281,9 +281,9 @@ func (a *admission) walk(spaces []*Space, each int) {
 	for empty := 0; empty <= len(spaces); {
 		sp, seen := spaces[a.next.space%len(spaces)], e.seen
 		if sp.keys.Load() > 0 {
-			for shards := sp.list(); a.next.shard < len(shards); {
-				a.next.shard++
-				if shards[a.next.shard-1].offer(e, each); e.done {
+			for sh := range sp.shards(a.next.shard) {
+				if sh.offer(e, each); e.done {
+					a.next.shard = int(sh.first) + 1
 					return
 				}
 			}

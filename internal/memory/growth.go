@@ -82,9 +82,6 @@ func (sh *shard) newTable(keys uint32) *table {
 	return t
 }
 
-// publishLocked makes t the table of sh.
-func (sh *shard) publishLocked(t *table) { sh.space.publish(sh.first, sh.depth, t) }
-
 // crowded reports whether makeRoomLocked may have to do anything before new keys are inserted.
 func (sh *shard) crowded(t *table, keys uint32) bool { return sh.used+keys > t.most || sh.looks() }
 
@@ -128,57 +125,44 @@ func (sh *shard) heavy() bool {
 	return sh.arena != nil && sh.arena.used > splitAt*wordsPerKey && sh.space.splits(sh.weight(), sh.depth)
 }
 
-// replaceLocked replaces the table with one for the keys held and more further keys, or
-// splits the shard if it has too many.
+// replaceLocked replaces the table with one for the keys held and more further keys. If the shard has too many, it first
+// gives half of its directory entries, and their keys, to a new shard.
 func (sh *shard) replaceLocked(old *table, more uint32) {
-	if sh.space.splits(sh.weight(), sh.depth) {
-		sh.splitLocked(old, more)
-		return
-	}
 	from, of := sh.arena, sh.keys
-	t := sh.renew(more, from, of)
-	for p := range old.held() {
-		t.copyFrom(old, p, from)
+	if sh.space.splits(sh.weight(), sh.depth) {
+		other := &shard{space: sh.space, first: sh.first | 1<<sh.depth, depth: sh.depth + 1, swept: sh.swept}
+		other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
+		defer other.mu.Unlock()
+		for p := range old.held() {
+			if other.owns(old.id(p)) {
+				other.keys++
+			}
+		}
+		sh.depth++
+		sh.keys -= other.keys
+		other.renewLocked(old, more, from, of)
 	}
-	sh.publishLocked(t)
+	sh.renewLocked(old, more, from, of)
 }
 
-// renew returns an empty table for the keys of sh and more. It makes an arena for their share of the states in from,
-// which had those of a number of keys.
-func (sh *shard) renew(more uint32, from *arena, of uint32) *table {
+// owns reports whether the directory entry of id is one of sh.
+func (sh *shard) owns(id identity) bool { return id.entry()&(1<<sh.depth-1) == uint64(sh.first) }
+
+// renewLocked makes a table for the keys of sh, which are in old, and more, and an arena for their share of the states in
+// from, which had those of a number of keys.
+func (sh *shard) renewLocked(old *table, more uint32, from *arena, of uint32) {
 	sh.used, sh.arena = sh.keys, nil
 	if from != nil && from.keys() > 0 {
 		share := float64(sh.keys+more) / float64(of)
 		sh.arena = sh.newArena(share*float64(from.keys()), share*float64(from.fit()))
 	}
-	return sh.newTable(sh.keys + more)
-}
-
-// splitLocked gives half of the shard's directory entries, and their keys, to a new
-// shard.
-func (sh *shard) splitLocked(old *table, more uint32) {
-	sp, bit, from, of := sh.space, uint64(1)<<sh.depth, sh.arena, sh.keys
-	sh.depth++
-	other := &shard{space: sp, first: sh.first | uint32(bit), depth: sh.depth, swept: sh.swept}
-	other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
-	defer other.mu.Unlock()
+	t := sh.newTable(sh.keys + more)
 	for p := range old.held() {
-		if old.id(p).entry()&bit != 0 {
-			other.keys++
+		if sh.owns(old.id(p)) {
+			t.copyFrom(old, p, from)
 		}
 	}
-	sh.keys -= other.keys
-	stay, move := sh.renew(more, from, of), other.renew(more, from, of)
-	for p := range old.held() {
-		if old.id(p).entry()&bit != 0 {
-			move.copyFrom(old, p, from)
-		} else {
-			stay.copyFrom(old, p, from)
-		}
-	}
-	sp.add(other)
-	sh.publishLocked(stay)
-	other.publishLocked(move)
+	sh.space.publish(t)
 }
 
 // copyFrom copies a key of an old table, whose states are in from, to t, which is not published yet, and makes the
@@ -234,7 +218,7 @@ func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.s
 
 // shrink forgets idle keys, and moves the others to tables that fit them.
 func (sp *Space) shrink() {
-	for _, sh := range sp.list() {
+	for sh := range sp.shards(0) {
 		now := sp.store.now()
 		sh.mu.Lock()
 		sh.sweepLocked(sh.current(), now)
@@ -245,7 +229,7 @@ func (sp *Space) shrink() {
 
 // empty forgets all keys. Nobody else uses the space any more.
 func (sp *Space) empty() {
-	for _, sh := range sp.list() {
+	for sh := range sp.shards(0) {
 		sh.mu.Lock()
 		t := sh.current()
 		for p := range t.held() {
@@ -258,7 +242,7 @@ func (sp *Space) empty() {
 // count adds the totals of all shards to stats.
 func (sp *Space) count(stats *Stats) {
 	stats.Bytes += sizeOf[Space]() + sp.bytes()
-	for _, sh := range sp.list() {
+	for sh := range sp.shards(0) {
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
 		stats.Inserts += sh.inserts

@@ -178,6 +178,9 @@ func (s *Store) check(t testing.TB) {
 	}
 }
 
+// list returns all shards.
+func (d *directory) list() []*shard { return slices.Collect(d.shards(0)) }
+
 // check checks that the directory leads to each shard as often as it should.
 func (sp *Space) check(t testing.TB) {
 	t.Helper()
