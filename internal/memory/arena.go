@@ -15,7 +15,7 @@ import "github.com/ratelimit-go/ratelimit/internal/kernel"
 //	          unused       in use       forgotten   in use            not taken
 //
 // A state of more than mostBlock words is a slice of its own, because copying it would
-// take long. So is a state that an algorithm has moved, until blocks are copied.
+// take long.
 //
 // The states were left by few different kernels, so an entry has a number in place of a pointer.
 type arena struct {
@@ -85,16 +85,6 @@ func (a *arena) add(k *kernel.Compiled, st []uint64) (word uint64) {
 	return kernel.NoWord + uint64(len(a.entries)-1)
 }
 
-// insert is add for any state: one that next has not returned is copied, if a new state of k would be a block.
-func (a *arena) insert(k *kernel.Compiled, st []uint64) (word uint64) {
-	if !a.begins(st, len(a.words)) {
-		if room := a.blank(k.Base(), k != k.Base()); len(st) <= cap(room) {
-			st = append(room[:0], st...)
-		}
-	}
-	return a.add(k, st)
-}
-
 // remove removes the state to which a word refers.
 func (a *arena) remove(word uint64) {
 	e := a.at(word)
@@ -131,10 +121,18 @@ func (a *arena) set(e *entry, k *kernel.Compiled, st []uint64) {
 		a.apart[e.at] = st
 	case cap(st) == int(e.cap) && a.begins(st, int(e.at)):
 		e.len = uint16(len(st))
+	case len(st) <= int(e.cap):
+		e.len = uint16(copy(a.words[e.at:][:e.cap], st))
 	default:
-		a.release(e.block)
-		e.block = a.put(st)
+		a.move(e, st)
 	}
+}
+
+// move gives e another place, for st.
+func (a *arena) move(e *entry, st []uint64) {
+	to := a.put(st) // which may move the block that is released
+	a.release(e.block)
+	e.block = to
 }
 
 // step applies req, which asks for k, to the state of e.
@@ -206,9 +204,12 @@ func (a *arena) blank(k *kernel.Compiled, opens bool) []uint64 {
 	return a.next(length, capacity)
 }
 
-// put returns where st is kept from now on.
+// put returns where st is kept from now on. It is copied to a block, unless it is too large for one, or next has returned it.
 func (a *arena) put(st []uint64) block {
-	if at := len(a.words); a.begins(st, at) { // from next
+	if !a.begins(st, len(a.words)) && cap(st) <= mostBlock {
+		st = append(a.next(0, cap(st)), st...)
+	}
+	if at := len(a.words); a.begins(st, at) {
 		a.words = a.words[:at+cap(st)]
 		a.used += uint64(cap(st))
 		return block{uint32(at), uint16(len(st)), uint16(cap(st))}
@@ -258,34 +259,21 @@ func (a *arena) makeRoom(e *entry, n int, opens bool) {
 	}
 	grow += 1 + len(st) + len(st)/8
 	var larger []uint64
-	if e.cap == isApart || grow > mostBlock {
-		larger = make([]uint64, len(st), grow)
+	if grow > mostBlock {
+		larger = make([]uint64, 0, grow)
 	} else {
-		larger = a.next(len(st), grow)
+		larger = a.next(0, grow)
 	}
-	copy(larger, st)
-	a.set(e, k, larger)
+	a.move(e, append(larger, st...))
 }
 
-// fitting returns the capacity that the state of e gets when it is copied.
-func (a *arena) fitting(e *entry) int {
+// fitting returns the state of e with the capacity that it gets when it is copied.
+func (a *arena) fitting(e *entry) []uint64 {
 	st, k, spare := a.state(e), a.kernel(e), 2
 	if k.HasOpened() {
 		spare += k.HoldWords()
 	}
-	return min(cap(st), len(st)+len(st)/8+spare)
-}
-
-// copied returns a copy of the state of an entry of another arena, or of another slice of words, for add or put.
-func (a *arena) copied(old *arena, e *entry) []uint64 {
-	st := old.state(e)
-	size := old.fitting(e)
-	if size > mostBlock {
-		return st
-	}
-	small := a.next(len(st), size)
-	copy(small, st)
-	return small
+	return st[:len(st):min(cap(st), len(st)+len(st)/8+spare)]
 }
 
 // pack copies all blocks to another slice, with room for that many more words, and for so many that it is not soon called
@@ -297,7 +285,7 @@ func (a *arena) pack(more int) {
 	a.used, a.outside, a.apart, a.vacant = 0, 0, nil, nil
 	for i := range a.entries {
 		if e := &a.entries[i]; !e.unused() {
-			e.block = a.put(a.copied(&old, e))
+			e.block = a.put(old.fitting(e))
 		}
 	}
 }
@@ -312,8 +300,10 @@ func (a *arena) shrink() {
 // fit returns how many words the blocks take when they are copied.
 func (a *arena) fit() (words int) {
 	for i := range a.entries {
-		if e := &a.entries[i]; !e.unused() && a.fitting(e) <= mostBlock {
-			words += a.fitting(e)
+		if e := &a.entries[i]; !e.unused() {
+			if size := cap(a.fitting(e)); size <= mostBlock {
+				words += size
+			}
 		}
 	}
 	return words

@@ -176,7 +176,7 @@ func (t *table) copyFrom(old *table, p place, from *arena) {
 	t.setNumber(to, old.number(p))
 	if word, ok := old.refers(p); ok {
 		e := from.at(word)
-		t.refer(to, t.shard.arena.add(from.kernel(e), t.shard.arena.copied(from, e)))
+		t.refer(to, t.shard.arena.add(from.kernel(e), from.fitting(e)))
 	} else if t.width > 1 {
 		copy(t.state(to), old.state(p))
 	} else {

@@ -34,14 +34,16 @@ func (j *joint) find(e *asked) (ok bool) {
 	case refers:
 	case e.t.width > 1 && !e.Request.Opens():
 		return true
-	case e.t.width > 1:
-		e.t.refer(e.at, e.sh.states().insert(e.k, e.t.state(e.at)))
-	case fits && was == e.lim:
+	case e.t.width == 1 && fits && was == e.lim:
 		e.word, e.k = e.t.word(e.at), was.k
 		return true
-	default: // a word has no room for it
-		word := atomic.SwapUint64(e.t.word(e.at), gone) // guarantee 3
-		e.t.refer(e.at, e.sh.states().insert(was.widen(word)))
+	default: // the slot has no room for what the request may leave
+		by, st := e.k, e.t.state(e.at)
+		if e.t.width == 1 {
+			by, st = was.widen(atomic.SwapUint64(e.t.word(e.at), gone)) // guarantee 3
+		}
+		a := e.sh.states()
+		e.t.refer(e.at, a.add(by, append(a.blank(by, e.Request.Opens())[:0], st...)))
 	}
 	e.sh.arena.makeRoom(e.sh.entry(e.t, e.at), e.Request.N, e.Request.Opens())
 	return true

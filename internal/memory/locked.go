@@ -113,7 +113,7 @@ func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
 	case t.width > 1 && by == sh.space.base.loose:
 		copy(t.state(p), st)
 	default:
-		t.refer(p, sh.states().insert(by, st))
+		t.refer(p, sh.states().add(by, st))
 	}
 }
 
