@@ -404,7 +404,7 @@ func (l *limiter) apply(c *call) {
 	case t.Stateless():
 		t.Decide(req, &c.Answer)
 	case l.local != nil:
-		l.local.Decide(c.Key, t, req, &c.Answer)
+		l.local.Space.Apply(c.Key, l.local.LimitOf(t), req, &c.Answer)
 	case t.Flies() && c.holds() && c.ctx.Done() != nil:
 		c.Answer, c.Err = l.applyOrRelease(c.ctx, c.Call)
 	default:

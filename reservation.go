@@ -409,7 +409,7 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 		kind = l.t.Kind()
 	}
 	if l.local != nil {
-		within = l.local.Store.Fingerprint(key)
+		within = l.local.Space.Fingerprint(key)
 	}
 	hash := sha256.New()
 	hash.Write(fields)

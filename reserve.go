@@ -368,8 +368,8 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 	if l.local == nil {
 		return nil
 	}
-	by, st, open := l.local.State(key)
-	if open {
+	by, st := l.local.Space.State(key)
+	if by == nil {
 		return nil
 	}
 	a := &ahead{by: by, st: st}

@@ -149,17 +149,7 @@ type MemoryStats struct {
 
 // Stats returns the counts of the store. It does not read them at one instant. It
 // takes about a microsecond for each limiter, and a few more for each thousand keys.
-func (s *MemoryStore) Stats() MemoryStats {
-	stats := s.engine.Stats()
-	return MemoryStats{
-		Keys:      stats.Keys,
-		Inserts:   stats.Inserts,
-		Evictions: stats.Evictions,
-		Rejected:  stats.Rejected,
-		Ended:     stats.Ended,
-		Bytes:     stats.Bytes,
-	}
-}
+func (s *MemoryStore) Stats() MemoryStats { return MemoryStats(s.engine.Stats()) }
 
 // Shrink forgets all idle keys and releases their memory to the garbage collector.
 // A store does the same by itself while new keys arrive; call Shrink after a flood, if

@@ -110,13 +110,10 @@ func (sh *shard) offer(e *sample, most int) {
 		if !t.holds(p) {
 			continue
 		}
-		k, st := sh.read(t, p, room)
-		v := candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)}
-		if v.fresh <= e.now && sh.freeze(t, p, st) {
-			sh.forgetIdle(t, p, k, st)
+		if k, st, idle := sh.forgetIdle(t, p, e.now, room); idle {
 			e.forgot()
 		} else {
-			e.look(k, st, v)
+			e.look(k, st, candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)})
 		}
 		if most--; most == 0 || e.done {
 			return
@@ -134,17 +131,15 @@ func (sh *shard) evict(v candidate, now kernel.Instant) bool {
 	if !ok {
 		return false
 	}
-	k, st := sh.read(t, p, &sp.store.admission.room)
-	idle := k.Fresh(st) <= now
-	switch {
-	case !idle && (v.remaining == unlessIdle || k.Remaining(st, now) < v.remaining) || !sh.freeze(t, p, st):
-		return false
-	case idle:
-		sh.forgetIdle(t, p, k, st)
-	default:
-		sh.forgetLocked(t, p)
-		sp.store.evicted.Add(1)
+	k, st, idle := sh.forgetIdle(t, p, now, &sp.store.admission.room)
+	if idle {
+		return true
 	}
+	if v.remaining == unlessIdle || k.Remaining(st, now) < v.remaining || !sh.freeze(t, p, st) {
+		return false
+	}
+	sh.forgetLocked(t, p)
+	sp.store.evicted.Add(1)
 	return true
 }
 

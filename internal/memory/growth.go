@@ -64,9 +64,6 @@ const (
 	sweepInserts = 4
 )
 
-// looks reports whether the caller that inserts the next key sees whether a sweep is due.
-func (sh *shard) looks() bool { return sh.inserts%sweepInserts == sweepInserts-1 }
-
 // noKeys are the words of the table of every shard without keys.
 var noKeys = make([]uint64, groupHead+groupSlots)
 
@@ -82,8 +79,10 @@ func (sh *shard) newTable(keys uint32) *table {
 	return t
 }
 
-// crowded reports whether makeRoomLocked may have to do anything before new keys are inserted.
-func (sh *shard) crowded(t *table, keys uint32) bool { return sh.used+keys > t.most || sh.looks() }
+// crowded reports whether makeRoomLocked is called before new keys are inserted.
+func (sh *shard) crowded(t *table, keys uint32) bool {
+	return sh.used+keys > t.most || sh.inserts%sweepInserts == sweepInserts-1
+}
 
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new keys
 // or, after a sweep, is sparse. It returns true if it did any of this.
@@ -188,16 +187,20 @@ func (t *table) copyFrom(old *table, p place, from *arena) {
 func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
 	room := new([1]uint64)
 	for p := range t.held() {
-		if k, st := sh.read(t, p, room); k.Fresh(st) <= since && sh.freeze(t, p, st) {
-			sh.forgetIdle(t, p, k, st)
-		}
+		sh.forgetIdle(t, p, since, room)
 	}
 }
 
-// forgetIdle forgets the key at p, which is idle and frozen, so that its holds have ended by themselves.
-func (sh *shard) forgetIdle(t *table, p place, k *kernel.Compiled, st []uint64) {
+// forgetIdle forgets the key at p if it has been idle since the given instant, so that its holds have ended by themselves.
+// It returns what read does.
+func (sh *shard) forgetIdle(t *table, p place, since kernel.Instant, room *[1]uint64) (k *kernel.Compiled, st []uint64, idle bool) {
+	k, st = sh.read(t, p, room)
+	if k.Fresh(st) > since || !sh.freeze(t, p, st) {
+		return k, st, false
+	}
 	sh.space.store.ended.Add(uint64(k.OpenHolds(st)))
 	sh.forgetLocked(t, p)
+	return k, st, true
 }
 
 // held iterates over the places that hold a key. The caller holds the lock.

@@ -187,7 +187,7 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 
 // takeLocked takes the slot at p, whose state is set.
 func (sh *shard) takeLocked(t *table, p place, id identity, number uint64) {
-	if number > 0 {
+	if number > 0 { // else there may be a reference
 		t.setNumber(p, number)
 	}
 	t.setSecond(p, id.lo)
@@ -304,19 +304,21 @@ func (sp *Space) Reset(key string) {
 	}
 }
 
-// State returns a copy of the state of key, and the kernel that left it, or nothing if there is none. It is that of
-// an instant during the call.
+// State returns a copy of the state of key, and the kernel that left it, as of an instant during the call, or nil if it
+// has open holds.
 func (sp *Space) State(key string) (by *kernel.Compiled, st []uint64) {
 	id := sp.store.identify(key)
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	p, ok := t.find(id)
 	if !ok {
-		return nil, nil
+		return sp.base.loose, sp.base.loose.NewState()
 	}
 	if word, refers := t.refers(p); !refers && t.width == 1 {
 		return sp.limitAt(t, p).widen(word)
 	}
-	by, st = sh.read(t, p, nil)
+	if by, st = sh.read(t, p, nil); by.OpenHolds(st) > 0 {
+		return nil, nil
+	}
 	return by, slices.Clone(st)
 }

@@ -12,7 +12,6 @@ import (
 // States are those of all limiters with one name.
 type States struct {
 	Limit *limit.Limit
-	Store *Store
 	Space *Space
 
 	waiters line.Lines // who waits for keys of these limiters
@@ -21,7 +20,6 @@ type States struct {
 // Open returns states of l, whose users take overhead bytes. If they leave, the states are dropped once
 // nobody uses them.
 func (s *Store) Open(l *limit.Limit, overhead uint64, leave bool) *States {
-	sp := &States{Limit: l, Store: s}
 	overhead += sizeOf[States]() + bytesOf(l)
 	single, loose := l, l
 	switch {
@@ -33,14 +31,12 @@ func (s *Store) Open(l *limit.Limit, overhead uint64, leave bool) *States {
 	if single != loose && single.Word() != nil { // else it is not kept
 		overhead += sizeOf[limit.Limit]() + single.Size()
 	}
-	sp.Space = s.OpenSpace(single.Compiled, loose.Compiled, l.Varies, overhead)
-	if l.Varies {
-		l.InMemory.Store(sp.Space.Base())
-	}
-	if space := sp.Space; leave {
+	space := s.OpenSpace(single.Compiled, loose.Compiled, l.Varies, overhead)
+	sp := &States{Limit: l, Space: space}
+	if leave {
 		runtime.AddCleanup(sp, func(overhead uint64) { s.Drop(space, overhead) }, overhead)
 	}
-	return sp
+	return sp.Share(l)
 }
 
 // tagBytes is roughly the memory of a [limit.Limit.Tag].
@@ -69,13 +65,8 @@ func (sp *States) Lines() *line.Lines { return &sp.waiters }
 
 // Apply implements [limit.States].
 func (sp *States) Apply(_ context.Context, key string, l *limit.Limit, req kernel.Request) (a kernel.Answer, _ error) {
-	sp.Decide(key, l, &req, &a)
+	sp.Space.Apply(key, sp.LimitOf(l), &req, &a)
 	return a, nil
-}
-
-// Decide is Apply, which cannot fail.
-func (sp *States) Decide(key string, l *limit.Limit, req *kernel.Request, a *kernel.Answer) {
-	sp.Space.Apply(key, sp.LimitOf(l), req, a)
 }
 
 // LimitOf returns the limit of keys with l.
@@ -93,18 +84,6 @@ func (sp *States) LimitOf(l *limit.Limit) *Limit {
 	lim := sp.Space.Limit(tag, l.Single().Compiled, l.Compiled)
 	l.InMemory.Store(lim)
 	return lim
-}
-
-// State returns the kernel and a copy of the state of a key. open says that it has open holds: then, both are nil.
-func (sp *States) State(key string) (by *kernel.Compiled, st []uint64, open bool) {
-	switch by, st = sp.Space.State(key); {
-	case by == nil:
-		by = sp.Limit.Loose().Compiled
-		return by, by.NewState(), false
-	case by.OpenHolds(st) > 0:
-		return nil, nil, true
-	}
-	return by, st, false
 }
 
 // Reset implements [limit.States].

@@ -83,8 +83,8 @@ func (s *Store) Shrink() {
 	}
 }
 
-// Fingerprint returns a hash of key that depends on the secrets of the store, which must have a space.
-func (s *Store) Fingerprint(key string) uint64 { return s.identify(key).hi }
+// Fingerprint returns a hash of key that depends on the secrets of the store.
+func (sp *Space) Fingerprint(key string) uint64 { return sp.store.identify(key).hi }
 
 // spaces returns all spaces.
 func (s *Store) spaces() []*Space {
