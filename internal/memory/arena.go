@@ -178,14 +178,12 @@ func (a *arena) begins(st []uint64, at int) bool {
 // add or set before it calls next again, or does not use them.
 func (a *arena) next(length, capacity int) []uint64 {
 	at := len(a.words)
-	if cap(a.words)-at < capacity {
-		if a.used < uint64(at-at/8) {
-			a.pack(capacity)
-		} else {
-			need := at + capacity
-			a.words = append(make([]uint64, 0, need+need/4), a.words...)
-		}
+	if cap(a.words)-at < capacity && a.used < uint64(at-at/8) {
+		a.pack(capacity)
 		at = len(a.words)
+	}
+	if need := at + capacity; cap(a.words) < need {
+		a.words = append(make([]uint64, 0, need+need/4), a.words...)
 	}
 	st := a.words[at : at+length : at+capacity]
 	clear(st[:capacity])
@@ -281,7 +279,7 @@ func (a *arena) fitting(e *entry) []uint64 {
 func (a *arena) pack(more int) {
 	old := *a
 	more += len(a.entries)
-	a.words = make([]uint64, 0, int(float64(old.fit()+more)/a.load)+more)
+	a.words = make([]uint64, 0, int(float64(int(old.used)+more)/a.load)+more)
 	a.used, a.outside, a.apart, a.vacant = 0, 0, nil, nil
 	for i := range a.entries {
 		if e := &a.entries[i]; !e.unused() {
@@ -295,18 +293,6 @@ func (a *arena) shrink() {
 	if few := cap(a.words) / 4; int(a.used) < few {
 		a.pack(few - int(a.used))
 	}
-}
-
-// fit returns how many words the blocks take when they are copied.
-func (a *arena) fit() (words int) {
-	for i := range a.entries {
-		if e := &a.entries[i]; !e.unused() {
-			if size := cap(a.fitting(e)); size <= mostBlock {
-				words += size
-			}
-		}
-	}
-	return words
 }
 
 // bytes returns the memory of the arena.

@@ -104,11 +104,6 @@ func (d *directory) splits(keys uint64, depth uint32) bool {
 	return keys > d.splitAt
 }
 
-// bytes returns the memory that the directory takes.
-func (d *directory) bytes() uint64 {
-	return 8*uint64(len(*d.entries.Load())) + 24
-}
-
 // loadOf returns the load of a new table of the shard whose first entry is given. It
 // differs from shard to shard, so that they do not all grow at once.
 func loadOf(first uint32) float64 {

@@ -67,12 +67,6 @@ type sample struct {
 	done      bool
 }
 
-// forgot counts an idle key that was forgotten.
-func (e *sample) forgot() {
-	e.freed++
-	e.count()
-}
-
 // look considers a key that is in use.
 func (e *sample) look(k *kernel.Compiled, st []uint64, v candidate) {
 	if e.idle {
@@ -82,9 +76,9 @@ func (e *sample) look(k *kernel.Compiled, st []uint64, v candidate) {
 	}
 	e.remaining = max(e.remaining, v.remaining)
 	e.keys = append(e.keys, v)
-	e.count()
 }
 
+// count counts a key that was looked at.
 func (e *sample) count() {
 	e.seen++
 	e.done = e.seen >= e.fewest && (e.freed > 0 || e.remaining > 0) || e.seen >= e.most
@@ -111,10 +105,11 @@ func (sh *shard) offer(e *sample, most int) {
 			continue
 		}
 		if k, st, idle := sh.forgetIdle(t, p, e.now, room); idle {
-			e.forgot()
+			e.freed++
 		} else {
 			e.look(k, st, candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)})
 		}
+		e.count()
 		if most--; most == 0 || e.done {
 			return
 		}

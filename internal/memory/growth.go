@@ -153,7 +153,7 @@ func (sh *shard) renewLocked(old *table, more uint32, from *arena, of uint32) {
 	sh.used, sh.arena = sh.keys, nil
 	if from != nil && from.keys() > 0 {
 		share := float64(sh.keys+more) / float64(of)
-		sh.arena = sh.newArena(share*float64(from.keys()), share*float64(from.fit()))
+		sh.arena = sh.newArena(share*float64(from.keys()), share*float64(from.used))
 	}
 	t := sh.newTable(sh.keys + more)
 	for p := range old.held() {
@@ -244,7 +244,7 @@ func (sp *Space) empty() {
 
 // count adds the totals of all shards to stats.
 func (sp *Space) count(stats *Stats) {
-	stats.Bytes += sizeOf[Space]() + sp.bytes()
+	stats.Bytes += sizeOf[Space]() + 24 + 8*uint64(len(*sp.entries.Load()))
 	for sh := range sp.shards(0) {
 		sh.mu.Lock()
 		stats.Keys += int(sh.keys)
