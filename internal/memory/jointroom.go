@@ -34,7 +34,7 @@ func (j *joint) find(e *asked) (ok bool) {
 	case refers:
 	case e.t.width > 1 && !e.Request.Opens():
 		return true
-	case e.t.width == 1 && fits && was == e.lim:
+	case fits && was == e.lim:
 		e.word, e.k = e.t.word(e.at), was.k
 		return true
 	default: // the slot has no room for what the request may leave
