@@ -94,9 +94,10 @@ func (h *holding) spend(st, turn []uint64, n int) []uint64 {
 	}
 	at := turn[turnAt]
 	if h.Ready(st, at, n) == at {
-		st = h.capable.book(st, at, n)
+		st = h.Spend(st, at, n)
+		h.promise(st)
 	} else if n = int(min(uint64(n), h.chargeable(st, at, h.Encoding))); n > 0 {
-		st = h.Kernel.charge(st, at, n)
+		st = h.Spend(st, at, n)
 	}
 	if h.changed != nil {
 		st[promised] = max(st[promised], at)
@@ -214,8 +215,8 @@ func (h *holding) fit(stays func(i int) bool, n int, before []uint64) bool {
 
 // drifts reports whether events may come later because earlier ones did not happen.
 func (c *Compiled) drifts() bool {
-	return slices.ContainsFunc(c.leaves, func(leaf capable) bool {
-		switch k := leaf.Kernel.(type) {
+	return slices.ContainsFunc(c.leaves, func(leaf Kernel) bool {
+		switch k := leaf.(type) {
 		case *fixed:
 			return !k.aligned
 		case *intervalBucket, *warming:
@@ -249,7 +250,7 @@ func (k *ahead) Valid(st []uint64) bool {
 	return h.sound(h.after) && by.sound(h.st)
 }
 
-func (k *ahead) pack(st []uint64) []uint64 {
+func (k *ahead) Pack(st []uint64) []uint64 {
 	var h holding
 	k.apart(st, &h)
 	h.own()

@@ -10,14 +10,14 @@ import (
 // those of fixed width, in the order of the parts, then those that grow with use. If
 // any grow, the state begins with the length of each of them.
 type all struct {
-	parts  []capable
-	places []int   // the index of each part among those that the user gave, of which unlimited ones are left out
-	takers []taker // the parts, if all are takers with states of fixed width
-	ends   []int   // for each of them, where its state ends
-	grows  int     // how many parts grow with use
-	fixed  int     // the sum of the others' widths
-	most   int     // the limit
-	tick   uint64  // the nanoseconds in a tick
+	usual
+	parts  []Kernel
+	places []int  // the index of each part among those that the user gave, of which unlimited ones are left out
+	ends   []int  // for each part of fixed width, where its state would end if no others grew
+	grows  int    // how many parts grow with use
+	fixed  int    // the sum of the others' widths
+	most   int    // the limit
+	tick   uint64 // the nanoseconds in a tick
 }
 
 // NewAll returns the kernel of an All of the given parts, none of which is an All.
@@ -25,7 +25,7 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 	if k := planOf(parts); k != nil {
 		return k
 	}
-	k := &all{parts: make([]capable, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
+	k := &all{parts: make([]Kernel, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
 	for i, part := range parts {
 		switch p := part.(type) {
 		case *plan: // an Unlimited, which has no effect
@@ -37,18 +37,13 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 			keeping.keeps = true
 			part = &keeping
 		}
-		k.parts, k.places = append(k.parts, capabilities(part)), append(k.places, i)
+		k.parts, k.places = append(k.parts, part), append(k.places, i)
 		k.most = min(k.most, part.Limit())
-		k.fixed += part.Width()
 		if part.Width() == 0 {
 			k.grows++
 		}
-		if t, ok := part.(taker); ok && part.Width() > 0 {
-			k.takers, k.ends = append(k.takers, t), append(k.ends, k.fixed)
-		}
-	}
-	if len(k.takers) < len(k.parts) || k.fixed > mostCopied {
-		k.takers = nil
+		k.fixed += part.Width()
+		k.ends = append(k.ends, k.fixed)
 	}
 	return k
 }
@@ -63,12 +58,11 @@ func (k *all) Width() int {
 }
 
 // states iterates over the parts and their states, for reading.
-func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
-	return func(yield func(*capable, []uint64) bool) {
+func (k *all) states(st []uint64) iter.Seq2[Kernel, []uint64] {
+	return func(yield func(Kernel, []uint64) bool) {
 		st := k.begin(st)
 		c := k.cursor()
-		for i := range k.parts {
-			part := &k.parts[i]
+		for _, part := range k.parts {
 			from, to := c.next(part, st)
 			if !yield(part, st[from:to:to]) {
 				return
@@ -78,11 +72,10 @@ func (k *all) states(st []uint64) iter.Seq2[*capable, []uint64] {
 }
 
 // update replaces each part's state with the result of f.
-func (k *all) update(st []uint64, f func(part *capable, st []uint64) []uint64) []uint64 {
+func (k *all) update(st []uint64, f func(part Kernel, st []uint64) []uint64) []uint64 {
 	st = k.begin(st)
 	c := k.cursor()
-	for i := range k.parts {
-		part := &k.parts[i]
+	for _, part := range k.parts {
 		from, to := c.next(part, st)
 		if part.Width() > 0 {
 			f(part, st[from:to:to])
@@ -125,7 +118,7 @@ type cursor struct {
 func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
 
 // next returns where the state of part begins and ends.
-func (c *cursor) next(part *capable, st []uint64) (from, to int) {
+func (c *cursor) next(part Kernel, st []uint64) (from, to int) {
 	if w := part.Width(); w > 0 {
 		from, c.fixed = c.fixed, c.fixed+w
 		return from, c.fixed
@@ -155,9 +148,9 @@ func (k *all) Ready(st []uint64, now Instant, n int) Instant {
 // mostCopied is the greatest width of a state that take copies, in words.
 const mostCopied = 16
 
-// take implements taker. If a part refuses, it restores the parts before.
+// take restores the states of the parts before one that refuses.
 func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if k.takers == nil {
+	if k.grows > 0 || k.fixed > mostCopied {
 		if k.Ready(st, now, n) > now {
 			return st, false
 		}
@@ -165,7 +158,7 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	}
 	var before [mostCopied]uint64
 	from := 0
-	for i, part := range k.takers {
+	for i, part := range k.parts {
 		to := k.ends[i]
 		for j := from; j < to; j++ {
 			before[j] = st[j]
@@ -180,15 +173,15 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Spend(st, at, n) })
+	return k.update(st, func(part Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) })
 }
 
 func (k *all) Remaining(st []uint64, now Instant) int {
-	remaining := k.most
+	most := k.most
 	for part, st := range k.states(st) {
-		remaining = min(remaining, part.Remaining(st, now))
+		most = min(most, remaining(part, st, now))
 	}
-	return remaining
+	return most
 }
 
 func (k *all) Fresh(st []uint64) (at Instant) {
@@ -209,7 +202,7 @@ func (k *all) hold(st []uint64, at Instant) (ticks uint64) {
 func (k *all) full(st []uint64, now Instant, n int) bool {
 	at := now
 	for part, st := range k.states(st) {
-		if part.queue == nil {
+		if !delays(part) {
 			at = max(at, part.Ready(st, now, n))
 		}
 	}
@@ -224,12 +217,14 @@ func (k *all) full(st []uint64, now Instant, n int) bool {
 	return false
 }
 
-func (k *all) book(st []uint64, at Instant, n int) []uint64 {
-	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.book(st, at, n) })
+func (k *all) promise(st []uint64) {
+	for part, st := range k.states(st) {
+		part.promise(st)
+	}
 }
 
 func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, changed bool) {
-	st = k.update(st, func(part *capable, st []uint64) []uint64 {
+	st = k.update(st, func(part Kernel, st []uint64) []uint64 {
 		st, noted := part.refuse(st, now, n, held)
 		changed = changed || noted
 		return st
@@ -237,8 +232,11 @@ func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, 
 	return st, changed
 }
 
-func (k *all) pack(st []uint64) []uint64 {
-	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.Pack(st) })
+func (k *all) Pack(st []uint64) []uint64 {
+	if len(st) == 0 {
+		return st
+	}
+	return k.update(st, func(part Kernel, st []uint64) []uint64 { return part.Pack(st) })
 }
 
 // part returns the index, among the parts that the user gave, of the one that decides: the one that grants n events last
@@ -249,7 +247,7 @@ func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 		by := Forever
 		switch {
 		case n == 0:
-			by = uint64(math.MaxInt - part.Remaining(st, now))
+			by = uint64(math.MaxInt - remaining(part, st, now))
 		case n <= part.Limit():
 			if by = part.Ready(st, now, n); turns {
 				by = After(by, part.hold(st, by))
@@ -264,7 +262,7 @@ func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 }
 
 func (k *all) notes() bool {
-	return slices.ContainsFunc(k.parts, func(part capable) bool { return part.denials != nil })
+	return slices.ContainsFunc(k.parts, Kernel.notes)
 }
 
 func (k *all) Valid(st []uint64) bool {
@@ -293,14 +291,14 @@ func (k *all) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting 
 	lasting = true
 	var states [][]uint64
 	for old, st := range from.(*all).states(st) {
-		st, lasts := k.parts[len(states)].Adopt(old.Kernel, st, now)
+		st, lasts := k.parts[len(states)].Adopt(old, st, now)
 		states, lasting = append(states, st), lasting && lasts
 	}
 	return joined(k.parts, states), lasting
 }
 
 // joined returns the state that consists of those of the parts.
-func joined(parts []capable, states [][]uint64) []uint64 {
+func joined(parts []Kernel, states [][]uint64) []uint64 {
 	var lengths, fixed, growing []uint64
 	for i, st := range states {
 		if parts[i].Width() > 0 {
@@ -313,7 +311,7 @@ func joined(parts []capable, states [][]uint64) []uint64 {
 }
 
 func (k *all) similar(from Kernel) bool {
-	return slices.EqualFunc(k.parts, from.(*all).parts, func(a, b capable) bool { return a.similar(b.Kernel) })
+	return slices.EqualFunc(k.parts, from.(*all).parts, Kernel.similar)
 }
 
 func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
@@ -322,8 +320,4 @@ func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 		most = min(most, part.chargeable(st, now, enc))
 	}
 	return most
-}
-
-func (k *all) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.update(st, func(part *capable, st []uint64) []uint64 { return part.charge(st, now, n) })
 }

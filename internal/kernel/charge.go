@@ -5,14 +5,6 @@ package kernel
 // the states is special about a debt: more is missing, or counted, than the limit allows, and Ready tells
 // when there is room again. Only the words bound it.
 
-// A debtor is a kernel that pays for what exceeds its limit at its rate, however long that takes. Of all
-// others, whatever they count is forgotten once it is old.
-type debtor interface {
-	// credit returns the most events that can be charged at an instant until twice as many are missing as
-	// the kernel grants at once: until it owes as many.
-	credit(st []uint64, at Instant) uint64
-}
-
 // mostCount is the greatest count in a state.
 func (enc Encoding) mostCount() uint64 {
 	if enc.Portable {
@@ -27,7 +19,7 @@ func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 // charge counts n events whatever the limit says, and answers as OpPeek does afterwards.
 func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	if n > 0 && !v.exceeds(st, n, a) {
-		st, changed = v.Kernel.charge(st, v.now, n), true
+		st, changed = v.Spend(st, v.now, n), true
 	}
 	v.peek(st, a)
 	return st, changed

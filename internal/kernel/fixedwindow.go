@@ -7,7 +7,7 @@ import "math/bits"
 // window's number and the count often fit in one word, with the number in the high
 // bits.
 type fixed struct {
-	counting
+	usual
 	most    uint64 // the limit
 	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length
@@ -92,11 +92,10 @@ func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
-	start, count := k.current(st, at)
+	start, count := k.current(st, max(at, k.frontier(st)))
 	return k.store(st, start, count+uint64(n))
 }
 
-// take implements taker.
 func (k *fixed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.packed > 0 {
 		next, granted := k.Decide(st[0], now, n)
@@ -201,10 +200,6 @@ func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	}
 	_, count := k.current(st, max(now, k.frontier(st)))
 	return most - min(count, most)
-}
-
-func (k *fixed) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
 // mark writes the start of the window that the events are counted in, plus 1.

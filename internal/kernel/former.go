@@ -145,8 +145,8 @@ func (c *Compiled) same(other *Compiled) bool {
 func (c *Compiled) Alike(other *Compiled) bool {
 	a, b := c.Limits()[0], other.Limits()[0]
 	return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel) &&
-		slices.EqualFunc(a.leaves, b.leaves, func(a, b capable) bool {
-			return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel)
+		slices.EqualFunc(a.leaves, b.leaves, func(a, b Kernel) bool {
+			return reflect.TypeOf(a) == reflect.TypeOf(b)
 		})
 }
 
@@ -244,18 +244,14 @@ func newMember(limit *Compiled, st []uint64, first int) member {
 // of that of the present one.
 func (m *member) raise(level []uint64, now Instant) {
 	levels := m.limit.partStates(level)
-	m.st = m.limit.each(m.st, func(i int, _ bool, part *capable, st []uint64) []uint64 {
-		bucket, ok := part.Kernel.(debtor)
-		if !ok {
-			return st
-		}
-		has, most := bucket.credit(st, now), bucket.credit(levels[i], now)
+	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
+		has, most := part.credit(st, now), part.credit(levels[i], now)
 		more := min(has-min(has, most), part.chargeable(st, now, m.limit.Encoding), math.MaxInt)
 		if more == 0 {
 			return st
 		}
 		m.sources[i] = -1
-		return part.charge(st, now, int(more))
+		return part.Spend(st, now, int(more))
 	})
 }
 
@@ -272,21 +268,13 @@ func (k *changed) own(st []uint64) []uint64 { return k.states(st)[k.asked] }
 
 // each replaces the state of each part with the result of f. own says whether the limit that is asked
 // has it.
-func (k *changed) each(st []uint64, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
+func (k *changed) each(st []uint64, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
 	states, first := k.states(st), 0
 	for j, limit := range k.limits {
 		states[j] = limit.eachOf(states[j], first, j == k.asked, f)
 		first += len(limit.leaves)
 	}
 	return slices.Concat([]uint64{st[formerAsked], st[promised], uint64(len(states[0]))}, states[0], states[1])
-}
-
-// grants records that the limit that is asked grants at now.
-func (k *changed) grants(st []uint64, now Instant) []uint64 {
-	if presentOf(st) != k.asked {
-		st[formerAsked] = now + uint64(k.asked)*secondPresent
-	}
-	return st
 }
 
 // denies records that the limit that is asked denies until an instant, if it is the former one. It reports
@@ -335,7 +323,7 @@ func (k *changed) full(st []uint64, now Instant, n int) bool {
 func (k *changed) notes() bool { return k.limit().Notes() }
 
 func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, noted bool) {
-	return k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+	return k.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
 		if own {
 			var did bool
 			st, did = part.refuse(st, now, n, held)
@@ -345,27 +333,28 @@ func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint
 	}), noted
 }
 
+// Spend records events in both limits.
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.spend(st, at, n, (*capable).Spend)
-}
-
-func (k *changed) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.spend(st, now, n, (*capable).charge)
-}
-
-func (k *changed) book(st []uint64, at Instant, n int) []uint64 {
-	return k.spend(st, at, n, (*capable).book)
-}
-
-// spend records events in both limits, as asked does in the parts of the one that is asked.
-func (k *changed) spend(st []uint64, at Instant, n int, asked func(part *capable, st []uint64, at Instant, n int) []uint64) []uint64 {
-	return k.grants(k.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+	st = k.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
 		if own {
-			return asked(part, st, at, n)
+			return part.Spend(st, at, n)
 		}
 		return k.follow(part, st, at, n)
-	}), at)
+	})
+	if presentOf(st) != k.asked { // it is from now on
+		st[formerAsked] = at + uint64(k.asked)*secondPresent
+	}
+	return st
 }
+
+func (k *changed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if k.Ready(st, now, n) > now {
+		return st, false
+	}
+	return k.Spend(st, now, n), true
+}
+
+func (k *changed) promise(st []uint64) { k.limit().promise(k.own(st)) }
 
 func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return k.limit().chargeable(k.own(st), now, enc)
@@ -373,23 +362,20 @@ func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 
 // follow counts events in a part of the other limit: those that its state can hold, and in a bucket those that it
 // has credit for.
-func (k *changed) follow(part *capable, st []uint64, at Instant, n int) []uint64 {
-	most := min(uint64(n), part.chargeable(st, at, k.limit().Encoding))
-	if bucket, ok := part.Kernel.(debtor); ok {
-		most = min(most, bucket.credit(st, at))
-	}
+func (k *changed) follow(part Kernel, st []uint64, at Instant, n int) []uint64 {
+	most := min(uint64(n), part.chargeable(st, at, k.limit().Encoding), part.credit(st, at))
 	if most == 0 {
 		return st
 	}
-	st = part.charge(st, at, int(most))
-	if log, ok := part.Kernel.(*eventLog); ok { // in which another limit may grant any number of events
+	st = part.Spend(st, at, int(most))
+	if log, ok := part.(*eventLog); ok { // in which another limit may grant any number of events
 		st = log.shed(st)
 	}
 	return st
 }
 
-func (k *changed) pack(st []uint64) []uint64 {
-	return k.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 { return part.Pack(st) })
+func (k *changed) Pack(st []uint64) []uint64 {
+	return k.each(st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 { return part.Pack(st) })
 }
 
 func (k *changed) Valid(st []uint64) bool {

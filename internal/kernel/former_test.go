@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -126,9 +127,9 @@ func TestFormer_NeitherStarves(t *testing.T) {
 
 // counted returns how many of n events that another limit grants a part counts: of a bucket the most that leave
 // no more missing than twice what it grants at once.
-func counted(part *capable, st []uint64, at Instant, n int) int {
+func counted(part Kernel, st []uint64, at Instant, n int) int {
 	bounded := func(st []uint64) bool {
-		switch k := part.Kernel.(type) {
+		switch k := part.(type) {
 		case *intervalBucket:
 			return k.missing(st, at).Lo <= 2*k.burst
 		case interface{ cells() *gcra }:
@@ -138,7 +139,7 @@ func counted(part *capable, st []uint64, at Instant, n int) int {
 		}
 		return true
 	}
-	for n > 0 && !bounded(part.charge(slices.Clone(st), at, n)) {
+	for n > 0 && !bounded(part.Spend(slices.Clone(st), at, n)) {
 		n--
 	}
 	return n
@@ -174,7 +175,7 @@ func TestFormer_Law(t *testing.T) {
 				got.Idle, want.Idle = 0, 0
 				require.Equal(t, want, got, "%s, seed %d: %d of %d at %d ms", name, seed, op, i, (now-begun)/ms)
 				if other := &alone[1-i]; other.from != nil && (op == OpCharge || op == OpTake && got.Allowed) {
-					other.st = other.from.each(other.st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
+					other.st = other.from.each(other.st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 {
 						k := counted(part, st, now, n)
 						if k < n {
 							bound++
@@ -182,7 +183,7 @@ func TestFormer_Law(t *testing.T) {
 						if k == 0 {
 							return st
 						}
-						return part.charge(st, now, k)
+						return part.Spend(st, now, k)
 					})
 					granted[i]++
 				}
@@ -194,9 +195,8 @@ func TestFormer_Law(t *testing.T) {
 			}
 		}
 		assert.Positive(t, min(granted[0], granted[1]), name)
-		owing := slices.ContainsFunc(limits[0].leaves, func(part capable) bool {
-			_, ok := part.Kernel.(debtor)
-			return ok
+		owing := slices.ContainsFunc(limits[0].leaves, func(part Kernel) bool {
+			return part.credit(make([]uint64, part.Width()), 0) < math.MaxUint64
 		})
 		assert.Equal(t, owing, bound > 0, name)
 	}

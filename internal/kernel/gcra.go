@@ -31,6 +31,7 @@ import (
 // instant at which events were spent. A hold that is settled while a reservation is ahead must not let
 // a caller overtake it either, so a TokenBucket has that word in all states that need more than one anyway.
 type gcra struct {
+	usual
 	depth int             // most events at once
 	cost  uint64          // T, in units; cost/unit is in lowest terms
 	unit  uint64          // units in a tick
@@ -144,6 +145,7 @@ func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
+	at = max(at, k.frontier(st))
 	_, tat := k.next(st, at, n)
 	if k.keeps && !k.queue {
 		st[len(st)-1] = at
@@ -151,7 +153,6 @@ func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, tat)
 }
 
-// take implements taker.
 func (k *gcra) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
 		return st, false
@@ -285,10 +286,6 @@ func (k *gcra) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	t := uint128.Mul(now, k.unit)
 	most := uint128.Mul(enc.lastInstant(), k.unit).Sub(uint128.Max(k.load(st), t)).Div(k.cost)
 	return max(most, uint64(k.Remaining(st, now)))
-}
-
-func (k *gcra) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
 func (k *gcra) credit(st []uint64, at Instant) uint64 {

@@ -111,19 +111,6 @@ type marks struct {
 // of returns the mark of the i-th hold.
 func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
 
-// counting is what holders have in common whose marks are one word that any parameters can use. It takes nothing back itself.
-type counting struct{}
-
-func (counting) marks() int { return 1 }
-
-func (counting) mark([]uint64, Instant, int, []uint64) {}
-
-func (counting) settle(st []uint64, _ Instant, _ hold, _ int, _ marks, _ int) []uint64 { return st }
-
-func (counting) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
-
-func (counting) sound([]uint64) bool { return true }
-
 // listed is what the kernels of states with a list in front share: the methods of a Kernel that stores call for whatever
 // state they have. The embedded Kernel is nil: requests are applied to the states behind the list, by the key's own kernel.
 type listed struct {
@@ -165,7 +152,7 @@ func (c *Compiled) listing(at *atomic.Pointer[Compiled], make func(c *Compiled) 
 	if k := at.Load(); k != nil {
 		return k
 	}
-	at.CompareAndSwap(nil, &Compiled{capable: capable{Kernel: make(c), denials: c.denials}, Encoding: c.Encoding, leaves: c.leaves, base: c})
+	at.CompareAndSwap(nil, &Compiled{Kernel: make(c), Encoding: c.Encoding, denials: c.denials, leaves: c.leaves, base: c})
 	return at.Load()
 }
 
@@ -198,7 +185,7 @@ func newOpened(c *Compiled) Kernel {
 		k.log = 0
 	}
 	for _, leaf := range c.leaves {
-		p := markedPart{holder: leaf.Kernel.(holder), from: k.size}
+		p := markedPart{holder: leaf.(holder), from: k.size}
 		p.level, _ = p.holder.(level)
 		k.size += p.marks()
 		p.to = k.size
@@ -313,8 +300,8 @@ func (k *opened) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(s
 // entry returns the i-th entry.
 func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
 
-// hold returns what the i-th entry says.
-func (k *opened) hold(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
+// holdAt returns what the i-th entry says.
+func (k *opened) holdAt(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
 
 // held returns how many events all holds have together.
 func (k *opened) held(st []uint64) (sum uint64) {
@@ -340,7 +327,7 @@ func (k *opened) marks(st []uint64, i int) marks {
 }
 
 // each replaces the state of each part with the result of f, as Compiled.each does.
-func (k *opened) each(st []uint64, f func(i int, own bool, part *capable, inner []uint64) []uint64) []uint64 {
+func (k *opened) each(st []uint64, f func(i int, own bool, part Kernel, inner []uint64) []uint64) []uint64 {
 	return k.replace(st, k.base.each(k.inner(st), f))
 }
 
@@ -351,7 +338,7 @@ func (k *opened) pass(st []uint64, at Instant) {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
-	k.base.each(k.inner(st), func(i int, _ bool, _ *capable, st []uint64) []uint64 {
+	k.base.each(k.inner(st), func(i int, _ bool, _ Kernel, st []uint64) []uint64 {
 		if p := &k.parts[i]; p.level != nil {
 			lower(p.level, mark[p.from:p.to], p.level.missing(st, at))
 		}
@@ -366,8 +353,8 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
-	k.base.each(k.inner(st), func(i int, own bool, part *capable, inner []uint64) []uint64 {
-		if bucket, ok := part.Kernel.(debtor); ok && !own && bucket.credit(inner, now) == 0 {
+	k.base.each(k.inner(st), func(i int, own bool, part Kernel, inner []uint64) []uint64 {
+		if !own && part.credit(inner, now) == 0 {
 			clear(mark[k.parts[i].from:k.parts[i].to])
 		}
 		return inner
@@ -386,7 +373,7 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	e := st[begin : begin+k.size]
 	clear(e)
 	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, h.events()
-	k.base.each(k.inner(st), func(i int, own bool, part *capable, st []uint64) []uint64 {
+	k.base.each(k.inner(st), func(i int, own bool, part Kernel, st []uint64) []uint64 {
 		at := max(at, part.frontier(st))
 		if p := &k.parts[i]; own || uint64(h.n) <= part.chargeable(st, at, k.base.Encoding) {
 			p.mark(st, at, h.n, e[p.from:p.to])
@@ -398,10 +385,10 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 
 // settle takes the unused events of the i-th hold back, whose entry sweep then removes.
 func (k *opened) settle(st []uint64, i int, now Instant, unused int) []uint64 {
-	h := k.hold(st, i)
+	h := k.holdAt(st, i)
 	k.pass(st, now)
 	k.entry(st, i)[holdID] = 0
-	return k.each(st, func(part int, _ bool, _ *capable, inner []uint64) []uint64 {
+	return k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
 		return k.parts[part].settle(inner, now, h, unused, k.marks(st, part), i)
 	})
 }
@@ -409,7 +396,7 @@ func (k *opened) settle(st []uint64, i int, now Instant, unused int) []uint64 {
 // end ends a hold by itself. It gives its events back only if back is true.
 func (k *opened) end(st []uint64, i int, now Instant, back bool) []uint64 {
 	unused := 0
-	if h := k.hold(st, i); h.back && back {
+	if h := k.holdAt(st, i); h.back && back {
 		unused = h.n
 	}
 	return k.settle(st, i, now, unused)
@@ -469,11 +456,11 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 
 // extend moves the end of the i-th hold.
 func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
-	was := k.hold(st, i)
+	was := k.holdAt(st, i)
 	k.entry(st, i)[holdEnd] = end
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), max(st[lastEnd], end)
-	return k.each(st, func(_ int, _ bool, part *capable, inner []uint64) []uint64 {
-		if log, ok := part.Kernel.(*inFlight); ok {
+	return k.each(st, func(_ int, _ bool, part Kernel, inner []uint64) []uint64 {
+		if log, ok := part.(*inFlight); ok {
 			return log.move(inner, was.n, was.end, end)
 		}
 		return inner
@@ -489,7 +476,7 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	return by, k.shift(st, holdsHeader, 0)
 }
 
-func (k *opened) pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
+func (k *opened) Pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
 
 func (k *opened) Valid(st []uint64) bool {
 	if len(st) < holdsHeader || st[openHolds] == 0 || st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
@@ -536,15 +523,15 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		for j, source := range sources {
 			if source >= 0 {
 				o, p := &k.parts[source], &to.parts[j]
-				p.carry(parts[source].Kernel, was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
+				p.carry(parts[source], was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
 			}
 		}
 	}
-	return by.Opened(), to.each(append(carried, next...), func(j int, _ bool, part *capable, inner []uint64) []uint64 {
-		if log, ok := part.Kernel.(*inFlight); ok {
+	return by.Opened(), to.each(append(carried, next...), func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
+		if log, ok := part.(*inFlight); ok {
 			for i := range k.count(st) {
-				h := k.hold(st, i)
-				inner = log.move(inner, h.n, parts[sources[j]].Kernel.(*inFlight).logged(h.end)+log.window, h.end)
+				h := k.holdAt(st, i)
+				inner = log.move(inner, h.n, parts[sources[j]].(*inFlight).logged(h.end)+log.window, h.end)
 			}
 		}
 		return inner

@@ -55,23 +55,22 @@ func holdKernels(t *testing.T, enc Encoding) map[string]*Compiled {
 
 // A past is what a part has granted, with what is known by now of how many events happened.
 type past struct {
-	part   capable
+	part   Kernel
 	grants []pastGrant
 	begun  Instant // when the present window, or the grid of refills, began; in an InFlight, the frontier
 }
 
 type pastGrant struct {
-	id      uint64
-	at      Instant
-	n       int
-	ends    Instant // in an InFlight
-	charged bool
-	excess  bool // whether more happened than was held
+	id     uint64
+	at     Instant
+	n      int
+	ends   Instant // in an InFlight
+	excess bool    // whether more happened than was held
 }
 
 // grant records a grant.
 func (p *past) grant(g pastGrant) {
-	switch k := p.part.Kernel.(type) {
+	switch k := p.part.(type) {
 	case *fixed:
 		if _, count := k.load(p.state(g.at)); !k.aligned && (count == 0 || g.at >= k.end(p.begun)) {
 			p.begun, p.grants = g.at, nil
@@ -90,12 +89,12 @@ func (p *past) grant(g pastGrant) {
 func (p *past) amend(id uint64, n int) {
 	for i := range p.grants {
 		if g := &p.grants[i]; g.id == id {
-			if g.n = n; p.part.flies() {
+			if g.n = n; flies(p.part) {
 				g.n = 0
 			}
 		}
 	}
-	if _, ok := p.part.Kernel.(*inFlight); ok {
+	if _, ok := p.part.(*inFlight); ok {
 		var last Instant
 		for _, g := range p.grants {
 			if g.n > 0 {
@@ -109,7 +108,7 @@ func (p *past) amend(id uint64, n int) {
 // state returns the state that the grants leave if they are made again, as they happened.
 func (p *past) state(now Instant) []uint64 {
 	st := make([]uint64, p.part.Width())
-	switch k := p.part.Kernel.(type) {
+	switch k := p.part.(type) {
 	case *fixed:
 		if k.aligned {
 			break
@@ -141,7 +140,7 @@ func (p *past) state(now Instant) []uint64 {
 			if len(st) == 0 {
 				st = []uint64{0, logHeader, 0}
 			}
-			st = k.insert(st, g.ends-k.window, uint64(g.n))
+			st = k.insert(st, g.ends-k.window, uint64(g.n), logMany-1)
 		}
 		if len(st) > 0 {
 			st[2] = p.begun
@@ -149,12 +148,7 @@ func (p *past) state(now Instant) []uint64 {
 		return st
 	}
 	for _, g := range p.grants {
-		_, logs := p.part.Kernel.(*eventLog)
-		switch {
-		case g.n == 0 && logs:
-		case g.charged:
-			st = p.part.charge(st, g.at, g.n)
-		default:
+		if _, logs := p.part.(*eventLog); g.n > 0 || !logs {
 			st = p.part.Spend(st, g.at, g.n)
 		}
 	}
@@ -214,7 +208,7 @@ func (r *replay) do(req Request) (a Answer) {
 func (r *replay) grant(g pastGrant) {
 	for _, p := range r.parts {
 		own := g
-		if k, ok := p.part.Kernel.(*inFlight); ok {
+		if k, ok := p.part.(*inFlight); ok {
 			if g.excess {
 				continue
 			}
@@ -235,7 +229,7 @@ func (r *replay) end() (ended int) {
 		ended++
 		delete(r.open, id)
 		for _, p := range r.parts {
-			if h.back || p.part.flies() {
+			if h.back || flies(p.part) {
 				p.amend(id, 0)
 			}
 		}
@@ -298,7 +292,7 @@ func (r *replay) step() {
 			a = r.do(Request{Op: OpSettle, N: n, Of: of, Hold: Handle{ID: id}})
 			require.False(r.t, a.Held)
 			if n > of {
-				r.grant(pastGrant{at: r.now, n: n - of, charged: true, excess: true})
+				r.grant(pastGrant{at: r.now, n: n - of, excess: true})
 			}
 			break
 		}
@@ -310,7 +304,7 @@ func (r *replay) step() {
 		require.True(r.t, a.Held)
 		r.amend(id, min(used, h.n))
 		if used > h.n {
-			r.grant(pastGrant{at: r.now, n: used - h.n, charged: true, excess: true})
+			r.grant(pastGrant{at: r.now, n: used - h.n, excess: true})
 		}
 	case op == 9:
 		id, by := r.some(), r.handle().For
@@ -328,7 +322,7 @@ func (r *replay) step() {
 		}
 	default:
 		a = r.do(Request{Op: OpCharge, N: n})
-		r.grant(pastGrant{at: r.now, n: n, charged: true})
+		r.grant(pastGrant{at: r.now, n: n})
 	}
 	require.Equal(r.t, r.ended, a.Ended, "%v", r.trace)
 	r.ended = 0

@@ -30,7 +30,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		}
 		pin = h.meet(c, by, next, req.Op)
 	}
-	if h.by != nil && h.denials != nil {
+	if h.by != nil && h.denials {
 		h.held = h.by.held(h.st)
 	}
 	changed = h.apply(req, a)
@@ -233,7 +233,7 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 // deny answers a request that is granted at an instant: later, or not even now, because another key denies it. Then, Allowed
 // is whether this one would have granted it. With note, a kernel that notes denials does so.
 func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
-	if note && n > 0 && h.denials != nil {
+	if note && n > 0 && h.denials {
 		h.own()
 		var inner []uint64
 		inner, at, changed = h.refuse(h.inner(), n, at)
@@ -315,8 +315,8 @@ func (h *holding) open(id uint64, of hold, at Instant) (ended int) {
 
 // lasts lets n events that have just been spent, and are in flight, count until an instant.
 func (c *Compiled) lasts(st []uint64, n int, end Instant) []uint64 {
-	return c.each(st, func(_ int, _ bool, part *capable, st []uint64) []uint64 {
-		if log, ok := part.Kernel.(*inFlight); ok {
+	return c.each(st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 {
+		if log, ok := part.(*inFlight); ok {
 			return log.move(st, n, log.frontier(st)+log.window, end)
 		}
 		return st
@@ -361,7 +361,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 	of := req.Of
 	switch {
 	case i >= 0:
-		of = h.by.hold(h.st, i).n
+		of = h.by.holdAt(h.st, i).n
 	case turn >= 0:
 		of = holdOf(h.entry(turn)[turnEnd:]).n
 	}
@@ -395,12 +395,12 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 
 // chargeOthers charges events in all parts but those in which they are over.
 func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
-	return c.each(st, func(_ int, own bool, part *capable, st []uint64) []uint64 {
+	return c.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
 		switch {
-		case part.flies():
+		case flies(part):
 			return st
 		case own:
-			return part.charge(st, now, n)
+			return part.Spend(st, now, n)
 		}
 		return c.changed.follow(part, st, now, n)
 	})

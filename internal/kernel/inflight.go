@@ -26,7 +26,7 @@ func (k *inFlight) move(st []uint64, n int, from, to Instant) []uint64 {
 	if len(st) == 0 {
 		st = append(st, 0, logHeader, 0)
 	}
-	st = k.add(st, k.logged(to), before-st[0], logMany-1)
+	st = k.insert(st, k.logged(to), before-st[0], logMany-1)
 	st[2] = frontier
 	return st
 }

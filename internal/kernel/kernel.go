@@ -6,6 +6,7 @@
 package kernel
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,8 +29,7 @@ import (
 // Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to Limit(). Limit
 // is at least 1, except that of a plan (plans.go), which has no states.
 //
-// What only some kernels can do are the interfaces below. [Compile] checks for them
-// once.
+// What only some kernels do has a default in usual.
 type Kernel interface {
 	// Limit returns the most events that a fresh key grants at once.
 	Limit() int
@@ -41,7 +41,8 @@ type Kernel interface {
 	// nothing else happens to the key.
 	Ready(st []uint64, now Instant, n int) Instant
 
-	// Spend records n events at the instant that Ready returned.
+	// Spend records n events at an instant or, if that is later, at the frontier. They may be any number up to
+	// chargeable, whether or not they are granted.
 	Spend(st []uint64, at Instant, n int) []uint64
 
 	// Remaining returns the most events that are granted at now, which is not before the
@@ -72,13 +73,68 @@ type Kernel interface {
 	// this kernel does: they differ only in how much they grant.
 	similar(from Kernel) bool
 
-	// chargeable returns the most events that charge can count, whatever the limit says.
+	// chargeable returns the most events that Spend can count, whatever the limit says.
 	chargeable(st []uint64, now Instant, enc Encoding) uint64
 
-	// charge spends n events, at most chargeable, at now or, if that is later, at the
-	// frontier.
-	charge(st []uint64, now Instant, n int) []uint64
+	// credit returns the most events that can be charged at an instant until twice as many are missing as
+	// the kernel grants at once. A bucket pays for what exceeds its limit at its rate, however long that takes,
+	// and so may owe no more. There is no such bound for all others: whatever they count is forgotten once it
+	// is old.
+	credit(st []uint64, at Instant) uint64
+
+	// take is Ready and Spend in one. It spends n events if they are granted at now, and
+	// reports whether they were.
+	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
+
+	// hold returns how long events granted at an instant are delayed by a queue, so that they leave it evenly, in
+	// ticks. st is the state before they are spent.
+	hold(st []uint64, at Instant) uint64
+
+	// full reports whether there is a queue that has no room for n events.
+	full(st []uint64, now Instant, n int) bool
+
+	// promise records that the events that Spend has just recorded were promised to be delayed no longer than
+	// hold said.
+	promise(st []uint64)
+
+	// notes reports whether refuse ever changes a state.
+	notes() bool
+
+	// refuse records that n events were denied at now, if such events count, and reports whether that changed
+	// the state. Of the events in it, as many as are held may leave it again.
+	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
+
+	// Pack removes the unused words of a state.
+	Pack(st []uint64) []uint64
 }
+
+// usual is what kernels do unless they define it otherwise. Of a hold, a mark is one word that any parameters can use, and
+// nothing is taken back.
+type usual struct{}
+
+func (usual) credit([]uint64, Instant) uint64 { return math.MaxUint64 }
+
+func (usual) hold([]uint64, Instant) uint64 { return 0 }
+
+func (usual) full([]uint64, Instant, int) bool { return false }
+
+func (usual) promise([]uint64) {}
+
+func (usual) notes() bool { return false }
+
+func (usual) refuse(st []uint64, _ Instant, _ int, _ uint64) ([]uint64, bool) { return st, false }
+
+func (usual) Pack(st []uint64) []uint64 { return st }
+
+func (usual) marks() int { return 1 }
+
+func (usual) mark([]uint64, Instant, int, []uint64) {}
+
+func (usual) settle(st []uint64, _ Instant, _ hold, _ int, _ marks, _ int) []uint64 { return st }
+
+func (usual) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
+
+func (usual) sound([]uint64) bool { return true }
 
 // A Word is a kernel whose state may be a single word, on which it can then decide
 // without accessing memory.
@@ -101,119 +157,30 @@ type Word interface {
 	Narrow(st []uint64, now Instant) (word uint64, ok bool)
 }
 
-// A taker is a kernel that grants events faster.
-type taker interface {
-	// take is Ready and Spend in one. It spends n events if they are granted at now, and
-	// reports whether they were.
-	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
-}
-
-// A queue is a kernel that delays the events that it grants, so that they leave evenly.
-type queue interface {
-	// hold returns how long events granted at an instant are to be delayed, in ticks.
-	// st is the state before they are spent.
-	hold(st []uint64, at Instant) uint64
-
-	// full reports whether the queue has no room for n events.
-	full(st []uint64, now Instant, n int) bool
-
-	// book is Spend for events whose delay was promised.
-	book(st []uint64, at Instant, n int) []uint64
-}
-
-// A denialLog is a kernel that records denials.
-type denialLog interface {
-	// notes reports whether refuse ever changes a state.
-	notes() bool
-
-	// refuse records that n events were denied at now, and reports whether that changed
-	// the state. Of the events in it, as many as are held may leave it again.
-	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
-}
-
-// A packer is a kernel whose states may have unused words.
-type packer interface {
-	// pack removes the unused words of a state that is not empty.
-	pack(st []uint64) []uint64
-}
-
-// A capable is a kernel with what only some kernels can do.
-type capable struct {
-	Kernel
-	queue   queue     // the kernel, if it is one; else nil
-	denials denialLog // likewise, if it notes denials
-}
-
-func capabilities(k Kernel) capable {
-	c := capable{Kernel: k}
-	c.queue, _ = k.(queue)
-	if log, ok := k.(denialLog); ok && log.notes() {
-		c.denials = log
-	}
-	return c
-}
-
 // flies reports whether, whatever happened, events are over once they are settled.
-func (c *capable) flies() bool {
-	_, ok := c.Kernel.(*inFlight)
+func flies(k Kernel) bool {
+	_, ok := k.(*inFlight)
 	return ok
 }
 
-// Remaining returns the most events that are granted at now: 0 while a reservation is
+// remaining returns the most events that k grants at now: 0 while a reservation is
 // ahead.
-func (c *capable) Remaining(st []uint64, now Instant) int {
-	if now < c.frontier(st) {
+func remaining(k Kernel, st []uint64, now Instant) int {
+	if now < k.frontier(st) {
 		return 0
 	}
-	return c.Kernel.Remaining(st, now)
-}
-
-// hold is queue.hold, or 0 if the kernel is not a queue.
-func (c *capable) hold(st []uint64, at Instant) uint64 {
-	if c.queue == nil {
-		return 0
-	}
-	return c.queue.hold(st, at)
-}
-
-// full is queue.full, or false if the kernel is not a queue.
-func (c *capable) full(st []uint64, now Instant, n int) bool {
-	return c.queue != nil && c.queue.full(st, now, n)
-}
-
-// book is queue.book, or Spend if the kernel is not a queue.
-func (c *capable) book(st []uint64, at Instant, n int) []uint64 {
-	if c.queue == nil {
-		return c.Spend(st, at, n)
-	}
-	return c.queue.book(st, at, n)
-}
-
-// refuse is denialLog.refuse, or does nothing if the kernel does not note denials.
-func (c *capable) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
-	if c.denials == nil {
-		return st, false
-	}
-	return c.denials.refuse(st, now, n, held)
-}
-
-// Pack is packer.pack, or does nothing if the kernel is not a packer.
-func (c *capable) Pack(st []uint64) []uint64 {
-	if k, ok := c.Kernel.(packer); ok && len(st) > 0 {
-		return k.pack(st)
-	}
-	return st
+	return k.Remaining(st, now)
 }
 
 // A Compiled is a kernel ready to be applied. Its methods define what every algorithm
 // means by a decision and by a reservation.
 type Compiled struct {
-	capable
+	Kernel
 	Encoding
-	parts   *all      // the kernel, if it is one; else nil
-	taker   taker     // likewise, if it does not note denials
-	changed *changed  // the kernel, if it is one
-	leaves  []capable // the kernels of the parts, or else the kernel itself; if there is a base, those of that
+	parts   *all     // the kernel, if it is one; else nil
+	changed *changed // likewise
+	denials bool     // whether the kernel notes denials
+	leaves  []Kernel // the kernels of the parts, or else the kernel itself; if there is a base, those of that
 
 	base      *Compiled                // if its states have open holds or turns ahead: the kernel of those without; else nil
 	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
@@ -226,32 +193,33 @@ type Compiled struct {
 
 // Compile returns k, whose states have encoding enc, ready to be applied.
 func Compile(k Kernel, enc Encoding) *Compiled {
-	c := &Compiled{capable: capabilities(k), Encoding: enc}
+	c := &Compiled{Kernel: k, Encoding: enc, denials: k.notes()}
 	c.parts, _ = k.(*all)
 	c.changed, _ = k.(*changed)
-	if c.denials == nil {
-		c.taker, _ = k.(taker)
-	}
 	switch {
 	case c.parts != nil:
 		c.leaves = c.parts.parts
 	case c.changed != nil:
 		c.leaves = slices.Concat(c.changed.limits[0].leaves, c.changed.limits[1].leaves)
 	default:
-		c.leaves = []capable{c.capable}
+		c.leaves = []Kernel{k}
 	}
 	return c
 }
 
 // Flies reports whether events are released when they are settled, in a part at least.
 func (c *Compiled) Flies() bool {
-	return slices.ContainsFunc(c.leaves, func(leaf capable) bool { return leaf.flies() })
+	return slices.ContainsFunc(c.leaves, flies)
 }
 
 // Delays reports whether events that are granted may have to wait, in a part at least.
 func (c *Compiled) Delays() bool {
-	return slices.ContainsFunc(c.leaves, func(leaf capable) bool { return leaf.queue != nil })
+	return slices.ContainsFunc(c.leaves, delays)
 }
+
+// Remaining returns the most events that are granted at now: 0 while a reservation is
+// ahead.
+func (c *Compiled) Remaining(st []uint64, now Instant) int { return remaining(c.Kernel, st, now) }
 
 // Word returns the kernel if a state is one word, and nil if not.
 func (c *Compiled) Word() Word {
@@ -264,7 +232,7 @@ func (c *Compiled) Word() Word {
 
 // each replaces the state of each part, whose index is i, with the result of f. own says whether the
 // limit that is asked has the part.
-func (c *Compiled) each(st []uint64, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
+func (c *Compiled) each(st []uint64, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
 	if c.changed != nil {
 		return c.changed.each(st, f)
 	}
@@ -272,12 +240,12 @@ func (c *Compiled) each(st []uint64, f func(i int, own bool, part *capable, st [
 }
 
 // eachOf is each for one limit, of whose parts the first has the given index.
-func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bool, part *capable, st []uint64) []uint64) []uint64 {
+func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
 	if c.parts == nil {
-		return f(first, own, &c.capable, st)
+		return f(first, own, c.Kernel, st)
 	}
 	i := first - 1
-	return c.parts.update(st, func(part *capable, st []uint64) []uint64 {
+	return c.parts.update(st, func(part Kernel, st []uint64) []uint64 {
 		i++
 		return f(i, own, part, st)
 	})
@@ -285,7 +253,7 @@ func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bo
 
 // partStates returns the states of the parts, for reading.
 func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
-	c.each(slices.Clone(st), func(_ int, _ bool, _ *capable, st []uint64) []uint64 {
+	c.each(slices.Clone(st), func(_ int, _ bool, _ Kernel, st []uint64) []uint64 {
 		states = append(states, st)
 		return st
 	})
@@ -296,7 +264,7 @@ func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
 func (c *Compiled) Kind() string {
 	var names []string
 	for _, leaf := range c.leaves {
-		names = append(names, reflect.TypeOf(leaf.Kernel).Elem().Name())
+		names = append(names, reflect.TypeOf(leaf).Elem().Name())
 	}
 	return strings.Join(names, " ")
 }
@@ -308,7 +276,7 @@ func (c *Compiled) Size() uint64 {
 	for _, leaf := range c.leaves {
 		sum += size(&leaf)
 		if c.parts != nil {
-			sum += size(leaf.Kernel)
+			sum += size(leaf)
 		}
 	}
 	return sum

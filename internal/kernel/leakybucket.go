@@ -35,10 +35,21 @@ func (k *leaky) hold(st []uint64, at Instant) uint64 {
 	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }
 
-// Spend gives the events turns after those of all reservations.
-func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, false) }
+// delays reports whether k is a queue.
+func delays(k Kernel) bool {
+	_, ok := k.(*leaky)
+	return ok
+}
 
-// take implements taker.
+// Spend gives the events turns after those of all reservations.
+func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 {
+	if over, late := k.turns(st); late {
+		over = arrival(over, uint128.Mul(at, k.unit), uint128.Mul(uint64(n), k.cost))
+		st[len(st)-1] = over.DivCeil(k.unit)
+	}
+	return k.gcra.Spend(st, at, n)
+}
+
 func (k *leaky) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.Ready(st, now, n) > now {
 		return st, false
@@ -47,25 +58,18 @@ func (k *leaky) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return st, true
 }
 
-func (k *leaky) spend(st []uint64, at Instant, n int, reserved bool) []uint64 {
-	if k.keeps {
-		if over, late := k.turns(st); late || reserved {
-			over = arrival(over, uint128.Mul(at, k.unit), uint128.Mul(uint64(n), k.cost))
-			st[len(st)-1] = over.DivCeil(k.unit)
-		}
-	}
-	return k.gcra.Spend(st, at, n)
-}
-
-// book also records when all turns are over. So if the bucket leaks faster later, no
+// promise records when all turns are over. So if the bucket leaks faster later, no
 // caller gets an earlier turn.
-func (k *leaky) book(st []uint64, at Instant, n int) []uint64 { return k.spend(st, at, n, true) }
+func (k *leaky) promise(st []uint64) {
+	if k.keeps {
+		end := &st[len(st)-1]
+		*end = max(*end, k.load(st).DivCeil(k.unit))
+	}
+}
 
 func (k *leaky) full(st []uint64, now Instant, n int) bool {
 	return k.Ready(st, now, n) > now
 }
-
-func (k *leaky) charge(st []uint64, now Instant, n int) []uint64 { return k.Spend(st, now, n) }
 
 // settle also lets the turns of reservations end earlier: by as much as the level is lower or, if the
 // level has leaked out later than they end, not after that.

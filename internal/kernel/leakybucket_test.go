@@ -31,7 +31,8 @@ func TestTurnsStay(t *testing.T) {
 		return k.(*leaky)
 	}
 	slow, fast := bucket(1), bucket(10)
-	st := slow.book(make([]uint64, slow.Width()), begun, 5)
+	st := slow.Spend(make([]uint64, slow.Width()), begun, 5)
+	slow.promise(st)
 	st, _ = fast.Adopt(slow, st, begun)
 	assert.Equal(t, 5*second, fast.hold(st, begun))
 	assert.Equal(t, 5*second+100*ms, fast.hold(fast.Spend(st, begun, 1), begun))

@@ -70,7 +70,6 @@ func (k *pair) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 	return k.word(slot, full, oldest), true
 }
 
-// take implements taker.
 func (k *pair) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	next, granted := k.Decide(st[0], now, n)
 	if granted {
@@ -125,5 +124,3 @@ func (k *pair) Spend(st []uint64, at Instant, n int) []uint64 {
 func (k *pair) chargeable(st []uint64, now Instant, _ Encoding) uint64 {
 	return uint64(k.Remaining(st, now))
 }
-
-func (k *pair) charge(st []uint64, now Instant, n int) []uint64 { return k.Spend(st, now, n) }

@@ -5,7 +5,7 @@ import "math"
 // A plan is the kernel of an algorithm that needs no state: one that grants everything, or
 // nothing. It never counts an event. [Compiled.Decide] applies it.
 type plan struct {
-	counting
+	usual
 	limit int // math.MaxInt, or 0
 	part  int // the index of the part of an All that decides
 }
@@ -66,8 +66,8 @@ func (k *plan) Valid(st []uint64) bool { return len(st) == 0 }
 
 func (k *plan) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
 
+func (k *plan) take(st []uint64, _ Instant, _ int) ([]uint64, bool) { return st, true }
+
 func (k *plan) similar(Kernel) bool { return true }
 
 func (k *plan) chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }
-
-func (k *plan) charge(st []uint64, _ Instant, _ int) []uint64 { return st }

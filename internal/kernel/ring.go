@@ -13,7 +13,7 @@ const MaxSlots = 1 << 20
 // place i mod slots. Slots without an event since the frontier are not written; they
 // read as 0.
 type ring struct {
-	counting
+	usual
 	slots  uint64 // number of slots, including the latest
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
@@ -171,6 +171,7 @@ func (r *ring) back(st []uint64, slot, back uint64) uint64 {
 }
 
 func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
+	at = max(at, r.frontier(st))
 	t := r.at(st, at)
 	r.spend(st, &t, at, n)
 	return st
@@ -268,10 +269,6 @@ func (r *ring) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 		return math.MaxUint32 - r.used(st, &t)
 	}
 	return enc.mostCount() - min(t.sum, enc.mostCount())
-}
-
-func (r *ring) charge(st []uint64, now Instant, n int) []uint64 {
-	return r.Spend(st, max(now, r.frontier(st)), n)
 }
 
 // mark writes the slot that the events are counted in, plus 1.

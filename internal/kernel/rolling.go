@@ -47,7 +47,6 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 	}
 }
 
-// take implements taker.
 func (k *rolling) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
 		return st, false

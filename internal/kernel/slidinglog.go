@@ -18,7 +18,7 @@ import (
 // have left the window. The others stand for at most as many events as the limit, except
 // for those that were denied or charged.
 type eventLog struct {
-	counting
+	usual
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
@@ -93,7 +93,6 @@ func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
 	return now
 }
 
-// take implements taker.
 func (k *eventLog) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
 		return st, false
@@ -102,13 +101,14 @@ func (k *eventLog) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if live > k.most-uint64(n) {
 		return st, false
 	}
-	st = k.insert(k.drop(st, live, first), now, uint64(n))
+	st = k.insert(k.drop(st, live, first), now, uint64(n), logMany-1)
 	st[2] = now
 	return st, true
 }
 
 func (k *eventLog) Spend(st []uint64, at Instant, n int) []uint64 {
-	st = k.insert(k.trim(st, at), at, uint64(n))
+	at = max(at, k.frontier(st))
+	st = k.insert(k.trim(st, at), at, uint64(n), logMany-1)
 	st[2] = at
 	return st
 }
@@ -141,7 +141,7 @@ func (k *eventLog) shed(st []uint64) []uint64 {
 // moving and the unused memory are proportional to the use.
 func (k *eventLog) compact(st []uint64) []uint64 {
 	if st[1]-logHeader > uint64(len(st))/2 {
-		st = k.pack(st)
+		st = k.Pack(st)
 		if cap(st) > 64 && cap(st) > 4*len(st) {
 			st = slices.Clone(st)
 		}
@@ -149,22 +149,19 @@ func (k *eventLog) compact(st []uint64) []uint64 {
 	return st
 }
 
-// pack moves the entries to the front.
-func (k *eventLog) pack(st []uint64) []uint64 {
+// Pack moves the entries to the front.
+func (k *eventLog) Pack(st []uint64) []uint64 {
+	if len(st) == 0 {
+		return st
+	}
 	st = slices.Delete(st, logHeader, int(st[1]))
 	st[1] = logHeader
 	return st
 }
 
 // insert adds an entry in the order of time. That is at the end, except for an event
-// that is denied while reservations are ahead. An entry counts at most as many events as may be granted, and as many
-// denied, below 2⁶³.
-func (k *eventLog) insert(st []uint64, at Instant, n uint64) []uint64 {
-	return k.add(st, at, n, min(2*k.most, logMany-1))
-}
-
-// add is insert. An entry counts at most as many events as given.
-func (k *eventLog) add(st []uint64, at Instant, n, most uint64) []uint64 {
+// that is denied while reservations are ahead. An entry that was there counts at most as many events as given, below 2⁶³.
+func (k *eventLog) insert(st []uint64, at Instant, n, most uint64) []uint64 {
 	end := uint64(len(st))
 	for {
 		begin, ok := k.lastEntry(st, end)
@@ -221,7 +218,7 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int, held uint64) ([]uint6
 	}
 	st = k.trim(st, now)
 	total := st[0]
-	st = k.insert(st, now, uint64(n))
+	st = k.insert(st, now, uint64(n), min(2*k.most, logMany-1)) // as many as may be granted, and as many denied
 	before := st[0]
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
@@ -311,13 +308,6 @@ func (k *eventLog) similar(from Kernel) bool {
 func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	live, _ := k.live(st, now)
 	return enc.mostCount() - min(live, enc.mostCount())
-}
-
-func (k *eventLog) charge(st []uint64, now Instant, n int) []uint64 {
-	at := max(now, k.frontier(st))
-	st = k.add(k.trim(st, now), at, uint64(n), logMany-1) // there may be any number
-	st[2] = at
-	return st
 }
 
 // mark writes the instant of the events, plus 1.

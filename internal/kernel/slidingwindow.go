@@ -44,7 +44,6 @@ func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	return max(now, t.slot*k.length+k.fades(oldest, k.most-uint64(n)-(t.sum-oldest)))
 }
 
-// take implements taker.
 func (k *sliding) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
 		return st, false

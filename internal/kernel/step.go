@@ -16,7 +16,7 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 	if !req.Op.decides() {
 		return c.stepOnce(st, req, a)
 	}
-	if c.denials != nil {
+	if c.denials {
 		req.renew() // because a denial that is noted cannot be decided on twice
 	}
 	st, changed = c.stepOnce(st, req, a)
@@ -63,16 +63,16 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
-	if c.taker != nil {
+	if !c.denials {
 		for renewed := false; ; renewed = true {
 			now, _ := clk.Now()
-			if st, granted = c.taker.take(st, now, n); granted || renewed || !clk.Renew() {
+			if st, granted = c.take(st, now, n); granted || renewed || !clk.Renew() {
 				return st, granted, granted
 			}
 		}
 	}
 	v := view{Compiled: c}
-	renewed := c.denials != nil && clk.Renew() // as in Step
+	renewed := clk.Renew() // as in Step
 	for ; ; renewed = true {
 		v.now, v.lag = clk.Now()
 		var at Instant
@@ -145,8 +145,8 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 // decide spends n events if they are granted now, and otherwise lets the kernel note
 // the denial. It returns the instant at which they are granted, which may be now.
 func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool) {
-	if v.taker != nil && n > 0 && n <= v.Limit() { // most requests are granted
-		if st, granted := v.taker.take(st, v.now, n); granted {
+	if n > 0 && n <= v.Limit() { // most requests are granted
+		if st, granted := v.Kernel.take(st, v.now, n); granted {
 			return st, v.now, true
 		}
 	}
@@ -163,7 +163,7 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool)
 // denied. It returns the instant at which they are ready after that.
 func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, changed bool) {
 	if n <= v.Limit() {
-		if st, changed = v.capable.refuse(st, v.now, n, v.held); changed {
+		if st, changed = v.Kernel.refuse(st, v.now, n, v.held); changed {
 			at = v.ready(st, n)
 		}
 	}
@@ -201,7 +201,7 @@ func (v *view) peek(st []uint64, a *Answer) {
 		return
 	}
 	at := v.ready(st, 1)
-	if v.denials != nil { // OpTake would note the denial; OpPeek must not
+	if v.denials { // OpTake would note the denial; OpPeek must not
 		st, at, _ = v.refuse(slices.Clone(st), 1, at)
 	}
 	v.denial(st, 1, at, a)
@@ -236,10 +236,10 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok b
 
 // book is Spend for events that may happen at an instant, which is promised if it is ahead.
 func (v *view) book(st []uint64, at, due Instant, n int) []uint64 {
-	if due > v.now {
-		return v.capable.book(st, at, n)
+	if st = v.Spend(st, at, n); due > v.now {
+		v.promise(st)
 	}
-	return v.Spend(st, at, n)
+	return st
 }
 
 // reserved fills in the answer to a reservation that is made, apart from the description. Held is whether it is to

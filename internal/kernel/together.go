@@ -12,4 +12,4 @@ func (c *Compiled) Grants(st []uint64, req *Request) bool {
 }
 
 // Notes reports whether a denial may change a state.
-func (c *Compiled) Notes() bool { return c.denials != nil }
+func (c *Compiled) Notes() bool { return c.denials }

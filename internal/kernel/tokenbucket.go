@@ -24,7 +24,7 @@ func NewTokenBucket(events int, per time.Duration, rate fmt.Stringer, burst int,
 // the first token from a full bucket, or of a later refill), and the tokens missing
 // then. If none are missing, the first word is only the frontier.
 type intervalBucket struct {
-	counting
+	usual
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills
@@ -76,7 +76,6 @@ func (k *intervalBucket) Ready(st []uint64, now Instant, n int) Instant {
 	return k.refillAt(anchor, ceilDiv(missing+uint64(n)-k.burst, k.refill))
 }
 
-// take implements taker.
 func (k *intervalBucket) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
 		return st, false
@@ -98,7 +97,7 @@ func (k *intervalBucket) refillAt(anchor Instant, count uint64) Instant {
 }
 
 func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
-	anchor, missing := k.refilled(st, at)
+	anchor, missing := k.refilled(st, max(at, k.frontier(st)))
 	st[0], st[1] = anchor, missing+uint64(n)
 	return st
 }
@@ -141,10 +140,6 @@ func (k *intervalBucket) chargeable(st []uint64, now Instant, enc Encoding) uint
 		most = uint128.From(enc.mostCount())
 	}
 	return max(most.Lo-min(missing, most.Lo), uint64(k.Remaining(st, now)))
-}
-
-func (k *intervalBucket) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.Spend(st, max(now, k.frontier(st)), n)
 }
 
 func (k *intervalBucket) credit(st []uint64, at Instant) uint64 {

@@ -14,7 +14,7 @@ import (
 // portable state, in whole ticks and nanoseconds). The warmth is the maximum of stored
 // permits less those stored, at the next free time; it is 0 when cold.
 type warming struct {
-	counting
+	usual
 	encoding Encoding
 	warmup.Constants
 }
@@ -63,6 +63,7 @@ func (k *warming) frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
 func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.frontier(st)) }
 
 func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
+	at = max(at, k.frontier(st))
 	warmth := k.warmth(st, at)
 	stored := k.Stored - warmth
 	taken := lesser(float64(n), stored)
@@ -72,7 +73,6 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, warmth+taken, After(at*k.encoding.Tick, saturated(math.Round(cost))))
 }
 
-// take implements taker.
 func (k *warming) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.frontier(st) {
 		return st, false
@@ -156,16 +156,12 @@ func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return min(saturated(math.Floor(left/k.Stable)), enc.mostCount())
 }
 
-func (k *warming) charge(st []uint64, now Instant, n int) []uint64 {
-	return k.Spend(st, max(now, k.frontier(st)), n)
-}
-
 // credit compares the next free time with that of twice as many events, requested when idle.
 func (k *warming) credit(st []uint64, at Instant) uint64 {
 	free := func(st []uint64, at Instant, n int) uint64 {
 		var next [3]uint64
 		copy(next[:], st)
-		return k.free(k.charge(next[:k.Width()], at, n))
+		return k.free(k.Spend(next[:k.Width()], at, n))
 	}
 	twice := 2 * min(k.Limit(), math.MaxInt/2)
 	most := After(at*k.encoding.Tick, free(nil, 0, twice))
