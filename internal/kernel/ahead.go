@@ -51,25 +51,7 @@ type ahead struct{ listed }
 // Ahead returns the kernel of the states of c, which is a Base, with turns ahead.
 func (c *Compiled) Ahead() *Compiled { return c.listing(&c.withTurns, newAhead) }
 
-func newAhead(c *Compiled) Kernel { return &ahead{listed{base: c}} }
-
-// apart sets h to a state of k.
-func (k *listed) apart(st []uint64, h *holding) {
-	h.Compiled, h.by, h.st, h.list, h.lent = k.base, k.by, st, nil, false
-	if k.by != nil {
-		return
-	}
-	form := st[aheadForm]
-	from := aheadHeader + int(st[aheadTurns])*turnWords
-	to := from + int(form>>2)
-	h.list, h.after, h.st, h.lent = st[aheadHeader:from:from], st[from:to:to], st[to:len(st):len(st)], true
-	if two := k.base.changed; two != nil {
-		h.Compiled = two.asking[form>>1&1]
-	}
-	if form&1 != 0 {
-		h.by = h.Opened().opened()
-	}
-}
+func newAhead(l listed) { l.of.Kernel = &ahead{l} }
 
 // turns returns how many turns are ahead.
 func (h *holding) turns() int { return len(h.list) / turnWords }
@@ -233,7 +215,7 @@ func (k *ahead) Valid(st []uint64) bool {
 		return false
 	}
 	var h holding
-	k.apart(st, &h)
+	h.read(k.of, st)
 	last := Instant(0)
 	for i := range h.turns() {
 		turn := h.entry(i)
@@ -252,7 +234,7 @@ func (k *ahead) Valid(st []uint64) bool {
 
 func (k *ahead) Pack(st []uint64) []uint64 {
 	var h holding
-	k.apart(st, &h)
+	h.read(k.of, st)
 	h.own()
 	h.set(h.Pack(h.inner()))
 	h.after = h.Pack(slices.Clone(h.after))

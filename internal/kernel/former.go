@@ -102,7 +102,7 @@ func (c *Compiled) stored() *Compiled {
 // present returns the kernel for requests that ask for the present limit of st.
 func (c *Compiled) present(st []uint64) *Compiled {
 	k := c.Base().changed
-	switch o := c.opened(); {
+	switch o := c.open; {
 	case k == nil:
 		return c
 	case o != nil:
@@ -168,7 +168,7 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		h.advance(Forever)
 		from, st = h.closed()
 	}
-	if o := from.opened(); o != nil {
+	if o := from.open; o != nil {
 		return o.meet(c, st, now)
 	}
 	k, st, pin, _ = c.meet(from, st, now)
@@ -383,7 +383,7 @@ func (k *changed) Valid(st []uint64) bool {
 		return false
 	}
 	for i, state := range k.states(st) {
-		if limit := k.limits[i]; limit.Width() > 0 && limit.Width() != len(state) || !limit.Valid(state) {
+		if !k.limits[i].sound(state) {
 			return false
 		}
 	}

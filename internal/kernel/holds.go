@@ -115,8 +115,8 @@ func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+
 // state they have. The embedded Kernel is nil: requests are applied to the states behind the list, by the key's own kernel.
 type listed struct {
 	Kernel
+	of   *Compiled // the kernel itself
 	base *Compiled // the kernel of the states without a list
-	by   *opened   // the kernel itself, if the list is of open holds; nil if it is of turns
 }
 
 func (k *listed) Limit() int { return k.base.Limit() }
@@ -125,34 +125,36 @@ func (k *listed) Width() int { return 0 }
 
 func (k *listed) Ready(st []uint64, now Instant, n int) Instant {
 	var h holding
-	k.apart(st, &h)
+	h.read(k.of, st)
 	return h.Ready(h.deciding(), now, n)
 }
 
 func (k *listed) Remaining(st []uint64, now Instant) int {
 	var h holding
-	k.apart(st, &h)
+	h.read(k.of, st)
 	return h.Remaining(h.deciding(), now)
 }
 
 func (k *listed) Fresh(st []uint64) Instant {
 	var h holding
-	k.apart(st, &h)
+	h.read(k.of, st)
 	return h.fresh()
 }
 
 func (k *listed) frontier(st []uint64) Instant {
 	var h holding
-	k.apart(st, &h)
+	h.read(k.of, st)
 	return h.frontier(h.deciding())
 }
 
-// listing returns the kernel that at has or, if that is none, the one that make makes of c.
-func (c *Compiled) listing(at *atomic.Pointer[Compiled], make func(c *Compiled) Kernel) *Compiled {
+// listing returns the kernel that at has or, if that is none, one of the states of c with a list, which complete completes.
+func (c *Compiled) listing(at *atomic.Pointer[Compiled], complete func(l listed)) *Compiled {
 	if k := at.Load(); k != nil {
 		return k
 	}
-	at.CompareAndSwap(nil, &Compiled{Kernel: make(c), Encoding: c.Encoding, denials: c.denials, leaves: c.leaves, base: c})
+	k := &Compiled{Encoding: c.Encoding, denials: c.denials, leaves: c.leaves, base: c}
+	complete(listed{of: k, base: c})
+	at.CompareAndSwap(nil, k)
 	return at.Load()
 }
 
@@ -174,9 +176,9 @@ type markedPart struct {
 // Opened returns the kernel of the states of c with open holds.
 func (c *Compiled) Opened() *Compiled { return c.Base().listing(&c.Base().withHolds, newOpened) }
 
-func newOpened(c *Compiled) Kernel {
-	k := &opened{size: holdMarks, log: -1}
-	k.listed = listed{base: c, by: k}
+func newOpened(l listed) {
+	k, c := &opened{listed: l, size: holdMarks, log: -1}, l.base
+	l.of.Kernel, l.of.open = k, k
 	switch {
 	case c.Width() > 0 || c.changed != nil:
 	case c.parts != nil:
@@ -191,7 +193,6 @@ func newOpened(c *Compiled) Kernel {
 		p.to = k.size
 		k.parts = append(k.parts, p)
 	}
-	return k
 }
 
 // Base returns the kernel of the states of c without open holds and turns: c itself, unless Opened or Ahead returned it.
@@ -203,16 +204,13 @@ func (c *Compiled) Base() *Compiled {
 }
 
 // HoldWords returns the most words that a hold takes in a state of c: those of the first one.
-func (c *Compiled) HoldWords() int { return holdsHeader + c.Opened().opened().size }
+func (c *Compiled) HoldWords() int { return holdsHeader + c.Opened().open.size }
 
 // HasOpened reports whether a hold was opened in a state of c, or may have been.
-func (c *Compiled) HasOpened() bool { return c.opened() != nil || c.withHolds.Load() != nil }
+func (c *Compiled) HasOpened() bool { return c.open != nil || c.withHolds.Load() != nil }
 
 // HasTurns reports whether states of c have turns ahead. Such a state is not changed in place.
-func (c *Compiled) HasTurns() bool {
-	_, ok := c.Kernel.(*ahead)
-	return ok
-}
+func (c *Compiled) HasTurns() bool { return c.base != nil && c.open == nil }
 
 // OpenHolds returns how many holds are open in a state of c, or will be at their turns.
 func (c *Compiled) OpenHolds(st []uint64) (open int) {
@@ -241,12 +239,6 @@ func (k *opened) holds(st []uint64) bool {
 		}
 	}
 	return false
-}
-
-// opened returns the kernel of a state with open holds, or nil.
-func (c *Compiled) opened() *opened {
-	k, _ := c.Kernel.(*opened)
-	return k
 }
 
 // open returns st, a state without open holds, as one of k.
@@ -512,7 +504,7 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 	case len(sources) == 0: // all that is stored stays
 		return by.Opened(), st, pin
 	}
-	to := by.Opened().opened()
+	to := by.Opened().open
 	size := k.count(st) * to.size
 	carried := make([]uint64, holdsHeader+size, holdsHeader+size+len(next)+to.size)
 	copy(carried, st[:holdsHeader])

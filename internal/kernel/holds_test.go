@@ -392,7 +392,7 @@ func TestHolds_LongLogs(t *testing.T) {
 		"all": NewAll([]Kernel{NewFixedWindow(20_000, second, true, InMemory), log, log}, InMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, opened := Compile(k, InMemory), Compile(k, InMemory).Opened().opened()
+			c, opened := Compile(k, InMemory), Compile(k, InMemory).Opened().open
 			st := c.NewState()
 			for i := range Instant(10_000) {
 				st = c.Spend(st, second+i, 1)

@@ -79,13 +79,19 @@ type holding struct {
 
 // read sets h to a state of c.
 func (h *holding) read(c *Compiled, st []uint64) {
-	switch k := c.Kernel.(type) {
-	case *opened:
-		k.apart(st, h)
-	case *ahead:
-		k.apart(st, h)
-	default:
-		h.Compiled, h.by, h.st, h.list, h.lent = c, nil, st, nil, false
+	h.Compiled, h.by, h.st, h.list, h.lent = c.Base(), c.open, st, nil, false
+	if !c.HasTurns() {
+		return
+	}
+	form := st[aheadForm]
+	from := aheadHeader + int(st[aheadTurns])*turnWords
+	to := from + int(form>>2)
+	h.list, h.after, h.st, h.lent = st[aheadHeader:from:from], st[from:to:to], st[to:len(st):len(st)], true
+	if two := h.changed; two != nil {
+		h.Compiled = two.asking[form>>1&1]
+	}
+	if form&1 != 0 {
+		h.by = h.Opened().open
 	}
 }
 
@@ -145,7 +151,7 @@ func (h *holding) closed() (by *Compiled, st []uint64) {
 	if two := h.changed; two != nil {
 		form |= uint64(two.asked) << 1
 	}
-	if by.opened() != nil {
+	if by.open != nil {
 		form |= 1
 	}
 	return h.stored().Ahead(), slices.Concat([]uint64{uint64(h.turns()), form}, h.list, h.after, st)
@@ -302,7 +308,7 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 // ends the oldest one, and says so.
 func (h *holding) open(id uint64, of hold, at Instant) (ended int) {
 	if h.by == nil {
-		h.by = h.Opened().opened()
+		h.by = h.Opened().open
 		h.st = h.by.open(h.st)
 	}
 	if h.by.count(h.st) >= MostHolds && !h.Flies() {

@@ -120,7 +120,7 @@ func TestHolds_Reserved(t *testing.T) {
 // missing returns how many whole events c lacks at an instant, if it is a bucket and a limit of the key.
 func (s *shared) missing(c *Compiled, now Instant) (events uint64, owes bool) {
 	inner := s.st
-	if o := s.from.opened(); o != nil {
+	if o := s.from.open; o != nil {
 		inner = o.inner(inner)
 	}
 	i := slices.Index(s.from.Limits(), c)
@@ -361,7 +361,7 @@ func TestHolds_Most(t *testing.T) {
 		}
 		require.Equal(t, early, a.Ended)
 	}
-	o := s.from.opened()
+	o := s.from.open
 	assert.Equal(t, MostHolds, o.count(s.st))
 	assert.True(t, s.from.Valid(s.st))
 	assert.Equal(t, 3*MostHolds-2*(MostHolds+2), s.ask(c, begun+2*MostHolds, OpPeek, 1).Remaining)
@@ -374,7 +374,7 @@ func TestHolds_Most(t *testing.T) {
 	for id := range uint64(MostHolds + 3) {
 		s.send(flying, begun, Request{Op: OpHold, N: 1, Hold: hour(id + 1)})
 	}
-	assert.Equal(t, MostHolds+3, s.from.opened().count(s.st))
+	assert.Equal(t, MostHolds+3, s.from.open.count(s.st))
 }
 
 // TestHolds_Excess: a settlement for more than the state can hold changes nothing.
@@ -462,7 +462,7 @@ func TestHolds_Valid(t *testing.T) {
 				a, _ := s.send(c, begun+id*second, Request{Op: OpHold, N: 2, Hold: Handle{ID: 2*id + 1, For: time.Hour + time.Duration(id)*time.Second}})
 				require.True(t, a.Held, kind)
 			}
-			k, o := s.from, s.from.opened()
+			k, o := s.from, s.from.open
 			require.True(t, k.Valid(s.st), kind)
 			for i := range s.st {
 				if c.Width() == 0 && i == o.begin(s.st) {
@@ -515,7 +515,7 @@ func TestHolds_EveryMethod(t *testing.T) {
 					now += second / enc.Tick / 100
 				}
 				o, st := key.from, key.st
-				k := o.opened()
+				k := o.open
 				inner := func() []uint64 { return slices.Clone(k.inner(st)) }
 				list := slices.Clone(st[:k.begin(st)])
 				assert.Equal(t, c.Limit(), o.Limit())

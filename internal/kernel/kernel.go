@@ -182,6 +182,7 @@ type Compiled struct {
 	denials bool     // whether the kernel notes denials
 	leaves  []Kernel // the kernels of the parts, or else the kernel itself; if there is a base, those of that
 
+	open      *opened                  // the kernel, if its states have open holds; else nil
 	base      *Compiled                // if its states have open holds or turns ahead: the kernel of those without; else nil
 	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
 	withTurns atomic.Pointer[Compiled] // likewise, of those with turns ahead
