@@ -373,21 +373,17 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 		return nil
 	}
 	a := &ahead{by: by, st: st}
-	ln.Turnless(func(of line.Terms) bool {
+	for of := range ln.Turnless {
 		by := of.By.(terms).by
 		if of.By.(terms).l == l { // it will ask for its turn by t
 			by = t
 		}
 		if by.Flies() {
-			a = nil
-			return false
+			return nil
 		}
 		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1}, now)
-		return true
-	})
-	if a != nil {
-		ln.Ahead = a
 	}
+	ln.Ahead = a
 	return a
 }
 
@@ -437,7 +433,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	if n == 0 || !l.waiters.Any() {
 		return d, false
 	}
-	if places, _ := l.waiters.Waits(key); places == 0 {
+	if !l.waiters.Has(key) {
 		return d, false
 	}
 	t, err := l.limitOf(ctx, key)
@@ -448,7 +444,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	now, _ := l.timeline.Now()
 	l.waiters.Look(key, func(ln *line.Line) {
 		why, _ := ln.Denial.(*denied)
-		if why == nil && ln.Last() == 0 && ln.Len() == 1 {
+		if ln.Len() == 0 || why == nil && ln.Last() == 0 && ln.Len() == 1 {
 			return // it is being decided whether that one waits
 		}
 		does = true
@@ -478,19 +474,14 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 // by another limit than t, the present one, or some time ago, since when another process may have released events. If
 // it has a turn by another limit, the turns are made again.
 func (l *limiter) nudge(key string, t *limit.Limit) {
-	wake, renew := false, false
 	l.waiters.Look(key, func(ln *line.Line) {
-		why, _ := ln.Denial.(*denied)
-		wake = why != nil && why.isOld(l, t)
-		r, _ := ln.Held().(*Reservation)
-		renew = r != nil && r.l == l && r.by != t && t != nil
+		if why, _ := ln.Denial.(*denied); why != nil && why.isOld(l, t) {
+			ln.Wake()
+		}
+		if r, _ := ln.Held().(*Reservation); r != nil && r.l == l && r.by != t && t != nil {
+			ln.Renew()
+		}
 	})
-	if wake {
-		l.waiters.Wake(key)
-	}
-	if renew {
-		l.waiters.Renew(key)
-	}
 }
 
 // isOld reports whether the one who was denied is to ask again.
@@ -516,7 +507,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 		came = l.waiters.Came.Add(1)
 	}
 	var first *Reservation
-	if _, busy := l.waiters.Waits(w.key); busy || t.Flies() {
+	if l.waiters.Busy(w.key) || t.Flies() {
 		l.nudge(w.key, t)
 	} else if l.local != nil || l.waiters.Alone(w.key) {
 		var denial *kernel.Answer
@@ -532,12 +523,11 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	in := &waiter{want: *w, l: l}
 	defer func() { w.reason = in.reason }()
-	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, func(ln *line.Line) error {
-		if first != nil {
-			return nil // it has a turn
-		}
-		return l.mayEnter(ln, &in.want, t)
-	})
+	may := func(ln *line.Line) error { return l.mayEnter(ln, &in.want, t) }
+	if first != nil {
+		may = nil
+	}
+	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, may)
 	if err != nil {
 		if d, ok := l.overtakes(w.ctx, w.key, w.n); ok && in.denial == (Decision{}) { // the line is too long
 			in.denial = d
@@ -680,7 +670,7 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 func (w *waiter) granted(r *Reservation) {
 	r.set(isQuiet)
 	turn := line.Turn{Terms: w.place.Terms, Due: r.due, Held: r}
-	w.giveBack(w.place.Granted(turn, w.l.timeline.In(w.soon()), w.wide(r.by)))
+	w.place.Granted(turn, w.l.timeline.In(w.soon()), w.wide(r.by))
 }
 
 // denied says that nothing was reserved by a request at before.

@@ -100,7 +100,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)
 	}
-	l.waiters.Forget(key)
+	l.waiters.Renew(key)
 	return nil
 }
 

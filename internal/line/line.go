@@ -74,9 +74,8 @@ func (n *Named) Of(name string) *Lines {
 type shards [16]shard
 
 type shard struct {
-	mu    sync.Mutex // protects lines, what is in them, and alone; never held while a store is called
+	mu    sync.Mutex // protects lines, and what is in them; never held while a store is called
 	lines map[string]*Line
-	alone map[string]int // how many ask for turns of a key, and have no place
 }
 
 var seed = maphash.MakeSeed()
@@ -91,69 +90,30 @@ func (ls *Lines) shard(key string) *shard {
 }
 
 // Any reports whether anybody waits for some key. It is faster than the other methods.
-func (ls *Lines) Any() bool { return ls.count.Load() > 0 }
+func (ls *Lines) Any() bool { return ls.Count() > 0 }
 
 // Count returns how many wait, for all keys, and how many calls give turns back.
 func (ls *Lines) Count() int64 { return ls.count.Load() }
 
-// Waits returns how many wait for key. Busy is also true while turns of those who have left are given back.
-func (ls *Lines) Waits(key string) (places int, busy bool) {
-	if !ls.Any() {
-		return 0, false
-	}
-	sh := ls.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	ln := sh.lines[key]
-	if ln == nil {
-		return 0, false
-	}
-	return ln.Len(), true
-}
-
 // Has reports whether anybody waits for key.
-func (ls *Lines) Has(key string) bool {
-	places, _ := ls.Waits(key)
-	return places > 0
+func (ls *Lines) Has(key string) (has bool) {
+	ls.Look(key, func(ln *Line) { has = ln.Len() > 0 })
+	return has
 }
 
-// Wake wakes who may ask for key, if anybody waits, because something may have made room.
-func (ls *Lines) Wake(key string) {
-	ls.Look(key, func(ln *Line) {
-		ln.Ahead = nil
-		for e := ln.others.Front(); e != nil; e = e.Next() {
-			if p := e.Value.(*Place); p.asking {
-				p.again = roused
-			} else if p.again > 0 {
-				p.again = 0
-				p.wake()
-				return
-			}
-		}
-	})
+// Busy reports whether anybody waits for key, or turns of those who have left are being given back.
+func (ls *Lines) Busy(key string) (busy bool) {
+	ls.Look(key, func(ln *Line) { busy = ln.Len() > 0 || ln.cancelling > 0 })
+	return busy
 }
 
-// Renew has the turns of key given back and made again, because others may be earlier.
-func (ls *Lines) Renew(key string) {
-	ls.Look(key, func(ln *Line) {
-		if e := ln.first.Front(); e != nil {
-			ln.renew = true
-			e.Value.(*Place).wake()
-		}
-	})
-}
+// Wake is that of the line of key.
+func (ls *Lines) Wake(key string) { ls.Look(key, (*Line).Wake) }
 
-// Forget has the turns of key made again, because its state has none any more.
-func (ls *Lines) Forget(key string) {
-	ls.Look(key, func(ln *Line) {
-		ln.uncover(0)
-		ln.turns = nil
-		ln.wake()
-	})
-	ls.Wake(key)
-}
+// Renew is that of the line of key.
+func (ls *Lines) Renew(key string) { ls.Look(key, (*Line).Renew) }
 
-// Look calls f with the line of key, locked, if anybody stands in it.
+// Look calls f with the line of key, locked, if there is one. Perhaps nobody stands in it any more.
 func (ls *Lines) Look(key string, f func(ln *Line)) {
 	if !ls.Any() {
 		return
@@ -161,60 +121,65 @@ func (ls *Lines) Look(key string, f func(ln *Line)) {
 	sh := ls.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if ln := sh.lines[key]; ln != nil && ln.Len() > 0 {
+	if ln := sh.lines[key]; ln != nil {
 		f(ln)
 	}
+}
+
+// use calls f with the line of key, locked.
+func (ls *Lines) use(key string, f func(ln *Line)) {
+	sh := ls.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.lines == nil {
+		sh.lines = make(map[string]*Line)
+	}
+	ln := sh.lines[key]
+	if ln == nil {
+		ln = &Line{all: ls, sh: sh, key: key, width: 1}
+		sh.lines[key] = ln
+	}
+	defer ln.forget()
+	f(ln)
 }
 
 // Alone says that somebody asks for a turn of key without a place, because nobody has one yet. It returns false if as many
 // do as may have turns. Otherwise, the caller calls Answered.
 func (ls *Lines) Alone(key string) (may bool) {
-	sh := ls.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.alone[key] >= MostTurns-1 { // and one more may ask in the line
-		return false
-	}
-	if sh.alone == nil {
-		sh.alone = make(map[string]int)
-	}
-	sh.alone[key]++
-	return true
+	ls.use(key, func(ln *Line) {
+		if may = ln.alone < MostTurns-1; may { // and one more may ask in the line
+			ln.alone++
+		}
+	})
+	return may
 }
 
 // Answered ends what Alone has allowed.
 func (ls *Lines) Answered(key string) {
-	sh := ls.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.alone[key]--; sh.alone[key] == 0 {
-		if delete(sh.alone, key); len(sh.alone) == 0 {
-			sh.alone = nil // maps do not shrink
-		}
-	}
+	ls.use(key, func(ln *Line) { ln.alone-- })
 }
 
-// Enter takes the last place in the line of key, or one before those who have come later, unless enter says that it must
-// not be taken.
-func (ls *Lines) Enter(key string, terms Terms, came int64, enter func(ln *Line) error) (*Place, error) {
-	sh := ls.shard(key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	ln := sh.lines[key]
-	if ln == nil {
-		ln = &Line{all: ls, sh: sh, key: key, width: 1}
-	}
-	if err := enter(ln); err != nil {
-		return nil, err
-	}
-	if sh.lines == nil {
-		sh.lines = make(map[string]*Line)
-	}
-	sh.lines[key] = ln
-	p := &Place{Terms: terms, line: ln, came: came, woken: make(chan struct{}, 1)}
-	ln.push(&ln.others, p)
-	ls.count.Add(1)
-	return p, nil
+// Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error. If
+// may is nil, its caller has got a turn already, and calls Granted.
+func (ls *Lines) Enter(key string, terms Terms, came int64, may func(ln *Line) error) (p *Place, err error) {
+	ls.use(key, func(ln *Line) {
+		if may != nil {
+			err = may(ln)
+		}
+		if err != nil {
+			return
+		}
+		p = &Place{Terms: terms, line: ln, came: came, woken: make(chan struct{}, 1)}
+		ln.insert(p)
+		ls.count.Add(1)
+		if may == nil {
+			p.ask()
+		} else if ln.rank(p) <= len(ln.turns) { // it was not denied, and may have got the turn of another one
+			ln.again = 0
+			ln.wake()
+		}
+	})
+	return p, err
 }
 
 // A Line is that of a key. Its shard's lock protects it.
@@ -223,15 +188,18 @@ type Line struct {
 	sh  *shard
 	key string
 
-	first  list.List // of *Place: those that have turns, in order
-	others list.List // of *Place: those that have none, in order; who asks is one of them
-	turns  []Turn    // of the first places, and then perhaps some for those who ask
+	places list.List // of *Place, in order
+	turns  []Turn    // the i-th is that of the i-th place that is not asking; those behind the last one are for who asks
 
-	asking     int // places that are asking for a turn
-	width      int // how many may at once
-	cancelling int // callers that give turns back: until they have, nobody asks
+	alone      int   // callers that ask without a place
+	asking     int   // places that are asking for a turn
+	askedFor   Terms // those of the last one that asked
+	width      int   // how many may ask at once
+	cancelling int   // callers that give turns back: until they have, nobody asks
 
-	renew bool // whether the turns are to be given back, and made again
+	renew  bool           // whether the turns are to be given back, and made again
+	again  kernel.Instant // when the next place is to ask, because it was denied
+	roused bool           // whether there was a Wake while places are asking
 
 	// What follows is the caller's: the state of the key after all who stand in line, which becomes nil once it is
 	// not true any more; and why the first one was denied.
@@ -239,7 +207,7 @@ type Line struct {
 }
 
 // Len returns how many stand in line.
-func (ln *Line) Len() int { return ln.first.Len() + ln.others.Len() }
+func (ln *Line) Len() int { return ln.places.Len() }
 
 // Last returns when the last turn that there is comes, or 0 if there is none.
 func (ln *Line) Last() kernel.Instant {
@@ -257,100 +225,133 @@ func (ln *Line) Held() any {
 	return ln.turns[0].Held
 }
 
-// Turnless calls f for the terms of each place without a turn, in order, until it returns false.
-func (ln *Line) Turnless(f func(Terms) bool) {
-	for e := ln.others.Front(); e != nil && f(e.Value.(*Place).Terms); e = e.Next() {
+// Turnless yields the terms of each place without a turn, in order.
+func (ln *Line) Turnless(yield func(Terms) bool) {
+	turns := len(ln.turns)
+	for e := ln.places.Front(); e != nil; e = e.Next() {
+		if p := e.Value.(*Place); turns > 0 && !p.asking {
+			turns--
+		} else if !yield(p.Terms) {
+			return
+		}
 	}
 }
 
-// asker returns the first place that has no turn, and is not asking for one, or nil.
-func (ln *Line) asker() *Place {
-	for e := ln.others.Front(); e != nil; e = e.Next() {
+// resting yields the places that are not asking, in order. The i-th has the i-th turn. The first one without a turn is
+// the next to ask.
+func (ln *Line) resting(yield func(i int, p *Place) bool) {
+	i := 0
+	for e := ln.places.Front(); e != nil; e = e.Next() {
 		if p := e.Value.(*Place); !p.asking {
-			return p
+			if !yield(i, p) {
+				return
+			}
+			i++
 		}
 	}
-	return nil
+}
+
+// rank returns the index of the turn of p. If it has none, rank returns their number if p is the next to ask, and more
+// otherwise.
+func (ln *Line) rank(p *Place) int {
+	for i, q := range ln.resting {
+		if q == p {
+			return i
+		}
+		if i == len(ln.turns) {
+			break
+		}
+	}
+	return len(ln.turns) + 1
+}
+
+// Wake wakes who may ask, because something may have made room.
+func (ln *Line) Wake() {
+	ln.Ahead, ln.roused = nil, true
+	if ln.again > 0 {
+		ln.again = 0
+		ln.wake()
+	}
+}
+
+// Renew has the turns given back and made again, because others may be earlier.
+func (ln *Line) Renew() {
+	ln.renew = len(ln.turns) > 0
+	ln.wake()
 }
 
 // wake wakes those for whom something may have changed: the first one, and the next to ask.
 func (ln *Line) wake() {
-	if e := ln.first.Front(); e != nil {
-		e.Value.(*Place).wake()
-	}
-	if p := ln.asker(); p != nil {
-		p.wake()
+	for i, p := range ln.resting {
+		if i == 0 || i == len(ln.turns) {
+			p.wake()
+		}
+		if i == len(ln.turns) {
+			return
+		}
 	}
 }
 
-// fit gives the turns that nobody has to places, and returns those that suit nobody, newest first, for the caller to
-// give back.
-func (ln *Line) fit() (left []Turn) {
-	for ln.first.Len() < len(ln.turns) {
-		p := ln.asker()
-		if p == nil {
-			break
+// insert adds p at the end, or before those who have come later, unless they have turns that do not suit p.
+func (ln *Line) insert(p *Place) {
+	p.element = ln.places.PushBack(p)
+	for e := p.element.Prev(); e != nil; e = p.element.Prev() {
+		q := e.Value.(*Place)
+		if q.came <= p.came || q.Terms != p.Terms && ln.rank(q) < len(ln.turns) {
+			return
 		}
-		if p.Terms != ln.turns[ln.first.Len()].Terms {
-			return ln.cut(ln.first.Len())
-		}
-		ln.others.Remove(p.element)
-		p.has = true
-		ln.push(&ln.first, p)
+		ln.places.MoveBefore(p.element, e)
 	}
-	if most := ln.first.Len() + ln.asking; len(ln.turns) > most { // who asks may need one
-		return ln.cut(most)
+}
+
+// fit returns the turns that suit nobody, newest first, for the caller to give back: those from the first one on that is
+// not for its place, and those that nobody needs.
+func (ln *Line) fit() (left []Turn) {
+	used := 0
+	for i, p := range ln.resting {
+		if i == len(ln.turns) {
+			return nil
+		}
+		if p.Terms != ln.turns[i].Terms {
+			return ln.cut(i)
+		}
+		used++
+	}
+	if used += ln.asking; used < len(ln.turns) { // who asks may need one
+		return ln.cut(used)
 	}
 	return nil
 }
 
-// push adds p to first or to others: at the end, or before those who have come later; in first, if they have the same terms.
-func (ln *Line) push(to *list.List, p *Place) {
-	p.element = to.PushBack(p)
-	for e := p.element.Prev(); e != nil; e = p.element.Prev() {
-		if q := e.Value.(*Place); q.came <= p.came || to == &ln.first && q.Terms != p.Terms {
-			return
-		}
-		to.MoveBefore(p.element, e)
-	}
-}
-
-// uncover takes the turns from the i-th on from their places.
-func (ln *Line) uncover(i int) {
-	for ln.first.Len() > i {
-		p := ln.first.Remove(ln.first.Back()).(*Place)
-		p.element, p.has = ln.others.PushFront(p), false
-	}
-}
-
-// cut returns the turns from the i-th on, newest first. Their places have none any more.
+// cut takes the turns from the i-th on from their places, and returns them, newest first.
 func (ln *Line) cut(i int) (left []Turn) {
-	ln.uncover(i)
 	left = slices.Clone(ln.turns[i:])
 	slices.Reverse(left)
-	clear(ln.turns[i:])
-	ln.turns = ln.turns[:i]
+	ln.turns = slices.Delete(ln.turns, i, len(ln.turns))
 	ln.cancelling++
 	ln.all.count.Add(1)
-	ln.Ahead = nil
+	ln.Ahead, ln.again = nil, 0
 	return left
 }
 
-// remove removes a place. The caller calls changed.
+// remove removes a place. The caller wakes others.
 func (ln *Line) remove(p *Place) {
-	p.asked(ln)
-	if p.has {
-		ln.first.Remove(p.element)
-	} else {
-		ln.others.Remove(p.element)
-	}
+	p.asked()
+	ln.places.Remove(p.element)
 	ln.all.count.Add(-1)
 }
 
-// changed wakes those for whom something has changed, and forgets the line if it is not used any more.
-func (ln *Line) changed() {
-	ln.wake()
-	if ln.Len() > 0 || ln.cancelling > 0 {
+// serve removes p, and returns what the caller holds for its turn, the i-th. The other turns fit as before.
+func (ln *Line) serve(p *Place, i int) (held any) {
+	held = ln.turns[i].Held
+	ln.turns = slices.Delete(ln.turns, i, i+1)
+	ln.remove(p)
+	return held
+}
+
+// forget forgets the line if it is not used any more.
+func (ln *Line) forget() {
+	if ln.Len() > 0 || ln.cancelling > 0 || ln.alone > 0 {
 		return
 	}
 	if delete(ln.sh.lines, ln.key); len(ln.sh.lines) == 0 {
@@ -358,19 +359,21 @@ func (ln *Line) changed() {
 	}
 }
 
+// changed wakes those for whom something has changed, and forgets the line if it is not used any more.
+func (ln *Line) changed() {
+	ln.wake()
+	ln.forget()
+}
+
 // A Place is one in a line.
 type Place struct {
 	Terms
 	line    *Line
 	element *list.Element
-	came    int64          // who has come before others has less
-	woken   chan struct{}  // has an element if Next may return something else
-	has     bool           // whether it has a turn
-	asking  bool           // whether it is asking for one
-	again   kernel.Instant // if it was denied: when it is to ask again; roused, if there was a Wake since it asks
+	came    int64         // who has come before others has less
+	woken   chan struct{} // has an element if Next may return something else
+	asking  bool          // whether it is asking for a turn
 }
-
-const roused = 1
 
 // Woken has an element when the caller should call Next again.
 func (p *Place) Woken() <-chan struct{} { return p.woken }
@@ -382,13 +385,31 @@ func (p *Place) wake() {
 	}
 }
 
+// ask begins to ask.
+func (p *Place) ask() {
+	ln := p.line
+	if ln.asking == 0 {
+		ln.roused = false
+	}
+	p.asking, ln.askedFor, ln.again = true, p.Terms, 0
+	ln.asking++
+}
+
+// asked ends the asking, if p asks.
+func (p *Place) asked() {
+	if p.asking {
+		p.asking = false
+		p.line.asking--
+	}
+}
+
 // A Step is what a place is to do.
 type Step int
 
 // The steps.
 const (
 	Rest     Step = iota // until an instant, or until it is woken
-	Ask                  // for a turn, and call Granted, Denied or Leave
+	Ask                  // for a turn, and call Granted, GrantedNow, Denied or Leave
 	GiveBack             // the turns that Next returns, newest first, and call Cancelled
 	Served               // its turn has come, and it has left the line
 )
@@ -399,62 +420,55 @@ func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, held any,
 	ln := p.line
 	ln.sh.mu.Lock()
 	defer ln.sh.mu.Unlock()
-	if p.has {
-		if ln.first.Front() != p.element {
-			return Rest, nil, kernel.Forever
-		}
-		if due := ln.turns[0].Due; due > now {
-			if ln.renew {
-				ln.renew = false
-				return GiveBack, ln.cut(0), 0
-			}
-			return Rest, nil, due
-		}
-		held = ln.turns[0].Held
-		ln.turns = slices.Delete(ln.turns, 0, 1)
-		ln.remove(p) // the other turns fit as before
+	if left := ln.fit(); left != nil {
+		return GiveBack, left, 0
+	}
+	i, turns := ln.rank(p), len(ln.turns)
+	switch {
+	case i == 0 && turns > 0 && ln.turns[0].Due <= now:
+		held = ln.serve(p, 0)
 		ln.changed()
 		return Served, held, 0
-	}
-	switch {
-	case p.asking || ln.cancelling > 0 || ln.asking >= ln.width || len(ln.turns)+ln.asking >= MostTurns || ln.asker() != p:
+	case i == 0 && turns > 0 && ln.renew:
+		ln.renew = false
+		return GiveBack, ln.cut(0), 0
+	case i == 0 && turns > 0:
+		return Rest, nil, ln.turns[0].Due
+	case i != turns || ln.cancelling > 0 || ln.asking >= ln.width || turns+ln.asking >= MostTurns:
 		return Rest, nil, kernel.Forever
-	case ln.asking > 0 && ln.others.Front().Value.(*Place).Terms != p.Terms: // those who ask together are alike
+	case ln.asking > 0 && ln.askedFor != p.Terms: // those who ask together are alike
 		return Rest, nil, kernel.Forever
-	case p.again > now:
-		return Rest, nil, p.again
+	case ln.again > now:
+		return Rest, nil, ln.again
 	case ln.Last() > kernel.After(now, uint64(soon)):
 		return Rest, nil, ln.Last() - uint64(soon)
 	}
-	p.asking, p.again = true, 0
-	if ln.asking++; ln.asking < ln.width {
+	if p.ask(); ln.asking < ln.width {
 		ln.wake()
 	}
 	return Ask, nil, 0
 }
 
 // Granted says that the place has got a turn, which may become that of another one. If it comes soon, twice as many
-// places may ask at once, up to wide, and otherwise half as many. It returns turns to give back, newest first; then
-// the caller calls Cancelled.
-func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) (left []Turn) {
+// places may ask at once, up to wide, and otherwise half as many.
+func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) {
 	ln := p.line
 	ln.sh.mu.Lock()
 	defer ln.sh.mu.Unlock()
-	p.asked(ln)
+	p.asked()
 	at := len(ln.turns)
 	for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == turn.Terms { // of an answer that was faster
 		at--
 	}
-	ln.turns, ln.Denial = slices.Insert(ln.turns, at, turn), nil
+	ln.turns = slices.Insert(ln.turns, at, turn)
+	ln.Denial, ln.again = nil, 0
 	switch {
 	case turn.Due <= soon:
 		ln.widen(wide)
 	case ln.asking == 0: // once for those who asked together
 		ln.width = max(1, ln.width/2)
 	}
-	left = ln.fit()
 	ln.wake()
-	return left
 }
 
 // GrantedNow says that the place was granted its events at once, without a turn. It is to leave.
@@ -469,26 +483,17 @@ func (p *Place) GrantedNow(wide int) {
 // widen doubles the width. While places are denied, the first one alone asks.
 func (ln *Line) widen(wide int) { ln.width = min(2*ln.width, wide) }
 
-// asked ends the asking.
-func (p *Place) asked(ln *Line) {
-	if p.asking {
-		p.asking = false
-		ln.asking--
-	}
-}
-
 // Denied says that the place was denied a turn, and is to ask again at an instant, or when it is woken.
 func (p *Place) Denied(why any, again kernel.Instant) {
 	ln := p.line
 	ln.sh.mu.Lock()
 	defer ln.sh.mu.Unlock()
-	p.asked(ln)
-	if p.again != roused {
-		p.again = again
-	}
+	p.asked()
 	ln.width, ln.Denial = 1, why
-	if next := ln.asker(); next != nil && next != p {
-		next.wake()
+	if ln.rank(p) != len(ln.turns) {
+		ln.wake()
+	} else if !ln.roused {
+		ln.again = again
 	}
 }
 
@@ -499,28 +504,15 @@ func (p *Place) Leave(now kernel.Instant) (served bool, held any, left []Turn) {
 	ln.sh.mu.Lock()
 	defer ln.sh.mu.Unlock()
 	defer ln.changed()
-	if !p.has {
-		ln.Ahead = nil
-		ln.remove(p)
-		return false, nil, ln.fit()
+	i := ln.rank(p)
+	if i < len(ln.turns) && ln.turns[i].Due <= now && ln.turns[i].Terms == p.Terms {
+		return true, ln.serve(p, i), nil
 	}
-	i, behind := 0, p.element.Next()
-	for e := ln.first.Front(); e != p.element; e = e.Next() {
-		i++
-	}
-	ln.remove(p)
-	if ln.turns[i].Due <= now {
-		held = ln.turns[i].Held
-		ln.turns = slices.Delete(ln.turns, i, i+1)
-		return true, held, nil
+	if i <= len(ln.turns) { // the next to ask is another one
+		ln.again = 0
 	}
 	ln.Ahead = nil
-	for ; behind != nil; behind = behind.Next() { // those behind move up
-		if behind.Value.(*Place).Terms != ln.turns[i].Terms {
-			return false, nil, ln.cut(i)
-		}
-		i++
-	}
+	ln.remove(p)
 	return false, nil, ln.fit()
 }
 
