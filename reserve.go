@@ -58,8 +58,11 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 	case c.Err != nil && w.ctx.Err() != nil:
 		return nil, nil, w.ctx.Err()
 	case c.Err != nil:
-		r, err := l.degradedWait(w, t, c.Err)
-		return r, nil, err
+		w.failure, w.may = l.failing(w.ctx, c.Err), mayGrant(t, w.n)
+		if l.policy.kind == failOpen {
+			return &Reservation{l: l, key: w.key}, nil, nil // now
+		}
+		return nil, nil, w.failure // a fallback is asked once the place in line is given up: see waitFor
 	case !a.Allowed:
 		if w.n <= t.Limit() && !a.Full && (flies || a.Ends > 0 || near > 0 && !a.QueueFull && a.Wait <= patience) {
 			denial := *a // so that other answers are not allocated
@@ -77,16 +80,6 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 		}
 	}
 	return l.held(&c.Call), nil, nil
-}
-
-// degradedWait is what reserveTurn returns after the store failed with err. t is nil if
-// the limit of the key could not be looked up.
-func (l *limiter) degradedWait(w *want, t *limit.Limit, err error) (*Reservation, error) {
-	w.failure, w.may = l.failing(w.ctx, err), mayGrant(t, w.n)
-	if l.policy.kind == failOpen {
-		return &Reservation{l: l, key: w.key}, nil // now
-	}
-	return nil, w.failure // a fallback is asked once the place in line is given up: see waitAny
 }
 
 // refusal returns the error of a Wait for n events that t has denied.
@@ -135,29 +128,23 @@ func (l *limiter) patience(ctx context.Context) time.Duration {
 	return Never - 1
 }
 
-// waitFor is WaitFor without checks.
+// waitFor is WaitFor without checks. If the store fails, a fallback waits instead.
 func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	began := l.began()
-	r, err := l.waitAny(w)
-	l.waited(w, began, err)
-	if err != nil {
-		return nil, w.denial, err
-	}
-	return r, w.grant, nil
-}
-
-// waitAny is wait, or that of the fallback if the store fails. The Reservation is nil unless the events are held.
-func (l *limiter) waitAny(w *want) (*Reservation, error) {
 	r, err := l.wait(w)
-	switch {
-	case err != nil && w.failure != nil && l.policy.kind == fallback:
+	if err != nil && w.failure != nil && l.policy.kind == fallback {
 		r, err = l.waitFallback(w)
-	case err == nil && w.h.holds:
+	} else if r != nil {
 		r.clear(isQuiet | isAhead)
-	default:
+	}
+	l.waited(w, began, err)
+	switch {
+	case err != nil:
+		return nil, w.denial, err
+	case !w.h.holds:
 		r = nil
 	}
-	return r, err
+	return r, w.grant, nil
 }
 
 // waitFallback is wait of the fallback.
@@ -340,6 +327,8 @@ type denied struct {
 	by *limit.Limit   // what decided it
 }
 
+func (d *denied) age(now kernel.Instant) time.Duration { return time.Duration(now - min(now, d.at)) }
+
 // An ahead is the state of a key after those who stand in line.
 type ahead struct {
 	by   *kernel.Compiled
@@ -398,27 +387,20 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
 	}
 	now, _ := l.timeline.Now()
-	a, left := l.stateAhead(ln, w.key, t, now), l.patience(w.until)
-	if a == nil {
-		return l.mayFollow(ln, w.n, t, now, left)
+	left := l.patience(w.until)
+	if a := l.stateAhead(ln, w.key, t, now); a != nil {
+		ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left}, now)
+		if ans.Allowed {
+			return nil
+		}
+		w.denial = Decision(ans.Decision)
+		return refusal(&ans, w.n, t, left)
 	}
-	ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left}, now)
-	if ans.Allowed {
-		return nil
+	if r, _ := ln.Held().(*Reservation); l.local != nil || r == nil || r.l != l || r.by != t {
+		return nil // events may come back, or other turns will be made
 	}
-	w.denial = Decision(ans.Decision)
-	return refusal(&ans, w.n, t, left)
-}
-
-// mayFollow is mayEnter in a store that is not in memory, where the turns of the first ones are all that is known: nobody
-// behind them is served before the last.
-func (l *limiter) mayFollow(ln *line.Line, n int, t *limit.Limit, now kernel.Instant, left time.Duration) error {
-	r, _ := ln.Held().(*Reservation)
-	if l.local != nil || r == nil || r.l != l || r.by != t { // events may come back, or other turns will be made
-		return nil
-	}
-	if last := max(now, ln.Last()); time.Duration(last-now) > left {
-		return &TurnError{N: n, Wait: time.Duration(last - now), Left: left}
+	if last := time.Duration(ln.Last() - min(now, ln.Last())); last > left { // nobody behind the turns is served before the last
+		return &TurnError{N: w.n, Wait: last, Left: left}
 	}
 	return nil
 }
@@ -430,10 +412,7 @@ const soon = time.Millisecond
 // the decision that denies it. Requests that are granted always or never overtake nobody. If there
 // may be room that the Wait does not know of, overtakes wakes it.
 func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, does bool) {
-	if n == 0 || !l.waiters.Any() {
-		return d, false
-	}
-	if !l.waiters.Has(key) {
+	if n == 0 || !l.waiters.Any() || !l.waiters.Has(key) {
 		return d, false
 	}
 	t, err := l.limitOf(ctx, key)
@@ -444,7 +423,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	now, _ := l.timeline.Now()
 	l.waiters.Look(key, func(ln *line.Line) {
 		why, _ := ln.Denial.(*denied)
-		if ln.Len() == 0 || why == nil && ln.Last() == 0 && ln.Len() == 1 {
+		if why == nil && ln.Last() == 0 && ln.Len() <= 1 {
 			return // it is being decided whether that one waits
 		}
 		does = true
@@ -457,7 +436,7 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 			turn = max(turn, a.last) // a LeakyBucket has room before
 		case why != nil:
 			d = why.Decision
-			passed = time.Duration(now - min(now, why.at))
+			passed = why.age(now)
 		default:
 			d = Decision{Limit: t.Limit()}
 		}
@@ -475,19 +454,14 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 // it has a turn by another limit, the turns are made again.
 func (l *limiter) nudge(key string, t *limit.Limit) {
 	l.waiters.Look(key, func(ln *line.Line) {
-		if why, _ := ln.Denial.(*denied); why != nil && why.isOld(l, t) {
+		now, _ := l.timeline.Now()
+		if why, _ := ln.Denial.(*denied); why != nil && (why.by != t || l.local == nil && why.age(now) >= lookAgain) {
 			ln.Wake()
 		}
 		if r, _ := ln.Held().(*Reservation); r != nil && r.l == l && r.by != t && t != nil {
 			ln.Renew()
 		}
 	})
-}
-
-// isOld reports whether the one who was denied is to ask again.
-func (d *denied) isOld(l *limiter, t *limit.Limit) bool {
-	now, _ := l.timeline.Now()
-	return d.by != t || l.local == nil && time.Duration(now-min(now, d.at)) >= lookAgain
 }
 
 // wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is
@@ -507,19 +481,19 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 		came = l.waiters.Came.Add(1)
 	}
 	var first *Reservation
-	if l.waiters.Busy(w.key) || t.Flies() {
+	var denial *kernel.Answer
+	asked, ask := true, func() { first, denial, err = l.reserveTurn(w, t, nil) }
+	switch {
+	case l.waiters.Busy(w.key) || t.Flies():
+		asked = false
 		l.nudge(w.key, t)
-	} else if l.local != nil || l.waiters.Alone(w.key) {
-		var denial *kernel.Answer
-		func() {
-			if l.local == nil {
-				defer l.waiters.Answered(w.key)
-			}
-			first, denial, err = l.reserveTurn(w, t, nil)
-		}()
-		if err != nil || denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
-			return first, err
-		}
+	case l.local != nil:
+		ask()
+	default:
+		asked = l.waiters.Alone(w.key, ask)
+	}
+	if err != nil || asked && denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
+		return first, err
 	}
 	in := &waiter{want: *w, l: l}
 	defer func() { w.reason = in.reason }()
@@ -567,7 +541,7 @@ func (w *waiter) stand() (*Reservation, error) {
 			w.giveBack(held.([]line.Turn))
 		default:
 			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
-				return w.leave(nil, err)
+				return w.leave(err)
 			}
 		}
 	}
@@ -601,20 +575,21 @@ func (l *limiter) farthest(t *limit.Limit, holds bool) time.Duration {
 	return soonInMemory
 }
 
-// leave gives the place up, and returns r and err, unless the turn has come.
-func (w *waiter) leave(r *Reservation, err error) (*Reservation, error) {
+// leave gives the place up, and returns err, unless the turn has come.
+func (w *waiter) leave(err error) (*Reservation, error) {
 	now, _ := w.l.timeline.Now()
 	w.over = true
 	served, held, left := w.place.Leave(now)
 	w.giveBack(left)
-	if served && err != nil {
-		r, _ = held.(*Reservation)
+	if served {
+		r, _ := held.(*Reservation)
 		return r, nil
 	}
-	return r, err
+	return nil, err
 }
 
-// abandon gives the place up if code of the caller has panicked: a lookup, a clock, or a store.
+// abandon gives the place up unless that is done: no turn is needed, or code of the caller has panicked: a lookup, a
+// clock, or a store.
 func (w *waiter) abandon() {
 	if !w.over {
 		_, _, left := w.place.Leave(0)
@@ -659,7 +634,6 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 		if err == nil {
 			w.place.GrantedNow(w.wide(by))
 		}
-		r, err = w.leave(r, err)
 		return true, r, err
 	}
 	w.granted(r)

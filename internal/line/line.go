@@ -130,7 +130,6 @@ func (ls *Lines) Look(key string, f func(ln *Line)) {
 func (ls *Lines) use(key string, f func(ln *Line)) {
 	sh := ls.shard(key)
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	if sh.lines == nil {
 		sh.lines = make(map[string]*Line)
 	}
@@ -139,24 +138,23 @@ func (ls *Lines) use(key string, f func(ln *Line)) {
 		ln = &Line{all: ls, sh: sh, key: key, width: 1}
 		sh.lines[key] = ln
 	}
-	defer ln.forget()
+	defer ln.unlock()
 	f(ln)
 }
 
-// Alone says that somebody asks for a turn of key without a place, because nobody has one yet. It returns false if as many
-// do as may have turns. Otherwise, the caller calls Answered.
-func (ls *Lines) Alone(key string) (may bool) {
+// Alone calls ask, which asks for a turn of key without a place, because nobody has one yet. It returns false, and does
+// not, if as many are asking so as may have turns.
+func (ls *Lines) Alone(key string, ask func()) (may bool) {
 	ls.use(key, func(ln *Line) {
 		if may = ln.alone < MostTurns-1; may { // and one more may ask in the line
 			ln.alone++
 		}
 	})
+	if may {
+		defer ls.use(key, func(ln *Line) { ln.alone-- })
+		ask()
+	}
 	return may
-}
-
-// Answered ends what Alone has allowed.
-func (ls *Lines) Answered(key string) {
-	ls.use(key, func(ln *Line) { ln.alone-- })
 }
 
 // Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error. If
@@ -334,35 +332,36 @@ func (ln *Line) cut(i int) (left []Turn) {
 	return left
 }
 
-// remove removes a place. The caller wakes others.
+// remove removes a place.
 func (ln *Line) remove(p *Place) {
 	p.asked()
 	ln.places.Remove(p.element)
 	ln.all.count.Add(-1)
+	if ln.Len() == 0 {
+		ln.Denial = nil
+	}
 }
 
-// serve removes p, and returns what the caller holds for its turn, the i-th. The other turns fit as before.
+// serve removes p, and returns what the caller holds for its turn, the i-th. The other turns fit as before, and the
+// places behind may have become the first one, or the next to ask.
 func (ln *Line) serve(p *Place, i int) (held any) {
 	held = ln.turns[i].Held
 	ln.turns = slices.Delete(ln.turns, i, i+1)
 	ln.remove(p)
+	ln.wake()
 	return held
 }
 
-// forget forgets the line if it is not used any more.
-func (ln *Line) forget() {
+// unlock unlocks the line, and forgets it if it is not used any more.
+func (ln *Line) unlock() {
+	sh := ln.sh
+	defer sh.mu.Unlock()
 	if ln.Len() > 0 || ln.cancelling > 0 || ln.alone > 0 {
 		return
 	}
-	if delete(ln.sh.lines, ln.key); len(ln.sh.lines) == 0 {
-		ln.sh.lines = nil // maps do not shrink
+	if delete(sh.lines, ln.key); len(sh.lines) == 0 {
+		sh.lines = nil // maps do not shrink
 	}
-}
-
-// changed wakes those for whom something has changed, and forgets the line if it is not used any more.
-func (ln *Line) changed() {
-	ln.wake()
-	ln.forget()
 }
 
 // A Place is one in a line.
@@ -373,6 +372,12 @@ type Place struct {
 	came    int64         // who has come before others has less
 	woken   chan struct{} // has an element if Next may return something else
 	asking  bool          // whether it is asking for a turn
+}
+
+// lock returns the line, locked.
+func (p *Place) lock() *Line {
+	p.line.sh.mu.Lock()
+	return p.line
 }
 
 // Woken has an element when the caller should call Next again.
@@ -417,18 +422,15 @@ const (
 // Next returns what the place is to do at now. A turn is asked for once the one before it is no more than
 // soon away.
 func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, held any, until kernel.Instant) {
-	ln := p.line
-	ln.sh.mu.Lock()
-	defer ln.sh.mu.Unlock()
+	ln := p.lock()
+	defer ln.unlock()
 	if left := ln.fit(); left != nil {
 		return GiveBack, left, 0
 	}
 	i, turns := ln.rank(p), len(ln.turns)
 	switch {
 	case i == 0 && turns > 0 && ln.turns[0].Due <= now:
-		held = ln.serve(p, 0)
-		ln.changed()
-		return Served, held, 0
+		return Served, ln.serve(p, 0), 0
 	case i == 0 && turns > 0 && ln.renew:
 		ln.renew = false
 		return GiveBack, ln.cut(0), 0
@@ -452,9 +454,8 @@ func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, held any,
 // Granted says that the place has got a turn, which may become that of another one. If it comes soon, twice as many
 // places may ask at once, up to wide, and otherwise half as many.
 func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) {
-	ln := p.line
-	ln.sh.mu.Lock()
-	defer ln.sh.mu.Unlock()
+	ln := p.lock()
+	defer ln.unlock()
 	p.asked()
 	at := len(ln.turns)
 	for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == turn.Terms { // of an answer that was faster
@@ -473,9 +474,8 @@ func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) {
 
 // GrantedNow says that the place was granted its events at once, without a turn. It is to leave.
 func (p *Place) GrantedNow(wide int) {
-	ln := p.line
-	ln.sh.mu.Lock()
-	defer ln.sh.mu.Unlock()
+	ln := p.lock()
+	defer ln.unlock()
 	ln.Denial = nil
 	ln.widen(wide)
 }
@@ -485,9 +485,8 @@ func (ln *Line) widen(wide int) { ln.width = min(2*ln.width, wide) }
 
 // Denied says that the place was denied a turn, and is to ask again at an instant, or when it is woken.
 func (p *Place) Denied(why any, again kernel.Instant) {
-	ln := p.line
-	ln.sh.mu.Lock()
-	defer ln.sh.mu.Unlock()
+	ln := p.lock()
+	defer ln.unlock()
 	p.asked()
 	ln.width, ln.Denial = 1, why
 	if ln.rank(p) != len(ln.turns) {
@@ -500,10 +499,8 @@ func (p *Place) Denied(why any, again kernel.Instant) {
 // Leave gives the place up at now. If its turn has come, it is served instead. Otherwise, it returns turns to
 // give back, newest first; then the caller calls Cancelled.
 func (p *Place) Leave(now kernel.Instant) (served bool, held any, left []Turn) {
-	ln := p.line
-	ln.sh.mu.Lock()
-	defer ln.sh.mu.Unlock()
-	defer ln.changed()
+	ln := p.lock()
+	defer ln.unlock()
 	i := ln.rank(p)
 	if i < len(ln.turns) && ln.turns[i].Due <= now && ln.turns[i].Terms == p.Terms {
 		return true, ln.serve(p, i), nil
@@ -513,15 +510,16 @@ func (p *Place) Leave(now kernel.Instant) (served bool, held any, left []Turn) {
 	}
 	ln.Ahead = nil
 	ln.remove(p)
-	return false, nil, ln.fit()
+	left = ln.fit()
+	ln.wake()
+	return false, nil, left
 }
 
 // Cancelled says that turns have been given back.
 func (p *Place) Cancelled() {
-	ln := p.line
-	ln.sh.mu.Lock()
-	defer ln.sh.mu.Unlock()
+	ln := p.lock()
+	defer ln.unlock()
 	ln.cancelling--
 	ln.all.count.Add(-1)
-	ln.changed()
+	ln.wake()
 }
