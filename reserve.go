@@ -623,8 +623,8 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	before, _ := l.timeline.Now()
 	began := time.Now()
 	r, denial, err := l.reserveTurn(&w.want, by, err)
-	if w.l.local == nil {
-		w.l.waiters.Took.Store(int64(time.Since(began)))
+	if l.local == nil {
+		l.waiters.Took.Store(int64(time.Since(began)))
 	}
 	switch {
 	case denial != nil:
