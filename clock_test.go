@@ -116,6 +116,39 @@ func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 	}
 }
 
+// TestCoarseClock_Denies: a denial reads the clock once more, and not until the events are granted.
+func TestCoarseClock_Denies(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+		"window": ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+	} {
+		for _, opts := range [][]ratelimit.Option{
+			nil,
+			{ratelimit.WithObserver(func(context.Context, ratelimit.Observation) {})},
+			{ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })},
+		} {
+			l := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithClock(ratelimit.LateCoarseClock()))...))
+			d, err := l.Charge(t.Context(), "new", 2)
+			require.NoError(t, err)
+			require.Zero(t, d.Remaining, name)
+			require.True(t, l.AllowN("key", 2), name)
+			require.False(t, l.Allow("key"), name)
+			d, err = l.Take(t.Context(), "key", 1)
+			require.NoError(t, err)
+			require.False(t, d.Allowed, name)
+			d, err = l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			require.False(t, d.Allowed, name)
+			all, err := ratelimit.TakeEach(t.Context(), l, []string{"key", "new"}, 1, nil)
+			require.NoError(t, err)
+			require.False(t, all[0].Allowed || all[1].Allowed, name)
+			d, err = l.Charge(t.Context(), "key", 1)
+			require.NoError(t, err)
+			require.Zero(t, d.Remaining, name)
+		}
+	}
+}
+
 // TestCoarseClockGrantsAtMost holds the bound: any span sees what the limit allows in
 // that span and one resolution; and it is reached.
 func TestCoarseClockGrantsAtMost(t *testing.T) {

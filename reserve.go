@@ -24,7 +24,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOp
 	c := newCall(ctx, kernel.OpReserve, key, n)
 	c.h, c.opts, c.Request.MaxWait, c.Request.Within = h, opts, h.within, true
 	if n == 0 {
-		c.Request.Op = kernel.OpHold // which grants them, whatever the state
+		c.Request.Op, c.opts = kernel.OpHold, nil // which grants them, whatever the state
 	}
 	r, err := l.do(&c)
 	l.decided(ctx, CallReserve, &c.Call, err)

@@ -109,7 +109,8 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 // If the keys are not all in memory or all in one Redis, TakeAll holds those that are not in
 // memory first, in the order in which they are given: the keys that one call can decide on
 // together, and any other key with [Limiter.Hold]. These are keys in other stores or other slots
-// of a cluster, and those whose limit cannot be looked up. Keys that are [Unlimited] or [Blocked]
+// of a cluster, and those whose limit cannot be looked up; and in memory, a key that is also given with another limiter of
+// the same name, if they have lookups of their own ([WithLimits]). Keys that are [Unlimited] or [Blocked]
 // come before them, and need no call. In the end, TakeAll decides on the keys in memory. As soon
 // as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles
 // the holds before it with 0, and asks no further keys, so that the Decision tells only of those

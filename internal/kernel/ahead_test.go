@@ -267,6 +267,29 @@ func TestAhead_EveryMethod(t *testing.T) {
 	assert.Equal(t, begun+second, by.Ready(st, begun, 1))
 }
 
+// TestAhead_NothingToSettle: what is not there is settled and extended without spending the turns again.
+func TestAhead_NothingToSettle(t *testing.T) {
+	bucket := func(n int) *Compiled {
+		k, err := NewTokenBucket(n, time.Second, time.Second, 5, InMemory.Varying(), "")
+		require.NoError(t, err)
+		return Compile(k, InMemory.Varying())
+	}
+	c, s := bucket(1000), keyOf(bucket(900))
+	s.ask(s.from, begun, OpTake, 1)
+	s.ask(c, begun, OpTake, 4)
+	for i := range 100 {
+		s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: turnOf(uint64(i) + 1)})
+	}
+	for _, op := range []Op{OpSettle, OpExtend} {
+		var a Answer
+		assert.Less(t, testing.AllocsPerRun(10, func() {
+			req := Request{Op: op, Of: 1, Hold: turnOf(1 << 20), Fixed: &Reading{Now: begun}}
+			_, _, changed := c.StepFrom(s.from, s.st, &req, &a)
+			require.False(t, changed || a.Held)
+		}), 10.0)
+	}
+}
+
 // TestAhead_Extend: a hold cannot end before its turn, whatever the clock of the process that extends it shows.
 func TestAhead_Extend(t *testing.T) {
 	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())

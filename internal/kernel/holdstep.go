@@ -213,7 +213,11 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		if req.Op == OpPeek {
 			n = 1
 		}
-		return h.deny(n, h.ready(h.deciding(), n), req.Notes || !req.Refused, a)
+		at := h.ready(h.deciding(), n)
+		if !req.Refused && n > 0 {
+			at = max(at, h.now+1) // which only a damaged state does not say
+		}
+		return h.deny(n, at, req.Notes || !req.Refused, a)
 	case req.Op == OpReserve:
 		return h.reserve(req, a)
 	case req.Op == OpHold && req.Hold.ID != 0:
@@ -229,7 +233,9 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 	inner, changed := h.step(h.inner(), req, a)
 	h.set(inner)
 	if ahead { // of an OpCharge
-		h.spendAgain()
+		if changed {
+			h.spendAgain()
+		}
 		*a = Answer{Excess: a.Excess, Most: a.Most}
 		h.peek(h.after, a)
 	}
@@ -373,7 +379,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 	}
 	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
-	if more > 0 && h.exceeds(h.inner(), more, a) {
+	if !a.Held && more <= 0 || more > 0 && h.exceeds(h.inner(), more, a) {
 		h.peek(h.deciding(), a)
 		return false
 	}
@@ -396,7 +402,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 	}
 	h.spendAgain()
 	h.peek(h.deciding(), a)
-	return a.Held || more > 0
+	return true
 }
 
 // chargeOthers charges events in all parts but those in which they are over.
@@ -415,16 +421,16 @@ func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
 // extend moves the end of a hold, which is not before its turn.
 func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 	i, turn := h.find(req.Hold.ID)
-	h.own()
-	switch end := h.ends(h.now, req.Hold.For); {
-	case i >= 0:
-		h.st = h.by.extend(h.st, i, end)
-	case turn >= 0:
-		h.list = slices.Clone(h.list)
-		h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)
+	if a.Held = i >= 0 || turn >= 0; a.Held {
+		h.own()
+		if end := h.ends(h.now, req.Hold.For); i >= 0 {
+			h.st = h.by.extend(h.st, i, end)
+		} else {
+			h.list = slices.Clone(h.list)
+			h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)
+		}
+		h.spendAgain()
 	}
-	h.spendAgain()
-	a.Held = i >= 0 || turn >= 0
 	h.peek(h.deciding(), a)
 	return a.Held
 }

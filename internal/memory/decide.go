@@ -143,7 +143,7 @@ type decider struct {
 // without being granted at once, and numbers of events that are granted always, or never.
 func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
 	looks := req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && req.N == 0
-	for tries := 0; ; tries++ {
+	for tries, renewed := 0, req.Fixed != nil; ; tries++ {
 		word := atomic.LoadUint64(state)
 		if word >= kernel.NoWord || !looks && !by.grantable(req.N) {
 			return false // guarantee 4
@@ -166,7 +166,8 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 				return false
 			}
 		}
-		if !t.Granted && req.Fixed == nil && req.Clock.Renew() {
+		if !t.Granted && !renewed && req.Clock.Renew() {
+			renewed = true
 			continue
 		}
 		if replaced(state, word, t.Next) { // guarantee 5

@@ -7,7 +7,7 @@
 --           the reply has all of the state that matters
 --   charge  spends n events at t; if there is no such section, spend does
 --
--- They are the counterparts of chargeable and charge in package kernel.
+-- They are the counterparts of chargeable and Spend in package kernel.
 if op == 4 then
   --@@holding
   if turns ~= '' then

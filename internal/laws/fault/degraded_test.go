@@ -228,6 +228,17 @@ func TestFallbackThatDenies(t *testing.T) {
 	}
 }
 
+// 0 events are reserved in a fallback as well, whatever the options.
+func TestFallbackReservesNothing(t *testing.T) {
+	share, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)})
+	falls, _ := downLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.Fallback(share))
+	r, d, err := falls.Reserve(t.Context(), "key", 0, ratelimit.Within(time.Second), ratelimit.GiveBack())
+	require.ErrorContains(t, err, "connection refused")
+	assert.NotErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.True(t, d.Allowed)
+	assert.NotNil(t, r)
+}
+
 // If the store fails while somebody waits for a release, the fallback's ErrNever is not theirs.
 func TestFallbackOfAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
