@@ -74,7 +74,8 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 		}()
 		was := sh.space.limitAt(t, p)
 		wide := was.word.Widen(word)
-		by, st = was.loose, append(sh.states().blank(was.loose, req.Opens())[:0], wide[:]...)
+		by, st = was.loose, sh.states().blank(was.loose, req.Opens())
+		st = append(st[:0], wide[:]...)
 	}
 	if by == by.Base() && lim.places(req) {
 		at := req.Fix()
