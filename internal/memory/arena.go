@@ -271,7 +271,10 @@ func (a *arena) fitting(e *entry) []uint64 {
 	if k.HasOpened() {
 		spare += k.HoldWords()
 	}
-	return st[:len(st):min(cap(st), len(st)+len(st)/8+spare)]
+	if fits := min(cap(st), len(st)+len(st)/8+spare); fits <= mostBlock {
+		return st[:len(st):fits]
+	}
+	return st // it is not copied, and all of it counts
 }
 
 // pack copies all blocks to another slice, with room for that many more words, and for so many that it is not soon called

@@ -176,6 +176,17 @@ func TestLargestBlock(t *testing.T) {
 	}
 }
 
+// TestLargeStatesCountWhole: a state that is too large for a block stays in its slice, all of which counts.
+func TestLargeStatesCountWhole(t *testing.T) {
+	k := eventLog(5000, time.Second)
+	l, _, _ := newTestLimiter(t, k)
+	a := l.fast.list()[0].newArena(1, 2*mostBlock)
+	a.add(k, make([]uint64, 2*mostBlock, 8*mostBlock))
+	require.EqualValues(t, 8*mostBlock, a.outside)
+	a.pack(0)
+	require.EqualValues(t, 8*mostBlock, a.outside)
+}
+
 // TestGrowingStatesSplitAShard: a shard whose states grow is split without new keys, and loses nothing.
 func TestGrowingStatesSplitAShard(t *testing.T) {
 	for _, together := range []bool{false, true} {
