@@ -257,7 +257,7 @@ func TestCancelLongLine(t *testing.T) {
 			continue // a bounded queue; one turn in an hour
 		}
 		s := startServer(t)
-		patiently := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix("p"))
+		patiently := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(10*patient), redisstore.WithPrefix("p"))
 		l := limiter(t, patiently, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		require.True(t, l.AllowN("k", 100), kind)
 		line := make([]*ratelimit.Reservation, 0, many)
