@@ -322,7 +322,7 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 				s.Err = errDown
 				_, err := r.Settle(t.Context(), 0)
 				require.ErrorIs(t, err, errDown)
-				synctest.Wait() // a release that may have happened wakes them
+				synctest.Wait()                                                   // a release that may have happened wakes them
 				require.True(t, waiters[0].Done.Load() || waiters[1].Done.Load()) // who has left the line may come to a fallback in any order
 				for i, w := range waiters {
 					if !w.Done.Load() {
