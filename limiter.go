@@ -406,10 +406,19 @@ func (l *limiter) apply(c *call) {
 	case l.local != nil:
 		l.local.Space.Apply(c.Key, l.local.LimitOf(t), req, &c.Answer)
 	case t.Flies() && c.holds() && c.ctx.Done() != nil:
-		c.Answer, c.Err = l.applyOrRelease(c.ctx, c.Call)
+		one := []limit.Call{c.Call}
+		_, c.Err = applyOrRelease(c.ctx, one, []*limiter{l}, l.applyAlone)
+		c.Answer = one[0].Answer
 	default:
 		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, t, *req)
 	}
+}
+
+// applyAlone makes the only one of calls.
+func (l *limiter) applyAlone(ctx context.Context, calls []limit.Call) (decided bool, err error) {
+	c := &calls[0]
+	c.Answer, err = l.states.Apply(ctx, c.Key, c.Limit, c.Request)
+	return true, err
 }
 
 // applyOwn sets the limit of the key. Most keys in memory have the one that they had before: then it also has the

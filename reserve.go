@@ -660,43 +660,34 @@ func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.
 	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
 }
 
-// applyOrRelease has a store that is not in memory hold events in flight, and returns when ctx ends. If the store grants
-// them after that, they are released: nobody else could do so, and others would not get them
-// before they time out.
-func (l *limiter) applyOrRelease(ctx context.Context, c limit.Call) (kernel.Answer, error) {
-	a, ok := unlessLate(ctx, func(ctx context.Context) limit.Call {
-		a := c
-		a.Answer, a.Err = l.states.Apply(ctx, c.Key, c.Limit, c.Request)
-		return a
-	}, func(ctx context.Context, late limit.Call) {
-		if late.Err == nil && late.Answer.Held {
-			_, _ = l.held(&late).giveBack(ctx)
-		}
-	})
-	if !ok {
-		a.Err = ctx.Err()
+// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply, and returns when ctx ends,
+// which does not end the context of apply. If the store grants the events after that, they are released: nobody else
+// could do so, and others would not get them before they time out. So the goroutine ends after the store's timeout at the
+// latest. of are the limiters of the calls.
+func applyOrRelease(ctx context.Context, calls []limit.Call, of []*limiter, apply func(context.Context, []limit.Call) (bool, error)) (decided bool, err error) {
+	type answer struct {
+		decided bool
+		err     error
 	}
-	return a.Answer, a.Err
-}
-
-// unlessLate returns the answer of ask, or false when ctx ends. The context of ask does not end.
-// Its answer goes to late if nobody waits for it any more. So the goroutine of ask ends after the
-// store's timeout at the latest.
-func unlessLate[T any](ctx context.Context, ask func(context.Context) T, late func(context.Context, T)) (answer T, ok bool) {
-	answers, endless := make(chan T), context.WithoutCancel(ctx)
+	own, answers, endless := slices.Clone(calls), make(chan answer), context.WithoutCancel(ctx)
 	go func() {
-		a := ask(endless)
+		decided, err := apply(endless, own)
 		select {
-		case answers <- a:
+		case answers <- answer{decided, err}:
 		case <-ctx.Done():
-			late(endless, a)
+			for i, l := range of {
+				if decided && err == nil && own[i].Answer.Held {
+					_, _ = l.held(&own[i]).giveBack(endless)
+				}
+			}
 		}
 	}()
 	select {
-	case answer = <-answers:
-		return answer, true
+	case a := <-answers:
+		copy(calls, own)
+		return a.decided, a.err
 	case <-ctx.Done():
-		return answer, false
+		return true, ctx.Err()
 	}
 }
 

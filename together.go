@@ -580,26 +580,11 @@ func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 	if !a.holds() || keys[0].phase == inMemory || a.ctx.Done() == nil || !slices.ContainsFunc(keys, (*asked).flies) {
 		return ask.ApplyAll(a.ctx, calls)
 	}
-	var decided bool
-	own, limiters := slices.Clone(calls), make([]*limiter, len(keys))
+	limiters := make([]*limiter, len(keys))
 	for i, k := range keys {
 		limiters[i] = k.l
 	}
-	err, ok := unlessLate(a.ctx, func(ctx context.Context) (err error) {
-		decided, err = ask.ApplyAll(ctx, own)
-		return err
-	}, func(ctx context.Context, err error) {
-		for i, l := range limiters {
-			if decided && err == nil && own[i].Answer.Held {
-				_, _ = l.held(&own[i]).giveBack(ctx)
-			}
-		}
-	})
-	if !ok {
-		return true, a.ctx.Err()
-	}
-	copy(calls, own)
-	return decided, err
+	return applyOrRelease(a.ctx, calls, limiters, ask.ApplyAll)
 }
 
 // answered records what the keys hold, and reports whether all have granted, so that their events are spent.
