@@ -202,6 +202,11 @@ func (a *arena) blank(k *kernel.Compiled, opens bool) []uint64 {
 	return a.next(length, capacity)
 }
 
+// copied returns a copy of a state of a slot, as blank does.
+func (a *arena) copied(k *kernel.Compiled, st []uint64, opens bool) []uint64 {
+	return append(a.blank(k, opens)[:0], st...)
+}
+
 // put returns where st is kept from now on. It is copied to a block, unless it is too large for one, or next has returned it.
 func (a *arena) put(st []uint64) block {
 	if !a.begins(st, len(a.words)) && cap(st) <= mostBlock {

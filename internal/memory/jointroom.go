@@ -43,7 +43,7 @@ func (j *joint) find(e *asked) (ok bool) {
 			by, st = was.widen(atomic.SwapUint64(e.t.word(e.at), gone)) // guarantee 3
 		}
 		a := e.sh.states()
-		e.t.refer(e.at, a.add(by, append(a.blank(by, e.Request.Opens())[:0], st...)))
+		e.t.refer(e.at, a.add(by, a.copied(by, st, e.Request.Opens())))
 	}
 	e.sh.arena.makeRoom(e.sh.entry(e.t, e.at), e.Request.N, e.Request.Opens())
 	return true

@@ -74,8 +74,7 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 		}()
 		was := sh.space.limitAt(t, p)
 		wide := was.word.Widen(word)
-		by, st = was.loose, sh.states().blank(was.loose, req.Opens())
-		st = append(st[:0], wide[:]...)
+		by, st = was.loose, sh.states().copied(was.loose, wide[:], req.Opens())
 	}
 	if by == by.Base() && lim.places(req) {
 		at := req.Fix()
@@ -98,7 +97,7 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 		sh.arena.step(e, lim.loose, req, a)
 		return
 	case t.width > 1 && req.Opens():
-		st = append(sh.states().blank(by, true)[:0], st...)
+		st = sh.states().copied(by, st, true)
 	}
 	if by, st, changed := lim.loose.StepFrom(by, st, req, a); changed {
 		sh.put(t, p, by, st)
