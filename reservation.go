@@ -206,7 +206,7 @@ const lookAgain = 10 * time.Millisecond
 // [HoldAll], ns has a number for each Bound, in the order in which they were given, or one for all.
 //
 // The key is then as if n events had been taken at the time of the hold, and not as many as were held:
-// exactly, whatever else was granted, held and settled since, but for a few exceptions that [docs/holds.md] lists: a
+// exactly, whatever else was granted, held and settled since, with the exceptions that [docs/holds.md] lists: a
 // [WarmingUp] gives events back only if it has granted nothing since, and of an [InFlight] all are over, whatever n is.
 // If n exceeds the number held, Settle counts the rest as [Limiter.Charge] does, at the present time.
 //
