@@ -10,8 +10,8 @@ import (
 
 // What follows shows the external tests of this package some of its inside.
 
-// Times is how a key that several Bounds name asks for its events.
-var Times = times
+// Sum is how a key that several Bounds name asks for its events.
+var Sum = sum
 
 // LateCoarseClock returns a coarse clock without its goroutine, which is never in time.
 var LateCoarseClock = newCoarseClock

@@ -134,8 +134,8 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// TestTimes: what several Bounds of a key ask for together is exact up to the greatest number.
-func TestTimes(t *testing.T) {
-	assert.Equal(t, math.MaxInt-1, ratelimit.Times(2, math.MaxInt/2))
-	assert.Equal(t, math.MaxInt, ratelimit.Times(2, math.MaxInt/2+1))
+// TestSum: what several Bounds of a key ask for together is exact up to the greatest number.
+func TestSum(t *testing.T) {
+	assert.Equal(t, math.MaxInt-1, ratelimit.Sum(math.MaxInt/2, math.MaxInt/2))
+	assert.Equal(t, math.MaxInt, ratelimit.Sum(math.MaxInt/2, math.MaxInt/2+2))
 }

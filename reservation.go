@@ -28,11 +28,10 @@ type Reservation struct {
 	due kernel.Instant // when the events may happen
 	status
 
-	key   string
-	by    *limit.Limit  // that made it; nil if the store failed
-	hold  uint64        // the ID by which the store finds it; 0 if there is nothing to find
-	lasts time.Duration // of a hold: how long it lasts from when the events may happen
-	all   *parts        // of a HoldAll
+	key  string
+	by   *limit.Limit // that made it; nil if the store failed
+	hold uint64       // the ID by which the store finds it; 0 if there is nothing to find
+	all  *parts       // of a HoldAll
 }
 
 // A status says what has become of a Reservation, in one word, because the size of a Reservation
@@ -55,26 +54,21 @@ func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 
 // be settled by itself, and has a Token. For a key that was given several times, it is the same one,
 // which has the events of all. Any other Reservation is the only part of itself; nil has none.
 func (r *Reservation) Parts() []*Reservation {
-	all := r.parts()
 	switch {
 	case r == nil:
 		return nil
-	case all.of == nil:
+	case r.all == nil:
 		return []*Reservation{r}
 	}
-	parts := make([]*Reservation, len(all.of))
-	for i, p := range all.of {
-		parts[i] = all.of[p.first].r
-	}
-	return parts
+	return slices.Clone(r.all.of)
 }
 
-// parts returns those of a HoldAll, and none for others.
-func (r *Reservation) parts() (all parts) {
-	if r != nil && r.all != nil {
-		all = *r.all
+// parts returns the Parts of a HoldAll, and none for others.
+func (r *Reservation) parts() []*Reservation {
+	if r == nil || r.all == nil {
+		return nil
 	}
-	return all
+	return r.all.of
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they
@@ -83,8 +77,8 @@ func (r *Reservation) Delay() (d time.Duration) {
 	if r != nil && r.l != nil {
 		return r.l.timeline.Until(r.due)
 	}
-	for _, p := range r.parts().of {
-		d = max(d, p.r.Delay())
+	for _, p := range r.parts() {
+		d = max(d, p.Delay())
 	}
 	return d
 }
@@ -100,8 +94,8 @@ func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
 	}
-	for _, p := range r.parts().of {
-		p.r.Cancel()
+	for _, p := range r.parts() {
+		p.Cancel()
 	}
 	if r.l == nil {
 		return
@@ -141,8 +135,8 @@ func (r *Reservation) wait(ctx context.Context) error {
 // await waits until the events may happen, and returns nil when they may.
 func (r *Reservation) await(ctx context.Context) error {
 	if r.l == nil {
-		for _, p := range r.parts().of {
-			if err := p.r.Wait(ctx); err != nil {
+		for _, p := range r.parts() {
+			if err := p.Wait(ctx); err != nil {
 				return err
 			}
 		}
@@ -231,22 +225,13 @@ func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	if r == nil && len(ns) > 1 {
 		return r.settle(ctx, slices.Min(ns))
 	}
-	all := r.parts()
-	if want := max(1, len(all.of)); len(ns) != want && len(ns) != 1 {
+	if want := max(1, len(r.parts())); len(ns) != want && len(ns) != 1 {
 		return Decision{}, param.Invalid("the count of Settle's numbers", len(ns), fmt.Sprintf("must be %d, one for each Bound of HoldAll, or 1 for all", want))
 	}
 	if len(ns) == 1 {
 		return r.settle(ctx, ns[0])
 	}
-	return r.settleAll(ctx, slices.Min(ns), func(i int, _ *part) int {
-		n := 0
-		for k := range ns {
-			if all.of[k].first == i {
-				n = sum(n, ns[k])
-			}
-		}
-		return n
-	})
+	return r.settleAll(ctx, slices.Min(ns), func(i int) int { return ns[i] })
 }
 
 // settle is Settle with one number.
@@ -254,8 +239,8 @@ func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error)
 	if r == nil {
 		r = new(Reservation)
 	}
-	if r.parts().of != nil {
-		return r.settleAll(ctx, n, func(_ int, p *part) int { return times(p.times, n) })
+	if r.all != nil {
+		return r.settleAll(ctx, n, func(int) int { return n })
 	}
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
@@ -312,12 +297,51 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	if r.parts().of != nil {
-		_, err := r.settleAll(ctx, 0, func(_ int, p *part) int { return p.n })
+	if r.all == nil {
+		_, err := r.settle(ctx, r.n)
 		return err
 	}
-	_, err := r.settle(ctx, r.n)
+	_, err := r.settleAll(ctx, 0, nil)
 	return err
+}
+
+// settleAll settles each key of a HoldAll with the sum of what its Bounds have, of which least must not be negative;
+// without has, with as many events as were held.
+func (r *Reservation) settleAll(ctx context.Context, least int, has func(i int) int) (Decision, error) {
+	if err := r.l.check(ctx, least); err != nil {
+		return Decision{}, err
+	}
+	if r.set(isOver) {
+		return Decision{}, errSettled
+	}
+	ctx = context.WithoutCancel(ctx) // all or none
+	m := merging{varies: r.all.varies}
+	var errs []error
+	for i, p := range r.all.of {
+		if slices.Index(r.all.of, p) < i || p.is(isOver) {
+			continue // it had another Bound, or an earlier call has settled it, when another part had no room
+		}
+		n := 0
+		for j, same := range r.all.of {
+			switch {
+			case same != p:
+			case has == nil:
+				n = p.n
+			default:
+				n = sum(n, has(j))
+			}
+		}
+		d, err := p.settle(ctx, n)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		m.add(i, (*kernel.Decision)(&d), p.n)
+	}
+	err := errors.Join(errs...)
+	if isUncounted(err) {
+		r.clear(isOver)
+	}
+	return m.decision(), err
 }
 
 // Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead:
@@ -340,13 +364,16 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 		return errSettled
 	}
 	var errs []error
-	for _, p := range r.parts().of {
-		errs = append(errs, p.r.Extend(ctx, d))
+	for _, p := range r.parts() {
+		errs = append(errs, p.Extend(ctx, d))
 	}
 	if !r.isHold() {
 		return errors.Join(errs...)
 	}
-	c := r.extension(ctx, r.fromNow(d))
+	now, _ := r.l.timeline.Now() // which stands still if the clock has stepped back, as for the store
+	delay := time.Duration(max(r.due, now) - now)
+	c := newCall(ctx, kernel.OpExtend, r.key, 0)
+	c.Limit, c.Request.Hold = r.by, kernel.Handle{ID: r.hold, For: delay + min(d, math.MaxInt64-delay)}
 	switch r.l.apply(&c); {
 	case c.Err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -357,20 +384,6 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	}
 	r.l.waiters.Wake(r.key) // who waits for the end may have to look earlier
 	return nil
-}
-
-// extension returns the call that makes the hold end by itself d from now.
-func (r *Reservation) extension(ctx context.Context, d time.Duration) call {
-	c := newCall(ctx, kernel.OpExtend, r.key, 0)
-	c.Limit, c.Request.Hold = r.by, kernel.Handle{ID: r.hold, For: d}
-	return c
-}
-
-// fromNow returns the time from now until d after the events may happen, or d if they may already.
-func (r *Reservation) fromNow(d time.Duration) time.Duration {
-	now, _ := r.l.timeline.Now() // which stands still if the clock has stepped back, as for the store
-	delay := time.Duration(max(r.due, now) - now)
-	return delay + min(d, math.MaxInt64-delay)
 }
 
 // A token is base64 of a version (1 byte), the number of events, the instant at which they may happen,

@@ -187,8 +187,7 @@ func (l *limiter) held(c *limit.Call) *Reservation {
 	}
 	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, by: c.Limit}
 	if a.Held {
-		r.hold, r.lasts = c.Request.Hold.ID, c.Request.Hold.For
-		if a.Wait > 0 {
+		if r.hold = c.Request.Hold.ID; a.Wait > 0 {
 			r.set(isAhead)
 		}
 	}

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,12 +77,11 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 //	d, err := ratelimit.TakeAll(ctx, 1,
 //		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
 //
-// The limiters may have different algorithms and stores. A key that is given k times spends k·n
-// events, and its Limit and Remaining are divided by k.
+// The limiters may have different algorithms and stores. A key that is given several times spends the sum.
 //
 // The Decision is that of an [All] whose parts are the keys. Limit and Remaining are the least,
 // RetryAfter, ResetAfter and Delay the greatest of the keys. Part is the index of the Bound that
-// decided. If a Bound has a number of its own, Part is the key that refuses for longest or, if the
+// decided. If the keys spend different numbers of events, Part is the key that refuses for longest or, if the
 // events are granted, that has room for the fewest such calls. Limit and Remaining are then those
 // of that key.
 //
@@ -100,76 +98,63 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 //
 // TakeAll is one call, and atomic for all processes, if the keys are of one Store of package
 // redisstore, whose server has all keys. In a cluster or a ring, the keys must have the same
-// {tag}: see the section "Several keys" of that package. Other stores may have [limit.JointStates] to
-// do the same. If a key is known to be exhausted without a call, the Decision tells only of such
-// keys.
+// {tag}: see the section "Several keys" of that package. If a key is known to be exhausted without a call, the
+// Decision tells only of such keys.
 //
 // # Several stores
 //
-// If the keys are not all in memory or all in one Redis, TakeAll holds those that are not in
-// memory first, in the order in which they are given: the keys that one call can decide on
-// together, and any other key with [Limiter.Hold]. These are keys in other stores or other slots
-// of a cluster, and those whose limit cannot be looked up; and in memory, a key that is also given with another limiter of
-// the same name, if they have lookups of their own ([WithLimits]). Keys that are [Unlimited] or [Blocked]
-// come before them, and need no call. In the end, TakeAll decides on the keys in memory. As soon
-// as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles
+// Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all have: first the keys in
+// other stores, in the order in which they are given, then those in memory together, and at last those of limiters
+// that New has not made. A group is the keys that one call can decide on, or a single key: also one whose limit cannot be
+// looked up, and one that is also given with another limiter of the same name and lookups of their own
+// ([WithLimits]). Keys that are [Unlimited] or [Blocked] come before them, and need no call.
+//
+// As soon as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles
 // the holds before it with 0, and asks no further keys, so that the Decision tells only of those
-// before. Until it has settled the holds, other calls may be denied what they would have been
-// granted otherwise, and what [Reservation.Settle] does not give back stays spent. But TakeAll
-// never grants more than each of the limiters would.
+// before. Until then, other calls may be denied what they would have been granted otherwise, and what
+// [Reservation.Settle] does not give back stays spent. But TakeAll never grants more than each of the limiters would.
 //
-// # Other limiters
-//
-// Limiters that New has not made are asked last, in the order in which they are given: TakeAll
-// calls their Take, and HoldAll their Hold. All other keys are held before that, as several stores
-// are, even those in memory, which are then not decided on together. So nothing is spent in these
-// limiters if another key refuses. If one of them refuses, HoldAll also settles the holds of those
-// before it, but what they have granted to TakeAll stays spent.
+// Of limiters that New has not made, TakeAll calls Take, and HoldAll Hold. If one of several refuses, what the ones
+// before it have granted to TakeAll stays spent.
 //
 // # Errors
 //
 // The error is that of [Limiter.Take], or one for each key that failed. If there is no Bound, or
 // one has no limiter, it matches [ErrInvalid].
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
-	varies, err := checkTogether(ctx, n, of)
-	if err != nil {
+	if err := checkTogether(ctx, n, of); err != nil {
 		return Decision{}, err
 	}
-	if !takeWords(n, of, varies, &d) {
-		_, d, err = takeTogether(ctx, n, of, varies, false)
+	if !takeWords(n, of, &d) {
+		_, d, err = takeTogether(ctx, n, of, false)
 	}
 	return d, err
 }
 
 // HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
-// granted. Each key is held as the options of [For] say; for a key that is given several times, those of
-// the first. [Reservation.Parts] has those of the keys. Its Settle has a number for each Bound, or one for all, settles them one after the other, and returns
-// the decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If a key has no room for the events
-// ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be called again for that key. If
-// the events are denied, the Reservation is nil.
-//
-// A [LeakyBucket] may delay the events. Then the holds of all keys last from when the events may happen in all of
-// them, as in an All. For keys that are not in memory, and have not delayed the events as long, that takes
-// a call of the store for each. If that fails, the events are held all the same, but those of the key from the
-// call on: the Decision is Allowed, and the error is that of the store, whatever the [FailurePolicy].
+// granted. Each key is held as the options of [For] say, from when its own events may happen; a key that is given several
+// times, as those of the first. [Reservation.Parts] has the Reservations of the keys. Settle has a number for each Bound, or one
+// for all, settles the keys one after the other, and returns the decisions of all, merged like those of TakeAll. It
+// checks ctx once, before the first. If a key has no room for the events ([ErrDebt] or [ErrFull]), the others are
+// settled, and Settle can be called again for that key. If the events are denied, the Reservation is nil.
 //
 // In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
 // has just ended by itself.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
-	varies, err := checkTogether(ctx, n, of)
-	if err != nil {
+	if err := checkTogether(ctx, n, of); err != nil {
 		return nil, Decision{}, err
 	}
-	return takeTogether(ctx, n, of, varies, true)
+	return takeTogether(ctx, n, of, true)
 }
 
 // takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
 // word. It sets d, or returns false if it cannot be used.
-func takeWords(n int, of []Bound, varies bool, d *Decision) (ok bool) {
+func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 	if len(of) > memory.MostWords {
 		return false
 	}
 	var words [memory.MostWords]memory.Word
+	m := merging{varies: varies(of)}
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter)
 		if !ok || l.fast == nil || l.waiters.Any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
@@ -179,36 +164,32 @@ func takeWords(n int, of []Bound, varies bool, d *Decision) (ok bool) {
 	if !memory.TakeWords(words[:len(of)]) {
 		return false
 	}
-	m := merging{varies: varies}
 	var a kernel.Answer
 	for i, b := range of {
 		words[i].Answer(&a)
-		m.add(i, &a.Decision, 1, b.events(n))
+		m.add(i, &a.Decision, b.events(n))
 	}
 	*d = m.decision()
 	return true
 }
 
-// takeTogether is TakeAll and HoldAll. varies is whether a Bound has a number of its own. Without
-// hold, the Reservation is nil.
-func takeTogether(ctx context.Context, n int, of []Bound, varies, hold bool) (r *Reservation, d Decision, err error) {
+// takeTogether is TakeAll and HoldAll. Without hold, the Reservation is nil.
+func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reservation, d Decision, err error) {
 	a := askings.Get().(*asking)
 	defer a.close()
 	a.ctx, a.all = ctx, hold
 	a.add(of, n)
 	a.arrange()
-	a.granted = a.ask()
-	if a.granted && hold {
-		a.each((*asking).isEarly, (*asking).align)
-		r = &Reservation{n: n, all: &parts{of: a.parts(), varies: varies}}
+	if a.granted = a.ask(); a.granted && hold {
+		r = &Reservation{n: n, all: &parts{of: a.reservations(), varies: a.varies}}
 	} else {
-		a.each((*asking).isOpen, (*asking).settle)
+		a.end()
 	}
-	m := merging{varies: varies}
+	m := merging{varies: a.varies}
 	for i := range a.keys {
-		if k := &a.keys[i]; k.times > 0 && k.Told {
+		if k := &a.keys[i]; k.first == i && k.Told {
 			k.observe(ctx, a.granted)
-			m.add(i, &k.Answer.Decision, k.times, k.n)
+			m.add(i, &k.Answer.Decision, k.n)
 		}
 	}
 	d = m.decision()
@@ -216,43 +197,39 @@ func takeTogether(ctx context.Context, n int, of []Bound, varies, hold bool) (r 
 	return r, d, errors.Join(a.errs...)
 }
 
-// checkTogether returns an error if nothing need be asked. varies is whether a Bound has a number of
-// its own.
-func checkTogether(ctx context.Context, n int, of []Bound) (varies bool, err error) {
+// checkTogether returns an error if nothing need be asked.
+func checkTogether(ctx context.Context, n int, of []Bound) error {
 	if err := (*limiter)(nil).check(ctx, n); err != nil {
-		return false, err
+		return err
 	}
 	if len(of) == 0 {
-		return false, param.Invalid("bounds", "empty", "must have at least one Bound")
+		return param.Invalid("bounds", "empty", "must have at least one Bound")
 	}
 	for i := range of {
 		b := &of[i]
-		switch varies = varies || b.hasN; {
+		switch {
 		case b.limiter == nil:
-			return varies, param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
+			return param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
 		case b.n < 0:
-			return varies, param.Invalid(fmt.Sprintf("bounds[%d].N", i), b.n, "must be at least 0")
+			return param.Invalid(fmt.Sprintf("bounds[%d].N", i), b.n, "must be at least 0")
 		case b.options != nil:
 			if _, err := b.holding(); err != nil {
-				return varies, param.Within(fmt.Sprintf("bounds[%d]", i), err)
+				return param.Within(fmt.Sprintf("bounds[%d]", i), err)
 			}
 		}
 	}
-	return varies, nil
+	return nil
+}
+
+// varies reports whether a Bound has a number of its own.
+func varies(of []Bound) bool {
+	return slices.ContainsFunc(of, func(b Bound) bool { return b.hasN })
 }
 
 // parts are the reservations of the keys of a HoldAll.
 type parts struct {
-	of     []part // for each Bound
-	varies bool   // whether a Bound has a number of its own
-}
-
-// A part of a Reservation is that of one key. The first Bound with the key has it.
-type part struct {
-	r     *Reservation // nil unless the Bound is the first with its key
-	first int          // the index of that one
-	times int          // how often the key was given
-	n     int          // how many events of it were held
+	of     []*Reservation // for each Bound: the same one for the same key
+	varies bool           // whether the keys spend different numbers of events
 }
 
 // sum returns a+b, or math.MaxInt if that overflows.
@@ -263,40 +240,26 @@ func sum(a, b int) int {
 	return a + b
 }
 
-// times returns k·n, or math.MaxInt if that overflows.
-func times(k, n int) int {
-	if n > math.MaxInt/k {
-		return math.MaxInt
-	}
-	return k * n
-}
-
 // A merging merges decisions as an All does those of its parts.
 type merging struct {
 	Decision
-	varies  bool // whether a Bound has a number of its own: then Limit and Remaining are those of Part
+	varies  bool // whether the keys spend different numbers of events: then Limit and Remaining are those of Part
 	any     bool // whether there are any so far
 	refused bool
 	least   int // how much the key that has the least has left
 }
 
-// add adds the decision of the i-th key, which was given times times, for n events altogether.
-func (m *merging) add(i int, d *kernel.Decision, times, n int) {
-	limit, remaining := d.Limit, d.Remaining
-	left := math.MaxInt
-	switch {
-	case !m.varies:
-		if times > 1 {
-			limit /= times
-			remaining /= times
+// add adds the decision of the i-th key, which was asked for n events.
+func (m *merging) add(i int, d *kernel.Decision, n int) {
+	left := d.Remaining
+	if m.varies {
+		if left = math.MaxInt; n > 0 {
+			left = d.Remaining / n // the number of such calls
 		}
-		left = remaining
-	case n > 0:
-		left = remaining / n // the number of such calls
 	}
 	first := !m.any
 	if first {
-		m.any, m.least, m.Limit, m.Remaining = true, left, limit, remaining
+		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
 	}
 	decides := !m.refused && (first || left < m.least)
 	if !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter) {
@@ -307,9 +270,9 @@ func (m *merging) add(i int, d *kernel.Decision, times, n int) {
 	}
 	switch {
 	case !m.varies:
-		m.Limit, m.Remaining = min(m.Limit, limit), min(m.Remaining, remaining)
+		m.Limit, m.Remaining = min(m.Limit, d.Limit), min(m.Remaining, d.Remaining)
 	case decides:
-		m.Limit, m.Remaining = limit, remaining
+		m.Limit, m.Remaining = d.Limit, d.Remaining
 	}
 	m.least = min(m.least, left)
 	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
@@ -326,37 +289,6 @@ func (m *merging) decision() Decision {
 	return d
 }
 
-// settleAll settles each part of a HoldAll with what events returns, of which least must not be
-// negative.
-func (r *Reservation) settleAll(ctx context.Context, least int, events func(i int, p *part) int) (Decision, error) {
-	if err := r.l.check(ctx, least); err != nil {
-		return Decision{}, err
-	}
-	if r.set(isOver) {
-		return Decision{}, errSettled
-	}
-	ctx = context.WithoutCancel(ctx) // all or none
-	all := r.parts()
-	m := merging{varies: all.varies}
-	var errs []error
-	for i := range all.of {
-		p := &all.of[i]
-		if p.r == nil || p.r.is(isOver) {
-			continue // an earlier call has settled it, when another part had no room
-		}
-		d, err := p.r.settle(ctx, events(i, p))
-		if err != nil {
-			errs = append(errs, err)
-		}
-		m.add(i, (*kernel.Decision)(&d), p.times, p.n)
-	}
-	err := errors.Join(errs...)
-	if isUncounted(err) {
-		r.clear(isOver)
-	}
-	return m.decision(), err
-}
-
 // An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all keys are locked in one
 // order, their words are owned, the clock is read once, all keys are asked, and then all spend or none (memory/together.go).
 // In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks the keys in groups, one after
@@ -364,29 +296,29 @@ func (r *Reservation) settleAll(ctx context.Context, least int, events func(i in
 type asking struct {
 	ctx     context.Context
 	all     bool         // whether this is HoldAll
-	foreign bool         // whether New has not made a limiter
+	varies  bool         // whether the keys spend different numbers of events
 	keys    []asked      // of each Bound
 	order   []*asked     // the first of equal ones, as they are asked
 	calls   []limit.Call // of those in order
 	last    bool         // whether all keys but those that are asked now have granted, so that these need not be held
-	held    bool         // whether a key holds anything
 	granted bool
-	delay   time.Duration // until the events of all keys that have granted them may happen
 	errs    []error
 }
 
 // An asked is a key of an asking.
 type asked struct {
-	part
 	bound  Bound
 	index  int      // of bound
+	first  int      // the index of the first Bound with the key
+	n      int      // how many events it is asked for; of the first, for all that are equal
 	l      *limiter // nil if New has not made it
 	t      *limit.Limit
 	failed error // of the lookup of t, or of the store
 	again  bool  // whether another limiter, with a lookup of its own, has the key as well
 	group  any   // that of [limit.JointStates]; nil if the key is in memory, or asked alone
 	phase  phase
-	rank   int // the same in a group, of which the one with the least is asked first
+	rank   int          // the same in a group, of which the one with the least is asked first
+	r      *Reservation // what it holds, if anything
 
 	*limit.Call       // nil unless the key is the first of equal ones
 	err         error // of its Answer
@@ -406,27 +338,23 @@ func (a *asking) close() {
 	clear(a.keys)
 	clear(a.order)
 	clear(a.calls)
-	a.ctx, a.errs, a.held, a.delay = nil, nil, false, 0
-	a.keys, a.order, a.calls = a.keys[:0], a.order[:0], a.calls[:0]
+	*a = asking{keys: a.keys[:0], order: a.order[:0], calls: a.calls[:0]}
 	askings.Put(a)
 }
 
 // add adds the keys, for n events of each. It copies the Bounds, so that they may be on their caller's stack.
 func (a *asking) add(of []Bound, n int) {
-	a.foreign = false
+	a.varies = varies(of)
 	a.keys = slices.Grow(a.keys, len(of))[:len(of)]
 	for i := range of {
 		k := &a.keys[i]
-		k.bound = of[i]
+		k.bound, k.index, k.first, k.n = of[i], i, i, of[i].events(n)
 		k.l, _ = k.bound.limiter.(*limiter)
-		k.index, k.first, k.times, k.n = i, i, 1, k.bound.events(n)
 		if first := a.repeated(k); first != nil {
-			first.times, first.n = first.times+1, sum(first.n, k.n)
-			k.first, k.times = first.index, 0
+			k.first, first.n, a.varies = first.index, sum(first.n, k.n), true
 			continue
 		}
 		a.order = append(a.order, k)
-		a.foreign = a.foreign || k.l == nil
 	}
 }
 
@@ -460,7 +388,7 @@ func (k *asked) equals(other *asked) bool {
 func (a *asking) arrange() {
 	sorted := true
 	for i, k := range a.order {
-		k.look(a.ctx, a.foreign)
+		k.look(a.ctx)
 		if k.rank = len(a.order) * int(k.phase); k.phase != inMemory {
 			k.rank += a.leader(i)
 		}
@@ -499,9 +427,8 @@ const (
 	isForeign // to its limiter, which may not give back
 )
 
-// look looks up what decides on the key, and whether it can be decided on together with others. A foreign key is
-// asked last, and may refuse: so all others are held.
-func (k *asked) look(ctx context.Context, foreign bool) {
+// look looks up what decides on the key, and whether it can be decided on together with others.
+func (k *asked) look(ctx context.Context) {
 	if k.phase = isForeign; k.l == nil {
 		return
 	}
@@ -511,12 +438,12 @@ func (k *asked) look(ctx context.Context, foreign bool) {
 	case k.failed == nil && k.t.Stateless():
 		k.phase = needsNoStore
 	case k.failed != nil || k.again || l.waiters.Has(key): // Hold does not overtake a Wait
-	case l.local == nil:
+	case l.local != nil:
+		k.phase = inMemory
+	default:
 		if states, ok := l.states.(limit.JointStates); ok {
 			k.group = states.Group(key)
 		}
-	case !foreign:
-		k.phase = inMemory
 	}
 }
 
@@ -543,15 +470,12 @@ func (a *asking) ask() (granted bool) {
 
 // askGroup asks the keys of a group, together if that is possible, and reports whether all have granted.
 func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
-	alone := (*asking).askAlone
 	if local := keys[0].phase == inMemory; local || len(keys) > 1 {
 		decided, err := a.applyAll(keys, calls)
 		switch {
 		case err != nil && local:
 			return a.full(keys, err)
-		case err != nil:
-			alone = (*asking).decide // by the FailurePolicy
-		case decided:
+		case decided && err == nil:
 			return a.answered(keys)
 		}
 		for _, k := range keys {
@@ -561,7 +485,7 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 	last := a.last
 	for i, k := range keys {
 		a.last = last && i == len(keys)-1
-		if !alone(a, k) {
+		if !a.askAlone(k) {
 			return false
 		}
 	}
@@ -573,7 +497,7 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 	if a.holds() {
 		for _, k := range keys {
-			k.Request.Op, k.Request.Hold, k.Delay = kernel.OpHold, newHandle(k.t, a.holding(k)), a.delay
+			k.Request.Op, k.Request.Hold = kernel.OpHold, newHandle(k.t, a.holding(k))
 		}
 	}
 	ask := keys[0].States.(limit.JointStates)
@@ -596,7 +520,7 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 	}
 	if a.holds() {
 		for _, k := range keys {
-			a.keep(k, k.l.held(k.Call))
+			k.r = k.l.held(k.Call)
 		}
 	}
 	return true
@@ -612,67 +536,36 @@ func (a *asking) full(keys []*asked, err error) (granted bool) {
 	return false
 }
 
-// askAlone asks a key as Hold does, or Take of a limiter that New has not made.
+// askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has failed, the FailurePolicy
+// decides.
 func (a *asking) askAlone(k *asked) (granted bool) {
 	if k.l == nil {
-		return a.askForeign(k)
+		k.r, k.Answer.Decision, k.err = a.askForeign(&k.bound, k.n)
+	} else if k.err = k.l.check(a.ctx, k.n); k.err == nil || k.failed != nil {
+		c := call{Call: *k.Call, ctx: a.ctx}
+		if c.Err = k.failed; a.holds() {
+			c.Request.Op, c.h, c.opts = kernel.OpHold, a.holding(k), k.bound.held()
+		}
+		k.r, k.err = k.l.do(&c)
+		k.Answer = c.Answer
 	}
-	if err := k.l.check(a.ctx, k.n); err != nil {
-		return a.tell(k, nil, err)
-	}
-	if d, ok := k.l.overtakes(a.ctx, k.Key, k.n); ok {
-		k.Answer.Decision = kernel.Decision(d)
-		return a.tell(k, nil, nil)
-	}
-	return a.decide(k)
-}
-
-// askForeign asks a key of a limiter that New has not made.
-func (a *asking) askForeign(k *asked) (granted bool) {
-	var d Decision
-	var r *Reservation
-	var err error
-	if b := k.bound; a.all {
-		r, d, err = b.limiter.Hold(a.ctx, b.key, k.n, b.held()...)
-		r = cmp.Or(r, new(Reservation))
-	} else {
-		d, err = b.limiter.Take(a.ctx, b.key, k.n)
-	}
-	k.Answer.Decision = kernel.Decision(d)
-	return a.tell(k, r, err)
-}
-
-// decide has the store decide on a key, or the FailurePolicy if there is an error.
-func (a *asking) decide(k *asked) (granted bool) {
-	c := call{Call: *k.Call, ctx: a.ctx}
-	c.Err = k.failed
-	if a.holds() {
-		c.Request.Op, c.h, c.opts = kernel.OpHold, a.holding(k), k.bound.held()
-	}
-	r, err := k.l.decide(&c)
-	k.Answer = c.Answer
-	return a.tell(k, r, err)
-}
-
-// tell records what a key holds or why it failed, and reports whether it has granted.
-func (a *asking) tell(k *asked, r *Reservation, err error) (granted bool) {
-	a.fail(k, err)
-	if k.Told, k.err = true, err; k.Answer.Allowed {
-		a.keep(k, r)
+	if k.Told = true; k.err != nil {
+		a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 	}
 	return k.Answer.Allowed
 }
 
-// keep records what a key holds: r is nil if that is nothing.
-func (a *asking) keep(k *asked, r *Reservation) {
-	k.r, a.held, a.delay = r, a.held || r != nil, max(a.delay, k.Answer.Delay)
-}
-
-// fail records an error of a key, if there is one.
-func (a *asking) fail(k *asked, err error) {
-	if err != nil {
-		a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
+// askForeign asks a limiter that New has not made.
+func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ kernel.Decision, err error) {
+	var d Decision
+	if a.all {
+		if r, d, err = b.limiter.Hold(a.ctx, b.key, n, b.held()...); r == nil && d.Allowed {
+			r = new(Reservation)
+		}
+	} else {
+		d, err = b.limiter.Take(a.ctx, b.key, n)
 	}
+	return r, kernel.Decision(d), err
 }
 
 // holds reports whether the keys that are asked now are held.
@@ -696,76 +589,49 @@ func (a *asking) holding(k *asked) holding {
 // granted, the events count after that as if they had been taken.
 const maxAsking = time.Minute
 
-// parts returns what a HoldAll holds.
-func (a *asking) parts() []part {
-	of := make([]part, len(a.keys))
+// reservations returns what a HoldAll holds, for each Bound.
+func (a *asking) reservations() []*Reservation {
+	of := make([]*Reservation, len(a.keys))
 	for i := range of {
-		of[i] = a.keys[i].part
+		of[i] = a.keys[a.keys[i].first].r
 	}
 	return of
-}
-
-// isEarly reports whether the events of the key might happen before those of others.
-func (a *asking) isEarly(k *asked) bool {
-	return k.phase != inMemory && k.r.isHold() && k.r.lasts > 0 && k.Answer.Delay < a.delay
-}
-
-// align lets a hold last from when the events of all keys may happen, as holds of keys in memory do already. So it
-// takes a call only if a key has queued the events, for each other one.
-func (a *asking) align(ctx context.Context, k *asked) error {
-	r := k.r
-	c := r.extension(ctx, kernel.Handle{For: r.lasts}.After(a.delay))
-	if r.l.apply(&c); c.Err != nil {
-		return r.l.failed(c.Err)
-	}
-	k.Answer.ResetAfter, r.due = c.Answer.ResetAfter, r.l.timeline.In(a.delay)
-	return nil
-}
-
-// isOpen reports whether what a key holds is to end: it is given back, or it has happened, except what is in
-// flight, which is not over.
-func (a *asking) isOpen(k *asked) bool {
-	return !a.granted || k.r.hold != 0 && !k.flies()
-}
-
-// settle ends what a key holds. If it is given back, it sets what has changed in the answer.
-func (a *asking) settle(ctx context.Context, k *asked) error {
-	if k.l != nil { // observers, if any, of others have seen their Hold
-		k.r.set(isQuiet)
-	}
-	if a.granted {
-		_, _ = k.r.settle(ctx, k.r.n) // if it fails, the hold ends by itself
-	} else if d, err := k.r.settle(ctx, 0); err == nil {
-		k.Answer.Remaining, k.Answer.ResetAfter = d.Remaining, d.ResetAfter
-	}
-	return nil
 }
 
 // maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
 const maxAtOnce = 128
 
-// each calls f for the keys for which is returns true, many at once: each may take a round trip. ctx does not
-// end, because the events are spent.
-func (a *asking) each(is func(*asking, *asked) bool, f func(a *asking, ctx context.Context, k *asked) error) {
-	if !a.held {
-		return
-	}
-	var keys []*asked
+// end ends what the keys hold: it is given back, or, of a TakeAll that is granted, it has happened, except what is in
+// flight, which is not over. Keys that are not in memory are told many at once, because each may take a round trip.
+func (a *asking) end() {
+	var elsewhere []*asked
 	for _, k := range a.order {
-		if k.r != nil && is(a, k) {
-			keys = append(keys, k)
+		switch {
+		case k.r == nil || !k.Answer.Allowed || a.granted && (k.r.hold == 0 || k.flies()):
+		case k.l == nil || k.l.local != nil:
+			k.end(a.ctx, a.granted)
+		default:
+			elsewhere = append(elsewhere, k)
 		}
 	}
-	for some := range slices.Chunk(keys, maxAtOnce) {
-		ctx, errs := context.WithoutCancel(a.ctx), make([]error, len(some))
-		var wg sync.WaitGroup
-		for i, k := range some[1:] {
-			wg.Go(func() { errs[i+1] = f(a, ctx, k) })
+	for some := range slices.Chunk(elsewhere, maxAtOnce) {
+		var all sync.WaitGroup
+		for _, k := range some {
+			all.Go(func() { k.end(a.ctx, a.granted) })
 		}
-		errs[0] = f(a, ctx, some[0]) // so that one key needs no goroutine
-		wg.Wait()
-		for i, k := range some {
-			a.fail(k, errs[i])
-		}
+		all.Wait()
+	}
+}
+
+// end ends what the key holds. If that is given back, it sets what has changed in the answer.
+func (k *asked) end(ctx context.Context, granted bool) {
+	if k.l != nil { // observers, if any, of others have seen their Hold
+		k.r.set(isQuiet)
+	}
+	ctx = context.WithoutCancel(ctx)
+	if granted {
+		_, _ = k.r.settle(ctx, k.r.n) // if it fails, the hold ends by itself
+	} else if d, err := k.r.settle(ctx, 0); err == nil {
+		k.Answer.Remaining, k.Answer.ResetAfter = d.Remaining, d.ResetAfter
 	}
 }

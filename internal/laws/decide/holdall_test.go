@@ -1,9 +1,8 @@
 package decide_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,8 +11,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
-	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -52,8 +49,7 @@ func remaining(t *testing.T, bounds ...ratelimit.Bound) (left []int) {
 	return left
 }
 
-// The events of a HoldAll last from when they leave the queue of a LeakyBucket, as those of an All do: in every
-// key, wherever it is, whether its queue is the longest or it has none.
+// The hold of each key of a HoldAll lasts from when its own events leave the queue of a LeakyBucket, wherever the key is.
 func TestHoldAll_OfAQueue(t *testing.T) {
 	clk := stepclock.New()
 	parts := ratelimit.All{
@@ -61,95 +57,30 @@ func TestHoldAll_OfAQueue(t *testing.T) {
 		ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10},
 		ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerHour(400), Capacity: 10}},
 	}
-	for _, kept := range append(keptAlls(clk), keptAll{name: "several"}) {
+	for _, kept := range keptAlls(clk) {
 		t.Run(kept.name, func(t *testing.T) {
-			joint := newJointStore()
 			var bounds []ratelimit.Bound
 			for i, part := range parts {
-				switch {
-				case kept.of != nil:
-					bounds = append(bounds, ratelimit.For(kept.of(part), "key"))
-				case i == 1: // the longest queue is in memory, and the others are not
-					bounds = append(bounds, ratelimit.For(ratelimit.Must(ratelimit.New(part, ratelimit.WithClock(clk))), "key"))
-				default:
-					bounds = append(bounds, ratelimit.For(joint.of(clk, part), "key"))
-				}
+				bounds = append(bounds, ratelimit.For(kept.of(part), strconv.Itoa(i)))
 			}
 			all := ratelimit.Must(ratelimit.New(parts, ratelimit.WithClock(clk)))
-			for range 3 {
+			for i := range time.Duration(3) {
 				r, d, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
 				require.NoError(t, err)
-				want, wanted, err := all.Hold(t.Context(), "key", 1)
+				_, want, err := all.Hold(t.Context(), "key", 1)
 				require.NoError(t, err)
-				require.Equal(t, wanted.ResetAfter, d.ResetAfter)
-				require.Equal(t, wanted.Delay, d.Delay)
-				require.Equal(t, wanted.Delay, want.Delay())
-				for i, held := range r.Parts() {
-					part, err := ratelimit.Resume(t.Context(), bounds[i].Limiter(), "key", held.Token())
-					require.NoError(t, err)
-					require.Equal(t, wanted.Delay, part.Delay(), "the hold of bounds[%d] may happen then", i)
+				require.Equal(t, want.Delay, d.Delay)
+				require.Equal(t, want.Delay, r.Delay(), "the events may happen once all may")
+				for j, delay := range []time.Duration{0, i * 18 * time.Second, i * 9 * time.Second} {
+					require.Equal(t, delay, r.Parts()[j].Delay())
 				}
 			}
-			clk.Advance(time.Hour + 36*time.Second - 1) // the last one has left the queue after 36 s
-			d, err := bounds[0].Limiter().Peek(t.Context(), bounds[0].Key())
-			require.NoError(t, err)
-			require.Equal(t, 9, d.Remaining)
+			clk.Advance(time.Hour - 1)
+			require.Equal(t, []int{7, 10, 10}, remaining(t, bounds...))
 			clk.Advance(1)
-			d, err = bounds[0].Limiter().Peek(t.Context(), bounds[0].Key())
-			require.NoError(t, err)
-			require.Equal(t, 10, d.Remaining)
+			require.Equal(t, []int{10, 10, 10}, remaining(t, bounds...))
 		})
 	}
-}
-
-// lasting is a limiter that New has not made, whose holds last for five hours.
-type lasting struct{ ratelimit.Limiter }
-
-func (w lasting) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	return w.Limiter.Hold(ctx, key, n, append(opts, ratelimit.HoldFor(5*time.Hour))...)
-}
-
-// A queue makes a hold last later, but as long as its own limiter says.
-func TestHoldAll_OfAQueueAndAWrapper(t *testing.T) {
-	clk := stepclock.New()
-	queue := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}, ratelimit.WithClock(clk)))
-	other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.WithClock(clk)))
-	require.True(t, queue.Allow("key"))
-	r, _, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(queue, "key"), ratelimit.For(lasting{other}, "key"))
-	require.NoError(t, err)
-	clk.Advance(18*time.Second + 5*time.Hour - 1)
-	require.Equal(t, []int{9}, remaining(t, ratelimit.For(other, "key")))
-	clk.Advance(1)
-	require.Equal(t, []int{10}, remaining(t, ratelimit.For(other, "key")))
-	require.NotNil(t, r)
-}
-
-// inextensible is a store that fails to move the end of a hold.
-type inextensible struct{ *jointStates }
-
-func (s inextensible) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return s, nil }
-
-func (s inextensible) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	if req.Op == kernel.OpExtend {
-		return kernel.Answer{}, errors.ErrUnsupported
-	}
-	return s.jointStates.Apply(ctx, key, t, req)
-}
-
-// Events are held even if the store cannot let them last from the end of a queue.
-func TestHoldAll_OfAQueueWhoseStoreFails(t *testing.T) {
-	clk := stepclock.New()
-	queue := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}, ratelimit.WithClock(clk)))
-	store := inextensible{jointStates: &jointStates{jointStore: newJointStore(), name: "other"}}
-	other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("other"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)))
-	require.True(t, queue.Allow("key"))
-	r, d, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(queue, "key"), ratelimit.For(other, "key"))
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.True(t, d.Allowed)
-	require.False(t, d.Degraded)
-	require.Equal(t, []int{9}, remaining(t, ratelimit.For(other, "key")))
-	require.NoError(t, r.Release(t.Context()))
-	require.Equal(t, []int{10}, remaining(t, ratelimit.For(other, "key")))
 }
 
 // Each key of a HoldAll is held as its options say, and one that is given twice as those of the first.
