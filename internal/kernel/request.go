@@ -3,7 +3,6 @@ package kernel
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 )
 
@@ -69,11 +68,6 @@ type Handle struct {
 	ID   uint64        // chosen by the caller, below 2⁵³; even if For is 0, and else odd
 	For  time.Duration // until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn
 	Back bool          // whether its events are given back then, and do not count as held
-}
-
-// After returns how long the hold lasts if its events may happen only after a delay.
-func (h Handle) After(delay time.Duration) time.Duration {
-	return delay + min(h.For, math.MaxInt64-delay)
 }
 
 // Adds returns the most events that r adds to a state.

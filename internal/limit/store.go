@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/line"
@@ -32,7 +31,6 @@ type Call struct {
 	Key     string
 	Limit   *Limit
 	Request kernel.Request // of the same Op as the other calls
-	Delay   time.Duration  // of ApplyAll in memory, which alone aligns holds: until events that keys elsewhere hold may happen
 
 	// Set by the store:
 	Answer kernel.Answer

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -139,9 +138,6 @@ func (j *joint) attempt() (first func()) {
 	}
 	for e := range j.leading {
 		j.apply(e)
-	}
-	if j.granted {
-		j.align()
 	}
 	return nil
 }
@@ -294,26 +290,6 @@ func (j *joint) apply(e *asked) {
 		e.sh.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.sh.inserts++
 		e.space.store.keepTime(e.Request.Clock)
-	}
-}
-
-// align lets the holds of all keys last from when the events of all may happen, like one of an All: those of
-// a key that has queued them may happen later than the others grant them.
-func (j *joint) align() {
-	var delay time.Duration
-	for i := range j.asked {
-		delay = max(delay, j.asked[i].Delay, j.asked[i].Answer.Delay)
-	}
-	for e := range j.leading {
-		if !e.Answer.Held || e.Answer.Delay == delay {
-			continue
-		}
-		req := j.as(e)
-		req.Op, req.Hold.For = kernel.OpExtend, req.Hold.After(delay)
-		var a kernel.Answer
-		e.sh.arena.step(e.sh.entry(e.t, e.at), e.k, req, &a)
-		e.Answer.ResetAfter, e.Answer.Ends = a.ResetAfter, a.Ends
-		e.Answer.Due = kernel.After(e.now, uint64(delay)-min(uint64(delay), e.lag))
 	}
 }
 
