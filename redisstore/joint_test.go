@@ -58,7 +58,7 @@ func TestJoint(t *testing.T) {
 		// A key that is given twice spends twice.
 		d, err = ratelimit.TakeAll(t.Context(), 1, a, b, a)
 		require.NoError(t, err)
-		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 1, ResetAfter: d.ResetAfter}, d)
+		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, ResetAfter: d.ResetAfter}, d)
 
 		// Both refuse. What is not granted spends nothing.
 		d, err = ratelimit.TakeAll(t.Context(), 1, c, b, a)

@@ -3,13 +3,11 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -105,109 +103,8 @@ type states struct {
 	timeout time.Duration // of a call, unless that of the store is shorter; 0 if only that bounds it
 }
 
-// within returns ctx with a timeout, if that is not 0.
-func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, timeout)
-}
-
 // Lines are those of all limiters of the name in this process.
 func (s *states) Lines() *line.Lines { return s.lines }
-
-// Apply implements [limit.States].
-func (s *states) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	bounded, cancel := within(ctx, s.timeout)
-	defer cancel()
-	res, err := s.apply(bounded, key, l, req)
-	s.counts.tally(ctx, &req, err)
-	return res, err
-}
-
-func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	prog, err := s.programs.get(l)
-	if err != nil {
-		return kernel.Answer{}, err
-	}
-	name := s.name(key)
-	switch req.Op {
-	case kernel.OpCharge, kernel.OpHold:
-		s.endLease(name)
-	case kernel.OpReserve:
-		if req.Hold.For > 0 {
-			s.endLease(name)
-		}
-	case kernel.OpSettle:
-		if req.N > req.Of {
-			s.endLease(name)
-		}
-	}
-	switch req.Op {
-	case kernel.OpSettle, kernel.OpExtend:
-		return s.settle(ctx, s.queue(name, prog, req), prog, req)
-	}
-	if d, ok := s.known(name, prog, req); ok {
-		return kernel.Answer{Decision: d}, nil
-	}
-	return s.ask(ctx, name, prog, req)
-}
-
-// known returns the decision on req if it needs no call.
-func (s *Store) known(name name, prog *program, req kernel.Request) (d kernel.Decision, ok bool) {
-	if req.Op == kernel.OpTake {
-		if d, ok := s.fromLease(name, prog, req); ok {
-			return d, true
-		}
-	}
-	if d, ok = s.denied(name, prog, req); ok {
-		s.counts.cached.Add(1)
-	}
-	return d, ok
-}
-
-// ask queues a request and waits for its result.
-func (s *Store) ask(ctx context.Context, name name, prog *program, req kernel.Request) (kernel.Answer, error) {
-	return s.result(ctx, s.queue(name, prog, req))
-}
-
-// queue queues a request.
-func (s *Store) queue(name name, prog *program, req kernel.Request) *call {
-	c := s.newCall()
-	c.name, c.prog, c.req = name, prog, req
-	s.enqueue(c)
-	return c
-}
-
-// result waits for the result of a request.
-func (s *Store) result(ctx context.Context, c *call) (kernel.Answer, error) {
-	if err := c.await(ctx); err != nil {
-		return kernel.Answer{}, err
-	}
-	res, unread := c.res, c.unread
-	s.free(c)
-	return res, unread
-}
-
-// settle waits until c, for a request about a hold, has settled it. If that fails, it counts what was not
-// given back as lost: it stays spent, unless the command was executed and only its reply was lost.
-func (s *Store) settle(ctx context.Context, c *call, prog *program, req kernel.Request) (kernel.Answer, error) {
-	// Cached denials are forgotten when the reply was read, or in case there is none.
-	defer s.denials.forget(c.name)
-	res, err := s.result(ctx, c)
-	if err != nil && req.Op == kernel.OpSettle {
-		s.counts.lost.Add(uint64(prog.givesBack(req)))
-	}
-	return res, err
-}
-
-// givesBack returns how many events an OpSettle gives back.
-func (p *program) givesBack(req kernel.Request) int {
-	if slices.Contains(p.kinds, flightKind) {
-		return req.Of // they are released, whatever happened
-	}
-	return max(0, req.Of-req.N)
-}
 
 // Reset implements [limit.States].
 func (s *states) Reset(ctx context.Context, key string) error {

@@ -2,7 +2,6 @@ package decide_test
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -49,35 +48,43 @@ func remaining(t *testing.T, bounds ...ratelimit.Bound) (left []int) {
 	return left
 }
 
-// The hold of each key of a HoldAll lasts from when its own events leave the queue of a LeakyBucket, wherever the key is.
+// Each key of a HoldAll is held from when its own events may leave the queue of a LeakyBucket, as by a Hold of that key
+// alone: wherever it is, and however long the other keys delay theirs.
 func TestHoldAll_OfAQueue(t *testing.T) {
-	clk := stepclock.New()
-	parts := ratelimit.All{
-		ratelimit.InFlight{Limit: 10, Timeout: time.Hour},
-		ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10},
-		ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerHour(400), Capacity: 10}},
-	}
-	for _, kept := range keptAlls(clk) {
+	for i := range keptAlls(stepclock.New()) {
+		clk := stepclock.New()
+		kept := keptAlls(clk)[i]
 		t.Run(kept.name, func(t *testing.T) {
-			var bounds []ratelimit.Bound
-			for i, part := range parts {
-				bounds = append(bounds, ratelimit.For(kept.of(part), strconv.Itoa(i)))
+			var bounds, alone []ratelimit.Bound
+			flight := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
+			for i, alg := range []ratelimit.Algorithm{
+				flight,
+				ratelimit.All{flight, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}},
+				ratelimit.LeakyBucket{Rate: ratelimit.PerHour(400), Capacity: 10},
+			} {
+				bounds = append(bounds, ratelimit.For(kept.of(alg), fmt.Sprint(i)))
+				alone = append(alone, ratelimit.For(ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk))), "key"))
 			}
-			all := ratelimit.Must(ratelimit.New(parts, ratelimit.WithClock(clk)))
-			for i := range time.Duration(3) {
-				r, d, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
+			for range 3 {
+				r, all, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
 				require.NoError(t, err)
-				_, want, err := all.Hold(t.Context(), "key", 1)
-				require.NoError(t, err)
-				require.Equal(t, want.Delay, d.Delay)
-				require.Equal(t, want.Delay, r.Delay(), "the events may happen once all may")
-				for j, delay := range []time.Duration{0, i * 18 * time.Second, i * 9 * time.Second} {
-					require.Equal(t, delay, r.Parts()[j].Delay())
+				var want ratelimit.Decision
+				for i, part := range r.Parts() {
+					held, d, err := alone[i].Limiter().Hold(t.Context(), alone[i].Key(), 1)
+					require.NoError(t, err)
+					require.Equal(t, held.Delay(), part.Delay(), "of bounds[%d]", i)
+					want.Delay, want.ResetAfter = max(want.Delay, d.Delay), max(want.ResetAfter, d.ResetAfter)
 				}
+				require.Equal(t, want.Delay, all.Delay)
+				require.Equal(t, want.ResetAfter, all.ResetAfter)
 			}
 			clk.Advance(time.Hour - 1)
-			require.Equal(t, []int{7, 10, 10}, remaining(t, bounds...))
-			clk.Advance(1)
+			for range 40 { // the last one has left the queue after 36 s
+				require.Equal(t, remaining(t, alone...), remaining(t, bounds...))
+				clk.Advance(1)
+				require.Equal(t, remaining(t, alone...), remaining(t, bounds...))
+				clk.Advance(time.Second - 1)
+			}
 			require.Equal(t, []int{10, 10, 10}, remaining(t, bounds...))
 		})
 	}
