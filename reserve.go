@@ -22,7 +22,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOp
 		return nil, Decision{}, err
 	}
 	c := newCall(ctx, kernel.OpReserve, key, n)
-	c.h, c.opts, c.Request.MaxWait, c.Request.Within = h, opts, h.within, true
+	c.h, c.opts, c.Request.MaxWait = h, opts, h.within
 	if n == 0 {
 		c.Request.Op, c.opts = kernel.OpHold, nil // which grants them, whatever the state
 	}

@@ -88,10 +88,10 @@ func (f decider) Apply(ctx context.Context, key string, _ *limit.Limit, req kern
 	case told:
 	case req.Op == kernel.OpHold:
 		call = ratelimit.CallHold
-	case req.Op == kernel.OpReserve && req.Within:
-		call = ratelimit.CallReserve
-	case req.Op == kernel.OpReserve:
+	case req.Op == kernel.OpReserve && req.Yields:
 		call = ratelimit.CallWait
+	case req.Op == kernel.OpReserve:
+		call = ratelimit.CallReserve
 	default:
 		call = ratelimit.CallTake // or a Peek
 	}

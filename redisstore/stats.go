@@ -92,7 +92,7 @@ type counts struct {
 // tally counts a request if the limiter lets its policy decide because of the outcome.
 func (c *counts) tally(ctx context.Context, req *kernel.Request, err error) {
 	switch {
-	case err == nil, !req.PolicyDecides(ctx):
+	case err == nil, !policyDecides(ctx, req):
 	case errors.Is(err, ErrTimeout), isTimeout(err):
 		c.timeouts.Add(1)
 	case errors.Is(err, ErrOpen):
@@ -102,6 +102,15 @@ func (c *counts) tally(ctx context.Context, req *kernel.Request, err error) {
 	default:
 		c.otherErrors.Add(1)
 	}
+}
+
+// policyDecides reports whether a limiter's FailurePolicy decides req, whose call has failed. It does not if the caller has
+// left, for a Wait also if its deadline has passed, and for what is not decided.
+func policyDecides(ctx context.Context, req *kernel.Request) bool {
+	if req.Yields {
+		return ctx.Err() == nil
+	}
+	return req.Op != kernel.OpExtend && !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // observe counts a command that returned err after took, if the server replied.

@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"context"
-	"errors"
 	"time"
 )
 
@@ -56,9 +54,8 @@ type Request struct {
 
 	Hold   Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
 	Of     int    // for OpSettle: the events of the hold, if it is not open any more
-	Yields bool   // for OpReserve: whether it is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
+	Yields bool   // whether it is of a Wait: an OpReserve is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
 
-	Within  bool // for OpReserve: whether a FailurePolicy decides it even if the caller has left
 	Refused bool // of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
 	Notes   bool // whether that is a denial that a log with CountDenied counts
 }
@@ -132,21 +129,6 @@ func (r Request) At(t time.Time) Request {
 func (r Request) AsOf(other *Request) Request {
 	r.Fixed = other.Fixed
 	return r
-}
-
-// PolicyDecides reports whether a limiter's FailurePolicy decides r if the store fails now, for stores that
-// count failures. It does not if ctx was cancelled; for Reserve and Wait, if the deadline of ctx has passed,
-// because these return the error of ctx; and for what is not decided.
-func (r *Request) PolicyDecides(ctx context.Context) bool {
-	switch r.Op {
-	case OpExtend:
-		return false
-	case OpReserve:
-		if !r.Within {
-			return ctx.Err() == nil
-		}
-	}
-	return !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // renew calls Timeline.Renew, unless the reading is fixed.

@@ -39,18 +39,9 @@ const (
 // first and its last eight bytes, and a shorter one a word and 0. So n and the blocks
 // determine a key of up to longKey bytes.
 //
-// For two such keys with the same number of blocks, NH is equal for at most 2⁻⁶⁴ of all
-// secrets. If all blocks are equal, the lengths differ, and so does NH. Otherwise, let
-// them differ in a block, whose words are a and b in one key and a* and b* in the other,
-// with a ≠ a* (if a = a*, swap the roles of a and b). Fix all secrets except k′ of this
-// block. Then x = a + k and x* = a* + k are fixed and differ, and with y = b + k′ and
-// d = b* − b, NH is equal only if
-//
-//	x·y − x*·(y + d mod 2⁶⁴) = c mod 2¹²⁸
-//
-// for a fixed c. That holds for at most one y, because all y give different left sides:
-// if y grows by δ < 2⁶⁴, the left side grows by (x − x*)·δ, which is not 0 mod 2¹²⁸; or, if
-// y + d reaches 2⁶⁴ on the way, by x·δ + x*·(2⁶⁴ − δ), which is between 0 and 2¹²⁸.
+// For two such keys with the same number of blocks, NH is equal for at most 2⁻⁶⁴ of all secrets. If all blocks are
+// equal, the lengths differ, and so does NH. Otherwise, the sums have a given difference, here that of the lengths, for at
+// most so many: NH with words of w bits is 2⁻ʷ-almost-Δ-universal, as the paper says.
 //
 // If one key has more blocks, fix all secrets except the two of a block that the other
 // key lacks. The product of this block has to be a fixed number, and at most 2⁶⁵ of the
