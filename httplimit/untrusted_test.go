@@ -51,7 +51,7 @@ func TestUntrustedProxyIsLogged(t *testing.T) {
 				assert.Empty(t, logged.String())
 				return
 			}
-			assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+			assert.Equal(t, 1, strings.Count(logged.String(), "a request has a header field"), logged.String()) // a timer of another test may log as well
 			assert.Contains(t, logged.String(), "level=WARN")
 			assert.Contains(t, logged.String(), tt.want)
 			assert.NotContains(t, logged.String(), "forged", "what a client sends")
@@ -73,5 +73,5 @@ func TestUntrustedProxyIsLoggedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
+	assert.Equal(t, 1, strings.Count(logged.String(), "a request has a header field"), logged.String()) // a timer of another test may log as well
 }
