@@ -95,7 +95,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	if err := l.check(ctx, 0); err != nil {
 		return err
 	}
-	l.timeline.Outside() // so that no decision after the reset is made at a time before it
+	l.timeline.Now() // so that no decision after the reset is made at a time before it
 	defer l.waiters.Wake(key)
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)

@@ -187,34 +187,6 @@ func (t *Timeline) unsteady() (now Instant, lag uint64) {
 	}
 }
 
-// Outside and Inside are Now for a caller that must not call a user's clock while it holds
-// locks. It calls Outside before it acquires them, and Inside, with the results, while it holds
-// them.
-//
-// For a user's clock, Inside returns the latest instant that any caller has read so far. No
-// state was left later than that, and no other caller has seen the clock show more. So a
-// decision that is made then counts as made when the clock showed it.
-func (t *Timeline) Outside() (now Instant, lag uint64) {
-	if !t.Foreign() {
-		return 0, 0
-	}
-	return t.unsteady()
-}
-
-// Foreign reports whether the clock is a user's, so that Inside does not read it.
-func (t *Timeline) Foreign() bool { return !t.steady && t.coarse == nil }
-
-// Inside is described at Outside.
-func (t *Timeline) Inside(now Instant, lag uint64) (Instant, uint64) {
-	if !t.Foreign() {
-		return t.Now()
-	}
-	if latest := t.latest.Load(); latest > now {
-		return latest, 0
-	}
-	return now, lag
-}
-
 // ends reports whether instants counted from a no longer fit, d after its base. A
 // saturated d never fits.
 func (a *anchor) ends(d time.Duration) bool {

@@ -24,7 +24,7 @@ func (j *joint) find(e *asked) (ok bool) {
 			e.fresh = e.k.NewState()
 		}
 		if keys := uint32(len(j.asked)); e.mayEnter() && e.sh.crowded(e.t, keys) {
-			now, _ := inside(e)
+			now, _ := e.Request.Clock.Now()
 			return !e.sh.makeRoomLocked(e.t, keys, now)
 		}
 		return true
@@ -85,7 +85,7 @@ func (j *joint) admit() {
 		if !e.enters || e.placed {
 			continue
 		}
-		e.now, e.lag = inside(e)
+		e.now, e.lag = e.Request.Clock.Now()
 		if idle, full := e.space.store.admit(j.as(e), e.takePlace); full {
 			e.space.store.refuse(e.lim.loose, j.as(e), idle, &e.Answer)
 			e.refused = true

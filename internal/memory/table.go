@@ -74,7 +74,7 @@ import (
 //     written gone may replace it, while it still holds the lock: it then owns the state,
 //     as if it were in the arena. Callers without the lock find the state of before or that
 //     of after. (A decision on several keys owns their states; see together.go. And if the
-//     user's clock panics while a caller owns the state of one key, it is put back.)
+//     user's clock panics while a caller owns states, they are put back.)
 //  4. A caller that finds no state in the word, or does not find the identity, and wants to make a
 //     change takes the lock and looks again in the current table (see lock).
 //  5. The clock is read after the state. Then the state is checked to be unchanged: by

@@ -28,8 +28,7 @@ import (
 //
 // Locks are acquired in one order: first that of admitting, then those of shards, by the serials of their
 // spaces and, in a space, by the first entry in the directory. So two joints, or a joint and any other caller,
-// never wait for each other. The user's clock is not called while a lock is held
-// (kernel.Timeline.Outside).
+// never wait for each other. If the user's clock panics, the words that are owned are put back.
 //
 // TakeWords does the same with less, for a few known keys whose states are words.
 
@@ -112,9 +111,6 @@ func (j *joint) decide() (granted bool, err error) {
 // attempt makes the decision or, if it cannot be made at once, returns what has to be done first.
 // The caller holds no lock of a shard.
 func (j *joint) attempt() (first func()) {
-	if !j.admits {
-		j.read(outside)
-	}
 	j.lock()
 	defer func() { unlockAll(j.locks) }()
 	for e := range j.leading {
@@ -122,18 +118,14 @@ func (j *joint) attempt() (first func()) {
 			return nothing
 		}
 	}
+	defer j.disown()
 	for e := range j.leading {
 		if e.copied[0] = 0; e.found && e.word != nil {
 			e.copied[0] = atomic.SwapUint64(e.word, gone) // guarantee 3
 		}
 	}
-	j.read(inside)
+	j.read()
 	if j.ask(); !j.takePlaces() {
-		for e := range j.leading {
-			if e.found && e.word != nil {
-				atomic.StoreUint64(e.word, e.copied[0])
-			}
-		}
 		return j.admit
 	}
 	for e := range j.leading {
@@ -158,26 +150,27 @@ func (j *joint) as(e *asked) *kernel.Request {
 	return &j.req
 }
 
-// read reads the clock of the first key once for all keys that have it, and that of any other key.
-func (j *joint) read(now func(e *asked) (kernel.Instant, uint64)) {
+// disown puts back the words that were not replaced: nothing was decided, or the user's clock has panicked.
+func (j *joint) disown() {
+	for e := range j.leading {
+		if e.found && e.word != nil {
+			atomic.CompareAndSwapUint64(e.word, gone, e.copied[0])
+		}
+	}
+}
+
+// read reads the clock of the first key once for all keys that have it, and that of any other key. A
+// denial cannot be decided on twice, so a coarse clock is renewed.
+func (j *joint) read() {
 	first := &j.asked[0]
 	for i := range j.asked {
 		if e := &j.asked[i]; i > 0 && e.Request.Clock == first.Request.Clock {
 			e.now, e.lag = first.now, first.lag
 		} else {
-			e.now, e.lag = now(e)
+			e.Request.Clock.Renew()
+			e.now, e.lag = e.Request.Clock.Now()
 		}
 	}
-}
-
-// outside reads a user's clock.
-func outside(e *asked) (now kernel.Instant, lag uint64) { return e.Request.Clock.Outside() }
-
-// inside returns the present instant, without a call of the user's clock. A denial cannot be decided
-// on twice, so a coarse clock is renewed.
-func inside(e *asked) (now kernel.Instant, lag uint64) {
-	e.Request.Clock.Renew()
-	return e.Request.Clock.Inside(e.now, e.lag)
 }
 
 // fits reports whether each store may hold as many keys as it is to.
@@ -322,7 +315,6 @@ func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool
 		return false
 	}
 	w.by, w.shard, w.state, w.n, w.clock = &sp.base.decider, t.shard, t.word(p), n, clk
-	w.at.Now, w.at.Lag = clk.Outside()
 	return true
 }
 
@@ -337,7 +329,13 @@ func TakeWords(words []Word) (ok bool) {
 		locks = append(locks, words[i].shard)
 	}
 	locks = lockAll(locks)
+	defer unlockAll(locks)
 	owned := 0
+	defer func() {
+		for i := range words[:owned] { // if one is still gone, the user's clock has panicked
+			atomic.CompareAndSwapUint64(words[i].state, gone, words[i].old)
+		}
+	}()
 	for ok = true; ok && owned < len(words); {
 		w := &words[owned]
 		if ok = atomic.LoadUint64(w.state) < kernel.NoWord; ok { // only under its lock does it become one
@@ -352,7 +350,7 @@ func TakeWords(words []Word) (ok bool) {
 			w.at = words[0].at
 		} else {
 			w.clock.Renew()
-			w.at.Now, w.at.Lag = w.clock.Inside(w.at.Now, w.at.Lag)
+			w.at.Now, w.at.Lag = w.clock.Now()
 		}
 		w.taking.Take(w.by.word, w.old, w.at.Now, w.n)
 		granted = granted && w.taking.Granted
@@ -364,7 +362,6 @@ func TakeWords(words []Word) (ok bool) {
 		}
 		atomic.StoreUint64(w.state, w.taking.Next)
 	}
-	unlockAll(locks)
 	return ok
 }
 
