@@ -10,7 +10,8 @@ import (
 // stores, and which of them are the same. If it is asked behind another store, the keys are asked alone.
 func (sp *States) Group(string) any { return nil }
 
-// ApplyAll implements [limit.JointStates], for any number of calls. An error is ErrTooMany.
+// ApplyAll implements [limit.JointStates], for any number of calls. It does not decide if a store that refuses new keys is
+// full, because only a request of a single key makes room there, or is denied.
 func (sp *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
 	j := joints.Get().(*joint)
 	defer j.close()
@@ -18,8 +19,6 @@ func (sp *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool,
 		c := &calls[i]
 		of := c.States.(*States)
 		j.add(of.Space, of.LimitOf(c.Limit), c)
-		c.Told = true
 	}
-	_, err = j.decide()
-	return true, err
+	return j.decide(), nil
 }

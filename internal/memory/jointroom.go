@@ -1,8 +1,10 @@
 package memory
 
 import (
-	"sync"
+	"math"
 	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // This file finds the states of the keys of a joint, and makes room for new keys and new events.
@@ -49,61 +51,72 @@ func (j *joint) find(e *asked) (ok bool) {
 	return true
 }
 
-// nothing else has to be done before the next attempt.
-func nothing() {}
-
 // mayEnter reports whether the request may change the state of a new key.
 func (e *asked) mayEnter() bool { return e.Request.N > 0 && e.Request.N <= e.k.Limit() }
 
-// takePlaces takes places for the new keys whose states change. It returns false if a store is full.
-func (j *joint) takePlaces() (ok bool) {
-	ok = true
-	for e := range j.leading {
+// enter counts the new keys whose states change. If a store is full, it counts none and returns that store. But a store that
+// has made room, and is full again, exceeds its bound until shed.
+func (j *joint) enter() (full *Store) {
+	for i := range j.asked {
+		e := &j.asked[i]
 		e.enters = !e.found && e.mayEnter() && (j.granted || j.notes && e.k.Notes())
-		ok = ok && (!e.enters || e.takePlace())
 	}
-	return ok
+	for i := range j.asked {
+		e := &j.asked[i]
+		switch s := e.space.store; {
+		case !e.enters || e.space.take():
+		case j.made && !s.RefuseNew:
+			e.space.keys.Add(1)
+			s.held.Add(1)
+		default:
+			for k := range j.asked[:i] {
+				if j.asked[k].enters {
+					j.asked[k].space.leave()
+				}
+			}
+			return s
+		}
+	}
+	return nil
 }
 
-func (e *asked) takePlace() (ok bool) {
-	e.placed = e.placed || e.space.take()
-	return e.placed
-}
-
-// admitting is held by the joint that makes room in full stores, until it has decided. The others wait for it without
-// places, so that it gets all that it needs.
-var admitting sync.Mutex
-
-// admit makes room for the new keys that takePlaces has found.
-func (j *joint) admit() {
-	if !j.admits {
-		j.dismiss()
-		admitting.Lock()
-		j.admits = true
-	}
-	for e := range j.leading {
-		if !e.enters || e.placed {
+// makeRoom has full stores evict keys for the new ones, which would otherwise be among those that shed finds: so that
+// a new key is not forgotten at once, again and again, if others have less remaining. It takes no places: others
+// may come first, and a joint may have more keys than a store may hold.
+func (j *joint) makeRoom() {
+	j.made = true
+	for i := range j.asked {
+		e := &j.asked[i]
+		if !e.enters {
 			continue
 		}
-		e.now, e.lag = e.Request.Clock.Now()
-		if idle, full := e.space.store.admit(j.as(e), e.takePlace); full {
-			e.space.store.refuse(e.lim.loose, j.as(e), idle, &e.Answer)
-			e.refused = true
-			return // the others need no places
+		s, keys := e.space.store, int64(1)
+		for k := range j.asked[:i] {
+			if other := &j.asked[k]; other.enters && other.space.store == s {
+				keys++
+			}
+		}
+		s.evict(s.MaxKeys-min(keys, s.MaxKeys), e.now, 2)
+	}
+}
+
+// shed brings the stores of new keys within their bounds again.
+func (j *joint) shed() {
+	for i := range j.asked {
+		if e := &j.asked[i]; e.enters {
+			e.space.store.evict(e.space.store.MaxKeys, e.now, math.MaxInt)
 		}
 	}
 }
 
-// dismiss gives back the places that no key has taken, and ends admit.
-func (j *joint) dismiss() {
-	for i := range j.asked {
-		if e := &j.asked[i]; e.placed {
-			e.space.leave()
-			e.placed = false
-		}
+// evict evicts keys until there are no more than most, or it has looked that many times.
+func (s *Store) evict(most int64, now kernel.Instant, looks int) {
+	if s.held.Load() <= most {
+		return
 	}
-	if j.admits {
-		j.admits = false
-		admitting.Unlock()
+	s.admission.mu.Lock()
+	defer s.admission.mu.Unlock()
+	for ; looks > 0 && s.held.Load() > most; looks-- {
+		s.makeRoom(now)
 	}
 }

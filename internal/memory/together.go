@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,13 +21,13 @@ import (
 // of the states changed and others not, and nobody decides on one of them after the clock was
 // read. Callers of single keys do nothing for it.
 //
-// What cannot be done while words are owned comes first (jointroom.go): a
-// table is replaced, or a full store makes room for a new key that all keys grant. Then the attempt
-// starts over, without locks of shards.
+// What cannot be done while words are owned is done before or afterwards (jointroom.go): a table is replaced, and
+// then the attempt starts over; a full store evicts keys. No place is taken beforehand, because joints might wait
+// for each other's: new keys enter, and the store may exceed its bound until the locks are released.
 //
-// Locks are acquired in one order: first that of admitting, then those of shards, by the serials of their
-// spaces and, in a space, by the first entry in the directory. So two joints, or a joint and any other caller,
-// never wait for each other. If the user's clock panics, the words that are owned are put back.
+// The locks of shards are acquired in one order: by the serials of their spaces and, in a space, by the first entry
+// in the directory. So two joints, or a joint and any other caller, never wait for each other. If the user's clock
+// panics, the words that are owned are put back.
 //
 // TakeWords does the same with less, for a few known keys whose states are words.
 
@@ -41,10 +40,7 @@ type asked struct {
 	*limit.Call
 	space *Space
 	lim   *Limit
-
-	id      identity
-	refused bool // whether its store has no room for it
-	placed  bool // whether it has a place, but is not there yet
+	id    identity
 
 	// For one attempt:
 	now    kernel.Instant // the reading of the clock
@@ -67,7 +63,8 @@ type joint struct {
 	req     kernel.Request // for one of the keys at a time: see as
 	reading kernel.Reading // its fixed time
 	locks   []*shard
-	admits  bool // whether it holds admitting
+	decided bool
+	made    bool // whether full stores have made room for the new keys, as far as they could
 	granted bool
 	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
 }
@@ -85,7 +82,7 @@ func (j *joint) close() {
 	if cap(j.asked) <= mostKept {
 		clear(j.asked)
 		clear(j.locks[:cap(j.locks)])
-		j.asked, j.locks = j.asked[:0], j.locks[:0]
+		*j = joint{asked: j.asked[:0], locks: j.locks[:0]}
 		joints.Put(j)
 	}
 }
@@ -93,54 +90,48 @@ func (j *joint) close() {
 // mostKept is the most keys of a joint whose memory is kept.
 const mostKept = 64
 
-// ErrTooMany says that a store may not hold as many keys as a joint has.
-var ErrTooMany = errors.New("more keys of a store than it may hold")
-
-// decide spends the events of each key, if all grant them. It sets the answers.
-func (j *joint) decide() (granted bool, err error) {
-	if !j.fits() {
-		return false, ErrTooMany
+// decide spends the events of each key, if all grant them, and sets the answers. It returns false, and has done nothing,
+// if a store that refuses new keys has no room for those that come.
+func (j *joint) decide() (decided bool) {
+	for !j.decided {
+		switch full := j.attempt(); {
+		case full == nil:
+		case full.RefuseNew:
+			return false
+		default:
+			j.makeRoom()
+		}
 	}
-	defer j.dismiss()
-	for first := j.attempt(); first != nil; first = j.attempt() {
-		first()
-	}
-	return j.granted, nil
+	j.shed()
+	return true
 }
 
-// attempt makes the decision or, if it cannot be made at once, returns what has to be done first.
-// The caller holds no lock of a shard.
-func (j *joint) attempt() (first func()) {
+// attempt decides, unless the caller is to try again: a table was replaced, or a store is full.
+func (j *joint) attempt() (full *Store) {
 	j.lock()
 	defer func() { unlockAll(j.locks) }()
-	for e := range j.leading {
-		if !j.find(e) {
-			return nothing
+	for i := range j.asked {
+		if !j.find(&j.asked[i]) {
+			return nil
 		}
 	}
 	defer j.disown()
-	for e := range j.leading {
+	for i := range j.asked {
+		e := &j.asked[i]
 		if e.copied[0] = 0; e.found && e.word != nil {
 			e.copied[0] = atomic.SwapUint64(e.word, gone) // guarantee 3
 		}
 	}
 	j.read()
-	if j.ask(); !j.takePlaces() {
-		return j.admit
+	j.ask()
+	if full = j.enter(); full != nil {
+		return full
 	}
-	for e := range j.leading {
-		j.apply(e)
-	}
-	return nil
-}
-
-// leading iterates over the keys that are decided on.
-func (j *joint) leading(yield func(e *asked) bool) {
 	for i := range j.asked {
-		if e := &j.asked[i]; !e.refused && !yield(e) {
-			return
-		}
+		j.apply(&j.asked[i])
 	}
+	j.decided = true
+	return nil
 }
 
 // as returns the request to e.
@@ -152,8 +143,8 @@ func (j *joint) as(e *asked) *kernel.Request {
 
 // disown puts back the words that were not replaced: nothing was decided, or the user's clock has panicked.
 func (j *joint) disown() {
-	for e := range j.leading {
-		if e.found && e.word != nil {
+	for i := range j.asked {
+		if e := &j.asked[i]; e.found && e.word != nil {
 			atomic.CompareAndSwapUint64(e.word, gone, e.copied[0])
 		}
 	}
@@ -171,22 +162,6 @@ func (j *joint) read() {
 			e.now, e.lag = e.Request.Clock.Now()
 		}
 	}
-}
-
-// fits reports whether each store may hold as many keys as it is to.
-func (j *joint) fits() bool {
-	for i := range j.asked {
-		s, keys := j.asked[i].space.store, int64(1)
-		for f := range j.asked[:i] {
-			if j.asked[f].space.store == s {
-				keys++
-			}
-		}
-		if s.MaxKeys > 0 && keys > s.MaxKeys {
-			return false
-		}
-	}
-	return true
 }
 
 // lockAll locks shards in order, each once, and returns them.
@@ -211,12 +186,14 @@ func unlockAll(shards []*shard) {
 func (j *joint) lock() {
 	for ok := false; !ok; {
 		j.locks = j.locks[:0]
-		for e := range j.leading {
+		for i := range j.asked {
+			e := &j.asked[i]
 			e.lookUp()
 			j.locks = append(j.locks, e.sh)
 		}
 		j.locks, ok = lockAll(j.locks), true
-		for e := range j.leading {
+		for i := range j.asked {
+			e := &j.asked[i]
 			sh := e.sh
 			e.lookUp() // guarantee 1
 			ok = ok && e.sh == sh
@@ -239,12 +216,10 @@ func (j *joint) ask() {
 	granted, notes, ever := true, false, true
 	for i := range j.asked {
 		e := &j.asked[i]
-		granted, ever = granted && !e.refused, ever && e.Request.N <= e.lim.loose.Limit()
-	}
-	for e := range j.leading {
 		from, st := e.state()
 		k, st, _ := e.k.Meet(from, st, e.now)
 		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
+		ever = ever && e.Request.N <= e.lim.loose.Limit()
 	}
 	j.granted, j.notes = granted, notes && ever && !granted
 }
@@ -266,6 +241,7 @@ func (j *joint) apply(e *asked) {
 	req.Refused, req.Notes = !j.granted, j.notes
 	by, st := e.state()
 	by, st, _ = e.k.StepFrom(by, st, req, &e.Answer)
+	e.Told = true
 	e.space.store.countEnded(&e.Answer)
 	if e.enters {
 		e.at, _ = e.t.find(e.id)
@@ -279,7 +255,6 @@ func (j *joint) apply(e *asked) {
 		e.sh.put(e.t, e.at, by, st)
 	}
 	if e.enters {
-		e.placed = false
 		e.sh.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.sh.inserts++
 		e.space.store.keepTime(e.Request.Clock)

@@ -318,7 +318,6 @@ func TestTakeAllErrors(t *testing.T) {
 		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
 		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
 		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrInvalid, "ratelimit: bounds[1].N is -2: it must be at least 0"},
-		"no room ever": {ctx, 1, tooMany(), ratelimit.ErrFull, "ratelimit: the store is full: more keys of a store than it may hold; see MaxKeys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := ratelimit.TakeAll(c.ctx, c.n, c.bounds...)
@@ -336,13 +335,6 @@ func TestTakeAllErrors(t *testing.T) {
 	d, err := l.Peek(ctx, "k")
 	require.NoError(t, err)
 	assert.Equal(t, 5, d.Remaining)
-}
-
-// tooMany returns two keys of a store for one.
-func tooMany() []ratelimit.Bound {
-	store := &ratelimit.MemoryStore{MaxKeys: 1}
-	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
-	return []ratelimit.Bound{ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a")}
 }
 
 // A Reservation of several keys settles in all of them.

@@ -163,11 +163,15 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			assert.Equal(t, 3, left(l, "new"))
 			assert.Zero(t, left(l, "used up"))
 
-			d = all(l, 1, "newer", "new") // evicts both: new, which has most left, and then the other
+			d = all(l, 1, "newer", "new") // evicts new, which has most left, and then one of these two
 			assert.True(t, d.Allowed)
 			assert.Equal(t, uint64(3), store.Stats().Evictions)
-			assert.Equal(t, 4, left(l, "newer"))
-			assert.Equal(t, 4, left(l, "new"))
+			assert.Equal(t, 4+5, left(l, "newer")+left(l, "new"))
+			assert.Zero(t, left(l, "used up"))
+			assert.Equal(t, 2, store.Len())
+
+			d = all(l, 1, "a", "b", "c")
+			assert.True(t, d.Allowed)
 			assert.Equal(t, 2, store.Len())
 		})
 		t.Run(name+"/refuses", func(t *testing.T) {
@@ -184,10 +188,65 @@ func TestTakeAllInAFullStore(t *testing.T) {
 			require.NoError(t, l.Reset(ctx, "used up"))
 			d = all(l, 1, "new", "newer") // a place for one of them
 			assert.False(t, d.Allowed)
-			assert.Equal(t, 1, store.Len())
+			assert.Equal(t, 5, left(l, "new"))
+			assert.LessOrEqual(t, store.Len(), 2)
 			assert.True(t, all(l, 1, "new").Allowed)
 			assert.Equal(t, 2, store.Len())
+			assert.False(t, all(l, 1, "used", "a", "b", "c").Allowed)
+			assert.Equal(t, 3, left(l, "used"))
 		})
+	}
+}
+
+// A full store keeps a new key of a TakeAll that has used less than all others, and so its limit, as for a Take.
+func TestTakeAllKeepsNewKeys(t *testing.T) {
+	for _, known := range []int{4, 2000} { // with a look at all keys, and with samples
+		store := &ratelimit.MemoryStore{MaxKeys: known}
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
+		for i := range known {
+			require.True(t, l.AllowN(fmt.Sprint("known ", i), 5))
+		}
+		for round := range 20 {
+			granted := 0
+			for range 7 {
+				d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, fmt.Sprint("a ", round)), ratelimit.For(l, fmt.Sprint("b ", round)))
+				require.NoError(t, err)
+				require.Equal(t, known, store.Len())
+				if d.Allowed {
+					granted++
+				}
+			}
+			require.Equal(t, 5, granted)
+		}
+	}
+}
+
+// Calls for more new keys than a store may hold do not wait for each other, and leave it within its bound.
+func TestTakeAllOfTooManyKeys(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		store := &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: refuses}
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
+		d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a"))
+		require.NoError(t, err)
+		assert.Equal(t, !refuses, d.Allowed)
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				for i := range 500 {
+					key := fmt.Sprint(g, " ", i)
+					if g == 0 {
+						l.Allow(key)
+						continue
+					}
+					d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, key), ratelimit.For(l, key+"!"))
+					assert.NoError(t, err)
+					assert.Equal(t, !refuses, d.Allowed)
+				}
+			})
+		}
+		wg.Wait()
+		assert.LessOrEqual(t, store.Len(), 1)
+		assert.Equal(t, store.Len(), store.Stats().Keys)
 	}
 }
 
