@@ -101,8 +101,7 @@ var (
 
 	// ErrFull says that a [MemoryStore] with MaxKeys has no room: with RefuseNew, for
 	// the key of a Wait, a Hold that waits, a Charge or a Settle (Allow, Take, Hold and
-	// Reserve deny instead); or because a TakeAll or HoldAll has more keys than the store
-	// may hold.
+	// Reserve deny instead).
 	ErrFull = errors.New("ratelimit: the store is full")
 
 	// ErrEnded says that a [Reservation] was settled or cancelled before, or that a hold cannot be extended

@@ -91,8 +91,8 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 // the default one, even if the stores differ: no other call finds the events spent in some keys
 // and not in others, or, if the request is denied, spent at all. The order of the keys does not
 // matter. As with an All, every [SlidingLog] with CountDenied counts a request that another key
-// denies. If TakeAll has more keys of a store with MaxKeys than the store may hold, it
-// returns an error that matches [ErrFull].
+// denies. If a store with RefuseNew has no room for the new keys, they are asked one after the other, as those of several
+// stores are.
 //
 // # In Redis
 //
@@ -470,12 +470,9 @@ func (a *asking) ask() (granted bool) {
 
 // askGroup asks the keys of a group, together if that is possible, and reports whether all have granted.
 func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
-	if local := keys[0].phase == inMemory; local || len(keys) > 1 {
+	if keys[0].phase == inMemory || len(keys) > 1 {
 		decided, err := a.applyAll(keys, calls)
-		switch {
-		case err != nil && local:
-			return a.full(keys, err)
-		case decided && err == nil:
+		if decided && err == nil {
 			return a.answered(keys)
 		}
 		for _, k := range keys {
@@ -524,16 +521,6 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 		}
 	}
 	return true
-}
-
-// full records that a store in memory may not hold as many keys.
-func (a *asking) full(keys []*asked, err error) (granted bool) {
-	err = fmt.Errorf("%w: %w; see MaxKeys", ErrFull, err)
-	a.errs = append(a.errs, err)
-	for _, k := range keys {
-		k.Told, k.err = true, err
-	}
-	return false
 }
 
 // askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has failed, the FailurePolicy

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"math"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -54,8 +53,8 @@ func (j *joint) find(e *asked) (ok bool) {
 // mayEnter reports whether the request may change the state of a new key.
 func (e *asked) mayEnter() bool { return e.Request.N > 0 && e.Request.N <= e.k.Limit() }
 
-// enter counts the new keys whose states change. If a store is full, it counts none and returns that store. But a store that
-// has made room, and is full again, exceeds its bound until shed.
+// enter counts the new keys whose states change, or returns a store that has no room for them. But a store that has made
+// room, and is full again, exceeds its bound until shed.
 func (j *joint) enter() (full *Store) {
 	for i := range j.asked {
 		e := &j.asked[i]
@@ -63,21 +62,26 @@ func (j *joint) enter() (full *Store) {
 	}
 	for i := range j.asked {
 		e := &j.asked[i]
-		switch s := e.space.store; {
-		case !e.enters || e.space.take():
-		case j.made && !s.RefuseNew:
-			e.space.keys.Add(1)
-			s.held.Add(1)
-		default:
-			for k := range j.asked[:i] {
-				if j.asked[k].enters {
-					j.asked[k].space.leave()
-				}
-			}
+		if s := e.space.store; e.enters && (s.RefuseNew || !j.made) && s.lacks(j.enterIn(s)) {
 			return s
 		}
 	}
+	for i := range j.asked {
+		if e := &j.asked[i]; e.enters {
+			e.space.enter()
+		}
+	}
 	return nil
+}
+
+// enterIn returns how many keys enter a store.
+func (j *joint) enterIn(s *Store) (keys int64) {
+	for i := range j.asked {
+		if e := &j.asked[i]; e.enters && e.space.store == s {
+			keys++
+		}
+	}
+	return keys
 }
 
 // makeRoom has full stores evict keys for the new ones, which would otherwise be among those that shed finds: so that
@@ -86,17 +90,9 @@ func (j *joint) enter() (full *Store) {
 func (j *joint) makeRoom() {
 	j.made = true
 	for i := range j.asked {
-		e := &j.asked[i]
-		if !e.enters {
-			continue
+		if e := &j.asked[i]; e.enters {
+			e.space.store.evict(j.enterIn(e.space.store), e.now)
 		}
-		s, keys := e.space.store, int64(1)
-		for k := range j.asked[:i] {
-			if other := &j.asked[k]; other.enters && other.space.store == s {
-				keys++
-			}
-		}
-		s.evict(s.MaxKeys-min(keys, s.MaxKeys), e.now, 2)
 	}
 }
 
@@ -104,19 +100,30 @@ func (j *joint) makeRoom() {
 func (j *joint) shed() {
 	for i := range j.asked {
 		if e := &j.asked[i]; e.enters {
-			e.space.store.evict(e.space.store.MaxKeys, e.now, math.MaxInt)
+			e.space.store.evict(0, e.now)
 		}
 	}
 }
 
-// evict evicts keys until there are no more than most, or it has looked that many times.
-func (s *Store) evict(most int64, now kernel.Instant, looks int) {
-	if s.held.Load() <= most {
+// enter counts a new key, even if the store is full.
+func (sp *Space) enter() {
+	if sp.store.MaxKeys > 0 {
+		sp.keys.Add(1)
+		sp.store.held.Add(1)
+	}
+}
+
+// lacks reports whether a store has no room for more keys.
+func (s *Store) lacks(more int64) bool { return s.MaxKeys > 0 && s.held.Load()+more > s.MaxKeys }
+
+// evict makes room for more keys, unless that takes too long because others come first.
+func (s *Store) evict(more int64, now kernel.Instant) {
+	if !s.lacks(more) {
 		return
 	}
 	s.admission.mu.Lock()
 	defer s.admission.mu.Unlock()
-	for ; looks > 0 && s.held.Load() > most; looks-- {
+	for looks := 0; looks < 2*mostKept && s.lacks(more); looks++ {
 		s.makeRoom(now)
 	}
 }
