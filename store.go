@@ -110,9 +110,8 @@ type MemoryStore struct {
 	// flood of new keys evicts keys of the flood, and not a key that has used up its limit. That does
 	// not hold if each new key uses up its own limit at once, as with a limit of 1.
 	//
-	// With up to 512 keys, the store compares all of them. With more, it compares a sample of 64, and of up to
-	// 512 while all in it are used up. If these are used up as well, those that regain capacity soonest are
-	// evicted. A sample is for up to 64 new keys within a second.
+	// With up to 512 keys, the store compares all of them. With more, it compares a sample of 16, or of 48 if
+	// those are used up. If all of these are used up, the one that regains capacity soonest is evicted.
 	//
 	// Idle keys of a sample go before all others. One that is in no sample may stay while a key in use is
 	// evicted, for some seconds: while new keys arrive, the store forgets all keys that have been idle for
@@ -120,9 +119,9 @@ type MemoryStore struct {
 	MaxKeys int
 
 	// RefuseNew makes a full store deny a new key if it finds no idle one, and evict nothing.
-	// RetryAfter is the time until the first of up to 512 keys becomes idle, assuming that it is not
-	// used. Wait and Reserve fail with [ErrFull]. The store looks for idle keys among 512 at a time, and
-	// among all about once a second.
+	// RetryAfter is the time until the first of those becomes idle that it has looked at, assuming that it is
+	// not used: all with up to 512 keys, and otherwise 48, which are others each time. Wait and Reserve fail
+	// with [ErrFull].
 	RefuseNew bool
 
 	engine memory.Store

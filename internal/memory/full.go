@@ -1,10 +1,8 @@
 package memory
 
 import (
-	"cmp"
-	"slices"
+	"math"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -12,89 +10,83 @@ import (
 // This file decides what a full store forgets for a new key, and answers the requests of new keys for
 // which it forgets nothing.
 //
-// A full store looks at a sample of its keys. It forgets those that are idle: whose state equals a fresh
-// one. (Any store also forgets keys that have been idle for a while, when it inserts one: see growth.go.)
+// For each new key, a full store looks at a sample of its keys. It forgets those that are idle: whose state equals
+// a fresh one. (Any store also forgets keys that have been idle for a while, when it inserts one: see growth.go.)
 // If it finds none, it evicts the key of the sample with the most events remaining, among equals the one that
 // regains capacity, and then is Fresh, soonest. With RefuseNew it denies the new key instead, until the first
 // key of the sample becomes idle; Wait and Reserve then fail with ErrFull.
 //
-// So a flood of new keys evicts keys of the flood. A sample has perShard keys of each shard in turn: fewest,
-// or up to most while all of them are exhausted, or while none is idle if only an idle key may go. A store
-// with no more than most keys looks at all of them. Shards hold keys in the order of their hashes, so
-// which ones are looked at is random.
-//
-// Unless it has all keys, a sample serves several evictions: it is remembered for a second, as far as its
-// other keys are as good as the best one. If all are exhausted, these are a few that regain capacity soonest.
+// So a flood of new keys evicts keys of the flood. Samples go through all keys in turn. Shards hold keys in the
+// order of their hashes, so which ones are in a sample is random.
 type sampleSizes struct {
-	fewest, most, perShard int
-	remembered             int // of equal keys with events remaining
-	exhausted              int // remembered if all keys are
+	few  int // keys of each shard in turn; enough if one of them is idle, or has events remaining and may be evicted
+	most int // keys of other samples
+	all  int // a store with no more keys looks at all of them
 }
 
-var usualSizes = sampleSizes{fewest: 64, most: 512, perShard: 16, remembered: 16, exhausted: 64}
-
-const rememberedNs = 1e9
-
-// unlessIdle, as what remains of a candidate, means that it may be evicted only if it is idle.
-const unlessIdle = -1
+// A look takes about 50 ns: with these, a flood of keys that use up their limits at once evicts some 250,000 a second.
+var usualSizes = sampleSizes{few: 16, most: 48, all: 512}
 
 // A candidate is a key that may be evicted.
 type candidate struct {
-	sh        *shard
+	space     *Space
 	id        identity
-	remaining int            // events that it would still be granted, or unlessIdle
-	from      kernel.Instant // when it regains capacity or, if only an idle key may go, when it is idle
+	remaining int            // events that it would still be granted
+	ready     kernel.Instant // when it regains capacity; 0 if some are remaining
 	fresh     kernel.Instant // when it is idle
 }
 
-const candidateSize = 48 // bytes, on 64-bit machines
-
-// prefer compares two candidates: the better one comes first.
-func prefer(a, b candidate) int {
-	return cmp.Or(cmp.Compare(b.remaining, a.remaining), cmp.Compare(a.from, b.from), cmp.Compare(a.fresh, b.fresh))
-}
-
-// A sample is some keys of a store.
+// A sample is what a full store has seen of some of its keys.
 type sample struct {
-	now       kernel.Instant
-	idle      bool // whether only an idle key may go
-	fewest    int  // keys, if some have events remaining
-	most      int
-	seen      int         // keys looked at
-	freed     int         // idle keys that were forgotten
-	remaining int         // the most remaining
-	keys      []candidate // in use
-	done      bool
+	sampleSizes
+	now   kernel.Instant
+	seen  int            // keys looked at
+	freed int            // idle keys that were forgotten
+	idle  kernel.Instant // when the first of the others is idle
+	best  candidate      // of the others, unless the store refuses new keys
 }
 
-// look considers a key that is in use.
-func (e *sample) look(k *kernel.Compiled, st []uint64, v candidate) {
-	if e.idle {
-		v.from, v.remaining = v.fresh, unlessIdle
-	} else if v.remaining = k.Remaining(st, e.now); v.remaining == 0 {
-		v.from = k.Ready(st, e.now, 1)
-	}
-	e.remaining = max(e.remaining, v.remaining)
-	e.keys = append(e.keys, v)
+// done reports whether the store need not look at more keys.
+func (e *sample) done() bool {
+	return e.freed > 0 || e.seen >= e.most || e.seen >= e.few && e.best.remaining > 0
 }
 
-// count counts a key that was looked at.
-func (e *sample) count() {
+// look considers the key at p, and forgets it at once if it is idle.
+func (e *sample) look(sh *shard, t *table, p place) {
 	e.seen++
-	e.done = e.seen >= e.fewest && (e.freed > 0 || e.remaining > 0) || e.seen >= e.most
+	room := &sh.space.store.admission.room
+	k, st := sh.read(t, p, room)
+	fresh := k.Fresh(st)
+	if fresh <= e.now {
+		if _, _, idle := sh.forgetIdle(t, p, e.now, room); idle {
+			e.freed++
+			return
+		}
+	}
+	if e.idle = min(e.idle, fresh); e.freed > 0 || sh.space.store.RefuseNew {
+		return
+	}
+	remaining, ready := k.Remaining(st, e.now), kernel.Instant(0)
+	if remaining < e.best.remaining {
+		return
+	}
+	if remaining == 0 {
+		ready = k.Ready(st, e.now, 1)
+	}
+	if e.best.space == nil || remaining > e.best.remaining || ready < e.best.ready || ready == e.best.ready && fresh < e.best.fresh {
+		e.best = candidate{sh.space, t.id(p), remaining, ready, fresh}
+	}
 }
 
-// offer passes up to most keys of the shard to the sample, until it is done, and forgets idle keys at once. It
-// starts where the last eviction stopped.
-func (sh *shard) offer(e *sample, most int) {
+// offer passes the next few keys of the shard to the sample.
+func (sh *shard) offer(e *sample) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	most = min(most, int(sh.keys))
-	if most == 0 {
+	left := min(e.few, int(sh.keys))
+	if left == 0 {
 		return
 	}
 	t := sh.current()
-	room := &sh.space.store.admission.room
 	slots := t.groups * groupSlots
 	for range slots {
 		if sh.next++; uint64(sh.next) >= slots {
@@ -104,38 +96,29 @@ func (sh *shard) offer(e *sample, most int) {
 		if !t.holds(p) {
 			continue
 		}
-		if k, st, idle := sh.forgetIdle(t, p, e.now, room); idle {
-			e.freed++
-		} else {
-			e.look(k, st, candidate{sh: sh, id: t.id(p), fresh: k.Fresh(st)})
-		}
-		e.count()
-		if most--; most == 0 || e.done {
+		e.look(sh, t, p)
+		if left--; left == 0 {
 			return
 		}
 	}
 }
 
-// evict forgets a key, and counts the eviction, if the key is idle or has at least as many events remaining as v. It
-// reports whether it did.
-func (sh *shard) evict(v candidate, now kernel.Instant) bool {
-	sp := sh.space
-	sh, t := sp.lock(v.id) // the key may have moved to another shard
+// evict forgets a key, and counts the eviction, if the key is idle or has at least as many events remaining as when it
+// was looked at.
+func (v *candidate) evict(now kernel.Instant) {
+	s := v.space.store
+	sh, t := v.space.lock(v.id)
 	defer sh.mu.Unlock()
 	p, ok := t.find(v.id)
 	if !ok {
-		return false
+		return
 	}
-	k, st, idle := sh.forgetIdle(t, p, now, &sp.store.admission.room)
-	if idle {
-		return true
-	}
-	if v.remaining == unlessIdle || k.Remaining(st, now) < v.remaining || !sh.freeze(t, p, st) {
-		return false
+	k, st, idle := sh.forgetIdle(t, p, now, &s.admission.room)
+	if idle || k.Remaining(st, now) < v.remaining || !sh.freeze(t, p, st) {
+		return
 	}
 	sh.forgetLocked(t, p)
-	sp.store.evicted.Add(1)
-	return true
+	s.evicted.Add(1)
 }
 
 // take counts a new key. It returns false if the store is full.
@@ -173,15 +156,10 @@ func (s *Store) answers(op kernel.Op) bool {
 
 // An admission makes room for new keys, one at a time, if the store has a bound.
 type admission struct {
-	bytes atomic.Uint64 // memory of the fields below
-
-	mu          sync.Mutex     // protects the fields below; locked before a shard's
-	sampleSizes                // usualSizes, except in tests
-	next        cursor         // where the next sample starts
-	found       kernel.Instant // when the last one was taken
-	candidates  []candidate    // remembered from it and not yet used, best first
-	sample      sample         // the last one, whose memory is reused
-	room        [1]uint64      // for a state: see read
+	mu    sync.Mutex  // protects the fields below; locked before a shard's
+	sizes sampleSizes // usualSizes, except in tests
+	next  cursor      // where the next sample starts
+	room  [1]uint64   // for a state: see read
 }
 
 // A cursor points at the shards of a space from an entry of its directory on.
@@ -206,73 +184,42 @@ func (s *Store) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.In
 	return 0, false
 }
 
-// makeRoom frees a place, or remembers the keys that may go, or reports full if the store refuses new keys. admit
+// makeRoom looks at a sample, and frees a place, or reports full if the store refuses new keys. It frees none if
+// the key to be evicted was used meanwhile, or if all places are taken by keys that are still being inserted: admit
 // calls it until there is a place.
 //
 // It judges the keys of all spaces at now, because limiters that share a store share a
 // clock.
 func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
-	a := &s.admission
-	if now >= a.found+rememberedNs {
-		a.candidates = nil
-	}
-	if a.recall(now) {
-		return 0, false
-	}
-	if !s.RefuseNew || len(a.candidates) == 0 || now >= a.found+s.rest() {
-		s.look(now)
-		if e := &a.sample; !s.RefuseNew || e.freed > 0 || e.seen == 0 { // if seen is 0, all places are taken by keys that are still being inserted
-			return 0, false
-		}
-	}
-	return a.candidates[0].from, true
-}
-
-// rest returns how long a store that refuses new keys waits before it looks for idle ones again: long enough
-// that it looks at every key about once a second.
-func (s *Store) rest() kernel.Instant {
-	most := int64(s.admission.most)
-	return rememberedNs / uint64(max(1, (s.MaxKeys+most-1)/most))
-}
-
-// look takes a sample, and remembers the keys of it that may be evicted.
-func (s *Store) look(now kernel.Instant) {
-	a := &s.admission
-	held := int(s.held.Load())
-	e := &a.sample
-	*e = sample{now: now, idle: s.RefuseNew, fewest: a.fewest, most: min(a.most, held), keys: e.keys[:0]}
-	each := a.perShard
-	if held <= a.most {
-		e.fewest, each = held, held
-	}
-	a.walk(s.spaces(), each)
-	keep := e.keys
-	slices.SortFunc(keep, prefer)
+	e := s.look(now)
 	switch {
-	case e.freed > 0:
-		keep = nil
+	case e.freed > 0 || e.seen == 0:
 	case s.RefuseNew:
-	case held <= a.most:
-		keep = keep[:min(len(keep), 1)]
-	case e.remaining > 0:
-		keep = slices.DeleteFunc(keep, func(v candidate) bool { return v.remaining < e.remaining })
-		keep = keep[:min(len(keep), a.remembered)]
+		return e.idle, true
 	default:
-		keep = keep[:min(len(keep), a.exhausted)]
+		e.best.evict(now)
 	}
-	a.candidates, a.found = keep, now
-	a.bytes.Store(uint64(cap(e.keys)) * candidateSize)
+	return 0, false
 }
 
-// walk passes up to each keys of each shard to the sample, from the cursor on, until it is done, or has found no key in
-// any space.
-func (a *admission) walk(spaces []*Space, each int) {
-	e := &a.sample
+// look takes a sample.
+func (s *Store) look(now kernel.Instant) *sample {
+	a := &s.admission
+	e := &sample{sampleSizes: a.sizes, now: now, idle: math.MaxUint64}
+	if held := int(s.held.Load()); held <= e.all {
+		e.few, e.most = held, held
+	}
+	a.walk(s.spaces(), e)
+	return e
+}
+
+// walk passes keys of each shard to the sample, from the cursor on, until it is done, or has found no key in any space.
+func (a *admission) walk(spaces []*Space, e *sample) {
 	for empty := 0; empty <= len(spaces); {
 		sp, seen := spaces[a.next.space%len(spaces)], e.seen
 		if sp.keys.Load() > 0 {
 			for sh := range sp.shards(a.next.shard) {
-				if sh.offer(e, each); e.done {
+				if sh.offer(e); e.done() {
 					a.next.shard = int(sh.first) + 1
 					return
 				}
@@ -283,19 +230,6 @@ func (a *admission) walk(spaces []*Space, each int) {
 			empty = 0
 		}
 	}
-}
-
-// recall evicts a remembered candidate, unless it was used since. It returns false if none qualifies any
-// more.
-func (a *admission) recall(now kernel.Instant) bool {
-	for len(a.candidates) > 0 && (a.candidates[0].remaining > unlessIdle || a.candidates[0].from <= now) {
-		v := a.candidates[0]
-		a.candidates = a.candidates[1:]
-		if v.sh.evict(v, now) {
-			return true
-		}
-	}
-	return false
 }
 
 // refuse answers req, for whose key the store has no room. Another key may be idle at idle.

@@ -15,61 +15,45 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// TestLooksOfAFlood counts how many keys an eviction looks at: never more than a sample, and on average few.
-func TestLooksOfAFlood(t *testing.T) {
+// TestSamples: how many keys are looked at.
+func TestSamples(t *testing.T) {
 	budget.Alone(t)
-	const bound = 20_000
-	floods := map[string]func(l *limiter, clk *stepclock.Clock, key string) bool{
-		"used up at once": func(l *limiter, _ *stepclock.Clock, key string) bool { return l.AllowN(key, 10) },
-		"something left":  func(l *limiter, _ *stepclock.Clock, key string) bool { return l.Allow(key) },
-		"used up in two":  func(l *limiter, _ *stepclock.Clock, key string) bool { return l.Allow(key) && l.AllowN(key, 9) },
-		"slow": func(l *limiter, clk *stepclock.Clock, key string) bool {
-			clk.Advance(time.Minute / bound / 10) // about one key regains capacity
-			return l.AllowN(key, 10)
-		},
-	}
-	for name, flood := range floods {
-		for _, refuses := range []bool{false, true} {
-			l, s, clk := newTestLimiter(t, bucket(10, time.Minute), withMaxKeys(bound), refusingNew(refuses))
-			for i := range bound {
-				require.True(t, l.AllowN(fmt.Sprint(i), 10))
-				clk.Advance(time.Minute / bound / 10)
+	for name, tt := range map[string]struct {
+		bound, perLimiter, used int
+		later                   time.Duration
+		refuses                 bool
+		want                    int
+	}{
+		"few keys":                         {bound: 512, perLimiter: 512, used: 1, want: 512},
+		"few keys, RefuseNew":              {bound: 512, perLimiter: 512, used: 1, refuses: true, want: 512},
+		"events remain":                    {bound: 5000, perLimiter: 5000, used: 1, want: usualSizes.few},
+		"used up":                          {bound: 5000, perLimiter: 5000, used: 10, want: usualSizes.most},
+		"idle":                             {bound: 5000, perLimiter: 5000, used: 10, later: time.Minute, want: usualSizes.few},
+		"RefuseNew":                        {bound: 5000, perLimiter: 5000, used: 1, refuses: true, want: usualSizes.most},
+		"idle, RefuseNew":                  {bound: 5000, perLimiter: 5000, used: 1, later: time.Minute, refuses: true, want: usualSizes.few},
+		"events remain, two keys each":     {bound: 5000, perLimiter: 2, used: 1, want: usualSizes.few},
+		"used up, two keys each":           {bound: 5000, perLimiter: 2, used: 10, want: usualSizes.most},
+		"few keys used up, four keys each": {bound: 512, perLimiter: 4, used: 10, want: 512},
+	} {
+		s, clk := &Store{MaxKeys: int64(tt.bound), RefuseNew: tt.refuses}, stepclock.New()
+		for range tt.bound / tt.perLimiter {
+			l := newLimiter(s, bucket(10, time.Minute), clk)
+			for key := range tt.perLimiter {
+				require.True(t, l.AllowN(fmt.Sprint(key), tt.used))
 			}
-			looks := 0
-			const n = 2000
-			for i := range n {
-				s.admission.sample.seen = 0
-				granted := flood(l, clk, fmt.Sprint("flood ", i))
-				require.LessOrEqual(t, s.admission.sample.seen, usualSizes.most)
-				looks += s.admission.sample.seen
-				require.True(t, granted || refuses)
-			}
-			assert.LessOrEqual(t, looks/n, 2*usualSizes.fewest, "%s, RefuseNew: %t", name, refuses)
-			s.check(t)
 		}
+		clk.Advance(tt.later)
+		for range 10 {
+			assert.Equal(t, tt.want, s.look(kernel.InstantOf(clk.Now())).seen, name)
+		}
+		s.check(t)
 	}
-}
-
-// TestRememberedForASecond: a sample is used for a second only.
-func TestRememberedForASecond(t *testing.T) {
-	budget.Alone(t)
-	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(5000))
-	fill(t, l, 5000, 2500)
-	looks := func(key string) int {
-		s.admission.sample.seen = 0
-		require.True(t, l.Allow(key))
-		return s.admission.sample.seen
-	}
-	assert.NotZero(t, looks("first"))
-	assert.Zero(t, looks("second"), "it uses the sample of the first")
-	clk.Advance(time.Second)
-	assert.NotZero(t, looks("third"))
 }
 
 // TestSamplesSpareExhaustedKeys: while a sample has a key with events left, no exhausted key is evicted.
 func TestSamplesSpareExhaustedKeys(t *testing.T) {
 	budget.Alone(t)
-	const bound, left = 2000, 400
+	const bound, left = 2000, 1000
 	for _, alg := range everyWidth {
 		l, s, _ := newTestLimiter(t, alg, withMaxKeys(bound))
 		fill(t, l, bound, left)
@@ -84,7 +68,7 @@ func TestSamplesSpareExhaustedKeys(t *testing.T) {
 	}
 }
 
-// TestRefusingStoreFindsIdleKeys: a store that may not evict looks at nearly all keys once a second.
+// TestRefusingStoreFindsIdleKeys: a store that may not evict goes through all keys, sample by sample.
 func TestRefusingStoreFindsIdleKeys(t *testing.T) {
 	budget.Alone(t)
 	const bound, busy = 4000, 3600
@@ -162,46 +146,40 @@ func TestFewKeysAreAllCompared(t *testing.T) {
 	assert.Equal(t, 99, kept)
 }
 
-// TestSampleEnds: how many keys are looked at.
-func TestSampleEnds(t *testing.T) {
-	for _, e := range []sample{{}, {freed: 1}, {remaining: 1}} {
-		e.fewest, e.most = 64, 512
-		want := 64
-		if e.freed+e.remaining == 0 {
-			want = 512
-		}
-		for !e.done {
-			e.count()
-		}
-		assert.Equal(t, want, e.seen, "%+v", e)
-	}
-}
-
-// TestIdleKeysGoFirst: in whatever order keys came, were used, and became idle, no key in use is evicted if
-// a sample has an idle one.
+// TestIdleKeysGoFirst: in whatever order keys came, were used, and became idle, a small store evicts no key in use
+// while it has an idle one.
 func TestIdleKeysGoFirst(t *testing.T) {
 	budget.Alone(t)
+	const bound = 200
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 3 * len(everyWidth) {
 		alg := everyWidth[i%len(everyWidth)]
-		l, s, clk := newTestLimiter(t, alg, withMaxKeys(2000))
+		l, s, clk := newTestLimiter(t, alg, withMaxKeys(bound))
+		idle := func() (found bool) {
+			for _, sh := range l.fast.list() {
+				for p := range sh.current().held() {
+					k, st := sh.read(sh.current(), p, new([1]uint64))
+					found = found || k.Fresh(st) <= kernel.InstantOf(clk.Now())
+				}
+			}
+			return found
+		}
 		keys := 0
 		add := func(n int) {
 			for range n {
-				evicted := s.evicted.Load()
-				s.admission.sample.freed, s.admission.sample.seen = 0, 0
+				evicted, spares := s.evicted.Load(), s.Len() < bound || idle()
 				require.True(t, l.AllowN(fmt.Sprint(keys), 1+rng.IntN(10)))
 				keys++
-				require.True(t, s.evicted.Load() == evicted || s.admission.sample.freed == 0, "%v", alg.Kind())
+				require.True(t, s.evicted.Load() == evicted || !spares, "%v", alg.Kind())
 			}
 		}
-		add(2000)
+		add(bound)
 		for range 20 {
 			clk.Advance(time.Second) // after which most keys are idle
-			for range rng.IntN(2000) {
-				l.AllowN(fmt.Sprint(max(0, keys-1-rng.IntN(2000))), 1+rng.IntN(10))
+			for range rng.IntN(bound) {
+				l.AllowN(fmt.Sprint(max(0, keys-1-rng.IntN(bound))), 1+rng.IntN(10))
 			}
-			add(rng.IntN(2000))
+			add(rng.IntN(bound))
 		}
 		require.NotZero(t, s.evicted.Load())
 	}
@@ -244,27 +222,19 @@ func TestRefusalsAreCheap(t *testing.T) {
 	s.check(t)
 }
 
-// TestRecallSparesKeysUsedSince: a remembered key is evicted only if it has as many events remaining as it
-// had.
-func TestRecallSparesKeysUsedSince(t *testing.T) {
-	remembered := func(left int) (s *Store, now kernel.Instant, v candidate) {
-		l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31)) // one shard
-		require.True(t, l.AllowN("key", 10-left))
-		return s, kernel.InstantOf(clk.Now()), candidate{sh: l.fast.list()[0], id: s.identify("key")}
-	}
+// TestEvictSparesKeysUsedSince: a key is evicted only if it has as many events remaining as when it was looked at.
+func TestEvictSparesKeysUsedSince(t *testing.T) {
 	for _, tt := range []struct {
 		then, now int
 		evicted   bool
 	}{{5, 5, true}, {5, 6, true}, {5, 4, false}, {1, 0, false}, {0, 0, true}, {0, 1, true}} {
-		s, now, v := remembered(tt.now)
-		v.remaining = tt.then
-		a := &admission{candidates: []candidate{v}}
-		assert.Equal(t, tt.evicted, a.recall(now), "%+v", tt)
+		l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
+		require.True(t, l.AllowN("key", 10-tt.now))
+		v := candidate{space: l.fast, id: s.identify("key"), remaining: tt.then}
+		v.evict(kernel.InstantOf(clk.Now()))
 		assert.Equal(t, tt.evicted, s.Len() == 0, "%+v", tt)
+		v.evict(kernel.InstantOf(clk.Now().Add(time.Hour))) // it is idle, or gone
+		assert.Zero(t, s.Len())
+		assert.Equal(t, tt.evicted, s.evicted.Load() == 1, "%+v", tt)
 	}
-	_, now, v := remembered(5)
-	v.from, v.remaining = now+1, unlessIdle
-	idle := &admission{candidates: []candidate{v}}
-	assert.False(t, idle.recall(now))
-	assert.Len(t, idle.candidates, 1)
 }

@@ -46,7 +46,7 @@ func FuzzMemory(f *testing.F) {
 		l, s, clk := newTestLimiter(t, alg, withMaxKeys(int(data[1]%16)))
 		samples := data[1]&128 != 0
 		if samples {
-			s.admission.sampleSizes = sampleSizes{fewest: 2, most: 3, perShard: 1, remembered: 2, exhausted: 2}
+			s.admission.sizes = sampleSizes{few: 1, most: 3, all: 2}
 		}
 		l.fast.splitAt = 1
 		m := &mirror{samples: samples, t: t, l: l, s: s, clk: clk, states: make(map[string][]uint64)}

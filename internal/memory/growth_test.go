@@ -74,10 +74,11 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	*tbl.word(p) = seen[0]
 	sh.mu.Unlock()
 	require.True(t, l.AllowN("key", 10))
-	require.False(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, 0), "it has no events remaining")
-	require.False(t, l.Allow("key"))
-	idle := kernel.InstantOf(clk.Now().Add(time.Second))
-	require.True(t, sh.evict(candidate{id: sp.store.identify("key"), remaining: 1}, idle))
+	v := candidate{space: sp, id: sp.store.identify("key"), remaining: 1}
+	v.evict(0)
+	require.False(t, l.Allow("key"), "it had no events remaining, and is still there")
+	v.evict(kernel.InstantOf(clk.Now().Add(time.Second)))
+	require.Zero(t, sp.store.Len())
 	require.Zero(t, sp.store.evicted.Load(), "it is idle by now")
 }
 

@@ -64,7 +64,7 @@ func (s *Store) Len() int {
 func (s *Store) Stats() Stats {
 	stats := Stats{
 		Inserts: s.inserts.Load(), Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Ended: s.ended.Load(),
-		Bytes: s.admission.bytes.Load() + s.overhead.Load(),
+		Bytes: s.overhead.Load(),
 	}
 	for _, sp := range s.spaces() {
 		sp.count(&stats)
@@ -74,10 +74,6 @@ func (s *Store) Stats() Stats {
 
 // Shrink forgets all idle keys and releases their memory to the garbage collector.
 func (s *Store) Shrink() {
-	s.admission.mu.Lock()
-	s.admission.candidates, s.admission.sample = nil, sample{}
-	s.admission.bytes.Store(0)
-	s.admission.mu.Unlock()
 	for _, sp := range s.spaces() {
 		sp.shrink()
 	}
@@ -105,8 +101,8 @@ func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool, overhead uint6
 	defer s.mu.Unlock()
 	if s.all.Load() == nil {
 		s.draw()
-		if s.admission.most == 0 {
-			s.admission.sampleSizes = usualSizes
+		if s.admission.sizes.most == 0 {
+			s.admission.sizes = usualSizes
 		}
 	}
 	s.overhead.Add(overhead + spaceBytes)
