@@ -363,7 +363,8 @@ func TestHoldBytes(t *testing.T) {
 // What a key takes is documented at MemoryStore, in store.go, and in docs/design.md, for
 // each algorithm. These tests compare it with the heap.
 
-// TestBytesAreThoseOfTheHeap compares what Stats says with what is taken.
+// TestBytesAreThoseOfTheHeap compares what Stats says with what is taken, where there are so many keys that the limiters
+// do not matter.
 func TestBytesAreThoseOfTheHeap(t *testing.T) {
 	budget.Alone(t)
 	algs := append([]ratelimit.Algorithm{
@@ -371,7 +372,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 		ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
 		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour}},
 	}, fakes.EveryWidth...)
-	for _, tt := range []struct{ limiters, keys int }{{2000, 0}, {2000, 1}, {200, 100}, {1, 100_000}} {
+	for _, tt := range []struct{ limiters, keys int }{{2000, 0}, {200, 1000}, {1, 100_000}} {
 		all := fakes.Names(max(tt.limiters, tt.keys))
 		for _, alg := range algs {
 			for _, own := range []bool{false, true} {
@@ -391,10 +392,10 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 						}
 					}
 				})
-				assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
-				if tt.limiters == 1 {
-					assert.LessOrEqual(t, float64(s.Stats().Bytes), 1.01*heap, "%T, own limits: %v", alg, own)
+				if tt.keys > 0 {
+					assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
 				}
+				assert.LessOrEqual(t, float64(s.Stats().Bytes), 1.01*heap, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
 				if tt.keys == 0 {
 					assert.Less(t, heap/float64(tt.limiters), 2000.0, "for an empty limiter, %T, own limits: %v", alg, own)
 				}

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
@@ -143,7 +142,7 @@ type MemoryStats struct {
 	Evictions uint64 // keys in use that were evicted so far because of MaxKeys
 	Rejected  uint64 // requests for new keys that RefuseNew denied so far
 	Ended     uint64 // holds that ended by themselves so far, or early because their key had 4,096
-	Bytes     uint64 // memory of keys, states and limiters, to within a fifth
+	Bytes     uint64 // memory of keys and states, to within a fifth; limiters and their limits are not counted
 }
 
 // Stats returns the counts of the store. It does not read them at one instant. It
@@ -164,7 +163,7 @@ func (s *MemoryStore) Open(name string, l *limit.Limit, _ time.Duration) (limit.
 		return nil, err
 	}
 	if name == "" { // the states are those of one limiter, and leave with it
-		return s.engine.Open(l, limiterBytes, !s.alone), nil
+		return s.engine.Open(l, !s.alone), nil
 	}
 	if sp := s.spaces[name]; sp != nil {
 		if err := sp.Limit.CheckSame(name, l); err != nil {
@@ -175,7 +174,7 @@ func (s *MemoryStore) Open(name string, l *limit.Limit, _ time.Duration) (limit.
 	if s.spaces == nil {
 		s.spaces = make(map[string]*memory.States)
 	}
-	s.spaces[name] = s.engine.Open(l, limiterBytes, false)
+	s.spaces[name] = s.engine.Open(l, false)
 	return s.spaces[name], nil
 }
 
@@ -193,9 +192,6 @@ func (s *MemoryStore) begin() error {
 	}
 	return nil
 }
-
-// limiterBytes is roughly the memory of a limiter and its entry in a store's map.
-var limiterBytes = uint64(reflect.TypeFor[limiter]().Size()+reflect.TypeFor[limits]().Size()) + 56
 
 // A timekeeper is a [Store] whose limiters must agree on the time.
 type timekeeper interface {

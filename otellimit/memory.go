@@ -26,7 +26,7 @@ func ObserveMemory(provider metric.MeterProvider, name string, store *ratelimit.
 func observeMemory(provider metric.MeterProvider, name string, read func() ratelimit.MemoryStats) (metric.Registration, error) {
 	in := newInstruments(provider, "ratelimit.memory.")
 	keys := in.upDownCounter("keys", "{key}", "Keys held, including idle ones not yet forgotten")
-	usage := in.upDownCounter("usage", "By", "Memory of keys, states and limiters")
+	usage := in.upDownCounter("usage", "By", "Memory of keys and states")
 	inserts := in.counter("inserts", "{key}", "Keys stored that were new or had been forgotten")
 	evictions := in.counter("evictions", "{key}", "Keys in use that were evicted because the store was full")
 	rejections := in.counter("rejections", "{request}", "Requests for new keys that a full store denied or decided together")

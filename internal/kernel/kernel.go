@@ -270,19 +270,6 @@ func (c *Compiled) Kind() string {
 	return strings.Join(names, " ")
 }
 
-// Size returns the approximate memory of the kernel, in bytes.
-func (c *Compiled) Size() uint64 {
-	size := func(v any) uint64 { return uint64(reflect.TypeOf(v).Elem().Size()) }
-	sum := size(c) + size(c.Kernel)
-	for _, leaf := range c.leaves {
-		sum += size(&leaf)
-		if c.parts != nil {
-			sum += size(leaf)
-		}
-	}
-	return sum
-}
-
 // FirstCapacity is the capacity, in words, of a new state that grows with use: that of a
 // SlidingLog with one event.
 const FirstCapacity = 4

@@ -77,7 +77,7 @@ func newVariedLimiter(opts ...option) *variedLimiter {
 	for _, opt := range opts {
 		opt(s)
 	}
-	return &variedLimiter{s.OpenSpace(owns[0].k, owns[0].loose, true, 0), s, clk,
+	return &variedLimiter{s.OpenSpace(owns[0].k, owns[0].loose, true), s, clk,
 		s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
 }
 

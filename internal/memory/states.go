@@ -17,10 +17,8 @@ type States struct {
 	waiters line.Lines // who waits for keys of these limiters
 }
 
-// Open returns states of l, whose users take overhead bytes. If they leave, the states are dropped once
-// nobody uses them.
-func (s *Store) Open(l *limit.Limit, overhead uint64, leave bool) *States {
-	overhead += sizeOf[States]() + bytesOf(l)
+// Open returns states of l. If they leave, they are dropped once nobody uses them.
+func (s *Store) Open(l *limit.Limit, leave bool) *States {
 	single, loose := l, l
 	switch {
 	case l.Varies:
@@ -28,28 +26,11 @@ func (s *Store) Open(l *limit.Limit, overhead uint64, leave bool) *States {
 	case l.Word() != nil:
 		loose = l.Loose()
 	}
-	if single != loose && single.Word() != nil { // else it is not kept
-		overhead += sizeOf[limit.Limit]() + single.Size()
-	}
-	space := s.OpenSpace(single.Compiled, loose.Compiled, l.Varies, overhead)
-	sp := &States{Limit: l, Space: space}
+	sp := &States{Limit: l, Space: s.OpenSpace(single.Compiled, loose.Compiled, l.Varies)}
 	if leave {
-		runtime.AddCleanup(sp, func(overhead uint64) { s.Drop(space, overhead) }, overhead)
+		runtime.AddCleanup(sp, s.Drop, sp.Space)
 	}
 	return sp.Share(l)
-}
-
-// tagBytes is roughly the memory of a [limit.Limit.Tag].
-const tagBytes = 60
-
-// bytesOf returns roughly the memory of l.
-func bytesOf(l *limit.Limit) uint64 {
-	const known = 40 // bytes of an algorithm as users know it
-	sum := sizeOf[limit.Limit]() + l.Size() + known + uint64(len(l.Spec.Parts))*(sizeOf[limit.Spec]()+16+known)
-	if l.Varies {
-		sum += tagBytes
-	}
-	return sum
 }
 
 // Share returns the states for another limiter, of l.

@@ -34,7 +34,6 @@ type Store struct {
 	evicted    atomic.Uint64
 	rejected   atomic.Uint64
 	time       atomic.Pointer[kernel.Timeline] // of all requests; nil until the first
-	overhead   atomic.Uint64                   // bytes that the users of spaces take, and the list of spaces
 	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
 	ended      atomic.Uint64                   // holds that ended by themselves
 	mu         sync.Mutex                      // protects against another Open or Drop
@@ -49,7 +48,7 @@ type Stats struct {
 	Evictions uint64 // keys in use evicted so far
 	Rejected  uint64 // requests of new keys for which there was no room, so far
 	Ended     uint64 // holds that ended by themselves, or early, so far
-	Bytes     uint64 // memory in bytes, to within a fifth
+	Bytes     uint64 // memory of keys and states, to within a fifth
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.
@@ -64,7 +63,6 @@ func (s *Store) Len() int {
 func (s *Store) Stats() Stats {
 	stats := Stats{
 		Inserts: s.inserts.Load(), Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Ended: s.ended.Load(),
-		Bytes: s.overhead.Load(),
 	}
 	for _, sp := range s.spaces() {
 		sp.count(&stats)
@@ -90,13 +88,9 @@ func (s *Store) spaces() []*Space {
 	return nil
 }
 
-// spaceBytes is the memory that the list of spaces takes for each of them, and that of a limit.
-var spaceBytes = 8 + sizeOf[Limit]() + sizeOf[[]*Limit]() + sizeOf[*Limit]()
-
 // OpenSpace returns a space for the keys of a limit: k in words, if a state of k is one, and loose in all other states.
-// If it varies, that is the limit of keys without one of their own. overhead is the memory in bytes that the user of
-// the space takes.
-func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool, overhead uint64) *Space {
+// If it varies, that is the limit of keys without one of their own.
+func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all.Load() == nil {
@@ -105,22 +99,20 @@ func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool, overhead uint6
 			s.admission.sizes = usualSizes
 		}
 	}
-	s.overhead.Add(overhead + spaceBytes)
 	sp := newSpace(s, k, loose, varies)
 	all := append(s.spaces(), sp) // may append in place: readers keep their length
 	s.all.Store(&all)
 	return sp
 }
 
-// Drop forgets a space that nobody uses any more, whose user took overhead bytes.
-func (s *Store) Drop(sp *Space, overhead uint64) {
+// Drop forgets a space that nobody uses any more.
+func (s *Store) Drop(sp *Space) {
 	sp.empty()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var stats Stats
 	sp.count(&stats)
 	s.inserts.Add(stats.Inserts)
-	s.overhead.Add(-(overhead + spaceBytes))
 	left := slices.DeleteFunc(slices.Clone(s.spaces()), func(other *Space) bool { return other == sp })
 	s.all.Store(&left)
 }

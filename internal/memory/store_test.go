@@ -96,7 +96,7 @@ func newLimiter(s *Store, k *kernel.Compiled, clk clock.Clock) *limiter {
 	if other, ok := loose.Load(k); ok {
 		inArena = other.(*kernel.Compiled)
 	}
-	l.fast = s.OpenSpace(k, inArena, false, 0)
+	l.fast = s.OpenSpace(k, inArena, false)
 	return l
 }
 
