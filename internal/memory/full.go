@@ -54,15 +54,12 @@ func (e *sample) done() bool {
 // look considers the key at p, and forgets it at once if it is idle.
 func (e *sample) look(sh *shard, t *table, p place) {
 	e.seen++
-	room := &sh.space.store.admission.room
-	k, st := sh.read(t, p, room)
-	fresh := k.Fresh(st)
-	if fresh <= e.now {
-		if _, _, idle := sh.forgetIdle(t, p, e.now, room); idle {
-			e.freed++
-			return
-		}
+	k, st, idle := sh.forgetIdle(t, p, e.now, &sh.space.store.admission.room)
+	if idle {
+		e.freed++
+		return
 	}
+	fresh := k.Fresh(st)
 	if e.idle = min(e.idle, fresh); e.freed > 0 || sh.space.store.RefuseNew {
 		return
 	}
