@@ -46,7 +46,8 @@ type want struct {
 // lookup of t, or nil. If w is to ask again, because its turn is not near or
 // held events may come back, it reserves nothing and returns the denial.
 func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
-	near, patience := l.farthest(t, w.h.holds), l.patience(w.until)
+	near, _, _ := l.reach(t, w.h.holds)
+	patience := l.patience(w.until)
 	c := newCall(w.ctx, kernel.OpReserve, w.key, w.n)
 	c.h, c.Limit, c.Err, c.Request.MaxWait, c.Request.Near, c.Request.Yields = w.h, t, err, patience, near, true
 	flies := err == nil && t.Flies()
@@ -378,6 +379,7 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 // mayEnter returns an error if a Wait for n events must not stand in line: because the line is too long or, if
 // that is known, because its turn comes too late, or a queue is full by then.
 func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
+	l.nudge(ln, t)
 	if l.mostWaiters > 0 && ln.Len() >= l.mostWaiters {
 		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), w.key)
 	}
@@ -395,13 +397,11 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 		w.denial = Decision(ans.Decision)
 		return refusal(&ans, w.n, t, left)
 	}
-	if r, _ := ln.Held().(*Reservation); l.local != nil || r == nil || r.l != l || r.by != t {
-		return nil // events may come back, or other turns will be made
+	last := time.Duration(ln.Last() - min(now, ln.Last()))
+	if last <= left || l.local != nil || l.madeBy(ln) != t { // events may come back, or other turns will be made
+		return nil
 	}
-	if last := time.Duration(ln.Last() - min(now, ln.Last())); last > left { // nobody behind the turns is served before the last
-		return &TurnError{N: w.n, Wait: last, Left: left}
-	}
-	return nil
+	return &TurnError{N: w.n, Wait: last, Left: left} // nobody behind the turns is served before the last
 }
 
 // soon is the RetryAfter of requests behind a waiter that may be served at any moment.
@@ -415,15 +415,12 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 		return d, false
 	}
 	t, err := l.limitOf(ctx, key)
-	l.nudge(key, t)
-	if err != nil || t.Stateless() || n > t.Limit() {
-		return d, false
-	}
 	now, _ := l.timeline.Now()
 	l.waiters.Look(key, func(ln *line.Line) {
+		l.nudge(ln, t)
 		why, _ := ln.Denial.(*denied)
-		if why == nil && ln.Last() == 0 && ln.Len() <= 1 {
-			return // it is being decided whether that one waits
+		if err != nil || t.Stateless() || n > t.Limit() || why == nil && ln.Last() == 0 && ln.Len() <= 1 {
+			return // or it is being decided whether that one waits
 		}
 		does = true
 		turn := ln.Last()
@@ -448,19 +445,41 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	return d, does
 }
 
-// nudge wakes the first one in the line of key if there may be room that it does not know of: because it was denied
+// nudge wakes the first one in a line if there may be room that it does not know of: because it was denied
 // by another limit than t, the present one, or some time ago, since when another process may have released events. If
 // it has a turn by another limit, the turns are made again.
-func (l *limiter) nudge(key string, t *limit.Limit) {
-	l.waiters.Look(key, func(ln *line.Line) {
-		now, _ := l.timeline.Now()
-		if why, _ := ln.Denial.(*denied); why != nil && (why.by != t || l.local == nil && why.age(now) >= lookAgain) {
-			ln.Wake()
-		}
-		if r, _ := ln.Held().(*Reservation); r != nil && r.l == l && r.by != t && t != nil {
-			ln.Renew()
-		}
-	})
+func (l *limiter) nudge(ln *line.Line, t *limit.Limit) {
+	now, _ := l.timeline.Now()
+	if why, _ := ln.Denial.(*denied); why != nil && (why.by != t || l.local == nil && why.age(now) >= lookAgain) {
+		ln.Wake()
+	}
+	if by := l.madeBy(ln); by != nil && by != t && t != nil {
+		ln.Renew()
+	}
+}
+
+// madeBy returns the limit by which l has made the first turn of a line, or nil if there is none of l.
+func (l *limiter) madeBy(ln *line.Line) *limit.Limit {
+	if r, _ := ln.Held().(*Reservation); r != nil && r.l == l {
+		return r.by
+	}
+	return nil
+}
+
+// reach returns how far ahead the turn of a Wait may be, or 0 if that is not bounded; how far ahead it is asked for; and
+// how many may ask t at once. Elsewhere than in memory, answers are on their way, and many may be; but what is in flight
+// may be denied to the first of them and granted to the second. And what a LeakyBucket holds leaves it later than it
+// enters it, by what is held before that: so it enters it as soon as there is room, since others may be settled for less.
+func (l *limiter) reach(t *limit.Limit, holds bool) (most, soon time.Duration, wide int) {
+	switch {
+	case l.local == nil && (t == nil || t.Flies()):
+		return 0, max(soonInMemory, 2*time.Duration(l.waiters.Took.Load())), 1
+	case l.local == nil:
+		return 0, max(soonInMemory, 2*time.Duration(l.waiters.Took.Load())), line.MostTurns
+	case holds && t != nil && t.Delays():
+		return 0, Never - 1, 1
+	}
+	return soonInMemory, soonInMemory, 1
 }
 
 // wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is
@@ -471,7 +490,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	t, err := l.limitOf(w.ctx, w.key)
 	if err != nil || t.Stateless() || w.n > t.Limit() {
-		l.nudge(w.key, t)
+		l.waiters.Look(w.key, func(ln *line.Line) { l.nudge(ln, t) })
 		r, _, err := l.reserveTurn(w, t, err)
 		return r, err
 	}
@@ -483,9 +502,8 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	var denial *kernel.Answer
 	asked, ask := true, func() { first, denial, err = l.reserveTurn(w, t, nil) }
 	switch {
-	case l.waiters.Busy(w.key) || t.Flies():
+	case t.Flies() || l.waiters.Has(w.key):
 		asked = false
-		l.nudge(w.key, t)
 	case l.local != nil:
 		ask()
 	default:
@@ -494,24 +512,12 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if err != nil || asked && denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 		return first, err
 	}
-	in := &waiter{want: *w, l: l}
+	in := &waiter{want: *w, l: l} // if it was denied, it asks again: there may be room since, which nobody has told it of
 	defer func() { w.reason = in.reason }()
-	may := func(ln *line.Line) error { return l.mayEnter(ln, &in.want, t) }
-	if first != nil {
-		may = nil
-	}
-	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, may)
-	if err != nil {
-		if d, ok := l.overtakes(w.ctx, w.key, w.n); ok && in.denial == (Decision{}) { // the line is too long
-			in.denial = d
-		}
+	if err := in.enter(t, came, first); err != nil {
 		return nil, err
 	}
-	defer in.abandon()
-	if first != nil {
-		in.granted(first)
-	}
-	return in.stand() // if it was denied, it asks again: there may be room since, which nobody has told it of
+	return in.stand(first)
 }
 
 // A waiter is a want that stands in line.
@@ -519,81 +525,66 @@ type waiter struct {
 	want
 	l     *limiter
 	place *line.Place
-	over  bool // whether it has left the line
+}
+
+// enter takes a place in line, if the waiter may, or has its first turn already.
+func (w *waiter) enter(t *limit.Limit, came int64, first *Reservation) (err error) {
+	w.place, err = w.l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{w.l, t, w.h}}, came, func(ln *line.Line) error {
+		if first != nil {
+			return nil
+		}
+		return w.l.mayEnter(ln, &w.want, t)
+	})
+	if err != nil && w.denial == (Decision{}) { // the line is too long
+		w.denial, _ = w.l.overtakes(w.ctx, w.key, w.n)
+	}
+	return err
 }
 
 // stand returns when the turn has come.
-func (w *waiter) stand() (*Reservation, error) {
+func (w *waiter) stand(first *Reservation) (*Reservation, error) {
+	defer w.leave(0) // if no turn is needed, or code of the caller has panicked: a lookup, a clock, or a store
+	if first != nil {
+		w.granted(first, first.by)
+	}
 	for {
+		_, soon, _ := w.l.reach(w.place.By.(terms).by, w.h.holds)
 		now, _ := w.l.timeline.Now()
-		do, held, until := w.place.Next(now, w.soon())
-		switch do {
+		switch do, turns, until := w.place.Next(now, soon); do {
 		case line.Served:
-			w.over = true
-			r, _ := held.(*Reservation)
-			return r, nil
+			return w.served(turns), nil
 		case line.Ask:
 			if done, r, err := w.ask(); done {
 				return r, err
 			}
 		case line.GiveBack:
-			w.giveBack(held.([]line.Turn))
+			w.giveBack(turns)
 		default:
 			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
-				return w.leave(err)
+				now, _ = w.l.timeline.Now()
+				if r := w.leave(now); r != nil {
+					return r, nil
+				}
+				return nil, err
 			}
 		}
 	}
 }
 
-// soon is how far ahead turns are asked for.
-func (w *waiter) soon() time.Duration {
-	far := w.l.farthest(w.place.By.(terms).by, w.h.holds)
-	if far == 0 && w.l.local != nil {
-		return Never - 1
-	}
-	return max(soonInMemory, 2*time.Duration(w.l.waiters.Took.Load()))
-}
-
-// wide is how many places may ask t at once: in other stores, answers are on their way. What is in flight may be
-// denied to the first of them and granted to the second.
-func (w *waiter) wide(t *limit.Limit) int {
-	if w.l.local != nil || t == nil || t.Flies() {
-		return 1
-	}
-	return line.MostTurns
-}
-
-// farthest is how far ahead the turn of a Wait may be in memory, or 0 if that is not bounded: in other stores. And
-// what a LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it as
-// soon as there is room, since others may be settled for less.
-func (l *limiter) farthest(t *limit.Limit, holds bool) time.Duration {
-	if l.local == nil || t == nil || holds && t.Delays() {
-		return 0
-	}
-	return soonInMemory
-}
-
-// leave gives the place up, and returns err, unless the turn has come.
-func (w *waiter) leave(err error) (*Reservation, error) {
-	now, _ := w.l.timeline.Now()
-	w.over = true
-	served, held, left := w.place.Leave(now)
-	w.giveBack(left)
+// leave gives the place up, if that is not done, and returns its turn if that has come.
+func (w *waiter) leave(now kernel.Instant) *Reservation {
+	turns, served := w.place.Leave(now)
 	if served {
-		r, _ := held.(*Reservation)
-		return r, nil
+		return w.served(turns)
 	}
-	return nil, err
+	w.giveBack(turns)
+	return nil
 }
 
-// abandon gives the place up unless that is done: no turn is needed, or code of the caller has panicked: a lookup, a
-// clock, or a store.
-func (w *waiter) abandon() {
-	if !w.over {
-		_, _, left := w.place.Leave(0)
-		w.giveBack(left)
-	}
+// served returns the first one of turns, which has come, and gives the others back.
+func (w *waiter) served(turns []line.Turn) *Reservation {
+	w.giveBack(turns[1:])
+	return turns[0].Held.(*Reservation)
 }
 
 // giveBack gives turns back that fit nobody in line. Elsewhere than in memory, it does so at once, so that the store
@@ -626,37 +617,33 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 		l.waiters.Took.Store(int64(time.Since(began)))
 	}
 	switch {
-	case denial != nil:
-		w.denied(denial, before, by)
-		return false, nil, nil
-	case err != nil || r == nil || !r.is(isAhead): // with a policy's decision, nothing is reserved
-		if err == nil {
-			w.place.GrantedNow(w.wide(by))
-		}
-		return true, r, err
+	case err != nil:
+		return true, nil, err
+	case denial == nil:
+		return w.granted(r, by), r, nil
 	}
-	w.granted(r)
-	return false, nil, nil
-}
-
-// granted says that r was reserved.
-func (w *waiter) granted(r *Reservation) {
-	r.set(isQuiet)
-	turn := line.Turn{Terms: w.place.Terms, Due: r.due, Held: r}
-	w.place.Granted(turn, w.l.timeline.In(w.soon()), w.wide(r.by))
-}
-
-// denied says that nothing was reserved by a request at before.
-func (w *waiter) denied(denial *kernel.Answer, before kernel.Instant, by *limit.Limit) {
-	wait := denial.RetryAfter
+	wait, again := denial.RetryAfter, kernel.Forever
 	if denial.Ends > 0 {
 		wait = min(wait, denial.Ends)
 	}
-	again := kernel.Forever
 	if wait < Never {
 		again = kernel.After(before, uint64(wait))
 	}
 	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
+	return false, nil, nil
+}
+
+// granted says that r was reserved as a limit decides, and returns whether its events may happen now: then it has no turn,
+// nor has a policy's decision, for which nothing is reserved.
+func (w *waiter) granted(r *Reservation, by *limit.Limit) (now bool) {
+	_, soon, wide := w.l.reach(by, w.h.holds)
+	if now = r == nil || !r.is(isAhead); now {
+		w.place.Granted(0, nil, 0, wide)
+	} else {
+		r.set(isQuiet)
+		w.place.Granted(r.due, r, w.l.timeline.In(soon), wide)
+	}
+	return now
 }
 
 // applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply, and returns when ctx ends,

@@ -2,10 +2,11 @@
 //
 // A [Line] has places and turns. A turn is a reservation in the state of the key. Only the first places have
 // turns, those that come soon: the first turn is that of the first place, the second that of the second, and so
-// on. Who leaves takes no turn along. So those behind move up, and have earlier turns at once; what is left
-// over at the end is given back, newest first, which loses nothing. Where the turns do not fit the places any
-// more, because these are not for the same number of events, or by the same limit, they are given back as well,
-// and made again.
+// on. Behind them are as many places as are asked for at the moment. It does not matter who asks: the answer is for
+// the line, and the place behind those is the next to ask. Who leaves takes no turn along. So those behind move up, and
+// have earlier turns at once; what is left over at the end is given back, newest first, which loses nothing. Where the
+// turns do not fit the places any more, because these are not for the same number of events, or by the same limit, they
+// are given back as well, and made again.
 //
 // Each place has a goroutine, that of its caller. It asks [Place.Next] what to do, and is woken when that may
 // have changed. Nothing here calls a store: waiter.stand in reserve.go of the root does what it says, and overtakes,
@@ -37,6 +38,8 @@ type Turn struct {
 	Terms
 	Due  kernel.Instant // when the events may happen
 	Held any            // the caller's
+
+	stale bool // whether it is to be made again
 }
 
 // Lines are the lines of the keys of limiters with one name, in one store. The zero Lines has none.
@@ -95,16 +98,10 @@ func (ls *Lines) Any() bool { return ls.Count() > 0 }
 // Count returns how many wait, for all keys, and how many calls give turns back.
 func (ls *Lines) Count() int64 { return ls.count.Load() }
 
-// Has reports whether anybody waits for key.
+// Has reports whether anybody waits for key, or turns of those who have left are being given back.
 func (ls *Lines) Has(key string) (has bool) {
-	ls.Look(key, func(ln *Line) { has = ln.Len() > 0 })
+	ls.Look(key, func(ln *Line) { has = ln.Len() > 0 || ln.cancelling > 0 })
 	return has
-}
-
-// Busy reports whether anybody waits for key, or turns of those who have left are being given back.
-func (ls *Lines) Busy(key string) (busy bool) {
-	ls.Look(key, func(ln *Line) { busy = ln.Len() > 0 || ln.cancelling > 0 })
-	return busy
 }
 
 // Wake is that of the line of key.
@@ -157,25 +154,15 @@ func (ls *Lines) Alone(key string, ask func()) (may bool) {
 	return may
 }
 
-// Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error. If
-// may is nil, its caller has got a turn already, and calls Granted.
+// Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error.
 func (ls *Lines) Enter(key string, terms Terms, came int64, may func(ln *Line) error) (p *Place, err error) {
 	ls.use(key, func(ln *Line) {
-		if may != nil {
-			err = may(ln)
-		}
-		if err != nil {
+		if err = may(ln); err != nil {
 			return
 		}
 		p = &Place{Terms: terms, line: ln, came: came, woken: make(chan struct{}, 1)}
 		ln.insert(p)
 		ls.count.Add(1)
-		if may == nil {
-			p.ask()
-		} else if ln.rank(p) <= len(ln.turns) { // it was not denied, and may have got the turn of another one
-			ln.again = 0
-			ln.wake()
-		}
 	})
 	return p, err
 }
@@ -187,17 +174,13 @@ type Line struct {
 	key string
 
 	places list.List // of *Place, in order
-	turns  []Turn    // the i-th is that of the i-th place that is not asking; those behind the last one are for who asks
+	turns  []Turn    // the i-th is that of the i-th place
 
-	alone      int   // callers that ask without a place
-	asking     int   // places that are asking for a turn
-	askedFor   Terms // those of the last one that asked
-	width      int   // how many may ask at once
-	cancelling int   // callers that give turns back: until they have, nobody asks
-
-	renew  bool           // whether the turns are to be given back, and made again
-	again  kernel.Instant // when the next place is to ask, because it was denied
-	roused bool           // whether there was a Wake while places are asking
+	alone      int // callers that ask without a place
+	asking     int // places that are asking for a turn, which will be that of the first place without one
+	width      int // how many may ask at once
+	cancelling int // callers that give turns back: until they have, nobody asks
+	changes    int // how often something has made room, so that who was denied is to ask again
 
 	// What follows is the caller's: the state of the key after all who stand in line, which becomes nil once it is
 	// not true any more; and why the first one was denied.
@@ -223,68 +206,57 @@ func (ln *Line) Held() any {
 	return ln.turns[0].Held
 }
 
+// each yields the places, in order.
+func (ln *Line) each(yield func(i int, p *Place) bool) {
+	i := 0
+	for e := ln.places.Front(); e != nil && yield(i, e.Value.(*Place)); e = e.Next() {
+		i++
+	}
+}
+
 // Turnless yields the terms of each place without a turn, in order.
 func (ln *Line) Turnless(yield func(Terms) bool) {
-	turns := len(ln.turns)
-	for e := ln.places.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*Place); turns > 0 && !p.asking {
-			turns--
-		} else if !yield(p.Terms) {
+	for i, p := range ln.each {
+		if i >= len(ln.turns) && !yield(p.Terms) {
 			return
 		}
 	}
 }
 
-// resting yields the places that are not asking, in order. The i-th has the i-th turn. The first one without a turn is
-// the next to ask.
-func (ln *Line) resting(yield func(i int, p *Place) bool) {
-	i := 0
-	for e := ln.places.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*Place); !p.asking {
-			if !yield(i, p) {
-				return
-			}
-			i++
-		}
-	}
-}
+// next returns the index of the place that is the next to ask.
+func (ln *Line) next() int { return len(ln.turns) + ln.asking }
 
-// rank returns the index of the turn of p. If it has none, rank returns their number if p is the next to ask, and more
-// otherwise.
-func (ln *Line) rank(p *Place) int {
-	for i, q := range ln.resting {
-		if q == p {
-			return i
-		}
-		if i == len(ln.turns) {
-			break
-		}
+// index returns the index of p, or more than next if it is behind that.
+func (ln *Line) index(p *Place) (i int) {
+	for e := p.element.Prev(); e != nil && i <= ln.next(); e = e.Prev() {
+		i++
 	}
-	return len(ln.turns) + 1
+	return i
 }
 
 // Wake wakes who may ask, because something may have made room.
 func (ln *Line) Wake() {
-	ln.Ahead, ln.roused = nil, true
-	if ln.again > 0 {
-		ln.again = 0
-		ln.wake()
-	}
+	ln.Ahead = nil
+	ln.changes++
+	ln.wake()
 }
 
 // Renew has the turns given back and made again, because others may be earlier.
 func (ln *Line) Renew() {
-	ln.renew = len(ln.turns) > 0
+	for i := range ln.turns {
+		ln.turns[i].stale = true
+	}
 	ln.wake()
 }
 
 // wake wakes those for whom something may have changed: the first one, and the next to ask.
 func (ln *Line) wake() {
-	for i, p := range ln.resting {
-		if i == 0 || i == len(ln.turns) {
+	next := ln.next()
+	for i, p := range ln.each {
+		if i == 0 || i == next {
 			p.wake()
 		}
-		if i == len(ln.turns) {
+		if i == next {
 			return
 		}
 	}
@@ -295,61 +267,64 @@ func (ln *Line) insert(p *Place) {
 	p.element = ln.places.PushBack(p)
 	for e := p.element.Prev(); e != nil; e = p.element.Prev() {
 		q := e.Value.(*Place)
-		if q.came <= p.came || q.Terms != p.Terms && ln.rank(q) < len(ln.turns) {
-			return
+		if q.came <= p.came || q.Terms != p.Terms && ln.index(q) < len(ln.turns) {
+			break
 		}
 		ln.places.MoveBefore(p.element, e)
 	}
+	if p.element != ln.places.Back() { // the last one with a turn may have lost it to p
+		ln.wake()
+	}
 }
 
-// fit returns the turns that suit nobody, newest first, for the caller to give back: those from the first one on that is
-// not for its place, and those that nobody needs.
+// fit takes the turns that suit nobody from the line, and returns them, newest first, for the caller to give back: those
+// from the first one on that is not for its place, and those that nobody needs.
 func (ln *Line) fit() (left []Turn) {
-	used := 0
-	for i, p := range ln.resting {
-		if i == len(ln.turns) {
-			return nil
+	fits := 0
+	for i, p := range ln.each {
+		if i == len(ln.turns) || ln.turns[i].stale || ln.turns[i].Terms != p.Terms {
+			break
 		}
-		if p.Terms != ln.turns[i].Terms {
-			return ln.cut(i)
-		}
-		used++
+		fits++
 	}
-	if used += ln.asking; used < len(ln.turns) { // who asks may need one
-		return ln.cut(used)
+	if fits == len(ln.turns) {
+		return nil
 	}
-	return nil
-}
-
-// cut takes the turns from the i-th on from their places, and returns them, newest first.
-func (ln *Line) cut(i int) (left []Turn) {
-	left = slices.Clone(ln.turns[i:])
+	left = slices.Clone(ln.turns[fits:])
 	slices.Reverse(left)
-	ln.turns = slices.Delete(ln.turns, i, len(ln.turns))
+	ln.turns = slices.Delete(ln.turns, fits, len(ln.turns))
 	ln.cancelling++
+	ln.changes++
 	ln.all.count.Add(1)
-	ln.Ahead, ln.again = nil, 0
+	ln.Ahead = nil
 	return left
 }
 
 // remove removes a place.
 func (ln *Line) remove(p *Place) {
-	p.asked()
+	p.answered()
 	ln.places.Remove(p.element)
+	p.element = nil
 	ln.all.count.Add(-1)
 	if ln.Len() == 0 {
 		ln.Denial = nil
 	}
 }
 
-// serve removes p, and returns what the caller holds for its turn, the i-th. The other turns fit as before, and the
+// serve removes p, and returns its turn, the i-th, if that has come, and those to give back because nobody else would. The
 // places behind may have become the first one, or the next to ask.
-func (ln *Line) serve(p *Place, i int) (held any) {
-	held = ln.turns[i].Held
+func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
+	if i >= len(ln.turns) || ln.turns[i].Due > now || ln.turns[i].Terms != p.Terms {
+		return nil
+	}
+	turns = []Turn{ln.turns[i]}
 	ln.turns = slices.Delete(ln.turns, i, i+1)
 	ln.remove(p)
 	ln.wake()
-	return held
+	if ln.asking == ln.Len() {
+		turns = append(turns, ln.fit()...)
+	}
+	return turns
 }
 
 // unlock unlocks the line, and forgets it if it is not used any more.
@@ -368,10 +343,12 @@ func (ln *Line) unlock() {
 type Place struct {
 	Terms
 	line    *Line
-	element *list.Element
-	came    int64         // who has come before others has less
-	woken   chan struct{} // has an element if Next may return something else
-	asking  bool          // whether it is asking for a turn
+	element *list.Element  // nil once it has left
+	came    int64          // who has come before others has less
+	woken   chan struct{}  // has an element if Next may return something else
+	asking  bool           // whether its caller is asking for a turn
+	changes int            // those of the line when it asked
+	again   kernel.Instant // when to ask again, because it was denied, unless there were changes
 }
 
 // lock returns the line, locked.
@@ -390,18 +367,8 @@ func (p *Place) wake() {
 	}
 }
 
-// ask begins to ask.
-func (p *Place) ask() {
-	ln := p.line
-	if ln.asking == 0 {
-		ln.roused = false
-	}
-	p.asking, ln.askedFor, ln.again = true, p.Terms, 0
-	ln.asking++
-}
-
-// asked ends the asking, if p asks.
-func (p *Place) asked() {
+// answered ends the asking, if p asks.
+func (p *Place) answered() {
 	if p.asking {
 		p.asking = false
 		p.line.asking--
@@ -414,105 +381,94 @@ type Step int
 // The steps.
 const (
 	Rest     Step = iota // until an instant, or until it is woken
-	Ask                  // for a turn, and call Granted, GrantedNow, Denied or Leave
+	Ask                  // for a turn, and call Granted, Denied or Leave
 	GiveBack             // the turns that Next returns, newest first, and call Cancelled
-	Served               // its turn has come, and it has left the line
+	Served               // the first turn that Next returns has come, the others are to be given back, and the place has left the line
 )
 
 // Next returns what the place is to do at now. A turn is asked for once the one before it is no more than
 // soon away.
-func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, held any, until kernel.Instant) {
+func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, turns []Turn, until kernel.Instant) {
 	ln := p.lock()
 	defer ln.unlock()
-	if left := ln.fit(); left != nil {
-		return GiveBack, left, 0
+	i, next := ln.index(p), ln.next()
+	if i == 0 {
+		if turns = ln.serve(p, i, now); turns != nil {
+			return Served, turns, 0
+		}
 	}
-	i, turns := ln.rank(p), len(ln.turns)
+	if turns = ln.fit(); turns != nil {
+		return GiveBack, turns, 0
+	}
 	switch {
-	case i == 0 && turns > 0 && ln.turns[0].Due <= now:
-		return Served, ln.serve(p, 0), 0
-	case i == 0 && turns > 0 && ln.renew:
-		ln.renew = false
-		return GiveBack, ln.cut(0), 0
-	case i == 0 && turns > 0:
+	case i == 0 && len(ln.turns) > 0:
 		return Rest, nil, ln.turns[0].Due
-	case i != turns || ln.cancelling > 0 || ln.asking >= ln.width || turns+ln.asking >= MostTurns:
+	case i != next || ln.cancelling > 0 || ln.asking >= ln.width || next >= MostTurns:
 		return Rest, nil, kernel.Forever
-	case ln.asking > 0 && ln.askedFor != p.Terms: // those who ask together are alike
+	case ln.asking > 0 && p.element.Prev().Value.(*Place).Terms != p.Terms: // those who ask together are alike
 		return Rest, nil, kernel.Forever
-	case ln.again > now:
-		return Rest, nil, ln.again
+	case p.changes == ln.changes && p.again > now:
+		return Rest, nil, p.again
 	case ln.Last() > kernel.After(now, uint64(soon)):
 		return Rest, nil, ln.Last() - uint64(soon)
 	}
-	if p.ask(); ln.asking < ln.width {
+	p.asking, p.changes = true, ln.changes
+	if ln.asking++; ln.asking < ln.width {
 		ln.wake()
 	}
 	return Ask, nil, 0
 }
 
-// Granted says that the place has got a turn, which may become that of another one. If it comes soon, twice as many
-// places may ask at once, up to wide, and otherwise half as many.
-func (p *Place) Granted(turn Turn, soon kernel.Instant, wide int) {
+// Granted says that the place has got a turn that is due at an instant, which may become that of another one. If held is
+// nil, its events were granted at once, without a turn, and it is to leave. If the turn comes soon, twice as many places
+// may ask at once, up to wide, and otherwise half as many.
+func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide int) {
 	ln := p.lock()
 	defer ln.unlock()
-	p.asked()
-	at := len(ln.turns)
-	for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == turn.Terms { // of an answer that was faster
-		at--
+	p.answered()
+	if held != nil {
+		at := len(ln.turns)
+		for at > 0 && ln.turns[at-1].Due > due && ln.turns[at-1].Terms == p.Terms { // of an answer that was faster
+			at--
+		}
+		ln.turns = slices.Insert(ln.turns, at, Turn{Terms: p.Terms, Due: due, Held: held})
 	}
-	ln.turns = slices.Insert(ln.turns, at, turn)
-	ln.Denial, ln.again = nil, 0
+	ln.Denial = nil
+	ln.changes++
 	switch {
-	case turn.Due <= soon:
-		ln.widen(wide)
+	case due <= soon: // while places are denied, the first one alone asks
+		ln.width = min(2*ln.width, wide)
 	case ln.asking == 0: // once for those who asked together
 		ln.width = max(1, ln.width/2)
 	}
 	ln.wake()
 }
 
-// GrantedNow says that the place was granted its events at once, without a turn. It is to leave.
-func (p *Place) GrantedNow(wide int) {
-	ln := p.lock()
-	defer ln.unlock()
-	ln.Denial = nil
-	ln.widen(wide)
-}
-
-// widen doubles the width. While places are denied, the first one alone asks.
-func (ln *Line) widen(wide int) { ln.width = min(2*ln.width, wide) }
-
 // Denied says that the place was denied a turn, and is to ask again at an instant, or when it is woken.
 func (p *Place) Denied(why any, again kernel.Instant) {
 	ln := p.lock()
 	defer ln.unlock()
-	p.asked()
-	ln.width, ln.Denial = 1, why
-	if ln.rank(p) != len(ln.turns) {
-		ln.wake()
-	} else if !ln.roused {
-		ln.again = again
-	}
+	p.answered()
+	p.again, ln.width, ln.Denial = again, 1, why
+	ln.wake()
 }
 
-// Leave gives the place up at now. If its turn has come, it is served instead. Otherwise, it returns turns to
-// give back, newest first; then the caller calls Cancelled.
-func (p *Place) Leave(now kernel.Instant) (served bool, held any, left []Turn) {
+// Leave gives the place up at now, unless it has left. If its turn has come, it was served, and Leave returns what Next
+// does. Otherwise, Leave returns turns to give back, newest first; if there are some, the caller then calls Cancelled.
+func (p *Place) Leave(now kernel.Instant) (turns []Turn, served bool) {
+	if p.element == nil {
+		return nil, false
+	}
 	ln := p.lock()
 	defer ln.unlock()
-	i := ln.rank(p)
-	if i < len(ln.turns) && ln.turns[i].Due <= now && ln.turns[i].Terms == p.Terms {
-		return true, ln.serve(p, i), nil
-	}
-	if i <= len(ln.turns) { // the next to ask is another one
-		ln.again = 0
+	if turns = ln.serve(p, ln.index(p), now); turns != nil {
+		return turns, true
 	}
 	ln.Ahead = nil
 	ln.remove(p)
-	left = ln.fit()
+	turns = ln.fit()
 	ln.wake()
-	return false, nil, left
+	return turns, false
 }
 
 // Cancelled says that turns have been given back.

@@ -14,19 +14,17 @@ import (
 // check fails the test if the line is not as it should be.
 func (ln *Line) check(t *testing.T) {
 	t.Helper()
-	asking, resting := 0, 0
-	for e := ln.places.Front(); e != nil; e = e.Next() {
-		if p := e.Value.(*Place); p.asking {
+	asking := 0
+	for i, p := range ln.each {
+		if p.asking {
 			asking++
-		} else {
-			if resting < len(ln.turns) {
-				require.Equal(t, p.Terms, ln.turns[resting].Terms, "each place has a turn of its own terms")
-			}
-			resting++
+		}
+		if i < len(ln.turns) {
+			require.Equal(t, p.Terms, ln.turns[i].Terms, "each place has a turn of its own terms")
 		}
 	}
 	require.Equal(t, asking, ln.asking)
-	require.LessOrEqual(t, len(ln.turns), resting+asking, "no turn is nobody's")
+	require.LessOrEqual(t, len(ln.turns), ln.Len(), "no turn is nobody's")
 	for i := 1; i < len(ln.turns); i++ {
 		require.True(t, ln.turns[i-1].Due <= ln.turns[i].Due || ln.turns[i-1].Terms != ln.turns[i].Terms)
 	}
@@ -50,10 +48,20 @@ func TestLine_Histories(t *testing.T) {
 				cancelling = append(cancelling, p)
 			}
 		}
+		leave := func(p *Place) {
+			turns, served := p.Leave(now)
+			if !served {
+				left(p, turns)
+				return
+			}
+			require.Equal(t, p.N, turns[0].Held)
+			ended++
+			left(p, turns[1:])
+		}
 		grant := func(p *Place) {
 			frontier = max(frontier, now) + kernel.Instant(rnd.IntN(5))
 			made++
-			p.Granted(Turn{Terms: p.Terms, Due: frontier, Held: p.N}, now+20, wide)
+			p.Granted(frontier, p.N, now+20, wide)
 		}
 		forget := func(from []*Place, i int) []*Place { return append(from[:i:i], from[i+1:]...) }
 		for step := range 200 {
@@ -75,11 +83,7 @@ func TestLine_Histories(t *testing.T) {
 			case what == 3 && len(resting) > 0 && rnd.IntN(2) == 0 || step >= 150 && len(resting) > 0:
 				i := rnd.IntN(len(resting))
 				p := resting[i]
-				ok, held, turns := p.Leave(now)
-				if left(p, turns); ok {
-					require.Equal(t, p.N, held)
-					ended++
-				}
+				leave(p)
 				resting = forget(resting, i)
 			case what == 4 && len(cancelling) > 0:
 				cancelling[0].Cancelled()
@@ -93,7 +97,7 @@ func TestLine_Histories(t *testing.T) {
 				again = false
 				for i := 0; i < len(resting); i++ {
 					p := resting[i]
-					switch do, held, _ := p.Next(now, 10); do {
+					switch do, turns, _ := p.Next(now, 10); do {
 					case Ask:
 						if again = true; wide == 1 { // it is answered at once, as in memory
 							grant(p)
@@ -102,9 +106,10 @@ func TestLine_Histories(t *testing.T) {
 						asking, resting = append(asking, p), forget(resting, i)
 						i--
 					case GiveBack:
-						left(p, held.([]Turn))
+						left(p, turns)
 					case Served:
-						require.Equal(t, p.N, held)
+						require.Equal(t, p.N, turns[0].Held)
+						left(p, turns[1:])
 						if wide == 1 && sizes == 1 {
 							require.Greater(t, order[p], served[p.N], "it overtook")
 							served[p.N] = order[p]
@@ -118,10 +123,7 @@ func TestLine_Histories(t *testing.T) {
 			lines.Look("key", func(ln *Line) { ln.check(t) })
 		}
 		for _, p := range append(asking, resting...) {
-			ok, _, turns := p.Leave(now)
-			if left(p, turns); ok {
-				ended++
-			}
+			leave(p)
 		}
 		for _, p := range cancelling {
 			p.Cancelled()
