@@ -69,8 +69,7 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 			denial := *a // so that other answers are not allocated
 			return nil, &denial, nil
 		}
-		w.denial = Decision(a.Decision)
-		return nil, nil, refusal(a, w.n, t, patience)
+		return nil, nil, w.refusal(a, t, patience)
 	case flies:
 		r := l.held(&c.Call)
 		return r, nil, r.outlast(w.until)
@@ -83,28 +82,26 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 	return l.held(&c.Call), nil, nil
 }
 
-// refusal returns the error of a Wait for n events that t has denied.
-func refusal(res *kernel.Answer, n int, t *limit.Limit, maxWait time.Duration) error {
+// refusal returns the error of a Wait that t has denied.
+func (w *want) refusal(a *kernel.Answer, t *limit.Limit, patience time.Duration) error {
+	w.denial = Decision(a.Decision)
 	switch {
-	case res.Full:
+	case a.Full:
 		return fmt.Errorf("%w: no room for a new key", ErrFull)
-	case res.QueueFull:
-		return fmt.Errorf("%w: no room for %d", ErrQueueFull, n)
-	case n > t.Limit():
-		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, n, t.Limit())
-	case res.Wait == Never:
-		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, n)
+	case a.QueueFull:
+		return fmt.Errorf("%w: no room for %d", ErrQueueFull, w.n)
+	case w.n > t.Limit():
+		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, w.n, t.Limit())
+	case a.Wait == Never:
+		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, w.n)
 	}
-	return &TurnError{N: n, Wait: res.Wait, Left: maxWait}
+	return &TurnError{N: w.n, Wait: a.Wait, Left: patience}
 }
 
 func (l *limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
 func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
-	if err := l.check(ctx, n); err != nil {
-		return err
-	}
-	_, _, err := l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n})
+	_, _, err := l.WaitFor(ctx, ctx, key, n, false)
 	return err
 }
 
@@ -133,10 +130,16 @@ func (l *limiter) patience(ctx context.Context) time.Duration {
 func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	began := l.began()
 	r, err := l.wait(w)
-	if err != nil && w.failure != nil && l.policy.kind == fallback {
-		r, err = l.waitFallback(w)
-	} else if r != nil {
+	switch fallsBack := err != nil && w.failure != nil && l.policy.kind == fallback; {
+	case fallsBack && w.h.holds:
+		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
+	case fallsBack:
+		err = l.policy.limiter.WaitN(w.ctx, w.key, w.n)
+	case r != nil:
 		r.clear(isQuiet | isAhead)
+	}
+	if w.may && errors.Is(err, ErrNever) {
+		err = w.failure
 	}
 	l.waited(w, began, err)
 	switch {
@@ -146,19 +149,6 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 		r = nil
 	}
 	return r, w.grant, nil
-}
-
-// waitFallback is wait of the fallback.
-func (l *limiter) waitFallback(w *want) (r *Reservation, err error) {
-	if w.h.holds {
-		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
-	} else {
-		err = l.policy.limiter.WaitN(w.ctx, w.key, w.n)
-	}
-	if w.may && errors.Is(err, ErrNever) {
-		err = w.failure
-	}
-	return r, err
 }
 
 // Hold implements [Limiter].
@@ -394,8 +384,7 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 		if ans.Allowed {
 			return nil
 		}
-		w.denial = Decision(ans.Decision)
-		return refusal(&ans, w.n, t, left)
+		return w.refusal(&ans, t, left)
 	}
 	last := time.Duration(ln.Last() - min(now, ln.Last()))
 	if last <= left || l.local != nil || l.madeBy(ln) != t { // events may come back, or other turns will be made
@@ -422,19 +411,14 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 		if err != nil || t.Stateless() || n > t.Limit() || why == nil && ln.Last() == 0 && ln.Len() <= 1 {
 			return // or it is being decided whether that one waits
 		}
-		does = true
-		turn := ln.Last()
-		var passed time.Duration
-		switch a := l.stateAhead(ln, key, t, now); {
-		case a != nil:
+		does, d.Limit = true, t.Limit()
+		turn, passed := ln.Last(), time.Duration(0)
+		if a := l.stateAhead(ln, key, t, now); a != nil {
 			ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
 			d = Decision(ans.Decision)
 			turn = max(turn, a.last) // a LeakyBucket has room before
-		case why != nil:
-			d = why.Decision
-			passed = why.age(now)
-		default:
-			d = Decision{Limit: t.Limit()}
+		} else if why != nil {
+			d, passed = why.Decision, why.age(now)
 		}
 		if d.RetryAfter < Never {
 			d.RetryAfter = max(soon, time.Duration(turn-min(now, turn)), d.RetryAfter-passed)
@@ -500,24 +484,33 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	var first *Reservation
 	var denial *kernel.Answer
-	asked, ask := true, func() { first, denial, err = l.reserveTurn(w, t, nil) }
+	asked, ask := false, func() { first, denial, err = l.reserveTurn(w, t, nil) }
 	switch {
-	case t.Flies() || l.waiters.Has(w.key):
-		asked = false
-	case l.local != nil:
-		ask()
-	default:
+	case t.Flies():
+	case l.local == nil:
 		asked = l.waiters.Alone(w.key, ask)
+	case !l.waiters.Has(w.key):
+		asked = true
+		ask()
 	}
 	if err != nil || asked && denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 		return first, err
 	}
 	in := &waiter{want: *w, l: l} // if it was denied, it asks again: there may be room since, which nobody has told it of
 	defer func() { w.reason = in.reason }()
-	if err := in.enter(t, came, first); err != nil {
-		return nil, err
+	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, func(ln *line.Line) error {
+		if first != nil {
+			return nil
+		}
+		return l.mayEnter(ln, &in.want, t)
+	})
+	if err == nil {
+		return in.stand(first)
 	}
-	return in.stand(first)
+	if in.denial == (Decision{}) { // the line is too long
+		in.denial, _ = l.overtakes(w.ctx, w.key, w.n)
+	}
+	return nil, err
 }
 
 // A waiter is a want that stands in line.
@@ -527,21 +520,7 @@ type waiter struct {
 	place *line.Place
 }
 
-// enter takes a place in line, if the waiter may, or has its first turn already.
-func (w *waiter) enter(t *limit.Limit, came int64, first *Reservation) (err error) {
-	w.place, err = w.l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{w.l, t, w.h}}, came, func(ln *line.Line) error {
-		if first != nil {
-			return nil
-		}
-		return w.l.mayEnter(ln, &w.want, t)
-	})
-	if err != nil && w.denial == (Decision{}) { // the line is too long
-		w.denial, _ = w.l.overtakes(w.ctx, w.key, w.n)
-	}
-	return err
-}
-
-// stand returns when the turn has come.
+// stand returns when the turn has come. first is a turn that it has already, or nil.
 func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 	defer w.leave(0) // if no turn is needed, or code of the caller has panicked: a lookup, a clock, or a store
 	if first != nil {

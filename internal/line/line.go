@@ -100,7 +100,7 @@ func (ls *Lines) Count() int64 { return ls.count.Load() }
 
 // Has reports whether anybody waits for key, or turns of those who have left are being given back.
 func (ls *Lines) Has(key string) (has bool) {
-	ls.Look(key, func(ln *Line) { has = ln.Len() > 0 || ln.cancelling > 0 })
+	ls.Look(key, func(ln *Line) { has = ln.busy() })
 	return has
 }
 
@@ -139,19 +139,22 @@ func (ls *Lines) use(key string, f func(ln *Line)) {
 	f(ln)
 }
 
-// Alone calls ask, which asks for a turn of key without a place, because nobody has one yet. It returns false, and does
-// not, if as many are asking so as may have turns.
-func (ls *Lines) Alone(key string, ask func()) (may bool) {
+// Alone calls ask, which asks for a turn of key without a place, unless somebody has one, or as many are asking so as may
+// have turns. It returns whether it has called ask.
+func (ls *Lines) Alone(key string, ask func()) (asked bool) {
 	ls.use(key, func(ln *Line) {
-		if may = ln.alone < MostTurns-1; may { // and one more may ask in the line
-			ln.alone++
+		if asked = !ln.busy() && ln.asking < MostTurns; asked {
+			ln.asking++
 		}
 	})
-	if may {
-		defer ls.use(key, func(ln *Line) { ln.alone-- })
+	if asked {
+		defer ls.use(key, func(ln *Line) {
+			ln.asking--
+			ln.wake()
+		})
 		ask()
 	}
-	return may
+	return asked
 }
 
 // Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error.
@@ -176,8 +179,7 @@ type Line struct {
 	places list.List // of *Place, in order
 	turns  []Turn    // the i-th is that of the i-th place
 
-	alone      int // callers that ask without a place
-	asking     int // places that are asking for a turn, which will be that of the first place without one
+	asking     int // callers that are asking for a turn, which will be that of the first place without one
 	width      int // how many may ask at once
 	cancelling int // callers that give turns back: until they have, nobody asks
 	changes    int // how often something has made room, so that who was denied is to ask again
@@ -189,6 +191,9 @@ type Line struct {
 
 // Len returns how many stand in line.
 func (ln *Line) Len() int { return ln.places.Len() }
+
+// busy reports whether anybody stands in line, or turns of those who have left are being given back.
+func (ln *Line) busy() bool { return ln.Len() > 0 || ln.cancelling > 0 }
 
 // Last returns when the last turn that there is comes, or 0 if there is none.
 func (ln *Line) Last() kernel.Instant {
@@ -321,7 +326,7 @@ func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
 	ln.turns = slices.Delete(ln.turns, i, i+1)
 	ln.remove(p)
 	ln.wake()
-	if ln.asking == ln.Len() {
+	if ln.asking >= ln.Len() {
 		turns = append(turns, ln.fit()...)
 	}
 	return turns
@@ -331,7 +336,7 @@ func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
 func (ln *Line) unlock() {
 	sh := ln.sh
 	defer sh.mu.Unlock()
-	if ln.Len() > 0 || ln.cancelling > 0 || ln.alone > 0 {
+	if ln.busy() || ln.asking > 0 {
 		return
 	}
 	if delete(sh.lines, ln.key); len(sh.lines) == 0 {

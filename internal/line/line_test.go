@@ -133,3 +133,96 @@ func TestLine_Histories(t *testing.T) {
 		assert.Empty(t, lines.shard("key").lines)
 	}
 }
+
+// in has places for as many events enter a line.
+func in(t *testing.T, lines *Lines, sizes ...int) (places []*Place) {
+	for _, n := range sizes {
+		p, err := lines.Enter("key", Terms{N: n}, 0, func(*Line) error { return nil })
+		require.NoError(t, err)
+		places = append(places, p)
+	}
+	return places
+}
+
+// step checks what a place is to do at now.
+func step(t *testing.T, want Step, p *Place, now kernel.Instant) (turns []Turn) {
+	t.Helper()
+	do, turns, _ := p.Next(now, 10)
+	require.Equal(t, want, do)
+	return turns
+}
+
+// Renewed turns are given back once: not those that were made since, nor if there were none.
+func TestLine_RenewsOnce(t *testing.T) {
+	var lines Lines
+	p := in(t, &lines, 1, 1)
+	step(t, Ask, p[0], 1)
+	p[0].Granted(5, "first", 20, 1)
+	lines.Renew("key")
+	step(t, Served, p[0], 5) // its turn comes before it is renewed
+	step(t, Ask, p[1], 5)
+	p[1].Granted(9, "second", 20, 1)
+	step(t, Rest, p[1], 6)
+	lines.Renew("key")
+	require.Equal(t, "second", step(t, GiveBack, p[1], 6)[0].Held)
+	p[1].Cancelled()
+	step(t, Ask, p[1], 6)
+	p[1].Granted(9, "third", 20, 1)
+	step(t, Rest, p[1], 6)
+	step(t, Served, p[1], 9)
+}
+
+// Whoever enters with a turn does not let others ask together with one of other terms.
+func TestLine_EntersWithATurn(t *testing.T) {
+	var lines Lines
+	p := in(t, &lines, 1, 1)
+	step(t, Ask, p[0], 1)
+	p[0].Granted(2, "first", 20, 8) // two may ask at once
+	step(t, Ask, p[1], 1)
+	p = append(p, in(t, &lines, 2)...)
+	p[2].Granted(8, "third", 20, 8)
+	step(t, GiveBack, p[2], 1) // who asks, with other terms, is in front
+	p[2].Cancelled()
+	step(t, Rest, p[2], 1)
+}
+
+// Whose turn has come is served before it gives back the turns of others.
+func TestLine_ServesBeforeItGivesBack(t *testing.T) {
+	var lines Lines
+	p := in(t, &lines, 1, 1, 2)
+	for i, due := range []kernel.Instant{5, 6} {
+		step(t, Ask, p[i], 1)
+		p[i].Granted(due, i, 20, 1)
+	}
+	_, served := p[1].Leave(1) // so that the last one has a turn that does not suit it
+	require.False(t, served)
+	p[0].Cancelled()
+	step(t, Ask, p[2], 1)
+	p[2].Granted(7, 2, 20, 1)
+	lines.Look("key", func(ln *Line) { ln.turns[1].stale = true })
+	require.Equal(t, 0, step(t, Served, p[0], 5)[0].Held)
+	step(t, GiveBack, p[2], 5)
+}
+
+// A turn that is left over is for those in front, who are asking, and not for who enters behind them.
+func TestLine_LeftoversAreForWhoAsks(t *testing.T) {
+	var lines Lines
+	p := in(t, &lines, 1, 1, 1)
+	for i, due := range []kernel.Instant{5, 6} {
+		step(t, Ask, p[i], 1)
+		p[i].Granted(due, i, 20, 8)
+	}
+	step(t, Ask, p[2], 1)
+	turns, served := p[0].Leave(1)
+	require.False(t, served)
+	require.Empty(t, turns, "who asks may need it")
+	last := in(t, &lines, 1)[0]
+	_, _, until := last.Next(1, 10)
+	require.Equal(t, kernel.Forever, until)
+	_, served = last.Leave(6)
+	require.False(t, served, "it is that of who asks")
+	p[2].Granted(7, 2, 20, 8)
+	require.Equal(t, 0, step(t, Served, p[1], 5)[0].Held)
+	require.Equal(t, 1, step(t, Served, p[2], 6)[0].Held)
+	lines.Look("key", func(ln *Line) { require.Zero(t, ln.Len()) })
+}
