@@ -101,7 +101,10 @@ func (w *want) refusal(a *kernel.Answer, t *limit.Limit, patience time.Duration)
 func (l *limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
 func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
-	_, _, err := l.WaitFor(ctx, ctx, key, n, false)
+	if err := l.check(ctx, n); err != nil {
+		return err
+	}
+	_, _, err := l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n})
 	return err
 }
 
