@@ -71,8 +71,8 @@ type Database interface {
 //
 // Calls on one key take turns, a Reset too. Those that wait share the next Get and CompareAndSwap, and so
 // do not depend on how long a write takes. If a swap fails, because another process has changed the state,
-// the store waits for a random time and starts over, until the context ends. A panic of the Database reaches
-// one of the callers that still wait.
+// the store waits for a random time and starts over, until the context ends. If the Database panics, the calls
+// that share what it was asked for fail with an error that has the stack, and the [FailurePolicy] decides.
 //
 // Limiters with the same name on one store must have the same algorithm. On another
 // store with the same database (after a restart, or in another process) the algorithm

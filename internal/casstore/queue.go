@@ -27,10 +27,9 @@ type queue struct {
 	callers int       // who wait for an answer, of these calls and those of the round
 
 	// The present round:
-	calls    []*call
-	ctx      context.Context // of the database
-	cancel   context.CancelFunc
-	panicked *dbPanic
+	calls  []*call
+	ctx    context.Context // of the database
+	cancel context.CancelFunc
 }
 
 // A call is an Apply or, without a limit, a Reset.
@@ -41,10 +40,9 @@ type call struct {
 	place *list.Element // in waiting; nil once it is in a round
 	left  atomic.Bool   // whether nobody waits for the answer any more
 
-	done     chan struct{} // closed when the following are set
-	answer   kernel.Answer
-	err      error
-	panicked *dbPanic
+	done   chan struct{} // closed when the following are set
+	answer kernel.Answer
+	err    error
 }
 
 // mostBehind bounds the goroutines that a hanging database can hold. Each has a stack of some kilobytes.
@@ -68,9 +66,6 @@ func (s *Store) do(ctx context.Context, timeout time.Duration, key string, c *ca
 	}
 	if err != nil && !s.leave(q, c) {
 		return kernel.Answer{}, err
-	}
-	if c.panicked != nil {
-		panic(c.panicked)
 	}
 	return c.answer, c.err
 }
@@ -121,9 +116,14 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 // serve answers the calls of a round with err, if there is one, and makes the others on the key until none waits.
 func (s *Store) serve(key string, q *queue, err error) {
 	defer func() {
-		if q.calls != nil { // the database has ended this goroutine
-			go s.serve(key, q, errGoexit)
+		if q.calls == nil {
+			return
 		}
+		err := errors.New("the database has ended the goroutine of the call") // as a test's Fatal does
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the store panicked: %v\n\n%s", v, debug.Stack())
+		}
+		go s.serve(key, q, err)
 	}()
 	for s.next(key, q, err) {
 		err = s.ask(key, q)
@@ -148,10 +148,9 @@ func (s *Store) next(key string, q *queue, err error) (more bool) {
 		if err != nil {
 			c.answer, c.err = kernel.Answer{}, err
 		}
-		c.panicked, q.panicked = q.panicked, nil
 		close(c.done)
 	}
-	q.calls, q.panicked, q.callers = nil, nil, q.waiting.Len()
+	q.calls, q.callers = nil, q.waiting.Len()
 	if q.callers == 0 {
 		delete(s.queues, key)
 		return false
@@ -188,12 +187,7 @@ func (s *Store) joinAgain(q *queue) {
 }
 
 // ask asks the database for the calls of the round.
-func (s *Store) ask(key string, q *queue) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			q.panicked, err = &dbPanic{v, debug.Stack()}, errPanic
-		}
-	}()
+func (s *Store) ask(key string, q *queue) error {
 	if q.calls[0].l == nil {
 		return s.db.Delete(q.ctx, key)
 	}
@@ -258,26 +252,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// Errors of calls.
-var (
-	errPanic  = errors.New("a method of the database has panicked") // of those that share a read and a write with it
-	errGoexit = errors.New("the goroutine of the call was ended")   // as a test's Fatal does
-)
-
-// A dbPanic carries a panic of the database to a caller's goroutine. If all callers have left, it is dropped.
-type dbPanic struct {
-	value any
-	stack []byte
-}
-
-func (p *dbPanic) Error() string {
-	return fmt.Sprintf("the store panicked: %v\n\n%s", p.value, p.stack)
-}
-
-// Unwrap returns the value of the panic if it is an error.
-func (p *dbPanic) Unwrap() error {
-	err, _ := p.value.(error)
-	return err
 }

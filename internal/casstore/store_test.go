@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -237,51 +239,50 @@ func TestStore_CallersWhoLeave(t *testing.T) {
 
 type panicking struct {
 	*fakes.MapDB
-	panics atomic.Bool
+	end atomic.Pointer[func()] // what Get does, if that is set
 }
 
 func (db *panicking) Get(ctx context.Context, key string) ([]byte, error) {
 	time.Sleep(time.Millisecond)
-	if db.panics.Load() {
-		panic("odd")
+	if end := db.end.Load(); end != nil {
+		(*end)()
 	}
 	return db.MapDB.Get(ctx, key)
 }
 
-// A database that panics does so in one of the calls that share its read; the others fail.
+// If a database panics, or ends the goroutine, all calls that share its read fail, and those after them do not.
 func TestStore_Panic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		db := &panicking{MapDB: fakes.NewMapDB()}
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
-		var wg sync.WaitGroup
-		var panicked, failed atomic.Int64
-		take := func() {
-			wg.Go(func() {
-				defer func() {
-					if recover() != nil {
-						panicked.Add(1)
-					}
-				}()
-				if _, err := l.Take(ctx, "key", 1); err != nil {
+	for want, end := range map[string]func(){
+		"the store panicked: odd": func() { panic("odd") },
+		"the store panicked: EOF": func() { panic(io.EOF) },
+		"the database has ended":  runtime.Goexit,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			db := &panicking{MapDB: fakes.NewMapDB()}
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
+			db.end.Store(&end)
+			var wg sync.WaitGroup
+			var failed atomic.Int64
+			for range 3 { // the first has the turn
+				wg.Go(func() {
+					d, err := l.Take(ctx, "key", 1)
+					assert.ErrorContains(t, err, want)
+					assert.True(t, d.Allowed && d.Degraded, "the policy has decided")
 					failed.Add(1)
-				}
-			})
-			synctest.Wait()
-		}
-		take() // has the turn
-		take()
-		take()
-		db.panics.Store(true)
-		wg.Wait()
-		assert.EqualValues(t, 2, panicked.Load(), "the first, and one of the others, which share a read")
-		assert.EqualValues(t, 1, failed.Load())
-		db.panics.Store(false)
-		take()
-		wg.Wait()
-		d, err := l.Peek(ctx, "key")
-		require.NoError(t, err)
-		assert.Equal(t, 9, d.Remaining, "the store goes on")
-	})
+				})
+				synctest.Wait()
+			}
+			time.Sleep(1500 * time.Microsecond)
+			assert.EqualValues(t, 1, failed.Load())
+			wg.Wait()
+			assert.True(t, l.Allow("key"))
+			assert.EqualValues(t, 3, failed.Load())
+			db.end.Store(nil)
+			d, err := l.Take(ctx, "key", 1)
+			require.NoError(t, err)
+			assert.Equal(t, 9, d.Remaining, "the store goes on")
+		})
+	}
 }
 
 // A state expires when the key is fresh by the limiter's clock, wherever that stands.

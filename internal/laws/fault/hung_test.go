@@ -2,7 +2,6 @@ package fault_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -165,33 +164,18 @@ func TestManyHungCalls(t *testing.T) {
 	})
 }
 
-// What a store does in a goroutine of its own, it does as if it were the caller's.
+// What a store does instead of returning is an error, which says what it was and where.
 func TestStrangeStore(t *testing.T) {
-	s := &fakes.Strange{MapDB: fakes.NewMapDB(), Call: func(context.Context) error { panic(io.ErrUnexpectedEOF) }}
+	s := &fakes.Strange{MapDB: fakes.NewMapDB()}
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))
 	require.NoError(t, err)
-	func() {
-		defer func() {
-			err, ok := recover().(error)
-			require.True(t, ok)
-			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			assert.ErrorContains(t, err, "TestStrangeStore", "the stack of the store")
-		}()
-		l.Allow("key")
-	}()
 	s.Call = func(context.Context) error { panic("odd") }
-	func() {
-		defer func() {
-			err, ok := recover().(error)
-			require.True(t, ok)
-			assert.ErrorContains(t, err, "the store panicked: odd")
-			assert.NoError(t, errors.Unwrap(err))
-		}()
-		l.Allow("key")
-	}()
+	_, err = l.Take(t.Context(), "key", 1)
+	assert.ErrorContains(t, err, "the store panicked: odd")
+	assert.ErrorContains(t, err, "TestStrangeStore", "the stack of the store")
 	s.Call = func(context.Context) error { runtime.Goexit(); return nil }
 	_, err = l.Take(t.Context(), "key", 1)
-	assert.ErrorContains(t, err, "the goroutine of the call was ended")
+	assert.ErrorContains(t, err, "the database has ended the goroutine of the call")
 	s.Call = func(context.Context) error { return io.EOF }
 	_, err = l.Take(t.Context(), "key", 1)
 	assert.ErrorIs(t, err, io.EOF)
