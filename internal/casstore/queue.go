@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +36,7 @@ type call struct {
 	ctx   context.Context // of the caller
 	l     *limit.Limit
 	req   kernel.Request
-	place *list.Element // in waiting; nil once it is in a round
+	place *list.Element // in waiting, until it is in a round
 	left  atomic.Bool   // whether nobody waits for the answer any more
 
 	done   chan struct{} // closed when the following are set
@@ -104,9 +103,7 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 	if q.callers--; q.callers == 0 {
 		s.behind++
 	}
-	if c.place != nil {
-		q.waiting.Remove(c.place)
-	}
+	q.waiting.Remove(c.place) // which does nothing if c is in a round
 	if q.callers == q.waiting.Len() && q.cancel != nil {
 		q.cancel() // all that wait do so for the next round
 	}
@@ -142,9 +139,6 @@ func (s *Store) next(key string, q *queue, err error) (more bool) {
 		s.behind--
 	}
 	for _, c := range q.calls {
-		if c.left.Load() {
-			continue
-		}
 		if err != nil {
 			c.answer, c.err = kernel.Answer{}, err
 		}
@@ -160,29 +154,17 @@ func (s *Store) next(key string, q *queue, err error) (more bool) {
 	return true
 }
 
-// join adds the calls that wait to the round, up to the first Reset, which has a round of its own. Those whose
-// callers have left go.
+// join adds the calls that wait to the round, up to the first Reset, which has a round of its own.
 func (q *queue) join() {
-	q.calls = slices.DeleteFunc(q.calls, func(c *call) bool { return c.left.Load() })
 	for e := q.waiting.Front(); e != nil; e = q.waiting.Front() {
 		c := e.Value.(*call)
 		if c.l == nil && len(q.calls) > 0 {
 			return
 		}
 		q.waiting.Remove(e)
-		c.place = nil
 		if q.calls = append(q.calls, c); c.l == nil {
 			return
 		}
-	}
-}
-
-// joinAgain is join for a round whose swap has failed, unless all have left it: then the others wait for the next one.
-func (s *Store) joinAgain(q *queue) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q.ctx.Err() == nil {
-		q.join()
 	}
 }
 
@@ -199,7 +181,6 @@ func (s *Store) ask(key string, q *queue) error {
 		if err := pause(q.ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses))); err != nil {
 			return err
 		}
-		s.joinAgain(q)
 	}
 }
 

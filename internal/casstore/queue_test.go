@@ -240,7 +240,7 @@ func TestStore_PanicAfterTheFirstHasLeft(t *testing.T) {
 	})
 }
 
-// A swap that fails for long keeps nothing of callers that have left.
+// Swaps that fail for long keep nothing of callers that have left, once their round has ended.
 func TestStore_ConflictsForgetWhoHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable(func(_ context.Context, method string) error {
@@ -273,7 +273,7 @@ func TestStore_ConflictsForgetWhoHasLeft(t *testing.T) {
 			_, err := states.Apply(ctx, "key", l, one())
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}()
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(2 * time.Second)
 		runtime.GC()
 		runtime.GC()
 		assert.Nil(t, left.Value())
@@ -324,5 +324,53 @@ func TestStore_ResetBetweenSwaps(t *testing.T) {
 		assert.Equal(t, []string{"take", "reset", "take"}, order)
 		assert.Equal(t, 1<<40-1, remaining)
 		assert.Equal(t, 4, swaps, "the last one was not in the first round")
+	})
+}
+
+// A round that all have left is not tried again, and those who wait get the next one.
+func TestStore_RoundThatAllHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		swaps, stuck := 0, true
+		db := newTable(func(_ context.Context, method string) error {
+			if method == "CompareAndSwap" {
+				time.Sleep(10 * time.Millisecond)
+				if swaps++; stuck {
+					return errConflict
+				}
+			}
+			return nil
+		})
+		s := New(db)
+		states, l, one := limiter(t, s, time.Hour)
+		impatient, err := s.Open("test", l, time.Second)
+		require.NoError(t, err)
+		take := func(states limit.States, want error) {
+			go func() {
+				_, err := states.Apply(t.Context(), "key", l, one())
+				assert.ErrorIs(t, err, want)
+			}()
+			synctest.Wait()
+		}
+		take(impatient, context.DeadlineExceeded)
+		time.Sleep(time.Second - 1)
+		require.Greater(t, swaps, 5, "it is tried again and again")
+		tried := swaps
+		take(states, nil)
+		time.Sleep(15 * time.Millisecond)
+		stuck = false
+		time.Sleep(time.Minute)
+		assert.LessOrEqual(t, swaps, tried+2, "one of each round")
+		assert.Empty(t, s.queues)
+		a, err := states.Apply(t.Context(), "key", l, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(1<<31, 0)))
+		require.NoError(t, err)
+		assert.Equal(t, 1<<40-1, a.Remaining, "the one that has left is not applied")
+
+		stuck = true
+		take(impatient, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		tried = swaps
+		time.Sleep(time.Minute)
+		assert.LessOrEqual(t, swaps, tried+1)
+		assert.Empty(t, s.queues)
 	})
 }
