@@ -65,7 +65,8 @@ func WithStore(s Store) Option {
 //
 // Aligned windows follow the wall time that clk shows when New is called for the
 // first limiter on the store, plus the time that has passed since. If that wall time is
-// before 1970 or after 2100, only windows of up to a week are aligned as documented.
+// before 1970 or after 2100, only windows of up to a week are aligned as documented. Time stands still
+// from 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }

@@ -78,7 +78,6 @@ func (t *Timeline) Tells(clk clock.Clock) bool {
 const (
 	epochEnd  = 4102444800       // 2100-01-01, in seconds
 	epochTurn = 5000 * 7 * 86400 // 5,000 weeks, in seconds
-	week      = 7 * 86400 * 1e9  // in nanoseconds
 )
 
 // InstantOf returns the instant of a time.
@@ -165,10 +164,6 @@ func (t *Timeline) unsteady() (now Instant, lag uint64) {
 		latest := t.latest.Load()
 		from := t.anchor.Load()
 		d := t.clk.Since(from.base)
-		if from.ends(d) {
-			t.move(from)
-			continue
-		}
 		if from.compares(d) {
 			at := t.clk.Now()
 			d = t.clk.Since(from.base) // it may have moved in between
@@ -187,25 +182,8 @@ func (t *Timeline) unsteady() (now Instant, lag uint64) {
 	}
 }
 
-// ends reports whether instants counted from a no longer fit, d after its base. A
-// saturated d never fits.
-func (a *anchor) ends(d time.Duration) bool {
-	return d > a.since && a.origin < MaxInstant && a.after(d) > MaxInstant
-}
-
-// move starts counting instants from the clock's present reading. If that is not after
-// the latest instant, the clock has jumped ahead by an unknown time. Then move skips
-// half of the remaining range, in whole weeks, which keeps windows aligned.
-func (t *Timeline) move(from *anchor) {
-	next := anchorAt(t.clk.Now())
-	if latest := t.latest.Load(); next.origin < latest {
-		next.origin += (latest + (MaxInstant-latest)/2 - next.origin) / week * week
-	}
-	next.origin = min(next.origin, MaxInstant)
-	t.anchor.CompareAndSwap(from, next) // or another caller has just moved it
-}
-
-// at returns the instant d after the anchor, limited to the range of instants.
+// at returns the instant at which d has passed since the base, limited to the range of instants: at its end, time stands
+// still.
 func (a *anchor) at(d time.Duration) Instant {
 	if d < a.since {
 		return a.origin - min(a.origin, Instant(a.since)-Instant(d))
