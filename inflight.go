@@ -37,7 +37,7 @@ import (
 // that a blocked Wait asks the store, a [SlidingLog] with CountDenied counts a denial.
 //
 // Memory and time are those of a [SlidingLog], whose log has the events that have not been
-// released. A release takes time in proportion to the number of later events.
+// released. A Hold and a release take time in proportion to their number.
 type InFlight struct {
 	Limit   int           // the most events at once
 	Timeout time.Duration // after which events are released if their holder has not done so

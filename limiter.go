@@ -124,8 +124,9 @@ type Limiter interface {
 	// An open hold is a part of the state of its key: 32 to 40 bytes, with a [WarmingUp] up to 56, and
 	// 8 to 32 more for each further part of an [All]. Without an InFlight, a key has at most 4,096 of
 	// them: then the oldest one ends early, as it would by itself. The first decision after a hold has
-	// ended by itself takes time in proportion to the number of open ones, as Settle does. In memory,
-	// Hold makes an allocation for the Reservation, of 80 bytes, and none for a state that has room. A
+	// ended by itself takes time in proportion to the number of open ones, as Settle does. With a [SlidingLog] or an
+	// InFlight, each of these, and Hold, also takes time in proportion to the events in the log: some 40 µs for
+	// 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes, and none for a state that has room. A
 	// key with open holds costs as much as with a [SlidingLog], and its decisions take a lock; if its
 	// state is one word, until it is granted events after they have ended, and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)

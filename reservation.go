@@ -217,8 +217,8 @@ const lookAgain = 10 * time.Millisecond
 // [FailurePolicy] makes the Decision, the error says so, and it is unknown whether Settle took
 // effect; it cannot be called again, and unless it did, the hold ends by itself.
 //
-// Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of the key. In
-// memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
+// Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of the key and,
+// with a [SlidingLog] or an [InFlight], of logged events. In memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
 //
 // [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {

@@ -163,7 +163,6 @@ type opened struct {
 	listed
 	parts []markedPart
 	size  int // of an entry
-	log   int // where the first log begins in a state of base whose first word is not 0; −1 if there is none
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
@@ -177,16 +176,9 @@ type markedPart struct {
 func (c *Compiled) Opened() *Compiled { return c.Base().listing(&c.Base().withHolds, newOpened) }
 
 func newOpened(l listed) {
-	k, c := &opened{listed: l, size: holdMarks, log: -1}, l.base
+	k := &opened{listed: l, size: holdMarks}
 	l.of.Kernel, l.of.open = k, k
-	switch {
-	case c.Width() > 0 || c.changed != nil:
-	case c.parts != nil:
-		k.log = c.parts.grows + c.parts.fixed
-	default:
-		k.log = 0
-	}
-	for _, leaf := range c.leaves {
+	for _, leaf := range l.base.leaves {
 		p := markedPart{holder: leaf.(holder), from: k.size}
 		p.level, _ = p.holder.(level)
 		k.size += p.marks()
@@ -243,7 +235,7 @@ func (k *opened) holds(st []uint64) bool {
 
 // open returns st, a state without open holds, as one of k.
 func (k *opened) open(st []uint64) []uint64 {
-	st = k.shift(st, 0, holdsHeader)
+	st = shift(st, 0, holdsHeader)
 	st[openHolds], st[firstEnd], st[lastEnd] = 0, k.base.lastInstant(), 0
 	return st
 }
@@ -265,24 +257,13 @@ func (k *opened) replace(st, inner []uint64) []uint64 {
 	return append(st[:at], inner...)
 }
 
-// shift moves the state of the key's own kernel from one word to another. If it has a log, which may be
-// long, the words between are some that the log does not use, or become such, so that only what is before
-// them moves.
-func (k *opened) shift(st []uint64, from, to int) []uint64 {
-	inner, log, by := st[from:], k.log, to-from
-	switch {
-	case log >= 0 && len(inner) > log && inner[0] > 0 && by <= int(inner[log+1])-logHeader:
-		copy(st[to:], inner[:log+logHeader])
-		st[to+log+1] -= uint64(by)
-		if log > 0 {
-			st[to] -= uint64(by) // its length
-		}
-		return st
-	case by < 0:
+// shift moves the state of the key's own kernel from one word to another.
+func shift(st []uint64, from, to int) []uint64 {
+	if to < from {
 		return slices.Delete(st, to, from)
 	}
-	st = slices.Grow(st, by)[:len(st)+by]
-	copy(st[to:], st[from:len(st)-by])
+	st = append(st, make([]uint64, to-from)...)
+	copy(st[to:], st[from:])
 	return st
 }
 
@@ -359,7 +340,7 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
-	st = k.shift(st, begin, begin+k.size)
+	st = shift(st, begin, begin+k.size)
 	st[openHolds]++
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.end), max(st[lastEnd], h.end)
 	e := st[begin : begin+k.size]
@@ -443,7 +424,7 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 	begin := k.begin(st)
 	st[openHolds] -= uint64(until - to)
 	copy(st[holdsHeader+to*k.size:], st[holdsHeader+until*k.size:begin])
-	return k.shift(st, begin, k.begin(st))
+	return shift(st, begin, k.begin(st))
 }
 
 // extend moves the end of the i-th hold.
@@ -465,7 +446,7 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	if k.count(st) > 0 {
 		return by.Opened(), st
 	}
-	return by, k.shift(st, holdsHeader, 0)
+	return by, shift(st, holdsHeader, 0)
 }
 
 func (k *opened) Pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
