@@ -5,7 +5,19 @@ import (
 	"time"
 )
 
-// This file applies requests to states that another limit has left, or that have open holds or turns ahead.
+// This file has what stores call, StepFrom, and applies requests to states that another limit has left, or that have open holds
+// or turns ahead.
+
+// StepFrom is Step for a state that from left, whose parameters may differ from those
+// of c. It also returns the kernel of the resulting state. What is about a hold is applied
+// by from, not c. Only StepFrom opens holds, and denies what another key refuses.
+func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
+	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
+		st, changed = c.Step(st, req, a)
+		return c, st, changed
+	}
+	return c.stepFrom(from, st, req, a)
+}
 
 // stepFrom is StepFrom. If turns are ahead that are those of another limit than c, they stay in the state as events that were
 // spent, so that only those that are held can be settled.

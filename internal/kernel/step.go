@@ -26,17 +26,6 @@ func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, chang
 	return st, changed
 }
 
-// StepFrom is Step for a state that from left, whose parameters may differ from those
-// of c. It also returns the kernel of the resulting state. What is about a hold is applied
-// by from, not c. Only StepFrom opens holds, and denies what another key refuses.
-func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
-	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
-		st, changed = c.Step(st, req, a)
-		return c, st, changed
-	}
-	return c.stepFrom(from, st, req, a)
-}
-
 func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	v := c.view(req)
 	return v.step(st, req, a)
