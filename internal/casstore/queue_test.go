@@ -118,7 +118,7 @@ func check(t *testing.T, s *Store) {
 // limiter is the limit of the tests: events enough for all, so that those granted are counted exactly.
 func limiter(t *testing.T, s *Store, timeout time.Duration) (limit.States, *limit.Limit, func() kernel.Request) {
 	t.Helper()
-	spec := limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{1 << 40, uint64(1 << 60)}}
+	spec := limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{1 << 30, uint64(1 << 60)}}
 	l, err := limit.New(spec, kernel.InMemory, nil)
 	require.NoError(t, err)
 	states, err := s.Open("test", l, timeout)
@@ -199,7 +199,7 @@ func testHistory(t *testing.T, rnd *rand.Rand, resets bool) {
 	for key := range keys {
 		a, err := states.Apply(t.Context(), fmt.Sprint(key), l, one())
 		require.NoError(t, err)
-		if spent := int64(1<<40-a.Remaining) - 1; !resets {
+		if spent := int64(1<<30-a.Remaining) - 1; !resets {
 			require.GreaterOrEqual(t, spent, granted[key])
 			require.LessOrEqual(t, spent, granted[key]+left[key])
 		}
@@ -322,7 +322,7 @@ func TestStore_ResetBetweenSwaps(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{"take", "reset", "take"}, order)
-		assert.Equal(t, 1<<40-1, remaining)
+		assert.Equal(t, 1<<30-1, remaining)
 		assert.Equal(t, 4, swaps, "the last one was not in the first round")
 	})
 }
@@ -363,7 +363,7 @@ func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 		assert.Empty(t, s.queues)
 		a, err := states.Apply(t.Context(), "key", l, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(1<<31, 0)))
 		require.NoError(t, err)
-		assert.Equal(t, 1<<40-1, a.Remaining, "the one that has left is not applied")
+		assert.Equal(t, 1<<30-1, a.Remaining, "the one that has left is not applied")
 
 		stuck = true
 		take(impatient, context.DeadlineExceeded)
