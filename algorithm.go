@@ -168,16 +168,12 @@ func ParseRate(s string) (Rate, error) {
 	if !ok {
 		return bad("has no slash")
 	}
-	per, validSpan := parseSpan(strings.TrimSpace(span))
 	n, err := strconv.Atoi(strings.TrimSpace(events))
 	if err != nil {
-		why := fmt.Sprintf("%q is not a number of events", events)
-		if r, ok := parseDecimal(strings.TrimSpace(events), per); ok && validSpan {
-			why += fmt.Sprintf(": write %v", r)
-		}
-		return bad(why)
+		return bad(fmt.Sprintf("%q is not a whole number of events", events))
 	}
-	if !validSpan {
+	per, ok := parseSpan(strings.TrimSpace(span))
+	if !ok {
 		return bad(fmt.Sprintf("%q is not a span of time", span))
 	}
 	r := Rate{n, per}
@@ -185,23 +181,6 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, err
 	}
 	return r, nil
-}
-
-// parseDecimal returns the rate of events, a number such as 1.5, per span.
-func parseDecimal(events string, per time.Duration) (r Rate, ok bool) {
-	whole, fraction, _ := strings.Cut(events, ".")
-	n, err := strconv.Atoi(whole + fraction)
-	unit := 1
-	for range min(len(fraction), 18) {
-		unit *= 10
-	}
-	for _, prime := range []int{2, 5} {
-		for unit%prime == 0 && n%prime == 0 && n > 0 {
-			n, unit = n/prime, unit/prime
-		}
-	}
-	r = Rate{n, per * time.Duration(unit)}
-	return r, err == nil && len(fraction) <= 18 && per < Never/time.Duration(unit) && limit.Rate(r).Check("") == nil
 }
 
 func parseSpan(s string) (time.Duration, bool) {

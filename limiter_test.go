@@ -823,19 +823,9 @@ func TestParseRate(t *testing.T) {
 		assert.Zero(t, r, s)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
 	}
-	for s, want := range map[string]string{
-		"1.5/s": "3/2s", "0.5/s": "1/2s", ".25/m": "1/4m0s", "2.0/h": "2/h", " 1.05 / 250ms ": "21/5s",
-	} {
+	for _, s := range []string{"1.5/s", "0.5/s", "2.0/h", "1.5e3/s", "-1.5/s", "1.5/x"} {
 		_, err := ratelimit.ParseRate(s)
-		require.ErrorContains(t, err, "write "+want, s)
-		_, err = ratelimit.ParseRate(want)
-		assert.NoError(t, err)
-	}
-	for _, s := range []string{"1.5e3/s", "0.0/s", "-1.5/s", "1.-5/s", "1.5/x", "0.1/300000h", "1.5/0s", "0.0000000000000000000001/s", "0.000001/106751d"} {
-		_, err := ratelimit.ParseRate(s)
-		assert.ErrorIs(t, err, ratelimit.ErrInvalid, s)
-		assert.Contains(t, err.Error(), "not a number", s)
-		assert.NotContains(t, err.Error(), "write", s)
+		assert.ErrorContains(t, err, "not a whole number of events", s)
 	}
 	_, err := ratelimit.ParseRate("10")
 	assert.ErrorContains(t, err, `"10"`)
