@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ type Algorithm interface {
 // newLimit checks alg, which a user passed, and returns it ready to be applied, normalized, and as a copy that
 // shares no memory with it. An All becomes a list of its leaves.
 func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
-	alg, err := value(alg)
+	err := checkKind(alg)
 	if err != nil {
 		return nil, err
 	}
@@ -56,27 +55,16 @@ func algorithmOf(l *limit.Limit) Algorithm {
 	return l.Known.(Algorithm)
 }
 
-// value returns alg, dereferenced if it is a pointer.
-func value(alg Algorithm) (Algorithm, error) {
-	v := reflect.ValueOf(alg)
-	for v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
+// checkKind returns an error if alg is none of this package's algorithms: nil, a pointer to one, or a type that
+// embeds one, which has its methods.
+func checkKind(alg Algorithm) error {
+	if _, ok := alg.(All); ok || isPlain(alg) {
+		return nil
 	}
-	if !v.IsValid() || v.Kind() == reflect.Pointer {
-		return nil, param.Invalid("Algorithm", nil, "must be one such as TokenBucket{Rate: PerSecond(10)}")
-	}
-	if alg, _ = v.Interface().(Algorithm); isPlain(alg) {
-		return alg, nil
-	}
-	if _, ok := alg.(All); ok {
-		return alg, nil
-	}
-	// The type embeds an algorithm and so has its methods. Its other fields have
-	// no meaning here.
-	return nil, param.Invalid("Algorithm", fmt.Sprintf("a %v", v.Type()), "must be one of this package's own, such as TokenBucket, not a type that embeds one")
+	return param.Invalid("Algorithm", fmt.Sprintf("%T", alg), "must be one of this package's own, such as TokenBucket{Rate: PerSecond(10)}, and neither a pointer nor a type that embeds one")
 }
 
-// isPlain reports whether alg is one of this package, is no pointer, and can be compared.
+// isPlain reports whether alg is one of this package, and can be compared.
 func isPlain(alg Algorithm) bool {
 	switch alg.(type) {
 	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, InFlight, Unlimited, Blocked:
@@ -96,8 +84,7 @@ func isPlain(alg Algorithm) bool {
 func Share(alg Algorithm, n int) Algorithm { return share(alg, divisor{n: max(n, 1), depth: 1}) }
 
 func share(alg Algorithm, by divisor) Algorithm {
-	alg, err := value(alg)
-	if err != nil || by.depth > maxDepth {
+	if checkKind(alg) != nil || by.depth > maxDepth {
 		return nil
 	}
 	return alg.normalized().share(by)

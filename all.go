@@ -66,7 +66,7 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 	}
 	for i, alg := range a {
 		field := fmt.Sprintf("%s[%d]", name, i)
-		alg, err := value(alg)
+		err := checkKind(alg)
 		if err != nil {
 			return nil, param.Within(field, err)
 		}

@@ -54,8 +54,8 @@ func TestKnownLimits(t *testing.T) {
 		require.NoError(t, err)
 		return tr
 	}
-	assert.Same(t, compiled(one), compiled(&TokenBucket{Rate: PerHour(1), Burst: 1}))
-	assert.Same(t, compiled(All{one, two}), compiled(All{one, &two}))
+	assert.Same(t, compiled(one), compiled(TokenBucket{Rate: PerHour(1), Burst: 1}))
+	assert.Same(t, compiled(All{one, two}), compiled(All{one, two}))
 	assert.NotSame(t, compiled(All{one, two}), compiled(All{two, one}))
 	assert.NotSame(t, compiled(All{one}), compiled(one))
 	assert.NotSame(t, compiled(All{one}), compiled(All{one, one}))

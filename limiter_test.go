@@ -476,7 +476,7 @@ func TestBoundWithoutLimiter(t *testing.T) {
 }
 
 // A user's type that embeds an algorithm is refused: the library cannot know what its
-// other fields mean, or whether it can be compared.
+// other fields mean, or whether it can be compared. So is a pointer, whose fields may change.
 func TestForeignAlgorithm(t *testing.T) {
 	type tagged struct {
 		ratelimit.TokenBucket
@@ -487,6 +487,9 @@ func TestForeignAlgorithm(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"embedded":            tagged{TokenBucket: bucket},
 		"a pointer to it":     &tagged{TokenBucket: bucket},
+		"a pointer":           &bucket,
+		"a pointer to an All": &ratelimit.All{bucket},
+		"a nil pointer":       (*ratelimit.TokenBucket)(nil),
 		"an embedded pointer": pointing{&bucket},
 		"an embedded nil":     pointing{},
 		"embedded All":        struct{ ratelimit.All }{ratelimit.All{bucket}},
@@ -530,7 +533,7 @@ func TestZeroFields(t *testing.T) {
 		{ratelimit.WarmingUp{Rate: rate, Warmup: time.Second}, ratelimit.WarmingUp{Rate: rate, Warmup: time.Second, ColdFactor: 3}},
 		{ratelimit.RollingWindow{Quota: 5, Window: time.Hour, Period: time.Minute}, ratelimit.RollingWindow{Quota: 5, Window: time.Hour, Period: time.Minute}},
 		{
-			ratelimit.All{ratelimit.LeakyBucket{Rate: rate}, ratelimit.All{&ratelimit.TokenBucket{Rate: rate}}},
+			ratelimit.All{ratelimit.LeakyBucket{Rate: rate}, ratelimit.All{ratelimit.TokenBucket{Rate: rate}}},
 			ratelimit.All{ratelimit.LeakyBucket{Rate: rate, Capacity: 1}, ratelimit.TokenBucket{Rate: rate, Burst: 7}},
 		},
 	} {
@@ -547,7 +550,7 @@ func TestShare(t *testing.T) {
 	for _, tt := range []struct{ whole, quarter ratelimit.Algorithm }{
 		{ratelimit.TokenBucket{Rate: second(100)}, ratelimit.TokenBucket{Rate: second(25), Burst: 25}},
 		{ratelimit.TokenBucket{Rate: second(10), Burst: 3}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: 4 * time.Second}, Burst: 1}},
-		{&ratelimit.TokenBucket{Rate: second(9), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: second(2), Burst: 2, Refill: ratelimit.RefillInterval}},
+		{ratelimit.TokenBucket{Rate: second(9), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: second(2), Burst: 2, Refill: ratelimit.RefillInterval}},
 		{ratelimit.LeakyBucket{Rate: second(1)}, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 4 * time.Second}, Capacity: 1}},
 		{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, ratelimit.FixedWindow{Limit: 250, Window: time.Hour}},
 		{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour, Segments: 2}, ratelimit.SlidingWindow{Limit: 2, Window: time.Hour, Segments: 2}},
@@ -610,7 +613,7 @@ func TestBadParameters(t *testing.T) {
 		says []string
 	}{
 		{nil, []string{"Algorithm", "nil"}},
-		{(*ratelimit.TokenBucket)(nil), []string{"Algorithm", "nil"}},
+		{(*ratelimit.TokenBucket)(nil), []string{"Algorithm", "*ratelimit.TokenBucket"}},
 		{ratelimit.TokenBucket{}, []string{"TokenBucket.Rate.Events is 0"}},
 		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: -1, Per: 1}}, []string{"TokenBucket.Rate.Events is -1"}},
 		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1}}, []string{"TokenBucket.Rate.Per is 0s"}},
@@ -703,24 +706,16 @@ func TestStoreNeedsName(t *testing.T) {
 	}
 }
 
-// A pointer to an algorithm is one, too, and is copied.
-func TestPointerToAlgorithm(t *testing.T) {
-	alg := &ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}
-	tr, err := fakes.NewLimit(alg)
+// What an All is made of is copied, however it is put together.
+func TestPartsAreCopied(t *testing.T) {
+	inner := ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: 1}}
+	outer := ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner}
+	tr, err := fakes.NewLimit(outer)
 	require.NoError(t, err)
-	alg.Burst = 7
-	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 2}, tr.Known)
-
-	// So is what an All is made of, however it is put together.
-	inner := &ratelimit.All{&ratelimit.FixedWindow{Limit: 1, Window: 1}, alg}
-	tr, err = fakes.NewLimit(ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner})
-	require.NoError(t, err)
-	(*inner)[0] = alg
-	alg.Burst = 8
+	outer[0], inner[0] = ratelimit.Blocked{}, ratelimit.Blocked{}
 	assert.Equal(t, ratelimit.All{
 		ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 1},
 		ratelimit.FixedWindow{Limit: 1, Window: 1},
-		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 7},
 	}, tr.Known)
 }
 

@@ -219,9 +219,7 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
 // than without WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and
 // with no reservations ahead and no more used than its limit. Other keys cost as much as with a [SlidingLog].
-// Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. A lookup
-// that returns pointers to algorithms makes decisions slower than one that returns the
-// algorithms themselves. An All costs an allocation in each call. With more than four parts,
+// Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. An All costs an allocation in each call. With more than four parts,
 // or with an All among them, it costs a few microseconds, because it is compiled each time.
 //
 // [Describe] returns no Algorithm for the limiter; [Info.For] returns that of a key.
@@ -278,15 +276,6 @@ func (l *limits) of(key string, alg Algorithm) (*limit.Limit, error) {
 
 // compiled returns alg, which a user passed, compiled.
 func (l *limits) compiled(alg Algorithm) (*limit.Limit, error) {
-	if isPlain(alg) {
-		if t := find(&l.young, alg); t != nil { // faster than what follows, which all others need
-			return t, nil
-		}
-	}
-	alg, err := value(alg)
-	if err != nil {
-		return nil, err
-	}
 	key, ok := keyOf(alg)
 	if ok {
 		if t := l.known(key); t != nil {
@@ -297,7 +286,7 @@ func (l *limits) compiled(alg Algorithm) (*limit.Limit, error) {
 	if err != nil || !ok {
 		return t, err
 	}
-	if key == any(alg) {
+	if isPlain(alg) {
 		t.Asked = key
 	}
 	return l.keep(key, t), nil
@@ -348,18 +337,11 @@ func (l *limits) keep(key any, t *limit.Limit) *limit.Limit {
 func keyOf(alg Algorithm) (key any, ok bool) {
 	all, isAll := alg.(All)
 	if !isAll {
-		return alg, true
+		return alg, isPlain(alg)
 	}
 	var parts [4]Algorithm
-	if len(all) > len(parts) {
+	if copy(parts[:], all) < len(all) || slices.ContainsFunc(all, func(part Algorithm) bool { return !isPlain(part) }) {
 		return nil, false
-	}
-	for i, part := range all {
-		part, err := value(part)
-		if _, nested := part.(All); nested || err != nil {
-			return nil, false
-		}
-		parts[i] = part
 	}
 	return parts, true
 }

@@ -28,7 +28,7 @@ import (
 
 func TestLimitsOfKeys(t *testing.T) {
 	l, own, s, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
-	own.Set("gold", &ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)})
+	own.Set("gold", ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)})
 	own.Set("both", ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.FixedWindow{Limit: 4, Window: time.Hour}})
 	count := func(key string) (n int) {
 		for l.Allow(key) {

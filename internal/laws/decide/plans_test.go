@@ -25,7 +25,6 @@ var unmetered = []struct {
 }{
 	{"Unlimited", ratelimit.Unlimited{}, granting},
 	{"Blocked", ratelimit.Blocked{}, denying(0)},
-	{"pointer", &ratelimit.Blocked{}, denying(0)},
 	{"All of Unlimited", ratelimit.All{ratelimit.Unlimited{}, ratelimit.All{ratelimit.Unlimited{}}}, granting},
 	{"All with Blocked", ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.Blocked{}, ratelimit.Blocked{}}, denying(2)},
 	{"All with Blocked and a log of denials", ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour, CountDenied: true}, ratelimit.Blocked{}}, denying(1)},
@@ -408,7 +407,7 @@ func TestPlanWithInvalidPart(t *testing.T) {
 
 func TestSharePlan(t *testing.T) {
 	assert.Equal(t, ratelimit.Unlimited{}, ratelimit.Share(ratelimit.Unlimited{}, 3))
-	assert.Equal(t, ratelimit.All{ratelimit.Blocked{}}, ratelimit.Share(ratelimit.All{&ratelimit.Blocked{}}, 3))
+	assert.Equal(t, ratelimit.All{ratelimit.Blocked{}}, ratelimit.Share(ratelimit.All{ratelimit.Blocked{}}, 3))
 }
 
 func TestDescribePlan(t *testing.T) {
