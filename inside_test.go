@@ -50,7 +50,7 @@ func TestKnownLimits(t *testing.T) {
 	one, two := TokenBucket{Rate: PerHour(1), Burst: 1}, FixedWindow{Limit: 2, Window: time.Hour}
 	compiled := func(alg Algorithm) *limit.Limit {
 		asked = alg
-		tr, err := l.(*limiter).limits.forKey(t.Context(), "key")
+		tr, err := l.(*limiter).limitOf(t.Context(), "key")
 		require.NoError(t, err)
 		return tr
 	}
@@ -62,10 +62,10 @@ func TestKnownLimits(t *testing.T) {
 	assert.Equal(t, All{one, one, one, one, two}, compiled(All{one, one, one, one, two}).Known, "too many to be remembered")
 	assert.Equal(t, All{one, two}, compiled(All{one, All{two}}).Known, "nor is one in another")
 	asked = All{}
-	_, err := l.(*limiter).limits.forKey(t.Context(), "key")
+	_, err := l.(*limiter).limitOf(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
 	asked = All{one, nil}
-	_, err = l.(*limiter).limits.forKey(t.Context(), "key")
+	_, err = l.(*limiter).limitOf(t.Context(), "key")
 	require.ErrorIs(t, err, ErrInvalid)
 }
 

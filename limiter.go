@@ -302,7 +302,8 @@ func (l *limiter) limitOf(ctx context.Context, key string) (*limit.Limit, error)
 	if l.limits == nil {
 		return l.t, nil
 	}
-	return l.limits.forKey(ctx, key)
+	alg, err := l.limits.lookup(ctx, key)
+	return l.limits.of(key, alg, err)
 }
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
@@ -430,14 +431,10 @@ func (l *limiter) applyOwn(c *call) (done bool) {
 		return false
 	}
 	alg, err := l.limits.lookup(c.ctx, c.Key)
-	if err != nil {
-		c.Err = limitError(c.Key, err)
-		return false
-	}
-	if l.local != nil && c.Request.Op <= kernel.OpPeek && l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
+	if err == nil && l.local != nil && c.Request.Op <= kernel.OpPeek && l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
 		return true
 	}
-	c.Limit, c.Err = l.limits.of(c.Key, alg)
+	c.Limit, c.Err = l.limits.of(c.Key, alg, err)
 	return false
 }
 

@@ -248,28 +248,14 @@ type limits struct {
 // to young.
 const manyLimits = 8192
 
-// forKey returns the limit for key.
-func (l *limits) forKey(ctx context.Context, key string) (*limit.Limit, error) {
-	alg, err := l.lookup(ctx, key)
-	if err != nil {
-		return nil, limitError(key, err)
+// of returns the limit for alg, which lookup returned for key, with err.
+func (l *limits) of(key string, alg Algorithm, err error) (*limit.Limit, error) {
+	t := l.base
+	if err == nil && alg != nil {
+		t, err = l.compiled(alg)
 	}
-	return l.of(key, alg)
-}
-
-// limitError is the error of a lookup, or of what it returned.
-func limitError(key string, err error) error {
-	return fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
-}
-
-// of returns the limit for alg, which lookup returned for key.
-func (l *limits) of(key string, alg Algorithm) (*limit.Limit, error) {
-	if alg == nil {
-		return l.base, nil
-	}
-	t, err := l.compiled(alg)
 	if err != nil {
-		return nil, limitError(key, err)
+		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
 	}
 	return t, nil
 }
@@ -335,12 +321,12 @@ func (l *limits) keep(key any, t *limit.Limit) *limit.Limit {
 // keyOf returns a key for the cache: keys of two algorithms are equal if their
 // parameters are. An All with more than four parts, or with a nested All, has none.
 func keyOf(alg Algorithm) (key any, ok bool) {
-	all, isAll := alg.(All)
-	if !isAll {
-		return alg, isPlain(alg)
+	if isPlain(alg) {
+		return alg, true
 	}
+	all, isAll := alg.(All)
 	var parts [4]Algorithm
-	if copy(parts[:], all) < len(all) || slices.ContainsFunc(all, func(part Algorithm) bool { return !isPlain(part) }) {
+	if !isAll || copy(parts[:], all) < len(all) || slices.ContainsFunc(all, func(part Algorithm) bool { return !isPlain(part) }) {
 		return nil, false
 	}
 	return parts, true

@@ -33,15 +33,12 @@ func (l *limiter) AllowN(key string, n int) bool {
 // allowOwn is AllowN for n > 0, with limits of keys' own and states in memory.
 func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	alg, err := l.limits.lookup(ctx, key)
-	if err != nil {
-		err = limitError(key, err)
-	} else if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
-		return granted
-	}
-	var t *limit.Limit
 	if err == nil {
-		t, err = l.limits.of(key, alg)
+		if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
+			return granted
+		}
 	}
+	t, err := l.limits.of(key, alg, err)
 	if err != nil {
 		c := newCall(ctx, kernel.OpTake, key, n)
 		c.Err = err
