@@ -108,9 +108,8 @@ func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 // Remaining are 0, and RetryAfter is [Never]. Wait and Reserve fail at once with [ErrNever].
 // n = 0 is allowed, as always.
 //
-// It counts nothing and needs no state, so the store is not asked, and [Limiter.Charge] has
-// no effect. An [All] with a Blocked part does the same: it neither asks the store nor counts
-// events in its other parts.
+// It counts nothing and needs no state, so the store is not asked, and [Limiter.Charge]
+// has no effect. An [All] with a Blocked part does the same.
 type Blocked struct{}
 
 func (a Blocked) normalized() Algorithm { return a }

@@ -32,34 +32,33 @@
 //   - [Unlimited] and [Blocked] grant everything and nothing, for customers without a
 //     limit and suspended ones.
 //
-// The documentation of each says what it bounds, the worst case in any span of
-// time, and how much memory a key takes.
+// The documentation of each says what it bounds, the worst case in any span of time, and
+// how much memory a key takes.
 //
 // # Limiters
 //
-// [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of
-// keys, and any number of goroutines may use it at once. [Limiter.Allow] reports
-// whether an event may happen, [Limiter.Take] returns all details in a [Decision],
-// [Limiter.Wait] waits until an event may happen, [Limiter.Reserve] returns when it
-// may, and [Limiter.Peek] looks without spending. [TakeEach] takes events of many keys at once, each for itself. [TakeAll] takes
-// events of several keys of any limiters, of all or of none; so does [HoldAll].
+// [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of keys,
+// and any number of goroutines may use it at once. [Limiter.Allow] reports whether an event
+// may happen, [Limiter.Take] returns all details in a [Decision], [Limiter.Wait] waits
+// until an event may happen, [Limiter.Reserve] returns when it may, and [Limiter.Peek]
+// looks without spending. [TakeEach] takes events of many keys, each for itself; [TakeAll]
+// takes events of several keys of any limiters, of all or of none.
 //
-// Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate, and
-// [Reservation.Settle] makes the key as if the cost had been taken then. A hold ends by itself ([HoldFor],
-// [GiveBack]), and other processes can settle it ([Resume]). [Limiter.Charge] counts events that have
-// happened, even beyond the limit.
+// Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate,
+// and [Reservation.Settle] makes the key as if the cost had been taken then.
+// [Limiter.Charge] counts events that have happened, even beyond the limit.
 //
-// [WithLimits] gives keys limits of their own, which may change while the service
-// runs; if a lookup fails, the [FailurePolicy] decides. Package httplimit limits HTTP requests, and package iolimit the bytes per second of
-// readers, writers and connections. Modules of their own are grpclimit, for gRPC; connectlimit,
-// for Connect; and rules, for tables of limits that administrators edit.
+// [WithLimits] gives keys limits of their own, which may change while the service runs.
+// Package httplimit limits HTTP requests, and package iolimit the bytes per second of
+// readers, writers and connections. Modules of their own are grpclimit, for gRPC;
+// connectlimit, for Connect; and rules, for tables of limits that administrators edit.
 //
 // # Observing
 //
-// [WithObserver] lets an [Observer] see each decision. Package observe lists the keys that were denied
-// most lately, and logs denials and failures at a bounded rate. An observer of your
-// own may count decisions; it must be fast, because callers wait for it. Package limitpage serves a
-// page that shows what limiters do, and module otellimit makes OpenTelemetry metrics of it.
+// [WithObserver] lets an [Observer] see each decision. Package observe lists the keys that
+// were denied most lately, and logs denials and failures at a bounded rate. Package
+// limitpage serves a page that shows what limiters do, and module otellimit makes
+// OpenTelemetry metrics of it.
 //
 // # Promises
 //
@@ -76,24 +75,14 @@
 //     [TakeAll] of keys in memory, and of keys in Redis that share a call.
 //  5. A key is forgotten only when that changes no decision, or when a bound that
 //     you set forces it. Keys forgotten because of a bound are counted.
-//  6. The limiter uses the clock that it is given, and its monotonic readings. A
-//     clock that steps back grants nothing twice; time for which a machine was suspended, or by
-//     which its clock was set forward, has passed. Windows begin at multiples of
-//     their length since the Unix epoch, unless they begin with the first event. So days
+//  6. Time is that of the clock given, by its monotonic readings; [WithClock] has the
+//     exceptions. A clock that steps back grants nothing twice. Windows begin at multiples
+//     of their length since the Unix epoch, unless they begin with the first event. So days
 //     are those of UTC; there are no days of a time zone, and no calendar months.
 //  7. Reservations and waiters on a key are served in the order of their arrival; of several
 //     processes, the first waiters of each take turns. No caller overtakes them (in a
 //     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same process).
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
-//
-// # Terms
-//
-//   - A [Limiter] decides, for any number of keys. It binds an [Algorithm] to a store and
-//     a clock.
-//   - A [Store] keeps the state of each key: a few words in memory, bytes elsewhere.
-//   - A [Reservation] holds events that are for later, or that were spent before it is known
-//     how many will happen. The latter are a hold, which is open until it is settled or ends by itself.
-//   - A key is in debt if more was charged than its limit has room for.
 //
 // # Stores
 //

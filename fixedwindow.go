@@ -9,10 +9,10 @@ import (
 // A FixedWindow counts the events of each window of length Window, and grants
 // n if count + n ≤ Limit.
 //
-// It is the easiest to explain ("1,000 a day") and bounds each window exactly. But a
-// burst at the end of one window may be followed by another at the start of the
-// next: a span as long as a window may see 2·Limit events. Its state is one word for
-// most limits, and two words for the others and with StartOnFirstEvent.
+// It bounds each window exactly ("1,000 a day"). But a burst at the end of one window
+// may be followed by another at the start of the next: a span as long as a window may
+// see 2·Limit events. Its state is one word for most limits, and two words for the
+// others and with StartOnFirstEvent.
 type FixedWindow struct {
 	Limit  int           // the most events in one window
 	Window time.Duration // the length of a window

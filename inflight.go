@@ -10,14 +10,13 @@ import (
 // have been granted, have not been released, and are younger than Timeout, plus n, are at most
 // Limit.
 //
-// [Limiter.Hold] returns a [Reservation], whose methods Release, Cancel and
-// Settle release all its events, whatever number Settle is told. Events that are not released,
-// because their holder has crashed, stop counting after Timeout. Releasing them later changes
-// nothing. Choose a Timeout that is longer than any request takes, because a request that runs
-// longer is not counted any more. Reservations of Reserve can be released as
-// well. The events of Allow, Take, Wait and Charge cannot: they count for Timeout. If the
-// context of a Hold or Reserve ends while the store decides, what the store grants after
-// that is released.
+// [Limiter.Hold] returns a [Reservation], whose methods Release, Cancel and Settle release
+// all its events, whatever number Settle is told; so do those of a Reservation of Reserve.
+// Events that are not released, because their holder has crashed, stop counting after
+// Timeout. Choose one that is longer than any request takes, because a request that runs
+// longer is not counted any more. The events of Allow, Take, Wait and Charge cannot be
+// released: they count for Timeout. If the context of a Hold or Reserve ends while the store
+// decides, what the store grants after that is released.
 //
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}))
 //
@@ -27,9 +26,9 @@ import (
 // [MemoryStore]; when a request for the key is made; and after RetryAfter. It does not notice at
 // once that another process has released events, or that its limit was raised ([WithLimits]).
 //
-// Other processes do not know of those who stand in line. If there are none, Reserve reserves the
-// time at which earlier events time out, even if they are released before, and until then the
-// key grants nothing else: use Hold with [Waiting] instead.
+// If nobody stands in line, Reserve reserves the time at which earlier events time out, even
+// if they are released before, and until then the key grants nothing else: use Hold with
+// [Waiting] instead.
 //
 // In an [All], the other parts keep the events that are released: InFlight{Limit: 5} and
 // FixedWindow{Limit: 100, Window: time.Minute} together allow 5 requests at once and 100 a

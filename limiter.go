@@ -61,90 +61,80 @@ type Limiter interface {
 	// WaitN waits until n events may happen, and spends them. It returns nil
 	// when they may.
 	//
-	// Waiters on a key stand in a line, one for each name and store in a process: first come, first
-	// served. Nothing overtakes the line: until it is through, other requests for the key are denied
-	// in this process, except Charge, and RetryAfter says when that is; Reserve fails with
-	// [ErrQueueFull]. Processes that share a store take turns: the first ones of their lines are
-	// served in the order in which they became the first.
+	// Waiters on a key stand in a line, one for each name and store in a process: first come, first served.
+	// Nothing overtakes the line: until it is through, other requests for the key are denied in this
+	// process, except Charge, and RetryAfter says when that is; Reserve fails with [ErrQueueFull].
+	// Processes that share a store take turns: the first ones of their lines are served in the order in
+	// which they became the first.
 	//
-	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's
-	// error. Those behind it move up. So the limit is used in full, whatever share of the waiters
-	// leaves.
+	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's error.
+	// Those behind it move up.
 	//
-	// WaitN fails at once and spends nothing if ctx's deadline is before the
-	// turn (a [TurnError], which matches [context.DeadlineExceeded]), if a
-	// [LeakyBucket] has no room ([ErrQueueFull]), if the line is too long ([WithMaxWaiters]), or if
-	// the turn never comes ([ErrNever]). Where the turn is not known, WaitN
-	// waits until ctx ends instead: while events of the key are held ([Limiter.Hold]), with an [InFlight],
-	// and in a store that is not in memory behind others. There, only the turns of the first ones are known,
-	// and WaitN fails at once if ctx's deadline is before the last of these.
+	// WaitN fails at once and spends nothing if ctx's deadline is before the turn (a [TurnError], which
+	// matches [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]), if the line is
+	// too long ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where the turn is not known,
+	// WaitN waits until ctx ends instead: while events of the key are held ([Limiter.Hold]), with an
+	// [InFlight], and in a store that is not in memory behind others. There, only the turns of the first
+	// ones are known, and WaitN fails at once if ctx's deadline is before the last of these.
 	//
-	// A process that stood still serves its line at the limit afterwards, and not all at once: in memory, at
-	// most those whose turns were within two milliseconds, in other stores those who had a turn, at most 64,
-	// are served late.
+	// A process that stood still serves its line at the limit afterwards, and not all at once; only those
+	// whose turns were made before are late, in memory of two milliseconds, in other stores at most 64.
 	//
-	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes besides
-	// its goroutine, and reserves nothing until its turn is two milliseconds away. In other stores, it costs
-	// one call of the store, and the first one in line has a reservation there, so that nobody polls.
+	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes
+	// besides its goroutine. In other stores, it costs one call of the store, and nobody polls.
 	// [FailurePolicy] says what WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
-	// Reserve spends n events at the earliest time at which they may happen, or, with [Within], only if that is
-	// near enough. It returns a Reservation that knows this time, for callers that wait by other means than
-	// Wait, and a Decision whose Delay is the wait. The
-	// time never changes: a reservation in the middle that is cancelled leaves a gap, which nobody fills, so
-	// callers that may leave use Wait. Until then the key grants
-	// nothing else, except that a [LeakyBucket] keeps queueing events that fit,
-	// behind these.
+	// Reserve spends n events at the earliest time at which they may happen, or, with [Within], only if
+	// that is near enough. It returns a Reservation that knows this time, for callers that wait by other
+	// means than Wait, and a Decision whose Delay is the wait. The time never changes: a reservation in the
+	// middle that is cancelled leaves a gap, which nobody fills, so callers that may leave use Wait. Until
+	// then the key grants nothing else, except that a [LeakyBucket] keeps queueing events that fit, behind
+	// these.
 	//
-	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter
-	// is the wait until the same call succeeds, provided that nobody else uses
-	// the key: because the turn is too far off or never comes, a [LeakyBucket] has no room in its queue, all of an [InFlight] is
-	// in use, or others stand in line on the key. That is not an error; the errors are those of Take. If the
-	// store fails, the [FailurePolicy] decides; a reservation that it allows is due at once and holds nothing.
+	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter is the wait
+	// until the same call succeeds, provided that nobody else uses the key: because the turn is too far off
+	// or never comes, a [LeakyBucket] has no room in its queue, all of an [InFlight] is in use, or others
+	// stand in line on the key. That is not an error; the errors are those of Take. If the store fails, the
+	// [FailurePolicy] decides; a reservation that it allows is due at once and holds nothing.
 	//
-	// With [HoldFor] or [GiveBack], the events are held from their turn on, as those of Hold are. With an
-	// InFlight, they always are.
+	// With [HoldFor] or [GiveBack], and always with an InFlight, the events are held from their turn on, as
+	// those of Hold are.
 	//
-	// Until its turn comes, a reservation is a part of the key's state, of 32 bytes; the first one takes as much as the
-	// state besides. To make one, and to settle or
-	// cancel one, takes time in proportion to the number of those that are ahead, and to the size of the state: about
-	// 0.1 ms for a thousand. Of more than 4,096 on a key, the oldest ones cannot be cancelled any more.
+	// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state besides.
+	// To make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more than 4,096 on a
+	// key, the oldest ones cannot be cancelled any more.
 	Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
-	// Hold is Take, and returns a Reservation of the events if they are granted. It is for
-	// requests whose cost is known only afterwards: hold an estimate, and pass the
-	// cost to [Reservation.Settle]. If the events are denied, the Reservation
-	// is nil; with [Waiting], Hold waits for them in line, as WaitN does, and has its errors. WaitN of an [InFlight] holds
-	// the events for its Timeout, because nobody can release them. [Reservation.Cancel] settles it with 0. A hold that nobody settles ends by itself,
-	// after ten minutes or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its
-	// Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets another process
-	// settle it.
+	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil. It is
+	// for requests whose cost is known only afterwards: hold an estimate, and pass the cost to
+	// [Reservation.Settle], or 0 by [Reservation.Cancel]. With [Waiting], Hold waits for the events in
+	// line, as WaitN does, and has its errors. A hold that nobody settles ends by itself, after ten minutes
+	// or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its Timeout. [Reservation.Extend]
+	// moves its end, and [Reservation.Token] lets another process settle it.
 	//
-	// An open hold is a part of the state of its key: 32 to 40 bytes, with a [WarmingUp] up to 56, and
-	// 8 to 32 more for each further part of an [All]. Without an InFlight, a key has at most 4,096 of
-	// them: then the oldest one ends early, as it would by itself. The first decision after a hold has
-	// ended by itself takes time in proportion to the number of open ones, as Settle does. With a [SlidingLog] or an
-	// InFlight, each of these, and Hold, also takes time in proportion to the events in the log: some 40 µs for
-	// 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes, and none for a state that has room. A
-	// key with open holds costs as much as with a [SlidingLog], and its decisions take a lock; if its
-	// state is one word, until it is granted events after they have ended, and otherwise until it is idle.
+	// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each further
+	// part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest one ends
+	// early, as it would by itself. The first decision after a hold has ended by itself takes time in
+	// proportion to the number of open ones, as Settle does; with a [SlidingLog] or an InFlight, both and
+	// Hold also to the events in the log, some 40 µs for 100,000. In memory, Hold makes an allocation for the
+	// Reservation, of 80 bytes. A key with open holds costs as much as with a SlidingLog, and its
+	// decisions take a lock; if its state is one word, until it is granted events after they have ended,
+	// and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
-	// Charge spends n events that have happened, whatever the limit says: a request that is
-	// paid for afterwards, or a penalty. If there is no room for them, the key is in debt:
-	// Remaining is 0, and nothing is granted until the debt is paid and there is room.
-	// RetryAfter says when that is. Buckets pay at their rate, windows and logs as the
-	// events leave them. They count now, also while reservations are ahead, which keep their turns; in a
-	// [WarmingUp], at the time of its next grant.
+	// Charge spends n events that have happened, whatever the limit says: a request that is paid for
+	// afterwards, or a penalty. If there is no room for them, the key is in debt: Remaining is 0, and
+	// nothing is granted until the debt is paid and there is room. RetryAfter says when that is. Buckets
+	// pay at their rate, windows and logs as the events leave them. They count now, even while reservations
+	// are ahead, which keep their turns; in a [WarmingUp], at the time of its next grant.
 	//
-	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself, as
-	// far as the state of the key has room: in buckets and WarmingUp, if it is paid before
-	// 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more.
-	// If there is no room, none of the events is counted, and the error
-	// matches [ErrDebt] and says how many would fit. If the store is full, it matches
-	// [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision, the error says
-	// so, and it is unknown whether the events were counted; a [Fallback] counts them.
+	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets and
+	// WarmingUp, if it is paid before 2116; in windows and logs, if they count at most 2³¹−1 events, and
+	// mostly far more. If there is no room, none of the events is counted, and the error matches [ErrDebt]
+	// and says how many would fit. If the store is full, it matches [ErrFull]. If the store fails, the
+	// [FailurePolicy] makes the Decision, the error says so, and it is unknown whether the events were
+	// counted; a [Fallback] counts them.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends

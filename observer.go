@@ -19,13 +19,11 @@ type Observer func(ctx context.Context, o Observation)
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
 // the observers are called in that order.
 //
-// An observer sees Allow, Take, Hold, Reserve, Charge, Wait
-// (when they return), Settle, Release and Cancel of their reservations, and for each key that they
-// ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset, which decide nothing, nor
-// calls that are refused before anything is decided, because n is negative, ctx has ended, or a
-// reservation was settled before. [Reservation.Wait] is seen only if it cancels. An observer of a
-// limiter inside one that New has not made sees what that calls: TakeAll calls its Take, and
-// HoldAll its Hold, and perhaps Settle.
+// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release
+// and Cancel of their reservations, and for each key that they ask [TakeEach], [TakeAll] and
+// [HoldAll]. It does not see Peek and Reset, nor calls that are refused before anything is
+// decided, because n is negative, ctx has ended, or a reservation was settled before.
+// [Reservation.Wait] is seen only if it cancels.
 //
 // A limiter that is only tried, as with WithShadow of packages httplimit and grpclimit, is seen to
 // deny what then happens anyway. Give it a name of its own: WithName("api, shadow").

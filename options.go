@@ -45,45 +45,34 @@ func WithStore(s Store) Option {
 	return func(c *config) { c.store, c.storeSet = s, true }
 }
 
-// WithClock makes the limiter use clk. The default is the system's clock. If clk
-// steps back, the limiter's time stands still until clk has caught up: if clk jumps
-// a year ahead by mistake and back again, time stands still for a year.
+// WithClock makes the limiter use clk. The default is the system's clock. If clk steps back, the
+// limiter's time stands still until clk has caught up.
 //
 // Time passes as clk.Since shows it: by the monotonic clock, if clk has one. But if the wall clock,
-// clk.Now, is more than a second ahead of that, because the machine was suspended or its clock was
-// set, that time has passed as well. The limiter sees this within 10 ms; whoever waits sleeps no
-// shorter. If the wall clock was set back, time goes on as before: windows begin early by as
-// much, until the store is made anew.
+// clk.Now, is more than a second ahead of that, because the machine was suspended or its clock was set,
+// that time has passed as well. The limiter sees this within 10 ms; whoever waits sleeps on one of clk's
+// timers, and no shorter. If the wall clock was set back, time goes on as before: windows begin early by
+// as much, until the store is made anew.
 //
-// Whoever waits sleeps on one of clk's timers. A clock with a method Set(time.Time), such as a
-// clock.Mock, is taken for one that is moved by hand; 10 ms after a timer was set, it is looked at
-// once more, because a mock that is moved at that very moment may pass the timer by.
+// All limiters on a [MemoryStore] must have the same clock, because the states hold times. Otherwise New
+// returns an error. Two clocks are the same if they are equal, or if both are the system's.
 //
-// All limiters on a [MemoryStore] must have the same clock, because times that one
-// of them stores are compared with the time of the others. Otherwise New returns an
-// error. Two clocks are the same if they are equal, or if both are the system's.
-//
-// Aligned windows follow the wall time that clk shows when New is called for the
-// first limiter on the store, plus the time that has passed since. If that wall time is
-// before 1970 or after 2100, only windows of up to a week are aligned as documented. Time stands still
-// from 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
+// Aligned windows follow the wall time that clk shows when New is called for the first limiter on the
+// store. If that is before 1970 or after 2100, only windows of up to a week are aligned as documented.
+// Time stands still from 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
 
-// WithStoreTimeout bounds how long the limiter waits for one call of its store. The end
-// of the caller's context bounds it as well, even if a [Database] ignores the context.
-// After the timeout, the [FailurePolicy] decides, and the error matches
-// [context.DeadlineExceeded]. This holds for each method, for [Reservation.Cancel],
-// and for the call by which a Wait whose context has ended gives its place back. The
-// default is one second for a Database, and the store's own timeout in package redisstore. The
-// option has no effect with a [MemoryStore], which never waits.
+// WithStoreTimeout bounds how long, in real time, the limiter waits for one call of its store. The end
+// of the caller's context bounds it as well, even if a [Database] ignores the context. After the
+// timeout, the [FailurePolicy] decides, and the error matches [context.DeadlineExceeded]. The default is
+// one second for a Database, and the store's own timeout in package redisstore. The option has no effect
+// with a [MemoryStore], which never waits.
 //
-// The timeout is in real time, not that of [WithClock].
-//
-// The limiter does not know what the store does after the timeout: if it grants the
-// request late, the events are spent. A call of a Database that nobody waits for any more keeps a goroutine
-// until it returns. While 1,024 keys of a store have such calls, further calls fail at once.
+// The limiter does not know what the store does after the timeout: if it grants the request late, the
+// events are spent. A call of a Database that nobody waits for any more keeps a goroutine until it
+// returns. While 1,024 keys of a store have such calls, further calls fail at once.
 func WithStoreTimeout(d time.Duration) Option {
 	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
 }
@@ -210,17 +199,17 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // was last granted something.
 //
 // A key whose limit changes keeps its usage: what it has been granted counts under the new limit as
-// well, at the time at which it happened, as exactly as that is known. An edit does this and nothing else: the new limit
-// begins with what the one before it has counted, and decides alone. With another kind of algorithm, or another Refill, a
-// key starts afresh; [Unlimited] and [Blocked] leave its state as it is. Two versions of a program, which learn of
-// a change at different times, may ask in turns: each grants what its own limit permits after what both have granted.
-// [docs/algorithms.md] says what that means for each algorithm, and what is not kept.
+// well, at the time at which it happened, as exactly as that is known. With another kind of algorithm,
+// or another Refill, a key starts afresh; [Unlimited] and [Blocked] leave its state as it is. Two
+// versions of a program may ask with different limits in turns. [docs/algorithms.md] says what that
+// means for each algorithm, and what is not kept.
 //
-// In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory
-// than without WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and
-// with no reservations ahead and no more used than its limit. Other keys cost as much as with a [SlidingLog].
-// Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. An All costs an allocation in each call. With more than four parts,
-// or with an All among them, it costs a few microseconds, because it is compiled each time.
+// In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than without
+// WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and
+// with no reservations ahead and no more used than its limit. Other keys cost as much as with a
+// [SlidingLog]. Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. An All
+// costs an allocation in each call. With more than four parts, or with an All among them, it costs a few
+// microseconds, because it is compiled each time.
 //
 // [Describe] returns no Algorithm for the limiter; [Info.For] returns that of a key.
 //
@@ -332,23 +321,20 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 	return parts, true
 }
 
-// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading the
-// system's clock is more than half of the cost of a decision on a hot key; using a stored
-// reading costs almost nothing. If the resolution is not positive, the error matches [ErrInvalid].
+// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading
+// the system's clock is more than half of the cost of a decision on a hot key; using a stored reading
+// costs almost nothing. If the resolution is not positive, the error matches [ErrInvalid].
 //
-// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads the system's clock
-// each time. If all processors are busy, the goroutine may be tens of milliseconds late. So before a limiter denies
-// a request or makes it wait, it reads the clock again, and the rate is kept even in a busy process.
+// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads
+// the system's clock each time. If all processors are busy, the goroutine may be tens of milliseconds
+// late. So before a limiter denies a request or makes it wait, it reads the clock again, and the rate is
+// kept even in a busy process.
 //
-// Readings are never ahead of the system's clock, unless its wall clock was set back, and never
-// go back. Their age is at
-// most the resolution, plus the time for which the goroutine waited for a processor.
-// The real time between two events may be shorter than the time between their
-// readings, by the age of the first reading. So a span of length s sees at most as
-// many events as the limit allows in s plus the age of the oldest reading in it: with
-// one event every 10 ms and a resolution of 10 ms, two may be granted within a
-// microsecond; with a resolution of 1 ms, and a goroutine that is not late, they are
-// at least 9 ms apart.
+// Readings never go back, and are at most as old as the resolution and the delay of the goroutine. So a
+// span of length s sees at most as many events as the limit allows in s plus the age of the oldest
+// reading in it: with one event every 10 ms and a resolution of 10 ms, two may be granted within a
+// microsecond; with a resolution of 1 ms, and a goroutine that is not late, they are at least 9 ms
+// apart.
 func NewCoarseClock(resolution time.Duration) (clk clock.Clock, stop func(), err error) {
 	if resolution < 1 {
 		return nil, nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")

@@ -13,11 +13,11 @@ import (
 //
 // It is the only algorithm that bounds every span of length Window exactly, wherever
 // the span begins. It needs more memory in return: three words for a key, and one for
-// each event in the window (two for several at once), at most about Limit of them. A
-// decision on a known key allocates memory only if its log must grow: in a steady flow,
-// never. The time of a decision grows with the number of events that have left the window
-// since the last grant, and with n if it is a denial. Stores of bytes read the whole state, and write it on each grant: for each
-// thousand events, Redis takes about 0.07 ms to grant, and 0.03 ms to deny or peek.
+// each event in the window (two for several at once). A decision on a known key
+// allocates memory only if its log must grow: in a steady flow, never. The time of a
+// decision grows with the number of events that have left the window since the last
+// grant, and with n if it is a denial. Stores of bytes read the whole state, and write
+// it on each grant.
 //
 // With CountDenied, refused events enter the log as well, so that a caller is not
 // admitted again until it backs off. Many servlet filters keep such an access list.

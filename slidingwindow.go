@@ -14,16 +14,14 @@ import (
 //
 // With one segment this is the classic pair of windows: a quarter into the current
 // window, with 9 events in the previous window and 5 in this one, the estimate is
-// 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border, and for most
-// limits it needs no more memory. But it assumes that the events of the oldest segment are
-// evenly spread. So every span of Window·(1 − 1/Segments) sees at most Limit events; a span
-// of Window sees, in the worst case, 2·Limit − 1. And an event counts until Segments whole
-// segments have passed after its own, so that RetryAfter may be up to Window + Window/Segments,
-// plus the time for which reservations or a debt delay it. With one segment, the state is one word
-// if Limit is at most 32,767 a second, 262,143 a minute, 2,097,151 an hour or 8,388,607 a day,
-// and two words otherwise. With more, it is two words, and half a word for each of
-// Segments + 1 counts (a word if Limit is above 2³²−1). Allow reads a few of these words, and
-// at most one for each segment that has begun since the last grant.
+// 9·0.75 + 5 = 11.75. Unlike [FixedWindow], it has no burst at a border. But it assumes
+// that the events of the oldest segment are evenly spread. So every span of
+// Window·(1 − 1/Segments) sees at most Limit events; a span of Window sees, in the worst
+// case, 2·Limit − 1. And an event counts until Segments whole segments have passed after
+// its own, so that RetryAfter may be up to Window + Window/Segments, plus the time for
+// which reservations or a debt delay it. With one segment, the state is one word for most
+// limits, and two otherwise; with more, two words, and half a word for each of
+// Segments + 1 counts (a word if Limit is above 2³²−1).
 //
 // The weighted pair is described in "How we built rate limiting capable of
 // scaling to millions of domains", Cloudflare, 2017.

@@ -66,17 +66,16 @@ type Database interface {
 	Delete(ctx context.Context, key string) error
 }
 
-// NewStore returns a store that keeps states in db. Any number of limiters may
-// use it, and any number of processes one database, if their clocks agree.
+// NewStore returns a store that keeps states in db. Any number of limiters may use it, and any
+// number of processes one database, if their clocks agree.
 //
-// Calls on one key take turns, a Reset too. Those that wait share the next Get and CompareAndSwap, and so
-// do not depend on how long a write takes. If a swap fails, because another process has changed the state,
-// the store waits for a random time and starts over, until the context ends. If the Database panics, the calls
-// that share what it was asked for fail with an error that has the stack, and the [FailurePolicy] decides.
+// Calls on one key take turns, a Reset too. Those that wait share the next Get and CompareAndSwap,
+// and so do not depend on how long a write takes. If a swap fails, because another process has
+// changed the state, the store waits for a random time and starts over, until the context ends. If the
+// Database panics, the calls that share what it was asked for fail with an error that has the stack.
 //
-// Limiters with the same name on one store must have the same algorithm. On another
-// store with the same database (after a restart, or in another process) the algorithm
-// may be another one: the states are adopted as [WithLimits] describes.
+// Limiters with the same name on one store must have the same algorithm. After a restart, or in
+// another process, it may be another one: the states are adopted as [WithLimits] describes.
 func NewStore(db Database) Store { return casstore.New(db) }
 
 // A MemoryStore keeps states in the memory of the process. Any number of goroutines
@@ -84,15 +83,11 @@ func NewStore(db Database) Store { return casstore.New(db) }
 // MemoryStore is empty and ready to use. Its fields must not change once a limiter uses it. Limiters
 // that share a store must have the same clock (see [WithClock]).
 //
-// The store forgets a key only when that makes no difference: when the key is idle,
-// that is, when its state equals that of a key never seen. It keeps idle keys for five
-// seconds, because a decision on a key that it knows is several times as fast. Then a new
-// key that arrives in a part of the store (some thousands of keys of a limiter) makes it
-// forget the keys of that part that have been idle for so long, unless that was done within
-// the last five seconds. So while new keys arrive, an idle key takes memory for five to ten
-// seconds. If none arrives, idle keys stay until [MemoryStore.Shrink], which forgets all of
-// them at once. MaxKeys bounds the number of keys in case too many are in use; if the
-// store is full, the idle keys that it finds go first.
+// The store forgets a key only when that makes no difference: when the key is idle, that is, when
+// its state equals that of a key never seen. It keeps idle keys for five to ten seconds while new
+// keys arrive, because a decision on a key that it knows is several times as fast. If none arrives,
+// idle keys stay until [MemoryStore.Shrink]. MaxKeys bounds the number of keys in case too many are
+// in use; if the store is full, the idle keys that it finds go first.
 //
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With
 // 100 million keys, the probability that any two share a state is below 10⁻¹², and no

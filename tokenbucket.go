@@ -7,11 +7,10 @@ import (
 // A TokenBucket holds up to Burst tokens, starts full, and gains tokens at Rate.
 // Each event takes a token. n events are granted if there are at least n tokens.
 //
-// An idle key may do Burst events at once, and then Rate. Any span of length t sees
-// at most Burst + t·Rate events. Use it when in doubt. Its state is one word. It is
-// three words if the time per event is not a multiple of a half or a third of a
-// nanosecond (as for 7 a second), or if an empty bucket takes decades to fill, and two with
-// RefillInterval or in an All.
+// An idle key may do Burst events at once, and then Rate. Any span of length t sees at
+// most Burst + t·Rate events. Its state is one word; two with RefillInterval or in an
+// All; and three if the time per event is not a multiple of a half or a third of a
+// nanosecond (as for 7 a second), or if an empty bucket takes decades to fill.
 //
 // The bucket was described as a meter by J. Turner, "New directions in
 // communications (or which way to the information age?)", IEEE Communications

@@ -11,9 +11,8 @@ import (
 // is cold: an event then takes ColdFactor times as long. That time decreases while
 // the limiter is used at full speed, for Warmup, and increases again when it is idle.
 // Use it to protect a service that needs to warm up itself: one that fills caches or
-// pools, or has just started. It forgets its warmth when it is idle, so it is not for a limit
-// that rises with the calendar, as for the mail that a new address sends: the example Ramp of
-// [WithLimits] shows that.
+// pools, or has just started. For a limit that rises with the calendar, see the example
+// Ramp of [WithLimits].
 //
 // A request is granted if the next free time has come, whatever n is (up to Limit).
 // The next request pays for it: it waits for the time that these n events take. Limit
