@@ -359,7 +359,7 @@ func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 		time.Sleep(15 * time.Millisecond)
 		stuck = false
 		time.Sleep(time.Minute)
-		assert.LessOrEqual(t, swaps, tried+2, "one of each round")
+		assert.LessOrEqual(t, swaps, tried+3, "the one in progress, and two of the next round, the first of which may have met the stuck table")
 		assert.Empty(t, s.queues)
 		a, err := states.Apply(t.Context(), "key", l, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(1<<31, 0)))
 		require.NoError(t, err)
