@@ -17,7 +17,8 @@ import (
 // An Algorithm is a kind of limit with its parameters: a [TokenBucket],
 // [LeakyBucket], [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow],
 // [WarmingUp], [InFlight], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They
-// hold no state, and can be copied, printed and (except All) compared.
+// hold no state, and can be copied, printed and (except All) compared. Pass them as values:
+// a pointer to one, or a type that embeds one, is refused.
 type Algorithm interface {
 	// normalized returns the algorithm with its zero fields replaced by their
 	// defaults, which only this method knows. A zero field that means no limit,

@@ -82,10 +82,9 @@ func (d Decision) String() string {
 	return strings.ReplaceAll(fmt.Sprintf("%+v", fields(d)), Never.String(), "never")
 }
 
-// ErrInvalid says that a parameter, an option or an argument cannot be used: one of [New] and of
-// other constructors, also of the packages around this one, of [ParseRate], a nil context of any
-// method, a negative number of events, a [Bound] without a limiter, the wrong count of numbers for
-// Settle, or a token that [Resume] does not know. The message names it, its value, and the values it may have.
+// ErrInvalid says that a parameter, an option or an argument cannot be used, such as a nil
+// context or a negative number of events. The message names it, its value, and the values
+// it may have.
 var ErrInvalid = param.ErrInvalid
 
 // Errors that the methods of a [Limiter] return. A denial is not among them:

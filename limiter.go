@@ -36,10 +36,9 @@ import (
 // policy and the clock. The example of Describe shows a wrapper. To be told of decisions, use [WithObserver]
 // instead.
 //
-// A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll]
-// and [TakeEach] call Take, [HoldAll] calls Hold, and
-// middlewares Take, or Hold if something is to be settled or released, or Wait, or Hold with [Waiting], if they
-// may wait. In tests, package ratelimittest has a limiter that decides all calls by one function.
+// A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll] and
+// [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or Hold with [Waiting], as
+// they need. In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool

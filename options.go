@@ -77,12 +77,10 @@ func WithStoreTimeout(d time.Duration) Option {
 	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
 }
 
-// WithName gives the limiter a name, which keeps it apart from others on the same store, in
-// this process and others. Limiters with the same name and the same algorithm share the states
-// of keys. If their algorithms differ, New returns an error for the second one on a store, because
-// each would count the events of the other: use [WithLimits] for a limit that changes. Limiters
-// without a name share nothing; only a store that outlives the process needs one. Names also
-// appear in errors, in logs, and in what observers are told.
+// WithName gives the limiter a name, which keeps it apart from others on the same store, in this process
+// and others. Limiters with the same name and the same algorithm share the states of keys. If their
+// algorithms differ, New returns an error for the second one on a store: use [WithLimits] for a limit
+// that changes. Names also appear in errors, in logs, and in what observers are told.
 func WithName(name string) Option {
 	return func(c *config) { c.name = name }
 }
@@ -389,13 +387,11 @@ func newTimeline(clk clock.Clock) *kernel.Timeline {
 	return kernel.NewTimeline(clk, nil)
 }
 
-// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has
-// decided because the store failed. The first such decision is logged at once, and then
-// one in ten seconds, by the limiter's clock; the last ones of an outage within ten seconds. A line has the limiter's name, the store's
-// error, and the number of decisions without the store since the previous line. The
-// default is [slog.Default] at the time of the line. A nil logger turns the log off.
-//
-// Limiters with the same logger have a line each. Otherwise, nothing is logged.
+// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided because the
+// store failed. The first such decision is logged at once, and those that follow in one line every ten
+// seconds, by the limiter's clock. A line has the limiter's name, the store's error, and the number of
+// decisions without the store since the previous line. The default is [slog.Default] at the time of the
+// line. A nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }

@@ -52,14 +52,13 @@ type Database interface {
 	// If the comparison fails, it is best to roll the transaction back: a commit that changes
 	// nothing may wait for the disk as long as one that does.
 	//
-	// From the time expires on, by the limiter's clock, the state means the same as none, and may be
-	// deleted; the zero Time means never. A Database that deletes by another clock adds the
-	// greatest difference between the two: deleting late costs space, deleting
-	// early hands out a fresh limit.
+	// From the time expires on, by the limiter's clock, the state means the same as none, and may
+	// be deleted; the zero Time means never. A Database that deletes by another clock adds the
+	// greatest difference between the two, because deleting early hands out a fresh limit.
 	//
-	// A database that can compare only versions reads the state and its version, compares the
-	// state with old, and swaps if the version is still the same. A version must
-	// not come back after a key was deleted, as that of a counter would that starts again.
+	// A database that can compare only versions reads the state and its version, compares the state
+	// with old, and swaps if the version is still the same. No version may come back after a key
+	// was deleted.
 	CompareAndSwap(ctx context.Context, key string, old, new []byte, expires time.Time) (swapped bool, err error)
 
 	// Delete deletes the state of key, if it has one.

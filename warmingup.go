@@ -18,9 +18,9 @@ import (
 // The next request pays for it: it waits for the time that these n events take. Limit
 // is the number of events that warming up takes, at least 1. Remaining is Limit or 0.
 //
-// This is Guava's SmoothWarmingUp RateLimiter (com.google.common.util.concurrent,
-// which has a drawing of the integral). As in Guava, the arithmetic is in floating
-// point; times are rounded to the nearest nanosecond. The state is two words.
+// This is Guava's SmoothWarmingUp RateLimiter (com.google.common.util.concurrent, which
+// has a drawing of the integral). As there, the arithmetic is in floating point; times
+// are rounded to the nearest nanosecond. The state is two words.
 type WarmingUp struct {
 	Rate       Rate          // the rate once warm
 	Warmup     time.Duration // how long warming up takes at full speed
