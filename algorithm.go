@@ -80,8 +80,7 @@ func isPlain(alg Algorithm) bool {
 // rounded down, but to no less than 1, so n shares of a limit below n exceed it. An
 // n below 1 counts as 1. A share of [Unlimited] or [Blocked] is the same.
 //
-// Share(nil, n) is nil. A share of an All that contains itself is not valid: [New]
-// returns an error for it, as for the All.
+// Share(nil, n) is nil.
 func Share(alg Algorithm, n int) Algorithm { return share(alg, divisor{n: max(n, 1), depth: 1}) }
 
 func share(alg Algorithm, by divisor) Algorithm {

@@ -181,16 +181,12 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		waiters:  states.Lines(),
 		limits:   own,
 		timeline: tl,
-		policy:   &defaultPolicy,
+		policy:   c.policy,
 		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
 
 		mostWaiters: c.mostWaiters,
 
 		observers: c.observers,
-	}
-	if c.policy.kind != failOpen {
-		policy := c.policy // not &c.policy, which would keep the rest of c
-		l.policy = &policy
 	}
 	if local, ok := states.(*memory.States); ok && (own != nil || !t.Stateless()) {
 		l.local = local
@@ -200,9 +196,6 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	return l, nil
 }
-
-// defaultPolicy is FailOpen, shared by the limiters without another policy.
-var defaultPolicy FailurePolicy
 
 // Must returns l, and panics if err is not nil. Use it for limiters whose
 // parameters are written in the source.
@@ -302,12 +295,12 @@ type limiter struct {
 	limits      *limits      // for the others; nil without WithLimits
 	states      limit.States
 	timeline    *kernel.Timeline
-	policy      *FailurePolicy // most limiters share defaultPolicy
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used
 	fast        *memory.Space  // that of local, if all keys have one limit and nobody observes: then nothing can fail, and nobody is told
 	failures    failureLog
+	policy      FailurePolicy
 
 	observers []Observer
 	store     Store // what states belongs to

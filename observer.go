@@ -76,14 +76,13 @@ const (
 	CallReserve             // Reserve
 	CallCharge              // Charge
 	CallSettle              // Settle, Release and Cancel of a Reservation
-	calls
 )
 
-var callNames = [calls]string{"allow", "take", "take_all", "hold", "wait", "reserve", "charge", "settle"}
+var callNames = [...]string{"allow", "take", "take_all", "hold", "wait", "reserve", "charge", "settle"}
 
 // String returns the name of the call in lower case, with underscores: "take_all".
 func (c Call) String() string {
-	if c >= calls {
+	if int(c) >= len(callNames) {
 		return fmt.Sprintf("Call(%d)", uint8(c))
 	}
 	return callNames[c]
@@ -118,14 +117,13 @@ const (
 	// decided (Decision.Degraded, and Allowed says what); the store failed to cancel; a full
 	// store had no room for the key; or the state of the key had no room for a debt (ErrDebt).
 	Failed
-	outcomes
 )
 
-var outcomeNames = [outcomes]string{"granted", "delayed", "denied", "withheld", "abandoned", "counted", "failed"}
+var outcomeNames = [...]string{"granted", "delayed", "denied", "withheld", "abandoned", "counted", "failed"}
 
 // String returns the outcome in lower case.
 func (o Outcome) String() string {
-	if o >= outcomes {
+	if int(o) >= len(outcomeNames) {
 		return fmt.Sprintf("Outcome(%d)", uint8(o))
 	}
 	return outcomeNames[o]
@@ -154,9 +152,9 @@ func hasLeft(ctx context.Context, err error) bool {
 // outcome returns what came of a request that was answered with res and err.
 func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
 	switch {
-	case err != nil && !res.Degraded && hasLeft(ctx, err):
-		return Abandoned
-	case err != nil || res.Full:
+	case err != nil:
+		return counted(ctx, Decision(res.Decision), err)
+	case res.Full:
 		return Failed
 	case res.Allowed:
 		return Granted

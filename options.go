@@ -209,8 +209,6 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // costs an allocation in each call. With more than four parts, or with an All among them, it costs a few
 // microseconds, because it is compiled each time.
 //
-// [Describe] returns no Algorithm for the limiter; [Info.For] returns that of a key.
-//
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
