@@ -78,7 +78,7 @@ func TestSplitLocksBoth(t *testing.T) {
 			other := directory[1].Load().shard
 			other.mu.Lock()
 			defer other.mu.Unlock()
-			if other != directory[len(directory)-1].Load().shard {
+			if directory[len(directory)-1].Load().shard == sh { // the other one may have been split as well
 				t.Error("some entries still lead to the old shard")
 			}
 		})
