@@ -26,17 +26,13 @@ type Reservation struct {
 	l   *limiter       // nil if nothing is held, and for a HoldAll
 	n   int            // the number of events that are held
 	due kernel.Instant // when the events may happen
-	status
 
-	key  string
-	by   *limit.Limit // that made it; nil if the store failed
-	hold uint64       // the ID by which the store finds it; 0 if there is nothing to find
-	all  *parts       // of a HoldAll
+	status atomic.Uint32 // what has become of it: bits that follow
+	key    string
+	by     *limit.Limit // that made it; nil if the store failed
+	hold   uint64       // the ID by which the store finds it; 0 if there is nothing to find
+	all    *parts       // of a HoldAll
 }
-
-// A status says what has become of a Reservation, in one word, because the size of a Reservation
-// matters.
-type status struct{ bits atomic.Uint32 }
 
 const (
 	isOver  = 1 << iota // it was cancelled or settled
@@ -44,11 +40,11 @@ const (
 	isQuiet             // observers are not told of it, because they are told of the whole call
 )
 
-func (s *status) is(bit uint32) bool { return s.bits.Load()&bit != 0 }
-func (s *status) clear(bit uint32)   { s.bits.And(^bit) }
+func (r *Reservation) is(bit uint32) bool { return r.status.Load()&bit != 0 }
+func (r *Reservation) clear(bit uint32)   { r.status.And(^bit) }
 
 // set returns whether the bit was set before.
-func (s *status) set(bit uint32) (before bool) { return s.bits.Or(bit)&bit != 0 }
+func (r *Reservation) set(bit uint32) (before bool) { return r.status.Or(bit)&bit != 0 }
 
 // Parts returns the Reservations of the keys of a [HoldAll], in the order of its Bounds, each of which can
 // be settled by itself, and has a Token. For a key that was given several times, it is the same one,
@@ -86,10 +82,8 @@ func (r *Reservation) Delay() (d time.Duration) {
 // Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and of a hold
 // also after it, Cancel is [Reservation.Settle] with 0: the key is then as if they had not been reserved or held,
 // in whatever order reservations are cancelled. Later reservations keep their times, and nothing is granted
-// before the latest of these. Once the events may happen (Delay is 0), those of a reservation that is no hold count
-// as having happened, and Cancel does nothing.
-//
-// It has no error: observers are told, as of every Cancel.
+// before the latest of these. Once the events of a reservation that is no hold may happen (Delay is 0), they count
+// as having happened, and Cancel does nothing. It has no error: observers are told, as of every Cancel.
 func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
@@ -109,22 +103,12 @@ func (r *Reservation) Cancel() {
 	r.observe(ctx, 0, Decision{}, err)
 }
 
-// Wait waits until the reserved events may happen, by the limiter's clock, and
-// returns nil when they may. If ctx ends before that, Wait cancels the reservation as
-// [Reservation.Cancel] does, and returns ctx's error. A hold is not cancelled, so that it can be
-// settled.
+// Wait waits until the reserved events may happen, by the limiter's clock, and returns nil when they may. If ctx
+// ends before that, Wait returns ctx's error, and cancels the reservation, unless it is a hold.
 func (r *Reservation) Wait(ctx context.Context) error {
-	switch {
-	case ctx == nil:
+	if ctx == nil {
 		return errNoContext
-	case r == nil:
-		return nil
 	}
-	return r.wait(ctx)
-}
-
-// wait is Wait with a ctx that is not nil.
-func (r *Reservation) wait(ctx context.Context) error {
 	err := r.await(ctx)
 	if err != nil && r.is(isAhead) {
 		r.Cancel()
@@ -134,18 +118,19 @@ func (r *Reservation) wait(ctx context.Context) error {
 
 // await waits until the events may happen, and returns nil when they may.
 func (r *Reservation) await(ctx context.Context) error {
-	if r.l == nil {
-		for _, p := range r.parts() {
-			if err := p.Wait(ctx); err != nil {
-				return err
-			}
+	for _, p := range r.parts() {
+		if err := p.Wait(ctx); err != nil {
+			return err
 		}
+	}
+	if r == nil || r.l == nil {
 		return nil
 	}
-	if err := r.l.sleep(ctx, r.due, nil); err != nil && r.Delay() > 0 { // else both happened at once, and the events are spent
-		return err
+	err := r.l.sleep(ctx, r.due, nil)
+	if r.Delay() == 0 { // even if ctx has just ended: the events are spent
+		return nil
 	}
-	return nil
+	return err
 }
 
 // sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil.
@@ -195,30 +180,29 @@ func (l *limiter) sleepFor(ctx context.Context, d time.Duration, due kernel.Inst
 // after.
 const lookAgain = 10 * time.Millisecond
 
-// Settle says that n of the held events have happened, which may be fewer or more. It counts
-// once: afterwards, or after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation of
-// [HoldAll], ns has a number for each Bound, in the order in which they were given, or one for all.
+// Settle says that n of the held events have happened, which may be fewer or more. It counts once: afterwards, or
+// after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation of [HoldAll], ns has a number
+// for each Bound, in the order in which they were given, or one for all.
 //
-// The key is then as if n events had been taken at the time of the hold, and not as many as were held:
-// exactly, whatever else was granted, held and settled since, with the exceptions that [docs/holds.md] lists: a
-// [WarmingUp] gives events back only if it has granted nothing since, and of an [InFlight] all are over, whatever n is.
-// If n exceeds the number held, Settle counts the rest as [Limiter.Charge] does, at the present time.
+// The key is then as if n events had been taken at the time of the hold, and not as many as were held: exactly,
+// whatever else was granted, held and settled since, with the exceptions that [docs/holds.md] lists: a [WarmingUp]
+// gives events back only if it has granted nothing since, and of an [InFlight] all are over, whatever n is. If n
+// exceeds the number held, Settle counts the rest as [Limiter.Charge] does, at the present time.
 //
-// If the hold is not open any more, what it held counts as it did, or was given back: because it has
-// ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another kind of limit
-// ([WithLimits]), or because another process has settled the hold. Then Settle counts only what exceeds
-// the number held. So it does of a reservation of Reserve without HoldFor and GiveBack once its turn has come. A reservation that the [FailurePolicy]
-// allowed holds nothing, so that Settle counts all of n, except in an InFlight.
+// If the hold is not open any more, Settle counts only what exceeds the number held: the rest counts, or was given
+// back, because it has ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another
+// kind of limit ([WithLimits]), or because another process has settled the hold. So it does of a reservation that
+// is no hold once its turn has come. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
+// counts all of n, except in an InFlight.
 //
-// The Decision is what Peek returns afterwards. If the limit of the key has changed, WithLimits says
-// whose decision it is. If ctx has ended, n is negative, or the error matches [ErrDebt] or
-// [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have
-// left passes [context.WithoutCancel] of the request's context. If the store fails, the
-// [FailurePolicy] makes the Decision, the error says so, and it is unknown whether Settle took
-// effect; it cannot be called again, and unless it did, the hold ends by itself.
+// The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error matches [ErrDebt] or
+// [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have left passes
+// [context.WithoutCancel] of the request's context. If the store fails, the [FailurePolicy] makes the Decision, and
+// it is unknown whether Settle took effect; it cannot be called again, and unless it did, the hold ends by itself.
 //
-// Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of the key and,
-// with a [SlidingLog] or an [InFlight], of logged events. In memory, it allocates nothing, except if a log grows; settling a Reservation of [HoldAll] allocates once.
+// Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of
+// the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it allocates nothing, except if a
+// log grows; settling a Reservation of HoldAll allocates once.
 //
 // [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
@@ -344,12 +328,11 @@ func (r *Reservation) settleAll(ctx context.Context, least int, has func(i int) 
 	return m.decision(), err
 }
 
-// Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead:
-// earlier or later than it would have, for work that takes long. d must be positive, or the error matches
-// [ErrInvalid]. If the hold has ended, or its key was forgotten, the error matches [ErrEnded]; if it was
-// settled or cancelled, too; if the store fails, it is the error of the store, and the hold may or
-// may not end later. Extend of a Reservation that holds nothing, or is no hold, does nothing. It costs a call
-// of the store, or one for each key of a [HoldAll]; observers are not told.
+// Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead: earlier or
+// later than it would have. d must be positive, or the error matches [ErrInvalid]. If the hold has ended, was
+// settled, or its key was forgotten, the error matches [ErrEnded]; if the store fails, it is the error of the
+// store, and the hold may or may not end later. Extend of a Reservation that is no hold does nothing. It costs a
+// call of the store, or one for each key of a [HoldAll]; observers are not told.
 func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if r == nil {
 		return nil
@@ -396,10 +379,9 @@ const (
 )
 
 // Token returns a short text by which another process can settle the hold, or cancel the reservation before its
-// turn: see [Resume]. It holds no
-// secret, and does not show the key, but whoever has it can settle the hold. It is empty if there is nothing to
-// settle: if r is nil, or the events have happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
-// [Reservation.Parts] has one.
+// turn: see [Resume]. It does not show the key, but whoever has it can settle the hold. It is empty if there is
+// nothing to settle: if r is nil, or the events have happened when it was made. The Reservation of a [HoldAll] has
+// no token, but each of its [Reservation.Parts] has one.
 func (r *Reservation) Token() string {
 	if r == nil || r.hold == 0 {
 		return ""
@@ -434,18 +416,17 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 	return hash.Sum(nil)[:tokenSize-tokenFields]
 }
 
-// Resume returns the Reservation whose Token another process has passed on, or this one before it
-// crashed, so that it can be settled, released or extended: a worker that takes a job from a queue
-// settles what was held when the job was put there. limiter is one with the same name, kind of algorithm
-// and store, and key is the key of the hold. A hold must be settled once, by whoever it is: the second
-// Settle of two Reservations of one hold changes nothing, except that it counts events that exceed it
-// once more.
+// Resume returns the Reservation whose Token another process has passed on, or this one before it crashed, so that
+// it can be settled, released or extended: a worker that takes a job from a queue settles what was held when the
+// job was put there. limiter is one with the same name, kind of algorithm and store, and key is the key of the
+// hold. A hold must be settled once, by whoever it is: a second Settle, of another Reservation of the hold, changes
+// nothing, except that it counts events that exceed it once more.
 //
-// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid], and nothing
-// changes. Resume does not ask the store, so that it returns a Reservation even if the hold has ended; but
-// with [WithLimits], it calls the lookup, and returns its error. A limiter that [New] has not made is
-// asked through its method Resume(ctx, key, token) (*Reservation, error), or that of a limiter that it
-// unwraps; if there is none, the error matches [ErrInvalid].
+// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid]. Resume does not ask
+// the store, so that it returns a Reservation even if the hold has ended; but with [WithLimits], it calls the
+// lookup, and returns its error. A limiter that [New] has not made is asked through its method
+// Resume(ctx, key, token) (*Reservation, error), or that of a limiter that it unwraps; if there is none, the error
+// matches ErrInvalid.
 func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservation, error) {
 	l, ok := inner[interface {
 		Resume(ctx context.Context, key, token string) (*Reservation, error)

@@ -70,57 +70,46 @@ func (b Bound) Key() string { return b.key }
 // errUnbound says that a Bound has no limiter.
 var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a Bound with For(limiter, key)")
 
-// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key,
-// if all of them grant them now, and otherwise spends nothing: a request may belong to a user, to an
-// organisation and to the whole service.
+// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key, if all of
+// them grant them now, and otherwise spends nothing: a request may belong to a user, to an organisation and to
+// the whole service.
 //
 //	d, err := ratelimit.TakeAll(ctx, 1,
 //		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
 //
 // The limiters may have different algorithms and stores. A key that is given several times spends the sum.
 //
-// The Decision is that of an [All] whose parts are the keys. Limit and Remaining are the least,
-// RetryAfter, ResetAfter and Delay the greatest of the keys. Part is the index of the Bound that
-// decided. If the keys spend different numbers of events, Part is the key that refuses for longest or, if the
-// events are granted, that has room for the fewest such calls. Limit and Remaining are then those
-// of that key.
+// The Decision is that of an [All] whose parts are the keys: Limit and Remaining are the least, RetryAfter,
+// ResetAfter and Delay the greatest, and Part is the index of the Bound that decided. If the keys spend different
+// numbers of events, Limit and Remaining are those of Part: the key that refuses for longest or, if the events
+// are granted, has room for the fewest such calls. The error is that of [Limiter.Take], or one for each key that
+// failed. If there is no Bound, or one has no limiter, it matches [ErrInvalid].
 //
 // # In memory
 //
-// TakeAll is atomic for the keys of limiters that [New] has made on a [MemoryStore], including
-// the default one, even if the stores differ: no other call finds the events spent in some keys
-// and not in others, or, if the request is denied, spent at all. The order of the keys does not
-// matter. As with an All, every [SlidingLog] with CountDenied counts a request that another key
-// denies. If a store with RefuseNew has no room for the new keys, they are asked one after the other, as those of several
-// stores are.
+// TakeAll is atomic for the keys of limiters that [New] has made on any [MemoryStore]: no other call finds the
+// events spent in some keys and not in others, or, if the request is denied, spent at all. As with an All, every
+// [SlidingLog] with CountDenied counts a request that another key denies. If a store with RefuseNew has no room
+// for the new keys, they are asked one after the other, as those of several stores are.
 //
 // # In Redis
 //
-// TakeAll is one call, and atomic for all processes, if the keys are of one Store of package
-// redisstore, whose server has all keys. In a cluster or a ring, the keys must have the same
-// {tag}: see the section "Several keys" of that package. If a key is known to be exhausted without a call, the
-// Decision tells only of such keys.
+// TakeAll is one call, and atomic for all processes, if the keys are of one Store of package redisstore, whose
+// server has all keys. In a cluster or a ring, the keys must have the same {tag}: see the section "Several keys"
+// of that package. If a key is known to be exhausted without a call, the Decision tells only of such keys.
 //
 // # Several stores
 //
-// Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all have: first the keys in
-// other stores, in the order in which they are given, then those in memory together, and at last those of limiters
-// that New has not made. A group is the keys that one call can decide on, or a single key: also one whose limit cannot be
-// looked up, and one that is also given with another limiter of the same name and lookups of their own
-// ([WithLimits]). Keys that are [Unlimited] or [Blocked] come before them, and need no call.
+// Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all have: first the
+// keys in other stores, in the order in which they are given, then those in memory, and at last those of
+// limiters that New has not made, of which TakeAll calls Take, and HoldAll Hold. A group is the keys that one
+// call can decide on, or a single key: also one whose limit cannot be looked up, and one that is also given with
+// another limiter of the same name and lookups of their own ([WithLimits]).
 //
-// As soon as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles
-// the holds before it with 0, and asks no further keys, so that the Decision tells only of those
-// before. Until then, other calls may be denied what they would have been granted otherwise, and what
-// [Reservation.Settle] does not give back stays spent. But TakeAll never grants more than each of the limiters would.
-//
-// Of limiters that New has not made, TakeAll calls Take, and HoldAll Hold. If one of several refuses, what the ones
-// before it have granted to TakeAll stays spent.
-//
-// # Errors
-//
-// The error is that of [Limiter.Take], or one for each key that failed. If there is no Bound, or
-// one has no limiter, it matches [ErrInvalid].
+// As soon as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles the
+// holds before it with 0, and asks no further keys, so that the Decision tells only of those before. Until then,
+// other calls may be denied what they would have been granted otherwise, and what [Reservation.Settle] or
+// another limiter's Take does not give back stays spent. But TakeAll never grants more than each limiter would.
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	if err := checkTogether(ctx, n, of); err != nil {
 		return Decision{}, err
@@ -131,12 +120,12 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	return d, err
 }
 
-// HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are
-// granted. Each key is held as the options of [For] say, from when its own events may happen; a key that is given several
-// times, as those of the first. [Reservation.Parts] has the Reservations of the keys. Settle has a number for each Bound, or one
-// for all, settles the keys one after the other, and returns the decisions of all, merged like those of TakeAll. It
-// checks ctx once, before the first. If a key has no room for the events ([ErrDebt] or [ErrFull]), the others are
-// settled, and Settle can be called again for that key. If the events are denied, the Reservation is nil.
+// HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are granted, and otherwise
+// nil. Each key is held as the options of [For] say, from when its own events may happen; a key that is given
+// several times, as those of the first. Settle has a number for each Bound, or one for all, settles the keys one
+// after the other, and returns the decisions of all, merged like those of TakeAll. It checks ctx once, before the
+// first. If a key has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be
+// called again for that key. [Reservation.Parts] has the Reservations of the keys.
 //
 // In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
 // has just ended by itself.
@@ -181,7 +170,11 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reserva
 	a.add(of, n)
 	a.arrange()
 	if a.granted = a.ask(); a.granted && hold {
-		r = &Reservation{n: n, all: &parts{of: a.reservations(), varies: a.varies}}
+		held := make([]*Reservation, len(a.keys))
+		for i := range held {
+			held[i] = a.keys[a.keys[i].first].r
+		}
+		r = &Reservation{n: n, all: &parts{of: held, varies: a.varies}}
 	} else {
 		a.end()
 	}
@@ -575,15 +568,6 @@ func (a *asking) holding(k *asked) holding {
 // maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has
 // granted, the events count after that as if they had been taken.
 const maxAsking = time.Minute
-
-// reservations returns what a HoldAll holds, for each Bound.
-func (a *asking) reservations() []*Reservation {
-	of := make([]*Reservation, len(a.keys))
-	for i := range of {
-		of[i] = a.keys[a.keys[i].first].r
-	}
-	return of
-}
 
 // maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
 const maxAtOnce = 128
