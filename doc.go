@@ -37,21 +37,14 @@
 //
 // # Limiters
 //
-// [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of keys,
-// and any number of goroutines may use it at once. [Limiter.Allow] reports whether an event
-// may happen, [Limiter.Take] returns all details in a [Decision], [Limiter.Wait] waits
-// until an event may happen, [Limiter.Reserve] returns when it may, and [Limiter.Peek]
-// looks without spending. [TakeEach] takes events of many keys, each for itself; [TakeAll]
-// takes events of several keys of any limiters, of all or of none.
+// [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of keys and goroutines:
+// [Limiter.Allow] and [Limiter.Take] decide, [Limiter.Wait] waits, [Limiter.Hold] takes an estimate of a cost that
+// is known only afterwards. [TakeEach] takes events of many keys, each for itself; [TakeAll] takes events of several
+// keys of any limiters, of all or of none.
 //
-// Where the cost of a request is known only afterwards, [Limiter.Hold] takes an estimate,
-// and [Reservation.Settle] makes the key as if the cost had been taken then.
-// [Limiter.Charge] counts events that have happened, even beyond the limit.
-//
-// [WithLimits] gives keys limits of their own, which may change while the service runs.
-// Package httplimit limits HTTP requests, and package iolimit the bytes per second of
-// readers, writers and connections. Modules of their own are grpclimit, for gRPC;
-// connectlimit, for Connect; and rules, for tables of limits that administrators edit.
+// [WithLimits] gives keys limits of their own, which may change while the service runs. Package httplimit limits
+// HTTP requests, and package iolimit the bytes per second of readers, writers and connections. Modules of their own
+// are grpclimit, for gRPC; connectlimit, for Connect; and rules, for tables of limits that administrators edit.
 //
 // # Observing
 //

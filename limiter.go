@@ -12,33 +12,27 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Limiter decides for each key separately whether events may happen. A key is
-// any string, including the empty one. It names what is limited: a user, an
-// address, a tenant.
+// A Limiter decides for each key separately whether events may happen. A key is any string, including the empty
+// one. It names what is limited: a user, an address, a tenant.
 //
-// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also
-// learn how many are left and when to retry, [Limiter.Wait] to block until an event
-// may happen, and [Limiter.Reserve] to delay it by other means. If the number of events
-// is known only afterwards, use [Limiter.Hold] or [Limiter.Charge]. Any number of
-// goroutines may call the methods at once. Calls on one key have the same results as
-// if they were made one after another.
+// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also learn how many are left and when
+// to retry, [Limiter.Wait] to block until an event may happen, and [Limiter.Reserve] to delay it by other means. If
+// the number of events is known only afterwards, use [Limiter.Hold] or [Limiter.Charge]. Any number of goroutines
+// may call the methods at once. Calls on one key have the same results as if they were made one after another.
 //
-// n = 0 is always allowed and spends nothing. If n is negative, methods return
-// an error that matches [ErrInvalid]. If the context has ended, they return its error and spend nothing.
+// n = 0 is always allowed and spends nothing. If n is negative, methods return an error that matches [ErrInvalid].
+// If the context has ended, they return its error and spend nothing.
 //
 // # Wrappers
 //
-// Later versions may add methods to this interface. To write a limiter, embed
-// another one: calls of methods that it does not override, including methods added
-// later, go to the embedded limiter and bypass the overrides. Embedding does not
-// forward what [Describe] asks for. So give the wrapper a method Unwrap() Limiter that returns the
-// embedded limiter, or a method Describe of its own. Without them, package httplimit does not know the
-// policy and the clock. The example of Describe shows a wrapper. To be told of decisions, use [WithObserver]
-// instead.
+// Later versions may add methods to this interface. To write a limiter, embed another one, which gets the calls of
+// methods that are not overridden. Give it a method Unwrap() Limiter that returns the embedded limiter, or a method
+// [Describe] of its own: without them, package httplimit does not know the policy and the clock. The example of
+// Describe shows a wrapper. To be told of decisions, use [WithObserver] instead.
 //
 // A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll] and
-// [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or Hold with [Waiting], as
-// they need. In tests, package ratelimittest has a limiter that decides all calls by one function.
+// [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or Hold with [Waiting], as they
+// need. In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
@@ -337,7 +331,12 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {
 		r, err = l.decide(c)
-		l.tellWaiters(c)
+	}
+	switch c.Request.Op { // who waits for the key is told of what was counted or given back
+	case kernel.OpCharge:
+		l.waiters.Look(c.Key, func(ln *line.Line) { ln.Ahead = nil })
+	case kernel.OpSettle:
+		l.waiters.Wake(c.Key) // even if the store failed, which may have given events back
 	}
 	if d, ok := l.overtakes(c.ctx, c.Key, n); ok && err == nil {
 		c.Answer.Decision = kernel.Decision(d)
@@ -345,16 +344,6 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 		r, err = l.decide(c)
 	}
 	return r, err
-}
-
-// tellWaiters tells those who wait for the key of what was counted or given back.
-func (l *limiter) tellWaiters(c *call) {
-	switch c.Request.Op {
-	case kernel.OpCharge:
-		l.waiters.Look(c.Key, func(ln *line.Line) { ln.Ahead = nil })
-	case kernel.OpSettle:
-		l.waiters.Wake(c.Key) // even if the store failed, which may have given events back
-	}
 }
 
 // decide is do, even if that overtakes a Wait.

@@ -45,21 +45,20 @@ func WithStore(s Store) Option {
 	return func(c *config) { c.store, c.storeSet = s, true }
 }
 
-// WithClock makes the limiter use clk. The default is the system's clock. If clk steps back, the
-// limiter's time stands still until clk has caught up.
+// WithClock makes the limiter use clk, whose methods must not call the limiter. The default is the system's clock.
+// If clk steps back, the limiter's time stands still until clk has caught up.
 //
-// Time passes as clk.Since shows it: by the monotonic clock, if clk has one. But if the wall clock,
-// clk.Now, is more than a second ahead of that, because the machine was suspended or its clock was set,
-// that time has passed as well. The limiter sees this within 10 ms; whoever waits sleeps on one of clk's
-// timers, and no shorter. If the wall clock was set back, time goes on as before: windows begin early by
-// as much, until the store is made anew.
+// Time passes as clk.Since shows it: by the monotonic clock, if clk has one. But if the wall clock, clk.Now, is
+// more than a second ahead of that, because the machine was suspended or its clock was set, that time has passed as
+// well. The limiter sees this within 10 ms; whoever waits sleeps on one of clk's timers, and no shorter. If the
+// wall clock was set back, time goes on as before: windows begin early by as much, until the store is made anew.
 //
-// All limiters on a [MemoryStore] must have the same clock, because the states hold times. Otherwise New
-// returns an error. Two clocks are the same if they are equal, or if both are the system's.
+// All limiters on a [MemoryStore] must have the same clock, because the states hold times. Otherwise New returns an
+// error. Two clocks are the same if they are equal, or if both are the system's.
 //
-// Aligned windows follow the wall time that clk shows when New is called for the first limiter on the
-// store. If that is before 1970 or after 2100, only windows of up to a week are aligned as documented.
-// Time stands still from 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
+// Aligned windows follow the wall time that clk shows when New is called for the first limiter on the store. If
+// that is before 1970 or after 2100, only windows of up to a week are aligned as documented. Time stands still from
+// 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
@@ -138,23 +137,20 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// A FailurePolicy says what a limiter decides when its store fails: [FailOpen],
-// [FailClosed] or [Fallback]. A store fails if it returns an error, does not answer
-// in time (see [WithStoreTimeout]), or cannot read a key's state ([ErrState]).
+// A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or [Fallback]. A store
+// fails if it returns an error, does not answer in time (see [WithStoreTimeout]), or cannot read a key's state
+// ([ErrState]). The limiter logs that the policy decides: see [WithFailureLog].
 //
-//   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's
-//     decision, with Degraded set, and the error. Allow returns the Allowed of that
-//     decision. With Fallback, all of them except Settle call its limiter: Settle of what
-//     the fallback has held settles it there, and of what the store has held, it denies.
-//   - With FailOpen, a Wait succeeds at once, with no other sign of the failure
-//     than the log: nothing is reserved, and the error is nil. With FailClosed it
-//     returns the error. With Fallback it calls the same method of its limiter.
+//   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set, and the error.
+//     Allow returns the Allowed of that decision. With Fallback, all of them except Settle call its limiter: Settle
+//     of what the fallback has held settles it there, and of what the store has held, it denies.
+//   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log: nothing is reserved,
+//     and the error is nil. With FailClosed it returns the error. With Fallback it calls the same method of its
+//     limiter.
 //   - Reset returns the error, and Cancel gives nothing back.
 //
-// The limiter logs that the policy decides: see [WithFailureLog].
-//
-// If the caller's context was cancelled, its error is returned and the policy is not
-// used. For a Wait, this is so even if its deadline has passed.
+// If the caller's context was cancelled, its error is returned and the policy is not used. For a Wait, this is so
+// even if its deadline has passed.
 type FailurePolicy struct {
 	kind    failure
 	limiter Limiter // for fallback
@@ -185,29 +181,23 @@ var (
 // [ErrNever].
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
-// WithLimits gives keys limits of their own, which may change at any time. lookup
-// returns the algorithm for a key, or nil for the algorithm passed to [New], which may be
-// [Blocked] if every key has a limit. Each call that decides on a key calls lookup before the
-// store; Cancel, Reset, and Settle and Release of what the store holds do not. So it should
-// answer from memory (package rules has a cache for lookups in a database). If lookup fails, or
-// returns parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store
-// had failed: by default, it allows everything.
+// WithLimits gives keys limits of their own, which may change at any time. lookup returns the algorithm for a key,
+// or nil for the algorithm passed to [New], which may be [Blocked] if every key has a limit. Each call that decides
+// on a key calls lookup before the store; Cancel, Reset, and Settle and Release of what the store holds do not: the
+// Decision of Settle is that of the limit under which the key was last granted something. So lookup should answer
+// from memory (package rules has a cache for lookups in a database). If it fails, or returns parameters that cannot
+// be used, the limiter's [FailurePolicy] decides, as if the store had failed: by default, it allows everything.
 //
-// Because Settle does not call lookup, its Decision is that of the present limit: the one under which the key
-// was last granted something.
+// A key whose limit changes keeps its usage: what it has been granted counts under the new limit as well, at the
+// time at which it happened, as exactly as that is known. With another kind of algorithm, or another Refill, a key
+// starts afresh; [Unlimited] and [Blocked] leave its state as it is. Two versions of a program may ask with
+// different limits in turns. [docs/algorithms.md] says what that means for each algorithm, and what is not kept.
 //
-// A key whose limit changes keeps its usage: what it has been granted counts under the new limit as
-// well, at the time at which it happened, as exactly as that is known. With another kind of algorithm,
-// or another Refill, a key starts afresh; [Unlimited] and [Blocked] leave its state as it is. Two
-// versions of a program may ask with different limits in turns. [docs/algorithms.md] says what that
-// means for each algorithm, and what is not kept.
-//
-// In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than without
-// WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and
-// with no reservations ahead and no more used than its limit. Other keys cost as much as with a
-// [SlidingLog]. Each distinct limit costs about 500 bytes, which [MemoryStats] does not count. An All
-// costs an allocation in each call. With more than four parts, or with an All among them, it costs a few
-// microseconds, because it is compiled each time.
+// In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than without WithLimits,
+// and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and with no reservations
+// ahead and no more used than its limit. Other keys cost as much as with a [SlidingLog]. Each distinct limit costs
+// about 500 bytes, which [MemoryStats] does not count. An All costs an allocation in each call. With more than four
+// parts, or with an All among them, it costs a few microseconds, because it is compiled each time.
 //
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
@@ -317,20 +307,17 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 	return parts, true
 }
 
-// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading
-// the system's clock is more than half of the cost of a decision on a hot key; using a stored reading
-// costs almost nothing. If the resolution is not positive, the error matches [ErrInvalid].
+// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading the system's
+// clock is more than half of the cost of a decision on a hot key; using a stored reading costs almost nothing. If
+// the resolution is not positive, the error matches [ErrInvalid].
 //
-// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads
-// the system's clock each time. If all processors are busy, the goroutine may be tens of milliseconds
-// late. So before a limiter denies a request or makes it wait, it reads the clock again, and the rate is
-// kept even in a busy process.
+// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads the system's
+// clock each time. If all processors are busy, the goroutine may be tens of milliseconds late. So before a limiter
+// denies a request or makes it wait, it reads the clock again, and the rate is kept even in a busy process.
 //
-// Readings never go back, and are at most as old as the resolution and the delay of the goroutine. So a
-// span of length s sees at most as many events as the limit allows in s plus the age of the oldest
-// reading in it: with one event every 10 ms and a resolution of 10 ms, two may be granted within a
-// microsecond; with a resolution of 1 ms, and a goroutine that is not late, they are at least 9 ms
-// apart.
+// Readings never go back, and are at most as old as the resolution and the delay of the goroutine. So a span of
+// length s sees at most as many events as the limit allows in s plus the age of the oldest reading in it: with one
+// event every 10 ms and a resolution of 1 ms, and a goroutine that is not late, two events are at least 9 ms apart.
 func NewCoarseClock(resolution time.Duration) (clk clock.Clock, stop func(), err error) {
 	if resolution < 1 {
 		return nil, nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")

@@ -77,44 +77,35 @@ type Database interface {
 // another process, it may be another one: the states are adopted as [WithLimits] describes.
 func NewStore(db Database) Store { return casstore.New(db) }
 
-// A MemoryStore keeps states in the memory of the process. Any number of goroutines
-// and limiters may use it. It has no goroutine and need not be closed. The zero
-// MemoryStore is empty and ready to use. Its fields must not change once a limiter uses it. Limiters
-// that share a store must have the same clock (see [WithClock]).
+// A MemoryStore keeps states in the memory of the process. Any number of goroutines and limiters may use it. It has
+// no goroutine and need not be closed. The zero MemoryStore is empty and ready to use. Its fields must not change
+// once a limiter uses it. Limiters that share a store must have the same clock (see [WithClock]).
 //
-// The store forgets a key only when that makes no difference: when the key is idle, that is, when
-// its state equals that of a key never seen. It keeps idle keys for five to ten seconds while new
-// keys arrive, because a decision on a key that it knows is several times as fast. If none arrives,
-// idle keys stay until [MemoryStore.Shrink]. MaxKeys bounds the number of keys in case too many are
-// in use; if the store is full, the idle keys that it finds go first.
+// The store forgets a key only when that makes no difference: when the key is idle, that is, when its state equals
+// that of a key never seen. It keeps idle keys for five to ten seconds while new keys arrive, because a decision on
+// a key that it knows is several times as fast. If none arrives, idle keys stay until [MemoryStore.Shrink].
 //
-// The store identifies keys by 96 bits of a hash with secret seeds of its own. With
-// 100 million keys, the probability that any two share a state is below 10⁻¹², and no
-// attacker can raise it. A key costs 1.5 × (13⅓ bytes + its state), because tables are two-thirds full on average: 32
-// bytes for most buckets and windows, and 48 bytes + 1.5 × its state with a [SlidingLog]. [docs/algorithms.md] has a
-// table of states, and [WithLimits] says what a key with a limit of its own costs. A limiter without keys takes
-// a kilobyte or two.
+// The store identifies keys by 96 bits of a hash with secret seeds of its own. With 100 million keys, the
+// probability that any two share a state is below 10⁻¹², and no attacker can raise it. A key costs 1.5 × (13⅓ bytes
+// + its state), because tables are two-thirds full on average: 32 bytes for most buckets and windows, and 48 bytes
+// + 1.5 × its state with a [SlidingLog]. [docs/algorithms.md] has a table of states, and [WithLimits] says what a
+// key with a limit of its own costs. A limiter without keys takes a kilobyte or two.
 //
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md
 type MemoryStore struct {
-	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no
-	// bound. If the store is full and finds no idle key, it evicts one for each new key: the key with
-	// the most Remaining, and among equals the one that resets soonest. Its usage is forgotten. So a
-	// flood of new keys evicts keys of the flood, and not a key that has used up its limit. That does
-	// not hold if each new key uses up its own limit at once, as with a limit of 1.
+	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no bound. If
+	// too many are in use, the store evicts one for each new key, whose usage is forgotten: of a sample, the key
+	// with the most Remaining, and among equals the one that resets soonest. So a flood of new keys evicts keys
+	// of the flood, and not a key that has used up its limit. That does not hold if each new key uses up its own
+	// limit at once, as with a limit of 1. Idle keys of the sample go before all others.
 	//
-	// With up to 512 keys, the store compares all of them. With more, it compares a sample of 16, or of 48 if
-	// those are used up. If all of these are used up, the one that regains capacity soonest is evicted.
-	//
-	// Idle keys of a sample go before all others. One that is in no sample may stay while a key in use is
-	// evicted, for some seconds: while new keys arrive, the store forgets all keys that have been idle for
-	// that long.
+	// With up to 512 keys, the sample is all of them. With more, it is 16, or 48 if those are used up. A TakeAll
+	// or HoldAll of new keys may exceed MaxKeys until it returns.
 	MaxKeys int
 
-	// RefuseNew makes a full store deny a new key if it finds no idle one, and evict nothing.
-	// RetryAfter is the time until the first of those becomes idle that it has looked at, assuming that it is
-	// not used: all with up to 512 keys, and otherwise 48, which are others each time. Wait and Reserve fail
-	// with [ErrFull].
+	// RefuseNew makes a full store deny a new key if it finds no idle one among 48 (all of up to 512), and evict
+	// nothing. RetryAfter is the time until the first of these becomes idle, assuming that it is not used. Wait
+	// and Reserve fail with [ErrFull].
 	RefuseNew bool
 
 	engine memory.Store
