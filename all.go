@@ -8,24 +8,22 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An All grants events if each of its parts grants them, and spends them in all
-// parts at once. If any part refuses, nothing is spent in any part. For example,
+// An All grants events if each of its parts grants them, and spends them in all parts at once. If any part refuses,
+// nothing is spent in any part. For example,
 //
 //	All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
 //
-// allows 10 a second and 1,000 a day. Parts may be of any kind, and several may be
-// equal. An All within an All is replaced by its parts. There may be 1,024 parts in
-// total.
+// allows 10 a second and 1,000 a day. Parts may be of any kind, and several may be equal. An All within an All is
+// replaced by its parts. There may be 1,024 parts in total.
 //
-// Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay
-// are the greatest. [Decision].Part is the part that decided. Reserve waits until
-// the parts grant the events, but does not wait for room in the queue of a
-// [LeakyBucket]: it fails with [ErrQueueFull] if the queue has no room at the time when
-// the other parts grant. A refusal by any part enters the log of every [SlidingLog]
-// with CountDenied. The state consists of the states of the parts.
+// Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay are the greatest.
+// [Decision].Part is the part that decided. Reserve waits until the parts grant the events, but does not wait for
+// room in the queue of a [LeakyBucket]: it fails with [ErrQueueFull] if the queue has no room at the time when the
+// other parts grant. A refusal by any part enters the log of every [SlidingLog] with CountDenied. The state consists
+// of the states of the parts.
 //
-// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing
-// is counted in the other parts, not even by Charge.
+// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing is counted in the other
+// parts, not even by Charge.
 type All []Algorithm
 
 // How: an event is ready at the latest instant at which a part is, and events are taken from one part after the other; if
@@ -90,12 +88,9 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 	return to, nil
 }
 
-// An Unlimited grants everything: the plan of a customer without a limit, for
-// [WithLimits]. Limit and Remaining are [math.MaxInt], and ResetAfter is 0.
-//
-// It counts nothing and needs no state, so the store is not asked. [Limiter.Charge], and
-// [Reservation.Settle] of events that it has granted, succeed and have no effect. As a part of
-// an [All], it never decides unless all parts are Unlimited.
+// An Unlimited grants everything: the plan of a customer without a limit, for [WithLimits]. Limit and Remaining are
+// [math.MaxInt], and ResetAfter is 0. It counts nothing and needs no state, so the store is not asked, and
+// [Limiter.Charge] has no effect.
 type Unlimited struct{}
 
 func (a Unlimited) normalized() Algorithm { return a }
@@ -104,12 +99,9 @@ func (a Unlimited) share(divisor) Algorithm { return a }
 
 func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 
-// A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and
-// Remaining are 0, and RetryAfter is [Never]. Wait and Reserve fail at once with [ErrNever].
-// n = 0 is allowed, as always.
-//
-// It counts nothing and needs no state, so the store is not asked, and [Limiter.Charge]
-// has no effect. An [All] with a Blocked part does the same.
+// A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and Remaining are 0, and
+// RetryAfter is [Never]. Wait and Reserve fail at once with [ErrNever]. n = 0 is allowed, as always. The store is
+// not asked, and [Limiter.Charge] has no effect.
 type Blocked struct{}
 
 func (a Blocked) normalized() Algorithm { return a }

@@ -17,11 +17,10 @@ import (
 // waits.
 const Never time.Duration = math.MaxInt64
 
-// Where the numbers come from: internal/kernel/step.go computes them. RetryAfter is the
-// instant that the algorithm's kernel answers to "when would n events be granted?", less
-// now. It is another one where no kernel can know that instant: if the store fails
-// (degraded in take.go), if it is full and the key is new (noRoomUntil in internal/memory), and if
-// other callers wait for events in flight (overtakes in reserve.go).
+// Where the numbers come from: internal/kernel/step.go computes them. RetryAfter is the instant that the algorithm's
+// kernel answers to "when would n events be granted?", less now. It is another one where no kernel can know that
+// instant: if the store fails (degraded in take.go), if it is full and the key is new (refuse in
+// internal/memory/full.go), and if others stand in line (overtakes in reserve.go).
 
 // A Decision is the answer to one request. Its durations start at the reading of
 // the clock by which the decision was made.

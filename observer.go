@@ -16,21 +16,17 @@ import (
 // context of the call; that of Allow is [context.Background]. Any number of goroutines call it at once.
 type Observer func(ctx context.Context, o Observation)
 
-// WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
-// the observers are called in that order.
+// WithObserver makes the limiter tell o of each of its decisions. It may be given several times; the observers are
+// called in that order.
 //
-// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release
-// and Cancel of their reservations, and for each key that they ask [TakeEach], [TakeAll] and
-// [HoldAll]. It does not see Peek and Reset, nor calls that are refused before anything is
-// decided, because n is negative, ctx has ended, or a reservation was settled before.
-// [Reservation.Wait] is seen only if it cancels.
+// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release and Cancel of their
+// reservations, and for each key that they ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset,
+// nor calls that are refused before anything is decided, because n is negative, ctx has ended, or a reservation was
+// settled before. [Reservation.Wait] is seen only if it cancels. A limiter that is only tried, as with WithShadow of
+// packages httplimit and grpclimit, is seen to deny what then happens anyway: give it a name of its own.
 //
-// A limiter that is only tried, as with WithShadow of packages httplimit and grpclimit, is seen to
-// deny what then happens anyway. Give it a name of its own: WithName("api, shadow").
-//
-// Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as
-// long as the observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call
-// makes more allocations than without one.
+// Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as long as the
+// observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call makes more allocations.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
 }

@@ -22,23 +22,21 @@ type Store interface {
 	Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error)
 }
 
-// A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map.
-// docs/redis.md shows how to write one in about 25 lines, and package storetest tests it.
+// A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map. docs/redis.md shows how to
+// write one in about 25 lines, and package storetest tests it.
 //
 // Keys are ASCII without spaces, not empty, and at most 200 bytes long. Upper and lower case differ.
 //
-// States are any bytes, mostly 10 to 60. A [SlidingWindow] takes 4 bytes more for each of
-// its Segments, and a [RollingWindow] for each period in Window (8 if the limit is
-// above 2³²−1); a [SlidingLog] takes 8 to 16 for each event in Window, and an [All]
-// the sum of its parts. A Database that cannot keep a state returns an error. States contain no
-// checksum. They are equal if all bytes are. A Database may keep a slice that it was given, but
-// changes none, and what Get has returned stays as it is. The store changes no slices either.
+// States are any bytes, mostly 10 to 60. A [SlidingWindow] takes 4 bytes more for each of its Segments, and a
+// [RollingWindow] for each period in Window (8 if the limit is above 2³²−1); a [SlidingLog] takes 8 to 16 for each
+// event in Window, and an [All] the sum of its parts. A Database that cannot keep a state returns an error. States
+// contain no checksum. They are equal if all bytes are. A Database may keep a slice that it was given, but changes
+// none, and what Get has returned stays as it is. The store changes no slices either.
 //
-// Any number of goroutines call the methods at once, also for one key. A method should return when
-// ctx ends; if it does not, the limiter abandons the call (see [WithStoreTimeout]).
-//
-// Errors are those of the database. The limiter returns them, and its [FailurePolicy]
-// decides. The store does not try again, because a call that failed may have had its effect.
+// Any number of goroutines call the methods at once, also for one key. A method should return when ctx ends; if it
+// does not, the limiter abandons the call (see [WithStoreTimeout]). Errors are those of the database. The limiter
+// returns them, and its [FailurePolicy] decides. The store does not try again, because a call that failed may have
+// had its effect.
 type Database interface {
 	// Get returns the state of key. If there is none, state is empty and err is nil.
 	// An expired state may be returned or not.
