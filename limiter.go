@@ -253,24 +253,21 @@ func inner[T any](l Limiter) (_ T, ok bool) {
 
 func (l *limiter) Describe() Info {
 	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
-	if l.limits != nil {
-		i.Lookup = l.lookUp
-	} else {
+	if l.limits == nil {
 		i.Algorithm = algorithmOf(l.t)
+		return i
+	}
+	i.Lookup = func(ctx context.Context, key string) (Algorithm, error) {
+		if err := l.check(ctx, 0); err != nil {
+			return nil, err
+		}
+		t, err := l.limitOf(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		return algorithmOf(t), nil
 	}
 	return i
-}
-
-// lookUp returns the algorithm of a key, if keys have limits of their own.
-func (l *limiter) lookUp(ctx context.Context, key string) (Algorithm, error) {
-	if err := l.check(ctx, 0); err != nil {
-		return nil, err
-	}
-	t, err := l.limitOf(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return algorithmOf(t), nil
 }
 
 // limitOf returns the limit for key.

@@ -105,29 +105,25 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		opt(c)
 	}
-	if c.storeSet && param.IsNil(c.store) {
-		return nil, param.Invalid("WithStore's store", nil, "must be a Store, such as new(MemoryStore)")
-	}
-	if _, inMemory := c.store.(*MemoryStore); c.storeSet && c.name == "" && !inMemory {
-		return nil, param.Invalid("the name of a limiter with WithStore", "empty", "must be given by WithName, because the states in a store that outlives the process are those of a name")
-	}
-	if c.clockSet && param.IsNil(c.clock) {
-		return nil, param.Invalid("WithClock's clock", nil, "must be a clock.Clock, such as clock.New()")
-	}
-	if c.lookupSet && c.lookup == nil {
-		return nil, param.Invalid("WithLimits's lookup", nil, "must be a function")
-	}
-	if c.policy.kind == fallback && param.IsNil(c.policy.limiter) {
-		return nil, param.Invalid("Fallback's limiter", nil, "must be a Limiter")
-	}
-	if slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }) {
-		return nil, param.Invalid("WithObserver's observer", nil, "must be an Observer")
-	}
-	if c.mostWaitersSet && c.mostWaiters < 1 {
-		return nil, param.Invalid("WithMaxWaiters's n", c.mostWaiters, "must be at least 1; without WithMaxWaiters there is no bound")
-	}
-	if c.storeTimeoutSet && c.storeTimeout <= 0 {
-		return nil, param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
+	_, inMemory := c.store.(*MemoryStore)
+	for _, a := range []struct {
+		is    bool
+		what  string
+		value any
+		must  string
+	}{
+		{c.storeSet && param.IsNil(c.store), "WithStore's store", nil, "must be a Store, such as new(MemoryStore)"},
+		{c.storeSet && c.name == "" && !inMemory, "the name of a limiter with WithStore", "empty", "must be given by WithName, because the states in a store that outlives the process are those of a name"},
+		{c.clockSet && param.IsNil(c.clock), "WithClock's clock", nil, "must be a clock.Clock, such as clock.New()"},
+		{c.lookupSet && c.lookup == nil, "WithLimits's lookup", nil, "must be a function"},
+		{c.policy.kind == fallback && param.IsNil(c.policy.limiter), "Fallback's limiter", nil, "must be a Limiter"},
+		{slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }), "WithObserver's observer", nil, "must be an Observer"},
+		{c.mostWaitersSet && c.mostWaiters < 1, "WithMaxWaiters's n", c.mostWaiters, "must be at least 1; without WithMaxWaiters there is no bound"},
+		{c.storeTimeoutSet && c.storeTimeout <= 0, "WithStoreTimeout's duration", c.storeTimeout, "must be positive"},
+	} {
+		if a.is {
+			return nil, param.Invalid(a.what, a.value, a.must)
+		}
 	}
 	if !c.storeSet {
 		own := new(MemoryStore)
