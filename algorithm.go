@@ -14,15 +14,13 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An Algorithm is a kind of limit with its parameters: a [TokenBucket],
-// [LeakyBucket], [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow],
-// [WarmingUp], [InFlight], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They
-// hold no state, and can be copied, printed and (except All) compared. Pass them as values:
-// a pointer to one, or a type that embeds one, is refused.
+// An Algorithm is a kind of limit with its parameters: a [TokenBucket], [LeakyBucket], [FixedWindow],
+// [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp], [InFlight], [All], [Unlimited] or [Blocked].
+// Algorithms are plain data. They hold no state, and can be copied, printed and (except All) compared. Pass them
+// as values: a pointer to one, or a type that embeds one, is refused.
 type Algorithm interface {
-	// normalized returns the algorithm with its zero fields replaced by their
-	// defaults, which only this method knows. A zero field that means no limit,
-	// such as RollingWindow's PeriodLimit, stays zero.
+	// normalized returns the algorithm with its zero fields replaced by their defaults, which only this method
+	// knows. A zero field that means no limit, such as RollingWindow's PeriodLimit, stays zero.
 	normalized() Algorithm
 
 	// spec returns a normalized algorithm as numbers.
@@ -48,7 +46,8 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 	return limit.New(alg.spec(), enc, alg)
 }
 
-// algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and nested Alls flattened.
+// algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and nested Alls
+// flattened.
 func algorithmOf(l *limit.Limit) Algorithm {
 	if parts, ok := l.Known.(All); ok {
 		return slices.Clone(parts)
@@ -74,11 +73,10 @@ func isPlain(alg Algorithm) bool {
 	return false
 }
 
-// Share returns alg with an n-th of its limit, for one of n processes that divide the
-// limit among them: for example, as the [Fallback] of a store that they share. Rates
-// are divided exactly, unless n times Per overflows a Duration. Numbers of events are
-// rounded down, but to no less than 1, so n shares of a limit below n exceed it. An
-// n below 1 counts as 1. A share of [Unlimited] or [Blocked] is the same.
+// Share returns alg with an n-th of its limit, for one of n processes that divide the limit among them: for
+// example, as the [Fallback] of a store that they share. Rates are divided exactly, unless n times Per overflows a
+// Duration. Numbers of events are rounded down, but to no less than 1, so n shares of a limit below n exceed it.
+// An n below 1 counts as 1. A share of [Unlimited] or [Blocked] is the same.
 //
 // Share(nil, n) is nil.
 func Share(alg Algorithm, n int) Algorithm { return share(alg, divisor{n: max(n, 1), depth: 1}) }
@@ -115,8 +113,8 @@ func (by divisor) rate(r Rate) Rate {
 	return Rate{r.Events, r.Per * time.Duration(by.n)}
 }
 
-// A Rate is a number of events per span of time: "10 per second". The zero
-// Rate is not valid; both fields must be positive.
+// A Rate is a number of events per span of time: "10 per second". The zero Rate is not valid; both fields must be
+// positive.
 type Rate struct {
 	Events int
 	Per    time.Duration
@@ -139,13 +137,12 @@ func PerDay(n int) Rate { return Rate{n, day} }
 // Every returns the rate of one event per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// String returns the rate in the form "10/s" or "5/250ms". If the rate is valid,
-// [ParseRate] returns the same value from it.
+// String returns the rate in the form "10/s" or "5/250ms". If the rate is valid, [ParseRate] returns the same
+// value from it.
 func (r Rate) String() string { return limit.Rate(r).String() }
 
-// ParseRate parses a rate, written as events, a slash and a span of time:
-// "10/s", "100/1m", "5/250ms", "10000/24h", "1/1d". The span is a unit (ns,
-// us, ms, s, m, h, d), a number of days ("7d"), or any duration that
+// ParseRate parses a rate, written as events, a slash and a span of time: "10/s", "100/1m", "5/250ms",
+// "10000/24h", "1/1d". The span is a unit (ns, us, ms, s, m, h, d), a number of days ("7d"), or any duration that
 // [time.ParseDuration] accepts. Both numbers must be positive.
 func ParseRate(s string) (Rate, error) {
 	bad := func(why string) (Rate, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An All grants events if each of its parts grants them, and spends them in all parts at once. If any part refuses,
-// nothing is spent in any part. For example,
+// An All grants events if each of its parts grants them, and spends them in all parts at once. If any part
+// refuses, nothing is spent in any part. For example,
 //
 //	All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
 //
@@ -19,15 +19,15 @@ import (
 // Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay are the greatest.
 // [Decision].Part is the part that decided. Reserve waits until the parts grant the events, but does not wait for
 // room in the queue of a [LeakyBucket]: it fails with [ErrQueueFull] if the queue has no room at the time when the
-// other parts grant. A refusal by any part enters the log of every [SlidingLog] with CountDenied. The state consists
-// of the states of the parts.
+// other parts grant. A refusal by any part enters the log of every [SlidingLog] with CountDenied. The state
+// consists of the states of the parts.
 //
-// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing is counted in the other
-// parts, not even by Charge.
+// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing is counted in the
+// other parts, not even by Charge.
 type All []Algorithm
 
-// How: an event is ready at the latest instant at which a part is, and events are taken from one part after the other; if
-// one refuses, those before it are restored (internal/kernel/all.go).
+// How: an event is ready at the latest instant at which a part is, and events are taken from one part after the
+// other; if one refuses, those before it are restored (internal/kernel/all.go).
 
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts
 
@@ -88,8 +88,8 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 	return to, nil
 }
 
-// An Unlimited grants everything: the plan of a customer without a limit, for [WithLimits]. Limit and Remaining are
-// [math.MaxInt], and ResetAfter is 0. It counts nothing and needs no state, so the store is not asked, and
+// An Unlimited grants everything: the plan of a customer without a limit, for [WithLimits]. Limit and Remaining
+// are [math.MaxInt], and ResetAfter is 0. It counts nothing and needs no state, so the store is not asked, and
 // [Limiter.Charge] has no effect.
 type Unlimited struct{}
 

@@ -15,10 +15,11 @@ import (
 // A Limiter decides for each key separately whether events may happen. A key is any string, including the empty
 // one. It names what is limited: a user, an address, a tenant.
 //
-// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also learn how many are left and when
-// to retry, [Limiter.Wait] to block until an event may happen, and [Limiter.Reserve] to delay it by other means. If
-// the number of events is known only afterwards, use [Limiter.Hold] or [Limiter.Charge]. Any number of goroutines
-// may call the methods at once. Calls on one key have the same results as if they were made one after another.
+// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also learn how many are left and
+// when to retry, [Limiter.Wait] to block until an event may happen, and [Limiter.Reserve] to delay it by other
+// means. If the number of events is known only afterwards, use [Limiter.Hold] or [Limiter.Charge]. Any number of
+// goroutines may call the methods at once. Calls on one key have the same results as if they were made one after
+// another.
 //
 // n = 0 is always allowed and spends nothing. If n is negative, methods return an error that matches [ErrInvalid].
 // If the context has ended, they return its error and spend nothing.
@@ -26,9 +27,9 @@ import (
 // # Wrappers
 //
 // Later versions may add methods to this interface. To write a limiter, embed another one, which gets the calls of
-// methods that are not overridden. Give it a method Unwrap() Limiter that returns the embedded limiter, or a method
-// [Describe] of its own: without them, package httplimit does not know the policy and the clock. The example of
-// Describe shows a wrapper. To be told of decisions, use [WithObserver] instead.
+// methods that are not overridden. Give it a method Unwrap() Limiter that returns the embedded limiter, or a
+// method [Describe] of its own: without them, package httplimit does not know the policy and the clock. The
+// example of Describe shows a wrapper. To be told of decisions, use [WithObserver] instead.
 //
 // A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll] and
 // [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or Hold with [Waiting], as they
@@ -37,110 +38,103 @@ type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
 
-	// AllowN reports whether all of n events may happen now, and spends them if
-	// so. It returns the Allowed of Take's decision. [WithStoreTimeout] bounds
-	// how long it waits for the store.
+	// AllowN reports whether all of n events may happen now, and spends them if so. It returns the Allowed of
+	// Take's decision. [WithStoreTimeout] bounds how long it waits for the store.
 	AllowN(key string, n int) bool
 
-	// Take is like AllowN, and returns the whole decision. A denial is not an
-	// error. If the store fails, or does not answer by ctx's deadline or within
-	// [WithStoreTimeout], Take returns the decision of the [FailurePolicy], and
-	// an error that says why.
+	// Take is like AllowN, and returns the whole decision. A denial is not an error. If the store fails, or does
+	// not answer by ctx's deadline or within [WithStoreTimeout], Take returns the decision of the [FailurePolicy],
+	// and an error that says why.
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
 	Wait(ctx context.Context, key string) error
 
-	// WaitN waits until n events may happen, and spends them. It returns nil
-	// when they may.
+	// WaitN waits until n events may happen, and spends them. It returns nil when they may.
 	//
 	// Waiters on a key stand in a line, one for each name and store in a process: first come, first served.
-	// Nothing overtakes the line: until it is through, other requests for the key are denied in this
-	// process, except Charge, and RetryAfter says when that is; Reserve fails with [ErrQueueFull].
-	// Processes that share a store take turns: the first ones of their lines are served in the order in
-	// which they became the first.
+	// Nothing overtakes the line: until it is through, other requests for the key are denied in this process,
+	// except Charge, and RetryAfter says when that is; Reserve fails with [ErrQueueFull]. Processes that share a
+	// store take turns: the first ones of their lines are served in the order in which they became the first.
 	//
-	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's error.
-	// Those behind it move up.
+	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's error. Those
+	// behind it move up.
 	//
-	// WaitN fails at once and spends nothing if ctx's deadline is before the turn (a [TurnError], which
-	// matches [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]), if the line is
-	// too long ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where the turn is not known,
-	// WaitN waits until ctx ends instead: while events of the key are held ([Limiter.Hold]), with an
-	// [InFlight], and in a store that is not in memory behind others. There, only the turns of the first
-	// ones are known, and WaitN fails at once if ctx's deadline is before the last of these.
+	// WaitN fails at once and spends nothing if ctx's deadline is before the turn (a [TurnError], which matches
+	// [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]), if the line is too long
+	// ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where the turn is not known, WaitN waits until
+	// ctx ends instead: while events of the key are held ([Limiter.Hold]), with an [InFlight], and in a store that
+	// is not in memory behind others. There, only the turns of the first ones are known, and WaitN fails at once
+	// if ctx's deadline is before the last of these.
 	//
-	// A process that stood still serves its line at the limit afterwards, and not all at once; only those
-	// whose turns were made before are late, in memory of two milliseconds, in other stores at most 64.
+	// A process that stood still serves its line at the limit afterwards, and not all at once; only those whose
+	// turns were made before are late, in memory of two milliseconds, in other stores at most 64.
 	//
-	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes
-	// besides its goroutine. In other stores, it costs one call of the store, and nobody polls.
-	// [FailurePolicy] says what WaitN does if the store fails.
+	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes besides its
+	// goroutine. In other stores, it costs one call of the store, and nobody polls. [FailurePolicy] says what
+	// WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
-	// Reserve spends n events at the earliest time at which they may happen, or, with [Within], only if
-	// that is near enough. It returns a Reservation that knows this time, for callers that wait by other
-	// means than Wait, and a Decision whose Delay is the wait. The time never changes: a reservation in the
-	// middle that is cancelled leaves a gap, which nobody fills, so callers that may leave use Wait. Until
-	// then the key grants nothing else, except that a [LeakyBucket] keeps queueing events that fit, behind
-	// these.
+	// Reserve spends n events at the earliest time at which they may happen, or, with [Within], only if that is
+	// near enough. It returns a Reservation that knows this time, for callers that wait by other means than Wait,
+	// and a Decision whose Delay is the wait. The time never changes: a reservation in the middle that is
+	// cancelled leaves a gap, which nobody fills, so callers that may leave use Wait. Until then the key grants
+	// nothing else, except that a [LeakyBucket] keeps queueing events that fit, behind these.
 	//
-	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter is the wait
-	// until the same call succeeds, provided that nobody else uses the key: because the turn is too far off
-	// or never comes, a [LeakyBucket] has no room in its queue, all of an [InFlight] is in use, or others
-	// stand in line on the key. That is not an error; the errors are those of Take. If the store fails, the
-	// [FailurePolicy] decides; a reservation that it allows is due at once and holds nothing.
+	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter is the wait until
+	// the same call succeeds, provided that nobody else uses the key: because the turn is too far off or never
+	// comes, a [LeakyBucket] has no room in its queue, all of an [InFlight] is in use, or others stand in line on
+	// the key. That is not an error; the errors are those of Take. If the store fails, the [FailurePolicy]
+	// decides; a reservation that it allows is due at once and holds nothing.
 	//
-	// With [HoldFor] or [GiveBack], and always with an InFlight, the events are held from their turn on, as
-	// those of Hold are.
+	// With [HoldFor] or [GiveBack], and always with an InFlight, the events are held from their turn on, as those
+	// of Hold are.
 	//
-	// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state besides.
-	// To make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more than 4,096 on a
-	// key, the oldest ones cannot be cancelled any more.
+	// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state besides. To
+	// make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more than 4,096 on a key, the
+	// oldest ones cannot be cancelled any more.
 	Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
-	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil. It is
-	// for requests whose cost is known only afterwards: hold an estimate, and pass the cost to
-	// [Reservation.Settle], or 0 by [Reservation.Cancel]. With [Waiting], Hold waits for the events in
-	// line, as WaitN does, and has its errors. A hold that nobody settles ends by itself, after ten minutes
-	// or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its Timeout. [Reservation.Extend]
-	// moves its end, and [Reservation.Token] lets another process settle it.
+	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil. It is for
+	// requests whose cost is known only afterwards: hold an estimate, and pass the cost to [Reservation.Settle],
+	// or 0 by [Reservation.Cancel]. With [Waiting], Hold waits for the events in line, as WaitN does, and has its
+	// errors. A hold that nobody settles ends by itself, after ten minutes or as [HoldFor] and [GiveBack] say;
+	// that of an [InFlight], after its Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets
+	// another process settle it.
 	//
-	// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each further
-	// part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest one ends
-	// early, as it would by itself. The first decision after a hold has ended by itself takes time in
-	// proportion to the number of open ones, as Settle does; with a [SlidingLog] or an InFlight, both and
-	// Hold also to the events in the log, some 40 µs for 100,000. In memory, Hold makes an allocation for the
-	// Reservation, of 80 bytes. A key with open holds costs as much as with a SlidingLog, and its
-	// decisions take a lock; if its state is one word, until it is granted events after they have ended,
-	// and otherwise until it is idle.
+	// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each further part of an
+	// [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest one ends early, as it would by
+	// itself. The first decision after a hold has ended by itself takes time in proportion to the number of open
+	// ones, as Settle does; with a [SlidingLog] or an InFlight, both and Hold also to the events in the log, some
+	// 40 µs for 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes. A key with open
+	// holds costs as much as with a SlidingLog, and its decisions take a lock; if its state is one word, until it
+	// is granted events after they have ended, and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
-	// Charge spends n events that have happened, whatever the limit says: a request that is paid for
-	// afterwards, or a penalty. If there is no room for them, the key is in debt: Remaining is 0, and
-	// nothing is granted until the debt is paid and there is room. RetryAfter says when that is. Buckets
-	// pay at their rate, windows and logs as the events leave them. They count now, even while reservations
-	// are ahead, which keep their turns; in a [WarmingUp], at the time of its next grant.
+	// Charge spends n events that have happened, whatever the limit says: a request that is paid for afterwards,
+	// or a penalty. If there is no room for them, the key is in debt: Remaining is 0, and nothing is granted until
+	// the debt is paid and there is room. RetryAfter says when that is. Buckets pay at their rate, windows and
+	// logs as the events leave them. They count now, even while reservations are ahead, which keep their turns; in
+	// a [WarmingUp], at the time of its next grant.
 	//
-	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets and
-	// WarmingUp, if it is paid before 2116; in windows and logs, if they count at most 2³¹−1 events, and
-	// mostly far more. If there is no room, none of the events is counted, and the error matches [ErrDebt]
-	// and says how many would fit. If the store is full, it matches [ErrFull]. If the store fails, the
-	// [FailurePolicy] makes the Decision, the error says so, and it is unknown whether the events were
-	// counted; a [Fallback] counts them.
+	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets and WarmingUp,
+	// if it is paid before 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more. If
+	// there is no room, none of the events is counted, and the error matches [ErrDebt] and says how many would
+	// fit. If the store is full, it matches [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision,
+	// the error says so, and it is unknown whether the events were counted; a [Fallback] counts them.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
-	// Peek returns the decision that Take(ctx, key, 1) would, but spends
-	// nothing: Remaining events could be taken now.
+	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events could be taken
+	// now.
 	Peek(ctx context.Context, key string) (Decision, error)
 
-	// Reset forgets key, so that its next request finds it unused. It also
-	// forgets what is reserved and held: cancelling that gives nothing back.
+	// Reset forgets key, so that its next request finds it unused. It also forgets what is reserved and held:
+	// cancelling that gives nothing back.
 	Reset(ctx context.Context, key string) error
 }
 
-// New returns a limiter that applies alg to each key. If a parameter or an option
-// cannot be used, New returns an error that names it and matches [ErrInvalid].
+// New returns a limiter that applies alg to each key. If a parameter or an option cannot be used, New returns an
+// error that names it and matches [ErrInvalid].
 func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -191,8 +185,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	return l, nil
 }
 
-// Must returns l, and panics if err is not nil. Use it for limiters whose
-// parameters are written in the source.
+// Must returns l, and panics if err is not nil. Use it for limiters whose parameters are written in the source.
 func Must(l Limiter, err error) Limiter {
 	if err != nil {
 		panic(err)
@@ -206,18 +199,16 @@ type Info struct {
 	Clock clock.Clock // that of [WithClock], or the system's
 	Store Store       // that of [WithStore], or the [MemoryStore] that the limiter has for itself
 
-	// Algorithm is the one that was passed to [New], with defaults filled in, such as a Capacity of 1
-	// for 0. Nested Alls are flattened. It is nil if keys have limits of their own.
+	// Algorithm is the one that was passed to [New], with defaults filled in, such as a Capacity of 1 for 0.
+	// Nested Alls are flattened. It is nil if keys have limits of their own.
 	Algorithm Algorithm
 
-	// Lookup returns the algorithm of a key, as it is now. It is nil if keys have no limits of their
-	// own.
+	// Lookup returns the algorithm of a key, as it is now. It is nil if keys have no limits of their own.
 	Lookup func(ctx context.Context, key string) (Algorithm, error)
 }
 
-// Describe returns what l is. If l was not made by [New], Describe returns the result of its method
-// Describe() Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither, the
-// Info is empty.
+// Describe returns what l is. If l was not made by [New], Describe returns the result of its method Describe()
+// Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither, the Info is empty.
 func Describe(l Limiter) Info {
 	if l, ok := inner[interface{ Describe() Info }](l); ok {
 		return l.Describe()
@@ -225,9 +216,9 @@ func Describe(l Limiter) Info {
 	return Info{}
 }
 
-// For returns the algorithm that the limiter applies to key now, or nil if it is not known. For a
-// limiter made with [WithLimits], it calls the lookup, and returns its error, or one that matches
-// [ErrInvalid] if the parameters cannot be used. If ctx has ended, it may return the error of ctx.
+// For returns the algorithm that the limiter applies to key now, or nil if it is not known. For a limiter made
+// with [WithLimits], it calls the lookup, and returns its error, or one that matches [ErrInvalid] if the
+// parameters cannot be used. If ctx has ended, it may return the error of ctx.
 func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
 	if i.Lookup == nil {
 		return i.Algorithm, nil
@@ -235,8 +226,7 @@ func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
 	return i.Lookup(ctx, key)
 }
 
-// inner returns l or, if that has not the methods of T, the first of those that it wraps that
-// has.
+// inner returns l or, if that has not the methods of T, the first of those that it wraps that has.
 func inner[T any](l Limiter) (_ T, ok bool) {
 	for {
 		if t, ok := l.(T); ok {
@@ -297,8 +287,8 @@ type limiter struct {
 	store     Store // what states belongs to
 }
 
-// Allow and Take (take.go) skip what follows if fast is set: they find the word of the key in the table, have the kernel
-// decide on it, and swap the new word in, without a lock (internal/memory/decide.go).
+// Allow and Take (take.go) skip what follows if fast is set: they find the word of the key in the table, have the
+// kernel decide on it, and swap the new word in, without a lock (internal/memory/decide.go).
 
 // A call is what somebody asks of a limiter for one key, and what the store answers.
 type call struct {
@@ -312,8 +302,8 @@ func newCall(ctx context.Context, op kernel.Op, key string, n int) call {
 	return call{Call: limit.Call{Key: key, Request: kernel.Request{Op: op, N: n}}, ctx: ctx}
 }
 
-// decidesOn returns how many events the Decision is about, and whether it spends them. It does not after a Peek, Charge
-// or Settle: then it is what Take of one event would return.
+// decidesOn returns how many events the Decision is about, and whether it spends them. It does not after a Peek,
+// Charge or Settle: then it is what Take of one event would return.
 func (c *call) decidesOn() (n int, spends bool) {
 	switch c.Request.Op {
 	case kernel.OpTake, kernel.OpHold, kernel.OpReserve:
@@ -322,8 +312,8 @@ func (c *call) decidesOn() (n int, spends bool) {
 	return 1, false
 }
 
-// do is the one way of a call: past those who stand in line, to the store or the FailurePolicy. It sets the Answer, and
-// returns what is held.
+// do is the one way of a call: past those who stand in line, to the store or the FailurePolicy. It sets the
+// Answer, and returns what is held.
 func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {

@@ -10,20 +10,21 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// An Observer is told what limiters decide: to count it, to log it, or to find the keys that
-// are denied most. See [WithObserver]; package observe has some. It is called once for each decision,
-// after it, by the goroutine that asked for it, which waits until the Observer returns. ctx is the
-// context of the call; that of Allow is [context.Background]. Any number of goroutines call it at once.
+// An Observer is told what limiters decide: to count it, to log it, or to find the keys that are denied most. See
+// [WithObserver]; package observe has some. It is called once for each decision, after it, by the goroutine that
+// asked for it, which waits until the Observer returns. ctx is the context of the call; that of Allow is
+// [context.Background]. Any number of goroutines call it at once.
 type Observer func(ctx context.Context, o Observation)
 
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times; the observers are
 // called in that order.
 //
-// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release and Cancel of their
-// reservations, and for each key that they ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and Reset,
-// nor calls that are refused before anything is decided, because n is negative, ctx has ended, or a reservation was
-// settled before. [Reservation.Wait] is seen only if it cancels. A limiter that is only tried, as with WithShadow of
-// packages httplimit and grpclimit, is seen to deny what then happens anyway: give it a name of its own.
+// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release and Cancel of
+// their reservations, and for each key that they ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and
+// Reset, nor calls that are refused before anything is decided, because n is negative, ctx has ended, or a
+// reservation was settled before. [Reservation.Wait] is seen only if it cancels. A limiter that is only tried, as
+// with WithShadow of packages httplimit and grpclimit, is seen to deny what then happens anyway: give it a name of
+// its own.
 //
 // Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as long as the
 // observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call makes more allocations.
@@ -39,23 +40,22 @@ type Observation struct {
 	N       int     // how many events it was called for; of a Cancel, 0
 	Outcome Outcome // whether it was granted, denied, and so on
 
-	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so.
-	// It is 0 if another key of TakeAll or HoldAll refused, and for CallCharge,
-	// which grants nothing. Of CallSettle, it is how many had been held or reserved.
+	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so. It is 0 if another
+	// key of TakeAll or HoldAll refused, and for CallCharge, which grants nothing. Of CallSettle, it is how many
+	// had been held or reserved.
 	Granted int
 
-	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
-	// TakeAll and HoldAll, that of the key alone. If a Wait is refused, it is that of
-	// a Reserve [Within] as long a wait; otherwise, only Allowed and Degraded are set. Cancel has
-	// none.
+	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of TakeAll and
+	// HoldAll, that of the key alone. If a Wait is refused, it is that of a Reserve [Within] as long a wait;
+	// otherwise, only Allowed and Degraded are set. Cancel has none.
 	Decision Decision
 
-	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is
-	// the wait that they ask of the caller: the Delay of a Decision or a Reservation.
+	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is the wait that they ask of
+	// the caller: the Delay of a Decision or a Reservation.
 	Waited time.Duration
 
-	// Err is the error that the call returned. If the store failed, it is that failure, even
-	// if FailOpen returned none.
+	// Err is the error that the call returned. If the store failed, it is that failure, even if FailOpen returned
+	// none.
 	Err error
 }
 
@@ -98,20 +98,19 @@ const (
 	// Denied: the limit does not allow them, or not before the deadline of a Wait.
 	Denied
 
-	// Withheld: this key would have granted them, but another key of TakeAll or HoldAll
-	// refused.
+	// Withheld: this key would have granted them, but another key of TakeAll or HoldAll refused.
 	Withheld
 
-	// Abandoned: the context ended during the call, so that nothing is granted. If a store was
-	// asked, it may have spent the events.
+	// Abandoned: the context ended during the call, so that nothing is granted. If a store was asked, it may have
+	// spent the events.
 	Abandoned
 
 	// Counted: a Charge, Settle or Cancel took effect.
 	Counted
 
-	// Failed: the store failed or the limit could not be looked up, so that the FailurePolicy
-	// decided (Decision.Degraded, and Allowed says what); the store failed to cancel; a full
-	// store had no room for the key; or the state of the key had no room for a debt (ErrDebt).
+	// Failed: the store failed or the limit could not be looked up, so that the FailurePolicy decided
+	// (Decision.Degraded, and Allowed says what); the store failed to cancel; a full store had no room for the
+	// key; or the state of the key had no room for a debt (ErrDebt).
 	Failed
 )
 

@@ -37,10 +37,9 @@ type config struct {
 	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet, mostWaitersSet bool
 }
 
-// WithStore keeps the limiter's states in s, which several limiters may share. It needs
-// [WithName], which keeps them apart, unless s is a [MemoryStore]: there, a limiter without a name has states
-// of its own, which leave the store with the limiter. By default a limiter has its own MemoryStore, with no
-// bound on the number of keys.
+// WithStore keeps the limiter's states in s, which several limiters may share. It needs [WithName], which keeps
+// them apart, unless s is a [MemoryStore]: there, a limiter without a name has states of its own, which leave the
+// store with the limiter. By default a limiter has its own MemoryStore, with no bound on the number of keys.
 func WithStore(s Store) Option {
 	return func(c *config) { c.store, c.storeSet = s, true }
 }
@@ -49,50 +48,50 @@ func WithStore(s Store) Option {
 // If clk steps back, the limiter's time stands still until clk has caught up.
 //
 // Time passes as clk.Since shows it: by the monotonic clock, if clk has one. But if the wall clock, clk.Now, is
-// more than a second ahead of that, because the machine was suspended or its clock was set, that time has passed as
-// well. The limiter sees this within 10 ms; whoever waits sleeps on one of clk's timers, and no shorter. If the
+// more than a second ahead of that, because the machine was suspended or its clock was set, that time has passed
+// as well. The limiter sees this within 10 ms; whoever waits sleeps on one of clk's timers, and no shorter. If the
 // wall clock was set back, time goes on as before: windows begin early by as much, until the store is made anew.
 //
-// All limiters on a [MemoryStore] must have the same clock, because the states hold times. Otherwise New returns an
-// error. Two clocks are the same if they are equal, or if both are the system's.
+// All limiters on a [MemoryStore] must have the same clock, because the states hold times. Otherwise New returns
+// an error. Two clocks are the same if they are equal, or if both are the system's.
 //
 // Aligned windows follow the wall time that clk shows when New is called for the first limiter on the store. If
-// that is before 1970 or after 2100, only windows of up to a week are aligned as documented. Time stands still from
-// 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
+// that is before 1970 or after 2100, only windows of up to a week are aligned as documented. Time stands still
+// from 2116 on or, in that case, once the clock has moved on by 50 to 146 years.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }
 
-// WithStoreTimeout bounds how long, in real time, the limiter waits for one call of its store. The end
-// of the caller's context bounds it as well, even if a [Database] ignores the context. After the
-// timeout, the [FailurePolicy] decides, and the error matches [context.DeadlineExceeded]. The default is
-// one second for a Database, and the store's own timeout in package redisstore. The option has no effect
-// with a [MemoryStore], which never waits.
+// WithStoreTimeout bounds how long, in real time, the limiter waits for one call of its store. The end of the
+// caller's context bounds it as well, even if a [Database] ignores the context. After the timeout, the
+// [FailurePolicy] decides, and the error matches [context.DeadlineExceeded]. The default is one second for a
+// Database, and the store's own timeout in package redisstore. The option has no effect with a [MemoryStore],
+// which never waits.
 //
-// The limiter does not know what the store does after the timeout: if it grants the request late, the
-// events are spent. A call of a Database that nobody waits for any more keeps a goroutine until it
-// returns. While 1,024 keys of a store have such calls, further calls fail at once.
+// The limiter does not know what the store does after the timeout: if it grants the request late, the events are
+// spent. A call of a Database that nobody waits for any more keeps a goroutine until it returns. While 1,024 keys
+// of a store have such calls, further calls fail at once.
 func WithStoreTimeout(d time.Duration) Option {
 	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
 }
 
-// WithName gives the limiter a name, which keeps it apart from others on the same store, in this process
-// and others. Limiters with the same name and the same algorithm share the states of keys. If their
-// algorithms differ, New returns an error for the second one on a store: use [WithLimits] for a limit
-// that changes. Names also appear in errors, in logs, and in what observers are told.
+// WithName gives the limiter a name, which keeps it apart from others on the same store, in this process and
+// others. Limiters with the same name and the same algorithm share the states of keys. If their algorithms differ,
+// New returns an error for the second one on a store: use [WithLimits] for a limit that changes. Names also appear
+// in errors, in logs, and in what observers are told.
 func WithName(name string) Option {
 	return func(c *config) { c.name = name }
 }
 
-// WithMaxWaiters bounds how many callers wait for a key at once, in this process, to n, which is at least 1.
-// If as many stand in line, a Wait that does not get its turn at once fails with [ErrQueueFull]. By
-// default there is no bound: each waiter takes one or two kilobytes, besides what its caller takes.
+// WithMaxWaiters bounds how many callers wait for a key at once, in this process, to n, which is at least 1. If as
+// many stand in line, a Wait that does not get its turn at once fails with [ErrQueueFull]. By default there is no
+// bound: each waiter takes one or two kilobytes, besides what its caller takes.
 func WithMaxWaiters(n int) Option {
 	return func(c *config) { c.mostWaiters, c.mostWaitersSet = n, true }
 }
 
-// WithFailurePolicy sets what the limiter decides when its store fails. The default
-// is [FailOpen]. The in-memory store never fails.
+// WithFailurePolicy sets what the limiter decides when its store fails. The default is [FailOpen]. The in-memory
+// store never fails.
 func WithFailurePolicy(p FailurePolicy) Option {
 	return func(c *config) { c.policy = p }
 }
@@ -133,9 +132,9 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or [Fallback]. A store
-// fails if it returns an error, does not answer in time (see [WithStoreTimeout]), or cannot read a key's state
-// ([ErrState]). The limiter logs that the policy decides: see [WithFailureLog].
+// A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or [Fallback]. A
+// store fails if it returns an error, does not answer in time (see [WithStoreTimeout]), or cannot read a key's
+// state ([ErrState]). The limiter logs that the policy decides: see [WithFailureLog].
 //
 //   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set, and the error.
 //     Allow returns the Allowed of that decision. With Fallback, all of them except Settle call its limiter: Settle
@@ -164,25 +163,25 @@ var (
 	// FailOpen allows everything while the store fails.
 	FailOpen = FailurePolicy{kind: failOpen}
 
-	// FailClosed denies everything while the store fails. RetryAfter is a
-	// second then: nobody knows when the store will answer again.
+	// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows when the store
+	// will answer again.
 	FailClosed = FailurePolicy{kind: failClosed}
 )
 
-// Fallback makes l decide while the store fails. l may be a limiter in memory with
-// this process's [Share] of the limit.
+// Fallback makes l decide while the store fails. l may be a limiter in memory with this process's [Share] of the
+// limit.
 //
-// A request that l can never grant, although the limit of the key can, is refused as with
-// FailClosed: RetryAfter is a second, and Wait and Reserve return the store's error, not
-// [ErrNever].
+// A request that l can never grant, although the limit of the key can, is refused as with FailClosed: RetryAfter
+// is a second, and Wait and Reserve return the store's error, not [ErrNever].
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
 // WithLimits gives keys limits of their own, which may change at any time. lookup returns the algorithm for a key,
-// or nil for the algorithm passed to [New], which may be [Blocked] if every key has a limit. Each call that decides
-// on a key calls lookup before the store; Cancel, Reset, and Settle and Release of what the store holds do not: the
-// Decision of Settle is that of the limit under which the key was last granted something. So lookup should answer
-// from memory (package rules has a cache for lookups in a database). If it fails, or returns parameters that cannot
-// be used, the limiter's [FailurePolicy] decides, as if the store had failed: by default, it allows everything.
+// or nil for the algorithm passed to [New], which may be [Blocked] if every key has a limit. Each call that
+// decides on a key calls lookup before the store; Cancel, Reset, and Settle and Release of what the store holds do
+// not: the Decision of Settle is that of the limit under which the key was last granted something. So lookup
+// should answer from memory (package rules has a cache for lookups in a database). If it fails, or returns
+// parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store had failed: by default,
+// it allows everything.
 //
 // A key whose limit changes keeps its usage: what it has been granted counts under the new limit as well, at the
 // time at which it happened, as exactly as that is known. With another kind of algorithm, or another Refill, a key
@@ -192,8 +191,8 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than without WithLimits,
 // and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and with no reservations
 // ahead and no more used than its limit. Other keys cost as much as with a [SlidingLog]. Each distinct limit costs
-// about 500 bytes, which [MemoryStats] does not count. An All costs an allocation in each call. With more than four
-// parts, or with an All among them, it costs a few microseconds, because it is compiled each time.
+// about 500 bytes, which [MemoryStats] does not count. An All costs an allocation in each call. With more than
+// four parts, or with an All among them, it costs a few microseconds, because it is compiled each time.
 //
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
@@ -202,8 +201,8 @@ func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error))
 
 // limits looks up the limits of keys, and caches them compiled.
 //
-// Decisions in memory seldom need the cache: a key's slot names the limit that it was last
-// decided by, and that is compared with the result of lookup.
+// Decisions in memory seldom need the cache: a key's slot names the limit that it was last decided by, and that is
+// compared with the result of lookup.
 type limits struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *limit.Limit
@@ -214,9 +213,8 @@ type limits struct {
 	kept int        // the number of limits in young
 }
 
-// manyLimits is the most limits in each of young and old. When young is full, it
-// becomes old, and the previous old is dropped. A limit in old that is used moves
-// to young.
+// manyLimits is the most limits in each of young and old. When young is full, it becomes old, and the previous old
+// is dropped. A limit in old that is used moves to young.
 const manyLimits = 8192
 
 // of returns the limit for alg, which lookup returned for key, with err.
@@ -289,8 +287,8 @@ func (l *limits) keep(key any, t *limit.Limit) *limit.Limit {
 	return t
 }
 
-// keyOf returns a key for the cache: keys of two algorithms are equal if their
-// parameters are. An All with more than four parts, or with a nested All, has none.
+// keyOf returns a key for the cache: keys of two algorithms are equal if their parameters are. An All with more
+// than four parts, or with a nested All, has none.
 func keyOf(alg Algorithm) (key any, ok bool) {
 	if isPlain(alg) {
 		return alg, true
@@ -303,9 +301,9 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 	return parts, true
 }
 
-// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading the system's
-// clock is more than half of the cost of a decision on a hot key; using a stored reading costs almost nothing. If
-// the resolution is not positive, the error matches [ErrInvalid].
+// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading the
+// system's clock is more than half of the cost of a decision on a hot key; using a stored reading costs almost
+// nothing. If the resolution is not positive, the error matches [ErrInvalid].
 //
 // A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads the system's
 // clock each time. If all processors are busy, the goroutine may be tens of milliseconds late. So before a limiter
@@ -313,7 +311,8 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 //
 // Readings never go back, and are at most as old as the resolution and the delay of the goroutine. So a span of
 // length s sees at most as many events as the limit allows in s plus the age of the oldest reading in it: with one
-// event every 10 ms and a resolution of 1 ms, and a goroutine that is not late, two events are at least 9 ms apart.
+// event every 10 ms and a resolution of 1 ms, and a goroutine that is not late, two events are at least 9 ms
+// apart.
 func NewCoarseClock(resolution time.Duration) (clk clock.Clock, stop func(), err error) {
 	if resolution < 1 {
 		return nil, nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")
@@ -368,11 +367,10 @@ func newTimeline(clk clock.Clock) *kernel.Timeline {
 	return kernel.NewTimeline(clk, nil)
 }
 
-// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided because the
-// store failed. The first such decision is logged at once, and those that follow in one line every ten
-// seconds, by the limiter's clock. A line has the limiter's name, the store's error, and the number of
-// decisions without the store since the previous line. The default is [slog.Default] at the time of the
-// line. A nil logger turns the log off.
+// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided because the store
+// failed. The first such decision is logged at once, and those that follow in one line every ten seconds, by the
+// limiter's clock. A line has the limiter's name, the store's error, and the number of decisions without the store
+// since the previous line. The default is [slog.Default] at the time of the line. A nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }

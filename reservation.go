@@ -17,11 +17,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has
-// reserved for later. Any number of goroutines may call its methods at once. The zero
-// Reservation is due at once and holds nothing, like those of FailOpen. So does a nil one, which
-// comes with a denial: its methods do nothing, so that Release may be deferred before d.Allowed is
-// looked at.
+// A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved for later. Any
+// number of goroutines may call its methods at once. The zero Reservation is due at once and holds nothing, like
+// those of FailOpen. So does a nil one, which comes with a denial: its methods do nothing, so that Release may be
+// deferred before d.Allowed is looked at.
 type Reservation struct {
 	l   *limiter       // nil if nothing is held, and for a HoldAll
 	n   int            // the number of events that are held
@@ -46,9 +45,9 @@ func (r *Reservation) clear(bit uint32)   { r.status.And(^bit) }
 // set returns whether the bit was set before.
 func (r *Reservation) set(bit uint32) (before bool) { return r.status.Or(bit)&bit != 0 }
 
-// Parts returns the Reservations of the keys of a [HoldAll], in the order of its Bounds, each of which can
-// be settled by itself, and has a Token. For a key that was given several times, it is the same one,
-// which has the events of all. Any other Reservation is the only part of itself; nil has none.
+// Parts returns the Reservations of the keys of a [HoldAll], in the order of its Bounds, each of which can be
+// settled by itself, and has a Token. For a key that was given several times, it is the same one, which has the
+// events of all. Any other Reservation is the only part of itself; nil has none.
 func (r *Reservation) Parts() []*Reservation {
 	switch {
 	case r == nil:
@@ -67,8 +66,7 @@ func (r *Reservation) parts() []*Reservation {
 	return r.all.of
 }
 
-// Delay returns the time until the reserved events may happen. 0 means that they
-// may happen now.
+// Delay returns the time until the reserved events may happen. 0 means that they may happen now.
 func (r *Reservation) Delay() (d time.Duration) {
 	if r != nil && r.l != nil {
 		return r.l.timeline.Until(r.due)
@@ -79,11 +77,11 @@ func (r *Reservation) Delay() (d time.Duration) {
 	return d
 }
 
-// Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and of a hold
-// also after it, Cancel is [Reservation.Settle] with 0: the key is then as if they had not been reserved or held,
-// in whatever order reservations are cancelled. Later reservations keep their times, and nothing is granted
-// before the latest of these. Once the events of a reservation that is no hold may happen (Delay is 0), they count
-// as having happened, and Cancel does nothing. It has no error: observers are told, as of every Cancel.
+// Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and of a hold also
+// after it, Cancel is [Reservation.Settle] with 0: the key is then as if they had not been reserved or held, in
+// whatever order reservations are cancelled. Later reservations keep their times, and nothing is granted before
+// the latest of these. Once the events of a reservation that is no hold may happen (Delay is 0), they count as
+// having happened, and Cancel does nothing. It has no error: observers are told, as of every Cancel.
 func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
@@ -133,8 +131,8 @@ func (r *Reservation) await(ctx context.Context) error {
 	return err
 }
 
-// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil.
-// It returns the error of ctx if that ends first. Every wait sleeps here.
+// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil. It returns the
+// error of ctx if that ends first. Every wait sleeps here.
 func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan struct{}) error {
 	for d := l.timeline.Until(due); d > 0; d = l.timeline.Until(due) {
 		if woken, err := l.sleepFor(ctx, d, due, turn); woken || err != nil {
@@ -144,8 +142,7 @@ func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan str
 	return nil
 }
 
-// sleepFor is sleep for d, the time until due. It may return early. woken says that turn has had
-// an element.
+// sleepFor is sleep for d, the time until due. It may return early. woken says that turn has had an element.
 func (l *limiter) sleepFor(ctx context.Context, d time.Duration, due kernel.Instant, turn <-chan struct{}) (woken bool, err error) {
 	var passed, again <-chan time.Time // nil: never
 	if d < Never {
@@ -175,9 +172,8 @@ func (l *limiter) sleepFor(ctx context.Context, d time.Duration, due kernel.Inst
 	}
 }
 
-// lookAgain is the real time after which a wait looks again at a clock that is moved by hand: a
-// mock may have fired its timers just before the wait set one, and show its new time only just
-// after.
+// lookAgain is the real time after which a wait looks again at a clock that is moved by hand: a mock may have
+// fired its timers just before the wait set one, and show its new time only just after.
 const lookAgain = 10 * time.Millisecond
 
 // Settle says that n of the held events have happened, which may be fewer or more. It counts once: afterwards, or
@@ -197,8 +193,9 @@ const lookAgain = 10 * time.Millisecond
 //
 // The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error matches [ErrDebt] or
 // [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have left passes
-// [context.WithoutCancel] of the request's context. If the store fails, the [FailurePolicy] makes the Decision, and
-// it is unknown whether Settle took effect; it cannot be called again, and unless it did, the hold ends by itself.
+// [context.WithoutCancel] of the request's context. If the store fails, the [FailurePolicy] makes the Decision,
+// and it is unknown whether Settle took effect; it cannot be called again, and unless it did, the hold ends by
+// itself.
 //
 // Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of
 // the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it allocates nothing, except if a
@@ -273,10 +270,10 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 // isUncounted reports whether err is that of events that could not be counted.
 func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
 
-// Release says that what the events were held for is over, and has cost as many as were held. The events of
-// an [InFlight] are over; all other algorithms, also in the same [All], keep them. Release is Settle with
-// the number of events held, and has its errors. Pass [context.WithoutCancel] of a request's context,
-// because Release does nothing after ctx has ended.
+// Release says that what the events were held for is over, and has cost as many as were held. The events of an
+// [InFlight] are over; all other algorithms, also in the same [All], keep them. Release is Settle with the number
+// of events held, and has its errors. Pass [context.WithoutCancel] of a request's context, because Release does
+// nothing after ctx has ended.
 func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -289,8 +286,8 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return err
 }
 
-// settleAll settles each key of a HoldAll with the sum of what its Bounds have, of which least must not be negative;
-// without has, with as many events as were held.
+// settleAll settles each key of a HoldAll with the sum of what its Bounds have, of which least must not be
+// negative; without has, with as many events as were held.
 func (r *Reservation) settleAll(ctx context.Context, least int, has func(i int) int) (Decision, error) {
 	if err := r.l.check(ctx, least); err != nil {
 		return Decision{}, err
@@ -369,9 +366,8 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// A token is base64 of a version (1 byte), the number of events, the instant at which they may happen,
-// and the ID of the hold (8 bytes each), and the first bytes of a hash of these and of what the token
-// belongs to.
+// A token is base64 of a version (1 byte), the number of events, the instant at which they may happen, and the ID
+// of the hold (8 bytes each), and the first bytes of a hash of these and of what the token belongs to.
 const (
 	tokenVersion = 1
 	tokenFields  = 1 + 3*8
@@ -396,8 +392,8 @@ func (r *Reservation) Token() string {
 // isHold reports whether r is a hold, and not only a reservation, which ends at its turn.
 func (r *Reservation) isHold() bool { return r != nil && r.hold%2 == 1 }
 
-// seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with its
-// name and kind; in memory, one of a store.
+// seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with its name and
+// kind; in memory, one of a store.
 func (l *limiter) seal(key string, fields []byte) []byte {
 	kind, within := "", uint64(0)
 	if l.limits == nil {
@@ -419,14 +415,14 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 // Resume returns the Reservation whose Token another process has passed on, or this one before it crashed, so that
 // it can be settled, released or extended: a worker that takes a job from a queue settles what was held when the
 // job was put there. limiter is one with the same name, kind of algorithm and store, and key is the key of the
-// hold. A hold must be settled once, by whoever it is: a second Settle, of another Reservation of the hold, changes
-// nothing, except that it counts events that exceed it once more.
+// hold. A hold must be settled once, by whoever it is: a second Settle, of another Reservation of the hold,
+// changes nothing, except that it counts events that exceed it once more.
 //
 // If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid]. Resume does not ask
 // the store, so that it returns a Reservation even if the hold has ended; but with [WithLimits], it calls the
-// lookup, and returns its error. A limiter that [New] has not made is asked through its method
-// Resume(ctx, key, token) (*Reservation, error), or that of a limiter that it unwraps; if there is none, the error
-// matches ErrInvalid.
+// lookup, and returns its error. A limiter that [New] has not made is asked through its method Resume(ctx, key,
+// token) (*Reservation, error), or that of a limiter that it unwraps; if there is none, the error matches
+// ErrInvalid.
 func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservation, error) {
 	l, ok := inner[interface {
 		Resume(ctx context.Context, key, token string) (*Reservation, error)

@@ -43,8 +43,8 @@ type want struct {
 }
 
 // reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. err is the error of the
-// lookup of t, or nil. If w is to ask again, because its turn is not near or
-// held events may come back, it reserves nothing and returns the denial.
+// lookup of t, or nil. If w is to ask again, because its turn is not near or held events may come back, it
+// reserves nothing and returns the denial.
 func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
 	near, _, _ := l.reach(t, w.h.holds)
 	patience := l.patience(w.until)
@@ -108,10 +108,10 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	return err
 }
 
-// WaitFor is WaitN or, to hold the events, Hold with Waiting. It also returns the Decision, if the events were granted at
-// once or denied without a failure; otherwise, that is zero. Middlewares call it, to know what is left, or when to
-// retry, without another call of the store. It waits at most until a context ends that may end before ctx, but does
-// not hurry the store.
+// WaitFor is WaitN or, to hold the events, Hold with Waiting. It also returns the Decision, if the events were
+// granted at once or denied without a failure; otherwise, that is zero. Middlewares call it, to know what is left,
+// or when to retry, without another call of the store. It waits at most until a context ends that may end before
+// ctx, but does not hurry the store.
 func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...HoldOption) (r *Reservation, d Decision, err error) {
 	h, err := newHolding(l.check(ctx, n), ofHold, opts)
 	if err != nil {
@@ -212,27 +212,26 @@ type holding struct {
 	waits  bool          // of a Hold
 }
 
-// Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait is 0, they must be
-// free now. It must not be negative.
+// Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait is 0, they
+// must be free now. It must not be negative.
 func Within(maxWait time.Duration) HoldOption {
 	return func(h *holding) { h.within = maxWait }
 }
 
-// Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The Decision says what is left only
-// if the events were granted at once, and when to retry if they were denied.
+// Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The Decision says what
+// is left only if the events were granted at once, and when to retry if they were denied.
 func Waiting() HoldOption { return func(h *holding) { h.waits = true } }
 
-// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket]
-// queues, d after these may happen. The default is ten minutes or, with an [InFlight], the longest
-// Timeout. d must be positive. It should exceed the time that a request takes: a hold that has ended
-// cannot be settled any more. [Reservation.Extend] moves the end.
+// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket] queues, d
+// after these may happen. The default is ten minutes or, with an [InFlight], the longest Timeout. d must be
+// positive. It should exceed the time that a request takes: a hold that has ended cannot be settled any more.
+// [Reservation.Extend] moves the end.
 func HoldFor(d time.Duration) HoldOption {
 	return func(h *holding) { h.last, h.lastSet, h.holds = d, true, true }
 }
 
-// GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed before
-// they happened. Without GiveBack, they count as they were held. The events of an [InFlight] are over
-// in either case.
+// GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed before they
+// happened. Without GiveBack, they count as they were held. The events of an [InFlight] are over in either case.
 func GiveBack() HoldOption { return func(h *holding) { h.back, h.holds = true, true } }
 
 // A use is what options are for.
@@ -279,8 +278,8 @@ func (b Bound) holding() (holding, error) {
 	return newHolding(nil, ofBound, b.held())
 }
 
-// newHandle returns the Handle of new events that t grants. If they are not held, it is only that of their turn. Those
-// of an InFlight always are.
+// newHandle returns the Handle of new events that t grants. If they are not held, it is only that of their turn.
+// Those of an InFlight always are.
 func newHandle(t *limit.Limit, h holding) kernel.Handle {
 	last := time.Duration(0)
 	switch {
@@ -292,10 +291,10 @@ func newHandle(t *limit.Limit, h holding) kernel.Handle {
 	return kernel.Handle{ID: newID(last), For: last, Back: h.back}
 }
 
-// A Wait that is not granted at once is a place in the line of its key: see package line. Whoever is next
-// in it asks the store for a reservation, a turn, once that is near: in memory at most soonInMemory ahead, so
-// that a process that stood still goes on at the limit, and elsewhere early enough for the answer to arrive. In
-// other stores, the first place always has a turn, because other processes wait as well.
+// A Wait that is not granted at once is a place in the line of its key: see package line. Whoever is next in it
+// asks the store for a reservation, a turn, once that is near: in memory at most soonInMemory ahead, so that a
+// process that stood still goes on at the limit, and elsewhere early enough for the answer to arrive. In other
+// stores, the first place always has a turn, because other processes wait as well.
 //
 // While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at any moment.
 // Then the first one is denied, and asks again when a hold is settled or extended through this limiter, when a
@@ -399,9 +398,9 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 // soon is the RetryAfter of requests behind a waiter that may be served at any moment.
 const soon = time.Millisecond
 
-// overtakes reports whether a request for n events of key would overtake a Wait, and returns
-// the decision that denies it. Requests that are granted always or never overtake nobody. If there
-// may be room that the Wait does not know of, overtakes wakes it.
+// overtakes reports whether a request for n events of key would overtake a Wait, and returns the decision that
+// denies it. Requests that are granted always or never overtake nobody. If there may be room that the Wait does
+// not know of, overtakes wakes it.
 func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, does bool) {
 	if n == 0 || !l.waiters.Any() || !l.waiters.Has(key) {
 		return d, false
@@ -432,8 +431,8 @@ func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision,
 	return d, does
 }
 
-// nudge wakes the first one in a line if there may be room that it does not know of: because it was denied
-// by another limit than t, the present one, or some time ago, since when another process may have released events. If
+// nudge wakes the first one in a line if there may be room that it does not know of: because it was denied by
+// another limit than t, the present one, or some time ago, since when another process may have released events. If
 // it has a turn by another limit, the turns are made again.
 func (l *limiter) nudge(ln *line.Line, t *limit.Limit) {
 	now, _ := l.timeline.Now()
@@ -453,10 +452,11 @@ func (l *limiter) madeBy(ln *line.Line) *limit.Limit {
 	return nil
 }
 
-// reach returns how far ahead the turn of a Wait may be, or 0 if that is not bounded; how far ahead it is asked for; and
-// how many may ask t at once. Elsewhere than in memory, answers are on their way, and many may be; but what is in flight
-// may be denied to the first of them and granted to the second. And what a LeakyBucket holds leaves it later than it
-// enters it, by what is held before that: so it enters it as soon as there is room, since others may be settled for less.
+// reach returns how far ahead the turn of a Wait may be, or 0 if that is not bounded; how far ahead it is asked
+// for; and how many may ask t at once. Elsewhere than in memory, answers are on their way, and many may be; but
+// what is in flight may be denied to the first of them and granted to the second. And what a LeakyBucket holds
+// leaves it later than it enters it, by what is held before that: so it enters it as soon as there is room, since
+// others may be settled for less.
 func (l *limiter) reach(t *limit.Limit, holds bool) (most, soon time.Duration, wide int) {
 	switch {
 	case l.local == nil && (t == nil || t.Flies()):
@@ -469,8 +469,8 @@ func (l *limiter) reach(t *limit.Limit, holds bool) (most, soon time.Duration, w
 	return soonInMemory, soonInMemory, 1
 }
 
-// wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is
-// nothing to know of it.
+// wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is nothing to
+// know of it.
 func (l *limiter) wait(w *want) (*Reservation, error) {
 	if w.n == 0 {
 		return &Reservation{l: l, key: w.key}, nil
@@ -569,8 +569,8 @@ func (w *waiter) served(turns []line.Turn) *Reservation {
 	return turns[0].Held.(*Reservation)
 }
 
-// giveBack gives turns back that fit nobody in line. Elsewhere than in memory, it does so at once, so that the store
-// can take them together.
+// giveBack gives turns back that fit nobody in line. Elsewhere than in memory, it does so at once, so that the
+// store can take them together.
 func (w *waiter) giveBack(left []line.Turn) {
 	if len(left) == 0 {
 		return
@@ -615,8 +615,8 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	return false, nil, nil
 }
 
-// granted says that r was reserved as a limit decides, and returns whether its events may happen now: then it has no turn,
-// nor has a policy's decision, for which nothing is reserved.
+// granted says that r was reserved as a limit decides, and returns whether its events may happen now: then it has
+// no turn, nor has a policy's decision, for which nothing is reserved.
 func (w *waiter) granted(r *Reservation, by *limit.Limit) (now bool) {
 	_, soon, wide := w.l.reach(by, w.h.holds)
 	if now = r == nil || !r.is(isAhead); now {
@@ -628,10 +628,10 @@ func (w *waiter) granted(r *Reservation, by *limit.Limit) (now bool) {
 	return now
 }
 
-// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply, and returns when ctx ends,
-// which does not end the context of apply. If the store grants the events after that, they are released: nobody else
-// could do so, and others would not get them before they time out. So the goroutine ends after the store's timeout at the
-// latest. of are the limiters of the calls.
+// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply, and returns when
+// ctx ends, which does not end the context of apply. If the store grants the events after that, they are released:
+// nobody else could do so, and others would not get them before they time out. So the goroutine ends after the
+// store's timeout at the latest. of are the limiters of the calls.
 func applyOrRelease(ctx context.Context, calls []limit.Call, of []*limiter, apply func(context.Context, []limit.Call) (bool, error)) (decided bool, err error) {
 	type answer struct {
 		decided bool

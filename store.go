@@ -15,15 +15,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Store keeps the states of keys, and decides on each key for one request at a time. This module makes
-// all stores: a [MemoryStore], those of [NewStore] for any [Database], and those of package redisstore.
+// A Store keeps the states of keys, and decides on each key for one request at a time. This module makes all
+// stores: a [MemoryStore], those of [NewStore] for any [Database], and those of package redisstore.
 type Store interface {
 	// Open returns the states of the limiter called name. Only [New] calls it.
 	Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error)
 }
 
-// A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map. docs/redis.md shows how to
-// write one in about 25 lines, and package storetest tests it.
+// A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map. docs/redis.md shows how
+// to write one in about 25 lines, and package storetest tests it.
 //
 // Keys are ASCII without spaces, not empty, and at most 200 bytes long. Upper and lower case differ.
 //
@@ -38,64 +38,62 @@ type Store interface {
 // returns them, and its [FailurePolicy] decides. The store does not try again, because a call that failed may have
 // had its effect.
 type Database interface {
-	// Get returns the state of key. If there is none, state is empty and err is nil.
-	// An expired state may be returned or not.
+	// Get returns the state of key. If there is none, state is empty and err is nil. An expired state may be
+	// returned or not.
 	Get(ctx context.Context, key string) (state []byte, err error)
 
-	// CompareAndSwap makes new the state of key if the present state is old, and reports
-	// whether it did so, in one atomic step. old is what Get has returned, or nil if that was empty:
-	// then it swaps only if key has no state. If key has none, because it was deleted
-	// meanwhile, and old is not nil, it does not swap. new is never empty.
+	// CompareAndSwap makes new the state of key if the present state is old, and reports whether it did so, in one
+	// atomic step. old is what Get has returned, or nil if that was empty: then it swaps only if key has no state.
+	// If key has none, because it was deleted meanwhile, and old is not nil, it does not swap. new is never empty.
 	//
-	// If the comparison fails, it is best to roll the transaction back: a commit that changes
-	// nothing may wait for the disk as long as one that does.
+	// If the comparison fails, it is best to roll the transaction back: a commit that changes nothing may wait for
+	// the disk as long as one that does.
 	//
-	// From the time expires on, by the limiter's clock, the state means the same as none, and may
-	// be deleted; the zero Time means never. A Database that deletes by another clock adds the
-	// greatest difference between the two, because deleting early hands out a fresh limit.
+	// From the time expires on, by the limiter's clock, the state means the same as none, and may be deleted; the
+	// zero Time means never. A Database that deletes by another clock adds the greatest difference between the
+	// two, because deleting early hands out a fresh limit.
 	//
-	// A database that can compare only versions reads the state and its version, compares the state
-	// with old, and swaps if the version is still the same. No version may come back after a key
-	// was deleted.
+	// A database that can compare only versions reads the state and its version, compares the state with old, and
+	// swaps if the version is still the same. No version may come back after a key was deleted.
 	CompareAndSwap(ctx context.Context, key string, old, new []byte, expires time.Time) (swapped bool, err error)
 
 	// Delete deletes the state of key, if it has one.
 	Delete(ctx context.Context, key string) error
 }
 
-// NewStore returns a store that keeps states in db. Any number of limiters may use it, and any
-// number of processes one database, if their clocks agree.
+// NewStore returns a store that keeps states in db. Any number of limiters may use it, and any number of processes
+// one database, if their clocks agree.
 //
-// Calls on one key take turns, a Reset too. Those that wait share the next Get and CompareAndSwap,
-// and so do not depend on how long a write takes. If a swap fails, because another process has
-// changed the state, the store waits for a random time and starts over, until the context ends. If the
-// Database panics, the calls that share what it was asked for fail with an error that has the stack.
+// Calls on one key take turns, a Reset too. Those that wait share the next Get and CompareAndSwap, and so do not
+// depend on how long a write takes. If a swap fails, because another process has changed the state, the store
+// waits for a random time and starts over, until the context ends. If the Database panics, the calls that share
+// what it was asked for fail with an error that has the stack.
 //
-// Limiters with the same name on one store must have the same algorithm. After a restart, or in
-// another process, it may be another one: the states are adopted as [WithLimits] describes.
+// Limiters with the same name on one store must have the same algorithm. After a restart, or in another process,
+// it may be another one: the states are adopted as [WithLimits] describes.
 func NewStore(db Database) Store { return casstore.New(db) }
 
-// A MemoryStore keeps states in the memory of the process. Any number of goroutines and limiters may use it. It has
-// no goroutine and need not be closed. The zero MemoryStore is empty and ready to use. Its fields must not change
-// once a limiter uses it. Limiters that share a store must have the same clock (see [WithClock]).
+// A MemoryStore keeps states in the memory of the process. Any number of goroutines and limiters may use it. It
+// has no goroutine and need not be closed. The zero MemoryStore is empty and ready to use. Its fields must not
+// change once a limiter uses it. Limiters that share a store must have the same clock (see [WithClock]).
 //
 // The store forgets a key only when that makes no difference: when the key is idle, that is, when its state equals
-// that of a key never seen. It keeps idle keys for five to ten seconds while new keys arrive, because a decision on
-// a key that it knows is several times as fast. If none arrives, idle keys stay until [MemoryStore.Shrink].
+// that of a key never seen. It keeps idle keys for five to ten seconds while new keys arrive, because a decision
+// on a key that it knows is several times as fast. If none arrives, idle keys stay until [MemoryStore.Shrink].
 //
 // The store identifies keys by 96 bits of a hash with secret seeds of its own. With 100 million keys, the
-// probability that any two share a state is below 10⁻¹², and no attacker can raise it. A key costs 1.5 × (13⅓ bytes
-// + its state), because tables are two-thirds full on average: 32 bytes for most buckets and windows, and 48 bytes
-// + 1.5 × its state with a [SlidingLog]. [docs/algorithms.md] has a table of states, and [WithLimits] says what a
-// key with a limit of its own costs. A limiter without keys takes a kilobyte or two.
+// probability that any two share a state is below 10⁻¹², and no attacker can raise it. A key costs 1.5 × (13⅓
+// bytes + its state), because tables are two-thirds full on average: 32 bytes for most buckets and windows, and 48
+// bytes + 1.5 × its state with a [SlidingLog]. [docs/algorithms.md] has a table of states, and [WithLimits] says
+// what a key with a limit of its own costs. A limiter without keys takes a kilobyte or two.
 //
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md
 type MemoryStore struct {
-	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no bound. If
-	// too many are in use, the store evicts one for each new key, whose usage is forgotten: of a sample, the key
-	// with the most Remaining, and among equals the one that resets soonest. So a flood of new keys evicts keys
-	// of the flood, and not a key that has used up its limit. That does not hold if each new key uses up its own
-	// limit at once, as with a limit of 1. Idle keys of the sample go before all others.
+	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no bound. If too
+	// many are in use, the store evicts one for each new key, whose usage is forgotten: of a sample, the key with
+	// the most Remaining, and among equals the one that resets soonest. So a flood of new keys evicts keys of the
+	// flood, and not a key that has used up its limit. That does not hold if each new key uses up its own limit at
+	// once, as with a limit of 1. Idle keys of the sample go before all others.
 	//
 	// With up to 512 keys, the sample is all of them. With more, it is 16, or 48 if those are used up. A TakeAll
 	// or HoldAll of new keys may exceed MaxKeys until it returns.
@@ -128,14 +126,13 @@ type MemoryStats struct {
 	Bytes     uint64 // memory of keys and states, to within a fifth; limiters and their limits are not counted
 }
 
-// Stats returns the counts of the store. It does not read them at one instant. It
-// takes about a microsecond for each limiter, and a few more for each thousand keys.
+// Stats returns the counts of the store. It does not read them at one instant. It takes about a microsecond for
+// each limiter, and a few more for each thousand keys.
 func (s *MemoryStore) Stats() MemoryStats { return MemoryStats(s.engine.Stats()) }
 
-// Shrink forgets all idle keys and releases their memory to the garbage collector.
-// A store does the same by itself while new keys arrive; call Shrink after a flood, if
-// few new keys arrive. It scans every key, and blocks callers only for the part of the
-// keys that it is scanning.
+// Shrink forgets all idle keys and releases their memory to the garbage collector. A store does the same by itself
+// while new keys arrive; call Shrink after a flood, if few new keys arrive. It scans every key, and blocks callers
+// only for the part of the keys that it is scanning.
 func (s *MemoryStore) Shrink() { s.engine.Shrink() }
 
 // Open implements [Store].
@@ -178,8 +175,7 @@ func (s *MemoryStore) begin() error {
 
 // A timekeeper is a [Store] whose limiters must agree on the time.
 type timekeeper interface {
-	// timelineOf returns the timeline of the store's limiters, or an error if
-	// their clock is not clk.
+	// timelineOf returns the timeline of the store's limiters, or an error if their clock is not clk.
 	timelineOf(clk clock.Clock) (*kernel.Timeline, error)
 }
 

@@ -134,22 +134,21 @@ func uncounted(res *kernel.Answer, n int) error {
 	return nil
 }
 
-// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the
-// order of the keys. The results are those of a loop that calls [Limiter.Take], but TakeEach
-// takes less time. A key that occurs several times is decided on as often, in order.
+// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the order of the
+// keys. The results are those of a loop that calls [Limiter.Take], but TakeEach takes less time. A key that occurs
+// several times is decided on as often, in order.
 //
-// TakeEach appends one decision for each key, even if it returns an error. If n is negative or
-// ctx has ended, all of them are zero, which is a denial, and the error is that of Take. If Take
-// would fail only for some keys, the error has one for each of them, which names keys[i]. The
-// decisions on these keys are those of the [FailurePolicy], as with Take: they are Degraded.
+// TakeEach appends one decision for each key, even if it returns an error. If n is negative or ctx has ended, all
+// of them are zero, which is a denial, and the error is that of Take. If Take would fail only for some keys, the
+// error has one for each of them, which names keys[i]. The decisions on these keys are those of the
+// [FailurePolicy], as with Take: they are Degraded.
 //
-// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out
-// has room. It checks ctx once, before the first key. Package redisstore sends the requests of
-// all keys at once, so that they share round trips. With any other store, and with [WithLimits]
-// in memory, TakeEach is a loop.
+// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out has room. It
+// checks ctx once, before the first key. Package redisstore sends the requests of all keys at once, so that they
+// share round trips. With any other store, and with [WithLimits] in memory, TakeEach is a loop.
 //
-// If l was not made by [New], TakeEach calls its method TakeEach(ctx, keys, n, out) ([]Decision,
-// error) if it has one, and otherwise its Take for each key.
+// If l was not made by [New], TakeEach calls its method TakeEach(ctx, keys, n, out) ([]Decision, error) if it has
+// one, and otherwise its Take for each key.
 func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
 	if each, ok := l.(interface {
 		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
@@ -290,14 +289,14 @@ func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
 	return r, d, err
 }
 
-// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will
-// answer again, and with 0 callers would retry at once.
+// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will answer again, and with 0 callers
+// would retry at once.
 const closedRetry = time.Second
 
 func (l *limiter) failed(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }
 
-// mayGrant reports whether t may ever grant n events at once, whatever a fallback with a lower
-// limit says. An unknown limit, for which t is nil, may.
+// mayGrant reports whether t may ever grant n events at once, whatever a fallback with a lower limit says. An
+// unknown limit, for which t is nil, may.
 func mayGrant(t *limit.Limit, n int) bool { return t == nil || n <= t.Limit() }

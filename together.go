@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Bound is a limiter and one of its keys. [TakeAll] and [HoldAll] decide on several at once. The zero
-// Bound, and one of a nil Limiter, has no limiter: that is an error, which matches [ErrInvalid].
+// A Bound is a limiter and one of its keys. [TakeAll] and [HoldAll] decide on several at once. The zero Bound, and
+// one of a nil Limiter, has no limiter: that is an error, which matches [ErrInvalid].
 type Bound struct {
 	limiter Limiter
 	key     string
@@ -26,8 +26,7 @@ type Bound struct {
 	options *[]HoldOption // of its holds; nil if there are none
 }
 
-// For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and
-// [GiveBack].
+// For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and [GiveBack].
 func For(l Limiter, key string, opts ...HoldOption) Bound {
 	b := Bound{limiter: l, key: key}
 	if len(opts) > 0 {
@@ -37,9 +36,9 @@ func For(l Limiter, key string, opts ...HoldOption) Bound {
 	return b
 }
 
-// N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key
-// in the place of theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the
-// key spends nothing and never refuses.
+// N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key in the place of
+// theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the key spends nothing and never
+// refuses.
 func (b Bound) N(n int) Bound {
 	b.n, b.hasN = n, true
 	return b
@@ -70,9 +69,9 @@ func (b Bound) Key() string { return b.key }
 // errUnbound says that a Bound has no limiter.
 var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a Bound with For(limiter, key)")
 
-// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key, if all of
-// them grant them now, and otherwise spends nothing: a request may belong to a user, to an organisation and to
-// the whole service.
+// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key, if all of them
+// grant them now, and otherwise spends nothing: a request may belong to a user, to an organisation and to the
+// whole service.
 //
 //	d, err := ratelimit.TakeAll(ctx, 1,
 //		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
@@ -81,8 +80,8 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 //
 // The Decision is that of an [All] whose parts are the keys: Limit and Remaining are the least, RetryAfter,
 // ResetAfter and Delay the greatest, and Part is the index of the Bound that decided. If the keys spend different
-// numbers of events, Limit and Remaining are those of Part: the key that refuses for longest or, if the events
-// are granted, has room for the fewest such calls. The error is that of [Limiter.Take], or one for each key that
+// numbers of events, Limit and Remaining are those of Part: the key that refuses for longest or, if the events are
+// granted, has room for the fewest such calls. The error is that of [Limiter.Take], or one for each key that
 // failed. If there is no Bound, or one has no limiter, it matches [ErrInvalid].
 //
 // # In memory
@@ -101,15 +100,15 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 // # Several stores
 //
 // Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all have: first the
-// keys in other stores, in the order in which they are given, then those in memory, and at last those of
-// limiters that New has not made, of which TakeAll calls Take, and HoldAll Hold. A group is the keys that one
-// call can decide on, or a single key: also one whose limit cannot be looked up, and one that is also given with
-// another limiter of the same name and lookups of their own ([WithLimits]).
+// keys in other stores, in the order in which they are given, then those in memory, and at last those of limiters
+// that New has not made, of which TakeAll calls Take, and HoldAll Hold. A group is the keys that one call can
+// decide on, or a single key: also one whose limit cannot be looked up, and one that is also given with another
+// limiter of the same name and lookups of their own ([WithLimits]).
 //
-// As soon as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles the
-// holds before it with 0, and asks no further keys, so that the Decision tells only of those before. Until then,
-// other calls may be denied what they would have been granted otherwise, and what [Reservation.Settle] or
-// another limiter's Take does not give back stays spent. But TakeAll never grants more than each limiter would.
+// As soon as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles the holds
+// before it with 0, and asks no further keys, so that the Decision tells only of those before. Until then, other
+// calls may be denied what they would have been granted otherwise, and what [Reservation.Settle] or another
+// limiter's Take does not give back stays spent. But TakeAll never grants more than each limiter would.
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	if err := checkTogether(ctx, n, of); err != nil {
 		return Decision{}, err
@@ -136,8 +135,8 @@ func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, e
 	return takeTogether(ctx, n, of, true)
 }
 
-// takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
-// word. It sets d, or returns false if it cannot be used.
+// takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one word. It sets d,
+// or returns false if it cannot be used.
 func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 	if len(of) > memory.MostWords {
 		return false
@@ -282,10 +281,10 @@ func (m *merging) decision() Decision {
 	return d
 }
 
-// An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all keys are locked in one
-// order, their words are owned, the clock is read once, all keys are asked, and then all spend or none (memory/together.go).
-// In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks the keys in groups, one after
-// the other, until one refuses. Those of a group are decided on together.
+// An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all keys are locked
+// in one order, their words are owned, the clock is read once, all keys are asked, and then all spend or none
+// (memory/together.go). In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks
+// the keys in groups, one after the other, until one refuses. Those of a group are decided on together.
 type asking struct {
 	ctx     context.Context
 	all     bool         // whether this is HoldAll
@@ -365,8 +364,8 @@ func (a *asking) repeated(k *asked) *asked {
 	return nil
 }
 
-// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters may share their
-// states. It is false if the limiters cannot be compared.
+// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters may share
+// their states. It is false if the limiters cannot be compared.
 func (k *asked) equals(other *asked) bool {
 	switch l, o := k.l, other.l; {
 	case l == nil || o == nil:
@@ -516,8 +515,8 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 	return true
 }
 
-// askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has failed, the FailurePolicy
-// decides.
+// askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has failed, the
+// FailurePolicy decides.
 func (a *asking) askAlone(k *asked) (granted bool) {
 	if k.l == nil {
 		k.r, k.Answer.Decision, k.err = a.askForeign(&k.bound, k.n)
@@ -551,8 +550,8 @@ func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ kernel.Decision,
 // holds reports whether the keys that are asked now are held.
 func (a *asking) holds() bool { return a.all || !a.last }
 
-// holding says how a key is held: by a TakeAll, only until all are asked, unless it has an InFlight, in which
-// the events then count until the Timeout.
+// holding says how a key is held: by a TakeAll, only until all are asked, unless it has an InFlight, in which the
+// events then count until the Timeout.
 func (a *asking) holding(k *asked) holding {
 	switch {
 	case a.all:
@@ -565,15 +564,16 @@ func (a *asking) holding(k *asked) holding {
 	return h
 }
 
-// maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has
-// granted, the events count after that as if they had been taken.
+// maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has granted, the
+// events count after that as if they had been taken.
 const maxAsking = time.Minute
 
 // maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
 const maxAtOnce = 128
 
-// end ends what the keys hold: it is given back, or, of a TakeAll that is granted, it has happened, except what is in
-// flight, which is not over. Keys that are not in memory are told many at once, because each may take a round trip.
+// end ends what the keys hold: it is given back, or, of a TakeAll that is granted, it has happened, except what is
+// in flight, which is not over. Keys that are not in memory are told many at once, because each may take a round
+// trip.
 func (a *asking) end() {
 	var elsewhere []*asked
 	for _, k := range a.order {
