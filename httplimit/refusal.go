@@ -13,7 +13,8 @@ import (
 const problemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 // A refusal answers requests over the limit: with problem+json if the client accepts
-// it, otherwise in plain text.
+// it, otherwise in plain text. headers.go has already set Retry-After (seconds, rounded up) and, by default,
+// RateLimit-Policy ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
 type refusal struct {
 	status int
 	before []byte   // the body up to its detail

@@ -6,8 +6,8 @@ import "go.opentelemetry.io/otel/metric"
 const scope = "github.com/ratelimit-go/ratelimit/otellimit"
 
 // An instruments makes the instruments that one callback observes. The observer of a limiter adds each decision to an atomic
-// counter by limiter, call, outcome and part, and the callback reports these when metrics are collected (observer.go); the
-// counts of stores are in memory.go and redis.go. It keeps the first error.
+// counter by limiter, call, outcome and part, and the callback reports these when metrics are collected, as the counter
+// ratelimit.decisions (observer.go); the counts of stores are in memory.go and redis.go. It keeps the first error.
 type instruments struct {
 	meter  metric.Meter
 	prefix string // of their names

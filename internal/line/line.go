@@ -239,7 +239,8 @@ func (ln *Line) index(p *Place) (i int) {
 	return i
 }
 
-// Wake wakes who may ask, because something may have made room.
+// Wake wakes who may ask, because something may have made room: a Release or Settle (limiter.do in the root), an Extend, a
+// Reset. Who was denied asks the store again.
 func (ln *Line) Wake() {
 	ln.Ahead = nil
 	ln.changes++

@@ -11,7 +11,8 @@ import (
 // which it forgets nothing.
 //
 // For each new key, a full store looks at a sample of its keys. It forgets those that are idle: whose state equals
-// a fresh one. (Any store also forgets keys that have been idle for a while, when it inserts one: see growth.go.)
+// a fresh one. (Any store forgets keys that have been idle for five seconds: whoever inserts a key sweeps its shard for them,
+// unless that was done within the last five: growth.go.)
 // If it finds none, it evicts the key of the sample with the most events remaining, among equals the one that
 // regains capacity, and then is Fresh, soonest. With RefuseNew it denies the new key instead, until the first
 // key of the sample becomes idle; Wait and Reserve then fail with ErrFull.
