@@ -99,50 +99,49 @@ func (h *holding) spendAgain() {
 	}
 }
 
-// advance lets the turns come that do so until an instant, and ends the holds that are due now. It returns how many
-// holds have ended by themselves, and whether anything was due.
-func (h *holding) advance(until Instant) (ended int, due bool) {
+// advance lets the turns come that do so until an instant, and ends the holds that are due now. It reports whether
+// anything was due.
+func (h *holding) advance(until Instant) (due bool) {
 	if (h.turns() == 0 || h.list[turnAt] > until) && (h.by == nil || h.st[firstEnd] > h.now) {
-		return 0, false
+		return false
 	}
 	h.own()
 	for ; h.turns() > 0 && h.list[turnAt] <= until; h.list = h.list[turnWords:] {
-		ended += h.end(min(h.list[turnAt], h.now)) // in the order of time, which makes a difference in a WarmingUp
-		ended += h.come(h.list[:turnWords])
+		h.end(min(h.list[turnAt], h.now)) // in the order of time, which makes a difference in a WarmingUp
+		h.come(h.list[:turnWords])
 	}
-	ended += h.end(h.now)
+	h.end(h.now)
 	h.spendAgain()
-	return ended, true
+	return true
 }
 
 // everyTurn is for fit, if all turns stay.
 func everyTurn(int) bool { return true }
 
 // come spends the events of a turn in the state before all turns, and opens its hold, if that goes on.
-func (h *holding) come(turn []uint64) (ended int) {
+func (h *holding) come(turn []uint64) {
 	id, at, of := turn[turnID], turn[turnAt], holdOf(turn[turnEnd:])
 	if id == 0 || endsAtTurn(id) && (of.end <= h.now || at > h.now) {
 		h.pass(at) // it is over, or is not ahead any more because the list was too long or the limit has changed
 	} else {
-		ended = h.open(id, of, at)
+		h.open(id, of, at)
 	}
 	h.set(h.spend(h.inner(), turn, of.n))
-	return ended
 }
 
 // add appends a turn.
-func (h *holding) add(id uint64, at Instant, of hold) (ended int) {
+func (h *holding) add(id uint64, at Instant, of hold) {
 	h.after = slices.Clone(h.deciding())
 	if h.turns() >= MostHolds {
 		h.own()
-		ended = h.come(h.list[:turnWords])
-		if h.list = h.list[turnWords:]; ended > 0 { // the oldest hold, which may have given its events back
+		ended := h.ended
+		h.come(h.list[:turnWords])
+		if h.list = h.list[turnWords:]; h.ended > ended { // the oldest hold, which may have given its events back
 			h.spendAgain()
 		}
 	}
 	h.list = append(h.list, id, at, of.end, of.events())
 	h.after = h.spend(h.after, h.entry(h.turns()-1), of.n)
-	return ended
 }
 
 // settleTurn lets n events of the i-th turn happen, at most as many as it has. If none do, it leaves the list, and so do the

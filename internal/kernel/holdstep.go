@@ -29,10 +29,10 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	h.read(from, st)
 	h.lent = h.lent || req.Op == OpPeek
 	had := h.turns() > 0
-	ended, due := h.advance(h.now)
+	due := h.advance(h.now)
 	if !req.Op.settles() && !h.asks(c) {
-		more, _ := h.advance(Forever)
-		ended, due = ended+more, true
+		h.advance(Forever)
+		due = true
 	}
 	ahead, pin := h.turns() > 0, false
 	by, next := from, st
@@ -61,9 +61,9 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		}
 		by, next = h.closed()
 	}
-	a.Ended += ended
+	a.Ended = h.ended
 	h.tellEnds(by, next, a)
-	return by, next, changed || ended > 0 || had && due
+	return by, next, changed || h.ended > 0 || had && due
 }
 
 // tellEnds sets h to a state of by, and says when that is idle, and when a hold ends by itself.
@@ -87,6 +87,7 @@ type holding struct {
 	list  []uint64 // the turns, in order
 	after []uint64 // if there are any: the state after them, without the list of holds
 	lent  bool     // whether st is not to be changed in place
+	ended int      // how many holds have ended by themselves, of those that advance or a new one ended
 }
 
 // read sets h to a state of c.
@@ -287,7 +288,8 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
 		of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back} // from when they may happen, which is later if they are queued
-		a.Ended, a.Held = h.open(req.Hold.ID, of, h.now), true
+		h.open(req.Hold.ID, of, h.now)
+		a.Held = true
 		h.set(h.lasts(h.Spend(h.inner(), h.now, of.n), of.n, of.end))
 	}
 	h.describe(h.inner(), 0, a)
@@ -310,9 +312,9 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 	h.reserved(due, req, a)
 	switch {
 	case h.turns() > 0 || id != 0 && at > h.now:
-		a.Ended = h.add(id, at, of)
+		h.add(id, at, of)
 	case a.Held:
-		a.Ended = h.open(id, of, at)
+		h.open(id, of, at)
 		h.set(h.lasts(h.book(h.inner(), at, due, of.n), of.n, of.end))
 	default:
 		h.pass(at)
@@ -323,18 +325,17 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 }
 
 // open adds the entry of a hold whose events are about to be spent at an instant. If there are as many as there may be, it
-// ends the oldest one, and says so.
-func (h *holding) open(id uint64, of hold, at Instant) (ended int) {
+// ends the oldest one.
+func (h *holding) open(id uint64, of hold, at Instant) {
 	if h.by == nil {
 		h.by = h.Opened().open
 		h.st = h.by.open(h.st)
 	}
 	if h.by.count(h.st) >= MostHolds && !h.Flies() {
 		h.st = h.by.sweep(h.by.end(h.st, 0, h.now, true), 0, 1)
-		ended = 1
+		h.ended++
 	}
 	h.st = h.by.insert(h.st, id, of, at)
-	return ended
 }
 
 // lasts lets n events that have just been spent, and are in flight, count until an instant.
@@ -348,15 +349,16 @@ func (c *Compiled) lasts(st []uint64, n int, end Instant) []uint64 {
 }
 
 // end ends the holds that are due at an instant by themselves.
-func (h *holding) end(at Instant) (ended int) {
+func (h *holding) end(at Instant) {
 	if h.by == nil || h.st[firstEnd] > at {
-		return 0
+		return
 	}
+	ended := 0
 	h.release(func(st []uint64, back bool) []uint64 {
 		st, ended = h.by.endDue(st, at, back)
 		return st
 	})
-	return ended
+	h.ended += ended
 }
 
 // release replaces the state before the turns with the result of f, which ends holds. They give nothing back if a turn would
