@@ -83,100 +83,72 @@ func appendLimit(b []byte, s *Spec) []byte {
 	return append(binary.AppendUvarint(b, mask), numbers...)
 }
 
-// A headerReader reads a header, up to the first error.
-type headerReader struct {
-	rest []byte
-	err  error
-}
+// MostParts bounds the parts of an All, so that a mistake takes no memory.
+const MostParts = 1024
 
-func (r *headerReader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
-	}
-}
+// A headerReader reads a header: rest is what follows. Numbers are 0 once it has ended. That need not be noticed,
+// because the header of what was read is a longer one then.
+type headerReader struct{ rest []byte }
 
-// number reads a number, which is 0 after an error.
 func (r *headerReader) number() uint64 {
 	n, size := binary.Uvarint(r.rest)
-	if size <= 0 {
-		r.fail("it ends too early")
-	}
-	if r.err != nil {
-		return 0
-	}
-	r.rest = r.rest[size:]
+	r.rest = r.rest[max(0, size):]
 	return n
 }
 
 // limit reads an algorithm. Stored Alls are flattened, so an All is invalid within
 // another.
-func (r *headerReader) limit(within bool) (s Spec) {
-	n := r.number()
-	s.Kind = Kind(n)
+func (r *headerReader) limit(within bool) (s Spec, ok bool) {
+	s.Kind = Kind(r.number())
 	switch {
 	case s.Kind == All && !within:
-		s.Parts = r.parts()
-		return s
-	case s.Kind == two || s.Kind == All || n >= uint64(len(kinds)):
-		r.fail("kind %d of limit is unknown", n)
-		return s
+		return r.all()
+	case s.Kind == two || s.Kind == All || s.Kind >= Kind(len(kinds)):
+		return s, false
 	}
-	mask, kind := r.number(), kinds[s.Kind]
-	if mask>>len(kind.has) != 0 {
-		r.fail("a %s has an unknown parameter", kind.name)
-	}
-	for i := range kind.has {
-		if mask&(1<<i) == 0 {
-			continue
-		}
-		if n := r.number(); !s.set(i, n) {
-			r.fail("parameter %d of a %s is %d", i, kind.name, n)
+	mask := r.number()
+	for i := range kinds[s.Kind].has {
+		if mask&(1<<i) != 0 && !s.set(i, r.number()) {
+			return s, false
 		}
 	}
-	return s
+	return s, true
 }
 
-// MostParts bounds the parts of an All, so that a mistake takes no memory.
-const MostParts = 1024
-
-func (r *headerReader) parts() (parts []Spec) {
+func (r *headerReader) all() (s Spec, ok bool) {
+	s.Kind = All
 	n := r.number()
-	if n == 0 || n > MostParts {
-		r.fail("an All has %d parts", n)
+	for ok = 0 < n && n <= MostParts; ok && len(s.Parts) < int(n); {
+		var part Spec
+		part, ok = r.limit(true)
+		s.Parts = append(s.Parts, part)
 	}
-	for len(parts) < int(n) && r.err == nil {
-		parts = append(parts, r.limit(true))
-	}
-	return parts
+	return s, ok
 }
 
-// one reads the kernel of one limit, which is nil after an error.
-func (r *headerReader) one(enc kernel.Encoding) (k *kernel.Compiled) {
-	s := r.limit(false)
-	if r.err != nil {
+// one reads the kernel of one limit, or returns nil.
+func (r *headerReader) one(enc kernel.Encoding) *kernel.Compiled {
+	s, ok := r.limit(false)
+	if !ok {
 		return nil
 	}
 	l, err := New(s, enc, nil)
-	if r.err = err; err != nil {
+	if err != nil {
 		return nil
 	}
 	return l.Compiled
 }
 
-// kernel reads one limit or two.
+// kernel reads one limit or two, or returns nil.
 func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
 	rest, changed := bytes.CutPrefix(r.rest, []byte{byte(two)})
 	r.rest = rest
 	first := r.one(enc)
-	if !changed {
+	if !changed || first == nil {
 		return first
 	}
 	second := r.one(enc)
-	switch {
-	case r.err != nil:
-		return nil
-	case first.Stateless() || !second.Alike(first):
-		r.fail("%v and %v are not of one kind", of(first).Spec, of(second).Spec)
+	if second == nil || first.Stateless() || !second.Alike(first) {
 		return nil
 	}
 	return kernel.Join(first, second)
@@ -184,19 +156,17 @@ func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
 
 // readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's words.
 func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words []byte, err error) {
-	r := headerReader{rest: state}
+	r := headerReader{state}
 	if version := r.number(); version < stateVersion || version > aheadVersion {
-		r.fail("version %d of the format is unknown", version)
+		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
 	}
 	r.number() // the encoding, which is compared below
-	if by = r.kernel(enc.Varying()); r.err != nil {
-		return nil, nil, r.err
-	}
-	header, words := state[:len(state)-len(r.rest)], r.rest
-	if !tags(header, appendHeader(nil, by)) {
+	by = r.kernel(enc.Varying())
+	header := state[:len(state)-len(r.rest)]
+	if by == nil || !tags(header, appendHeader(nil, by)) {
 		return nil, nil, errors.New("its header is not one that this store writes")
 	}
-	return versioned(by, header), words, nil
+	return versioned(by, header), r.rest, nil
 }
 
 // tags reports whether header is tag, whatever its version.
