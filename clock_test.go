@@ -305,7 +305,7 @@ func TestOneClockPerStore(t *testing.T) {
 		err := open(s, "c", opts...)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, "WithClock's clock is")
-		assert.ErrorContains(t, err, "*clock.Mock at 0x")
+		assert.ErrorContains(t, err, "must be the clock of the other limiters on this store (a *clock.Mock)")
 	}
 	assert.Equal(t, 2, ratelimit.Spaces(s), "what was refused has left nothing")
 
@@ -313,7 +313,7 @@ func TestOneClockPerStore(t *testing.T) {
 	require.NoError(t, open(s, "a"))
 	require.NoError(t, open(s, "b"))
 	require.NoError(t, open(s, "c", ratelimit.WithClock(clock.New())), "that is the system's, too")
-	assert.ErrorContains(t, open(s, "d", ratelimit.WithClock(mock)), "the system's clock")
+	assert.ErrorContains(t, open(s, "d", ratelimit.WithClock(mock)), "is of type *clock.Mock: it must be the clock of the other limiters on this store (a *clock.clock)")
 
 	type wrapped struct{ *ratelimit.MemoryStore }
 	s = new(ratelimit.MemoryStore)

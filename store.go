@@ -191,7 +191,7 @@ func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
 func (s *MemoryStore) timelineOf(clk clock.Clock) (*kernel.Timeline, error) {
 	t := s.engine.Timeline(func() *kernel.Timeline { return newTimeline(clk) })
 	if !t.Tells(clk) {
-		return nil, param.Invalid("WithClock's clock", kernel.NameOf(clk), fmt.Sprintf("must be the clock of the other limiters on this store, %s, because states hold times; use another store for another clock", kernel.NameOf(t.Clock())))
+		return nil, param.Invalid("WithClock's clock", fmt.Sprintf("of type %T", clk), fmt.Sprintf("must be the clock of the other limiters on this store (a %T), because states hold times; use another store for another clock", t.Clock()))
 	}
 	return t, nil
 }

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"fmt"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -224,15 +223,4 @@ func (t *Timeline) Clock() clock.Clock { return t.clk }
 func (t *Timeline) Flows() bool {
 	_, set := t.clk.(interface{ Set(time.Time) })
 	return !set
-}
-
-// NameOf names a clock in an error.
-func NameOf(clk clock.Clock) string {
-	switch clk = exceptSystem(clk); reflect.ValueOf(clk).Kind() {
-	case reflect.Invalid:
-		return "the system's clock"
-	case reflect.Pointer:
-		return fmt.Sprintf("the %T at %p", clk, clk)
-	}
-	return fmt.Sprintf("a %T", clk)
 }
