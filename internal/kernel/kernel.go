@@ -270,9 +270,9 @@ func (c *Compiled) Kind() string {
 	return strings.Join(names, " ")
 }
 
-// FirstCapacity is the capacity, in words, of a new state that grows with use: that of a
+// firstCapacity is the capacity, in words, of a new state that grows with use: that of a
 // SlidingLog with one event.
-const FirstCapacity = 4
+const firstCapacity = 4
 
 // NewSize returns the length and the capacity, in words, of the state of a key never seen,
 // whose words are 0. If states grow with use, there is room for a first event.
@@ -281,16 +281,9 @@ func (c *Compiled) NewSize() (length, capacity int) {
 		return width, width
 	}
 	if c.parts == nil {
-		return 0, FirstCapacity
+		return 0, firstCapacity
 	}
-	for _, part := range c.parts.parts {
-		if width := part.Width(); width > 0 {
-			capacity += width
-		} else {
-			capacity += 1 + FirstCapacity // with its length
-		}
-	}
-	return 0, capacity
+	return 0, c.parts.fixed + c.parts.grows*(1+firstCapacity) // with its length
 }
 
 // NewState returns the state of a key never seen.
