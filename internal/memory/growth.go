@@ -219,43 +219,5 @@ func (t *table) held() iter.Seq[place] {
 // holds reports whether there is a key at p. The caller holds the lock.
 func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.second(p) != 0 }
 
-// shrink forgets idle keys, and moves the others to tables that fit them.
-func (sp *Space) shrink() {
-	for sh := range sp.shards(0) {
-		now := sp.store.now()
-		sh.mu.Lock()
-		sh.sweepLocked(sh.current(), now)
-		sh.replaceLocked(sh.current(), 0)
-		sh.mu.Unlock()
-	}
-}
-
-// empty forgets all keys. Nobody else uses the space any more.
-func (sp *Space) empty() {
-	for sh := range sp.shards(0) {
-		sh.mu.Lock()
-		t := sh.current()
-		for p := range t.held() {
-			sh.forgetLocked(t, p)
-		}
-		sh.mu.Unlock()
-	}
-}
-
-// count adds the totals of all shards to stats.
-func (sp *Space) count(stats *Stats) {
-	stats.Bytes += sizeOf[Space]() + 24 + 8*uint64(len(*sp.entries.Load()))
-	for sh := range sp.shards(0) {
-		sh.mu.Lock()
-		stats.Keys += int(sh.keys)
-		stats.Inserts += sh.inserts
-		stats.Bytes += sizeOf[shard]() + sizeOf[table]() + sh.arena.bytes()
-		if t := sh.current(); t.most > 0 { // else the words are noKeys, which are shared
-			stats.Bytes += 8 * uint64(len(t.words))
-		}
-		sh.mu.Unlock()
-	}
-}
-
 // current returns the table of sh. The caller holds the lock.
 func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }

@@ -156,7 +156,6 @@ func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 // insertLocked inserts id, with the limit lim, at p in t if req changes the state of a key never
 // seen.
 func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
-	store := sh.space.store
 	if sh.crowded(t, 1) {
 		if now, _ := req.Now(); sh.makeRoomLocked(t, 1, now) {
 			return false, true
@@ -174,14 +173,13 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 	}
 	if !changed || !sh.space.take() {
 		clear(t.state(p))
-		return !changed && store.answers(req.Op), false
+		return !changed && sh.space.store.answers(req.Op), false
 	}
 	if !decided {
 		sh.put(t, p, by, st)
 	}
 	sh.takeLocked(t, p, id, lim.number)
 	sh.inserts++
-	store.keepTime(req.Clock)
 	return true, false
 }
 

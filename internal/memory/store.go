@@ -33,7 +33,7 @@ type Store struct {
 	held       atomic.Int64 // keys, if there is a bound
 	evicted    atomic.Uint64
 	rejected   atomic.Uint64
-	time       atomic.Pointer[kernel.Timeline] // of all requests; nil until the first
+	time       atomic.Pointer[kernel.Timeline] // of all limiters; nil until the first
 	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
 	ended      atomic.Uint64                   // holds that ended by themselves
 	mu         sync.Mutex                      // protects against another Open or Drop
@@ -65,7 +65,17 @@ func (s *Store) Stats() Stats {
 		Inserts: s.inserts.Load(), Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Ended: s.ended.Load(),
 	}
 	for _, sp := range s.spaces() {
-		sp.count(&stats)
+		stats.Bytes += sizeOf[Space]() + 24 + 8*uint64(len(*sp.entries.Load()))
+		for sh := range sp.shards(0) {
+			sh.mu.Lock()
+			stats.Keys += int(sh.keys)
+			stats.Inserts += sh.inserts
+			stats.Bytes += sizeOf[shard]() + sizeOf[table]() + sh.arena.bytes()
+			if t := sh.current(); t.most > 0 { // else the words are noKeys, which are shared
+				stats.Bytes += 8 * uint64(len(t.words))
+			}
+			sh.mu.Unlock()
+		}
 	}
 	return stats
 }
@@ -73,14 +83,19 @@ func (s *Store) Stats() Stats {
 // Shrink forgets all idle keys and releases their memory to the garbage collector.
 func (s *Store) Shrink() {
 	for _, sp := range s.spaces() {
-		sp.shrink()
+		for sh := range sp.shards(0) {
+			now, _ := s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(nil, nil) }).Now()
+			sh.mu.Lock()
+			sh.sweepLocked(sh.current(), now)
+			sh.replaceLocked(sh.current(), 0)
+			sh.mu.Unlock()
+		}
 	}
 }
 
 // Fingerprint returns a hash of key that depends on the secrets of the store.
 func (sp *Space) Fingerprint(key string) uint64 { return sp.store.identify(key).hi }
 
-// spaces returns all spaces.
 func (s *Store) spaces() []*Space {
 	if all := s.all.Load(); all != nil {
 		return *all
@@ -107,12 +122,17 @@ func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool) *Space {
 
 // Drop forgets a space that nobody uses any more.
 func (s *Store) Drop(sp *Space) {
-	sp.empty()
+	for sh := range sp.shards(0) {
+		sh.mu.Lock()
+		for p := range sh.current().held() {
+			sh.forgetLocked(sh.current(), p)
+		}
+		s.inserts.Add(sh.inserts)
+		sh.inserts = 0
+		sh.mu.Unlock()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var stats Stats
-	sp.count(&stats)
-	s.inserts.Add(stats.Inserts)
 	left := slices.DeleteFunc(slices.Clone(s.spaces()), func(other *Space) bool { return other == sp })
 	s.all.Store(&left)
 }
@@ -124,28 +144,10 @@ func (s *Store) countEnded(a *kernel.Answer) {
 	}
 }
 
-// Timeline returns the timeline of the store's requests. If there is none yet, it
-// becomes that of first.
+// Timeline returns the timeline of the store's limiters. If there is none yet, it is what first returns.
 func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 	if s.time.Load() == nil {
 		s.time.CompareAndSwap(nil, first())
 	}
 	return s.time.Load()
-}
-
-// keepTime remembers the timeline of the first request that has one, for a store whose limiters do not ask for it.
-func (s *Store) keepTime(clk *kernel.Timeline) {
-	if clk != nil {
-		s.Timeline(func() *kernel.Timeline { return clk })
-	}
-}
-
-// now returns the present instant, for work that no request caused.
-func (s *Store) now() kernel.Instant {
-	t := s.time.Load()
-	if t == nil {
-		t = kernel.NewTimeline(nil, nil) // no keys, or only keys of requests with a fixed time
-	}
-	now, _ := t.Now()
-	return now
 }

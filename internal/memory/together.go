@@ -257,7 +257,6 @@ func (j *joint) apply(e *asked) {
 	if e.enters {
 		e.sh.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.sh.inserts++
-		e.space.store.keepTime(e.Request.Clock)
 	}
 }
 
