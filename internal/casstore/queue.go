@@ -14,21 +14,17 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// The database is asked about a key by one goroutine at a time, which makes all calls that wait, round by round,
-// and ends when none is left. So calls that wait share the next read and write, and do not depend on how long a
-// write takes. A caller waits for its answer until its context ends or its timeout has passed, whatever the
-// database does. The context of the database ends once nobody waits for the answers of a round any more.
+// The database is asked about a key by one goroutine at a time. It makes all calls that wait, which is a round, and
+// starts that of the next round if more have come meanwhile. So calls that wait share the next read and write, and do
+// not depend on how long a write takes. A caller waits for its answer until its context ends or its timeout has passed,
+// whatever the database does. The context of the database ends once nobody waits for the answers of a round any more.
 
-// A queue has the calls on one key. The lock of the store protects it, but only the goroutine that serves it
-// writes the fields of the round.
+// A queue has the calls on one key. The lock of the store protects it.
 type queue struct {
-	waiting list.List // of *call, in the order in which they came: those that are in no round yet
-	callers int       // who wait for an answer, of these calls and those of the round
-
-	// The present round:
-	calls  []*call
-	ctx    context.Context // of the database
-	cancel context.CancelFunc
+	waiting list.List          // of *call, in the order in which they came: those that are in no round yet
+	calls   []*call            // of the round; only its goroutine writes them
+	callers int                // who wait for an answer, of all these calls
+	cancel  context.CancelFunc // ends the context of the database
 }
 
 // A call is an Apply or, without a limit, a Reset.
@@ -69,24 +65,25 @@ func (s *Store) do(ctx context.Context, timeout time.Duration, key string, c *ca
 	return c.answer, c.err
 }
 
-// enter adds c to the queue of key, and starts to serve that unless it is served already.
+// enter adds c to the queue of key, and starts a round unless one is under way.
 func (s *Store) enter(key string, c *call) (*queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.behind >= mostBehind {
 		return nil, fmt.Errorf("not asked, because the calls on %d keys have not returned", s.behind)
 	}
-	q := s.queues[key]
+	q, known := s.queues[key]
 	switch {
-	case q == nil:
+	case !known:
 		q = new(queue)
 		s.queues[key] = q
-		go s.serve(key, q, nil)
 	case q.callers == 0:
 		s.behind--
 	}
 	q.callers++
-	c.place = q.waiting.PushBack(c)
+	if c.place = q.waiting.PushBack(c); !known {
+		s.start(key, q)
+	}
 	return q, nil
 }
 
@@ -104,101 +101,84 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 		s.behind++
 	}
 	q.waiting.Remove(c.place) // which does nothing if c is in a round
-	if q.callers == q.waiting.Len() && q.cancel != nil {
+	if q.callers == q.waiting.Len() {
 		q.cancel() // all that wait do so for the next round
 	}
 	return false
 }
 
-// serve answers the calls of a round with err, if there is one, and makes the others on the key until none waits.
-func (s *Store) serve(key string, q *queue, err error) {
-	defer func() {
-		if q.calls == nil {
-			return
-		}
-		err := errors.New("the database has ended the goroutine of the call") // as a test's Fatal does
-		if v := recover(); v != nil {
-			err = fmt.Errorf("the store panicked: %v\n\n%s", v, debug.Stack())
-		}
-		go s.serve(key, q, err)
-	}()
-	for s.next(key, q, err) {
-		err = s.ask(key, q)
-	}
-}
-
-// next ends a round, whose error is err if that is not nil, and begins the next one. If no call waits, the queue
-// ends.
-func (s *Store) next(key string, q *queue, err error) (more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q.cancel != nil {
-		q.cancel()
-	}
-	if q.callers == 0 {
-		s.behind--
-	}
-	for _, c := range q.calls {
-		if err != nil {
-			c.answer, c.err = kernel.Answer{}, err
-		}
-		close(c.done)
-	}
-	q.calls, q.callers = nil, q.waiting.Len()
+// start starts a round of the calls that wait, up to the first Reset, which has a round of its own. If none waits, the
+// queue ends. The caller holds the lock.
+func (s *Store) start(key string, q *queue) {
 	if q.callers == 0 {
 		delete(s.queues, key)
-		return false
+		return
 	}
-	q.join()
-	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(q.calls[0].ctx))
-	return true
-}
-
-// join adds the calls that wait to the round, up to the first Reset, which has a round of its own.
-func (q *queue) join() {
 	for e := q.waiting.Front(); e != nil; e = q.waiting.Front() {
 		c := e.Value.(*call)
 		if c.l == nil && len(q.calls) > 0 {
-			return
+			break
 		}
 		q.waiting.Remove(e)
 		if q.calls = append(q.calls, c); c.l == nil {
-			return
+			break
 		}
 	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(q.calls[0].ctx))
+	q.cancel = cancel
+	go s.round(ctx, key, q)
 }
 
-// ask asks the database for the calls of the round.
-func (s *Store) ask(key string, q *queue) error {
-	if q.calls[0].l == nil {
-		return s.db.Delete(q.ctx, key)
+// round asks the database for the calls of a round, answers them and starts the next round, whether ask returns or not.
+func (s *Store) round(ctx context.Context, key string, q *queue) {
+	err := errors.New("the database has ended the goroutine of the call") // as a test's Fatal does
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the store panicked: %v\n\n%s", v, debug.Stack())
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.cancel()
+		if q.callers == 0 {
+			s.behind--
+		}
+		for _, c := range q.calls {
+			if err != nil {
+				c.answer, c.err = kernel.Answer{}, err
+			}
+			close(c.done)
+		}
+		q.calls, q.callers = nil, q.waiting.Len()
+		s.start(key, q)
+	}()
+	err = s.ask(ctx, key, q.calls)
+}
+
+// ask resets key, or reads its state, applies calls to it and replaces it, until no other process is faster.
+func (s *Store) ask(ctx context.Context, key string, calls []*call) error {
+	if calls[0].l == nil {
+		return s.db.Delete(ctx, key)
 	}
 	for conflicts := 1; ; conflicts++ {
 		began := time.Now()
-		if done, err := s.try(q.ctx, key, q.calls); done || err != nil {
+		old, err := s.db.Get(ctx, key)
+		if err != nil {
 			return err
 		}
-		if err := pause(q.ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses))); err != nil {
+		next, changed, expires := applyAll(old, calls)
+		if !changed {
+			return nil
+		}
+		if len(old) == 0 {
+			old = nil
+		}
+		if swapped, err := s.db.CompareAndSwap(ctx, key, old, next, expires); swapped || err != nil {
+			return err
+		}
+		if err := pause(ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses))); err != nil {
 			return err
 		}
 	}
-}
-
-// try reads the state of key, applies calls to it, and replaces it. It reports whether that is done, which it
-// is not if another process was faster.
-func (s *Store) try(ctx context.Context, key string, calls []*call) (done bool, err error) {
-	old, err := s.db.Get(ctx, key)
-	if err != nil {
-		return true, err
-	}
-	next, changed, expires := applyAll(old, calls)
-	if !changed {
-		return true, nil
-	}
-	if len(old) == 0 {
-		old = nil
-	}
-	return s.db.CompareAndSwap(ctx, key, old, next, expires)
 }
 
 // applyAll applies calls to a state, one after the other, and sets their answers. It returns the
@@ -229,8 +209,7 @@ const mostPauses = 8
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(rand.N(d + 1)):
-		return ctx.Err()
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }

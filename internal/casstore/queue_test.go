@@ -330,11 +330,13 @@ func TestStore_ResetBetweenSwaps(t *testing.T) {
 // A round that all have left is not tried again, and those who wait get the next one.
 func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		swaps, stuck := 0, true
+		var swaps atomic.Int64
+		var stuck atomic.Bool
+		stuck.Store(true)
 		db := newTable(func(_ context.Context, method string) error {
 			if method == "CompareAndSwap" {
 				time.Sleep(10 * time.Millisecond)
-				if swaps++; stuck {
+				if swaps.Add(1); stuck.Load() {
 					return errConflict
 				}
 			}
@@ -353,24 +355,26 @@ func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 		}
 		take(impatient, context.DeadlineExceeded)
 		time.Sleep(time.Second - 1)
-		require.Greater(t, swaps, 5, "it is tried again and again")
-		tried := swaps
+		require.Greater(t, swaps.Load(), int64(5), "it is tried again and again")
+		tried := swaps.Load()
 		take(states, nil)
 		time.Sleep(15 * time.Millisecond)
-		stuck = false
+		stuck.Store(false)
 		time.Sleep(time.Minute)
-		assert.LessOrEqual(t, swaps, tried+3, "the one in progress, and two of the next round, the first of which may have met the stuck table")
+		assert.LessOrEqual(t, swaps.Load(), tried+3, "the one in progress, and two of the next round, the first of which may have met the stuck table")
+		check(t, s)
 		assert.Empty(t, s.queues)
 		a, err := states.Apply(t.Context(), "key", l, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(1<<31, 0)))
 		require.NoError(t, err)
 		assert.Equal(t, 1<<30-1, a.Remaining, "the one that has left is not applied")
 
-		stuck = true
+		stuck.Store(true)
 		take(impatient, context.DeadlineExceeded)
 		time.Sleep(time.Second)
-		tried = swaps
+		tried = swaps.Load()
 		time.Sleep(time.Minute)
-		assert.LessOrEqual(t, swaps, tried+1)
+		assert.LessOrEqual(t, swaps.Load(), tried+1)
+		check(t, s)
 		assert.Empty(t, s.queues)
 	})
 }
