@@ -180,6 +180,7 @@ func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *k
 	}
 	sh.takeLocked(t, p, id, lim.number)
 	sh.inserts++
+	sh.space.store.keepTime(req.Clock)
 	return true, false
 }
 

@@ -82,9 +82,13 @@ func (s *Store) Stats() Stats {
 
 // Shrink forgets all idle keys and releases their memory to the garbage collector.
 func (s *Store) Shrink() {
+	clk := s.time.Load()
+	if clk == nil {
+		clk = kernel.NewTimeline(nil, nil) // no keys, or only keys of requests with a fixed time
+	}
 	for _, sp := range s.spaces() {
 		for sh := range sp.shards(0) {
-			now, _ := s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(nil, nil) }).Now()
+			now, _ := clk.Now()
 			sh.mu.Lock()
 			sh.sweepLocked(sh.current(), now)
 			sh.replaceLocked(sh.current(), 0)
@@ -150,4 +154,11 @@ func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 		s.time.CompareAndSwap(nil, first())
 	}
 	return s.time.Load()
+}
+
+// keepTime remembers the timeline of a request, for a store behind another one, whose limiters do not ask for it.
+func (s *Store) keepTime(clk *kernel.Timeline) {
+	if clk != nil {
+		s.time.CompareAndSwap(nil, clk)
+	}
 }

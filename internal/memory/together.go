@@ -257,6 +257,7 @@ func (j *joint) apply(e *asked) {
 	if e.enters {
 		e.sh.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.sh.inserts++
+		e.space.store.keepTime(e.Request.Clock)
 	}
 }
 

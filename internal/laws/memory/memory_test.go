@@ -430,6 +430,21 @@ func TestShrink(t *testing.T) {
 	}
 }
 
+// TestShrinkOfAWrappedStore: what is idle is decided by the limiter's clock, which such a store
+// learns of from the first key.
+func TestShrinkOfAWrappedStore(t *testing.T) {
+	for _, alg := range fakes.EveryWidth {
+		s, clk := new(ratelimit.MemoryStore), stepclock.New()
+		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(struct{ ratelimit.Store }{s}), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+		require.True(t, l.Allow("key"))
+		s.Shrink()
+		assert.Equal(t, 1, s.Len(), "%T", alg)
+		clk.Advance(2 * time.Second)
+		s.Shrink()
+		assert.Zero(t, s.Len(), "%T", alg)
+	}
+}
+
 // TestClockThatPanics checks that no lock is left behind.
 func TestClockThatPanics(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
