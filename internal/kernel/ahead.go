@@ -53,10 +53,8 @@ func (c *Compiled) Ahead() *Compiled { return c.listing(&c.withTurns, newAhead) 
 
 func newAhead(l listed) { l.of.Kernel = &ahead{l} }
 
-// turns returns how many turns are ahead.
 func (h *holding) turns() int { return len(h.list) / turnWords }
 
-// entry returns the i-th turn.
 func (h *holding) entry(i int) []uint64 { return h.list[i*turnWords:][:turnWords] }
 
 // asks reports whether c is the limit that has reserved the turns, if there are any.
@@ -129,7 +127,6 @@ func (h *holding) come(turn []uint64) {
 	h.set(h.spend(h.inner(), turn, of.n))
 }
 
-// add appends a turn.
 func (h *holding) add(id uint64, at Instant, of hold) {
 	h.after = slices.Clone(h.deciding())
 	if h.turns() >= MostHolds {

@@ -72,20 +72,20 @@ func (k *all) states(st []uint64) iter.Seq2[Kernel, []uint64] {
 }
 
 // update replaces each part's state with the result of f.
-func (k *all) update(st []uint64, f func(part Kernel, st []uint64) []uint64) []uint64 {
+func (k *all) update(st []uint64, f func(i int, part Kernel, st []uint64) []uint64) []uint64 {
 	st = k.begin(st)
 	c := k.cursor()
-	for _, part := range k.parts {
+	for i, part := range k.parts {
 		from, to := c.next(part, st)
 		if part.Width() > 0 {
-			f(part, st[from:to:to])
+			f(i, part, st[from:to:to])
 			continue
 		}
 		limit := to // the end of what f may write
 		if to == len(st) {
 			limit = cap(st)
 		}
-		next := f(part, st[from:to:limit])
+		next := f(i, part, st[from:to:limit])
 		moved := len(next) > 0 && (cap(st) == from || &next[0] != &st[:from+1][from])
 		switch {
 		case to < len(st) && (moved || len(next) != to-from):
@@ -173,7 +173,7 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.update(st, func(part Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) })
+	return k.update(st, func(_ int, part Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) })
 }
 
 func (k *all) Remaining(st []uint64, now Instant) int {
@@ -224,7 +224,7 @@ func (k *all) promise(st []uint64) {
 }
 
 func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, changed bool) {
-	st = k.update(st, func(part Kernel, st []uint64) []uint64 {
+	st = k.update(st, func(_ int, part Kernel, st []uint64) []uint64 {
 		st, noted := part.refuse(st, now, n, held)
 		changed = changed || noted
 		return st
@@ -236,7 +236,7 @@ func (k *all) Pack(st []uint64) []uint64 {
 	if len(st) == 0 {
 		return st
 	}
-	return k.update(st, func(part Kernel, st []uint64) []uint64 { return part.Pack(st) })
+	return k.update(st, func(_ int, part Kernel, st []uint64) []uint64 { return part.Pack(st) })
 }
 
 // part returns the index, among the parts that the user gave, of the one that decides: the one that grants n events last

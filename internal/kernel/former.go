@@ -266,8 +266,6 @@ func (k *changed) limit() *Compiled { return k.limits[k.asked] }
 
 func (k *changed) own(st []uint64) []uint64 { return k.states(st)[k.asked] }
 
-// each replaces the state of each part with the result of f. own says whether the limit that is asked
-// has it.
 func (k *changed) each(st []uint64, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
 	states, first := k.states(st), 0
 	for j, limit := range k.limits {
@@ -333,7 +331,6 @@ func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint
 	}), noted
 }
 
-// Spend records events in both limits.
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
 	st = k.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
 		if own {

@@ -71,14 +71,10 @@ func (k *gcra) Limit() int { return k.depth }
 func (k *gcra) cells() *gcra { return k }
 
 func (k *gcra) Width() int {
-	width := 1
-	if k.wide || k.split {
-		width++
-	}
 	if k.keeps {
-		width++
+		return k.marks() + 1
 	}
-	return width
+	return k.marks()
 }
 
 // latest returns the latest instant at which events were spent or, in a queue, the
@@ -90,7 +86,6 @@ func (k *gcra) latest(st []uint64) Instant {
 	return 0
 }
 
-// frontier returns the instant before which nothing is granted.
 func (k *gcra) frontier(st []uint64) Instant {
 	if k.queue {
 		return 0

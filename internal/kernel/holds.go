@@ -267,13 +267,10 @@ func shift(st []uint64, from, to int) []uint64 {
 	return st
 }
 
-// entries returns all entries.
 func (k *opened) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
 
-// entry returns the i-th entry.
 func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
 
-// holdAt returns what the i-th entry says.
 func (k *opened) holdAt(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
 
 // held returns how many events all holds have together.
@@ -293,13 +290,11 @@ func indexOf(id uint64, entries []uint64, size int) int {
 	return at / size
 }
 
-// marks returns those of the i-th part.
 func (k *opened) marks(st []uint64, i int) marks {
 	p := &k.parts[i]
 	return marks{k.entries(st), k.size, p.from, p.to, k.count(st)}
 }
 
-// each replaces the state of each part with the result of f, as Compiled.each does.
 func (k *opened) each(st []uint64, f func(i int, own bool, part Kernel, inner []uint64) []uint64) []uint64 {
 	return k.replace(st, k.base.each(k.inner(st), f))
 }

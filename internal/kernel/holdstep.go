@@ -142,7 +142,6 @@ func (h *holding) deciding() []uint64 {
 	return h.inner()
 }
 
-// set replaces inner.
 func (h *holding) set(inner []uint64) {
 	if h.by == nil {
 		h.st = inner

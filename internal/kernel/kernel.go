@@ -245,10 +245,8 @@ func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bo
 	if c.parts == nil {
 		return f(first, own, c.Kernel, st)
 	}
-	i := first - 1
-	return c.parts.update(st, func(part Kernel, st []uint64) []uint64 {
-		i++
-		return f(i, own, part, st)
+	return c.parts.update(st, func(i int, part Kernel, st []uint64) []uint64 {
+		return f(first+i, own, part, st)
 	})
 }
 

@@ -36,7 +36,6 @@ func (k *pair) counts(word uint64) (slot, full, oldest uint64) {
 	return word >> k.shift, word & k.mask, word >> k.bits & k.mask
 }
 
-// word returns the word with the given counts.
 func (k *pair) word(slot, full, oldest uint64) uint64 { return slot<<k.shift | oldest<<k.bits | full }
 
 // since returns the counts as of a window, which is not before the latest.

@@ -61,7 +61,6 @@ func (r *ring) set(st []uint64, place, count uint64) {
 	}
 }
 
-// add adds n to a count.
 func (r *ring) add(st []uint64, place, n uint64) {
 	if r.head == 2 {
 		st[1] += n
@@ -81,7 +80,6 @@ func (r *ring) frontier(st []uint64) Instant { return st[0] &^ (1 << 63) }
 // latest returns the slot of that instant.
 func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.frontier(st)) }
 
-// place returns the place of a slot.
 func (r *ring) place(slot uint64) uint64 { return slot - r.perSlots.quotient(slot)*r.slots }
 
 // A turn is where a ring is at an instant that is not before the frontier.
@@ -119,7 +117,6 @@ func (r *ring) at(st []uint64, now Instant) turn {
 	return t
 }
 
-// after returns the place after another.
 func (r *ring) after(place uint64) uint64 {
 	if place++; place < r.slots {
 		return place
@@ -127,7 +124,6 @@ func (r *ring) after(place uint64) uint64 {
 	return 0
 }
 
-// before returns the place before another.
 func (r *ring) before(place uint64) uint64 {
 	if place == 0 {
 		place = r.slots

@@ -45,7 +45,6 @@ func (k *eventLog) entry(st []uint64, i uint64) (at Instant, n, next uint64) {
 	return st[i], 1, i + 1
 }
 
-// frontier returns the latest instant that events were granted at.
 func (k *eventLog) frontier(st []uint64) Instant {
 	if len(st) == 0 {
 		return 0
@@ -295,7 +294,6 @@ func (k *eventLog) Valid(st []uint64) bool {
 	return sum == st[0]
 }
 
-// Adopt keeps the entries.
 func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) (_ []uint64, lasting bool) {
 	return slices.Clone(st), true
 }

@@ -13,22 +13,17 @@ import (
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent
 // changes of the state, or detect them afterwards.
 func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
-	if !req.Op.decides() {
-		return c.stepOnce(st, req, a)
-	}
-	if c.denials {
+	decides := req.Op.decides()
+	if decides && c.denials {
 		req.renew() // because a denial that is noted cannot be decided on twice
 	}
-	st, changed = c.stepOnce(st, req, a)
-	if !changed && !a.Allowed && req.renew() {
-		return c.stepOnce(st, req, a)
+	v := c.view(req)
+	st, changed = v.step(st, req, a)
+	if decides && !changed && !a.Allowed && req.renew() {
+		v = c.view(req)
+		return v.step(st, req, a)
 	}
 	return st, changed
-}
-
-func (c *Compiled) stepOnce(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
-	v := c.view(req)
-	return v.step(st, req, a)
 }
 
 // step applies req, apart from its Hold.
@@ -52,24 +47,19 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
 func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
-	if !c.denials {
-		for renewed := false; ; renewed = true {
-			now, _ := clk.Now()
-			if st, granted = c.take(st, now, n); granted || renewed || !clk.Renew() {
-				return st, granted, granted
-			}
-		}
+	if c.denials {
+		clk.Renew() // as in Step; each denial changes the state
+		v := view{Compiled: c}
+		v.now, _ = clk.Now()
+		st, at, changed := v.decide(st, n)
+		return st, at == v.now, changed
 	}
-	v := view{Compiled: c}
-	renewed := clk.Renew() // as in Step
-	for ; ; renewed = true {
-		v.now, v.lag = clk.Now()
-		var at Instant
-		st, at, changed = v.decide(st, n)
-		if granted = at == v.now; granted || changed || renewed || !clk.Renew() {
-			return st, granted, changed
-		}
+	now, _ := clk.Now()
+	if st, granted = c.take(st, now, n); !granted && clk.Renew() {
+		now, _ = clk.Now()
+		st, granted = c.take(st, now, n)
 	}
+	return st, granted, granted
 }
 
 // view reads the clock.
@@ -134,18 +124,15 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 // decide spends n events if they are granted now, and otherwise lets the kernel note
 // the denial. It returns the instant at which they are granted, which may be now.
 func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool) {
-	if n > 0 && n <= v.Limit() { // most requests are granted
+	if n == 0 {
+		return st, v.now, false
+	}
+	if n <= v.Limit() { // most requests are granted
 		if st, granted := v.Kernel.take(st, v.now, n); granted {
 			return st, v.now, true
 		}
 	}
-	if at = v.ready(st, n); at > v.now {
-		return v.refuse(st, n, at)
-	}
-	if n > 0 {
-		st = v.Spend(st, v.now, n)
-	}
-	return st, at, n > 0
+	return v.refuse(st, n, v.ready(st, n))
 }
 
 // refuse lets the kernel note that n events, which were ready at the given instant, are

@@ -7,9 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
-// A TokenBucket that refills continuously keeps the instant tat at which it is full again. If T is the time per event, n
-// events are granted at t if max(tat, t) + n·T ≤ t + burst·T, and tat becomes the left side: gcra.go, which serves a
-// LeakyBucket as well. That of one with RefillInterval is here.
+// The arithmetic of a TokenBucket that refills continuously is in gcra.go, which serves a LeakyBucket as well. That of one
+// with RefillInterval is here.
 
 // NewTokenBucket returns the kernel of a TokenBucket that gains events tokens per span,
 // continuously. Errors name rate as the Rate of field.

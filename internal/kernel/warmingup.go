@@ -102,7 +102,6 @@ func lesser(x, y float64) float64 {
 	return x
 }
 
-// warmth returns the warmth that remains at t.
 func (k *warming) warmth(st []uint64, t Instant) float64 {
 	if t >= k.Fresh(st) {
 		return 0

@@ -46,7 +46,6 @@ const (
 	aheadVersion = 3 // of a state with turns ahead
 )
 
-// appendHeader appends the header of the states of k.
 func appendHeader(b []byte, k *kernel.Compiled) []byte {
 	code := k.Tick << 1
 	if k.Portable {
@@ -185,7 +184,6 @@ func versioned(k *kernel.Compiled, header []byte) *kernel.Compiled {
 	return k
 }
 
-// versionOf returns the version of the states of k.
 func versionOf(k *kernel.Compiled) byte {
 	switch k {
 	case k.Base():
@@ -250,18 +248,5 @@ func write(by *kernel.Compiled, words []uint64) []byte {
 // ErrState is matched by the error of a state that cannot be read.
 var ErrState = errors.New("ratelimit: unreadable state")
 
-// A stateError says that a state cannot be read, and why.
-type stateError struct {
-	state []byte // its first bytes, at most mostShown
-	size  int    // of the whole state
-	why   error
-}
-
 // mostShown is the most bytes of a state that an error shows.
 const mostShown = 32
-
-func (e *stateError) Error() string {
-	return fmt.Sprintf("%v: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh", ErrState, e.why, e.size, e.state)
-}
-
-func (e *stateError) Is(target error) bool { return target == ErrState }
