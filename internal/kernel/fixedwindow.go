@@ -218,17 +218,12 @@ func (k *fixed) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i in
 }
 
 func (k *fixed) carry(from Kernel, was, st []uint64, _ Instant, old, mark []uint64) {
-	switch start, _ := from.(*fixed).load(was); {
+	began, had := from.(*fixed).load(was)
+	begins, has := k.load(st)
+	switch {
 	case k.similar(from):
 		copy(mark, old)
-	case old[0] == start+1 && from.(*fixed).counts(was) && k.counts(st):
-		start, _ = k.load(st)
-		mark[0] = start + 1
+	case old[0] == began+1 && had > 0 && has > 0:
+		mark[0] = begins + 1
 	}
-}
-
-// counts reports whether there are events in the window.
-func (k *fixed) counts(st []uint64) bool {
-	_, count := k.load(st)
-	return count > 0
 }

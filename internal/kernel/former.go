@@ -181,7 +181,7 @@ var inPlace = []int{}
 // meet is Meet, for a state without open holds. It also returns, for each part of k, the index of the
 // part of from whose state its own is made of, or -1. It returns no sources if the state is a fresh one.
 func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool, sources []int) {
-	if c == from || c.same(from) {
+	if c.same(from) {
 		return c, st, false, inPlace
 	}
 	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it

@@ -43,7 +43,7 @@ type anchor struct {
 func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
 	t := &Timeline{clk: clk, coarse: coarse}
 	switch {
-	case exceptSystem(clk) == nil:
+	case isSystem(clk):
 		t.clk, t.steady = clock.New(), true
 		t.anchor.Store(anchorAt(time.Now()))
 	case coarse != nil:
@@ -54,18 +54,15 @@ func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
 	return t
 }
 
-// exceptSystem returns clk, or nil if it is one that clock.New returned. Those
+// isSystem reports whether clk is the system's clock: nil, or one that clock.New returned. Those
 // have no state, so all of them are the same clock.
-func exceptSystem(clk clock.Clock) clock.Clock {
-	if reflect.TypeOf(clk) == reflect.TypeOf(clock.New()) {
-		return nil
-	}
-	return clk
+func isSystem(clk clock.Clock) bool {
+	return clk == nil || reflect.TypeOf(clk) == reflect.TypeOf(clock.New())
 }
 
 // Tells reports whether t is the timeline of clk; a nil clk is the system's clock.
 func (t *Timeline) Tells(clk clock.Clock) bool {
-	if clk = exceptSystem(clk); clk == nil {
+	if isSystem(clk) {
 		return t.steady
 	}
 	return param.Same(clk, t.clk)
@@ -207,7 +204,7 @@ func (t *Timeline) Time() time.Time {
 func (t *Timeline) Until(at Instant) time.Duration {
 	t.Renew()
 	now, lag := t.Now()
-	return until(at, now, lag, 1)
+	return Until(at, now, lag)
 }
 
 // In returns the instant that the clock will show after d.

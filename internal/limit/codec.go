@@ -23,12 +23,7 @@ import (
 //
 // In the portable encoding, a log is written without its unused words.
 //
-// In Redis, the words are those of the portable encoding. Those of a TokenBucket have 24 bytes, which
-// are three numbers (redisstore/lua/bucket.lua). Bytes 0–7 are the instant at which it will be full, in whole
-// microseconds; bytes 8–15 the rest of that instant, in units, of which a microsecond has as
-// many as the time per event needs to be a whole number of them: 1, or 3 at three events a
-// second; bytes 16–23 the latest instant at which events were spent, in microseconds. With
-// RefillInterval it has 16 (interval.lua). docs/design.md has the words of each algorithm.
+// In Redis, the words are those of the portable encoding: docs/design.md has those of each algorithm.
 //
 // Once the limit of a key has changed, the words are those of two limits (internal/kernel/former.go).
 //
