@@ -137,11 +137,11 @@ func (sp *Space) take() bool {
 	}
 }
 
-// leave counts a key that was forgotten.
-func (sp *Space) leave() {
+// hold counts keys that have come, even if the store is full, or that were forgotten, if n is negative.
+func (sp *Space) hold(n int64) {
 	if sp.store.MaxKeys > 0 {
-		sp.keys.Add(-1)
-		sp.store.held.Add(-1)
+		sp.keys.Add(n)
+		sp.store.held.Add(n)
 	}
 }
 

@@ -198,7 +198,7 @@ func (sh *shard) takeLocked(t *table, p place, id identity, number uint64) {
 // forgetLocked forgets the key at p, whose state nobody else uses.
 func (sh *shard) forgetLocked(t *table, p place) {
 	sh.dropLocked(t, p)
-	sh.space.leave()
+	sh.space.hold(-1)
 }
 
 // dropLocked is forgetLocked for a key that gets another slot.

@@ -43,17 +43,16 @@ type asked struct {
 	id    identity
 
 	// For one attempt:
-	now    kernel.Instant // the reading of the clock
-	lag    uint64
-	sh     *shard // locked
-	t      *table
+	clock  kernel.Reading
+	t      *table // whose shard is locked
 	at     place
 	found  bool
 	enters bool             // whether it is new, and its state changes
 	k      *kernel.Compiled // what decides
 	word   *uint64          // the state, if it is, or is to be, a word
-	copied [1]uint64        // what it was, and then what replaces it
-	fresh  []uint64         // the state of a new key that is not to be a word
+	owned  [1]uint64        // what that was, and then what replaces it
+	by     *kernel.Compiled // what left the state
+	st     []uint64         // the state; owned, if that is a word
 }
 
 // A joint decides on several keys: see ApplyAll. Its memory is used again.
@@ -61,7 +60,6 @@ type joint struct {
 	asked []asked
 
 	req     kernel.Request // for one of the keys at a time: see as
-	reading kernel.Reading // its fixed time
 	locks   []*shard
 	decided bool
 	made    bool // whether full stores have made room for the new keys, as far as they could
@@ -94,15 +92,14 @@ const mostKept = 64
 // if a store that refuses new keys has no room for those that come.
 func (j *joint) decide() (decided bool) {
 	for !j.decided {
-		switch full := j.attempt(); {
-		case full == nil:
-		case full.RefuseNew:
+		full := j.attempt()
+		if full != nil && full.RefuseNew {
 			return false
-		default:
-			j.makeRoom()
+		}
+		if full != nil || j.decided {
+			j.evict()
 		}
 	}
-	j.shed()
 	return true
 }
 
@@ -117,14 +114,11 @@ func (j *joint) attempt() (full *Store) {
 	}
 	defer j.disown()
 	for i := range j.asked {
-		e := &j.asked[i]
-		if e.copied[0] = 0; e.found && e.word != nil {
-			e.copied[0] = atomic.SwapUint64(e.word, gone) // guarantee 3
-		}
+		j.asked[i].own()
 	}
 	j.read()
 	j.ask()
-	if full = j.enter(); full != nil {
+	if full = j.full(); full != nil {
 		return full
 	}
 	for i := range j.asked {
@@ -136,16 +130,31 @@ func (j *joint) attempt() (full *Store) {
 
 // as returns the request to e.
 func (j *joint) as(e *asked) *kernel.Request {
-	j.req, j.reading = e.Request, kernel.Reading{Now: e.now, Lag: e.lag, Own: true}
-	j.req.Fixed = &j.reading
+	j.req = e.Request
+	j.req.Fixed = &e.clock
 	return &j.req
+}
+
+// own reads the state of a key, and owns it.
+func (e *asked) own() {
+	switch {
+	case e.word != nil:
+		e.owned[0], e.by, e.st = 0, e.k, e.owned[:]
+		if e.found {
+			e.owned[0] = atomic.SwapUint64(e.word, gone) // guarantee 3
+		}
+	case e.found:
+		e.by, e.st = e.t.shard.read(e.t, e.at, nil)
+	default:
+		e.by, e.st = e.k, e.k.NewState()
+	}
 }
 
 // disown puts back the words that were not replaced: nothing was decided, or the user's clock has panicked.
 func (j *joint) disown() {
 	for i := range j.asked {
 		if e := &j.asked[i]; e.found && e.word != nil {
-			atomic.CompareAndSwapUint64(e.word, gone, e.copied[0])
+			atomic.CompareAndSwapUint64(e.word, gone, e.owned[0])
 		}
 	}
 }
@@ -156,10 +165,11 @@ func (j *joint) read() {
 	first := &j.asked[0]
 	for i := range j.asked {
 		if e := &j.asked[i]; i > 0 && e.Request.Clock == first.Request.Clock {
-			e.now, e.lag = first.now, first.lag
+			e.clock = first.clock
 		} else {
 			e.Request.Clock.Renew()
-			e.now, e.lag = e.Request.Clock.Now()
+			e.clock.Now, e.clock.Lag = e.Request.Clock.Now()
+			e.clock.Own = true
 		}
 	}
 }
@@ -188,26 +198,19 @@ func (j *joint) lock() {
 		j.locks = j.locks[:0]
 		for i := range j.asked {
 			e := &j.asked[i]
-			e.lookUp()
-			j.locks = append(j.locks, e.sh)
+			e.t = e.space.at(e.id)
+			j.locks = append(j.locks, e.t.shard)
 		}
 		j.locks, ok = lockAll(j.locks), true
 		for i := range j.asked {
-			e := &j.asked[i]
-			sh := e.sh
-			e.lookUp() // guarantee 1
-			ok = ok && e.sh == sh
+			e, was := &j.asked[i], j.asked[i].t.shard
+			e.t = e.space.at(e.id) // guarantee 1
+			ok = ok && e.t.shard == was
 		}
 		if !ok {
 			unlockAll(j.locks) // a shard was split meanwhile
 		}
 	}
-}
-
-// lookUp looks up the shard of a key, and its table.
-func (e *asked) lookUp() {
-	e.t = e.space.at(e.id)
-	e.sh = e.t.shard
 }
 
 // ask asks all keys. Like the parts of an All, none notes a denial if one of them never grants as
@@ -216,31 +219,18 @@ func (j *joint) ask() {
 	granted, notes, ever := true, false, true
 	for i := range j.asked {
 		e := &j.asked[i]
-		from, st := e.state()
-		k, st, _ := e.k.Meet(from, st, e.now)
+		k, st, _ := e.k.Meet(e.by, e.st, e.clock.Now)
 		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
 		ever = ever && e.Request.N <= e.lim.loose.Limit()
 	}
 	j.granted, j.notes = granted, notes && ever && !granted
 }
 
-// state returns the state of a key, and the kernel that left it.
-func (e *asked) state() (from *kernel.Compiled, st []uint64) {
-	switch {
-	case e.word != nil:
-		return e.k, e.copied[:]
-	case !e.found:
-		return e.k, e.fresh
-	}
-	return e.sh.read(e.t, e.at, nil)
-}
-
 // apply applies the decision to the state of a key, and stores that.
 func (j *joint) apply(e *asked) {
 	req := j.as(e)
 	req.Refused, req.Notes = !j.granted, j.notes
-	by, st := e.state()
-	by, st, _ = e.k.StepFrom(by, st, req, &e.Answer)
+	by, st, _ := e.k.StepFrom(e.by, e.st, req, &e.Answer)
 	e.Told = true
 	e.space.store.countEnded(&e.Answer)
 	if e.enters {
@@ -252,11 +242,12 @@ func (j *joint) apply(e *asked) {
 	case e.word != nil:
 		atomic.StoreUint64(e.t.word(e.at), st[0])
 	default:
-		e.sh.put(e.t, e.at, by, st)
+		e.t.shard.put(e.t, e.at, by, st)
 	}
 	if e.enters {
-		e.sh.takeLocked(e.t, e.at, e.id, e.lim.number)
-		e.sh.inserts++
+		e.t.shard.takeLocked(e.t, e.at, e.id, e.lim.number)
+		e.t.shard.inserts++
+		e.space.hold(1)
 		e.space.store.keepTime(e.Request.Clock)
 	}
 }
@@ -280,7 +271,8 @@ type Word struct {
 // Load finds the state of a key of which n events are to be taken. It returns false if a joint
 // has to decide.
 func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool) {
-	if by := &sp.base.decider; by.word == nil || !by.grantable(n) {
+	by := &sp.base.decider
+	if by.word == nil || !by.grantable(n) {
 		return false
 	}
 	id := sp.store.identify(key)
@@ -289,7 +281,7 @@ func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool
 	if !ok {
 		return false
 	}
-	w.by, w.shard, w.state, w.n, w.clock = &sp.base.decider, t.shard, t.word(p), n, clk
+	w.by, w.shard, w.state, w.n, w.clock = by, t.shard, t.word(p), n, clk
 	return true
 }
 
