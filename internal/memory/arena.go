@@ -85,7 +85,6 @@ func (a *arena) add(k *kernel.Compiled, st []uint64) (word uint64) {
 	return kernel.NoWord + uint64(len(a.entries)-1)
 }
 
-// remove removes the state to which a word refers.
 func (a *arena) remove(word uint64) {
 	e := a.at(word)
 	a.delist(e.by)
@@ -94,13 +93,10 @@ func (a *arena) remove(word uint64) {
 	a.free = append(a.free, uint32(word-kernel.NoWord))
 }
 
-// keys returns the number of states.
 func (a *arena) keys() int { return len(a.entries) - len(a.free) }
 
-// kernel returns the kernel that left the state of e.
 func (a *arena) kernel(e *entry) *kernel.Compiled { return a.kernels[e.by].Compiled }
 
-// state returns the state of e.
 func (a *arena) state(e *entry) []uint64 {
 	if e.cap == isApart {
 		return a.apart[e.at]
@@ -135,12 +131,6 @@ func (a *arena) move(e *entry, st []uint64) {
 	e.block = to
 }
 
-// step applies req, which asks for k, to the state of e.
-func (a *arena) step(e *entry, k *kernel.Compiled, req *kernel.Request, answer *kernel.Answer) {
-	by, st, _ := k.StepFrom(a.kernel(e), a.state(e), req, answer)
-	a.set(e, by, st)
-}
-
 // enlist counts another state of k, and returns the index of k.
 func (a *arena) enlist(k *kernel.Compiled) uint32 {
 	at := len(a.kernels)
@@ -160,7 +150,6 @@ func (a *arena) enlist(k *kernel.Compiled) uint32 {
 	return uint32(at)
 }
 
-// delist counts one state less.
 func (a *arena) delist(by uint32) {
 	if u := &a.kernels[by]; u.keys > 1 {
 		u.keys--
@@ -169,7 +158,6 @@ func (a *arena) delist(by uint32) {
 	}
 }
 
-// begins reports whether st begins at a word of the arena.
 func (a *arena) begins(st []uint64, at int) bool {
 	return cap(st) > 0 && at < cap(a.words) && &st[:1][0] == &a.words[:at+1][at]
 }
@@ -228,7 +216,6 @@ func (a *arena) put(st []uint64) block {
 	return block{at: uint32(at), cap: isApart}
 }
 
-// release counts a block that is no longer used.
 func (a *arena) release(b block) {
 	if b.cap != isApart {
 		a.used -= uint64(b.cap)
@@ -303,7 +290,6 @@ func (a *arena) shrink() {
 	}
 }
 
-// bytes returns the memory of the arena.
 func (a *arena) bytes() uint64 {
 	if a == nil {
 		return 0

@@ -111,7 +111,6 @@ func loadOf(first uint32) float64 {
 	return minLoad + (maxNewLoad-minLoad)*float64(bits.Reverse32(first))/(1<<32)
 }
 
-// sizeOf returns the bytes of a T.
 func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
 
 // shardCount returns the number of shards that a space may have: n, a power of two, or

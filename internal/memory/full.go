@@ -10,12 +10,11 @@ import (
 // This file decides what a full store forgets for a new key, and answers the requests of new keys for
 // which it forgets nothing.
 //
-// For each new key, a full store looks at a sample of its keys. It forgets those that are idle: whose state equals
-// a fresh one. (Any store forgets keys that have been idle for five seconds: whoever inserts a key sweeps its shard for them,
-// unless that was done within the last five: growth.go.)
-// If it finds none, it evicts the key of the sample with the most events remaining, among equals the one that
-// regains capacity, and then is Fresh, soonest. With RefuseNew it denies the new key instead, until the first
-// key of the sample becomes idle; Wait and Reserve then fail with ErrFull.
+// For each new key, a full store looks at a sample of its keys. It forgets those that are idle: whose state equals a fresh
+// one. (Any store forgets keys that have been idle for five seconds: whoever inserts a key sweeps its shard for them, unless
+// that was done within the last five: growth.go.) If it finds none, it evicts the key of the sample with the most events
+// remaining, among equals the one that regains capacity, and then is Fresh, soonest. With RefuseNew it denies the new key
+// instead, until the first key of the sample becomes idle; Wait and Reserve then fail with ErrFull.
 //
 // So a flood of new keys evicts keys of the flood. Samples go through all keys in turn. Shards hold keys in the
 // order of their hashes, so which ones are in a sample is random.
@@ -200,26 +199,21 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	return 0, false
 }
 
-// look takes a sample.
+// look takes a sample: keys of each shard, from the cursor on, until it is done, or has found no key in any space.
 func (s *Store) look(now kernel.Instant) *sample {
 	a := &s.admission
 	e := &sample{sampleSizes: a.sizes, now: now, idle: math.MaxUint64}
 	if held := int(s.held.Load()); held <= e.all {
 		e.few, e.most = held, held
 	}
-	a.walk(s.spaces(), e)
-	return e
-}
-
-// walk passes keys of each shard to the sample, from the cursor on, until it is done, or has found no key in any space.
-func (a *admission) walk(spaces []*Space, e *sample) {
+	spaces := s.spaces()
 	for empty := 0; empty <= len(spaces); {
 		sp, seen := spaces[a.next.space%len(spaces)], e.seen
 		if sp.keys.Load() > 0 {
 			for sh := range sp.shards(a.next.shard) {
 				if sh.offer(e); e.done() {
 					a.next.shard = int(sh.first) + 1
-					return
+					return e
 				}
 			}
 		}
@@ -228,6 +222,7 @@ func (a *admission) walk(spaces []*Space, e *sample) {
 			empty = 0
 		}
 	}
+	return e
 }
 
 // refuse answers req, for whose key the store has no room. Another key may be idle at idle.

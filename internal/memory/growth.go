@@ -144,7 +144,6 @@ func (sh *shard) replaceLocked(old *table, more uint32) {
 	sh.renewLocked(old, more, from, of)
 }
 
-// owns reports whether the directory entry of id is one of sh.
 func (sh *shard) owns(id identity) bool { return id.entry()&(1<<sh.depth-1) == uint64(sh.first) }
 
 // renewLocked makes a table for the keys of sh, which are in old, and more, and an arena for their share of the states in
@@ -183,7 +182,6 @@ func (t *table) copyFrom(old *table, p place, from *arena) {
 	}
 }
 
-// sweepLocked forgets the keys that have been idle since the given instant.
 func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
 	room := new([1]uint64)
 	for p := range t.held() {

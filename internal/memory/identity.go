@@ -57,7 +57,6 @@ type identifier struct {
 // secrets are two for each part of an identity.
 type secrets struct{ hi, lo [2]uint64 }
 
-// draw draws secrets.
 func (h *identifier) draw() {
 	h.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	for i := range h.blocks {
@@ -74,7 +73,6 @@ func (k *secrets) draw() {
 	}
 }
 
-// identify returns the identity of key.
 func (h *identifier) identify(key string) identity {
 	n := len(key)
 	var a, b uint64
@@ -143,7 +141,6 @@ func (x sum) plus(a, b uint64, k *[2]uint64) sum {
 	return sum{hi, lo}
 }
 
-// fold reduces x to 64 bits.
 func (x sum) fold(k *[2]uint64) uint64 {
 	hi, lo := bits.Mul64(x.hi+k[0], x.lo+k[1])
 	return hi ^ lo

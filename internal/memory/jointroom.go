@@ -18,9 +18,9 @@ func (j *joint) find(e *asked) (ok bool) {
 	}
 	e.at, e.found = e.t.find(e.id)
 	e.word, e.k = nil, e.lim.loose
-	refers := false
+	word, refers := uint64(0), false
 	if e.found {
-		_, refers = e.t.refers(e.at)
+		word, refers = e.t.refers(e.at)
 	}
 	was := e.space.limitAt(e.t, e.at)
 	switch fits := e.lim.places(&e.Request); {
@@ -32,11 +32,11 @@ func (j *joint) find(e *asked) (ok bool) {
 		if e.t.width == 1 {
 			by, st = was.widen(atomic.SwapUint64(e.t.word(e.at), gone)) // guarantee 3
 		}
-		e.t.refer(e.at, sh.states().add(by, sh.states().copied(by, st, opens)))
-		refers = true
+		word, refers = sh.states().add(by, sh.states().copied(by, st, opens)), true
+		e.t.refer(e.at, word)
 	}
 	if refers {
-		sh.arena.makeRoom(sh.entry(e.t, e.at), e.Request.N, opens)
+		sh.arena.makeRoom(sh.arena.at(word), e.Request.N, opens)
 	}
 	if keys := uint32(len(j.asked)); !e.found && e.mayEnter() && sh.crowded(e.t, keys) {
 		now, _ := e.Request.Clock.Now()

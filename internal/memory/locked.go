@@ -9,13 +9,10 @@ import (
 
 // This file applies requests under the lock of a shard.
 //
-// A key has one home, its slot. If the state has room there, it is there: if it is one word, a decision with the
-// limit of the slot takes no lock. Such a state has nothing that a hold or a reservation leaves behind and, if it is one
-// word, nothing that a debt or a change of its limit does (kernel, narrow.go). A state with that is in the arena, and the slot refers to
-// it; so is one of another kind of limit, or of one that came when no number was left. It comes back
-// when the key is granted events, if it has an equal for which there is room.
-//
-// A slot never changes its limit (guarantee 2). So a word of another limit gets another slot.
+// A slot has no room for what a hold or a reservation leaves behind nor, if it has one word, for what a debt or a change of
+// its limit does (kernel, narrow.go). A state with that is in the arena; so is one of another kind of limit, or of one that
+// came when no number was left. It comes back when the key is granted events, if it has an equal for which there is room. A
+// word of another limit gets another slot (guarantee 2).
 
 // update applies a request under the lock.
 func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
@@ -94,7 +91,8 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 		if req.Op != kernel.OpPeek {
 			sh.arena.makeRoom(e, req.Adds(), req.Opens())
 		}
-		sh.arena.step(e, lim.loose, req, a)
+		by, st, _ = lim.loose.StepFrom(sh.arena.kernel(e), sh.arena.state(e), req, a)
+		sh.arena.set(e, by, st)
 		return
 	case t.width > 1 && req.Opens():
 		st = sh.states().copied(by, st, true)
@@ -104,7 +102,6 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 	}
 }
 
-// put stores at p a state that by left.
 func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
 	word, refers := t.refers(p)
 	switch {
@@ -208,12 +205,6 @@ func (sh *shard) dropLocked(t *table, p place) {
 	}
 	t.setSecond(p, 0)
 	sh.keys--
-}
-
-// entry returns the entry in the arena to which the slot at p refers.
-func (sh *shard) entry(t *table, p place) *entry {
-	word, _ := t.refers(p)
-	return sh.arena.at(word)
 }
 
 // release removes the state to which the slot at p refers, if it does.

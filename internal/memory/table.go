@@ -9,8 +9,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file describes where a key is. decide.go decides on it without a lock, locked.go under one;
-// growth.go describes how tables are replaced and split.
+// This file describes where a key is.
 //
 // # Terms and layout
 //
@@ -264,7 +263,7 @@ func (t *table) second(p place) uint32 {
 	return uint32(atomic.LoadUint64(word) >> shift)
 }
 
-// setSecond changes the second part. The caller holds the lock.
+// The caller holds the lock.
 func (t *table) setSecond(p place, lo uint32) {
 	word, shift := t.secondWord(p)
 	atomic.StoreUint64(word, *word&^(math.MaxUint32<<shift)|uint64(lo)<<shift)
@@ -280,7 +279,7 @@ func (t *table) number(p place) uint64 {
 	return atomic.LoadUint64(&t.words[p.group+groupHead-1]) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
 }
 
-// setNumber sets the number of the limit at p. The caller holds the lock.
+// The caller holds the lock.
 func (t *table) setNumber(p place, number uint64) {
 	word, shift := &t.words[p.group+groupHead-1], 32+numberBits*p.slot
 	if next := *word&^((1<<numberBits-1)<<shift) | number<<shift; next != *word {
@@ -317,5 +316,5 @@ func (t *table) refer(p place, word uint64) {
 	atomic.StoreUint64(&t.state(p)[0], word)
 }
 
-// id returns the identity at p. The caller holds the lock.
+// The caller holds the lock.
 func (t *table) id(p place) identity { return identity{t.words[p.group+p.slot], t.second(p)} }

@@ -67,15 +67,12 @@ type joint struct {
 	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
 }
 
-// joints keeps the memory of joints.
 var joints = sync.Pool{New: func() any { return new(joint) }}
 
-// add adds the key of a call.
 func (j *joint) add(sp *Space, lim *Limit, c *limit.Call) {
 	j.asked = append(j.asked, asked{Call: c, space: sp, lim: lim, id: sp.store.identify(c.Key)})
 }
 
-// close ends the use of j.
 func (j *joint) close() {
 	if cap(j.asked) <= mostKept {
 		clear(j.asked)
@@ -192,7 +189,6 @@ func unlockAll(shards []*shard) {
 	}
 }
 
-// lock locks the shards of all keys.
 func (j *joint) lock() {
 	for ok := false; !ok; {
 		j.locks = j.locks[:0]
