@@ -8,10 +8,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides on states of one word without a lock. AllowN and Take of a limiter (take.go in the root) call Allow and
-// Apply, which find the word (table.go) and let the kernel decide on it: gcra.go for buckets, fixedwindow.go,
-// pair.go for a SlidingWindow. What it cannot do, locked.go does: the key is new,
-// its limit changes, its state is not a word, or has no room in one any more.
+// This file decides on states of one word without a lock. AllowN of a limiter (take.go in the root) calls Allow, and Take
+// calls Apply (locked.go): they find the word (table.go) and let the kernel decide on it: gcra.go for buckets,
+// fixedwindow.go, pair.go for a SlidingWindow. What it cannot do, locked.go does: the key is new, its limit changes, its
+// state is not a word, or has no room in one any more.
 
 // Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.
 // It is a faster Apply for callers that need nothing else.
@@ -92,33 +92,6 @@ func (sp *Space) ApplyAs(key string, tag any, req *kernel.Request, a *kernel.Ans
 	}
 	lim := sp.limitAt(t, p)
 	return lim.tag == tag && lim.decide(t.word(p), req, a)
-}
-
-// Apply applies req to the state of key, with the limit lim, and fills in the answer.
-func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.Answer) {
-	sp.apply(sp.store.identify(key), lim, req, a)
-}
-
-// apply is Apply for the key with the given identity.
-func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
-	if lim.places(req) {
-		t := sp.at(id)
-		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) && lim.decide(t.word(p), req, a) {
-			return
-		}
-	}
-	sp.update(id, lim, req, a)
-}
-
-// places reports whether req may be decided on a state of one word.
-func (lim *Limit) places(req *kernel.Request) bool {
-	switch {
-	case lim.word == nil || req.Op == kernel.OpHold:
-		return false
-	case req.Op == kernel.OpReserve:
-		return req.Hold.For <= 0
-	}
-	return req.Op <= kernel.OpPeek || req.Op == kernel.OpCharge && req.N <= lim.k.Limit()
 }
 
 // backOff waits briefly after the tries-th failed swap, so that the goroutine that

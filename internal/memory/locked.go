@@ -7,12 +7,39 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file applies requests under the lock of a shard.
+// This file applies requests: to a word without a lock (decide.go) or, if that cannot be, under the lock of a shard.
 //
 // A slot has no room for what a hold or a reservation leaves behind nor, if it has one word, for what a debt or a change of
 // its limit does (kernel, narrow.go). A state with that is in the arena; so is one of another kind of limit, or of one that
 // came when no number was left. It comes back when the key is granted events, if it has an equal for which there is room. A
 // word of another limit gets another slot (guarantee 2).
+
+// Apply applies req to the state of key, with the limit lim, and fills in the answer.
+func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	sp.apply(sp.store.identify(key), lim, req, a)
+}
+
+// apply is Apply for the key with the given identity.
+func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+	if lim.places(req) {
+		t := sp.at(id)
+		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) && lim.decide(t.word(p), req, a) {
+			return
+		}
+	}
+	sp.update(id, lim, req, a)
+}
+
+// places reports whether req may be decided on a state of one word.
+func (lim *Limit) places(req *kernel.Request) bool {
+	switch {
+	case lim.word == nil || req.Op == kernel.OpHold:
+		return false
+	case req.Op == kernel.OpReserve:
+		return req.Hold.For <= 0
+	}
+	return req.Op <= kernel.OpPeek || req.Op == kernel.OpCharge && req.N <= lim.k.Limit()
+}
 
 // update applies a request under the lock.
 func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
