@@ -55,7 +55,8 @@ func TestKnownLimits(t *testing.T) {
 		return tr
 	}
 	assert.Same(t, compiled(one), compiled(TokenBucket{Rate: PerHour(1), Burst: 1}))
-	assert.Same(t, compiled(All{one, two}), compiled(All{one, two}))
+	both := compiled(All{one, two})
+	assert.Same(t, both, compiled(All{one, two}))
 	assert.NotSame(t, compiled(All{one, two}), compiled(All{two, one}))
 	assert.NotSame(t, compiled(All{one}), compiled(one))
 	assert.NotSame(t, compiled(All{one}), compiled(All{one, one}))

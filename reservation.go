@@ -344,8 +344,10 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 		return errSettled
 	}
 	var errs []error
-	for _, p := range r.parts() {
-		errs = append(errs, p.Extend(ctx, d))
+	for i, p := range r.parts() {
+		if slices.Index(r.parts(), p) == i { // else it had another Bound
+			errs = append(errs, p.Extend(ctx, d))
+		}
 	}
 	if !r.isHold() {
 		return errors.Join(errs...)

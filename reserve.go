@@ -332,7 +332,7 @@ type ahead struct {
 func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
 	req.Fixed = &kernel.Reading{Now: now, Own: true}
 	if req.Refused = req.Op == kernel.OpTake; req.Refused {
-		t.StepFrom(a.by, a.st, &req, &ans)
+		t.StepFrom(a.by, slices.Clone(a.st), &req, &ans) // which may change it in place
 	} else {
 		a.by, a.st, _ = t.StepFrom(a.by, a.st, &req, &ans)
 		a.last = max(a.last, ans.Due)

@@ -93,13 +93,14 @@ type MemoryStore struct {
 	// many are in use, the store evicts one for each new key, whose usage is forgotten: of a sample, the key with
 	// the most Remaining, and among equals the one that resets soonest. So a flood of new keys evicts keys of the
 	// flood, and not a key that has used up its limit. That does not hold if each new key uses up its own limit at
-	// once, as with a limit of 1. Idle keys of the sample go before all others.
+	// once, as with a limit of 1, and only in part if nearly all keys have used up theirs. Idle keys of the sample
+	// go before all others.
 	//
-	// With up to 512 keys, the sample is all of them. With more, it is 16, or 48 if those are used up. A TakeAll
-	// or HoldAll of new keys may exceed MaxKeys until it returns.
+	// With up to 512 keys, the sample is all of them. With more, it is 16, or 128 if those are used up. A TakeAll or
+	// HoldAll of new keys may exceed MaxKeys until it returns.
 	MaxKeys int
 
-	// RefuseNew makes a full store deny a new key if it finds no idle one among 48 (all of up to 512), and evict
+	// RefuseNew makes a full store deny a new key if it finds no idle one among 128 (all of up to 512), and evict
 	// nothing. RetryAfter is the time until the first of these becomes idle, assuming that it is not used. Wait
 	// and Reserve fail with [ErrFull].
 	RefuseNew bool

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,9 +81,10 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 //
 // The Decision is that of an [All] whose parts are the keys: Limit and Remaining are the least, RetryAfter,
 // ResetAfter and Delay the greatest, and Part is the index of the Bound that decided. If the keys spend different
-// numbers of events, Limit and Remaining are those of Part: the key that refuses for longest or, if the events are
-// granted, has room for the fewest such calls. The error is that of [Limiter.Take], or one for each key that
-// failed. If there is no Bound, or one has no limiter, it matches [ErrInvalid].
+// numbers of events, or one is given several times, Limit and Remaining are those of Part: the key that refuses
+// for longest or, if the events are granted, has room for the fewest such calls. The error is that of
+// [Limiter.Take], or one for each key that failed. If there is no Bound, or one has no limiter, it matches
+// [ErrInvalid].
 //
 // # In memory
 //
@@ -528,6 +530,9 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 		k.r, k.err = k.l.do(&c)
 		k.Answer = c.Answer
 	}
+	if a.all && k.Answer.Allowed {
+		k.r = cmp.Or(k.r, new(Reservation)) // of a fallback or a limiter that returns none
+	}
 	if k.Told = true; k.err != nil {
 		a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 	}
@@ -538,9 +543,7 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ kernel.Decision, err error) {
 	var d Decision
 	if a.all {
-		if r, d, err = b.limiter.Hold(a.ctx, b.key, n, b.held()...); r == nil && d.Allowed {
-			r = new(Reservation)
-		}
+		r, d, err = b.limiter.Hold(a.ctx, b.key, n, b.held()...)
 	} else {
 		d, err = b.limiter.Take(a.ctx, b.key, n)
 	}

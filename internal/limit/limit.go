@@ -114,7 +114,7 @@ func (l *Limit) Apply(state []byte, req kernel.Request) (next []byte, changed bo
 	left, words, err := l.read(state)
 	if err != nil {
 		left, words = l.Compiled, make([]uint64, l.Width())
-		unread = fmt.Errorf("%w: %v; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh",
+		unread = fmt.Errorf("%w: %w; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh",
 			ErrState, err, len(state), state[:min(len(state), mostShown)])
 	}
 	by, words, changed := l.StepFrom(left, words, &req, &a)

@@ -283,13 +283,13 @@ func (ln *Line) insert(p *Place) {
 	}
 }
 
-// fit takes the turns that suit nobody from the line, and returns them, newest first, for the caller to give back: those
+// fit takes the turns that suit nobody at now from the line, and returns them, newest first, for the caller to give back: those
 // from the first one on that is not for its place, and those that nobody needs.
-func (ln *Line) fit() (left []Turn) {
+func (ln *Line) fit(now kernel.Instant) (left []Turn) {
 	fits := 0
 	for i, p := range ln.each {
-		if i == len(ln.turns) || ln.turns[i].stale || ln.turns[i].Terms != p.Terms {
-			break
+		if i == len(ln.turns) || ln.turns[i].stale && ln.turns[i].Due > now || ln.turns[i].Terms != p.Terms {
+			break // what has come cannot be given back
 		}
 		fits++
 	}
@@ -328,7 +328,7 @@ func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
 	ln.remove(p)
 	ln.wake()
 	if ln.asking >= ln.Len() {
-		turns = append(turns, ln.fit()...)
+		turns = append(turns, ln.fit(now)...)
 	}
 	return turns
 }
@@ -403,7 +403,7 @@ func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, turns []T
 			return Served, turns, 0
 		}
 	}
-	if turns = ln.fit(); turns != nil {
+	if turns = ln.fit(now); turns != nil {
 		return GiveBack, turns, 0
 	}
 	switch {
@@ -472,7 +472,7 @@ func (p *Place) Leave(now kernel.Instant) (turns []Turn, served bool) {
 	}
 	ln.Ahead = nil
 	ln.remove(p)
-	turns = ln.fit()
+	turns = ln.fit(now)
 	ln.wake()
 	return turns, false
 }

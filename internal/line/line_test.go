@@ -38,7 +38,7 @@ func TestLine_Histories(t *testing.T) {
 		var lines Lines
 		wide, sizes := 1+rnd.IntN(3)*8, 1+rnd.IntN(2)
 		var asking, resting, cancelling []*Place
-		order := map[*Place]int{}
+		order, until := map[*Place]int{}, map[*Place]kernel.Instant{}
 		made, ended, now, frontier, served := 0, 0, kernel.Instant(1), kernel.Instant(1), map[int]int{}
 		left := func(p *Place, turns []Turn) {
 			for i, turn := range turns {
@@ -97,7 +97,15 @@ func TestLine_Histories(t *testing.T) {
 				again = false
 				for i := 0; i < len(resting); i++ {
 					p := resting[i]
-					switch do, turns, _ := p.Next(now, 10); do {
+					due := until[p] <= now
+					select {
+					case <-p.Woken():
+						due = true
+					default:
+					}
+					do, turns, at := p.Next(now, 10)
+					require.True(t, due || do == Rest || do == GiveBack, "it would sleep, and not %v", do)
+					switch until[p] = at; do {
 					case Ask:
 						if again = true; wide == 1 { // it is answered at once, as in memory
 							grant(p)
@@ -150,6 +158,17 @@ func step(t *testing.T, want Step, p *Place, now kernel.Instant) (turns []Turn) 
 	do, turns, _ := p.Next(now, 10)
 	require.Equal(t, want, do)
 	return turns
+}
+
+// A turn that has come is not given back when the turns are renewed, whoever looks first.
+func TestLine_RenewsNoTurnThatHasCome(t *testing.T) {
+	var lines Lines
+	p := in(t, &lines, 1, 1)
+	step(t, Ask, p[0], 1)
+	p[0].Granted(5, "first", 20, 1)
+	lines.Renew("key")
+	step(t, Ask, p[1], 5)
+	assert.Equal(t, "first", step(t, Served, p[0], 5)[0].Held)
 }
 
 // Renewed turns are given back once: not those that were made since, nor if there were none.

@@ -24,8 +24,8 @@ type sampleSizes struct {
 	all  int // a store with no more keys looks at all of them
 }
 
-// A look takes about 50 ns: with these, a flood of keys that use up their limits at once evicts some 250,000 a second.
-var usualSizes = sampleSizes{few: 16, most: 48, all: 512}
+// A look takes about 50 ns: with these, a flood of keys that use up their limits at once evicts some 150,000 a second.
+var usualSizes = sampleSizes{few: 16, most: 128, all: 512}
 
 // A candidate is a key that may be evicted.
 type candidate struct {
@@ -120,27 +120,33 @@ func (v *candidate) evict(now kernel.Instant) {
 
 // take counts a new key. It returns false if the store is full.
 func (sp *Space) take() bool {
-	s := sp.store
-	if s.MaxKeys == 0 {
-		return true
-	}
-	for {
-		n := s.held.Load()
-		if n >= s.MaxKeys {
+	if sp.store.MaxKeys > 0 {
+		if !sp.store.take(1, false) {
 			return false
 		}
-		if s.held.CompareAndSwap(n, n+1) {
-			sp.keys.Add(1)
+		sp.keys.Add(1)
+	}
+	return true
+}
+
+// take counts new keys of a store with a bound. It returns false if there is no room for them, unless it always counts them.
+func (s *Store) take(keys int64, always bool) bool {
+	for {
+		held := s.held.Load()
+		if held+keys > s.MaxKeys && !always {
+			return false
+		}
+		if s.held.CompareAndSwap(held, held+keys) {
 			return true
 		}
 	}
 }
 
-// hold counts keys that have come, even if the store is full, or that were forgotten, if n is negative.
-func (sp *Space) hold(n int64) {
+// leave counts a key that was forgotten.
+func (sp *Space) leave() {
 	if sp.store.MaxKeys > 0 {
-		sp.keys.Add(n)
-		sp.store.held.Add(n)
+		sp.keys.Add(-1)
+		sp.store.held.Add(-1)
 	}
 }
 
@@ -153,10 +159,11 @@ func (s *Store) answers(op kernel.Op) bool {
 
 // An admission makes room for new keys, one at a time, if the store has a bound.
 type admission struct {
-	mu    sync.Mutex  // protects the fields below; locked before a shard's
-	sizes sampleSizes // usualSizes, except in tests
-	next  cursor      // where the next sample starts
-	room  [1]uint64   // for a state: see read
+	mu     sync.Mutex  // protects the fields below; locked before a shard's
+	sizes  sampleSizes // usualSizes, except in tests
+	next   cursor      // where the next sample starts
+	sample sample      // the last one, whose memory is reused
+	room   [1]uint64   // for a state: see read
 }
 
 // A cursor points at the shards of a space from an entry of its directory on.
@@ -202,7 +209,8 @@ func (s *Store) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 // look takes a sample: keys of each shard, from the cursor on, until it is done, or has found no key in any space.
 func (s *Store) look(now kernel.Instant) *sample {
 	a := &s.admission
-	e := &sample{sampleSizes: a.sizes, now: now, idle: math.MaxUint64}
+	e := &a.sample
+	*e = sample{sampleSizes: a.sizes, now: now, idle: math.MaxUint64}
 	if held := int(s.held.Load()); held <= e.all {
 		e.few, e.most = held, held
 	}

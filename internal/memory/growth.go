@@ -85,8 +85,8 @@ func (sh *shard) crowded(t *table, keys uint32) bool {
 }
 
 // makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new keys
-// or, after a sweep, is sparse. It returns true if it did any of this.
-func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) bool {
+// or, after a sweep, is sparse.
+func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) (swept, replaced bool) {
 	due, slots := now >= sh.swept+idleTime, float64(t.groups*groupSlots)
 	if due {
 		sh.sweepLocked(t, now-min(now, idleTime))
@@ -101,9 +101,9 @@ func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) bool 
 		if due && sh.arena != nil {
 			sh.arena.shrink()
 		}
-		return due
+		return due, false
 	}
-	return true
+	return due, true
 }
 
 // weight is the number of keys, as far as copying them takes time.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -39,8 +40,8 @@ func (j *joint) find(e *asked) (ok bool) {
 		sh.arena.makeRoom(sh.arena.at(word), e.Request.N, opens)
 	}
 	if keys := uint32(len(j.asked)); !e.found && e.mayEnter() && sh.crowded(e.t, keys) {
-		now, _ := e.Request.Clock.Now()
-		return !sh.makeRoomLocked(e.t, keys, now)
+		swept, replaced := sh.makeRoomLocked(e.t, keys, e.clock.Now)
+		return !swept && !replaced
 	}
 	return true
 }
@@ -48,33 +49,45 @@ func (j *joint) find(e *asked) (ok bool) {
 // mayEnter reports whether the request may change the state of a new key.
 func (e *asked) mayEnter() bool { return e.Request.N > 0 && e.Request.N <= e.k.Limit() }
 
-// full finds out which keys enter, because they are new and their states change, and returns a store that has no room for
-// them. But a store that has made room, and is full again, exceeds its bound until evict.
+// Entries are how many keys are to enter a store with a bound, and when.
+type entries struct {
+	store *Store
+	keys  int64
+	now   kernel.Instant
+}
+
+// full finds out which keys enter, because they are new and their states change, and counts them. If a store has no room
+// for them, it counts none, and returns that: first one that refuses new keys, for which no other is to evict any. But one that
+// has made room, and is full again, exceeds its bound until evict.
 func (j *joint) full() *Store {
+	j.entering = j.entering[:0]
 	for i := range j.asked {
 		e := &j.asked[i]
-		e.enters = !e.found && e.mayEnter() && (j.granted || j.notes && e.k.Notes())
+		if e.enters = !e.found && e.mayEnter() && (j.granted || j.notes && e.k.Notes()); e.enters && e.space.store.MaxKeys > 0 {
+			j.enter(e.space.store, e.clock.Now)
+		}
 	}
-	for i := range j.asked {
-		e := &j.asked[i]
-		if s := e.space.store; e.enters && (s.RefuseNew || !j.made) && s.lacks(j.entering(s)) {
-			return s
+	for i, in := range j.entering {
+		if !in.store.take(in.keys, j.made && !in.store.RefuseNew) {
+			for _, in := range j.entering[:i] {
+				in.store.held.Add(-in.keys)
+			}
+			return in.store
 		}
 	}
 	return nil
 }
 
-// entering returns how many keys are to enter a store with a bound: none any more once all is decided.
-func (j *joint) entering(s *Store) (keys int64) {
-	if j.decided || s.MaxKeys == 0 {
-		return 0
+func (j *joint) enter(s *Store, now kernel.Instant) {
+	i := slices.IndexFunc(j.entering, func(in entries) bool { return in.store == s })
+	switch {
+	case i >= 0:
+		j.entering[i].keys++
+	case s.RefuseNew:
+		j.entering = slices.Insert(j.entering, 0, entries{s, 1, now})
+	default:
+		j.entering = append(j.entering, entries{s, 1, now})
 	}
-	for i := range j.asked {
-		if e := &j.asked[i]; e.enters && e.space.store == s {
-			keys++
-		}
-	}
-	return keys
 }
 
 // evict has full stores evict keys for those that are to enter, which would otherwise be found themselves once they have
@@ -83,24 +96,24 @@ func (j *joint) entering(s *Store) (keys int64) {
 // within their bounds again.
 func (j *joint) evict() {
 	j.made = true
-	for i := range j.asked {
-		if e := &j.asked[i]; e.enters {
-			e.space.store.evict(j.entering(e.space.store), e.clock.Now)
+	for _, in := range j.entering {
+		if j.decided {
+			in.keys = 0
+		}
+		if !in.store.RefuseNew {
+			in.store.evict(in.keys, in.now)
 		}
 	}
 }
 
-// lacks reports whether a store has no room for more keys.
-func (s *Store) lacks(more int64) bool { return s.MaxKeys > 0 && s.held.Load()+more > s.MaxKeys }
-
 // evict makes room for more keys, unless that takes too long because others come first.
 func (s *Store) evict(more int64, now kernel.Instant) {
-	if !s.lacks(more) {
+	if s.held.Load()+more <= s.MaxKeys {
 		return
 	}
 	s.admission.mu.Lock()
 	defer s.admission.mu.Unlock()
-	for looks := 0; looks < 2*mostKept && s.lacks(more); looks++ {
+	for looks := 0; looks < 2*mostKept && s.held.Load()+more > s.MaxKeys; looks++ {
 		s.makeRoom(now)
 	}
 }

@@ -181,7 +181,8 @@ func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 // seen.
 func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
 	if sh.crowded(t, 1) {
-		if now, _ := req.Now(); sh.makeRoomLocked(t, 1, now) {
+		now, _ := req.Now()
+		if _, replaced := sh.makeRoomLocked(t, 1, now); replaced {
 			return false, true
 		}
 	}
@@ -222,7 +223,7 @@ func (sh *shard) takeLocked(t *table, p place, id identity, number uint64) {
 // forgetLocked forgets the key at p, whose state nobody else uses.
 func (sh *shard) forgetLocked(t *table, p place) {
 	sh.dropLocked(t, p)
-	sh.space.hold(-1)
+	sh.space.leave()
 }
 
 // dropLocked is forgetLocked for a key that gets another slot.

@@ -59,12 +59,13 @@ type asked struct {
 type joint struct {
 	asked []asked
 
-	req     kernel.Request // for one of the keys at a time: see as
-	locks   []*shard
-	decided bool
-	made    bool // whether full stores have made room for the new keys, as far as they could
-	granted bool
-	notes   bool // whether the logs note a denial: not if more events are asked for than a key ever grants
+	req      kernel.Request // for one of the keys at a time: see as
+	locks    []*shard
+	entering []entries
+	decided  bool
+	made     bool // whether full stores have made room for the new keys, as far as they could
+	granted  bool
+	notes    bool // whether the logs note a denial: not if more events are asked for than a key ever grants
 }
 
 var joints = sync.Pool{New: func() any { return new(joint) }}
@@ -77,7 +78,8 @@ func (j *joint) close() {
 	if cap(j.asked) <= mostKept {
 		clear(j.asked)
 		clear(j.locks[:cap(j.locks)])
-		*j = joint{asked: j.asked[:0], locks: j.locks[:0]}
+		clear(j.entering[:cap(j.entering)])
+		*j = joint{asked: j.asked[:0], locks: j.locks[:0], entering: j.entering[:0]}
 		joints.Put(j)
 	}
 }
@@ -88,6 +90,7 @@ const mostKept = 64
 // decide spends the events of each key, if all grant them, and sets the answers. It returns false, and has done nothing,
 // if a store that refuses new keys has no room for those that come.
 func (j *joint) decide() (decided bool) {
+	j.read()
 	for !j.decided {
 		full := j.attempt()
 		if full != nil && full.RefuseNew {
@@ -243,7 +246,7 @@ func (j *joint) apply(e *asked) {
 	if e.enters {
 		e.t.shard.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.t.shard.inserts++
-		e.space.hold(1)
+		e.space.keys.Add(1)
 		e.space.store.keepTime(e.Request.Clock)
 	}
 }

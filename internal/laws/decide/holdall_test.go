@@ -183,3 +183,13 @@ func TestParts(t *testing.T) {
 		})
 	}
 }
+
+// A key that is given several times is extended once.
+func TestHoldAll_ExtendsAKeyOnce(t *testing.T) {
+	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}))
+	r, _, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(l, "key"), ratelimit.For(l, "key"))
+	require.NoError(t, err)
+	require.NoError(t, r.Extend(t.Context(), time.Hour))
+	require.NoError(t, l.Reset(t.Context(), "key"))
+	require.EqualError(t, r.Extend(t.Context(), time.Hour), ratelimit.ErrEnded.Error())
+}

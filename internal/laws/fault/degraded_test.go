@@ -278,3 +278,24 @@ func TestObserverSeesAFallbackWithALowerLimit(t *testing.T) {
 		assert.Equal(t, o.Err, err, name)
 	}
 }
+
+// reticent is a limiter that returns no Reservations.
+type reticent struct{ ratelimit.Limiter }
+
+func (l reticent) Hold(ctx context.Context, key string, n int, _ ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	d, err := l.Take(ctx, key, n)
+	return nil, d, err
+}
+
+// A HoldAll has a Reservation of each key, even if a fallback returns none.
+func TestHoldAllOfAFallbackWithoutReservations(t *testing.T) {
+	local, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)})
+	falls, _ := downLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)}, ratelimit.Fallback(reticent{local}))
+	r, d, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(falls, "a"), ratelimit.For(falls, "b"))
+	require.ErrorContains(t, err, "connection refused")
+	require.True(t, d.Allowed)
+	require.NotContains(t, r.Parts(), (*ratelimit.Reservation)(nil))
+	require.NoError(t, r.Extend(t.Context(), time.Second))
+	_, err = r.Settle(t.Context(), 1, 2)
+	require.NoError(t, err)
+}

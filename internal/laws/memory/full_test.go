@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
@@ -412,5 +414,26 @@ func TestTakeAll_ClockThatPanics(t *testing.T) {
 			}
 			assert.GreaterOrEqual(t, panicked, 1, way)
 		}
+	}
+}
+
+// A store that refuses new keys never holds more than it may, whatever asks for them at once.
+func TestTakeAllNeverExceedsAStoreThatRefuses(t *testing.T) {
+	for range budget.Histories(100, 2000) {
+		store := &ratelimit.MemoryStore{MaxKeys: 3, RefuseNew: true}
+		var bounds []ratelimit.Bound
+		for i := range 8 {
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName(fmt.Sprint(i))))
+			bounds = append(bounds, ratelimit.For(l, "key"))
+		}
+		var calls sync.WaitGroup
+		for two := range slices.Chunk(bounds, 2) {
+			calls.Go(func() {
+				_, err := ratelimit.TakeAll(t.Context(), 1, two...)
+				assert.NoError(t, err)
+			})
+		}
+		calls.Wait()
+		require.LessOrEqual(t, store.Len(), 3)
 	}
 }

@@ -298,3 +298,27 @@ func TestWaitersSleep(t *testing.T) {
 		}
 	}
 }
+
+// Requests are denied behind Waits of a queue, also while what was reserved before them leaves it.
+func TestTakeBehindWaitersOfAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(100), Capacity: 20}))
+		for range 5 {
+			_, d, err := l.Reserve(t.Context(), "key", 1)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}
+		var waits sync.WaitGroup
+		for range 2 {
+			waits.Go(func() { assert.NoError(t, l.Wait(t.Context(), "key")) })
+		}
+		synctest.Wait()
+		for at := range 17 {
+			d, err := l.Take(t.Context(), "key", 1)
+			require.NoError(t, err)
+			require.False(t, d.Allowed, "%d ms", at*3)
+			time.Sleep(3 * time.Millisecond)
+		}
+		waits.Wait()
+	})
+}
