@@ -57,7 +57,6 @@ func (k *all) Width() int {
 	return k.fixed
 }
 
-// states iterates over the parts and their states, for reading.
 func (k *all) states(st []uint64) iter.Seq2[Kernel, []uint64] {
 	return func(yield func(Kernel, []uint64) bool) {
 		st := k.begin(st)
@@ -117,7 +116,6 @@ type cursor struct {
 
 func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
 
-// next returns where the state of part begins and ends.
 func (c *cursor) next(part Kernel, st []uint64) (from, to int) {
 	if w := part.Width(); w > 0 {
 		from, c.fixed = c.fixed, c.fixed+w
@@ -297,7 +295,6 @@ func (k *all) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting 
 	return joined(k.parts, states), lasting
 }
 
-// joined returns the state that consists of those of the parts.
 func joined(parts []Kernel, states [][]uint64) []uint64 {
 	var lengths, fixed, growing []uint64
 	for i, st := range states {

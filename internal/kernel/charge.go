@@ -5,7 +5,6 @@ package kernel
 // the states is special about a debt: more is missing, or counted, than the limit allows, and Ready tells
 // when there is room again. Only the words bound it.
 
-// mostCount is the greatest count in a state.
 func (enc Encoding) mostCount() uint64 {
 	if enc.Portable {
 		return portableMost
@@ -13,7 +12,6 @@ func (enc Encoding) mostCount() uint64 {
 	return mostCounted
 }
 
-// lastInstant is the latest instant in a state.
 func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 
 // charge counts n events whatever the limit says, and answers as OpPeek does afterwards.

@@ -111,10 +111,8 @@ func (c *Compiled) present(st []uint64) *Compiled {
 	return k.asking[presentOf(st)]
 }
 
-// presentOf returns the index of the present limit.
 func presentOf(st []uint64) int { return int(st[formerAsked] / secondPresent) }
 
-// askedAt returns when the former limit was last asked.
 func askedAt(st []uint64) Instant { return st[formerAsked] % secondPresent }
 
 // Limits returns the limits that the states of c are of: c itself, if it is one.
@@ -133,7 +131,6 @@ func (c *Compiled) decider(st []uint64) (*Compiled, []uint64) {
 	return c, st
 }
 
-// same reports whether c and other have the same parameters.
 func (c *Compiled) same(other *Compiled) bool {
 	return c == other || c.Encoding == other.Encoding &&
 		slices.EqualFunc(c.Limits(), other.Limits(), func(a, b *Compiled) bool {

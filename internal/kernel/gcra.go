@@ -116,7 +116,6 @@ func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
 	return st
 }
 
-// arrival returns the tat after events that take the given time are spent at t.
 func arrival(tat, t, events uint128.Uint128) uint128.Uint128 {
 	return uint128.Max(tat, t).Add(events)
 }
@@ -326,7 +325,6 @@ type level interface {
 	store(mark []uint64, least uint128.Uint128) []uint64
 }
 
-// lower lowers a mark if less was missing.
 func lower(k level, mark []uint64, missing uint128.Uint128) {
 	if missing.Less(k.load(mark)) {
 		k.store(mark, missing)

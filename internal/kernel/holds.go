@@ -108,7 +108,6 @@ type marks struct {
 	count    int
 }
 
-// of returns the mark of the i-th hold.
 func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
 
 // listed is what the kernels of states with a list in front share: the methods of a Kernel that stores call for whatever
@@ -245,7 +244,6 @@ func (k *opened) begin(st []uint64) int { return holdsHeader + k.count(st)*k.siz
 
 func (k *opened) count(st []uint64) int { return int(st[openHolds]) }
 
-// inner returns the state of the key's own kernel.
 func (k *opened) inner(st []uint64) []uint64 { return st[k.begin(st):] }
 
 // replace replaces the state of the key's own kernel with inner, which may be that state, changed in place.
@@ -273,7 +271,6 @@ func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.
 
 func (k *opened) holdAt(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
 
-// held returns how many events all holds have together.
 func (k *opened) held(st []uint64) (sum uint64) {
 	for i := range k.count(st) {
 		sum += min(st[holdsHeader+i*k.size+holdEvents]/2, mostCounted/MostHolds)
@@ -422,7 +419,6 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 	return shift(st, begin, k.begin(st))
 }
 
-// extend moves the end of the i-th hold.
 func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
 	was := k.holdAt(st, i)
 	k.entry(st, i)[holdEnd] = end

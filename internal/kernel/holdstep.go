@@ -90,7 +90,6 @@ type holding struct {
 	ended int      // how many holds have ended by themselves, of those that advance or a new one ended
 }
 
-// read sets h to a state of c.
 func (h *holding) read(c *Compiled, st []uint64) {
 	h.Compiled, h.by, h.st, h.list, h.lent = c.Base(), c.open, st, nil, false
 	if !c.HasTurns() {
@@ -374,7 +373,6 @@ func (h *holding) release(f func(st []uint64, back bool) []uint64) {
 	h.st = next
 }
 
-// ends returns the end of a hold, d after an instant.
 func (v *view) ends(at Instant, d time.Duration) Instant {
 	return min(After(at, ceilDiv(uint64(max(0, d)), v.Tick)), v.lastInstant())
 }

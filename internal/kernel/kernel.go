@@ -250,7 +250,6 @@ func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bo
 	})
 }
 
-// partStates returns the states of the parts, for reading.
 func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
 	c.each(slices.Clone(st), func(_ int, _ bool, _ Kernel, st []uint64) []uint64 {
 		states = append(states, st)

@@ -35,7 +35,6 @@ func (k *leaky) hold(st []uint64, at Instant) uint64 {
 	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }
 
-// delays reports whether k is a queue.
 func delays(k Kernel) bool {
 	_, ok := k.(*leaky)
 	return ok

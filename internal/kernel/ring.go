@@ -77,7 +77,6 @@ func (r *ring) add(st []uint64, place, n uint64) {
 // versions have stored.
 func (r *ring) frontier(st []uint64) Instant { return st[0] &^ (1 << 63) }
 
-// latest returns the slot of that instant.
 func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.frontier(st)) }
 
 func (r *ring) place(slot uint64) uint64 { return slot - r.perSlots.quotient(slot)*r.slots }
@@ -131,7 +130,6 @@ func (r *ring) before(place uint64) uint64 {
 	return place - 1
 }
 
-// used returns the events in the slot of a turn.
 func (r *ring) used(st []uint64, t *turn) uint64 {
 	if t.ahead > 0 {
 		return 0
@@ -139,7 +137,6 @@ func (r *ring) used(st []uint64, t *turn) uint64 {
 	return r.get(st, t.place)
 }
 
-// oldest returns the events in the oldest slot that is in the ring at a turn.
 func (r *ring) oldest(st []uint64, t *turn) uint64 {
 	if t.ahead >= r.slots {
 		return 0
@@ -147,7 +144,6 @@ func (r *ring) oldest(st []uint64, t *turn) uint64 {
 	return r.get(st, r.after(t.place))
 }
 
-// next moves a turn to the next slot.
 func (r *ring) next(st []uint64, t *turn) {
 	t.slot++
 	t.ahead++

@@ -22,13 +22,11 @@ func NewRollingWindow(quota, perPeriod int, periods, length uint64) Kernel {
 
 func (k *rolling) Limit() int { return int(min(k.quota, k.perSlot)) }
 
-// bucket returns what is left of a period's bucket.
 func (k *rolling) bucket(before, in uint64) uint64 {
 	left := min(k.quota-min(before, k.quota), k.perSlot)
 	return left - min(in, left)
 }
 
-// room returns what is left of the bucket at a turn.
 func (k *rolling) room(st []uint64, t *turn) uint64 {
 	used := k.used(st, t)
 	return k.bucket(t.sum-used, used)

@@ -112,7 +112,6 @@ func (k *eventLog) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-// trim drops the entries that no longer count at t.
 func (k *eventLog) trim(st []uint64, t Instant) []uint64 {
 	live, first := k.live(st, t)
 	return k.drop(st, live, first)

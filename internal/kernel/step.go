@@ -62,7 +62,6 @@ func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted
 	return st, granted, granted
 }
 
-// view reads the clock.
 func (c *Compiled) view(req *Request) view {
 	now, lag := req.Now()
 	if c.Tick > 1 { // avoids a division for stores in memory
@@ -84,7 +83,6 @@ type view struct {
 // nanoseconds.
 func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag, 1) }
 
-// until returns the time from the reading of the clock to t.
 func (v *view) until(t Instant) time.Duration { return until(t, v.now, v.lag, v.Tick) }
 
 // until returns the time from a reading of the clock, now and lag, to t.

@@ -87,7 +87,6 @@ func (k *intervalBucket) take(st []uint64, now Instant, n int) ([]uint64, bool) 
 	return st, true
 }
 
-// refillAt returns the instant of the count-th refill after anchor.
 func (k *intervalBucket) refillAt(anchor Instant, count uint64) Instant {
 	if count > (Forever-anchor)/k.per {
 		return Forever

@@ -120,7 +120,6 @@ func (r *headerReader) all() (s Spec, ok bool) {
 	return s, ok
 }
 
-// one reads the kernel of one limit, or returns nil.
 func (r *headerReader) one(enc kernel.Encoding) *kernel.Compiled {
 	s, ok := r.limit(false)
 	if !ok {
@@ -133,7 +132,6 @@ func (r *headerReader) one(enc kernel.Encoding) *kernel.Compiled {
 	return l.Compiled
 }
 
-// kernel reads one limit or two, or returns nil.
 func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
 	rest, changed := bytes.CutPrefix(r.rest, []byte{byte(two)})
 	r.rest = rest
@@ -214,7 +212,6 @@ func (l *Limit) read(state []byte) (by *kernel.Compiled, words []uint64, err err
 	return by, words, nil
 }
 
-// describe returns the limits of states of k for an error.
 func describe(k *kernel.Compiled) string {
 	var specs []Spec
 	for _, limit := range k.Limits() {

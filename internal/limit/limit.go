@@ -83,7 +83,6 @@ func (l *Limit) Loose() *Limit {
 // usualHold is how long a hold lasts by default, without an InFlight.
 const usualHold = 10 * time.Minute
 
-// holdFor returns the HoldFor of s.
 func holdFor(s *Spec) (last time.Duration) {
 	for _, part := range append(slices.Clip(s.Parts), *s) {
 		if part.Kind == InFlight {
@@ -148,7 +147,6 @@ func (l *Limit) Origin(state []byte) (*Limit, error) {
 	return of(by.Limits()[0]), nil
 }
 
-// of returns the limit whose kernel k is.
 func of(k *kernel.Compiled) *Limit { return k.Of.(*Limit) }
 
 // CheckSame returns an error that matches [param.ErrInvalid] if l and other are not the same

@@ -211,7 +211,6 @@ func (ln *Line) Held() any {
 	return ln.turns[0].Held
 }
 
-// each yields the places, in order.
 func (ln *Line) each(yield func(i int, p *Place) bool) {
 	i := 0
 	for e := ln.places.Front(); e != nil && yield(i, e.Value.(*Place)); e = e.Next() {
@@ -306,7 +305,6 @@ func (ln *Line) fit(now kernel.Instant) (left []Turn) {
 	return left
 }
 
-// remove removes a place.
 func (ln *Line) remove(p *Place) {
 	p.answered()
 	ln.places.Remove(p.element)
@@ -357,7 +355,6 @@ type Place struct {
 	again   kernel.Instant // when to ask again, because it was denied, unless there were changes
 }
 
-// lock returns the line, locked.
 func (p *Place) lock() *Line {
 	p.line.sh.mu.Lock()
 	return p.line
@@ -373,7 +370,6 @@ func (p *Place) wake() {
 	}
 }
 
-// answered ends the asking, if p asks.
 func (p *Place) answered() {
 	if p.asking {
 		p.asking = false

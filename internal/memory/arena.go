@@ -70,7 +70,6 @@ func (sh *shard) newArena(states, words float64) *arena {
 // wordLoad is the part of the words of a new arena that is taken, divided by the load of the table.
 const wordLoad = 1.7
 
-// at returns the entry to which a word refers.
 func (a *arena) at(word uint64) *entry { return &a.entries[word-kernel.NoWord] }
 
 // add adds a state that k left, and returns the word that refers to it.
@@ -124,14 +123,12 @@ func (a *arena) set(e *entry, k *kernel.Compiled, st []uint64) {
 	}
 }
 
-// move gives e another place, for st.
 func (a *arena) move(e *entry, st []uint64) {
 	to := a.put(st) // which may move the block that is released
 	a.release(e.block)
 	e.block = to
 }
 
-// enlist counts another state of k, and returns the index of k.
 func (a *arena) enlist(k *kernel.Compiled) uint32 {
 	at := len(a.kernels)
 	for i := range a.kernels {

@@ -52,7 +52,6 @@ func (d *directory) init(s *Store, t *table) {
 	d.publish(t)
 }
 
-// at returns the table of the shard of id.
 func (d *directory) at(id identity) *table {
 	entries := *d.entries.Load()
 	return entries[id.entry()&uint64(len(entries)-1)].Load()
@@ -93,7 +92,6 @@ func (d *directory) shards(from int) iter.Seq[*shard] {
 	}
 }
 
-// splits reports whether a shard with that many keys is to be split.
 func (d *directory) splits(keys uint64, depth uint32) bool {
 	switch shards := 1 << depth; {
 	case shards >= d.most:

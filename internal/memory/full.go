@@ -142,7 +142,6 @@ func (s *Store) take(keys int64, always bool) bool {
 	}
 }
 
-// leave counts a key that was forgotten.
 func (sp *Space) leave() {
 	if sp.store.MaxKeys > 0 {
 		sp.keys.Add(-1)

@@ -67,7 +67,6 @@ const (
 // noKeys are the words of the table of every shard without keys.
 var noKeys = make([]uint64, groupHead+groupSlots)
 
-// newTable returns an empty table for the given number of keys.
 func (sh *shard) newTable(keys uint32) *table {
 	width := sh.space.width
 	t := &table{words: noKeys, groups: 1, width: width, size: groupHead + groupSlots*width, shard: sh}

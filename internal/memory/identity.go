@@ -110,12 +110,10 @@ func (h *identifier) identifyBlocks(key string) identity {
 	return h.folded(hi, lo)
 }
 
-// folded returns the identity whose parts have the given NH.
 func (h *identifier) folded(hi, lo sum) identity {
 	return identity{hi.fold(&h.fold.hi) | 1, uint32(lo.fold(&h.fold.lo)>>32) | 1}
 }
 
-// word64 returns the first eight bytes of s.
 func word64(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |

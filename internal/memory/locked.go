@@ -19,7 +19,6 @@ func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.An
 	sp.apply(sp.store.identify(key), lim, req, a)
 }
 
-// apply is Apply for the key with the given identity.
 func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
 	if lim.places(req) {
 		t := sp.at(id)
@@ -235,7 +234,6 @@ func (sh *shard) dropLocked(t *table, p place) {
 	sh.keys--
 }
 
-// release removes the state to which the slot at p refers, if it does.
 func (sh *shard) release(t *table, p place) {
 	if word, ok := t.refers(p); ok {
 		if sh.arena.remove(word); t.width > 1 {

@@ -140,7 +140,6 @@ func (s *Store) Drop(sp *Space) {
 	s.all.Store(&left)
 }
 
-// countEnded counts the holds that a request has found to have ended.
 func (s *Store) countEnded(a *kernel.Answer) {
 	if a.Ended > 0 {
 		s.ended.Add(uint64(a.Ended))

@@ -208,7 +208,6 @@ func (sp *Space) Limit(tag any, k, loose *kernel.Compiled) *Limit {
 // limitAt returns the limit of the slot at p, and so of its state, if that is one word.
 func (sp *Space) limitAt(t *table, p place) *Limit { return (*sp.limits.Load())[t.number(p)] }
 
-// lock locks the shard of id, and returns the shard and its table.
 func (sp *Space) lock(id identity) (*shard, *table) {
 	for {
 		sh := sp.at(id).shard
@@ -274,7 +273,6 @@ const numberBits = 10
 
 const _ = uint(32 - groupSlots*numberBits) // they share the upper half of a word
 
-// number returns the number of the limit at p.
 func (t *table) number(p place) uint64 {
 	return atomic.LoadUint64(&t.words[p.group+groupHead-1]) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
 }
@@ -290,7 +288,6 @@ func (t *table) setNumber(p place, number uint64) {
 // word returns the state at p, which is one word or a reference.
 func (t *table) word(p place) *uint64 { return &t.words[p.group+groupHead+p.slot] }
 
-// state returns the words of the state at p.
 func (t *table) state(p place) []uint64 {
 	from := p.group + groupHead + p.slot*t.width
 	return t.words[from : from+t.width : from+t.width]
@@ -308,7 +305,6 @@ func (t *table) refers(p place) (word uint64, ok bool) {
 	return word, word >= kernel.NoWord && word != gone
 }
 
-// refer sets a word that refers to the state at p.
 func (t *table) refer(p place, word uint64) {
 	if t.width > 1 {
 		t.setNumber(p, reference)

@@ -128,7 +128,6 @@ func (j *joint) attempt() (full *Store) {
 	return nil
 }
 
-// as returns the request to e.
 func (j *joint) as(e *asked) *kernel.Request {
 	j.req = e.Request
 	j.req.Fixed = &e.clock
@@ -174,7 +173,6 @@ func (j *joint) read() {
 	}
 }
 
-// lockAll locks shards in order, each once, and returns them.
 func lockAll(shards []*shard) []*shard {
 	slices.SortFunc(shards, func(a, b *shard) int {
 		return cmp.Or(cmp.Compare(a.space.serial, b.space.serial), cmp.Compare(a.first, b.first))
@@ -225,7 +223,6 @@ func (j *joint) ask() {
 	j.granted, j.notes = granted, notes && ever && !granted
 }
 
-// apply applies the decision to the state of a key, and stores that.
 func (j *joint) apply(e *asked) {
 	req := j.as(e)
 	req.Refused, req.Notes = !j.granted, j.notes
