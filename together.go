@@ -181,7 +181,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reserva
 	}
 	m := merging{varies: a.varies}
 	for i := range a.keys {
-		if k := &a.keys[i]; k.first == i && k.Told {
+		if k := &a.keys[i]; k.first == i && k.Answered {
 			k.observe(ctx, a.granted)
 			m.add(i, &k.Answer.Decision, k.n)
 		}
@@ -470,7 +470,7 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 			return a.answered(keys)
 		}
 		for _, k := range keys {
-			k.Told, k.Answer, k.failed = false, kernel.Answer{}, err // the store may have begun to decide
+			k.Answered, k.Answer, k.failed = false, kernel.Answer{}, err // the store may have begun to decide
 		}
 	}
 	last := a.last
@@ -505,7 +505,7 @@ func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 // answered records what the keys hold, and reports whether all have granted, so that their events are spent.
 func (a *asking) answered(keys []*asked) (granted bool) {
 	for _, k := range keys {
-		if !k.Told || !k.Answer.Allowed {
+		if !k.Answered || !k.Answer.Allowed {
 			return false
 		}
 	}
@@ -533,7 +533,7 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 	if a.all && k.Answer.Allowed {
 		k.r = cmp.Or(k.r, new(Reservation)) // of a fallback or a limiter that returns none
 	}
-	if k.Told = true; k.err != nil {
+	if k.Answered = true; k.err != nil {
 		a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 	}
 	return k.Answer.Allowed

@@ -383,7 +383,7 @@ func TestInFlightDoesNotSuit(t *testing.T) {
 	flight := ratelimit.InFlight{Limit: 100, Timeout: time.Hour}
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"alone":  flight,
-		"in All": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, ratelimit.All{&flight}},
+		"in All": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, ratelimit.All{flight}},
 	} {
 		own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
 		for _, l := range []ratelimit.Limiter{

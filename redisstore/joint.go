@@ -116,7 +116,7 @@ func (s *Store) knownJointly(calls []limit.Call, members []member) (known bool) 
 		d, ok := s.denied(m.name, m.prog, c.Request)
 		if ok {
 			s.counts.cached.Add(1)
-			c.Answer, c.Told, known = kernel.Answer{Decision: d}, true, true
+			c.Answer, c.Answered, known = kernel.Answer{Decision: d}, true, true
 		}
 	}
 	return known
@@ -262,7 +262,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 				return err
 			}
 		}
-		calls[i].Told = true
+		calls[i].Answered = true
 		after := at
 		after.state = next[i]
 		s.cacheJointly(&calls[i], &members[i], after)

@@ -549,7 +549,7 @@ func TestBrokenStores(t *testing.T) {
 			apply(&calls[0], false)
 			for i := range calls[1:] {
 				calls[1+i].Answer = calls[0].Answer
-				calls[1+i].Told = true
+				calls[1+i].Answered = true
 			}
 			return true
 		})},
@@ -804,7 +804,7 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided
 		req.Refused = refused
 		var failed error
 		c.Answer, failed = c.States.Apply(ctx, c.Key, c.Limit, req)
-		c.Told, err = true, errors.Join(err, failed)
+		c.Answered, err = true, errors.Join(err, failed)
 	})
 	return decided, err
 }

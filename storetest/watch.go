@@ -177,7 +177,7 @@ func (s *watchedStates) ApplyAll(ctx context.Context, calls []limit.Call) (decid
 		return true, err
 	}
 	for i := range calls {
-		calls[i].Answer, calls[i].Told = own[i].Answer, own[i].Told
+		calls[i].Answer, calls[i].Answered = own[i].Answer, own[i].Answered
 	}
 	return all, nil
 }

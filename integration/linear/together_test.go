@@ -143,20 +143,29 @@ func (st jointState) takeAll(c jointCall, apply func(key int, req kernel.Request
 			answers[key] = ratelimit.Decision(res.Decision)
 		}
 	}
+	varies, least := len(times) < len(c.keys), 0 // then Limit and Remaining are those of the key that decides
 	for i, key := range c.keys {
 		a := answers[key]
-		a.Limit /= times[key]
-		a.Remaining /= times[key]
-		switch {
-		case i == 0:
-			d = a
+		left := a.Remaining
+		if varies && c.n > 0 {
+			left /= times[key] * c.n // the number of such calls
+		}
+		if i == 0 {
+			d, least = a, left
 			d.Part = 0
 			continue
-		case !a.Allowed && (d.Allowed || a.RetryAfter > d.RetryAfter), d.Allowed && a.Remaining < d.Remaining:
+		}
+		decides := !a.Allowed && (d.Allowed || a.RetryAfter > d.RetryAfter) || d.Allowed && left < least
+		if decides {
 			d.Part = i
 		}
-		d.Allowed = d.Allowed && a.Allowed
-		d.Limit, d.Remaining = min(d.Limit, a.Limit), min(d.Remaining, a.Remaining)
+		switch {
+		case !varies:
+			d.Limit, d.Remaining = min(d.Limit, a.Limit), min(d.Remaining, a.Remaining)
+		case decides:
+			d.Limit, d.Remaining = a.Limit, a.Remaining
+		}
+		d.Allowed, least = d.Allowed && a.Allowed, min(least, left)
 		d.RetryAfter, d.ResetAfter, d.Delay = max(d.RetryAfter, a.RetryAfter), max(d.ResetAfter, a.ResetAfter), max(d.Delay, a.Delay)
 	}
 	if !d.Allowed {

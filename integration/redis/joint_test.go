@@ -218,7 +218,7 @@ func (s *jointPortable) ApplyAll(ctx context.Context, calls []limit.Call) (bool,
 		if c.Answer, err = c.States.(*jointPortable).Apply(ctx, c.Key, c.Limit, req); err != nil {
 			return true, err
 		}
-		c.Told = true
+		c.Answered = true
 	}
 	return true, nil
 }

@@ -26,8 +26,8 @@ func (w *Witness) Observe(_ context.Context, o ratelimit.Observation) {
 	w.seen = append(w.seen, o)
 }
 
-// Told returns what it was told since the last call of Told.
-func (w *Witness) Told() []ratelimit.Observation {
+// Answered returns what it was told since the last call of Answered.
+func (w *Witness) Answered() []ratelimit.Observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := w.seen
@@ -38,7 +38,7 @@ func (w *Witness) Told() []ratelimit.Observation {
 // One returns the only thing that it was told since the last call.
 func (w *Witness) One(t testing.TB) ratelimit.Observation {
 	t.Helper()
-	seen := w.Told()
+	seen := w.Answered()
 	require.Len(t, seen, 1)
 	return seen[0]
 }

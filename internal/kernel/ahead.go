@@ -103,7 +103,7 @@ func (h *holding) advance(until Instant) (due bool) {
 	if (h.turns() == 0 || h.list[turnAt] > until) && (h.by == nil || h.st[firstEnd] > h.now) {
 		return false
 	}
-	h.own()
+	h.unshare()
 	for ; h.turns() > 0 && h.list[turnAt] <= until; h.list = h.list[turnWords:] {
 		h.end(min(h.list[turnAt], h.now)) // in the order of time, which makes a difference in a WarmingUp
 		h.come(h.list[:turnWords])
@@ -130,7 +130,7 @@ func (h *holding) come(turn []uint64) {
 func (h *holding) add(id uint64, at Instant, of hold) {
 	h.after = slices.Clone(h.deciding())
 	if h.turns() >= MostHolds {
-		h.own()
+		h.unshare()
 		ended := h.ended
 		h.come(h.list[:turnWords])
 		if h.list = h.list[turnWords:]; h.ended > ended { // the oldest hold, which may have given its events back
@@ -231,7 +231,7 @@ func (k *ahead) Valid(st []uint64) bool {
 func (k *ahead) Pack(st []uint64) []uint64 {
 	var h holding
 	h.read(k.of, st)
-	h.own()
+	h.unshare()
 	h.set(h.Pack(h.inner()))
 	h.after = h.Pack(slices.Clone(h.after))
 	_, st = h.closed()

@@ -22,13 +22,13 @@ type all struct {
 
 // NewAll returns the kernel of an All of the given parts, none of which is an All.
 func NewAll(parts []Kernel, enc Encoding) Kernel {
-	if k := planOf(parts); k != nil {
+	if k := statelessOf(parts); k != nil {
 		return k
 	}
 	k := &all{parts: make([]Kernel, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
 	for i, part := range parts {
 		switch p := part.(type) {
-		case *plan: // an Unlimited, which has no effect
+		case *stateless: // an Unlimited, which has no effect
 			continue
 		case *pair:
 			part = &p.sliding // other parts determine when events are reserved
@@ -189,9 +189,9 @@ func (k *all) Fresh(st []uint64) (at Instant) {
 	return at
 }
 
-func (k *all) hold(st []uint64, at Instant) (ticks uint64) {
+func (k *all) delay(st []uint64, at Instant) (ticks uint64) {
 	for part, st := range k.states(st) {
-		ticks = max(ticks, part.hold(st, at))
+		ticks = max(ticks, part.delay(st, at))
 	}
 	return ticks
 }
@@ -248,7 +248,7 @@ func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 			by = uint64(math.MaxInt - remaining(part, st, now))
 		case n <= part.Limit():
 			if by = part.Ready(st, now, n); turns {
-				by = After(by, part.hold(st, by))
+				by = After(by, part.delay(st, by))
 			}
 		}
 		if by > most {

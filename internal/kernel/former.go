@@ -126,7 +126,7 @@ func (c *Compiled) Limits() []*Compiled {
 // decider returns the limit that decides on requests for c, and its state.
 func (c *Compiled) decider(st []uint64) (*Compiled, []uint64) {
 	if c.changed != nil {
-		return c.changed.limit(), c.changed.own(st)
+		return c.changed.limit(), c.changed.askedState(st)
 	}
 	return c, st
 }
@@ -258,12 +258,12 @@ func (k *changed) states(st []uint64) [2][]uint64 {
 	return [2][]uint64{st[formerHeader:end:end], st[end:len(st):len(st)]}
 }
 
-// limit returns the limit that is asked, and own its state.
+// limit returns the limit that is asked, and askedState its state.
 func (k *changed) limit() *Compiled { return k.limits[k.asked] }
 
-func (k *changed) own(st []uint64) []uint64 { return k.states(st)[k.asked] }
+func (k *changed) askedState(st []uint64) []uint64 { return k.states(st)[k.asked] }
 
-func (k *changed) each(st []uint64, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
+func (k *changed) each(st []uint64, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
 	states, first := k.states(st), 0
 	for j, limit := range k.limits {
 		states[j] = limit.eachOf(states[j], first, j == k.asked, f)
@@ -284,7 +284,7 @@ func (k *changed) denies(st []uint64, until Instant) (noted bool) {
 }
 
 func (k *changed) frontier(st []uint64) Instant {
-	return max(k.limit().frontier(k.own(st)), st[promised])
+	return max(k.limit().frontier(k.askedState(st)), st[promised])
 }
 
 func (k *changed) Limit() int { return k.limit().Limit() }
@@ -292,11 +292,11 @@ func (k *changed) Limit() int { return k.limit().Limit() }
 func (k *changed) Width() int { return 0 }
 
 func (k *changed) Ready(st []uint64, now Instant, n int) Instant {
-	return k.limit().Ready(k.own(st), max(now, st[promised]), n)
+	return k.limit().Ready(k.askedState(st), max(now, st[promised]), n)
 }
 
 func (k *changed) Remaining(st []uint64, now Instant) int {
-	return k.limit().Remaining(k.own(st), now)
+	return k.limit().Remaining(k.askedState(st), now)
 }
 
 // Fresh comes not before the former limit goes: if a store forgot what both have granted as soon as nothing
@@ -309,17 +309,17 @@ func (k *changed) Fresh(st []uint64) Instant {
 	return at
 }
 
-func (k *changed) hold(st []uint64, at Instant) uint64 { return k.limit().hold(k.own(st), at) }
+func (k *changed) delay(st []uint64, at Instant) uint64 { return k.limit().delay(k.askedState(st), at) }
 
 func (k *changed) full(st []uint64, now Instant, n int) bool {
-	return k.limit().full(k.own(st), max(now, st[promised]), n)
+	return k.limit().full(k.askedState(st), max(now, st[promised]), n)
 }
 
 func (k *changed) notes() bool { return k.limit().Notes() }
 
 func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, noted bool) {
-	return k.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
-		if own {
+	return k.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
+		if asked {
 			var did bool
 			st, did = part.refuse(st, now, n, held)
 			noted = noted || did
@@ -329,8 +329,8 @@ func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint
 }
 
 func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
-	st = k.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
-		if own {
+	st = k.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
+		if asked {
 			return part.Spend(st, at, n)
 		}
 		return k.follow(part, st, at, n)
@@ -348,10 +348,10 @@ func (k *changed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return k.Spend(st, now, n), true
 }
 
-func (k *changed) promise(st []uint64) { k.limit().promise(k.own(st)) }
+func (k *changed) promise(st []uint64) { k.limit().promise(k.askedState(st)) }
 
 func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	return k.limit().chargeable(k.own(st), now, enc)
+	return k.limit().chargeable(k.askedState(st), now, enc)
 }
 
 // follow counts events in a part of the other limit: those that its state can hold, and in a bucket those that it

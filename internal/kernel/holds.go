@@ -292,7 +292,7 @@ func (k *opened) marks(st []uint64, i int) marks {
 	return marks{k.entries(st), k.size, p.from, p.to, k.count(st)}
 }
 
-func (k *opened) each(st []uint64, f func(i int, own bool, part Kernel, inner []uint64) []uint64) []uint64 {
+func (k *opened) each(st []uint64, f func(i int, asked bool, part Kernel, inner []uint64) []uint64) []uint64 {
 	return k.replace(st, k.base.each(k.inner(st), f))
 }
 
@@ -318,8 +318,8 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
-	k.base.each(k.inner(st), func(i int, own bool, part Kernel, inner []uint64) []uint64 {
-		if !own && part.credit(inner, now) == 0 {
+	k.base.each(k.inner(st), func(i int, asked bool, part Kernel, inner []uint64) []uint64 {
+		if !asked && part.credit(inner, now) == 0 {
 			clear(mark[k.parts[i].from:k.parts[i].to])
 		}
 		return inner
@@ -338,9 +338,9 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	e := st[begin : begin+k.size]
 	clear(e)
 	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, h.events()
-	k.base.each(k.inner(st), func(i int, own bool, part Kernel, st []uint64) []uint64 {
+	k.base.each(k.inner(st), func(i int, asked bool, part Kernel, st []uint64) []uint64 {
 		at := max(at, part.frontier(st))
-		if p := &k.parts[i]; own || uint64(h.n) <= part.chargeable(st, at, k.base.Encoding) {
+		if p := &k.parts[i]; asked || uint64(h.n) <= part.chargeable(st, at, k.base.Encoding) {
 			p.mark(st, at, h.n, e[p.from:p.to])
 		}
 		return st

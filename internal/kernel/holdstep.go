@@ -56,7 +56,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	}
 	if changed = changed || pin || ahead && due; changed {
 		if h.by != nil && h.changed != nil {
-			h.own()
+			h.unshare()
 			h.by.forfeit(h.st, h.now)
 		}
 		by, next = h.closed()
@@ -118,8 +118,8 @@ func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
 	return pin
 }
 
-// own lets h change its state in place.
-func (h *holding) own() {
+// unshare lets h change its state in place.
+func (h *holding) unshare() {
 	if h.lent {
 		h.st, h.lent = slices.Clone(h.st), false
 	}
@@ -238,7 +238,7 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 	case req.Op == OpExtend:
 		return h.extend(req, a)
 	case req.Op != OpPeek:
-		h.own()
+		h.unshare()
 		h.pass(h.now)
 	}
 	inner, changed := h.step(h.inner(), req, a)
@@ -257,7 +257,7 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 // is whether this one would have granted it. With note, a kernel that notes denials does so.
 func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
 	if note && n > 0 && h.denials {
-		h.own()
+		h.unshare()
 		var inner []uint64
 		inner, at, changed = h.refuse(h.inner(), n, at)
 		if h.set(inner); h.turns() > 0 {
@@ -281,7 +281,7 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 	}
 	a.Allowed, a.Due = true, h.now*h.Tick
 	if req.N > 0 {
-		due := After(h.now, h.hold(h.inner(), h.now))
+		due := After(h.now, h.delay(h.inner(), h.now))
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
@@ -394,7 +394,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 		h.peek(h.deciding(), a)
 		return false
 	}
-	h.own()
+	h.unshare()
 	switch {
 	case i >= 0:
 		h.release(func(st []uint64, back bool) []uint64 {
@@ -418,11 +418,11 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 
 // chargeOthers charges events in all parts but those in which they are over.
 func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
-	return c.each(st, func(_ int, own bool, part Kernel, st []uint64) []uint64 {
+	return c.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
 		switch {
 		case flies(part):
 			return st
-		case own:
+		case asked:
 			return part.Spend(st, now, n)
 		}
 		return c.changed.follow(part, st, now, n)
@@ -433,7 +433,7 @@ func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
 func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 	i, turn := h.find(req.Hold.ID)
 	if a.Held = i >= 0 || turn >= 0; a.Held {
-		h.own()
+		h.unshare()
 		if end := h.ends(h.now, req.Hold.For); i >= 0 {
 			h.st = h.by.extend(h.st, i, end)
 		} else {

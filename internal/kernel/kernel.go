@@ -27,7 +27,7 @@ import (
 // made.
 //
 // Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to Limit(). Limit
-// is at least 1, except that of a plan (plans.go), which has no states.
+// is at least 1, except that of a stateless kernel, which has no states.
 //
 // What only some kernels do has a default in usual.
 type Kernel interface {
@@ -86,15 +86,15 @@ type Kernel interface {
 	// reports whether they were.
 	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
 
-	// hold returns how long events granted at an instant are delayed by a queue, so that they leave it evenly, in
+	// delay returns how long events granted at an instant are delayed by a queue, so that they leave it evenly, in
 	// ticks. st is the state before they are spent.
-	hold(st []uint64, at Instant) uint64
+	delay(st []uint64, at Instant) uint64
 
 	// full reports whether there is a queue that has no room for n events.
 	full(st []uint64, now Instant, n int) bool
 
 	// promise records that the events that Spend has just recorded were promised to be delayed no longer than
-	// hold said.
+	// delay said.
 	promise(st []uint64)
 
 	// notes reports whether refuse ever changes a state.
@@ -114,7 +114,7 @@ type usual struct{}
 
 func (usual) credit([]uint64, Instant) uint64 { return math.MaxUint64 }
 
-func (usual) hold([]uint64, Instant) uint64 { return 0 }
+func (usual) delay([]uint64, Instant) uint64 { return 0 }
 
 func (usual) full([]uint64, Instant, int) bool { return false }
 
@@ -231,9 +231,9 @@ func (c *Compiled) Word() Word {
 	return word
 }
 
-// each replaces the state of each part, whose index is i, with the result of f. own says whether the
+// each replaces the state of each part, whose index is i, with the result of f. asked says whether the
 // limit that is asked has the part.
-func (c *Compiled) each(st []uint64, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
+func (c *Compiled) each(st []uint64, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
 	if c.changed != nil {
 		return c.changed.each(st, f)
 	}
@@ -241,12 +241,12 @@ func (c *Compiled) each(st []uint64, f func(i int, own bool, part Kernel, st []u
 }
 
 // eachOf is each for one limit, of whose parts the first has the given index.
-func (c *Compiled) eachOf(st []uint64, first int, own bool, f func(i int, own bool, part Kernel, st []uint64) []uint64) []uint64 {
+func (c *Compiled) eachOf(st []uint64, first int, asked bool, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
 	if c.parts == nil {
-		return f(first, own, c.Kernel, st)
+		return f(first, asked, c.Kernel, st)
 	}
 	return c.parts.update(st, func(i int, part Kernel, st []uint64) []uint64 {
-		return f(first+i, own, part, st)
+		return f(first+i, asked, part, st)
 	})
 }
 

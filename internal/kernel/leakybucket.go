@@ -29,8 +29,8 @@ func (k *leaky) turns(st []uint64) (over uint128.Uint128, late bool) {
 	return level, false
 }
 
-// hold returns the time until all turns are over.
-func (k *leaky) hold(st []uint64, at Instant) uint64 {
+// delay returns the time until all turns are over.
+func (k *leaky) delay(st []uint64, at Instant) uint64 {
 	over, _ := k.turns(st)
 	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }

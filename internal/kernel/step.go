@@ -110,13 +110,13 @@ func (v *view) ready(st []uint64, n int) Instant {
 // describe fills in the fields of a that do not depend on the request, and Part. n is
 // the number of events denied, or 0.
 func (v *view) describe(st []uint64, n int, a *Answer) {
-	by, own := v.decider(st)
+	by, state := v.decider(st)
 	if by.parts != nil {
-		a.Part = by.parts.part(own, v.now, n, false)
+		a.Part = by.parts.part(state, v.now, n, false)
 	}
 	a.Limit = v.Limit()
 	a.Remaining = v.Remaining(st, v.now)
-	a.ResetAfter = v.until(by.Fresh(own))
+	a.ResetAfter = v.until(by.Fresh(state))
 }
 
 // decide spends n events if they are granted now, and otherwise lets the kernel note
@@ -145,15 +145,15 @@ func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, ch
 }
 
 func (v *view) take(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
-	hold := v.hold(st, v.now)
+	delay := v.delay(st, v.now)
 	st, at, changed := v.decide(st, n)
 	if at > v.now {
 		v.denial(st, n, at, a)
 		return st, changed
 	}
 	a.Allowed = true
-	if n > 0 && hold > 0 {
-		a.Delay = v.until(After(v.now, hold))
+	if n > 0 && delay > 0 {
+		a.Delay = v.until(After(v.now, delay))
 	}
 	v.describe(st, 0, a)
 	return st, changed
@@ -171,7 +171,7 @@ func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
 func (v *view) peek(st []uint64, a *Answer) {
 	v.describe(st, 0, a)
 	if a.Allowed = a.Remaining > 0; a.Allowed {
-		a.Delay = v.until(After(v.now, v.hold(st, v.now)))
+		a.Delay = v.until(After(v.now, v.delay(st, v.now)))
 		return
 	}
 	at := v.ready(st, 1)
@@ -203,7 +203,7 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok b
 		a.Wait = Never
 		return 0, 0, false
 	}
-	due = After(at, v.hold(st, at))
+	due = After(at, v.delay(st, at))
 	a.Wait = v.until(due)
 	return at, due, a.Wait <= req.MaxWait && (req.Near == 0 || a.Wait <= req.Near) && a.Wait != Never
 }
@@ -234,7 +234,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	v.describe(st, req.N, a)
 	at, turn := v.ready(st, req.N), Never
 	if at <= MaxInstant/v.Tick {
-		turn = v.until(After(at, v.hold(st, at)))
+		turn = v.until(After(at, v.delay(st, at)))
 	}
 	if turn == Never {
 		a.RetryAfter = Never
@@ -251,7 +251,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	}
 	near := turn - most/tick*tick
 	a.RetryAfter = max(room, near)
-	if by, own := v.decider(st); near > room && by.parts != nil {
-		a.Part = by.parts.part(own, v.now, req.N, true)
+	if by, state := v.decider(st); near > room && by.parts != nil {
+		a.Part = by.parts.part(state, v.now, req.N, true)
 	}
 }

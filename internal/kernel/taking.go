@@ -48,6 +48,6 @@ func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
 	if !t.Granted {
 		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
 	} else if k, ok := c.Kernel.(*leaky); ok {
-		a.Delay = Until(After(at.Now, k.hold([]uint64{word}, at.Now)), at.Now, at.Lag)
+		a.Delay = Until(After(at.Now, k.delay([]uint64{word}, at.Now)), at.Now, at.Lag)
 	}
 }

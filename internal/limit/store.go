@@ -33,9 +33,9 @@ type Call struct {
 	Request kernel.Request // of the same Op as the other calls
 
 	// Set by the store:
-	Answer kernel.Answer
-	Err    error // by ApplyEach
-	Told   bool  // by ApplyAll: whether Answer is set
+	Answer   kernel.Answer
+	Err      error // by ApplyEach
+	Answered bool  // by ApplyAll: whether Answer is set
 }
 
 // EachStates are States that make many calls in less time than a loop of Apply, for example in one round
@@ -62,9 +62,9 @@ type JointStates interface {
 	// ApplyAll decides on the calls together. There are 2 to 1,024 calls, or any number in
 	// memory. Their keys are different keys of one group, and the receiver is among their States. The numbers of their
 	// events may differ, and a key of which 0 are asked for grants them and does not change. If all
-	// keys grant their requests, the Answer of each is what Apply would return, and Told is true.
+	// keys grant their requests, the Answer of each is what Apply would return, and Answered is true.
 	//
-	// If a key refuses, nothing is spent. Told says which of the Answers are set, of which at
+	// If a key refuses, nothing is spent. Answered says which of the Answers are set, of which at
 	// least one is denied: each is that of the request, or of a Refused one if the key
 	// itself would have granted it. Then Allowed is true, and the other fields describe the
 	// key as it is.

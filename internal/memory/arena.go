@@ -23,9 +23,9 @@ type arena struct {
 	free    []uint32 // indexes of the unused entries
 	words   []uint64
 	used    uint64     // words of the blocks in use
-	apart   [][]uint64 // states that are not blocks
-	vacant  []uint32   // indexes of the unused elements of apart
-	outside uint64     // words of the states in apart
+	large   [][]uint64 // states that are not blocks
+	vacant  []uint32   // indexes of the unused elements of large
+	outside uint64     // words of the states in large
 	kernels []usedKernel
 	load    float64 // the part of new words that is taken
 }
@@ -44,10 +44,10 @@ func (e *entry) unused() bool { return e.cap == 0 }
 // A block is a place for a state in the words of an arena.
 type block struct {
 	at       uint32
-	len, cap uint16 // words of the state, and of the block; if cap is isApart, at is an index in apart
+	len, cap uint16 // words of the state, and of the block; if cap is isLarge, at is an index in large
 }
 
-const isApart = 1<<16 - 1
+const isLarge = 1<<16 - 1
 
 // A usedKernel is a kernel, and how many states of it there are. It is zero if there are none.
 type usedKernel struct {
@@ -97,8 +97,8 @@ func (a *arena) keys() int { return len(a.entries) - len(a.free) }
 func (a *arena) kernel(e *entry) *kernel.Compiled { return a.kernels[e.by].Compiled }
 
 func (a *arena) state(e *entry) []uint64 {
-	if e.cap == isApart {
-		return a.apart[e.at]
+	if e.cap == isLarge {
+		return a.large[e.at]
 	}
 	return a.words[e.at:][:e.len:e.cap]
 }
@@ -111,9 +111,9 @@ func (a *arena) set(e *entry, k *kernel.Compiled, st []uint64) {
 		e.by = a.enlist(k)
 	}
 	switch {
-	case e.cap == isApart:
-		a.outside += uint64(cap(st)) - uint64(cap(a.apart[e.at]))
-		a.apart[e.at] = st
+	case e.cap == isLarge:
+		a.outside += uint64(cap(st)) - uint64(cap(a.large[e.at]))
+		a.large[e.at] = st
 	case cap(st) == int(e.cap) && a.begins(st, int(e.at)):
 		e.len = uint16(len(st))
 	case len(st) <= int(e.cap):
@@ -203,23 +203,23 @@ func (a *arena) put(st []uint64) block {
 		return block{uint32(at), uint16(len(st)), uint16(cap(st))}
 	}
 	a.outside += uint64(cap(st))
-	at := len(a.apart)
+	at := len(a.large)
 	if last := len(a.vacant) - 1; last >= 0 {
 		at, a.vacant = int(a.vacant[last]), a.vacant[:last]
-		a.apart[at] = st
+		a.large[at] = st
 	} else {
-		a.apart = append(a.apart, st)
+		a.large = append(a.large, st)
 	}
-	return block{at: uint32(at), cap: isApart}
+	return block{at: uint32(at), cap: isLarge}
 }
 
 func (a *arena) release(b block) {
-	if b.cap != isApart {
+	if b.cap != isLarge {
 		a.used -= uint64(b.cap)
 		return
 	}
-	a.outside -= uint64(cap(a.apart[b.at]))
-	a.apart[b.at] = nil
+	a.outside -= uint64(cap(a.large[b.at]))
+	a.large[b.at] = nil
 	a.vacant = append(a.vacant, b.at)
 }
 
@@ -272,7 +272,7 @@ func (a *arena) pack(more int) {
 	old := *a
 	more += len(a.entries)
 	a.words = make([]uint64, 0, int(float64(int(old.used)+more)/a.load)+more)
-	a.used, a.outside, a.apart, a.vacant = 0, 0, nil, nil
+	a.used, a.outside, a.large, a.vacant = 0, 0, nil, nil
 	for i := range a.entries {
 		if e := &a.entries[i]; !e.unused() {
 			e.block = a.put(old.fitting(e))
@@ -293,5 +293,5 @@ func (a *arena) bytes() uint64 {
 	}
 	words := uint64(cap(a.words)) + a.outside
 	return sizeOf[arena]() + 8*words + uint64(cap(a.entries))*sizeOf[entry]() + uint64(cap(a.kernels))*sizeOf[usedKernel]() +
-		uint64(cap(a.apart))*sizeOf[[]uint64]() + uint64(cap(a.vacant)+cap(a.free))*4
+		uint64(cap(a.large))*sizeOf[[]uint64]() + uint64(cap(a.vacant)+cap(a.free))*4
 }

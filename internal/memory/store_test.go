@@ -274,8 +274,8 @@ func (a *arena) check(t testing.TB, references []uint64) {
 		e := a.at(word)
 		require.False(t, e.unused())
 		states[a.kernel(e)]++
-		if e.cap == isApart {
-			outside += cap(a.apart[e.at])
+		if e.cap == isLarge {
+			outside += cap(a.large[e.at])
 			apart++
 			continue
 		}
@@ -288,9 +288,9 @@ func (a *arena) check(t testing.TB, references []uint64) {
 	}
 	require.EqualValues(t, used, a.used)
 	require.EqualValues(t, outside, a.outside)
-	require.Len(t, a.apart, apart+len(a.vacant))
+	require.Len(t, a.large, apart+len(a.vacant))
 	for _, i := range a.vacant {
-		require.Nil(t, a.apart[i])
+		require.Nil(t, a.large[i])
 	}
 	for _, u := range a.kernels {
 		require.Equal(t, states[u.Compiled], u.keys)

@@ -227,7 +227,7 @@ func (j *joint) apply(e *asked) {
 	req := j.as(e)
 	req.Refused, req.Notes = !j.granted, j.notes
 	by, st, _ := e.k.StepFrom(e.by, e.st, req, &e.Answer)
-	e.Told = true
+	e.Answered = true
 	e.space.store.countEnded(&e.Answer)
 	if e.enters {
 		e.at, _ = e.t.find(e.id)

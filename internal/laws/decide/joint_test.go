@@ -75,7 +75,7 @@ func (s *jointStates) Reset(_ context.Context, key string) error {
 func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
 	if s.down != nil || s.undecided {
 		for i := range calls { // it has begun, which means nothing
-			calls[i].Told = true
+			calls[i].Answered = true
 		}
 		return s.down != nil, s.down
 	}
@@ -98,7 +98,7 @@ func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided b
 		if c.Answer, err = c.States.(*jointStates).apply(c.Key, c.Limit, req); err != nil {
 			return true, err
 		}
-		c.Told = granted || !s.partial || !c.Answer.Allowed
+		c.Answered = granted || !s.partial || !c.Answer.Allowed
 	}
 	if s.late != nil {
 		<-s.late

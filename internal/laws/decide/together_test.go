@@ -845,7 +845,7 @@ func TestHoldAllOfWrappersIsSeen(t *testing.T) {
 	_, d, err := ratelimit.HoldAll(t.Context(), 2, ratelimit.For(fakes.Wrapped{Limiter: l}, "k"), ratelimit.For(fakes.Wrapped{Limiter: blocked}, "k"))
 	require.NoError(t, err)
 	require.False(t, d.Allowed)
-	seen := w.Told()
+	seen := w.Answered()
 	require.Len(t, seen, 2)
 	assert.Equal(t, ratelimit.CallHold, seen[0].Call)
 	assert.Equal(t, 2, seen[0].Granted)

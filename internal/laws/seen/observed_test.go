@@ -52,7 +52,7 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 						if r != nil {
 							r.Cancel()
 						}
-						w.Told()
+						w.Answered()
 						return d
 					}
 					check := func(call ratelimit.Call, d ratelimit.Decision, err error) {
@@ -95,7 +95,7 @@ func TestObserverSeesWhatIsAhead(t *testing.T) {
 		waiting, leave := context.WithCancel(t.Context())
 		go func() { assert.ErrorIs(t, l.Wait(waiting, "k"), context.Canceled) }()
 		synctest.Wait()
-		w.Told()
+		w.Answered()
 		r, _, err := l.Reserve(t.Context(), "k", 1)
 		require.NoError(t, err)
 		require.Nil(t, r)

@@ -80,13 +80,13 @@ func TestObserverSeesAccounting(t *testing.T) {
 	l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute})
 	r, _, err := l.Hold(ctx, "k", 4)
 	require.NoError(t, err)
-	w.Told()
+	w.Answered()
 	d, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.One(t))
 	_, err = r.Settle(ctx, 1)
 	require.ErrorIs(t, err, ratelimit.ErrEnded)
-	assert.Empty(t, w.Told(), "it was settled before")
+	assert.Empty(t, w.Answered(), "it was settled before")
 
 	d, err = l.Charge(ctx, "k", 3)
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestObserverSeesNoQuestions(t *testing.T) {
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	_, err = ratelimit.TakeAll(over, 1, ratelimit.For(l, "k"))
 	require.Error(t, err)
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.Answered())
 }
 
 func TestObserverSeesWaits(t *testing.T) {
@@ -159,7 +159,7 @@ func TestObserverSeesWaits(t *testing.T) {
 		} {
 			r, _, err := hold()
 			require.NoError(t, err)
-			w.Told()
+			w.Answered()
 			r.Cancel()
 			assert.Equal(t, ratelimit.Observation{Key: "held", Call: ratelimit.CallSettle, Granted: 1, Outcome: ratelimit.Counted}, w.One(t), name)
 		}
@@ -184,7 +184,7 @@ func TestObserverSeesWaitsForRelease(t *testing.T) {
 		_, _, err = l.Hold(ctx, "k", 1, ratelimit.Waiting())
 		require.NoError(t, err)
 		synctest.Wait() // until the observers of the Release are told, too
-		seen := w.Told()
+		seen := w.Answered()
 		require.Len(t, seen, 2)
 		assert.ElementsMatch(t, []ratelimit.Call{ratelimit.CallSettle, ratelimit.CallWait}, []ratelimit.Call{seen[0].Call, seen[1].Call})
 		for _, o := range seen {
@@ -206,14 +206,14 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	bounds := []ratelimit.Bound{ratelimit.For(users, "u"), ratelimit.For(orgs, "o")}
 	_, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
 	require.NoError(t, err)
-	for i, o := range w.Told() {
+	for i, o := range w.Answered() {
 		assert.Equal(t, ratelimit.Granted, o.Outcome, i)
 		assert.Equal(t, 1, o.Granted)
 	}
 	d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
-	seen := w.Told()
+	seen := w.Answered()
 	require.Len(t, seen, 2)
 	assert.Equal(t, "users", seen[0].Limiter)
 	assert.Equal(t, ratelimit.Denied, seen[0].Outcome)
@@ -232,7 +232,7 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 		assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Granted}[name], w.One(t).Outcome)
 		_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"), ratelimit.For(users, "u"))
 		require.NoError(t, err)
-		for _, o := range w.Told() {
+		for _, o := range w.Answered() {
 			assert.Equal(t, ratelimit.CallTakeAll, o.Call)
 			assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Withheld}[o.Limiter], o.Outcome)
 			assert.Zero(t, o.Granted)
@@ -243,7 +243,7 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	l, w, _ := fakes.Observed(t, ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
 	l.Allow("k")
 	l.Allow("k")
-	seen = w.Told()
+	seen = w.Answered()
 	require.Len(t, seen, 2)
 	assert.Equal(t, ratelimit.Denied, seen[1].Outcome)
 	assert.Equal(t, 1, seen[1].Decision.Part)
@@ -302,7 +302,7 @@ func TestObserverSeesAFullStore(t *testing.T) {
 		for _, store := range []ratelimit.Store{full(), foreign{full()}} {
 			l, w, _ := fakes.Observed(t, alg, ratelimit.WithStore(store))
 			require.True(t, l.Allow("first"))
-			w.Told()
+			w.Answered()
 			ctx := t.Context()
 			for call, do := range map[ratelimit.Call]func(){
 				ratelimit.CallAllow:   func() { l.Allow("k") },

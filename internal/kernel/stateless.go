@@ -1,0 +1,73 @@
+package kernel
+
+import "math"
+
+// A stateless is the kernel of an algorithm that needs no state: one that grants everything, or
+// nothing. It never counts an event. [Compiled.Decide] applies it.
+type stateless struct {
+	usual
+	limit int // math.MaxInt, or 0
+	part  int // the index of the part of an All that decides
+}
+
+// NewUnlimited returns the kernel of an Unlimited.
+func NewUnlimited() Kernel { return &stateless{limit: math.MaxInt} }
+
+// NewBlocked returns the kernel of a Blocked.
+func NewBlocked() Kernel { return &stateless{} }
+
+// statelessOf returns the kernel of an All whose parts make it stateless: one of them is blocked, so
+// that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
+func statelessOf(parts []Kernel) Kernel {
+	limited := false
+	for i, part := range parts {
+		p, ok := part.(*stateless)
+		if ok && p.limit == 0 {
+			return &stateless{part: i}
+		}
+		limited = limited || !ok
+	}
+	if limited {
+		return nil
+	}
+	return NewUnlimited()
+}
+
+// Stateless reports whether c decides without a state, by Decide. A state of another kernel
+// is then left as it is.
+func (c *Compiled) Stateless() bool {
+	_, ok := c.Kernel.(*stateless)
+	return ok
+}
+
+// Decide is Step for a kernel that is Stateless.
+func (c *Compiled) Decide(req *Request, a *Answer) {
+	c.Step(nil, req, a)
+	a.Part = c.Kernel.(*stateless).part
+	a.Held = false // there is nothing to settle
+}
+
+func (k *stateless) Limit() int { return k.limit }
+
+// Width is 0: a state grows with use, but nothing uses it.
+func (k *stateless) Width() int { return 0 }
+
+func (k *stateless) Ready(_ []uint64, now Instant, _ int) Instant { return now }
+
+func (k *stateless) Spend(st []uint64, _ Instant, _ int) []uint64 { return st }
+
+func (k *stateless) Remaining([]uint64, Instant) int { return k.limit }
+
+func (k *stateless) Fresh([]uint64) Instant { return 0 }
+
+func (k *stateless) frontier([]uint64) Instant { return 0 }
+
+func (k *stateless) Valid(st []uint64) bool { return len(st) == 0 }
+
+func (k *stateless) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
+
+func (k *stateless) take(st []uint64, _ Instant, _ int) ([]uint64, bool) { return st, true }
+
+func (k *stateless) similar(Kernel) bool { return true }
+
+func (k *stateless) chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }
