@@ -144,7 +144,6 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 		return false
 	}
 	var words [memory.MostWords]memory.Word
-	m := merging{varies: varies(of)}
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter)
 		if !ok || l.fast == nil || l.waiters.Any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
@@ -154,6 +153,7 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 	if !memory.TakeWords(words[:len(of)]) {
 		return false
 	}
+	m := merging{varies: varies(of)}
 	var a kernel.Answer
 	for i, b := range of {
 		words[i].Answer(&a)

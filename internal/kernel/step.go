@@ -85,7 +85,6 @@ func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag,
 
 func (v *view) until(t Instant) time.Duration { return until(t, v.now, v.lag, v.Tick) }
 
-// until returns the time from a reading of the clock, now and lag, to t.
 func until(t, now Instant, lag, tick uint64) time.Duration {
 	if t <= now {
 		return 0

@@ -192,7 +192,6 @@ type Line struct {
 // Len returns how many stand in line.
 func (ln *Line) Len() int { return ln.places.Len() }
 
-// busy reports whether anybody stands in line, or turns of those who have left are being given back.
 func (ln *Line) busy() bool { return ln.Len() > 0 || ln.cancelling > 0 }
 
 // Last returns when the last turn that there is comes, or 0 if there is none.

@@ -152,6 +152,15 @@ func in(t *testing.T, lines *Lines, sizes ...int) (places []*Place) {
 	return places
 }
 
+// granted has places ask, one after the other, and get turns that are due at 5, 6 and so on.
+func granted(t *testing.T, places []*Place, wide int) {
+	t.Helper()
+	for i, p := range places {
+		step(t, Ask, p, 1)
+		p.Granted(kernel.Instant(5+i), i, 20, wide)
+	}
+}
+
 // step checks what a place is to do at now.
 func step(t *testing.T, want Step, p *Place, now kernel.Instant) (turns []Turn) {
 	t.Helper()
@@ -209,10 +218,7 @@ func TestLine_EntersWithATurn(t *testing.T) {
 func TestLine_ServesBeforeItGivesBack(t *testing.T) {
 	var lines Lines
 	p := in(t, &lines, 1, 1, 2)
-	for i, due := range []kernel.Instant{5, 6} {
-		step(t, Ask, p[i], 1)
-		p[i].Granted(due, i, 20, 1)
-	}
+	granted(t, p[:2], 1)
 	_, served := p[1].Leave(1) // so that the last one has a turn that does not suit it
 	require.False(t, served)
 	p[0].Cancelled()
@@ -227,10 +233,7 @@ func TestLine_ServesBeforeItGivesBack(t *testing.T) {
 func TestLine_LeftoversAreForWhoAsks(t *testing.T) {
 	var lines Lines
 	p := in(t, &lines, 1, 1, 1)
-	for i, due := range []kernel.Instant{5, 6} {
-		step(t, Ask, p[i], 1)
-		p[i].Granted(due, i, 20, 8)
-	}
+	granted(t, p[:2], 8)
 	step(t, Ask, p[2], 1)
 	turns, served := p[0].Leave(1)
 	require.False(t, served)

@@ -40,6 +40,9 @@ func (j *joint) find(e *asked) (ok bool) {
 		sh.arena.makeRoom(sh.arena.at(word), e.Request.N, opens)
 	}
 	if keys := uint32(len(j.asked)); !e.found && e.mayEnter() && sh.crowded(e.t, keys) {
+		if e.clock.Now == 0 { // once: a clock that leaps on each reading would let each attempt sweep
+			e.clock.Now, _ = e.Request.Clock.Now()
+		}
 		swept, replaced := sh.makeRoomLocked(e.t, keys, e.clock.Now)
 		return !swept && !replaced
 	}

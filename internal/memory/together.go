@@ -90,7 +90,6 @@ const mostKept = 64
 // decide spends the events of each key, if all grant them, and sets the answers. It returns false, and has done nothing,
 // if a store that refuses new keys has no room for those that come.
 func (j *joint) decide() (decided bool) {
-	j.read()
 	for !j.decided {
 		full := j.attempt()
 		if full != nil && full.RefuseNew {
@@ -243,7 +242,9 @@ func (j *joint) apply(e *asked) {
 	if e.enters {
 		e.t.shard.takeLocked(e.t, e.at, e.id, e.lim.number)
 		e.t.shard.inserts++
-		e.space.keys.Add(1)
+		if e.space.store.MaxKeys > 0 {
+			e.space.keys.Add(1)
+		}
 		e.space.store.keepTime(e.Request.Clock)
 	}
 }
