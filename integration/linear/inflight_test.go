@@ -98,19 +98,7 @@ func TestLinearizableInFlight(t *testing.T) {
 			wg.Go(func() {
 				holds := map[string]*ratelimit.Reservation{}
 				for i := range 20 {
-					c := flightCall{op: "hold", id: fmt.Sprintf("%d-%d", id, i), n: 1 + rng.IntN(2)}
-					switch p := rng.IntN(10); {
-					case p < 4:
-						for held := range holds {
-							c = flightCall{op: "release", id: held}
-						}
-					case p == 4:
-						c.op = "allow"
-					case p == 5:
-						c = flightCall{op: "peek"}
-					case p == 6 && id == 0:
-						c = flightCall{op: "advance", advance: time.Duration(1+rng.IntN(8)) * 100 * time.Millisecond}
-					}
+					c := nextFlightCall(rng, id, i, slices.Collect(maps.Keys(holds)))
 					op := porcupine.Operation{ClientId: id, Input: c, Call: recorded.now()}
 					op.Output = fly(t, l, clk, c, holds)
 					op.Return = recorded.now()
@@ -122,6 +110,42 @@ func TestLinearizableInFlight(t *testing.T) {
 		recorded.check(t, seed, inFlight(alg))
 		if more := observed.differencesInFlight(recorded.history); seed%2 == 1 && len(more) > 0 {
 			t.Fatalf("seed %d: the observer has seen more often:\n%+v", seed, more)
+		}
+	}
+}
+
+// nextFlightCall chooses the call that a goroutine makes next. held has the IDs of its open holds, in any order.
+// It draws the same numbers whatever is open, so that what another goroutine did changes one choice, and not all that follow.
+func nextFlightCall(rng *rand.Rand, goroutine, call int, held []string) flightCall {
+	kind, n, which, tenths := rng.IntN(10), 1+rng.IntN(2), rng.IntN(20), 1+rng.IntN(8)
+	id := fmt.Sprintf("%d-%02d", goroutine, call)
+	switch {
+	case kind < 4 && len(held) > 0:
+		slices.Sort(held)
+		return flightCall{op: "release", id: held[which%len(held)]}
+	case kind == 4:
+		return flightCall{op: "allow", id: id, n: n}
+	case kind == 5:
+		return flightCall{op: "peek"}
+	case kind == 6 && goroutine == 0:
+		return flightCall{op: "advance", advance: time.Duration(tenths) * 100 * time.Millisecond}
+	}
+	return flightCall{op: "hold", id: id, n: n}
+}
+
+// TestFlightsRepeat checks that a seed chooses the same hold to release in whichever order the open holds come: from a
+// map, they come in another one each time.
+func TestFlightsRepeat(t *testing.T) {
+	choose := func(held ...string) flightCall {
+		return nextFlightCall(rand.New(rand.NewPCG(3, 0)), 1, 4, held)
+	}
+	want := choose("1-00", "1-01", "1-02")
+	if want.op != "release" {
+		t.Fatalf("the seed chooses %+v; this test needs one that releases", want)
+	}
+	for _, held := range [][]string{{"1-02", "1-01", "1-00"}, {"1-01", "1-02", "1-00"}, {"1-02", "1-00", "1-01"}} {
+		if got := choose(held...); got != want {
+			t.Errorf("%v: got %+v, want %+v", held, got, want)
 		}
 	}
 }
