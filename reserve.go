@@ -134,10 +134,8 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	began := l.began()
 	r, err := l.wait(w)
 	switch fallsBack := err != nil && w.failure != nil && l.policy.kind == fallback; {
-	case fallsBack && w.h.holds:
-		r, _, err = l.policy.limiter.Hold(w.ctx, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
 	case fallsBack:
-		err = l.policy.limiter.WaitN(w.ctx, w.key, w.n)
+		r, err = w.fallBack(l.policy.limiter)
 	case r != nil:
 		r.clear(isQuiet | isAhead)
 	}
@@ -152,6 +150,21 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 		r = nil
 	}
 	return r, w.grant, nil
+}
+
+// fallBack has a fallback wait, no longer than the want does. One that New has made does so even if that time is
+// over, because the store took it: then it grants what may happen now.
+func (w *want) fallBack(to Limiter) (r *Reservation, err error) {
+	l, ok := to.(*limiter)
+	switch {
+	case ok:
+		r, _, err = l.WaitFor(w.ctx, w.until, w.key, w.n, w.h.holds, w.opts...)
+	case w.h.holds:
+		r, _, err = to.Hold(w.until, w.key, w.n, slices.Concat(w.opts, []HoldOption{Waiting()})...)
+	default:
+		err = to.WaitN(w.until, w.key, w.n)
+	}
+	return r, err
 }
 
 // Hold implements [Limiter].

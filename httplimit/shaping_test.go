@@ -17,6 +17,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -190,6 +191,47 @@ func TestShapingRetryAfter(t *testing.T) {
 				assert.Equal(t, 200, ask().StatusCode, "%s, %s", kind, name)
 			})
 		}
+	}
+}
+
+// TestShapingInAFallback checks that a request is held no longer than maxDelay by a fallback either, and that one
+// whose time the store has used up is still served if the fallback grants it.
+func TestShapingInAFallback(t *testing.T) {
+	const maxDelay = 20 * time.Second
+	settles := httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })
+	for name, tt := range map[string]struct {
+		wrap  func(l ratelimit.Limiter) ratelimit.Limiter // of the fallback
+		opts  []httplimit.Option
+		fails time.Duration // after which the store fails
+	}{
+		"waits":             {},
+		"holds":             {opts: []httplimit.Option{settles}},
+		"wrapped":           {wrap: func(l ratelimit.Limiter) ratelimit.Limiter { return wrapped{l} }},
+		"wrapped, holds":    {wrap: func(l ratelimit.Limiter) ratelimit.Limiter { return wrapped{l} }, opts: []httplimit.Option{settles}},
+		"fails late":        {fails: 2 * maxDelay},
+		"fails late, holds": {fails: 2 * maxDelay, opts: []httplimit.Option{settles}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			alone := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(10 * time.Hour), Burst: 2}))
+			fallback := alone
+			if tt.wrap != nil {
+				fallback = tt.wrap(alone)
+			}
+			db := &fakes.Strange{MapDB: fakes.NewMapDB(), Call: func(context.Context) error {
+				time.Sleep(tt.fails)
+				return errors.New("no route to the store")
+			}}
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"),
+				ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithFailurePolicy(ratelimit.Fallback(fallback)), ratelimit.WithFailureLog(nil)))
+			opts := append(tt.opts, httplimit.WithShaping(maxDelay), httplimit.WithStoreError(func(*http.Request, error) {}))
+			h := httplimit.Middleware(l, opts...)(ok)
+			for i, served := range []bool{true, true, false} {
+				begin := time.Now()
+				resp := serve(h, from("192.0.2.1:1"))
+				assert.Equal(t, served, resp.StatusCode == 200, "%s: request %d has status %d", name, i, resp.StatusCode)
+				assert.LessOrEqual(t, time.Since(begin), max(maxDelay, 2*tt.fails), "%s: request %d", name, i)
+			}
+		})
 	}
 }
 
