@@ -118,10 +118,10 @@ func (v *candidate) evict(now kernel.Instant) {
 	s.evicted.Add(1)
 }
 
-// take counts a new key. It returns false if the store is full.
+// take takes a place for a new key. It returns false if the store is full.
 func (sp *Space) take() bool {
 	if sp.store.MaxKeys > 0 {
-		if !sp.store.take(1, false) {
+		if !sp.store.take(1) {
 			return false
 		}
 		sp.keys.Add(1)
@@ -129,15 +129,26 @@ func (sp *Space) take() bool {
 	return true
 }
 
-// take counts new keys of a store with a bound. It returns false if there is no room for them, unless it always counts them.
-func (s *Store) take(keys int64, always bool) bool {
+// take takes places for new keys of a store with a bound. It returns false, and takes none, if there are fewer.
+func (s *Store) take(keys int64) bool {
 	for {
 		held := s.held.Load()
-		if held+keys > s.MaxKeys && !always {
+		if held+keys > s.MaxKeys {
 			return false
 		}
 		if s.held.CompareAndSwap(held, held+keys) {
 			return true
+		}
+	}
+}
+
+// takeUpTo is take, but takes as many places as there are. It returns their number.
+func (s *Store) takeUpTo(keys int64) (taken int64) {
+	for {
+		held := s.held.Load()
+		taken = max(0, min(keys, s.MaxKeys-held))
+		if s.held.CompareAndSwap(held, held+taken) {
+			return taken
 		}
 	}
 }
@@ -210,7 +221,7 @@ func (s *Store) look(now kernel.Instant) *sample {
 	a := &s.admission
 	e := &a.sample
 	*e = sample{sampleSizes: a.sizes, now: now, idle: math.MaxUint64}
-	if held := int(s.held.Load()); held <= e.all {
+	if held := s.Len(); held <= e.all {
 		e.few, e.most = held, held
 	}
 	spaces := s.spaces()

@@ -238,3 +238,28 @@ func TestEvictSparesKeysUsedSince(t *testing.T) {
 		assert.Equal(t, tt.evicted, s.evicted.Load() == 1, "%+v", tt)
 	}
 }
+
+// TestNewKeysPayForThemselves: while a joint owes places, a single key evicts one other, and not those that the joint owes.
+func TestNewKeysPayForThemselves(t *testing.T) {
+	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(1000))
+	for i := range 1000 {
+		require.True(t, l.Allow(fmt.Sprint(i)))
+	}
+	const owed = 300
+	s.held.Add(-owed)
+	s.owed.Add(owed)
+	for i := range owed {
+		require.True(t, l.Allow(fmt.Sprint("a place is left ", i)))
+	}
+	require.Equal(t, 1000+owed, s.Len())
+	require.Zero(t, s.Stats().Evictions)
+	for i := range 10 {
+		require.True(t, l.Allow(fmt.Sprint("new ", i)))
+		require.EqualValues(t, i+1, s.Stats().Evictions)
+	}
+	for range owed {
+		l.fast.pay(kernel.InstantOf(clk.Now()))
+	}
+	assert.EqualValues(t, 10+owed, s.Stats().Evictions)
+	s.check(t)
+}

@@ -55,25 +55,33 @@ func (e *asked) mayEnter() bool { return e.Request.N > 0 && e.Request.N <= e.k.L
 // Entries are how many keys are to enter a store with a bound, and when.
 type entries struct {
 	store *Store
-	keys  int64
+	keys  int64 // that enter
+	owed  int64 // of these, those that have entered without a place: see pay
 	now   kernel.Instant
 }
 
 // full finds out which keys enter, because they are new and their states change, and counts them. If a store has no room
-// for them, it counts none, and returns that: first one that refuses new keys, for which no other is to evict any. But one that
-// has made room, and is full again, exceeds its bound until evict.
+// for them, it counts none, and returns that: first one that refuses new keys, for which no other is to evict any. But once
+// the stores have made room, keys for which there is none enter one that evicts all the same, and owe their places.
 func (j *joint) full() *Store {
 	j.entering = j.entering[:0]
 	for i := range j.asked {
 		e := &j.asked[i]
-		if e.enters = !e.found && e.mayEnter() && (j.granted || j.notes && e.k.Notes()); e.enters && e.space.store.MaxKeys > 0 {
+		e.enters = !e.found && e.mayEnter() && (j.granted || j.notes && e.k.Notes())
+		if e.enters && e.space.store.MaxKeys > 0 {
 			j.enter(e.space.store, e.clock.Now)
 		}
 	}
-	for i, in := range j.entering {
-		if !in.store.take(in.keys, j.made && !in.store.RefuseNew) {
-			for _, in := range j.entering[:i] {
-				in.store.held.Add(-in.keys)
+	for i := range j.entering {
+		in := &j.entering[i]
+		if j.made && !in.store.RefuseNew {
+			in.owed = in.keys - in.store.takeUpTo(in.keys)
+			in.store.owed.Add(in.owed)
+			continue
+		}
+		if !in.store.take(in.keys) {
+			for _, counted := range j.entering[:i] {
+				counted.store.held.Add(-counted.keys)
 			}
 			return in.store
 		}
@@ -81,42 +89,77 @@ func (j *joint) full() *Store {
 	return nil
 }
 
-func (j *joint) enter(s *Store, now kernel.Instant) {
+// into returns the entries of a store, or nil if no key is to enter it.
+func (j *joint) into(s *Store) *entries {
 	i := slices.IndexFunc(j.entering, func(in entries) bool { return in.store == s })
-	switch {
-	case i >= 0:
-		j.entering[i].keys++
-	case s.RefuseNew:
-		j.entering = slices.Insert(j.entering, 0, entries{s, 1, now})
-	default:
-		j.entering = append(j.entering, entries{s, 1, now})
+	if i < 0 {
+		return nil
 	}
+	return &j.entering[i]
 }
 
-// evict has full stores evict keys for those that are to enter, which would otherwise be found themselves once they have
-// entered: so that a new key is not forgotten at once, again and again, if others have less remaining. It takes no places:
-// others may come first, and a joint may have more keys than a store may hold. So once all is decided, it brings the stores
-// within their bounds again.
-func (j *joint) evict() {
-	j.made = true
-	for _, in := range j.entering {
-		if j.decided {
-			in.keys = 0
-		}
-		if !in.store.RefuseNew {
-			in.store.evict(in.keys, in.now)
-		}
-	}
-}
-
-// evict makes room for more keys, unless that takes too long because others come first.
-func (s *Store) evict(more int64, now kernel.Instant) {
-	if s.held.Load()+more <= s.MaxKeys {
+func (j *joint) enter(s *Store, now kernel.Instant) {
+	if in := j.into(s); in != nil {
+		in.keys++
 		return
 	}
+	in := entries{store: s, keys: 1, now: now}
+	if s.RefuseNew {
+		j.entering = slices.Insert(j.entering, 0, in)
+	} else {
+		j.entering = append(j.entering, in)
+	}
+}
+
+// makeRoom has full stores evict keys for those that are to enter, which would otherwise be found themselves once they have
+// entered: so that a new key is not forgotten at once, again and again, if others have less remaining. It takes no places,
+// because joints might wait for each other's: others may come first, and a joint may have more keys than a store may hold. It
+// looks at one sample for each key that is to enter.
+func (j *joint) makeRoom() {
+	j.made = true
+	for i := range j.asked {
+		e := &j.asked[i]
+		if !e.enters {
+			continue
+		}
+		if in := j.into(e.space.store); in != nil && !in.store.RefuseNew {
+			e.space.makeRoomAhead(in.keys, in.now)
+		}
+	}
+}
+
+// pay takes the places of the keys that have entered without one, so that the stores are within their bounds when the call
+// returns. Nobody else evicts a key for them. The admission lock is acquired for each anew, so that others come in between.
+func (j *joint) pay() {
+	for i := range j.asked {
+		e := &j.asked[i]
+		if !e.enters {
+			continue
+		}
+		if in := j.into(e.space.store); in != nil && in.owed > 0 {
+			e.space.pay(in.now)
+			in.owed--
+		}
+	}
+}
+
+// makeRoomAhead evicts a key if the store has no places for that many more.
+func (sp *Space) makeRoomAhead(more int64, now kernel.Instant) {
+	s := sp.store
 	s.admission.mu.Lock()
 	defer s.admission.mu.Unlock()
-	for looks := 0; looks < 2*mostKept && s.held.Load()+more > s.MaxKeys; looks++ {
+	if held := s.held.Load(); held > 0 && held+more > s.MaxKeys {
 		s.makeRoom(now)
 	}
+}
+
+// pay takes the place of a key that has entered without one, for which it evicts another.
+func (sp *Space) pay(now kernel.Instant) {
+	s := sp.store
+	s.admission.mu.Lock()
+	defer s.admission.mu.Unlock()
+	for !s.take(1) {
+		s.makeRoom(now)
+	}
+	s.owed.Add(-1)
 }

@@ -29,7 +29,8 @@ type Store struct {
 	RefuseNew bool  // whether a full store refuses a new key, and does not evict the key with most events left
 
 	identifier              // with the secrets of this store
-	held       atomic.Int64 // keys, if there is a bound
+	held       atomic.Int64 // keys that have a place, if there is a bound: never more than that
+	owed       atomic.Int64 // keys that have none yet: see joint.pay
 	evicted    atomic.Uint64
 	rejected   atomic.Uint64
 	time       atomic.Pointer[kernel.Timeline] // of all limiters; nil until the first
@@ -53,7 +54,7 @@ type Stats struct {
 // Len returns the number of keys held, including idle ones not yet forgotten.
 func (s *Store) Len() int {
 	if s.MaxKeys > 0 {
-		return int(s.held.Load())
+		return int(s.held.Load() + s.owed.Load())
 	}
 	return s.Stats().Keys
 }

@@ -23,7 +23,7 @@ import (
 //
 // What cannot be done while words are owned is done before or afterwards (jointroom.go): a table is replaced, and
 // then the attempt starts over; a full store evicts keys. No place is taken beforehand, because joints might wait
-// for each other's: new keys enter, and the store may exceed its bound until the locks are released.
+// for each other's: new keys enter, and the store may exceed its bound until they have got their places.
 //
 // The locks of shards are acquired in one order: by the serials of their spaces and, in a space, by the first entry
 // in the directory. So two joints, or a joint and any other caller, never wait for each other. If the user's clock
@@ -95,10 +95,11 @@ func (j *joint) decide() (decided bool) {
 		if full != nil && full.RefuseNew {
 			return false
 		}
-		if full != nil || j.decided {
-			j.evict()
+		if full != nil {
+			j.makeRoom()
 		}
 	}
+	j.pay()
 	return true
 }
 

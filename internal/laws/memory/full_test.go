@@ -252,6 +252,39 @@ func TestTakeAllOfTooManyKeys(t *testing.T) {
 	}
 }
 
+// A call for any number of new keys leaves the store within its bound, and the next new key evicts one key, as any other does.
+func TestTakeAllOfManyNewKeys(t *testing.T) {
+	for _, most := range []int{1, 100, 2000} { // with a look at all keys, and with samples
+		store := &ratelimit.MemoryStore{MaxKeys: most}
+		opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(stepclock.New())}
+		one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, append(opts, ratelimit.WithName("one"))...))
+		two := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, append(opts, ratelimit.WithName("two"))...))
+		for call := range 5 {
+			var keys []ratelimit.Bound
+			for i := range 500 {
+				key := fmt.Sprint(call, " ", i)
+				keys = append(keys, ratelimit.For(one, key), ratelimit.For(two, key))
+			}
+			r, d, err := ratelimit.HoldAll(t.Context(), 1, keys...)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			require.LessOrEqual(t, store.Len(), most)
+			require.Equal(t, store.Len(), store.Stats().Keys)
+			_, err = r.Settle(t.Context(), 1)
+			require.NoError(t, err)
+			d, err = ratelimit.TakeAll(t.Context(), 1, keys...)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			require.LessOrEqual(t, store.Len(), most)
+		}
+		require.Equal(t, most, store.Len())
+		before := store.Stats().Evictions
+		require.True(t, one.Allow("new"))
+		assert.Equal(t, before+1, store.Stats().Evictions)
+		assert.Equal(t, most, store.Len())
+	}
+}
+
 // A log that counts denials notes those of a new key if there is room for it.
 func TestTakeAllNotesDenialsOfNewKeys(t *testing.T) {
 	ctx := context.Background()
