@@ -67,6 +67,7 @@ func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
 		g.server.explain(g.err)
 	}
 	first := g.calls[0]
+	s.redialIfUnwilling(g)
 	if first.prog == nil {
 		first.reply, first.sent, first.received = g.reply, g.begin, received
 		return q.finish(g, g.err), nil

@@ -39,6 +39,21 @@ type Dialer interface {
 	DialError(server string) error
 }
 
+// A Redialer is a Conn that can give up a connection. A name or a proxy may lead to another server
+// by now, such as the new primary after a failover, while the client keeps its connections to the
+// old one. So the store calls Redial when a server replies that it carries out no command for now,
+// because it is a replica, loads its data, or does not know the password any more.
+type Redialer interface {
+	Conn
+	// Redial closes a connection that the client uses for commands on key, so that it connects
+	// again. If there are several that the client chooses from, it closes any one: the store calls
+	// Redial again while there are such replies, but only once at a time for each server.
+	//
+	// Commands that share the connection may fail. The store stops waiting when ctx ends, as for
+	// Do.
+	Redial(ctx context.Context, key string)
+}
+
 // A Pipeline is a Conn that sends several commands at once. [ratelimit.TakeEach] uses it, and
 // calls Do for the commands concurrently if the Conn is not a Pipeline.
 type Pipeline interface {

@@ -79,7 +79,9 @@
 // A call without an answer after the timeout, 50 milliseconds or that of [WithTimeout], fails with
 // [ErrTimeout]. After five failures in a row, a circuit breaker opens for half a second, in which
 // calls fail at once with [ErrOpen]. On each failure the limiter's [ratelimit.FailurePolicy] decides,
-// and the Decision is marked Degraded. When Redis is back, each process notices within a second.
+// and the Decision is marked Degraded. When Redis is back, each process notices within a second. If a
+// server says that it is a replica, or carries out nothing for another such reason, the client connects
+// again ([Redialer]), because its name may lead to another one by now.
 //
 // [Store.Stats] has counters for monitoring, and [Store.Check] asks Redis once, for a service that is
 // to start only with Redis.

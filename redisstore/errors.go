@@ -56,18 +56,55 @@ func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.why }
 
 // code returns the code of an error that is the server's reply, such as OOM or NOPERM, and ""
-// for nil and for an error of the client. The text of a reply begins with a code in upper case
-// and a space.
+// for nil and for an error of the client.
 func code(err error) string {
 	if err == nil {
 		return ""
 	}
-	code, _, ok := strings.Cut(err.Error(), " ")
+	text := err.Error()
+	outer := leadingCode(text)
+	if outer != "ERR" {
+		return outer
+	}
+	if _, failed, ok := strings.Cut(text, failedInScript); ok && leadingCode(failed) != "" {
+		return leadingCode(failed)
+	}
+	if inner := leadingCode(strings.TrimPrefix(text, "ERR ")); unwillingCodes[inner] { // as some proxies pass it on
+		return inner
+	}
+	return outer
+}
+
+// failedInScript precedes the reply to a command that failed in a script, in the reply of Redis 6.2
+// to the script: "ERR Error running script (call to f_0123): @user_script:7: -READONLY You can't
+// …". Later versions reply to the script with that reply itself.
+const failedInScript = ": -"
+
+// leadingCode returns the code of a reply, with which its text begins: a word in upper case and a
+// space.
+func leadingCode(text string) string {
+	code, _, ok := strings.Cut(text, " ")
 	if !ok || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 		return ""
 	}
 	return code
 }
+
+// unwillingCodes are the codes with which a server refuses to carry out commands because of its own
+// role or condition. It may do so for ever. CLUSTERDOWN is none of them: it is said of the cluster,
+// whose nodes the client knows by their addresses.
+var unwillingCodes = map[string]bool{
+	"READONLY":   true, // it is a replica
+	"MASTERDOWN": true, // it is a replica that has lost its primary
+	"LOADING":    true, // it has just started
+	"NOAUTH":     true, // it does not know, or has forgotten, who has authenticated
+	"NOREPLICAS": true, // it is a primary without replicas: perhaps another one has taken over
+	"MISCONF":    true, // it cannot write to its disk
+}
+
+// isUnwilling reports whether the server replied that it carries out no command like this one for
+// now, whatever the key is.
+func isUnwilling(err error) bool { return unwillingCodes[code(err)] }
 
 // isReply reports whether err is the server's reply, and not an error of the client.
 func isReply(err error) bool { return code(err) != "" }

@@ -14,6 +14,7 @@ func TestErrorReplies(t *testing.T) {
 	predicates := map[string]func(error) bool{
 		"reply": isReply, "unknown script": isUnknownScript, "script": isScriptError,
 		"redirection": isRedirection, "apart": isApart, "about key": aboutKey, "refused": refused,
+		"unwilling": isUnwilling,
 	}
 	for text, want := range map[string][]string{
 		"NOSCRIPT No matching script. Please use EVAL.":                  {"unknown script"},
@@ -28,7 +29,19 @@ func TestErrorReplies(t *testing.T) {
 		"ASK 7 127.0.0.1:7001":                                           {"redirection"},
 		"TRYAGAIN Multiple keys request during rehashing of slot":        {"apart"},
 		"CROSSSLOT Keys in request don't hash to the same slot":          {"apart"},
-		"LOADING Redis is loading the dataset in memory":                 {},
+		"LOADING Redis is loading the dataset in memory":                 {"unwilling"},
+		"READONLY You can't write against a read only replica.":          {"unwilling"},
+		"MASTERDOWN Link with MASTER is down":                            {"unwilling"},
+		"NOAUTH Authentication required.":                                {"unwilling"},
+		"NOREPLICAS Not enough good replicas to write.":                  {"unwilling"},
+		"MISCONF Redis is configured to save RDB snapshots":              {"unwilling"},
+		"CLUSTERDOWN The cluster is down":                                {},
+		"ERR READONLY You can't write against a read only replica.":      {"unwilling"}, // from a proxy
+		"ERR LOADING Redis is loading the dataset in memory":             {"unwilling"},
+		"ERR DB index is out of range":                                   {"about key"},
+		// Redis 6.2 replies to a script with the error of a command in it.
+		"ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -READONLY You can't write": {"unwilling"},
+		"ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -OOM command not allowed":  {"about key"},
 	} {
 		want = append(want, "reply", "refused")
 		for name, is := range predicates {

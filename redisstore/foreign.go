@@ -91,6 +91,7 @@ var replace = newScript(replaceText)
 // resolve answers a group's calls after the script could not use the value.
 func (s *Store) resolve(q *queue, g *group, why error) bool {
 	if g.reply = s.found(g); g.err != nil {
+		s.redialIfUnwilling(g)
 		return q.finish(g, g.err)
 	}
 	first := g.calls[0]
@@ -107,6 +108,7 @@ func (s *Store) resolve(q *queue, g *group, why error) bool {
 			g.cmd = replace.command([]string{first.name.text}, []string{value, string(after.state), s.ttl(&res)})
 			after.sent = s.elapsed()
 			s.transmit(g)
+			s.redialIfUnwilling(g)
 			if err = g.err; err == nil && len(g.reply) < 9 {
 				err = errShort
 			}

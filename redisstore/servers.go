@@ -26,8 +26,10 @@ type server struct {
 	outage   atomic.Pointer[Outage] // nil if the latest command succeeded
 	answered atomic.Int64           // the tick that follows its latest answer
 
-	mu     sync.Mutex    // protects failed
-	failed time.Duration // when the latest failure was counted, by the store's clock
+	mu        sync.Mutex    // protects the fields below
+	failed    time.Duration // when the latest failure was counted, by the store's clock
+	redialing bool          // whether a connection is being given up
+	redialed  time.Duration // when one was last given up, by the store's clock
 }
 
 // maxServers bounds the memory of a servers, because the names of servers may change.
@@ -146,6 +148,54 @@ func (srv *server) fail(sent, now time.Duration) bool {
 	}
 	srv.failed = now
 	return true
+}
+
+// redial gives up a connection to srv, on which key is, after a reply to a command that was sent at
+// the given time. It does nothing if a connection has been given up since, because the reply may
+// have come through that one. It returns when ctx ends, whatever the client does.
+func (s *Store) redial(ctx context.Context, srv *server, key string, sent time.Duration) {
+	redialer, ok := s.conn.(Redialer)
+	if !ok || !srv.beginRedial(sent) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { srv.endRedial(s.elapsed()) }()
+		redialer.Redial(ctx, key)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// redialIfUnwilling gives up a connection if the reply to a group's command says that the server
+// carries out none. Callers do so before they answer the calls, so that the next ones find a new
+// connection.
+func (s *Store) redialIfUnwilling(g *group) {
+	if isUnwilling(g.err) {
+		s.redial(g.ctx, g.server, g.calls[0].name.text, g.begin)
+	}
+}
+
+// beginRedial reports whether to give up a connection because of a command that was sent at the
+// given time.
+func (srv *server) beginRedial(sent time.Duration) bool {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if srv.redialing || sent < srv.redialed {
+		return false
+	}
+	srv.redialing = true
+	return true
+}
+
+// endRedial notes that a connection has been given up.
+func (srv *server) endRedial(now time.Duration) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	srv.redialing, srv.redialed = false, now
 }
 
 // look sets what stats say of each server: the state of its breaker, if that reports one, and

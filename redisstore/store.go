@@ -140,6 +140,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return errNoContext
 	}
 	get := Command{Words: []string{"EVAL", getText, "1", s.prefix + "check"}, Key: 3}
+	key, sent := get.Words[get.Key], s.elapsed()
 	replied := make(chan error, 1)
 	go func() { // because the client may ignore ctx
 		_, err := s.conn.Do(ctx, get)
@@ -153,6 +154,9 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	if err == nil {
 		return nil
+	}
+	if isUnwilling(err) {
+		s.redial(ctx, s.serverOf(ctx, key), key, sent)
 	}
 	if dialer, ok := s.conn.(Dialer); ok && ctx.Err() != nil {
 		if why := dialer.DialError(""); why != nil {

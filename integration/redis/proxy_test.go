@@ -17,12 +17,12 @@ import (
 // requests and replies, so that it is exact for clients that pipeline.
 type proxy struct {
 	t    testing.TB
-	to   string
 	wire wire
 	port int
 	wg   sync.WaitGroup // all its goroutines
 
 	mu       sync.Mutex
+	to       string       // where new connections lead
 	changed  sync.Cond    // signals a change of held, or the end of a link
 	listener net.Listener // nil while refusing
 	links    map[*link]struct{}
@@ -36,9 +36,11 @@ type proxy struct {
 type link struct {
 	client, server net.Conn
 
-	// Both are protected by the proxy's mu.
-	ended bool
-	cutAt int // the reply to drop, counted from 1; 0 for none
+	// These are protected by the proxy's mu.
+	ended  bool
+	cutAt  int    // the reply to drop, counted from 1; 0 for none
+	says   string // if not empty, the error in place of each reply
+	silent bool   // whether replies are dropped
 }
 
 // A wire is the latency of requests and of replies: at least delay, and up to jitter more.
@@ -122,6 +124,32 @@ func (p *proxy) reset() {
 	}
 }
 
+// lead makes new connections lead to another server. Those that there are stay.
+func (p *proxy) lead(to string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = to
+}
+
+// say replaces each reply on the connections that there are by an error. New connections work.
+func (p *proxy) say(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.says = text
+	}
+}
+
+// silence drops all replies on the connections that there are, without closing them. New
+// connections work.
+func (p *proxy) silence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.silent = true
+	}
+}
+
 // hold holds replies back from now on. Requests still reach the server.
 func (p *proxy) hold() { p.setHeld(true) }
 
@@ -156,7 +184,10 @@ func (p *proxy) cutAfterRequest(commands ...string) {
 }
 
 func (p *proxy) serve(accepted net.Listener, client net.Conn) {
-	server, err := net.Dial("tcp", p.to)
+	p.mu.Lock()
+	to := p.to
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", to)
 	if err != nil {
 		client.Close()
 		return
@@ -246,7 +277,7 @@ func (p *proxy) replies(l *link) {
 			p.end(l)
 			return false
 		}
-		if _, err := l.client.Write(reply); err != nil {
+		if _, err := l.client.Write(p.instead(l, reply)); err != nil {
 			p.end(l)
 			return false
 		}
@@ -271,6 +302,20 @@ func (p *proxy) mayPass(l *link, n int, reply []byte) bool {
 	}
 	p.waiting--
 	return !l.ended
+}
+
+// instead returns what to pass on in place of a reply: the reply itself, unless the link has
+// something else to say.
+func (p *proxy) instead(l *link, reply []byte) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case l.silent:
+		return nil
+	case l.says != "" && !isPush(reply):
+		return []byte("-" + l.says + "\r\n")
+	}
+	return reply
 }
 
 func (p *proxy) end(l *link) {

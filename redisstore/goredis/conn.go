@@ -131,6 +131,29 @@ func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error
 	return reply, err
 }
 
+// Redial implements [redisstore.Redialer]. The client has two pools of connections, of which it
+// uses one for pipelines only, and each returns the connection that was used last. By itself, the
+// client closes the connection of a reply that begins with READONLY, and of no other one.
+func (c conn) Redial(ctx context.Context, key string) {
+	pipe := c.client.Pipeline()
+	if node, err := c.node(ctx, key); err == nil {
+		pipe = node.Pipeline()
+		single := node.EphemeralConn()
+		_ = single.Process(ctx, newCommand(ctx, ping)) // takes a connection from the pool
+		_ = single.Close()                             // closes it
+	}
+	// After QUIT, the server closes the connection, and the client notices when there is no reply
+	// to PING.
+	_ = pipe.Process(ctx, newCommand(ctx, quit)) // only adds it
+	_ = pipe.Process(ctx, newCommand(ctx, ping))
+	_, _ = pipe.Exec(ctx)
+}
+
+var (
+	ping = redisstore.Command{Words: []string{"PING"}}
+	quit = redisstore.Command{Words: []string{"QUIT"}}
+)
+
 // DoEach implements [redisstore.Pipeline].
 func (c pipeline) DoEach(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
 	replies := make([]redisstore.Reply, len(commands))

@@ -50,6 +50,17 @@ func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error
 	return replyOf(c.client.Do(context.WithoutCancel(ctx), c.build(command)))
 }
 
+// Redial implements [redisstore.Redialer]. After QUIT, the server closes the connection, and
+// rueidis notices when there is no reply to PING: otherwise the next command might be lost. Both
+// get the key, which is ignored or returned, because rueidis chooses the node and the connection of
+// a command by its key: in a cluster, that of other commands on the key, and otherwise one of up to
+// four at random.
+func (c conn) Redial(_ context.Context, key string) {
+	quit := c.build(redisstore.Command{Words: []string{"QUIT", key}, Key: 1})
+	ping := c.build(redisstore.Command{Words: []string{"PING", key}, Key: 1})
+	c.client.DoMulti(context.Background(), quit, ping)
+}
+
 // DoEach implements [redisstore.Pipeline].
 func (c pipeline) DoEach(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
 	replies := make([]redisstore.Reply, len(commands))

@@ -26,7 +26,8 @@ import (
 // its commands in progress again, even if they were executed.
 //
 // When a call's context ends, its command continues until the client's own timeouts, which
-// by default are seconds.
+// by default are seconds. A connection that has died without a sign is used until ConnWriteTimeout
+// has passed, ten seconds by default: one second is better.
 //
 // The store has one circuit breaker, which opens after [redisstore.BreakerFailures]
 // consecutive failures, for [redisstore.BreakerCooldown]. All nodes of a cluster share it,
