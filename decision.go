@@ -52,9 +52,20 @@ type Decision struct {
 	// algorithms. Of [TakeAll] and [HoldAll], it is the index of the Bound that decided.
 	Part int
 
-	// Degraded says that the store failed and that the limiter's [FailurePolicy] made this decision.
+	// Degraded says that this decision is not by the key's own limit and state: the store failed, so that the
+	// limiter's [FailurePolicy] made it, or the lookup of [WithLimits] failed, so that the limit of [New] decided.
 	Degraded bool
+
+	// StandIn says that a limit made a Degraded decision in place of that of the key: the one of a [Fallback], or that of
+	// [New]. See [Decision.Checked].
+	StandIn bool
 }
+
+// Checked reports whether a limit was checked. If it was, a denial means that the client has exceeded one, even if the
+// decision is Degraded. Otherwise [FailOpen] or [FailClosed] has decided, or nobody could say more than FailClosed does.
+// Of a [TakeAll] that is granted, it reports whether that of each key was checked, and of one that is refused, that of
+// Part.
+func (d Decision) Checked() bool { return !d.Degraded || d.StandIn }
 
 // set sets d to a decision. It is not one assignment, because the compiler would copy that in larger pieces than
 // it was written in, for which a core must wait until all of it is in its cache.
@@ -67,6 +78,7 @@ func (d *Decision) set(a *kernel.Decision) {
 	d.Delay = a.Delay
 	d.Part = a.Part
 	d.Degraded = false
+	d.StandIn = false
 }
 
 // String returns the fields of d, as fmt's %+v writes those of a struct, and "never" for [Never].

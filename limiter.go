@@ -44,7 +44,8 @@ type Limiter interface {
 
 	// Take is like AllowN, and returns the whole decision. A denial is not an error. If the store fails, or does
 	// not answer by ctx's deadline or within [WithStoreTimeout], Take returns the decision of the [FailurePolicy],
-	// and an error that says why.
+	// and an error that says why. If the limit of the key cannot be looked up ([WithLimits]), it returns the decision
+	// of the limit of New, and the lookup's error.
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
@@ -121,7 +122,8 @@ type Limiter interface {
 	// if it is paid before 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more. If
 	// there is no room, none of the events is counted, and the error matches [ErrDebt] and says how many would
 	// fit. If the store is full, it matches [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision,
-	// the error says so, and it is unknown whether the events were counted; a [Fallback] counts them.
+	// the error says so, and it is unknown whether the events were counted; a [Fallback] counts them. If only the
+	// lookup of [WithLimits] fails, they are counted, and the error is the lookup's.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events could be taken
@@ -170,7 +172,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		limits:   own,
 		timeline: tl,
 		policy:   c.policy,
-		failures: failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil},
+		failures: c.storeFailures(),
+		unknown:  c.lookupFailures(),
 
 		mostWaiters: c.mostWaiters,
 
@@ -260,13 +263,36 @@ func (l *limiter) Describe() Info {
 	return i
 }
 
-// limitOf returns the limit for key.
+// limitOf returns the limit of key, or an error if it is not known.
 func (l *limiter) limitOf(ctx context.Context, key string) (*limit.Limit, error) {
 	if l.limits == nil {
 		return l.t, nil
 	}
 	alg, err := l.limits.lookup(ctx, key)
 	return l.limits.of(key, alg, err)
+}
+
+// limitFor returns the limit by which requests for key are decided. That is the limit of the key or, if that is not
+// known, the one that New was given; unknown then says why. If ctx ended before the lookup succeeded, nothing decides:
+// there is no limit, and ended is the error of ctx.
+func (l *limiter) limitFor(ctx context.Context, key string) (t *limit.Limit, unknown, ended error) {
+	if l.limits == nil {
+		return l.t, nil, nil
+	}
+	alg, err := l.limits.lookup(ctx, key)
+	return l.limitBy(ctx, key, alg, err)
+}
+
+// limitBy is limitFor if the lookup has returned alg and err.
+func (l *limiter) limitBy(ctx context.Context, key string, alg Algorithm, err error) (t *limit.Limit, unknown, ended error) {
+	t, err = l.limits.of(key, alg, err)
+	switch {
+	case err == nil:
+		return t, nil, nil
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	}
+	return l.t, l.lookupFailed(ctx, err), nil
 }
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
@@ -280,7 +306,8 @@ type limiter struct {
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used
 	fast        *memory.Space  // that of local, if all keys have one limit and nobody observes: then nothing can fail, and nobody is told
-	failures    failureLog
+	failures    *failureLog    // of the store
+	unknown     *failureLog    // of lookups
 	policy      FailurePolicy
 
 	observers []Observer
@@ -292,7 +319,8 @@ type limiter struct {
 
 // A call is what somebody asks of a limiter for one key, and what the store answers.
 type call struct {
-	limit.Call // Limit is nil until it is looked up. Err says that the lookup or the store failed
+	limit.Call       // Limit is nil until it is looked up. Err says that the store failed, or that ctx ended before
+	unknown    error // why Limit is not that of the key, but the one that New was given; see limitFor
 	ctx        context.Context
 	h          holding // how the events are held: for OpHold and OpReserve
 	opts       []HoldOption
@@ -313,7 +341,7 @@ func (c *call) decidesOn() (n int, spends bool) {
 }
 
 // do is the one way of a call: past those who stand in line, to the store or the FailurePolicy. It sets the
-// Answer, and returns what is held.
+// Answer, and returns what is held. The error says why the decision is not that of the key's own limit.
 func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {
@@ -325,8 +353,12 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	case kernel.OpSettle:
 		l.waiters.Wake(c.Key) // even if the store failed, which may have given events back
 	}
-	if d, ok := l.overtakes(c.ctx, c.Key, n); ok && err == nil {
+	if c.Err != nil && !spends {
+		return r, err // the FailurePolicy has decided
+	}
+	if d, ok := l.overtakes(c, n); ok {
 		c.Answer.Decision = kernel.Decision(d)
+		err = c.standIn()
 	} else if spends {
 		r, err = l.decide(c)
 	}
@@ -334,23 +366,44 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 }
 
 // decide is do, even if that overtakes a Wait.
-func (l *limiter) decide(c *call) (*Reservation, error) {
+func (l *limiter) decide(c *call) (r *Reservation, err error) {
 	l.apply(c)
-	switch {
-	case c.Err != nil:
+	return l.answered(c)
+}
+
+// answered makes the decision of what the store has answered, or has the FailurePolicy make it. It returns what is
+// held.
+func (l *limiter) answered(c *call) (r *Reservation, err error) {
+	if c.Err != nil {
 		return l.degraded(c)
-	case !c.holds() || !c.Answer.Allowed:
-		return nil, nil
-	case c.Request.Op == kernel.OpReserve:
-		c.Answer.Delay = c.Answer.Wait
 	}
-	return l.held(&c.Call), nil
+	if c.holds() && c.Answer.Allowed {
+		if c.Request.Op == kernel.OpReserve {
+			c.Answer.Delay = c.Answer.Wait
+		}
+		r = l.held(&c.Call)
+	}
+	return r, c.standIn()
+}
+
+// standIn marks a decision that is not by the limit of the key, and returns the error that says why. What the limit
+// that stands in could never grant is refused, because the limit of the key may grant it.
+func (c *call) standIn() error {
+	if c.unknown == nil {
+		return nil
+	}
+	if n, _ := c.decidesOn(); n > c.Limit.Limit() {
+		c.Answer.Decision = kernel.Decision(closed(c.Limit))
+	} else {
+		c.Answer.Degraded, c.Answer.StandIn = true, true
+	}
+	return c.unknown
 }
 
 // holds reports whether a Reservation is asked for.
 func (c *call) holds() bool { return c.Request.Op == kernel.OpHold || c.Request.Op == kernel.OpReserve }
 
-// apply has the store answer a call. If that fails, or the limit of the key cannot be looked up, it sets Err.
+// apply looks up the limit of the key, and has the store answer a call. If the store fails, it sets Err.
 func (l *limiter) apply(c *call) {
 	req := &c.Request
 	req.Clock = l.timeline
@@ -392,8 +445,22 @@ func (l *limiter) applyOwn(c *call) (done bool) {
 	if err == nil && l.local != nil && c.Request.Op <= kernel.OpPeek && l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
 		return true
 	}
-	c.Limit, c.Err = l.limits.of(c.Key, alg, err)
+	c.Limit, c.unknown, c.Err = l.limitBy(c.ctx, c.Key, alg, err)
 	return false
+}
+
+// presentLimit returns the limit by which requests for the key of c are decided now, or nil if c.ctx ended before it
+// was found.
+func (l *limiter) presentLimit(c *call) *limit.Limit {
+	if c.Request.Op == kernel.OpSettle { // whose Limit is that of the hold
+		t, unknown, _ := l.limitFor(c.ctx, c.Key)
+		c.unknown = unknown
+		return t
+	}
+	if c.Limit == nil {
+		c.Limit, c.unknown, _ = l.limitFor(c.ctx, c.Key)
+	}
+	return c.Limit
 }
 
 // check returns an error if the request need not be sent to the store.

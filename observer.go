@@ -47,15 +47,15 @@ type Observation struct {
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of TakeAll and
 	// HoldAll, that of the key alone. If a Wait is refused, it is that of a Reserve [Within] as long a wait;
-	// otherwise, only Allowed and Degraded are set. Cancel has none.
+	// otherwise, only Allowed, Degraded and StandIn are set. Cancel has none.
 	Decision Decision
 
 	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is the wait that they ask of
 	// the caller: the Delay of a Decision or a Reservation.
 	Waited time.Duration
 
-	// Err is the error that the call returned. If the store failed, it is that failure, even if FailOpen returned
-	// none.
+	// Err is the error that the call returned. If the store or the lookup of the limit failed, it is that failure, even
+	// if FailOpen, or a Wait by the limit of New, returned none.
 	Err error
 }
 
@@ -108,9 +108,9 @@ const (
 	// Counted: a Charge, Settle or Cancel took effect.
 	Counted
 
-	// Failed: the store failed or the limit could not be looked up, so that the FailurePolicy decided
-	// (Decision.Degraded, and Allowed says what); the store failed to cancel; a full store had no room for the
-	// key; or the state of the key had no room for a debt (ErrDebt).
+	// Failed: the store failed, so that the FailurePolicy decided, or the limit of the key could not be looked up, so
+	// that the limit of New did (Decision.Degraded; Allowed says what, and Checked whether by a limit); the store failed
+	// to cancel; a full store had no room for the key; or the state of the key had no room for a debt (ErrDebt).
 	Failed
 )
 
@@ -206,6 +206,8 @@ func (l *limiter) waited(w *want, began kernel.Instant, err error) {
 		o.Outcome = Failed
 	case hasLeft(w.ctx, err) && !errors.Is(err, context.DeadlineExceeded):
 		o.Outcome = Abandoned
+	case w.unknown != nil:
+		o.Outcome, o.Err, o.Decision.Degraded, o.Decision.StandIn = Failed, w.unknown, true, err == nil || w.denial.StandIn
 	case err != nil: // also if the deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied
 	}
@@ -219,8 +221,17 @@ func (l *limiter) waited(w *want, began kernel.Instant, err error) {
 type reason struct {
 	failure error    // of the store, even if FailOpen allowed the events
 	may     bool     // with failure: whether the limit may ever grant them, whatever a fallback says
+	unknown error    // why the limit of the key is not known, so that New's decided
 	denial  Decision // if they were denied
 	grant   Decision // if they were granted at once
+}
+
+// standIn marks the decisions as those of a limit that is not the key's.
+func (why *reason) standIn() {
+	why.grant.Degraded, why.grant.StandIn = true, true
+	if !why.denial.Degraded {
+		why.denial.Degraded, why.denial.StandIn = true, true
+	}
 }
 
 // observe tells the observers of the limiter that r was settled for n.

@@ -134,11 +134,13 @@ func newConfig(opts []Option) (*config, error) {
 
 // A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or [Fallback]. A
 // store fails if it returns an error, does not answer in time (see [WithStoreTimeout]), or cannot read a key's
-// state ([ErrState]). The limiter logs that the policy decides: see [WithFailureLog].
+// state ([ErrState]). If only the lookup of [WithLimits] fails, the limit of New decides instead. The limiter logs that
+// the policy decides: see [WithFailureLog].
 //
 //   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set, and the error.
-//     Allow returns the Allowed of that decision. With Fallback, all of them except Settle call its limiter: Settle
-//     of what the fallback has held settles it there, and of what the store has held, it denies.
+//     [Decision.Checked] says whether a fallback has checked a limit. Allow returns the Allowed of that decision.
+//     With Fallback, all of them except Settle call its limiter: Settle of what the fallback has held settles it
+//     there, and of what the store has held, it denies.
 //   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log: nothing is reserved,
 //     and the error is nil. With FailClosed it returns the error. With Fallback it calls the same method of its
 //     limiter.
@@ -172,16 +174,23 @@ var (
 // limit.
 //
 // A request that l can never grant, although the limit of the key can, is refused as with FailClosed: RetryAfter
-// is a second, and Wait and Reserve return the store's error, not [ErrNever].
+// is a second, and Wait and Reserve return the store's error, not [ErrNever]. The decision is not Checked.
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
 // WithLimits gives keys limits of their own, which may change at any time. lookup returns the algorithm for a key,
 // or nil for the algorithm passed to [New], which may be [Blocked] if every key has a limit. Each call that
 // decides on a key calls lookup before the store; Cancel, Reset, and Settle and Release of what the store holds do
 // not: the Decision of Settle is that of the limit under which the key was last granted something. So lookup
-// should answer from memory (package rules has a cache for lookups in a database). If it fails, or returns
-// parameters that cannot be used, the limiter's [FailurePolicy] decides, as if the store had failed: by default,
-// it allows everything.
+// should answer from memory (package rules has a cache for lookups in a database).
+//
+// If lookup fails, or returns parameters that cannot be used, the limit that was passed to New decides, as if it were
+// that of the key for this call: what is used stays used. The Decision is Degraded, with StandIn set, and comes with
+// the lookup's error; a Wait waits by that limit, and returns nil when the events may happen. Observers see that it
+// [Failed], and [WithFailureLog] has a line of it. Events that New's limit could never grant, because they are too
+// many, or it is Blocked, are refused as by [FailClosed], because the limit of the key may grant them: RetryAfter is a
+// second, and a Wait returns the lookup's error, and not [ErrNever]. If ctx ended before lookup returned its error, the
+// call returns that of ctx, and spends nothing. The [FailurePolicy] is for stores, and decides if the store fails as
+// well.
 //
 // A key whose limit changes keeps its usage: what it has been granted counts under the new limit as well, at the
 // time at which it happened, as exactly as that is known. With another kind of algorithm, or another Refill, a key
@@ -370,7 +379,8 @@ func newTimeline(clk clock.Clock) *kernel.Timeline {
 // WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided because the store
 // failed. The first such decision is logged at once, and those that follow in one line every ten seconds, by the
 // limiter's clock. A line has the limiter's name, the store's error, and the number of decisions without the store
-// since the previous line. The default is [slog.Default] at the time of the line. A nil logger turns the log off.
+// since the previous line. Lookups of [WithLimits] that failed have lines of their own, with their error and number.
+// The default is [slog.Default] at the time of the line. A nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }
@@ -378,11 +388,13 @@ func WithFailureLog(logger *slog.Logger) Option {
 // failureLogInterval is the least time between two lines of a limiter.
 const failureLogInterval = 10 * time.Second
 
-// A failureLog logs the decisions of a failure policy.
+// A failureLog logs failures of one kind: those of the store, or those of lookups.
 type failureLog struct {
-	logger *slog.Logger // nil for the default one
-	off    bool
-	valve  logvalve.Valve
+	logger  *slog.Logger // nil for the default one
+	off     bool
+	message string // what happens instead
+	counts  string // the attribute that says how often
+	valve   logvalve.Valve
 }
 
 // decided is what the log says that a policy did.
@@ -392,31 +404,56 @@ var decided = [...]string{
 	fallback:   "ratelimit: the store failed, and the fallback decides",
 }
 
+// storeFailures returns the log of decisions that a policy has made.
+func (c *config) storeFailures() *failureLog {
+	return c.logOf(decided[c.policy.kind], "decisions")
+}
+
+// lookupFailures returns the log of lookups that have failed.
+func (c *config) lookupFailures() *failureLog {
+	return c.logOf("ratelimit: a lookup failed, and the limit of New decides", "lookups")
+}
+
+func (c *config) logOf(message, counts string) *failureLog {
+	return &failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil, message: message, counts: counts}
+}
+
 // failing logs that the policy decides because the store failed with err, and returns the error that says so.
 func (l *limiter) failing(ctx context.Context, err error) error {
-	failures, failed := &l.failures, l.failed(err)
-	if failures.off {
-		return failed
+	l.log(ctx, l.failures, err)
+	return l.failed(err)
+}
+
+// lookupFailed logs that a lookup failed with err, and returns the error that says so.
+func (l *limiter) lookupFailed(ctx context.Context, err error) error {
+	l.log(ctx, l.unknown, err)
+	return fmt.Errorf("ratelimit: limiter %q: a lookup failed, and the limit of New decides: %w", l.name, err)
+}
+
+// log logs err, or counts it for the next line.
+func (l *limiter) log(ctx context.Context, to *failureLog, err error) {
+	if to.off {
+		return
 	}
 	clk := l.timeline.Clock()
-	switch held, ok := failures.valve.Pass(clk.Now(), failureLogInterval); {
+	switch held, ok := to.valve.Pass(clk.Now(), failureLogInterval); {
 	case ok:
-		l.logFailure(ctx, err, held+1)
+		to.line(ctx, l.name, err, held+1)
 	case held == 1:
 		ctx = context.WithoutCancel(ctx)
 		clk.AfterFunc(failureLogInterval, func() {
-			if held, ok := failures.valve.Flush(clk.Now(), failureLogInterval); ok {
-				l.logFailure(ctx, err, held)
+			if held, ok := to.valve.Flush(clk.Now(), failureLogInterval); ok {
+				to.line(ctx, l.name, err, held)
 			}
 		})
 	}
-	return failed
 }
 
-func (l *limiter) logFailure(ctx context.Context, err error, decisions int) {
-	logger := l.failures.logger
+// line logs a line about the limiter of a name.
+func (f *failureLog) line(ctx context.Context, name string, err error, count int) {
+	logger := f.logger
 	if logger == nil {
 		logger = slog.Default()
 	}
-	logger.WarnContext(ctx, decided[l.policy.kind], "limiter", l.name, "error", err, "decisions", decisions)
+	logger.WarnContext(ctx, f.message, "limiter", name, "error", err, f.counts, count)
 }

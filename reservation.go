@@ -195,7 +195,8 @@ const lookAgain = 10 * time.Millisecond
 // [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have left passes
 // [context.WithoutCancel] of the request's context. If the store fails, the [FailurePolicy] makes the Decision,
 // and it is unknown whether Settle took effect; it cannot be called again, and unless it did, the hold ends by
-// itself.
+// itself. If others stand in line on the key, the Decision needs the present limit of the key: if its lookup
+// ([WithLimits]) fails, Settle returns the lookup's error, and has taken effect.
 //
 // Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of
 // the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it allocates nothing, except if a
@@ -250,21 +251,32 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		d.Allowed = true
 		return nil
 	case by == nil: // the store failed, so that nothing is held
-		if by, err = l.limitOf(ctx, r.key); err != nil || !by.Flies() {
-			*d, err = l.charge(ctx, r.key, n)
-			return err
-		}
+		return r.settleUnheld(ctx, n, d)
 	case by.Stateless() || r.hold == 0 && n <= r.n: // nothing is held, or counts
 		*d, err = l.Peek(ctx, r.key)
 		return err
 	}
 	c := newCall(ctx, kernel.OpSettle, r.key, n)
 	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.hold // an ID of 0 is found by no store
-	if _, err = l.do(&c); err == nil {
-		err = uncounted(&c.Answer, n-r.n)
-	}
+	_, err = l.do(&c)
 	*d = Decision(c.Answer.Decision)
-	return err
+	return c.counted(n-r.n, err)
+}
+
+// settleUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held: it counts all that
+// have happened, except in an InFlight, where they are over. It sets d.
+func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err error) {
+	c := newCall(ctx, kernel.OpCharge, r.key, n)
+	c.Limit, c.unknown, err = r.l.limitFor(ctx, r.key)
+	if err != nil {
+		return err
+	}
+	if c.Limit.Flies() {
+		c.Request.Op = kernel.OpSettle // of nothing: no store finds an ID of 0
+	}
+	_, err = r.l.do(&c)
+	*d = Decision(c.Answer.Decision)
+	return c.counted(n, err)
 }
 
 // isUncounted reports whether err is that of events that could not be counted.

@@ -42,15 +42,14 @@ type want struct {
 	reason
 }
 
-// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. err is the error of the
-// lookup of t, or nil. If w is to ask again, because its turn is not near or held events may come back, it
-// reserves nothing and returns the denial.
-func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservation, denied *kernel.Answer, _ error) {
+// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. If w is to ask again, because
+// its turn is not near or held events may come back, it reserves nothing and returns the denial.
+func (l *limiter) reserveTurn(w *want, t *limit.Limit) (_ *Reservation, denied *kernel.Answer, _ error) {
 	near, _, _ := l.reach(t, w.h.holds)
 	patience := l.patience(w.until)
 	c := newCall(w.ctx, kernel.OpReserve, w.key, w.n)
-	c.h, c.Limit, c.Err, c.Request.MaxWait, c.Request.Near, c.Request.Yields = w.h, t, err, patience, near, true
-	flies := err == nil && t.Flies()
+	c.h, c.Limit, c.unknown, c.Request.MaxWait, c.Request.Near, c.Request.Yields = w.h, t, w.unknown, patience, near, true
+	flies := t.Flies()
 	if flies { // when a turn comes is not known
 		c.Request.Op = kernel.OpHold
 	}
@@ -59,7 +58,7 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, err error) (_ *Reservatio
 	case c.Err != nil && w.ctx.Err() != nil:
 		return nil, nil, w.ctx.Err()
 	case c.Err != nil:
-		w.failure, w.may = l.failing(w.ctx, c.Err), mayGrant(t, w.n)
+		w.failure, w.may = errors.Join(l.failing(w.ctx, c.Err), w.unknown), c.mayGrant(w.n)
 		if l.policy.kind == failOpen {
 			return &Reservation{l: l, key: w.key}, nil, nil // now
 		}
@@ -90,6 +89,9 @@ func (w *want) refusal(a *kernel.Answer, t *limit.Limit, patience time.Duration)
 		return fmt.Errorf("%w: no room for a new key", ErrFull)
 	case a.QueueFull:
 		return fmt.Errorf("%w: no room for %d", ErrQueueFull, w.n)
+	case w.n > t.Limit() && w.unknown != nil: // the limit of the key may grant them
+		w.denial = closed(t)
+		return w.unknown
 	case w.n > t.Limit():
 		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, w.n, t.Limit())
 	case a.Wait == Never:
@@ -141,6 +143,9 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	}
 	if w.may && errors.Is(err, ErrNever) {
 		err = w.failure
+	}
+	if w.unknown != nil && w.failure == nil {
+		w.standIn()
 	}
 	l.waited(w, began, err)
 	switch {
@@ -411,19 +416,20 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 // soon is the RetryAfter of requests behind a waiter that may be served at any moment.
 const soon = time.Millisecond
 
-// overtakes reports whether a request for n events of key would overtake a Wait, and returns the decision that
+// overtakes reports whether c, which is about n events, would overtake a Wait, and returns the decision that
 // denies it. Requests that are granted always or never overtake nobody. If there may be room that the Wait does
 // not know of, overtakes wakes it.
-func (l *limiter) overtakes(ctx context.Context, key string, n int) (d Decision, does bool) {
+func (l *limiter) overtakes(c *call, n int) (d Decision, does bool) {
+	key := c.Key
 	if n == 0 || !l.waiters.Any() || !l.waiters.Has(key) {
 		return d, false
 	}
-	t, err := l.limitOf(ctx, key)
+	t := l.presentLimit(c)
 	now, _ := l.timeline.Now()
 	l.waiters.Look(key, func(ln *line.Line) {
 		l.nudge(ln, t)
 		why, _ := ln.Denial.(*denied)
-		if err != nil || t.Stateless() || n > t.Limit() || why == nil && ln.Last() == 0 && ln.Len() <= 1 {
+		if t == nil || t.Stateless() || n > t.Limit() || why == nil && ln.Last() == 0 && ln.Len() <= 1 {
 			return // or it is being decided whether that one waits
 		}
 		does, d.Limit = true, t.Limit()
@@ -488,10 +494,14 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if w.n == 0 {
 		return &Reservation{l: l, key: w.key}, nil
 	}
-	t, err := l.limitOf(w.ctx, w.key)
-	if err != nil || t.Stateless() || w.n > t.Limit() {
+	t, unknown, err := l.limitFor(w.ctx, w.key)
+	if err != nil {
+		return nil, err
+	}
+	w.unknown = unknown
+	if t.Stateless() || w.n > t.Limit() {
 		l.waiters.Look(w.key, func(ln *line.Line) { l.nudge(ln, t) })
-		r, _, err := l.reserveTurn(w, t, err)
+		r, _, err := l.reserveTurn(w, t)
 		return r, err
 	}
 	var came int64
@@ -500,7 +510,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	var first *Reservation
 	var denial *kernel.Answer
-	asked, ask := false, func() { first, denial, err = l.reserveTurn(w, t, nil) }
+	asked, ask := false, func() { first, denial, err = l.reserveTurn(w, t) }
 	switch {
 	case t.Flies():
 	case l.local == nil:
@@ -524,7 +534,8 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 		return in.stand(first)
 	}
 	if in.denial == (Decision{}) { // the line is too long
-		in.denial, _ = l.overtakes(w.ctx, w.key, w.n)
+		c := newCall(w.ctx, kernel.OpTake, w.key, w.n)
+		in.denial, _ = l.overtakes(&c, w.n)
 	}
 	return nil, err
 }
@@ -604,10 +615,14 @@ func (w *waiter) giveBack(left []line.Turn) {
 // ask asks the store for a turn. done says that the wait is over.
 func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	l := w.l
-	by, err := l.limitOf(w.ctx, w.key)
+	by, unknown, err := l.limitFor(w.ctx, w.key)
+	if err != nil {
+		return true, nil, err
+	}
+	w.unknown = unknown
 	before, _ := l.timeline.Now()
 	began := time.Now()
-	r, denial, err := l.reserveTurn(&w.want, by, err)
+	r, denial, err := l.reserveTurn(&w.want, by)
 	if l.local == nil {
 		l.waiters.Took.Store(int64(time.Since(began)))
 	}

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,11 +37,11 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 			return granted
 		}
 	}
-	t, err := l.limits.of(key, alg, err)
-	if err != nil {
+	t, unknown, _ := l.limitBy(ctx, key, alg, err) // no end of ctx: AllowN has none
+	if unknown != nil {
 		c := newCall(ctx, kernel.OpTake, key, n)
-		c.Err = err
-		_, _ = l.degraded(&c)
+		c.Limit, c.unknown = t, unknown
+		_, _ = l.decide(&c)
 		return c.Answer.Allowed
 	}
 	return n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
@@ -117,10 +116,19 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
 	c := newCall(ctx, kernel.OpCharge, key, n)
 	_, err := l.do(&c)
-	if err == nil {
-		err = uncounted(&c.Answer, n)
+	return Decision(c.Answer.Decision), c.counted(n, err)
+}
+
+// counted returns err, the error of do, and that of n events that the store could not count.
+func (c *call) counted(n int, err error) error {
+	if c.Err != nil { // the FailurePolicy has decided
+		return err
 	}
-	return Decision(c.Answer.Decision), err
+	missing := uncounted(&c.Answer, n)
+	if err == nil {
+		return missing
+	}
+	return errors.Join(err, missing)
 }
 
 // uncounted returns the error of n events that could not be counted.
@@ -141,7 +149,7 @@ func uncounted(res *kernel.Answer, n int) error {
 // TakeEach appends one decision for each key, even if it returns an error. If n is negative or ctx has ended, all
 // of them are zero, which is a denial, and the error is that of Take. If Take would fail only for some keys, the
 // error has one for each of them, which names keys[i]. The decisions on these keys are those of the
-// [FailurePolicy], as with Take: they are Degraded.
+// [FailurePolicy] or, if their lookups failed, of the limit of New, as with Take: they are Degraded.
 //
 // In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out has room. It
 // checks ctx once, before the first key. Package redisstore sends the requests of all keys at once, so that they
@@ -189,12 +197,17 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 
 // takeTogether is TakeEach for states that decide on many keys faster than in a loop.
 func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
-	calls := make([]limit.Call, len(keys))
+	calls := make([]call, len(keys))
+	var asked []limit.Call // those that need the store
 	for i, key := range keys {
-		t, err := l.limitOf(ctx, key)
-		calls[i] = limit.Call{Key: key, Limit: t, Err: err, Request: kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}}
+		c := &calls[i]
+		*c = newCall(ctx, kernel.OpTake, key, n)
+		c.Request.Clock = l.timeline
+		c.Limit, c.unknown, c.Err = l.limitFor(ctx, key)
+		if c.Err == nil && !c.Limit.Stateless() {
+			asked = append(asked, c.Call)
+		}
 	}
-	asked := slices.DeleteFunc(slices.Clone(calls), func(c limit.Call) bool { return c.Err != nil || c.Limit.Stateless() })
 	if len(asked) > 0 {
 		states.ApplyEach(ctx, asked)
 	}
@@ -206,16 +219,13 @@ func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, key
 		case c.Limit.Stateless():
 			c.Limit.Decide(&c.Request, &c.Answer)
 		default:
-			c, asked = &asked[0], asked[1:]
+			c.Call, asked = asked[0], asked[1:]
 		}
-		err := c.Err
+		_, err := l.answered(c)
 		if err != nil {
-			failed := call{Call: *c, ctx: ctx}
-			_, err = l.degraded(&failed)
-			c = &failed.Call
 			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
 		}
-		l.decided(ctx, CallTake, c, err)
+		l.decided(ctx, CallTake, &c.Call, err)
 		out = append(out, Decision(c.Answer.Decision))
 	}
 	return out, errors.Join(errs...)
@@ -241,31 +251,38 @@ func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 
 // degraded has the FailurePolicy decide on a call that failed, and returns an error that says so.
 func (l *limiter) degraded(c *call) (r *Reservation, err error) {
-	if errors.Is(c.ctx.Err(), context.Canceled) {
+	if c.Limit == nil || errors.Is(c.ctx.Err(), context.Canceled) {
 		c.Answer = kernel.Answer{}
 		return nil, c.ctx.Err() // the caller left; the store may be well
 	}
 	err = l.failing(c.ctx, c.Err)
-	d := Decision{Limit: cmp.Or(c.Limit, l.t).Limit()}
+	if c.unknown != nil {
+		err = errors.Join(err, c.unknown)
+	}
+	d := closed(c.Limit)
 	switch l.policy.kind {
 	case fallback:
 		var also error
 		r, d, also = c.ask(l.policy.limiter)
 		err = errors.Join(err, also)
-		if n, _ := c.decidesOn(); d.RetryAfter == Never && mayGrant(c.Limit, n) {
-			d.RetryAfter = closedRetry
+		d.StandIn = d.Checked() && d != Decision{} // which is no decision
+		d.Degraded = true
+		if n, _ := c.decidesOn(); d.RetryAfter == Never && c.mayGrant(n) {
+			d.RetryAfter, d.StandIn = closedRetry, false
 		}
-	case failClosed:
-		d.RetryAfter = closedRetry
 	case failOpen:
-		d.Allowed = true
+		d = Decision{Allowed: true, Limit: d.Limit, Degraded: true}
 		if c.holds() {
 			r = &Reservation{l: l, key: c.Key}
 		}
 	}
-	d.Degraded = true
 	c.Answer = kernel.Answer{Decision: kernel.Decision(d)}
 	return r, err
+}
+
+// closed returns the decision of FailClosed on a key of limit t.
+func closed(t *limit.Limit) Decision {
+	return Decision{Limit: t.Limit(), RetryAfter: closedRetry, Degraded: true}
 }
 
 // ask makes the call to a fallback. That does not know what a Settle is about, and denies.
@@ -297,6 +314,6 @@ func (l *limiter) failed(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }
 
-// mayGrant reports whether t may ever grant n events at once, whatever a fallback with a lower limit says. An
-// unknown limit, for which t is nil, may.
-func mayGrant(t *limit.Limit, n int) bool { return t == nil || n <= t.Limit() }
+// mayGrant reports whether the limit of the key may ever grant n events at once, whatever a limit that stands in for
+// it says. An unknown limit may.
+func (c *call) mayGrant(n int) bool { return c.unknown != nil || n <= c.Limit.Limit() }

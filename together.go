@@ -104,12 +104,12 @@ var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a 
 // Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all have: first the
 // keys in other stores, in the order in which they are given, then those in memory, and at last those of limiters
 // that New has not made, of which TakeAll calls Take, and HoldAll Hold. A group is the keys that one call can
-// decide on, or a single key: also one whose limit cannot be looked up, and one that is also given with another
-// limiter of the same name and lookups of their own ([WithLimits]).
+// decide on, or a single key, such as one that is also given with another limiter of the same name and lookups of their
+// own ([WithLimits]).
 //
-// As soon as a key refuses, or fails and its [FailurePolicy] does not allow the request, TakeAll settles the holds
-// before it with 0, and asks no further keys, so that the Decision tells only of those before. Until then, other
-// calls may be denied what they would have been granted otherwise, and what [Reservation.Settle] or another
+// As soon as a key refuses, or its store fails and its [FailurePolicy] does not allow the request, TakeAll settles
+// the holds before it with 0, and asks no further keys, so that the Decision tells only of those before. Until then,
+// other calls may be denied what they would have been granted otherwise, and what [Reservation.Settle] or another
 // limiter's Take does not give back stays spent. But TakeAll never grants more than each limiter would.
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	if err := checkTogether(ctx, n, of); err != nil {
@@ -241,6 +241,8 @@ type merging struct {
 	any     bool // whether there are any so far
 	refused bool
 	least   int // how much the key that has the least has left
+
+	unchecked bool // whether Part, if it refuses, or any key was not checked
 }
 
 // add adds the decision of the i-th key, which was asked for n events.
@@ -256,8 +258,12 @@ func (m *merging) add(i int, d *kernel.Decision, n int) {
 		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
 	}
 	decides := !m.refused && (first || left < m.least)
+	unchecked := d.Degraded && !d.StandIn
+	if !m.refused {
+		m.unchecked = m.unchecked || unchecked
+	}
 	if !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter) {
-		decides, m.refused, m.RetryAfter = true, true, d.RetryAfter
+		decides, m.refused, m.RetryAfter, m.unchecked = true, true, d.RetryAfter, unchecked
 	}
 	if decides {
 		m.Part = i
@@ -280,6 +286,7 @@ func (m *merging) decision() Decision {
 	if d.Allowed = !m.refused; m.refused {
 		d.Delay = 0
 	}
+	d.StandIn = d.Degraded && !m.unchecked
 	return d
 }
 
@@ -301,18 +308,19 @@ type asking struct {
 
 // An asked is a key of an asking.
 type asked struct {
-	bound  Bound
-	index  int      // of bound
-	first  int      // the index of the first Bound with the key
-	n      int      // how many events it is asked for; of the first, for all that are equal
-	l      *limiter // nil if New has not made it
-	t      *limit.Limit
-	failed error // of the lookup of t, or of the store
-	again  bool  // whether another limiter, with a lookup of its own, has the key as well
-	group  any   // that of [limit.JointStates]; nil if the key is in memory, or asked alone
-	phase  phase
-	rank   int          // the same in a group, of which the one with the least is asked first
-	r      *Reservation // what it holds, if anything
+	bound   Bound
+	index   int          // of bound
+	first   int          // the index of the first Bound with the key
+	n       int          // how many events it is asked for; of the first, for all that are equal
+	l       *limiter     // nil if New has not made it
+	t       *limit.Limit // by which it is decided; see limitFor
+	unknown error        // likewise
+	failed  error        // of the store
+	again   bool         // whether another limiter, with a lookup of its own, has the key as well
+	group   any          // that of [limit.JointStates]; nil if the key is in memory, or asked alone
+	phase   phase
+	rank    int          // the same in a group, of which the one with the least is asked first
+	r       *Reservation // what it holds, if anything
 
 	*limit.Call       // nil unless the key is the first of equal ones
 	err         error // of its Answer
@@ -427,11 +435,12 @@ func (k *asked) look(ctx context.Context) {
 		return
 	}
 	l, key := k.l, k.bound.key
-	k.t, k.failed = l.limitOf(ctx, key)
+	var ended error
+	k.t, k.unknown, ended = l.limitFor(ctx, key)
 	switch k.phase = inStores; {
-	case k.failed == nil && k.t.Stateless():
+	case ended != nil || k.t.Stateless(): // if ctx has ended, askAlone asks nobody
 		k.phase = needsNoStore
-	case k.failed != nil || k.again || l.waiters.Has(key): // Hold does not overtake a Wait
+	case k.again || l.waiters.Has(key): // Hold does not overtake a Wait
 	case l.local != nil:
 		k.phase = inMemory
 	default:
@@ -442,7 +451,7 @@ func (k *asked) look(ctx context.Context) {
 }
 
 // flies reports whether the key has an InFlight.
-func (k *asked) flies() bool { return k.l != nil && k.failed == nil && k.t.Flies() }
+func (k *asked) flies() bool { return k.t != nil && k.t.Flies() }
 
 // maxJoint bounds the calls of [limit.JointStates.ApplyAll], except in memory.
 const maxJoint = 1024
@@ -467,6 +476,7 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 	if keys[0].phase == inMemory || len(keys) > 1 {
 		decided, err := a.applyAll(keys, calls)
 		if decided && err == nil {
+			a.standIn(keys)
 			return a.answered(keys)
 		}
 		for _, k := range keys {
@@ -502,6 +512,24 @@ func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 	return applyOrRelease(a.ctx, calls, limiters, ask.ApplyAll)
 }
 
+// standIn marks the decisions on keys whose limits are not known, which New's have made.
+func (a *asking) standIn(keys []*asked) {
+	for _, k := range keys {
+		if k.unknown == nil || !k.Answered {
+			continue
+		}
+		c := call{Call: *k.Call, unknown: k.unknown}
+		k.err = c.standIn()
+		k.Answer = c.Answer
+		a.failed(k)
+	}
+}
+
+// failed adds the error of k to those of a.
+func (a *asking) failed(k *asked) {
+	a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
+}
+
 // answered records what the keys hold, and reports whether all have granted, so that their events are spent.
 func (a *asking) answered(keys []*asked) (granted bool) {
 	for _, k := range keys {
@@ -524,7 +552,8 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 		k.r, k.Answer.Decision, k.err = a.askForeign(&k.bound, k.n)
 	} else if k.err = k.l.check(a.ctx, k.n); k.err == nil || k.failed != nil {
 		c := call{Call: *k.Call, ctx: a.ctx}
-		if c.Err = k.failed; a.holds() {
+		c.unknown, c.Err = k.unknown, k.failed
+		if a.holds() {
 			c.Request.Op, c.h, c.opts = kernel.OpHold, a.holding(k), k.bound.held()
 		}
 		k.r, k.err = k.l.do(&c)
@@ -534,7 +563,7 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 		k.r = cmp.Or(k.r, new(Reservation)) // of a fallback or a limiter that returns none
 	}
 	if k.Answered = true; k.err != nil {
-		a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
+		a.failed(k)
 	}
 	return k.Answer.Allowed
 }

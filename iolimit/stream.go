@@ -93,7 +93,7 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 func (p *payer) suits(ctx context.Context) error {
 	alg, err := ratelimit.Describe(p.limiter).For(ctx, p.key)
 	if err != nil {
-		return nil // which Peek lets the FailurePolicy handle
+		return nil // then the limit of New decides, or the FailurePolicy
 	}
 	parts, ok := alg.(ratelimit.All)
 	if !ok {
@@ -132,7 +132,7 @@ func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (
 	held, d, _ := p.limiter.Reserve(ctx, p.key, n, append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)...) // if the store has failed, the policy decides
 	p.limit = d.Limit
 	switch {
-	case held != nil && d.Degraded: // nothing is held
+	case held != nil && !d.Checked(): // nothing is held
 		return nil, n, nil
 	case held != nil:
 		return held, n, nil

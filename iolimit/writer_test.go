@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -58,6 +59,22 @@ func TestWriterGivesBackWhatWasNotWritten(t *testing.T) {
 		assert.Equal(t, 10, n)
 		assert.Equal(t, 40, left(t, b))
 	})
+}
+
+// So it is if another limit decides in place of that of the key.
+func TestWriterGivesBackToAStandIn(t *testing.T) {
+	lookup := func(context.Context, string) (ratelimit.Algorithm, error) { return nil, errDown }
+	stands := ratelimit.WithClock(clock.NewMock())
+	unknown := bucket(stands, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(lookup))
+	spare := bucket(stands)
+	down := bucket(stands, ratelimit.WithFailureLog(nil),
+		ratelimit.WithStore(&failing{Store: new(ratelimit.MemoryStore), down: true}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(spare.Limiter())))
+	for name, b := range map[string]ratelimit.Bound{"the limit of New": unknown, "a fallback": down} {
+		_, err := iolimit.Writer(t.Context(), &limitedSpace{room: 10, err: errDown}, b).Write(make([]byte, 60))
+		require.ErrorIs(t, err, errDown)
+		d, _ := b.Limiter().Peek(t.Context(), b.Key())
+		assert.Equal(t, 990, d.Remaining, name)
+	}
 }
 
 // limitedSpace is a writer that has room for some bytes.

@@ -35,6 +35,7 @@ type decisionReport struct {
 	Delay      duration `json:"delay"`
 	Part       int      `json:"part"`
 	Degraded   bool     `json:"degraded"`
+	StandIn    bool     `json:"standIn"`
 	partLimit
 }
 
@@ -64,7 +65,7 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 		return r
 	}
 	r.Decision = decisionReport{
-		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, Part: d.Part, Degraded: d.Degraded,
+		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, Part: d.Part, Degraded: d.Degraded, StandIn: d.StandIn,
 		RetryAfter: duration(d.RetryAfter), ResetAfter: duration(d.ResetAfter), Delay: duration(d.Delay),
 		partLimit: partOf(alg, d.Part),
 	}

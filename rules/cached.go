@@ -134,8 +134,8 @@ const retryAfter = time.Second
 // [ratelimit.WithLimits].
 //
 // A call waits for a lookup only if its key is not in the cache, and gets the error if
-// that lookup fails. The failure policy of the limiter then decides; the default allows
-// everything. For a key in the cache, Limit returns the cached limit at once. If it is older than
+// that lookup fails. The limiter's own limit, the one of [ratelimit.New], then decides, and the
+// decision is Degraded, with that error. For a key in the cache, Limit returns the cached limit at once. If it is older than
 // the TTL, the key is looked up again in the background; while that fails, the cached limit stays
 // in force. [WithMaxAge] is for keys that nobody has used for long. After a failed lookup, a key
 // is not looked up again for a second.

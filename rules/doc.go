@@ -33,7 +33,7 @@
 // [Cached] makes a lookup in a database or another store suitable for
 // [ratelimit.WithLimits]. It returns the limit of a known key at once, even while the
 // store hangs, and looks up only a few keys at a time. If the lookup of an unknown key fails,
-// the limiter's failure policy decides, which by default allows everything:
+// the limiter's own limit applies until one succeeds:
 //
 //	lookup, err := rules.Cached(rules.SQLLimits(db,
 //		"SELECT 60, per_minute FROM customers JOIN plans ON plan = plans.name WHERE customers.id = $1", nil))

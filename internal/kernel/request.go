@@ -144,6 +144,7 @@ type Decision struct {
 	Delay      time.Duration
 	Part       int
 	Degraded   bool // not set here
+	StandIn    bool // likewise
 }
 
 // An Answer is the answer to a Request.

@@ -77,7 +77,7 @@ const lookup = (() => {
       ["ResetAfter", exact(d.resetAfter)],
       ["Delay", exact(d.delay)],
       ["Part", d.partLimit ? d.partLimit + " (" + d.part + ")" : String(d.part)],
-      ["Degraded", d.degraded ? "true: the failure policy decided" : "false"],
+      ["Degraded", d.standIn ? "true: another limit decided in its place" : d.degraded ? "true: the failure policy decided" : "false"],
     ].flat();
     let tag = "dd";
     rows(dl, fields.length, () => el(tag = tag === "dd" ? "dt" : "dd")).forEach((e, i) => say(e, fields[i]));

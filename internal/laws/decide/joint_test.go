@@ -236,8 +236,8 @@ func TestJointStatesUndecided(t *testing.T) {
 	assert.Empty(t, s.keys)
 }
 
-// A key without a state, and one whose limit cannot be looked up, are decided on apart from the
-// others of their store.
+// A key without a state is decided on apart from the others of their store, and one whose limit cannot be looked up
+// together with them.
 func TestJointStatesOfPlans(t *testing.T) {
 	odd := errors.New("odd")
 	clk, s := stepclock.New(), newJointStore()
@@ -257,7 +257,7 @@ func TestJointStatesOfPlans(t *testing.T) {
 		allowed bool
 		left    int
 		err     error
-	}{{"unlimited", true, 4, nil}, {"blocked", false, 4, nil}, {"odd", false, 4, odd}, {"c", true, 3, nil}} {
+	}{{"unlimited", true, 4, nil}, {"blocked", false, 4, nil}, {"odd", true, 3, odd}, {"c", true, 2, nil}} {
 		d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, tt.key), ratelimit.For(l, "a"), ratelimit.For(l, "b"))
 		require.ErrorIs(t, err, tt.err)
 		assert.Equal(t, tt.allowed, d.Allowed, tt.key)

@@ -141,7 +141,7 @@ func TestReserveWithinMisused(t *testing.T) {
 
 // TestReserveWithinWhenTheStoreFails: the policy decides, as for Take.
 func TestReserveWithinWhenTheStoreFails(t *testing.T) {
-	broken := func(context.Context, string) (ratelimit.Algorithm, error) { return nil, errors.New("no connection") }
+	broken := fakes.Down(errors.New("no connection"))
 	spare, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	require.True(t, spare.Allow("key"))
 	for name, tt := range map[string]struct {
@@ -153,7 +153,7 @@ func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 		"closed":   {ratelimit.FailClosed, false, 0},
 		"fallback": {ratelimit.Fallback(spare), true, time.Hour},
 	} {
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(broken), ratelimit.WithFailurePolicy(tt.policy))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		r, d, err := l.Reserve(ctx, "key", 1, ratelimit.Within(time.Hour))
 		assert.ErrorContains(t, err, "the store failed", name)

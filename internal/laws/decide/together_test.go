@@ -657,21 +657,20 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	remaining(2, 5, 0, 3, 3)
 }
 
-// A limit that cannot be looked up is decided on by the FailurePolicy, and the others are given
-// back if that denies.
+// A key whose limit cannot be looked up is decided on by the limit of New, and the others spend nothing if that denies.
 func TestTakeAllWithoutALimit(t *testing.T) {
 	ctx := context.Background()
 	odd := errors.New("odd")
 	lookup := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, odd })
 	alg := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}
 	known := ratelimit.For(ratelimit.Must(ratelimit.New(alg)), "a")
+	unknown := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, lookup, ratelimit.WithFailureLog(nil))), "b")
 	for _, c := range []struct {
-		policy    ratelimit.FailurePolicy
+		n         int
 		allowed   bool
 		remaining int
-	}{{ratelimit.FailOpen, true, 4}, {ratelimit.FailClosed, false, 4}} {
-		unknown := ratelimit.For(ratelimit.Must(ratelimit.New(alg, lookup, ratelimit.WithFailurePolicy(c.policy), ratelimit.WithFailureLog(nil))), "b")
-		d, err := ratelimit.TakeAll(ctx, 1, known, unknown)
+	}{{1, true, 4}, {2, false, 4}, {1, true, 3}, {1, false, 3}, {3, false, 3}} {
+		d, err := ratelimit.TakeAll(ctx, c.n, known, unknown)
 		require.ErrorIs(t, err, odd)
 		assert.Equal(t, c.allowed, d.Allowed)
 		assert.True(t, d.Degraded)
@@ -818,7 +817,11 @@ func TestTakeAllOfTwoLookups(t *testing.T) {
 					slices.Reverse(bounds)
 				}
 				d, err := ratelimit.TakeAll(t.Context(), 2, bounds...)
-				require.ErrorIs(t, err, tt.err)
+				if !reverse {
+					require.NoError(t, err, "own refuses, and the other one is not asked")
+				} else {
+					require.ErrorIs(t, err, tt.err)
+				}
 				assert.False(t, d.Allowed, "own grants 2 at most, or 4 of 6")
 				d, err = own.Limiter().Peek(t.Context(), "k")
 				require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 			}{
 				{ratelimit.FailOpen, ratelimit.Decision{Allowed: true, Limit: 5, Degraded: true}},
 				{ratelimit.FailClosed, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
-				{ratelimit.Fallback(alone), ratelimit.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: time.Hour, Degraded: true}},
+				{ratelimit.Fallback(alone), ratelimit.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: time.Hour, Degraded: true, StandIn: true}},
 			} {
 				db := fakes.NewMapDB()
 				db.Err = lost

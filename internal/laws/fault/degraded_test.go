@@ -59,7 +59,7 @@ func TestFailurePolicies(t *testing.T) {
 	assert.False(t, l.Allow("key"))
 	d, err = l.Take(ctx, "key", 1)
 	assert.ErrorIs(t, err, errDown)
-	assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true}, d)
+	assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true, StandIn: true}, d)
 	d, err = l.Peek(ctx, "other")
 	assert.ErrorIs(t, err, errDown)
 	assert.True(t, d.Allowed && d.Degraded)
