@@ -403,12 +403,21 @@ func (c *call) standIn() error {
 // holds reports whether a Reservation is asked for.
 func (c *call) holds() bool { return c.Request.Op == kernel.OpHold || c.Request.Op == kernel.OpReserve }
 
+// spends reports whether the events are spent if the limit allows it, which then becomes that of the state. Those of
+// an OpSettle are of the limit that has granted them.
+func (c *call) spends() bool {
+	return c.holds() || c.Request.Op == kernel.OpTake || c.Request.Op == kernel.OpCharge
+}
+
 // apply looks up the limit of the key, and has the store answer a call. If the store fails, it sets Err.
 func (l *limiter) apply(c *call) {
 	req := &c.Request
 	req.Clock = l.timeline
 	if c.Limit == nil && c.Err == nil && l.applyOwn(c) || c.Err != nil {
 		return
+	}
+	if l.limits != nil && c.spends() {
+		l.renewTurns(c.Key, c.Limit)
 	}
 	if c.holds() && req.Hold.ID == 0 {
 		req.Hold = newHandle(c.Limit, c.h)

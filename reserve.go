@@ -39,6 +39,7 @@ type want struct {
 	n     int
 	h     holding      // how they are held, if they are: otherwise, a grant at once leaves no Reservation
 	opts  []HoldOption // likewise
+	stood bool         // whether it had to wait in line, so that it is not granted at once
 	reason
 }
 
@@ -54,7 +55,8 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit) (_ *Reservation, denied *
 		c.Request.Op = kernel.OpHold
 	}
 	l.apply(&c)
-	switch a := &c.Answer; {
+	a := &c.Answer
+	switch {
 	case c.Err != nil && w.ctx.Err() != nil:
 		return nil, nil, w.ctx.Err()
 	case c.Err != nil:
@@ -69,14 +71,16 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit) (_ *Reservation, denied *
 			return nil, &denial, nil
 		}
 		return nil, nil, w.refusal(a, t, patience)
+	}
+	if max(a.Wait, a.Delay) == 0 && !w.stood {
+		w.grant = Decision(a.Decision)
+	}
+	switch {
 	case flies:
 		r := l.held(&c.Call)
 		return r, nil, r.outlast(w.until)
-	case a.Wait == 0:
-		w.grant = Decision(a.Decision)
-		if !w.h.holds {
-			return nil, nil, nil
-		}
+	case a.Wait == 0 && !w.h.holds:
+		return nil, nil, nil
 	}
 	return l.held(&c.Call), nil, nil
 }
@@ -429,8 +433,8 @@ func (l *limiter) overtakes(c *call, n int) (d Decision, does bool) {
 	l.waiters.Look(key, func(ln *line.Line) {
 		l.nudge(ln, t)
 		why, _ := ln.Denial.(*denied)
-		if t == nil || t.Stateless() || n > t.Limit() || why == nil && ln.Last() == 0 && ln.Len() <= 1 {
-			return // or it is being decided whether that one waits
+		if t == nil || t.Stateless() || n > t.Limit() || !ln.Waits() {
+			return // or it is being decided whether the only one there waits
 		}
 		does, d.Limit = true, t.Limit()
 		turn, passed := ln.Last(), time.Duration(0)
@@ -452,14 +456,45 @@ func (l *limiter) overtakes(c *call, n int) (d Decision, does bool) {
 
 // nudge wakes the first one in a line if there may be room that it does not know of: because it was denied by
 // another limit than t, the present one, or some time ago, since when another process may have released events. If
-// it has a turn by another limit, the turns are made again.
+// turns were made by another limit, they are made again.
 func (l *limiter) nudge(ln *line.Line, t *limit.Limit) {
 	now, _ := l.timeline.Now()
-	if why, _ := ln.Denial.(*denied); why != nil && (why.by != t || l.local == nil && why.age(now) >= lookAgain) {
+	why, _ := ln.Denial.(*denied)
+	if why != nil && (t != nil && !why.by.Equals(t) || l.local == nil && why.age(now) >= lookAgain) {
 		ln.Wake()
 	}
-	if by := l.madeBy(ln); by != nil && by != t && t != nil {
+	if l.outdates(ln, t, now) {
 		ln.Renew()
+	}
+}
+
+// outdates reports whether l has made a turn of a line, which has not come, by another limit than t, the present one.
+func (l *limiter) outdates(ln *line.Line, t *limit.Limit, now kernel.Instant) bool {
+	if l.limits == nil || t == nil {
+		return false // it never changes, or is not known
+	}
+	for turn := range ln.Turns {
+		r := turn.Held.(*Reservation)
+		if r.l == l && turn.Due > now && !r.by.Equals(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// renewTurns gives the turns in the line of key back that l has made by another limit than t, so that they are made
+// again by t. It does so before t decides on anything else: the store would then keep their events as spent.
+func (l *limiter) renewTurns(key string, t *limit.Limit) {
+	var outdated []line.Turn
+	l.waiters.Look(key, func(ln *line.Line) {
+		now, _ := l.timeline.Now()
+		if l.outdates(ln, t, now) {
+			outdated = ln.Outdated(now)
+		}
+	})
+	if len(outdated) > 0 {
+		defer l.waiters.Cancelled(key)
+		l.cancel(outdated)
 	}
 }
 
@@ -524,7 +559,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	in := &waiter{want: *w, l: l} // if it was denied, it asks again: there may be room since, which nobody has told it of
 	defer func() { w.reason = in.reason }()
-	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, func(ln *line.Line) error {
+	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, asked, func(ln *line.Line) error {
 		if first != nil {
 			return nil
 		}
@@ -566,6 +601,7 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 		case line.GiveBack:
 			w.giveBack(turns)
 		default:
+			w.stood = true
 			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
 				now, _ = w.l.timeline.Now()
 				if r := w.leave(now); r != nil {
@@ -593,17 +629,21 @@ func (w *waiter) served(turns []line.Turn) *Reservation {
 	return turns[0].Held.(*Reservation)
 }
 
-// giveBack gives turns back that fit nobody in line. Elsewhere than in memory, it does so at once, so that the
-// store can take them together.
+// giveBack gives turns back that fit nobody in line.
 func (w *waiter) giveBack(left []line.Turn) {
 	if len(left) == 0 {
 		return
 	}
 	defer w.place.Cancelled()
+	w.l.cancel(left)
+}
+
+// cancel gives turns back. Elsewhere than in memory, it does so at once, so that the store can take them together.
+func (l *limiter) cancel(turns []line.Turn) {
 	var all sync.WaitGroup
-	for _, turn := range left {
+	for _, turn := range turns {
 		r := turn.Held.(*Reservation)
-		if len(left) == 1 || w.l.local != nil {
+		if len(turns) == 1 || l.local != nil {
 			r.Cancel()
 		} else {
 			all.Go(r.Cancel)
@@ -639,6 +679,7 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	if wait < Never {
 		again = kernel.After(before, uint64(wait))
 	}
+	w.stood = true
 	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
 	return false, nil, nil
 }

@@ -136,6 +136,12 @@ func (l *Limit) Tag() []byte {
 	return h
 }
 
+// Equals reports whether l and other, of which each may be nil, are limits with the same parameters. A lookup may
+// return those of a limit that is compiled anew each time.
+func (l *Limit) Equals(other *Limit) bool {
+	return l == other || l != nil && other != nil && bytes.Equal(l.Tag(), other.Tag())
+}
+
 // Origin returns the limit that left state, in the form of l, or nil if state is that of a key
 // whose limit has changed, which keeps two. Only the beginning of state is needed: its Tag. If another
 // version of this package wrote state, or if it is damaged or cut off, the error says why it cannot be read.

@@ -158,17 +158,23 @@ func (ls *Lines) Alone(key string, ask func()) (asked bool) {
 }
 
 // Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error.
-func (ls *Lines) Enter(key string, terms Terms, came int64, may func(ln *Line) error) (p *Place, err error) {
+// Asked is whether the caller has asked before: then it waits, and requests that come later do not overtake it. Who enters
+// an empty line without having asked may yet be granted at once.
+func (ls *Lines) Enter(key string, terms Terms, came int64, asked bool, may func(ln *Line) error) (p *Place, err error) {
 	ls.use(key, func(ln *Line) {
 		if err = may(ln); err != nil {
 			return
 		}
 		p = &Place{Terms: terms, line: ln, came: came, woken: make(chan struct{}, 1)}
 		ln.insert(p)
+		ln.waits = ln.waits || asked || ln.Len() > 1
 		ls.count.Add(1)
 	})
 	return p, err
 }
+
+// Cancelled says that the turns that Line.Outdated has returned, for the line of key, have been given back.
+func (ls *Lines) Cancelled(key string) { ls.use(key, (*Line).cancelled) }
 
 // A Line is that of a key. Its shard's lock protects it.
 type Line struct {
@@ -184,6 +190,8 @@ type Line struct {
 	cancelling int // callers that give turns back: until they have, nobody asks
 	changes    int // how often something has made room, so that who was denied is to ask again
 
+	waits bool // whether anybody has had to wait since the line was empty
+
 	// What follows is the caller's: the state of the key after all who stand in line, which becomes nil once it is
 	// not true any more; and why the first one was denied.
 	Ahead, Denial any
@@ -194,12 +202,24 @@ func (ln *Line) Len() int { return ln.places.Len() }
 
 func (ln *Line) busy() bool { return ln.Len() > 0 || ln.cancelling > 0 }
 
+// Waits reports whether those in line wait, and are not only about to ask for the first time.
+func (ln *Line) Waits() bool { return ln.waits }
+
 // Last returns when the last turn that there is comes, or 0 if there is none.
 func (ln *Line) Last() kernel.Instant {
 	if len(ln.turns) == 0 {
 		return 0
 	}
 	return ln.turns[len(ln.turns)-1].Due
+}
+
+// Turns yields the turns, in order.
+func (ln *Line) Turns(yield func(Turn) bool) {
+	for _, turn := range ln.turns {
+		if !yield(turn) {
+			return
+		}
+	}
 }
 
 // Held returns what the caller holds for the first turn, or nil if there is none.
@@ -281,6 +301,13 @@ func (ln *Line) insert(p *Place) {
 	}
 }
 
+// Outdated renews the turns, and returns those to give back at now, newest first. If there are some, the caller, who need
+// not stand in line, then calls Lines.Cancelled.
+func (ln *Line) Outdated(now kernel.Instant) []Turn {
+	ln.Renew()
+	return ln.fit(now)
+}
+
 // fit takes the turns that suit nobody at now from the line, and returns them, newest first, for the caller to give back: those
 // from the first one on that is not for its place, and those that nobody needs.
 func (ln *Line) fit(now kernel.Instant) (left []Turn) {
@@ -310,7 +337,7 @@ func (ln *Line) remove(p *Place) {
 	p.element = nil
 	ln.all.count.Add(-1)
 	if ln.Len() == 0 {
-		ln.Denial = nil
+		ln.Denial, ln.waits = nil, false
 	}
 }
 
@@ -433,6 +460,7 @@ func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide 
 			at--
 		}
 		ln.turns = slices.Insert(ln.turns, at, Turn{Terms: p.Terms, Due: due, Held: held})
+		ln.waits = true
 	}
 	ln.Denial = nil
 	ln.changes++
@@ -450,7 +478,7 @@ func (p *Place) Denied(why any, again kernel.Instant) {
 	ln := p.lock()
 	defer ln.unlock()
 	p.answered()
-	p.again, ln.width, ln.Denial = again, 1, why
+	p.again, ln.width, ln.Denial, ln.waits = again, 1, why, true
 	ln.wake()
 }
 
@@ -476,6 +504,10 @@ func (p *Place) Leave(now kernel.Instant) (turns []Turn, served bool) {
 func (p *Place) Cancelled() {
 	ln := p.lock()
 	defer ln.unlock()
+	ln.cancelled()
+}
+
+func (ln *Line) cancelled() {
 	ln.cancelling--
 	ln.all.count.Add(-1)
 	ln.wake()

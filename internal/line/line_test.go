@@ -71,7 +71,7 @@ func TestLine_Histories(t *testing.T) {
 				if wide > 1 { // who comes together does not enter in order
 					came -= rnd.Int64N(20)
 				}
-				p, err := lines.Enter("key", Terms{N: 1 + rnd.IntN(sizes)}, came, func(*Line) error { return nil })
+				p, err := lines.Enter("key", Terms{N: 1 + rnd.IntN(sizes)}, came, false, func(*Line) error { return nil })
 				require.NoError(t, err)
 				order[p] = step + 1
 				resting = append(resting, p)
@@ -145,7 +145,7 @@ func TestLine_Histories(t *testing.T) {
 // in has places for as many events enter a line.
 func in(t *testing.T, lines *Lines, sizes ...int) (places []*Place) {
 	for _, n := range sizes {
-		p, err := lines.Enter("key", Terms{N: n}, 0, func(*Line) error { return nil })
+		p, err := lines.Enter("key", Terms{N: n}, 0, false, func(*Line) error { return nil })
 		require.NoError(t, err)
 		places = append(places, p)
 	}

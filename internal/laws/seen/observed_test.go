@@ -2,6 +2,7 @@ package seen_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +80,59 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// TestObserverSeesHowLongAWaitTook: who stood in line had to wait, however it was granted; whoever is granted at once
+// has not waited, however long that took to decide.
+func TestObserverSeesHowLongAWaitTook(t *testing.T) {
+	const looksUp = 5 * time.Millisecond
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}
+	flights := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		used int
+		want ratelimit.Outcome
+	}{
+		"bucket, at once":     {bucket, 9, ratelimit.Granted},
+		"bucket, its turn":    {bucket, 10, ratelimit.Delayed},
+		"bucket, settled":     {ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}, 10, ratelimit.Delayed},
+		"in flight, at once":  {flights, 9, ratelimit.Granted},
+		"in flight, released": {flights, 10, ratelimit.Delayed},
+	} {
+		for kept, opts := range map[string]func() []ratelimit.Option{"memory": fakes.InMemory, "bytes": fakes.InBytes} {
+			for _, holds := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					w := &fakes.Witness{}
+					l := ratelimit.Must(ratelimit.New(tt.alg, append(opts(), ratelimit.WithObserver(w.Observe), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+						time.Sleep(looksUp)
+						return tt.alg, nil
+					}))...))
+					r := fakes.Held(t, l, "key", tt.used)
+					w.Answered()
+					if tt.want == ratelimit.Delayed && tt.alg != bucket {
+						time.AfterFunc(4*time.Second, r.Cancel)
+					}
+					begin, err := time.Now(), error(nil)
+					if holds {
+						_, _, err = l.Hold(t.Context(), "key", 1, ratelimit.Waiting())
+					} else {
+						err = l.Wait(t.Context(), "key")
+					}
+					require.NoError(t, err)
+					var waited time.Duration
+					if tt.want == ratelimit.Delayed {
+						waited = time.Since(begin)
+						require.Greater(t, waited, time.Second)
+					}
+					seen := w.Answered() // perhaps also of a Cancel
+					i := slices.IndexFunc(seen, func(o ratelimit.Observation) bool { return o.Call == ratelimit.CallWait })
+					require.GreaterOrEqual(t, i, 0)
+					assert.Equal(t, tt.want, seen[i].Outcome, "%s, %s", name, kept)
+					assert.Equal(t, waited, seen[i].Waited, "%s, %s", name, kept)
+				})
+			}
 		}
 	}
 }

@@ -517,6 +517,145 @@ func TestWait_AfterANewLimit(t *testing.T) {
 	}
 }
 
+// Whatever is asked by a new limit, those who wait ask by it as well, and what was reserved for them by the old one is
+// given back before the new one decides on anything.
+func TestWait_WhateverIsAskedByANewLimit(t *testing.T) {
+	many := make([]ratelimit.Algorithm, 5) // of which each lookup makes a limit that no other one is
+	for i := range many {
+		many[i] = ratelimit.TokenBucket{Rate: ratelimit.PerHour(100), Burst: 100 + i}
+	}
+	for name, edit := range map[string]struct{ from, to ratelimit.Algorithm }{
+		"TokenBucket": {ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5), Burst: 5}},
+		"SlidingLog":  {ratelimit.SlidingLog{Limit: 5, Window: time.Hour}, ratelimit.SlidingLog{Limit: 8, Window: time.Hour}},
+		"InFlight":    {ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.InFlight{Limit: 8, Timeout: time.Hour}},
+		"All": {
+			append(ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}}, many...),
+			append(ratelimit.All{ratelimit.FixedWindow{Limit: 8, Window: 24 * time.Hour}}, many...),
+		},
+	} {
+		for method, ask := range map[string]func(ctx context.Context, l ratelimit.Limiter) error{
+			"Take":          func(ctx context.Context, l ratelimit.Limiter) error { _, err := l.Take(ctx, "key", 1); return err },
+			"Take too many": func(ctx context.Context, l ratelimit.Limiter) error { _, err := l.Take(ctx, "key", 10); return err },
+			"Peek":          func(ctx context.Context, l ratelimit.Limiter) error { _, err := l.Peek(ctx, "key"); return err },
+			"Charge":        func(ctx context.Context, l ratelimit.Limiter) error { _, err := l.Charge(ctx, "key", 0); return err },
+			"Reserve": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := l.Reserve(ctx, "key", 1)
+				return err
+			},
+			"Hold too many": func(ctx context.Context, l ratelimit.Limiter) error { _, _, err := l.Hold(ctx, "key", 10); return err },
+			"Wait for more": func(ctx context.Context, l ratelimit.Limiter) error { return notErrNever(l.WaitN(ctx, "key", 10)) },
+			"TakeAll": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"))
+				return err
+			},
+			"HoldAll": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := ratelimit.HoldAll(ctx, 10, ratelimit.For(l, "key"))
+				return err
+			},
+			"TakeEach": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 10, nil)
+				return err
+			},
+			"Wait, at last": func(ctx context.Context, l ratelimit.Limiter) error {
+				go func() { _ = l.Wait(ctx, "key") }()
+				return nil
+			},
+			"Hold, at last": func(ctx context.Context, l ratelimit.Limiter) error {
+				go func() { _, _, _ = l.Hold(ctx, "key", 1, ratelimit.Waiting()) }()
+				return nil
+			},
+			"Allow too many": func(_ context.Context, l ratelimit.Limiter) error { l.AllowN("key", 10); return nil },
+		} {
+			t.Run(name+"/"+method, func(t *testing.T) {
+				inEach(t, func(t *testing.T, in place) {
+					p := fakes.NewPlan(edit.from)
+					l := in.limiter(edit.from, ratelimit.WithLimits(p.Lookup))
+					require.True(t, l.AllowN("key", 5))
+					first := stand(t, l, 1)
+					synctest.Wait()
+					second := stand(t, l, 2)
+					synctest.Wait()
+					p.Set(edit.to)
+					require.NoError(t, ask(t.Context(), l))
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					assert.True(t, first.Done.Load() && second.Done.Load())
+					assert.NoError(t, errors.Join(first.Err, second.Err))
+				})
+			})
+		}
+	}
+}
+
+// Turns stay if the limit is the same, even if each lookup compiles it anew, as it does an All of many parts.
+func TestWait_TurnsStayWhileTheLimitDoes(t *testing.T) {
+	alg := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 1}}
+	for i := range 5 {
+		alg = append(alg, ratelimit.FixedWindow{Limit: 100 + i, Window: time.Hour})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var cancels atomic.Int64
+		s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req kernel.Request, _ kernel.Answer) {
+			if req.Op == kernel.OpSettle {
+				cancels.Add(1)
+			}
+		}}
+		l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), fakes.OwnLimit(alg)))
+		require.True(t, l.Allow("key"))
+		w := stand(t, l, 1)
+		synctest.Wait()
+		require.False(t, l.Allow("key"))
+		_, err := l.Charge(t.Context(), "key", 0)
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Zero(t, cancels.Load())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.True(t, w.Done.Load())
+	})
+}
+
+// notErrNever returns err, unless that is expected.
+func notErrNever(err error) error {
+	if errors.Is(err, ratelimit.ErrNever) {
+		return nil
+	}
+	return err
+}
+
+// While the last one in a line is asking, nothing overtakes it: the one before it has just been served, and nobody has
+// denied it anything yet.
+func TestWait_NothingOvertakesTheLastOne(t *testing.T) {
+	type waits struct{}
+	alg := ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: time.Second}, Refill: ratelimit.RefillInterval}
+	inEach(t, func(t *testing.T, in place) {
+		ctx := context.WithValue(t.Context(), waits{}, true)
+		l := in.limiter(alg, ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			if ctx.Value(waits{}) != nil {
+				time.Sleep(5 * time.Millisecond)
+			}
+			return alg, nil
+		}))
+		require.True(t, l.AllowN("key", 10))
+		begin := time.Now()
+		var line [2]atomic.Bool
+		for i, n := range []int{1, 9} {
+			go func() {
+				assert.NoError(t, l.WaitN(ctx, "key", n))
+				line[i].Store(true)
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Until(begin.Add(990 * time.Millisecond)))
+		for range 40 {
+			synctest.Wait()
+			require.False(t, l.Allow("key"), "after %v", time.Since(begin))
+			time.Sleep(500 * time.Microsecond)
+		}
+		assert.True(t, line[0].Load() && line[1].Load())
+	})
+}
+
 // In memory, RetryAfter behind a line is exact: then, if nobody else comes, the line is through and there is room, also
 // after others have left and events were charged. In a LeakyBucket, these may push out those who wait, or not.
 func TestWait_RetryAfterBehindTheLine(t *testing.T) {
@@ -528,6 +667,29 @@ func TestWait_RetryAfterBehindTheLine(t *testing.T) {
 					retryBehind(t, rnd, ratelimit.Must(ratelimit.New(alg)), !strings.HasPrefix(name, "LeakyBucket"))
 				})
 			}
+		})
+	}
+}
+
+// What is told behind a line follows what becomes of a hold that stood in it: less that has happened brings the turns of
+// the others nearer, even if it makes room for nobody yet.
+func TestWait_RetryAfterBehindTheLineAfterASettle(t *testing.T) {
+	for happened, want := range []time.Duration{2 * time.Hour, 3 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 2}))
+			require.True(t, l.AllowN("key", 2))
+			first := fakes.WaitFor(t, l, "key", 1)
+			synctest.Wait()
+			fakes.WaitFor(t, l, "key", 2)
+			synctest.Wait()
+			require.Equal(t, 4*time.Hour, fakes.Take(t, l, 1).RetryAfter)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.True(t, first.Done.Load())
+			require.Equal(t, 3*time.Hour, fakes.Take(t, l, 1).RetryAfter)
+			_, err := first.R.Settle(t.Context(), happened)
+			require.NoError(t, err)
+			assert.Equal(t, want, fakes.Take(t, l, 1).RetryAfter, "after Settle(%d)", happened)
 		})
 	}
 }
@@ -657,9 +819,11 @@ func TestWait_TogetherAfterADenial(t *testing.T) {
 		_, err := held.Settle(t.Context(), 20)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
+		synctest.Wait() // whose turn comes at this instant is served
 		before := served.Load()
 		time.Sleep(time.Second)
-		assert.InDelta(t, 2000, served.Load()-before, 40)
+		synctest.Wait()
+		assert.EqualValues(t, 2000, served.Load()-before)
 		stop()
 		time.Sleep(time.Minute)
 	})
