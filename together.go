@@ -121,11 +121,12 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	return d, err
 }
 
-// HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are granted, and otherwise
-// nil. Each key is held as the options of [For] say, from when its own events may happen; a key that is given
-// several times, as those of the first. Settle has a number for each Bound, or one for all, settles the keys one
-// after the other, and returns the decisions of all, merged like those of TakeAll. It checks ctx once, before the
-// first. If a key has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be
+// HoldAll is [TakeAll], and returns one Reservation of the events in all keys if they are granted,
+// and otherwise nil. Each key is held as the options of [For] say, from when the events of all may
+// happen, after the Delay; a key that is given several times, as those of the first. Settle has a
+// number for each Bound, or one for all, settles the keys one after the other, and returns the
+// decisions of all, merged like those of TakeAll. It checks ctx once, before the first. If a key
+// has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be
 // called again for that key. [Reservation.Parts] has the Reservations of the keys.
 //
 // In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
@@ -171,6 +172,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reserva
 	a.add(of, n)
 	a.arrange()
 	if a.granted = a.ask(); a.granted && hold {
+		a.delay()
 		held := make([]*Reservation, len(a.keys))
 		for i := range held {
 			held[i] = a.keys[a.keys[i].first].r
@@ -599,6 +601,25 @@ func (a *asking) holding(k *asked) holding {
 // maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has granted, the
 // events count after that as if they had been taken.
 const maxAsking = time.Minute
+
+// delay lets the holds of a HoldAll last from when the events of all keys may happen, as that of an
+// All does. Keys that are decided on together have done so.
+func (a *asking) delay() {
+	longest := time.Duration(0)
+	for _, k := range a.order {
+		longest = max(longest, k.Answer.Delay)
+	}
+	for _, k := range a.order {
+		if k.r == nil || !k.r.isHold() || k.Answer.Delay >= longest {
+			continue
+		}
+		k.r.due = max(k.r.due, k.r.l.timeline.In(longest))
+		k.Answer.Delay = longest
+		if err := k.r.Extend(a.ctx, newHandle(k.r.by, a.holding(k)).For); err != nil && !errors.Is(err, ErrEnded) {
+			a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
+		}
+	}
+}
 
 // maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
 const maxAtOnce = 128

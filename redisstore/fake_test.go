@@ -210,19 +210,19 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time, knows bool) (st
 	number := func(s string) float64 { return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8]))) }
 	at, states := string(appendDouble(nil, float64(now.UnixMicro()))), ""
 	granted := args[0][8] != opPeek
-	next := make([][]byte, len(keys))
+	delay := time.Duration(0)
+	requests := make([]kernel.Request, len(keys))
 	for i, key := range keys {
 		req := kernel.Request{Op: kernel.OpTake, N: int(number(args[1+2*i][1:]))}.At(now)
 		if id := number(args[1+2*i][9:]); knows && id > 0 {
 			req.Op, req.Hold = kernel.OpHold, kernel.Handle{ID: uint64(id), For: time.Duration(number(args[1+2*i][17:])) * tick}
 		}
-		state := []byte(f.states[key])
-		var res kernel.Answer
-		var unread error
-		if next[i], _, res, unread = f.prog.l.Apply(state, req); unread != nil {
+		requests[i] = req
+		_, _, res, unread := f.prog.l.Apply([]byte(f.states[key]), req)
+		if unread != nil {
 			return at + "\x01", nil
 		}
-		granted = granted && res.Allowed
+		granted, delay = granted && res.Allowed, max(delay, res.Delay)
 		value := strings.TrimPrefix(f.states[key], f.prog.tag)
 		form := uint32(0)
 		for bit, tag := range map[uint32]string{1 << 31: f.prog.openTag, 1 << 30: f.prog.aheadTag} {
@@ -240,7 +240,9 @@ func (f *fakeServer) doJoint(keys, args []string, now time.Time, knows bool) (st
 	if granted {
 		spent = 1
 		for i, key := range keys {
-			f.states[key] = string(next[i])
+			requests[i].Delay = delay
+			next, _, _, _ := f.prog.l.Apply([]byte(f.states[key]), requests[i])
+			f.states[key] = string(next)
 		}
 	}
 	f.batch = append(f.batch, len(keys))

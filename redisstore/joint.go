@@ -232,7 +232,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 	if !ok {
 		return errShort
 	}
-	granted := true
+	granted, delay := true, time.Duration(0)
 	next := make([][]byte, len(calls))
 	apply := func(i int, req kernel.Request) error {
 		c, m := &calls[i], &members[i]
@@ -246,7 +246,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 		if err := apply(i, calls[i].Request); err != nil {
 			return err
 		}
-		granted = granted && calls[i].Answer.Allowed
+		granted, delay = granted && calls[i].Answer.Allowed, max(delay, calls[i].Answer.Delay)
 	}
 	op := jointOp(calls, members)
 	spent, ended := grantedIn(reply)
@@ -255,10 +255,15 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 	}
 	s.counts.ended.Add(ended)
 	for i := range calls {
-		if !granted {
-			refused := calls[i].Request
-			refused.Refused, refused.Notes = true, op != opPeek
-			if err := apply(i, refused); err != nil {
+		again := calls[i].Request
+		switch {
+		case !granted:
+			again.Refused, again.Notes = true, op != opPeek
+		case again.Op == kernel.OpHold && calls[i].Answer.Delay < delay:
+			again.Delay = delay
+		}
+		if !granted || again.Delay > 0 {
+			if err := apply(i, again); err != nil {
 				return err
 			}
 		}

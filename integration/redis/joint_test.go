@@ -196,7 +196,7 @@ func (s *jointPortable) Open(name string, t *limit.Limit, timeout time.Duration)
 func (s *jointPortable) Group(string) any { return "all" }
 
 func (s *jointPortable) ApplyAll(ctx context.Context, calls []limit.Call) (bool, error) {
-	granted, possible := true, true
+	granted, possible, delay := true, true, time.Duration(0)
 	for i := range calls {
 		c := &calls[i]
 		probe := &portableStore{states: map[string][]byte{c.Key: c.States.(*jointPortable).states[c.Key]}}
@@ -209,11 +209,12 @@ func (s *jointPortable) ApplyAll(ctx context.Context, calls []limit.Call) (bool,
 		}
 		granted = granted && res.Allowed
 		possible = possible && c.Request.N <= res.Limit
+		delay = max(delay, res.Delay)
 	}
 	for i := range calls {
 		c := &calls[i]
 		req := c.Request
-		req.Refused, req.Notes = !granted, possible
+		req.Refused, req.Notes, req.Delay = !granted, possible, delay
 		var err error
 		if c.Answer, err = c.States.(*jointPortable).Apply(ctx, c.Key, c.Limit, req); err != nil {
 			return true, err

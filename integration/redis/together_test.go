@@ -20,6 +20,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // boundAll returns a key of a limiter for each of the algorithms, by their names.
@@ -39,8 +40,7 @@ func TestTakeAllIsOneCall(t *testing.T) {
 		of := boundAll(t, store, algorithms(10))
 		of["own limits"] = ratelimit.For(limiter(t, store, hourly(10), ratelimit.WithName("own"),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return hourly(3), nil })), "k")
-		delete(of, "WarmingUp")   // grants once
-		delete(of, "LeakyBucket") // delays the events, so that the holds of the others are extended, each by a call
+		delete(of, "WarmingUp") // grants once
 		bounds := slices.Collect(maps.Values(of))
 		calls := func(want int, ask func() (ratelimit.Decision, error)) ratelimit.Decision {
 			t.Helper()
@@ -448,5 +448,34 @@ func BenchmarkTogether(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// What is in flight ends by itself a Timeout after the events of all keys may happen, by one
+// command as by one for each key: in an All of both, too, it waits in the queue first.
+func TestHoldAllOfAQueue(t *testing.T) {
+	for name, connect := range map[string]func(redisstore.Conn) redisstore.Conn{
+		"together": func(c redisstore.Conn) redisstore.Conn { return c },
+		"apart":    func(c redisstore.Conn) redisstore.Conn { return struct{ redisstore.Conn }{c} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+			store, err := redisstore.New(connect(connectors["rueidis"](t, startServer(t).addr())), redisstore.WithLimiterClock(), redisstore.WithTimeout(patient))
+			require.NoError(t, err)
+			flight := limiter(t, store, ratelimit.InFlight{Limit: 10, Timeout: time.Minute}, ratelimit.WithClock(clk))
+			queue := limiter(t, store, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(20), Capacity: 10}, ratelimit.WithClock(clk))
+			for i := range 4 { // delayed for 0, 3, 6 and 9 minutes
+				_, d, err := ratelimit.HoldAll(t.Context(), 1, ratelimit.For(flight, "k"), ratelimit.For(queue, "k"))
+				require.NoError(t, err)
+				require.Equal(t, time.Duration(i)*3*time.Minute, d.Delay)
+			}
+			for ended := range 4 {
+				clk.Advance(time.Minute - time.Microsecond)
+				remains(t, 6+ended, flight, name)
+				clk.Advance(time.Microsecond)
+				remains(t, 7+ended, flight, name)
+				clk.Advance(2 * time.Minute)
+			}
+		})
 	}
 }

@@ -281,7 +281,7 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 	}
 	a.Allowed, a.Due = true, h.now*h.Tick
 	if req.N > 0 {
-		due := After(h.now, h.delay(h.inner(), h.now))
+		due := max(After(h.now, h.delay(h.inner(), h.now)), h.ends(h.now, req.Delay))
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}

@@ -56,8 +56,9 @@ type Request struct {
 	Of     int    // for OpSettle: the events of the hold, if it is not open any more
 	Yields bool   // whether it is of a Wait: an OpReserve is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
 
-	Refused bool // of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
-	Notes   bool // whether that is a denial that a log with CountDenied counts
+	Delay   time.Duration // of OpHold: how long the events are delayed by other keys that have granted them, at least: the hold lasts from then on
+	Refused bool          // of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
+	Notes   bool          // whether that is a denial that a log with CountDenied counts
 }
 
 // A Handle is an open hold of a key. The zero Handle is none.

@@ -1,5 +1,7 @@
 package kernel
 
+import "time"
+
 // This file decides on one key as one of several that must all grant.
 
 // Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
@@ -9,6 +11,18 @@ func (c *Compiled) Grants(st []uint64, req *Request) bool {
 	h.lent = true
 	h.advance(h.now)
 	return h.ready(h.deciding(), req.N) <= h.now
+}
+
+// Delay returns how long the events of req are delayed, if it is granted. Its time is fixed.
+func (c *Compiled) Delay(st []uint64, req *Request) time.Duration {
+	if req.N == 0 {
+		return 0
+	}
+	h := holding{view: c.view(req)}
+	h.read(c, st)
+	h.lent = true
+	h.advance(h.now)
+	return until(After(h.now, h.delay(h.inner(), h.now)), h.now, 0, h.Tick)
 }
 
 // Notes reports whether a denial may change a state.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -65,7 +66,8 @@ type joint struct {
 	decided  bool
 	made     bool // whether full stores have made room for the new keys, as far as they could
 	granted  bool
-	notes    bool // whether the logs note a denial: not if more events are asked for than a key ever grants
+	delay    time.Duration // of the events of a HoldAll that is granted: the longest of those of its keys
+	notes    bool          // whether the logs note a denial: not if more events are asked for than a key ever grants
 }
 
 var joints = sync.Pool{New: func() any { return new(joint) }}
@@ -214,18 +216,22 @@ func (j *joint) lock() {
 // many events.
 func (j *joint) ask() {
 	granted, notes, ever := true, false, true
+	j.delay = 0
 	for i := range j.asked {
 		e := &j.asked[i]
 		k, st, _ := e.k.Meet(e.by, e.st, e.clock.Now)
 		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
 		ever = ever && e.Request.N <= e.lim.loose.Limit()
+		if granted && e.Request.Op == kernel.OpHold {
+			j.delay = max(j.delay, k.Delay(st, j.as(e)))
+		}
 	}
 	j.granted, j.notes = granted, notes && ever && !granted
 }
 
 func (j *joint) apply(e *asked) {
 	req := j.as(e)
-	req.Refused, req.Notes = !j.granted, j.notes
+	req.Refused, req.Notes, req.Delay = !j.granted, j.notes, j.delay
 	by, st, _ := e.k.StepFrom(e.by, e.st, req, &e.Answer)
 	e.Answered = true
 	e.space.store.countEnded(&e.Answer)

@@ -155,10 +155,25 @@ if granted then
   end
   --@@holding
   local all = many
+  -- A hold lasts from when the events of all keys may happen. From when its own may, that is longer.
+  local delay, delays = 0, {}
+  for k = 1, #KEYS do
+    delays[k] = 0
+    first, many = keys[k].first, keys[k].many
+    --@<each
+      if p.queue and n > 0 then
+        local t, when = now
+        --@<hold
+        delays[k] = max(delays[k], when)
+      end
+    end
+    delay = max(delay, delays[k])
+  end
   for k = 1, #KEYS do
     local q = keys[k]
     local n, t = q.n, now
     if n > 0 then
+      q.lasts = q.lasts + delay - delays[k]
       first, many = q.first, q.many
       local id, lasts, flags, size, flies, tells, over = q.id, q.lasts, q.flags, q.size, q.flies, q.tells, q.over
       local opens, older, young, firstEnd, lastEnd, held = q.opens, q.older, q.young, q.firstEnd, q.lastEnd

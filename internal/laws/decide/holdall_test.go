@@ -48,44 +48,61 @@ func remaining(t *testing.T, bounds ...ratelimit.Bound) (left []int) {
 	return left
 }
 
-// Each key of a HoldAll is held from when its own events may leave the queue of a LeakyBucket, as by a Hold of that key
-// alone: wherever it is, and however long the other keys delay theirs.
+// Each key of a HoldAll is held from when the events of all may leave the queues of their
+// LeakyBuckets, as an All of them is: otherwise, what is in flight would end by itself while it
+// waits for another key, or soon after, and more than the Limit would run at once.
 func TestHoldAll_OfAQueue(t *testing.T) {
 	for i := range keptAlls(stepclock.New()) {
 		clk := stepclock.New()
 		kept := keptAlls(clk)[i]
 		t.Run(kept.name, func(t *testing.T) {
-			var bounds, alone []ratelimit.Bound
-			flight := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
-			for i, alg := range []ratelimit.Algorithm{
+			flight := ratelimit.InFlight{Limit: 10, Timeout: time.Minute}
+			algs := []ratelimit.Algorithm{
 				flight,
-				ratelimit.All{flight, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(200), Capacity: 10}},
-				ratelimit.LeakyBucket{Rate: ratelimit.PerHour(400), Capacity: 10},
-			} {
-				bounds = append(bounds, ratelimit.For(kept.of(alg), fmt.Sprint(i)))
-				alone = append(alone, ratelimit.For(ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk))), "key"))
+				ratelimit.LeakyBucket{Rate: ratelimit.PerHour(20), Capacity: 10},
+				ratelimit.All{flight, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(60), Capacity: 10}},
+				ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour},
 			}
-			for range 3 {
-				r, all, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
-				require.NoError(t, err)
-				var want ratelimit.Decision
-				for i, part := range r.Parts() {
-					held, d, err := alone[i].Limiter().Hold(t.Context(), alone[i].Key(), 1)
-					require.NoError(t, err)
-					require.Equal(t, held.Delay(), part.Delay(), "of bounds[%d]", i)
-					want.Delay, want.ResetAfter = max(want.Delay, d.Delay), max(want.ResetAfter, d.ResetAfter)
+			var bounds []ratelimit.Bound
+			var all ratelimit.All // of all but the All
+			for i, alg := range algs {
+				bounds = append(bounds, ratelimit.For(kept.of(alg), fmt.Sprint(i), ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()))
+				if _, ok := alg.(ratelimit.All); !ok {
+					all = append(all, alg)
 				}
-				require.Equal(t, want.Delay, all.Delay)
-				require.Equal(t, want.ResetAfter, all.ResetAfter)
 			}
-			clk.Advance(time.Hour - 1)
-			for range 40 { // the last one has left the queue after 36 s
-				require.Equal(t, remaining(t, alone...), remaining(t, bounds...))
-				clk.Advance(1)
-				require.Equal(t, remaining(t, alone...), remaining(t, bounds...))
-				clk.Advance(time.Second - 1)
+			alone := ratelimit.Must(ratelimit.New(all, ratelimit.WithClock(clk)))
+			flying := ratelimit.Must(ratelimit.New(flight, ratelimit.WithClock(clk)))
+			for i := range 4 { // delayed for 0, 3, 6 and 9 minutes
+				r, got, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
+				require.NoError(t, err)
+				_, want, err := alone.Hold(t.Context(), "key", 1, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+				require.NoError(t, err)
+				require.Equal(t, want.Delay, got.Delay)
+				require.Equal(t, time.Duration(i)*3*time.Minute, got.Delay)
+				for _, part := range r.Parts() {
+					require.Equal(t, got.Delay, part.Delay())
+				}
+				_, _, err = flying.Hold(t.Context(), "key", 1, ratelimit.HoldFor(got.Delay+time.Minute))
+				require.NoError(t, err)
 			}
-			require.Equal(t, []int{10, 10, 10}, remaining(t, bounds...))
+			for range 4 {
+				clk.Advance(time.Minute - 1)
+				for range 2 { // before a hold ends, and when it does
+					in, err := flying.Peek(t.Context(), "key")
+					require.NoError(t, err)
+					left := remaining(t, bounds...)
+					require.Equal(t, in.Remaining, left[0])
+					require.Equal(t, in.Remaining, min(left[2], left[3]))
+					require.Equal(t, in.Remaining, left[3])
+					whole, err := alone.Peek(t.Context(), "key")
+					require.NoError(t, err)
+					require.Equal(t, whole.Remaining, min(left[0], left[1], left[3]))
+					clk.Advance(1)
+				}
+				clk.Advance(2*time.Minute - 1)
+			}
+			require.Equal(t, []int{10, 10, 10, 10}, remaining(t, bounds...))
 		})
 	}
 }

@@ -81,7 +81,7 @@ func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided b
 	}
 	s.keys = append(s.keys, len(calls))
 	base, _ := calls[0].Request.Read()
-	granted, notes := true, true
+	granted, notes, delay := true, true, time.Duration(0)
 	for _, c := range calls {
 		of := c.States.(*jointStates)
 		_, _, res, unread := c.Limit.Apply(of.states[of.name+"/"+c.Key], c.Request.AsOf(&base))
@@ -90,11 +90,12 @@ func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided b
 		}
 		granted = granted && res.Allowed
 		notes = notes && c.Request.N <= res.Limit
+		delay = max(delay, res.Delay)
 	}
 	for i := range calls {
 		c := &calls[i]
 		req := c.Request.AsOf(&base)
-		req.Refused, req.Notes = !granted, notes
+		req.Refused, req.Notes, req.Delay = !granted, notes, delay
 		if c.Answer, err = c.States.(*jointStates).apply(c.Key, c.Limit, req); err != nil {
 			return true, err
 		}
