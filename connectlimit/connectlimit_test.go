@@ -202,6 +202,32 @@ func TestStoreFails(t *testing.T) {
 	assert.Nil(t, quota)
 }
 
+// TestStandInRefuses checks that a limit in place of the key's, and of a store that has failed, is one.
+func TestStandInRefuses(t *testing.T) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
+	quiet := ratelimit.WithFailureLog(nil)
+	unknown, _ := limiter(t, bucket, quiet, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, assert.AnError }))
+	spare, _ := limiter(t, bucket)
+	down, _ := limiter(t, bucket, quiet, ratelimit.WithStore(ratelimit.NewStore(away{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(spare)))
+	for name, l := range map[string]ratelimit.Limiter{"the limit of New": unknown, "a fallback": down} {
+		p := serve(t, connectlimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {})), returns)
+		_, err := p.call(t.Context())
+		require.NoError(t, err, name)
+		_, err = p.call(t.Context())
+		retry, quota := details(t, err)
+		assert.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), name)
+		assert.Equal(t, time.Hour, retry.GetRetryDelay().AsDuration(), name)
+		assert.NotNil(t, quota, name)
+	}
+}
+
+// away is a database that fails.
+type away struct{ ratelimit.Database }
+
+func (away) Get(context.Context, string) ([]byte, error) {
+	return nil, errors.New("no route to the store")
+}
+
 // A degraded limiter refuses without a RetryAfter.
 type degraded struct{ ratelimit.Limiter }
 

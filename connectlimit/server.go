@@ -34,9 +34,9 @@ import (
 //
 // A call over the limit fails with [connect.CodeResourceExhausted], in the protocol that the client
 // speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call would
-// be granted (absent if no wait helps), and QuotaFailure, which names the limit. If the store has failed
-// and the limiter's [ratelimit.FailurePolicy] refuses a call, it fails with [connect.CodeUnavailable] and
-// a RetryInfo. Health checks count, unless
+// be granted (absent if no wait helps), and QuotaFailure, which names the limit. If no limit was checked
+// ([ratelimit.Decision.Checked]), because the store has failed and [ratelimit.FailClosed] refuses a call,
+// it fails with [connect.CodeUnavailable] and a RetryInfo. Health checks count, unless
 // httplimit.WithSkip([HealthAndReflection]) is given. Header fields are those
 // of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
 // whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
@@ -83,14 +83,14 @@ func refusal(r *http.Request) *connect.Error {
 	d, _ := httplimit.DecisionOf(r)
 	report, _ := httplimit.ReportOf(r)
 	code := connect.CodeResourceExhausted
-	if d.Degraded && report.RetryAfter < ratelimit.Never { // otherwise it exceeds all that is ever granted
+	if !d.Checked() {
 		code = connect.CodeUnavailable
 	}
 	err := connect.NewError(code, errors.New(report.Detail))
 	if report.RetryAfter < ratelimit.Never {
 		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(report.RetryAfter)})
 	}
-	if !d.Degraded { // otherwise the store has failed, and no limit is known to be exceeded
+	if d.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
 		addDetail(err, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
 			Subject:     report.Policy, // not the key, which may be a secret
 			Description: report.Detail,

@@ -17,9 +17,9 @@
 // helps), and QuotaFailure, which names the limit. Clients in every language can read them.
 // Trailers have the fields that package httplimit sends over HTTP: ratelimit, ratelimit-policy
 // and, after a refusal, retry-after in whole seconds. Calls that are granted have the first two
-// as well. The fields have the meanings that [httplimit.Standard] describes. If the store has failed
-// and the limiter's [ratelimit.FailurePolicy] refuses a call, it fails with [codes.Unavailable] and a
-// RetryInfo.
+// as well. The fields have the meanings that [httplimit.Standard] describes. If no limit was checked
+// ([ratelimit.Decision.Checked]), because the store has failed and [ratelimit.FailClosed] refuses a
+// call, it fails with [codes.Unavailable] and a RetryInfo.
 //
 // With a [ratelimit.InFlight], alone or in a [ratelimit.All], a call is in flight until its
 // handler returns or panics, even if its client has left. If the keys have limits of their own,

@@ -18,7 +18,7 @@ import (
 // refusal returns the status of a call that d refuses.
 func refusal(d ratelimit.Decision, r httplimit.Report) error {
 	code := codes.ResourceExhausted
-	if d.Degraded && r.RetryAfter < ratelimit.Never { // otherwise it exceeds all that is ever granted
+	if !d.Checked() {
 		code = codes.Unavailable
 	}
 	st := status.New(code, r.Detail)
@@ -26,7 +26,7 @@ func refusal(d ratelimit.Decision, r httplimit.Report) error {
 	if r.RetryAfter < ratelimit.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
 	}
-	if !d.Degraded { // otherwise the store has failed, and no limit is known to be exceeded
+	if d.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
 			Subject:     r.Policy, // not the key, which may be a secret
 			Description: r.Detail,

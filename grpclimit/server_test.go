@@ -230,8 +230,8 @@ func TestStoreFails(t *testing.T) {
 	}{
 		{ratelimit.FailOpen, codes.OK, 0, metadata.MD{}},
 		{ratelimit.FailClosed, codes.Unavailable, time.Second, metadata.MD{"retry-after": {"1"}}},
-		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{}},
-		{ratelimit.Fallback(local), codes.Unavailable, time.Hour, metadata.MD{"retry-after": {"3600"}}},
+		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{"ratelimit": {`"default";r=0`}}},
+		{ratelimit.Fallback(local), codes.ResourceExhausted, time.Hour, metadata.MD{"ratelimit": {`"default";r=0;t=3600`}, "retry-after": {"3600"}}},
 	} {
 		l, err := ratelimit.New(bucket, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
@@ -254,12 +254,37 @@ func TestStoreFails(t *testing.T) {
 			if err != nil {
 				retry, quota := detailsOf(t, err)
 				assert.Equal(t, tt.retry, retry.GetRetryDelay().AsDuration())
-				assert.Nil(t, quota, "no limit is known to be exceeded")
+				assert.Equal(t, tt.code == codes.ResourceExhausted, quota != nil, "whether a limit is known to be exceeded")
 			}
 		}
 		assert.ErrorContains(t, told.Load().(error), "no route to the store")
 		lines++
 		assert.Equal(t, lines, strings.Count(log.String(), "\n"), "the limiter logs it, and the server does not")
+	}
+}
+
+// TestLookupFails checks that a call which the limit of New refuses, because that of its key is not known, is over a
+// limit.
+func TestLookupFails(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithFailureLog(nil),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+			return nil, errors.New("no route to the plans")
+		}))
+	for _, cost := range []int{1, 2} {
+		require.NoError(t, l.Reset(t.Context(), "127.0.0.1"))
+		require.True(t, l.Allow("127.0.0.1"))
+		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithCost(func(*grpclimit.Call) int { return cost }))))
+		err := p.call(t.Context())
+		retry, quota := detailsOf(t, err)
+		if cost == 1 {
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			assert.Equal(t, time.Hour, retry.GetRetryDelay().AsDuration())
+			assert.NotNil(t, quota)
+		} else {
+			require.Equal(t, codes.Unavailable, status.Code(err), "the limit of the key may grant it")
+			assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration())
+			assert.Nil(t, quota)
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func seconds(d time.Duration) int64 {
 // setHeaders sets the header fields that describe d, a decision by p. pk is what partition
 // returns.
 func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk string) {
-	if d.Degraded && d.Allowed {
+	if d.Allowed && !d.Checked() {
 		return // the store did not answer, so Remaining is unknown
 	}
 	if m.expose {
@@ -132,7 +132,7 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
 	}
-	if d.Degraded || d.Remaining == math.MaxInt { // nothing counts the events of the key
+	if !d.Checked() || d.Remaining == math.MaxInt { // nothing counts the events of the key
 		return
 	}
 	switch m.headers {

@@ -115,6 +115,7 @@ type middleware struct {
 	*config
 	limits   []*limit    // the limiter of Middleware, and those of WithAlso
 	policies *policies   // of all keys
+	standIns *policies   // of limits that decide in place of those of the keys, of which only the names are known
 	perKey   bool        // whether each key may have its own, see policiesOf
 	flies    bool        // whether requests are released when their handler is done
 	settles  bool        // whether they are settled then
@@ -129,16 +130,16 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 		m.clk = clock.New()
 	}
 	m.limits = append([]*limit{{limiter: l, key: c.key, name: c.name}}, c.also...)
-	all := make([]*policies, len(m.limits))
+	all, standIns := make([]*policies, len(m.limits)), make([]*policies, len(m.limits))
 	for i, l := range m.limits {
 		l.describe(c.status)
-		all[i] = l.policies
+		all[i], standIns[i] = l.policies, newPolicies(l.name, c.status, nil)
 		m.perKey = m.perKey || l.info.Lookup != nil
 		m.flies = m.flies || flies(l.limiter)
 		m.settles = m.settles || l.settled
 		m.apart = m.apart || l.costs()
 	}
-	m.policies = combined(all)
+	m.policies, m.standIns = combined(all), combined(standIns)
 	return m
 }
 

@@ -352,8 +352,8 @@ func TestStoreFails(t *testing.T) {
 	}{
 		{ratelimit.FailOpen, 200, "", ""},
 		{ratelimit.FailClosed, 503, "1", ""},
-		{ratelimit.Fallback(local), 200, "", ""},
-		{ratelimit.Fallback(local), 503, "3600", ""},
+		{ratelimit.Fallback(local), 200, "", `"default";r=0`},
+		{ratelimit.Fallback(local), 429, "3600", `"default";r=0;t=3600`},
 	} {
 		l, err := ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
@@ -363,6 +363,7 @@ func TestStoreFails(t *testing.T) {
 		assert.Equal(t, tt.status, resp.StatusCode, i)
 		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), i)
 		assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), i)
+		assert.Empty(t, resp.Header.Get("RateLimit-Policy"), i)
 		assert.ErrorContains(t, told, "no route to the store")
 		l, err = ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
@@ -370,6 +371,48 @@ func TestStoreFails(t *testing.T) {
 		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 		assert.Contains(t, logged.String(), "no route to the store")
 		assert.Equal(t, 1, strings.Count(logged.String(), "\n"), "the limiter and the middleware do not both log it")
+	}
+}
+
+// TestLookupFails: a client that the limit of New refuses, because that of its key is not known, is over a limit. What
+// that limit could never grant is not.
+func TestLookupFails(t *testing.T) {
+	unknown := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		return nil, errors.New("no route to the plans")
+	})
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
+	for name, opts := range map[string][]httplimit.Option{
+		"take":  nil,
+		"hold":  {httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })},
+		"shape": {httplimit.WithShaping(time.Minute)},
+	} {
+		for _, tt := range []struct {
+			limit               ratelimit.Algorithm
+			cost, status        int
+			retryAfter, current string
+		}{
+			{bucket, 1, 429, "3600", `"default";r=0;t=3600`},
+			{bucket, 2, 503, "1", ""},
+			{ratelimit.Blocked{}, 1, 503, "1", ""},
+		} {
+			l, err := ratelimit.New(tt.limit, unknown, ratelimit.WithClock(clock.NewMock()), ratelimit.WithFailureLog(nil))
+			require.NoError(t, err)
+			l.Allow("192.0.2.1")
+			told := 0
+			h := httplimit.Middleware(l, append(opts, httplimit.WithCost(func(*http.Request) int { return tt.cost }), httplimit.WithStoreError(func(*http.Request, error) { told++ }))...)(ok)
+			resp := serve(h, from("192.0.2.1:1"))
+			assert.Equal(t, tt.status, resp.StatusCode, "%s %d", name, tt.cost)
+			if retry := resp.Header.Get("Retry-After"); name == "shape" && tt.status == 429 {
+				assert.Equal(t, "3540", retry, "what is left after the longest delay")
+			} else {
+				assert.Equal(t, tt.retryAfter, retry, "%s %d", name, tt.cost)
+				assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), "%s %d", name, tt.cost)
+			}
+			assert.Empty(t, resp.Header.Get("RateLimit-Policy"), name)
+			if name != "shape" {
+				assert.Equal(t, 1, told, name)
+			}
+		}
 	}
 }
 

@@ -26,9 +26,11 @@ func WithCost(cost func(*http.Request) int) Option {
 }
 
 // WithStatus sets the status code of the response to a request over the limit, from
-// 400 to 599. The default is 429, Too Many Requests. If the store has failed and the limiter's
-// [ratelimit.FailurePolicy] refuses a request, the client did nothing wrong: the status is 503,
-// whatever WithStatus says, with the Retry-After of the policy.
+// 400 to 599. The default is 429, Too Many Requests. If no limit was checked, because the store has
+// failed and [ratelimit.FailClosed] refuses the request, the client did nothing wrong: the status is
+// 503, whatever WithStatus says, with the Retry-After of the policy. A [ratelimit.Fallback] that
+// refuses has checked a limit, and so has the limit of [ratelimit.New] if the lookup of
+// [ratelimit.WithLimits] has failed: see [ratelimit.Decision.Checked].
 func WithStatus(code int) Option { return func(c *config) { c.status = code } }
 
 // WithDenied makes h answer requests over the limit. The header fields are set before

@@ -32,7 +32,10 @@ type policies struct {
 
 // policiesOf returns the policies of the keys of q, on which d was decided.
 func (m *middleware) policiesOf(ctx context.Context, q question, d ratelimit.Decision) *policies {
-	if !m.perKey || d.Degraded || d.Allowed && m.headers == None {
+	if d.Degraded {
+		return m.standIns
+	}
+	if !m.perKey || d.Allowed && m.headers == None {
 		return m.policies // nothing else would be shown
 	}
 	if q.all == nil {

@@ -21,16 +21,12 @@ type refusal struct {
 	after  [][]byte // the rest of the body, for each part of the policy
 }
 
-// failed is the body if the store failed. Its status is 503, because no client is known to exceed a
-// limit.
+// failed is the body if no limit was checked. Its status is 503, because no client is known to exceed
+// one.
 var failed = fmt.Appendf(nil, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"%s"}`, unavailable)
 
-// unavailable says why a request is refused if the store failed.
+// unavailable says why a request is refused if no limit was checked.
 const unavailable = "The limit cannot be checked at the moment."
-
-// unchecked reports whether d refuses only because the store failed. What exceeds all that is ever
-// granted at once does so whatever the store says.
-func unchecked(d ratelimit.Decision) bool { return d.Degraded && d.RetryAfter < ratelimit.Never }
 
 func newRefusal(status int, names []string) *refusal {
 	f := &refusal{status: status}
@@ -48,7 +44,7 @@ func newRefusal(status int, names []string) *refusal {
 // detail says why the request is refused, in characters that need no escape in JSON.
 func detail(d ratelimit.Decision) string {
 	switch {
-	case unchecked(d):
+	case !d.Checked():
 		return unavailable
 	case blocks(d):
 		return "No requests are allowed."
@@ -67,7 +63,7 @@ const problemJSON = "application/problem+json"
 // answer writes the refusal d, which the given part of the policy decided.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Decision, part int) {
 	h, status := w.Header(), f.status
-	if unchecked(d) {
+	if !d.Checked() {
 		status = http.StatusServiceUnavailable
 	}
 	h["Cache-Control"] = []string{"no-store"}
@@ -76,7 +72,7 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Dec
 	case !takesProblem(r.Header["Accept"]):
 		h["Content-Type"], h["X-Content-Type-Options"] = []string{"text/plain; charset=utf-8"}, []string{"nosniff"}
 		body = append([]byte(detail(d)), '\n')
-	case unchecked(d):
+	case !d.Checked():
 		h["Content-Type"] = []string{problemJSON}
 		body = failed
 	default:

@@ -77,7 +77,7 @@ func (m *middleware) refused(ctx context.Context, q question, why error, late bo
 		d.RetryAfter = ratelimit.Never
 	case errors.Is(why, ratelimit.ErrFull), late:
 	default:
-		d.Degraded, failed = true, why
+		d.Degraded, d.StandIn, failed = true, false, why
 	}
 	return answer{Decision: d}, failed
 }

@@ -19,7 +19,8 @@ import (
 //
 // The lines have the attributes limiter, call and n, and error if there was one. That of a
 // denial has retry_after, if it is known, or never if the request can never be granted. That of a
-// failure has allowed, which says what the [ratelimit.FailurePolicy] decided.
+// failure has allowed, which says what the [ratelimit.FailurePolicy] or the limit of New decided, and checked, which
+// says whether a limit was ([ratelimit.Decision.Checked]).
 //
 // Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. An error
 // is logged as it is: that of a lookup of [ratelimit.WithLimits] contains the key.
@@ -123,6 +124,9 @@ func (s *slogObserver) attributes(o *ratelimit.Observation, leftOut int) []slog.
 	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))
+	}
+	if o.Decision.Degraded {
+		attrs = append(attrs, slog.Bool("checked", o.Decision.Checked()))
 	}
 	if leftOut > 0 {
 		attrs = append(attrs, slog.Int("left_out", leftOut))

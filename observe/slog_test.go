@@ -174,7 +174,17 @@ func TestSlogOfALimiter(t *testing.T) {
 	require.Empty(t, logged())
 	store.Err = errors.New("no route")
 	require.True(t, l.Allow("key"))
-	assert.Regexp(t, `^level=WARN msg="ratelimit: failed" limiter=api call=allow n=1 allowed=true error=.*no route.*\n$`, logged())
+	assert.Regexp(t, `^level=WARN msg="ratelimit: failed" limiter=api call=allow n=1 allowed=true error=.*no route.* checked=false\n$`, logged())
+}
+
+// TestSlogOfAStandIn: a failure says whether a limit was checked in place of that of the key.
+func TestSlogOfAStandIn(t *testing.T) {
+	logger, logged := fakes.Log()
+	own := &fakes.OwnLimits{Err: errors.New("no route to the plans")}
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, ratelimit.WithName("api"), ratelimit.WithLimits(own.Lookup),
+		ratelimit.WithFailureLog(nil), ratelimit.WithObserver(observe.Slog(logger, time.Hour)))
+	require.True(t, l.Allow("key"))
+	assert.Regexp(t, `^level=WARN msg="ratelimit: failed" limiter=api call=allow n=1 allowed=true error=.*no route to the plans.* checked=true\n$`, logged())
 }
 
 // TestSlogCountsEach: of denials at once, one is logged, and the others are counted. A
