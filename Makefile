@@ -9,7 +9,8 @@ LINT       := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LONGEST    := ./storetest ./internal/laws/decide # which begin first, so that no core waits for them at the end
 packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
 
-.PHONY: test servers integration race lint tidy alone arch fuzz cross bench mutants nightly
+.PHONY: test servers integration race lint tidy alone arch fuzz cross bench mutants nightly \
+	night-tests night-race night-bench night-cross night-fuzz night-release night-mutants
 
 # The tests of the released modules, which need nothing but Go. What they depend on is fetched first,
 # so that what a network costs is told apart. Vet is a part of lint.
@@ -87,13 +88,37 @@ MUTANTS ?= 200
 mutants: servers
 	go run scripts/mutants.go -n $(MUTANTS)
 
+# The number of the night, with which random tests begin: the date, so that each night tries others. make nightly
+# NIGHT=20260301 repeats that night.
+NIGHT := $(or $(NIGHT),$(shell date -u +%Y%m%d))
+
 # Hours of it: all histories, fuzz targets, clients and distances, everything under the race
-# detector and on other machines, the release, and mutants.
-nightly: export RATELIMIT_NIGHTLY = 1
-nightly: servers
+# detector and on other machines, the release, and mutants. Each step can be run on its own.
+nightly: night-tests night-race night-bench night-cross night-fuzz night-release night-mutants
+
+night-tests night-race night-bench night-cross night-fuzz: export RATELIMIT_NIGHTLY = $(NIGHT)
+
+night-tests: servers
+	@echo "== night $(NIGHT): tests"
 	go test -timeout 60m ./benchmarks/... ./integration/... ./examples/... $(call packages,$(RELEASED))
+
+night-race: servers
+	@echo "== night $(NIGHT): race"
 	go test -timeout 60m -race ./integration/linear ./integration/redis $(call packages,$(RELEASED))
+
+night-bench: servers
 	go test -run '^$$' -bench . -benchtime 1x . ./internal/laws/... ./benchmarks/...
-	$(MAKE) cross fuzz
+
+night-cross:
+	@echo "== night $(NIGHT): cross"
+	$(MAKE) cross
+
+night-fuzz: servers
+	@echo "== night $(NIGHT): fuzz"
+	$(MAKE) fuzz
+
+night-release:
 	scripts/release.sh v1.999.0 --dry-run
-	RATELIMIT_NIGHTLY= $(MAKE) mutants
+
+night-mutants: servers
+	go run scripts/mutants.go -n $(MUTANTS) -seed $(NIGHT)

@@ -2,7 +2,6 @@ package ratelimit_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
@@ -158,7 +158,7 @@ func TestCoarseClockGrantsAtMost(t *testing.T) {
 		require.NoError(t, err)
 		defer stop()
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(each)}, ratelimit.WithClock(clk)))
-		rng := rand.New(rand.NewPCG(1, 2))
+		rng := budget.Rand(t)
 		var granted []time.Time
 		closest := time.Hour
 		for range 5000 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -206,7 +205,7 @@ func TestPolicyIsTrue(t *testing.T) {
 	for name, alg := range algorithms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rnd := rand.New(rand.NewPCG(1, 2))
+			rnd := budget.Rand(t)
 			_, warms := alg.(ratelimit.WarmingUp)
 
 			// After a client was idle for w, it is granted q at once, whatever it did before.

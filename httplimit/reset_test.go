@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -32,7 +31,7 @@ func TestResetOfParts(t *testing.T) {
 		others := ratelimit.All{alg, ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rnd := rand.New(rand.NewPCG(3, 4))
+			rnd := budget.Rand(t)
 			clk := storetest.NewClock(time.Unix(0, 0))
 			all, err := ratelimit.New(others, ratelimit.WithClock(clk))
 			require.NoError(t, err)

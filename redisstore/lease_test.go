@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // A key in demand is leased, and then takes few calls.
@@ -205,7 +206,7 @@ func TestLeaseBound(t *testing.T) {
 	)
 	bound := func(d time.Duration) float64 { return burst + rate*d.Seconds() }
 	extra := min(processes*events, bound(age))
-	for seed := range uint64(3) {
+	for seed := range budget.Seeds(t, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(rate), Burst: burst})
 			f.delay = 2 * time.Millisecond

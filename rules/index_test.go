@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -41,8 +40,7 @@ func perHour(r Rule) float64 {
 // TestConflicts edits tables in which rules have each other's calls and IDs, or are invalid,
 // and checks which of them are in force.
 func TestConflicts(t *testing.T) {
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := budget.Rand(t)
 	now := time.Unix(1000, 0)
 	for table := range budget.Histories(600, 3000) {
 		oneMethod := table%2 == 0
@@ -73,7 +71,7 @@ func TestConflicts(t *testing.T) {
 			}
 			all, bad := newIndex(rows, nil, last, now)
 			is, was := held(all), held(last)
-			says := fmt.Sprintf("seed %d: %v after %v: %v", seed, rows, was, bad)
+			says := fmt.Sprintf("%v after %v: %v", rows, was, bad)
 
 			other := slices.Clone(rows)
 			random.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })

@@ -14,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -84,7 +85,7 @@ func inFlight(alg ratelimit.InFlight) porcupine.Model {
 // out, and compares the history with the definition, and with what an observer has counted.
 func TestLinearizableInFlight(t *testing.T) {
 	alg := ratelimit.InFlight{Limit: 4, Timeout: time.Second}
-	for seed := range uint64(40) {
+	for seed := range budget.Seeds(t, 40) {
 		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 		observed, opts := newTally("k"), []ratelimit.Option{ratelimit.WithClock(clk)}
 		if seed%2 == 1 {

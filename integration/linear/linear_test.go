@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/anishathalye/porcupine"
@@ -195,7 +196,7 @@ func TestLinearizable(t *testing.T) {
 			}
 			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
-				for seed := range s.seeds {
+				for seed := range budget.Seeds(t, s.seeds) {
 					check(t, []ratelimit.Algorithm{alg}, s, seed)
 				}
 			})
@@ -211,7 +212,7 @@ func TestLinearizableHolds(t *testing.T) {
 				t.Parallel()
 				set := settings[settingName]
 				set.holds = true
-				for seed := range set.seeds {
+				for seed := range budget.Seeds(t, set.seeds) {
 					check(t, []ratelimit.Algorithm{alg}, set, seed)
 				}
 			})
@@ -238,7 +239,7 @@ func TestLinearizableLimits(t *testing.T) {
 			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
 				set := settings[settingName]
-				for seed := range set.seeds {
+				for seed := range budget.Seeds(t, set.seeds) {
 					check(t, algs, set, seed)
 				}
 			})

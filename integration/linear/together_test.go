@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/anishathalye/porcupine"
@@ -215,7 +216,7 @@ func TestJointlyLinearizable(t *testing.T) {
 			}
 			t.Run(name+"/"+settingName, func(t *testing.T) {
 				t.Parallel()
-				for seed := range set.seeds {
+				for seed := range budget.Seeds(t, set.seeds) {
 					checkJointly(t, joint, set, seed)
 				}
 			})

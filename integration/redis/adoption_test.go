@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/stretchr/testify/assert"
@@ -202,9 +203,12 @@ func TestRestartWithAnotherLimit(t *testing.T) {
 func TestAdoptBuckets(t *testing.T) {
 	conn := connectors["goredis"](t, startServer(t).addr())
 	var tr *trace
-	for seed := uint64(0); tr == nil || tr.of == nil; seed++ {
-		tr = newTrace(t, conn, seed)
+	for seed := range budget.Seeds(t, 100) {
+		if tr = newTrace(t, conn, seed); tr.of != nil {
+			break
+		}
 	}
+	require.NotNil(t, tr.of, "a trace with limits of keys' own")
 	number := func(bits int) int { return 1 + int(tr.rng.Uint64()>>(64-1-tr.rng.IntN(bits))) }
 	bucket := func(leaky bool) ratelimit.Algorithm {
 		for {

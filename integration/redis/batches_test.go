@@ -24,7 +24,7 @@ import (
 
 func FuzzBatches(f *testing.F) {
 	long(f)
-	for seed := range budget.Histories(12, 30) {
+	for seed := range budget.Seeds(f, budget.Histories(12, 30)) {
 		f.Add(seed)
 	}
 	f.Add(uint64(60)) // a command settles the last hold, and opens another

@@ -32,7 +32,7 @@ import (
 // be those of two limiters that share states as bytes in this process.
 func FuzzCancel(f *testing.F) {
 	long(f)
-	for seed := range budget.Histories(60, 200) {
+	for seed := range budget.Seeds(f, budget.Histories(60, 200)) {
 		f.Add(seed)
 	}
 	addr := startServer(f).addr()
@@ -72,9 +72,7 @@ func newCancels(t *testing.T, addr string, seed uint64) *cancels {
 	}
 	limiter := func(s ratelimit.Store) ratelimit.Limiter {
 		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(c.clk))...)
-		if err != nil {
-			t.Skipf("%v: %v", c.log, err) // the parameters do not fit into the store
-		}
+		require.NoError(t, err, "%v: every store has room for the parameters that are drawn; draw others", c.log)
 		return l
 	}
 	for i := range c.twins {
@@ -400,7 +398,7 @@ func TestTurns(t *testing.T) {
 		ratelimit.All{window, bucket},
 		ratelimit.All{interval, queue, ratelimit.SlidingLog{Limit: 4, Window: time.Minute}},
 	} {
-		for seed := range budget.Histories(6, 40) {
+		for seed := range budget.Seeds(t, budget.Histories(6, 40)) {
 			tr := newTraceOf(t, conn, prefixes(), alg, uncached)
 			tr.rng = rand.New(rand.NewPCG(seed, 3))
 			_, err := tr.here.Peek(t.Context(), "k") // sets the request

@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -98,7 +98,7 @@ func TestSettleAmongResets(t *testing.T) {
 			if name == "WarmingUp" { // which keeps what others have queued behind
 				continue
 			}
-			rng := rand.New(rand.NewPCG(1, 2))
+			rng := budget.Rand(t)
 			var keys, also [2]ratelimit.Limiter
 			for i := range keys {
 				store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
@@ -127,7 +128,7 @@ func limiter(t *testing.T, s *Store, timeout time.Duration) (limit.States, *limi
 }
 
 func TestStore_History(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range budget.Seeds(t, 40) {
 		synctest.Test(t, func(t *testing.T) { testHistory(t, rand.New(rand.NewPCG(seed, 1)), seed%2 == 0) })
 	}
 }

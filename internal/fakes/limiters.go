@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -184,13 +185,8 @@ type Wrapped struct{ ratelimit.Limiter }
 // Unwrap returns the limiter inside.
 func (w Wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
 
-// Rand returns a source that is the same in each run, and logs its seed if the test fails.
+// Rand is budget.Rand, whose numbers are the same in each run, and others each night.
 func Rand(t testing.TB) *rand.Rand {
-	const seed = 20260301
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, seed))
+	t.Helper()
+	return budget.Rand(t)
 }

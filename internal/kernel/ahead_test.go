@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // turnOf is a reservation that ends at its turn, with an ID that is even.
@@ -36,7 +38,7 @@ func TestAhead_Cancel(t *testing.T) {
 			if c.Word() != nil {
 				continue // stores leave the words when a turn is ahead
 			}
-			for seed := range uint64(20) {
+			for seed := range budget.Seeds(t, 20) {
 				rng := rand.New(rand.NewPCG(seed, 0))
 				s := keyOf(c)
 				s.ask(c, begun, OpTake, c.Limit())

@@ -2,14 +2,15 @@ package kernel
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 func TestDivisor(t *testing.T) {
-	random := rand.New(rand.NewPCG(9, 10))
+	random := budget.Rand(t)
 	numbers := []uint64{1, 2, 3, 24, 3600e9, 1<<32 - 1, 1 << 32, 1<<32 + 1, 1<<63 - 1, 1 << 63, 1<<63 + 1, math.MaxUint64 - 1, math.MaxUint64}
 	for range 100 {
 		numbers = append(numbers, 1+random.Uint64()>>random.IntN(64))

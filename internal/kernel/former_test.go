@@ -102,7 +102,7 @@ func TestFormer_NeitherStarves(t *testing.T) {
 	}
 	for name, limits := range rivals(t) {
 		stricter := min(alone(limits[0], long, step), alone(limits[1], long, step))
-		for seed := range uint64(8) {
+		for seed := range budget.Seeds(t, 8) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			s := shared{from: limits[seed%2], st: limits[seed%2].NewState()}
 			turn := 0
@@ -150,7 +150,7 @@ func counted(part Kernel, st []uint64, at Instant, n int) int {
 func TestFormer_Law(t *testing.T) {
 	for name, limits := range rivals(t) {
 		granted, bound, memory := [2]int{}, 0, Join(limits[0], limits[1]).changed.memory
-		for seed := range budget.Histories(100, 1000) {
+		for seed := range budget.Seeds(t, budget.Histories(100, 1000)) {
 			rng := rand.New(rand.NewPCG(seed, 2))
 			s := shared{from: limits[0], st: limits[0].NewState()}
 			alone := [2]shared{{from: limits[0], st: limits[0].NewState()}}
@@ -198,7 +198,11 @@ func TestFormer_Law(t *testing.T) {
 		owing := slices.ContainsFunc(limits[0].leaves, func(part Kernel) bool {
 			return part.credit(make([]uint64, part.Width()), 0) < math.MaxUint64
 		})
-		assert.Equal(t, owing, bound > 0, name)
+		if !owing {
+			assert.Zero(t, bound, name)
+		} else if !budget.Nightly() { // of any seeds, all may stay below the bound: that of a WarmingUp is seldom reached
+			assert.Positive(t, bound, name)
+		}
 	}
 }
 
@@ -379,7 +383,7 @@ func TestFormer_ThereAndBack(t *testing.T) {
 func TestFormer_RetryAfter(t *testing.T) {
 	for name, limits := range rivals(t) {
 		denied := 0
-		for seed := range budget.Histories(75, 300) {
+		for seed := range budget.Seeds(t, budget.Histories(75, 300)) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			s := shared{from: limits[0], st: limits[0].NewState()}
 			now := begun

@@ -3,20 +3,20 @@ package kernel
 import (
 	"math"
 	"math/big"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 )
 
 // TestScaled compares the time in which a bucket regains what another has lost with the
 // exact quotient, rounded up.
 func TestScaled(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := budget.Rand(t)
 	number := func(bits int) uint64 { return rng.Uint64()>>(64-bits)>>rng.IntN(bits) + 1 }
 	portable := Encoding{Tick: 1000, Portable: true, Varies: true}
 	for range 100_000 {

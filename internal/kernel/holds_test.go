@@ -373,7 +373,7 @@ func TestHolds_Replay(t *testing.T) {
 	for name, enc := range encodings {
 		for kind, c := range holdKernels(t, enc) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
-				for seed := range budget.Histories(12, 40) {
+				for seed := range budget.Seeds(t, budget.Histories(12, 40)) {
 					r := newReplay(t, c, seed)
 					for range 40 {
 						r.step()

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -92,8 +91,8 @@ func TestTake(t *testing.T) {
 	varying, err := NewLeakyBucket(10, time.Second, time.Second, 10, InMemory.Varying(), "")
 	require.NoError(t, err)
 	kernels["varying"] = Compile(varying, InMemory.Varying())
-	random := rand.New(rand.NewPCG(5, 6))
 	for name, c := range kernels {
+		random := budget.Rand(t)
 		for range budget.Histories(75, 300) {
 			st, now := c.NewState(), begun
 			for range 100 {

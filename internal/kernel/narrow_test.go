@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // A limit is a kernel in both forms.
@@ -62,7 +64,7 @@ func limitsOf(t *testing.T) map[string][]limit {
 func TestNarrowStatesEqualWideOnes(t *testing.T) {
 	for name, limits := range limitsOf(t) {
 		narrow, wide := 0, 0 // decisions
-		for seed := range uint64(400) {
+		for seed := range budget.Seeds(t, 400) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			l, owner := limits[0], limits[0] // of the request, and of the word
 			by, from := l.wide, l.wide       // what left want, and st

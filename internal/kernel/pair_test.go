@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +20,7 @@ func pairs(t testing.TB, limit int, length uint64) (one *pair, two *Compiled) {
 // TestPairIsRing compares the answers of a state in one word with those of the same state
 // in two, and both after each is converted to the other.
 func TestPairIsRing(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
+	random := budget.Rand(t)
 	for range budget.Histories(4000, 20_000) {
 		length := 1<<12 + random.Uint64N(50)
 		p, two := pairs(t, 1+random.IntN(9), length)

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -22,7 +21,6 @@ func TestTaking(t *testing.T) {
 	slow, err := NewTokenBucket(1, time.Duration(MaxInstant-1<<32), time.Second, 1, InMemory, "")
 	require.NoError(t, err)
 	kernels["slow"] = Compile(slow, InMemory)
-	random := rand.New(rand.NewPCG(7, 8))
 	seen := 0
 	for name, c := range kernels {
 		by := c.Word()
@@ -30,6 +28,7 @@ func TestTaking(t *testing.T) {
 			continue
 		}
 		seen++
+		random := budget.Rand(t)
 		for i := range budget.Histories(200, 1000) {
 			st, at := c.NewState(), Reading{Now: begun}
 			if i%2 == 1 {

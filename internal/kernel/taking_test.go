@@ -1,12 +1,13 @@
 package kernel
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // TestTakingEqualsStep applies random requests to one key twice, as a Taking and by Step, while
@@ -15,7 +16,7 @@ func TestTakingEqualsStep(t *testing.T) {
 	for name, limits := range limitsOf(t) {
 		t.Run(name, func(t *testing.T) {
 			c := limits[1].narrow
-			rng := rand.New(rand.NewPCG(3, 4))
+			rng := budget.Rand(t)
 			var charged [2]int // events, and none
 			for range 2000 {
 				st, now := []uint64{0}, 1_700_000_000*second

@@ -33,7 +33,7 @@ func (ln *Line) check(t *testing.T) {
 // In random histories (200 in CI, 20,000 at night), each turn that was made is served once or given back once, those
 // with the same terms are served in the order in which they came, unless they asked at once, and nothing is left.
 func TestLine_Histories(t *testing.T) {
-	for seed := range budget.Histories(200, 20_000) {
+	for seed := range budget.Seeds(t, budget.Histories(200, 20_000)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var lines Lines
 		wide, sizes := 1+rnd.IntN(3)*8, 1+rnd.IntN(2)

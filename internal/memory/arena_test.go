@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -50,7 +49,7 @@ func TestStatesGrowAndMove(t *testing.T) {
 		must(kernel.NewSlidingLog(700, uint64(time.Second), true), nil),
 		all(eventLog(1000, time.Second), bucket(5000, time.Second), eventLog(1500, 2*time.Second)),
 	} {
-		rng := rand.New(rand.NewPCG(1, 2))
+		rng := budget.Rand(t)
 		l, s, clk := newTestLimiter(t, k)
 		m := &mirror{t: t, l: l, s: s, clk: clk, states: make(map[string][]uint64)}
 		most := uint64(0)

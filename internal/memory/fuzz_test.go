@@ -3,13 +3,13 @@ package memory
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
@@ -27,7 +27,7 @@ var fuzzedAlgorithms = append([]*kernel.Compiled{
 // replaced, split, swept and emptied meanwhile, must give the same answers. If it is
 // full, it may evict a key, but none while another key has more events left.
 func FuzzMemory(f *testing.F) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := budget.Rand(f)
 	for alg := range fuzzedAlgorithms {
 		for _, bound := range []byte{0, 1, 5, 12, 5 + 128, 15 + 128} {
 			data := make([]byte, 400)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
@@ -142,7 +143,7 @@ func (l *variedLimiter) check(t testing.TB) (words, inArenas int) {
 // states, which never forgets a key. Both must give the same answers, however keys move
 // between words and arenas, and tables are replaced, split, swept and emptied.
 func FuzzVaried(f *testing.F) {
-	rng := rand.New(rand.NewPCG(3, 4))
+	rng := budget.Rand(f)
 	for range 60 {
 		data := make([]byte, 1500)
 		for i := range data {

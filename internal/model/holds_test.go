@@ -430,7 +430,7 @@ func TestSettle_Random(t *testing.T) {
 		"All": ratelimit.All{bucket, sliding, rolling},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range budget.Histories(3, 10) {
+			for seed := range budget.Seeds(t, budget.Histories(3, 10)) {
 				settleAtRandom(t, alg, rand.New(rand.NewPCG(seed, 1)))
 			}
 		})

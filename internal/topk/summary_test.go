@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // A stream is a sequence of items, item i of which is at(i).
@@ -15,8 +17,8 @@ type stream struct {
 }
 
 // streams are some that are usual, and some that are hard on SpaceSaving with room for k.
-func streams(k int) []stream {
-	random := rand.New(rand.NewPCG(1, 2))
+func streams(t *testing.T, k int) []stream {
+	random := budget.Rand(t)
 	zipf := rand.NewZipf(random, 1.1, 1, 1<<20)
 	fresh := func(i int) uint64 { return 1<<32 + uint64(i) }
 	return []stream{
@@ -49,7 +51,7 @@ func streams(k int) []stream {
 // TestBounds compares a Summary with exact counts, at every thousandth item.
 func TestBounds(t *testing.T) {
 	for _, k := range []int{1, 2, 10, 100} {
-		for _, in := range streams(k) {
+		for _, in := range streams(t, k) {
 			t.Run(in.name, func(t *testing.T) {
 				s, exact, total := New[struct{}](k), map[uint64]float64{}, 0.0
 				for i := range 20_000 {

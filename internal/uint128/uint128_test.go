@@ -3,7 +3,6 @@ package uint128_test
 import (
 	"math"
 	"math/big"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,7 +28,7 @@ func saturated(x *big.Int) uint64 {
 // sizes, the edges included.
 func TestAgainstBig(t *testing.T) {
 	edges := []uint64{0, 1, 2, 3, 1<<32 - 1, 1 << 32, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := budget.Rand(t)
 	pick := func() uint64 {
 		if rng.IntN(2) == 0 {
 			return edges[rng.IntN(len(edges))]

@@ -304,7 +304,7 @@ func TestCancelAfterTurns(t *testing.T) {
 		for kind, open := range fakes.Stores {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				for seed := range budget.Histories(12, 60) {
+				for seed := range budget.Seeds(t, budget.Histories(12, 60)) {
 					cancelAfterTurns(t, alg, open(), seed)
 				}
 			})

@@ -39,7 +39,7 @@ func TestChangingLimits(t *testing.T) {
 		},
 	} {
 		changed := 0
-		for seed := range budget.Histories(60, 600) {
+		for seed := range budget.Seeds(t, budget.Histories(60, 600)) {
 			rng := rand.New(rand.NewPCG(seed, 4))
 			l, own, s, clk := fakes.Varying(t, algs[0])
 			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(fakes.MapStates{}), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithLimits(own.Lookup)))}

@@ -3,19 +3,19 @@ package decide_test
 import (
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // FuzzModel decodes an algorithm, its parameters and a sequence of operations
 // from bytes, and runs them on the library and on the reference model, which
 // must agree on every answer.
 func FuzzModel(f *testing.F) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := budget.Rand(f)
 	for i := range kinds {
 		for range 4 {
 			data := make([]byte, 200)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -123,7 +124,7 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 		ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: 2 * time.Second}, ratelimit.SlidingLog{Limit: 6, Window: time.Second}},
 		ratelimit.InFlight{Limit: 7, Timeout: 2 * time.Second},
 	}
-	for seed := range uint64(20) {
+	for seed := range budget.Seeds(t, 20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		clk, s := stepclock.New(), newJointStore()
 		var there, here []ratelimit.Limiter

@@ -248,7 +248,7 @@ func TestEditsGrantNothing(t *testing.T) {
 			return ratelimit.All{ratelimit.SlidingLog{Limit: n, Window: w}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}}, ratelimit.FixedWindow{Limit: n, Window: w}}
 		},
 	} {
-		for seed := range budget.Histories(40, 300) {
+		for seed := range budget.Seeds(t, budget.Histories(40, 300)) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			l, own, s, _ := fakes.Varying(t, algorithm(1, time.Minute))
 			most, granted := 0, 0
@@ -365,7 +365,7 @@ func TestLimitsInTurns(t *testing.T) {
 		{ratelimit.All{ratelimit.InFlight{Limit: 6, Timeout: time.Minute}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}}, ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20)}}},
 		{ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.SlidingLog{Limit: 9, Window: time.Minute}}, ratelimit.All{ratelimit.FixedWindow{Limit: 15, Window: time.Hour}, ratelimit.SlidingLog{Limit: 9, Window: time.Hour}}},
 	} {
-		for seed := range uint64(20) {
+		for seed := range budget.Seeds(t, 20) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			db := fakes.NewMapDB()
 			l, own, s, clk := fakes.Varying(t, algs[0])
@@ -674,7 +674,7 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range budget.Histories(50, 200) {
+			for seed := range budget.Seeds(t, budget.Histories(50, 200)) {
 				rng := rand.New(rand.NewPCG(seed, 23))
 				l, own, s, clk := fakes.Varying(t, random(rng))
 				var promised time.Time
@@ -711,7 +711,7 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 
 // The bound of a bucket, burst + t·rate, holds for the highest of its limits.
 func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
-	for seed := range budget.Histories(75, 300) {
+	for seed := range budget.Seeds(t, budget.Histories(75, 300)) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, own, _, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 		begin := clk.Now()

@@ -30,7 +30,7 @@ func TestModel(t *testing.T) {
 			t.Parallel()
 			skipped := 0
 			schedules := budget.Histories(40, 250)
-			for seed := range schedules {
+			for seed := range budget.Seeds(t, schedules) {
 				skipped += runSeed(t, kind, uint64(i)<<32+seed)
 			}
 			require.LessOrEqual(t, skipped, int(schedules)*steps/100)

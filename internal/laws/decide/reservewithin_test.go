@@ -23,7 +23,7 @@ func TestReserveWithin(t *testing.T) {
 	for i, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range budget.Histories(12, 60) {
+			for seed := range budget.Seeds(t, budget.Histories(12, 60)) {
 				s := newSchedule(t, &randomChoices{rand.New(rand.NewPCG(uint64(i)<<32+seed, 1))}, kind)
 				s.log("seed %#x", uint64(i)<<32+seed)
 				for s.run(5) == 0 && len(s.trace) < 100 {

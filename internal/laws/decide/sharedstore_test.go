@@ -40,7 +40,7 @@ func TestTwoLimitersOnOneStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range budget.Histories(100, 400) {
+			for seed := range budget.Seeds(t, budget.Histories(100, 400)) {
 				rng := rand.New(rand.NewPCG(seed, 28))
 				clk := stepclock.New()
 				var store ratelimit.Store = new(ratelimit.MemoryStore)
