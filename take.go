@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -16,7 +17,9 @@ func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
 	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
-		return l.fast.Allow(l.timeline, key, n)
+		granted := l.fast.Allow(l.timeline, key, n)
+		l.keepStates()
+		return granted
 	}
 	ctx := context.Background()
 	switch {
@@ -34,6 +37,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	alg, err := l.limits.lookup(ctx, key)
 	if err == nil {
 		if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
+			l.keepStates()
 			return granted
 		}
 	}
@@ -44,8 +48,14 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		_, _ = l.decide(&c)
 		return c.Answer.Allowed
 	}
-	return n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
+	granted := n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
+	l.keepStates()
+	return granted
 }
+
+// keepStates is called after a call of the engine in memory. Without it, the states of a limiter without a name might be
+// dropped during its last call, as soon as that has read where they are: then a key that is used up would be granted.
+func (l *limiter) keepStates() { runtime.KeepAlive(l) }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {
 	if err := l.check(ctx, n); err != nil {
@@ -71,6 +81,7 @@ func (l *limiter) decideQuick(op kernel.Op, key string, n int, d *Decision) {
 	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
 	var a kernel.Answer
 	l.fast.Apply(key, l.fast.Base(), &req, &a)
+	l.keepStates()
 	d.set(&a.Decision)
 }
 
@@ -246,6 +257,7 @@ func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
 		}
 		keys = keys[count:]
 	}
+	l.keepStates()
 	return out
 }
 

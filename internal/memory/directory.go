@@ -80,11 +80,15 @@ func (d *directory) publish(t *table) {
 	d.entries.Store(&entries)
 }
 
-// shards iterates over the shards whose first entry is at least from.
+// shards iterates over the shards whose first entry is at least from, also over those that are split off meanwhile: they
+// come after the shard that is split.
 func (d *directory) shards(from int) iter.Seq[*shard] {
 	return func(yield func(*shard) bool) {
-		entries := *d.entries.Load()
-		for i := from; i < len(entries); i++ {
+		for i := from; ; i++ {
+			entries := *d.entries.Load()
+			if i >= len(entries) {
+				return
+			}
 			if sh := entries[i].Load().shard; sh.first == uint32(i) && !yield(sh) {
 				return
 			}

@@ -179,6 +179,10 @@ func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 // insertLocked inserts id, with the limit lim, at p in t if req changes the state of a key never
 // seen.
 func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
+	if sh.space.dropped.Load() { // a key would take a place that nobody finds again
+		lim.loose.StepFrom(lim.loose, lim.loose.NewState(), req, a)
+		return true, false
+	}
 	if sh.crowded(t, 1) {
 		now, _ := req.Now()
 		if _, replaced := sh.makeRoomLocked(t, 1, now); replaced {

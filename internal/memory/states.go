@@ -47,6 +47,7 @@ func (sp *States) Lines() *line.Lines { return &sp.waiters }
 // Apply implements [limit.States].
 func (sp *States) Apply(_ context.Context, key string, l *limit.Limit, req kernel.Request) (a kernel.Answer, _ error) {
 	sp.Space.Apply(key, sp.LimitOf(l), &req, &a)
+	runtime.KeepAlive(sp) // else they might be dropped meanwhile
 	return a, nil
 }
 
@@ -69,6 +70,6 @@ func (sp *States) LimitOf(l *limit.Limit) *Limit {
 
 // Reset implements [limit.States].
 func (sp *States) Reset(_ context.Context, key string) error {
-	sp.Space.Reset(key)
+	sp.Space.Reset(key) // it makes no difference whether they are dropped meanwhile
 	return nil
 }

@@ -14,7 +14,6 @@
 package memory
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,8 +35,9 @@ type Store struct {
 	time       atomic.Pointer[kernel.Timeline] // of all limiters; nil until the first
 	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
 	ended      atomic.Uint64                   // holds that ended by themselves
-	mu         sync.Mutex                      // protects against another Open or Drop
-	all        atomic.Pointer[[]*Space]
+	mu         sync.Mutex                      // protects dropped, and against another Open or Drop
+	all        atomic.Pointer[[]*Space]        // also those that were dropped, until these are more than half
+	dropped    int                             // spaces in all that were dropped
 	admission  admission
 }
 
@@ -124,21 +124,32 @@ func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool) *Space {
 	return sp
 }
 
-// Drop forgets a space that nobody uses any more.
+// Drop forgets a space that nobody uses any more, and its keys.
 func (s *Store) Drop(sp *Space) {
+	sp.dropped.Store(true) // no key enters a shard that is locked from now on
 	for sh := range sp.shards(0) {
 		sh.mu.Lock()
 		for p := range sh.current().held() {
 			sh.forgetLocked(sh.current(), p)
 		}
+		sh.replaceLocked(sh.current(), 0)
 		s.inserts.Add(sh.inserts)
 		sh.inserts = 0
 		sh.mu.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(s.spaces()), func(other *Space) bool { return other == sp })
-	s.all.Store(&left)
+	s.dropped++
+	if all := s.spaces(); s.dropped > len(all)/2 { // so that each is copied only a few times, however many there are
+		left := make([]*Space, 0, len(all)-s.dropped)
+		for _, other := range all {
+			if !other.dropped.Load() {
+				left = append(left, other)
+			}
+		}
+		s.all.Store(&left)
+		s.dropped = 0
+	}
 }
 
 func (s *Store) countEnded(a *kernel.Answer) {

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
@@ -340,6 +342,80 @@ func (l *limiter) reserveAndCancel(key string, n int) {
 	if a := l.do(key, &req); a.Held {
 		l.do(key, &kernel.Request{Op: kernel.OpSettle, Hold: req.Hold, Clock: l.timeline})
 	}
+}
+
+// TestDropped: a space that is dropped during a call has no keys afterwards, and takes no place.
+func TestDropped(t *testing.T) {
+	for _, k := range everyWidth {
+		for _, bound := range []int{0, 600} {
+			l, s, clk := newTestLimiter(t, k, withMaxKeys(bound))
+			other := newLimiter(s, k, clk)
+			l.fast.splitAt = 4
+			for i := range 300 {
+				require.True(t, l.AllowN(fmt.Sprint(i), 2))
+				require.True(t, other.AllowN(fmt.Sprint(i), 2))
+			}
+			s.Drop(l.fast)
+			require.Equal(t, 300, s.Len())
+			for i := range 300 {
+				require.True(t, l.AllowN(fmt.Sprint(i), 2), "%v: the call goes on", k.Kind())
+				a := l.do(fmt.Sprint(i), &kernel.Request{Op: kernel.OpHold, N: 1, Clock: l.timeline, Hold: kernel.Handle{ID: 1, For: time.Hour}})
+				require.True(t, a.Allowed && a.Held)
+			}
+			require.Equal(t, 300, s.Len())
+			require.EqualValues(t, 600, s.Stats().Inserts)
+			for i := range 700 {
+				require.True(t, other.Allow(fmt.Sprint("new ", i)))
+			}
+			s.check(t)
+			require.Zero(t, count(t, l.fast.list()))
+		}
+	}
+}
+
+// TestDroppedWhileKeysEnter: whatever comes first, no key stays.
+func TestDroppedWhileKeysEnter(t *testing.T) {
+	for range budget.Histories(50, 1000) {
+		l, s, _ := newTestLimiter(t, everyWidth[2], withMaxKeys(1000))
+		l.fast.splitAt = 4
+		var calls sync.WaitGroup
+		for g := range 4 {
+			calls.Go(func() {
+				for i := range 100 {
+					l.Allow(fmt.Sprint(g, " ", i))
+				}
+			})
+		}
+		s.Drop(l.fast)
+		calls.Wait()
+		require.Zero(t, s.Len())
+		require.Zero(t, count(t, l.fast.list()))
+		s.check(t)
+	}
+}
+
+// TestSpacesLeave: spaces that were dropped are copied only now and then, and never are more than half of all.
+func TestSpacesLeave(t *testing.T) {
+	const limiters = 1000
+	s, clk := new(Store), stepclock.New()
+	var all []*limiter
+	for range limiters {
+		all = append(all, newLimiter(s, everyWidth[0], clk))
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(limiters, func(i, j int) { all[i], all[j] = all[j], all[i] })
+	copied := 0
+	for i, l := range all {
+		before := len(s.spaces())
+		s.Drop(l.fast)
+		left := limiters - 1 - i
+		if after := len(s.spaces()); after != before {
+			require.Equal(t, left, after, "only those that are used")
+			copied += after
+		}
+		require.LessOrEqual(t, len(s.spaces()), 2*left+1)
+	}
+	assert.LessOrEqual(t, copied, limiters)
+	assert.Empty(t, s.spaces())
 }
 
 // TestDecideIsEnough: the faster way decides by itself on the requests of usual traffic, and leaves the

@@ -135,6 +135,8 @@ type Space struct {
 	serial uint64       // see serials
 	keys   atomic.Int64 // keys held, if the store has a bound
 
+	dropped atomic.Bool // whether the limiter is gone: then no key enters any more
+
 	limits atomic.Pointer[[]*Limit] // by number; only appended to
 	mu     sync.Mutex               // protects against another Limit
 	byTag  map[any]*Limit           // those with a number, except the base

@@ -577,3 +577,83 @@ func TestMemoryStore_WithoutNames(t *testing.T) {
 		}
 	}
 }
+
+// A collectingClock is one whose next reading lets the garbage collector take all that nobody uses any more.
+type collectingClock struct {
+	*stepclock.Clock
+	collects bool
+}
+
+func (c *collectingClock) Since(t time.Time) time.Duration {
+	if c.collects {
+		seen := make(chan struct{})
+		runtime.AddCleanup(new([64]byte), func(seen chan struct{}) { close(seen) }, seen)
+		for collected, tries := false, 0; !collected && tries < 20; tries++ { // in vain if a cleanup waits for the caller's lock
+			runtime.GC()
+			select {
+			case <-seen:
+				collected = true
+			default:
+				runtime.Gosched()
+			}
+		}
+		runtime.GC() // the cleanups before may have left more
+	}
+	return c.Clock.Since(t)
+}
+
+// A limiter that is used for the last time keeps its states until that call returns.
+func TestMemoryStore_CollectedDuringTheLastCall(t *testing.T) {
+	ctx := context.Background()
+	for name, last := range map[string]func(l ratelimit.Limiter) (granted bool){
+		"Allow": func(l ratelimit.Limiter) bool { return l.Allow("key") },
+		"Take": func(l ratelimit.Limiter) bool {
+			d, err := l.Take(ctx, "key", 1)
+			return d.Allowed || err != nil
+		},
+		"Peek": func(l ratelimit.Limiter) bool {
+			d, err := l.Peek(ctx, "key")
+			return d.Allowed || err != nil
+		},
+		"Hold": func(l ratelimit.Limiter) bool {
+			_, d, err := l.Hold(ctx, "key", 1)
+			return d.Allowed || err != nil
+		},
+		"Reserve": func(l ratelimit.Limiter) bool {
+			_, d, err := l.Reserve(ctx, "key", 1)
+			return d.Delay == 0 || err != nil
+		},
+		"Charge": func(l ratelimit.Limiter) bool {
+			d, err := l.Charge(ctx, "key", 1)
+			return d.Allowed || err != nil
+		},
+		"TakeEach": func(l ratelimit.Limiter) bool {
+			out, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 1, nil)
+			return out[0].Allowed || err != nil
+		},
+		"TakeAll": func(l ratelimit.Limiter) bool {
+			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"))
+			return d.Allowed || err != nil
+		},
+		"TakeAll of many": func(l ratelimit.Limiter) bool {
+			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "key"))
+			return d.Allowed || err != nil
+		},
+	} {
+		for _, alg := range fakes.EveryWidth {
+			for _, own := range []bool{false, true} {
+				clk := &collectingClock{Clock: stepclock.New()}
+				store := &ratelimit.MemoryStore{MaxKeys: 100}
+				opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
+				if own {
+					opts = append(opts, fakes.OwnLimit(alg))
+				}
+				l := ratelimit.Must(ratelimit.New(alg, opts...))
+				require.True(t, l.AllowN("key", 10))
+				clk.collects = true
+				assert.False(t, last(l), "%s of %T, own limit %t: the key is used up", name, alg, own)
+				clk.collects = false
+			}
+		}
+	}
+}
