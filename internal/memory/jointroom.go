@@ -23,8 +23,13 @@ func (j *joint) find(e *asked) (ok bool) {
 	if e.found {
 		word, refers = e.t.refers(e.at)
 	}
-	was := e.space.limitAt(e.t, e.at)
-	switch fits := e.lim.places(&e.Request); {
+	was, keys := e.space.limitAt(e.t, e.at), uint32(len(j.asked))
+	fits := e.lim.places(&e.Request)
+	if e.found && fits && was != e.lim && sh.used+keys > e.t.most {
+		sh.replaceLocked(e.t, keys) // so that there is another slot, if the state returns to a word
+		return false
+	}
+	switch {
 	case fits && (!e.found || !refers && was == e.lim):
 		e.word, e.k = e.t.word(e.at), e.lim.k
 	case !e.found || refers || e.t.width > 1 && !opens:
@@ -39,7 +44,7 @@ func (j *joint) find(e *asked) (ok bool) {
 	if refers {
 		sh.arena.makeRoom(sh.arena.at(word), e.Request.N, opens)
 	}
-	if keys := uint32(len(j.asked)); !e.found && e.mayEnter() && sh.crowded(e.t, keys) {
+	if !e.found && e.mayEnter() && sh.crowded(e.t, keys) {
 		if e.clock.Now == 0 { // once: a clock that leaps on each reading would let each attempt sweep
 			e.clock.Now, _ = e.Request.Clock.Now()
 		}

@@ -128,13 +128,15 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 	}
 }
 
+// put stores the state at p, which by left: in the slot, if that has room for it.
 func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
 	word, refers := t.refers(p)
 	switch {
+	case t.width > 1 && by == sh.space.base.loose:
+		sh.release(t, p) // which leaves the words of st as they are
+		copy(t.state(p), st)
 	case refers:
 		sh.arena.set(sh.arena.at(word), by, st)
-	case t.width > 1 && by == sh.space.base.loose:
-		copy(t.state(p), st)
 	default:
 		t.refer(p, sh.states().add(by, st))
 	}

@@ -356,6 +356,56 @@ func TestPlaces(t *testing.T) {
 	places(0, 0)
 }
 
+// TestJointsMoveStatesBack: a joint that grants events moves a state from the arena back to its slot, once it has an equal
+// there: after a hold, and after a change of the limit.
+func TestJointsMoveStatesBack(t *testing.T) {
+	l := newVariedLimiter()
+	var keys []string
+	for i := range 200 { // enough for tables to be replaced
+		keys = append(keys, fmt.Sprint(i))
+	}
+	all := func(limit int) []int { return slices.Repeat([]int{limit}, len(keys)) }
+	for i, limits := range []int{0, 1, 6, 7, 0} {
+		for at, key := range keys {
+			hold := kernel.Handle{ID: uint64(2*(i*len(keys)+at) + 1), For: time.Second}
+			require.True(t, l.do(key, limits, kernel.Request{Op: kernel.OpHold, N: 1, Hold: hold}).Held)
+			if at%2 == 0 { // the others end by themselves
+				l.do(key, limits, kernel.Request{Op: kernel.OpSettle, Hold: hold})
+			}
+		}
+		_, inArenas := l.check(t)
+		require.Equal(t, len(keys), inArenas)
+		l.clk.Advance(10 * time.Second)
+		for range 2 { // the first finds the holds that have ended
+			for at, key := range keys {
+				granted, _ := l.takeAll(1, keys[at:at+1], all(limits))
+				require.True(t, granted, key)
+			}
+			l.clk.Advance(3 * time.Second)
+		}
+		words, inArenas := l.check(t)
+		require.Equal(t, []int{len(keys), 0}, []int{words, inArenas}, "limit %d", limits)
+	}
+
+	wide, s, clk := newTestLimiter(t, sliding(10, time.Second, 5))
+	for _, key := range keys {
+		require.True(t, wide.do(key, &kernel.Request{Op: kernel.OpHold, N: 1, Clock: wide.timeline, Hold: kernel.Handle{ID: 1, For: time.Second}}).Held)
+	}
+	clk.Advance(10 * time.Second)
+	for range 2 {
+		j := joints.Get().(*joint)
+		for _, key := range keys {
+			j.add(wide.fast, wide.fast.Base(), &limit.Call{Key: key, Request: kernel.Request{Clock: wide.timeline, N: 1}})
+		}
+		require.True(t, j.decide() && j.granted)
+		j.close()
+	}
+	s.check(t)
+	for _, sh := range wide.fast.list() {
+		require.True(t, sh.arena == nil || sh.arena.keys() == 0)
+	}
+}
+
 // TestMovedKeysAreForgotten: idle keys are also forgotten if their states have moved to the arena, or back.
 func TestMovedKeysAreForgotten(t *testing.T) {
 	reserve := kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour, Hold: kernel.Handle{ID: 2}}

@@ -231,9 +231,15 @@ func (j *joint) ask() {
 
 func (j *joint) apply(e *asked) {
 	req := j.as(e)
+	e.Answered = true
+	if j.granted && e.returns() {
+		if next, ok := e.lim.place(e.by, e.st, req, &e.Answer); ok {
+			e.t.shard.replaceWord(e.t, e.at, e.lim, next)
+			return
+		}
+	}
 	req.Refused, req.Notes, req.Delay = !j.granted, j.notes, j.delay
 	by, st, _ := e.k.StepFrom(e.by, e.st, req, &e.Answer)
-	e.Answered = true
 	e.space.store.countEnded(&e.Answer)
 	if e.enters {
 		e.at, _ = e.t.find(e.id)
@@ -254,6 +260,12 @@ func (j *joint) apply(e *asked) {
 		}
 		e.space.store.keepTime(e.Request.Clock)
 	}
+}
+
+// returns reports whether the state of a known key is in the arena, or a word of another limit, and may have an equal that is
+// a word of the limit.
+func (e *asked) returns() bool {
+	return e.found && e.word == nil && e.by == e.by.Base() && e.lim.places(&e.Request)
 }
 
 // MostWords is the most keys on which TakeWords decides.
