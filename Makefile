@@ -83,10 +83,11 @@ bench:
 	go test -run '^$$' -bench . -benchtime 100ms .
 
 # Changes the code in MUTANTS random places, one at a time, and lists the changes that no test
-# notices. It takes about a minute for each.
+# notices. It takes about a minute for each. With SEED and RESULTS, a file, it goes on where the
+# last run with that file stopped.
 MUTANTS ?= 200
 mutants: servers
-	go run scripts/mutants.go -n $(MUTANTS)
+	go run scripts/mutants.go -n $(MUTANTS) $(if $(SEED),-seed $(SEED)) $(if $(RESULTS),-results $(RESULTS))
 
 # The number of the night, with which random tests begin: the date, so that each night tries others. make nightly
 # NIGHT=20260301 repeats that night.

@@ -233,8 +233,8 @@ func TestWait_GoesOnAtTheLimit(t *testing.T) {
 func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 	for kept, opts := range places {
 		t.Run(kept, func(t *testing.T) {
-			rnd := fakes.Rand(t)
-			for range budget.Histories(100, 10_000) {
+			rnd, schedules, all := fakes.Rand(t), int64(budget.Histories(100, 10_000)), int64(0)
+			for range schedules {
 				synctest.Test(t, func(t *testing.T) {
 					l := place{kept, opts}.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1})
 					require.True(t, l.Allow("key"))
@@ -270,9 +270,10 @@ func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 					assert.True(t, l.Allow("key"))
 					assert.False(t, l.Allow("key"))
-					assert.GreaterOrEqual(t, waited, int64(15))
+					all += waited
 				})
 			}
+			assert.GreaterOrEqual(t, all, 15*schedules, "most turns are somebody's, on average; in one schedule, many may leave")
 		})
 	}
 }
