@@ -615,7 +615,7 @@ func (a *asking) delay() {
 		}
 		k.r.due = max(k.r.due, k.r.l.timeline.In(longest))
 		k.Answer.Delay = longest
-		if err := k.r.Extend(a.ctx, newHandle(k.r.by, a.holding(k)).For); err != nil && !errors.Is(err, ErrEnded) {
+		if err := k.r.Extend(context.WithoutCancel(a.ctx), newHandle(k.r.by, a.holding(k)).For); err != nil && !errors.Is(err, ErrEnded) {
 			a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
 		}
 	}

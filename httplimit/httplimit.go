@@ -192,18 +192,42 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	a, err := m.decide(r.Context(), q)
-	if m.flies && a.turn != nil {
-		m.serveInFlight(w, r, next, q, a, err)
+	if a.turn != nil && (m.flies || m.settles) {
+		m.serveHeld(w, r, next, q, &a, err)
 	} else {
-		m.serveDecided(w, r, next, q, a, err)
+		m.serveDecided(w, r, next, q, &a, err)
 	}
 }
 
+// serveHeld is serveDecided for a request that holds events. If it is not passed to next, because
+// its client has left or a function of the program has panicked, it gives them back. What is in
+// flight is released afterwards.
+func (m *middleware) serveHeld(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a *answer, err error) {
+	defer func() {
+		switch {
+		case !a.passed:
+			m.cancel(r, a.turn)
+		case m.flies:
+			m.release(r, a.turn)
+		}
+	}()
+	m.serveDecided(w, r, next, q, a, err)
+}
+
+// cancel gives back what h holds.
+func (m *middleware) cancel(r *http.Request, h *ratelimit.Reservation) {
+	_, err := h.Settle(context.WithoutCancel(r.Context()), 0)
+	if errors.Is(err, ratelimit.ErrEnded) { // a Wait whose context has ended has given it back
+		return
+	}
+	m.report(r, ratelimit.Decision{Degraded: true}, err) // only a store fails here
+}
+
 // serveDecided passes r to next, or refuses it, as a says. err is the error of decide.
-func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {
+func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a *answer, err error) {
 	if err != nil {
 		if ended := r.Context().Err(); ended != nil && errors.Is(err, ended) && !a.Degraded {
-			m.ended(w, r, next)
+			m.ended(w, r, next, q, a)
 			return
 		}
 		m.report(r, a.Decision, err)
@@ -236,7 +260,8 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 }
 
 // pass passes r to next.
-func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer) {
+func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a *answer) {
+	a.passed = true
 	if m.told {
 		inner := withDecision(r, a.Decision)
 		defer handBack(r, inner)
@@ -258,9 +283,9 @@ func (m *middleware) report(r *http.Request, d ratelimit.Decision, err error) {
 
 // ended answers a request whose context ended before a decision was made: the client
 // has disconnected, or the deadline has passed. With WithShadow, it passes.
-func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a *answer) {
 	if m.shadow != nil {
-		next.ServeHTTP(w, r)
+		m.pass(w, r, next, q, a)
 		return
 	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
@@ -318,7 +343,8 @@ func (m *middleware) ask(r *http.Request) (q question, err error) {
 // An answer is what the limiters say.
 type answer struct {
 	ratelimit.Decision
-	turn *ratelimit.Reservation // to wait for, to settle or to release; nil if nothing is held
+	turn   *ratelimit.Reservation // to wait for, to settle or to release; nil if nothing is held
+	passed bool                   // whether the request was passed to the handler, which settles what it held
 }
 
 // decide takes what q asks for. It holds or reserves it if the options need that. The error

@@ -27,12 +27,6 @@ func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
 // told the lesser of the two. The decision that [DecisionOf] and [WithShadow] report stays exact.
 func WithInFlightRetry(d time.Duration) Option { return func(c *config) { c.flightRetry = d } }
 
-// serveInFlight is serveDecided for a request that is held, and releases it afterwards.
-func (m *middleware) serveInFlight(w http.ResponseWriter, r *http.Request, next http.Handler, q question, a answer, err error) {
-	defer m.release(r, a.turn)
-	m.serveDecided(w, r, next, q, a, err)
-}
-
 // release releases what h holds in flight, unless it has been settled. If settling has failed
 // because there is no room for the debt, what was held is spent, but no longer in flight.
 func (m *middleware) release(r *http.Request, h *ratelimit.Reservation) {

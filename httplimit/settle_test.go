@@ -456,3 +456,59 @@ func TestNoWrapperUnlessAskedFor(t *testing.T) {
 		assert.Same(t, r, request)
 	})).ServeHTTP(w, r)
 }
+
+// A request that holds events, and is not passed to its handler after all, gives them back.
+func TestHeldIsGivenBack(t *testing.T) {
+	settle := httplimit.WithSettle(func(*http.Request, int, int64) int { return 0 })
+	shaping := httplimit.WithShaping(time.Hour)
+	flight := ratelimit.All{ratelimit.InFlight{Limit: 20, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}
+	for name, tt := range map[string]struct {
+		alg    ratelimit.Algorithm
+		opts   []httplimit.Option
+		panics bool // whether the lookup of the key's limit panics once the events are held; otherwise, the client leaves when its turn comes
+	}{
+		"left":            {ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, []httplimit.Option{shaping, settle}, false},
+		"left, in flight": {flight, []httplimit.Option{shaping}, false},
+		"left, both":      {flight, []httplimit.Option{shaping, settle}, false},
+		"panic":           {ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, []httplimit.Option{settle}, true},
+		"panic, flight":   {flight, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				held := false
+				opts := []ratelimit.Option{ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+					held = o.Call == ratelimit.CallHold || o.Call == ratelimit.CallWait
+					if held && !tt.panics {
+						leave()
+					}
+				})}
+				if tt.panics {
+					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+						if held {
+							held = false
+							panic(http.ErrAbortHandler)
+						}
+						return tt.alg, nil
+					}))
+				}
+				l := ratelimit.Must(ratelimit.New(tt.alg, opts...))
+				served := false
+				h := httplimit.Middleware(l, append(tt.opts, httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return 6 }))...)(
+					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }))
+				if !tt.panics {
+					require.True(t, l.AllowN("192.0.2.1", 5)) // so that it waits for the next window
+				}
+				aborted := func() (aborted bool) {
+					defer func() { aborted = recover() != nil }()
+					assert.Equal(t, 503, serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode)
+					return false
+				}()
+				assert.Equal(t, tt.panics, aborted)
+				assert.False(t, served)
+				assert.Equal(t, 10, remaining(t, l))
+			})
+		})
+	}
+}

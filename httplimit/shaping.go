@@ -31,6 +31,9 @@ func (m *middleware) wait(ctx context.Context, l ratelimit.Limiter, q question) 
 		return a, nil
 	case err == nil:
 		a.Decision, err = m.nowLeft(ctx, q)
+		if !holds && ctx.Err() != nil {
+			err = nil // what it has spent cannot be given back, so it passes as if its client left a moment later
+		}
 		return a, err
 	case ctx.Err() != nil:
 		return a, ctx.Err()
