@@ -183,6 +183,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 			m.shadow(r, ratelimit.Decision{})
 			next.ServeHTTP(w, r)
 		} else {
+			prepareRefusal(w.Header())
 			m.keyError(w, r, err)
 		}
 		return
@@ -254,7 +255,7 @@ func (m *middleware) serveDecided(w http.ResponseWriter, r *http.Request, next h
 			p.refusal.answer(w, r, d, p.part(d))
 			return
 		}
-		h["Cache-Control"] = []string{"no-store"}
+		prepareRefusal(h)
 		m.denied.ServeHTTP(w, withDecision(withReport(r, d, p), a.Decision))
 	}
 }
@@ -288,7 +289,7 @@ func (m *middleware) ended(w http.ResponseWriter, r *http.Request, next http.Han
 		m.pass(w, r, next, q, a)
 		return
 	}
-	w.Header()["Cache-Control"] = []string{"no-store"}
+	prepareRefusal(w.Header())
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 

@@ -33,6 +33,7 @@ type misuse struct{ logged atomic.Bool }
 
 func (m *misuse) answer(w http.ResponseWriter, r *http.Request, err error) {
 	m.log(r.Context(), err)
+	prepareRefusal(w.Header())
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 

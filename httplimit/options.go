@@ -34,7 +34,8 @@ func WithCost(cost func(*http.Request) int) Option {
 func WithStatus(code int) Option { return func(c *config) { c.status = code } }
 
 // WithDenied makes h answer requests over the limit. The header fields are set before
-// h is called. It gets the decision from [DecisionOf].
+// h is called, and those that an outer handler has set for another body, such as Content-Length
+// and ETag, are removed. h gets the decision from [DecisionOf].
 func WithDenied(h http.Handler) Option {
 	return func(c *config) { c.denied, c.answered = h, true }
 }

@@ -57,6 +57,17 @@ func detail(d ratelimit.Decision) string {
 // blocks reports whether d refuses every request, for ever, as a [ratelimit.Blocked] does.
 func blocks(d ratelimit.Decision) bool { return d.Limit == 0 && d.RetryAfter == ratelimit.Never }
 
+// prepareRefusal makes a header that of a refusal, which nobody may keep. It removes what an outer
+// handler has set for another body, as http.Error and http.FileServer do: otherwise the body may be
+// cut off, or be taken for that of the resource. Content-Encoding stays, because a handler that
+// compresses all responses may have set it.
+func prepareRefusal(h http.Header) {
+	for _, field := range [...]string{"Content-Length", "Content-Range", "Content-Disposition", "Etag", "Last-Modified"} {
+		delete(h, field)
+	}
+	h["Cache-Control"] = []string{"no-store"}
+}
+
 // problemJSON is the media type of a problem.
 const problemJSON = "application/problem+json"
 
@@ -66,7 +77,7 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Dec
 	if !d.Checked() {
 		status = http.StatusServiceUnavailable
 	}
-	h["Cache-Control"] = []string{"no-store"}
+	prepareRefusal(h)
 	var body []byte
 	switch {
 	case !takesProblem(r.Header["Accept"]):

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -97,4 +98,53 @@ func TestRefusalWithoutAStore(t *testing.T) {
 	resp = serve(httplimit.Middleware(l, httplimit.WithStatus(420))(ok), from("192.0.2.1:1", "Accept", "text/html"))
 	assert.Equal(t, 503, resp.StatusCode, "WithStatus is for clients that are over the limit")
 	assert.Equal(t, "The limit cannot be checked at the moment.\n", body(t, resp))
+}
+
+// A refusal has a body of its own, whoever writes it and whyever: what an outer handler has set for
+// another body is removed, and nobody keeps it. A compressing handler has set Content-Encoding for
+// each body.
+func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
+	blocked := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))
+	closed := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("down"), ratelimit.WithStore(fakes.Down(errors.New("down"))),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil)))
+	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write([]byte("a longer body than the resource has"))
+	})
+	for name, tt := range map[string]struct {
+		status int
+		limits func(http.Handler) http.Handler
+		leaves bool // whether the client leaves before a decision
+	}{
+		"denied":               {429, httplimit.Middleware(blocked), false},
+		"not checked":          {503, httplimit.Middleware(closed), false},
+		"WithDenied":           {429, httplimit.Middleware(blocked, httplimit.WithDenied(answers)), false},
+		"WithAlso":             {429, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithAlso(blocked, httplimit.Everybody(), "also")), false},
+		"no key":               {400, httplimit.Middleware(blocked, httplimit.WithKey(httplimit.Header("X-Key"))), false},
+		"misuse":               {500, httplimit.Middleware(nil), false},
+		"misuse of a function": {500, httplimit.Middleware(blocked, httplimit.WithKey(func(*http.Request) (string, error) { return httplimit.Header("")(nil) })), false},
+		"left":                 {503, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limited := tt.limits(ok)
+			resp := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				for _, field := range []string{"Content-Length", "Content-Range", "Content-Disposition", "ETag", "Last-Modified", "Cache-Control", "Content-Encoding", "Server"} {
+					w.Header().Set(field, "5")
+				}
+				if tt.leaves {
+					ctx, leave := context.WithCancel(r.Context())
+					leave()
+					r = r.WithContext(ctx)
+				}
+				limited.ServeHTTP(w, r)
+			}), from("192.0.2.1:1"))
+			assert.Equal(t, tt.status, resp.StatusCode)
+			for _, field := range []string{"Content-Length", "Content-Range", "Content-Disposition", "ETag", "Last-Modified"} {
+				assert.Empty(t, resp.Header.Values(field), field)
+			}
+			assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+			assert.Equal(t, "5", resp.Header.Get("Content-Encoding"))
+			assert.Equal(t, "5", resp.Header.Get("Server"))
+		})
+	}
 }
