@@ -90,14 +90,19 @@ func NewStore(db Database) Store { return casstore.New(db) }
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md
 type MemoryStore struct {
 	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is no bound. If too
-	// many are in use, the store evicts one for each new key, whose usage is forgotten: of a sample, the key with
-	// the most Remaining, and among equals the one that resets soonest. So a flood of new keys evicts keys of the
-	// flood, and not a key that has used up its limit. That does not hold if each new key uses up its own limit at
-	// once, as with a limit of 1, and only in part if nearly all keys have used up theirs. Idle keys of the sample
-	// go before all others.
+	// many are in use, the store evicts one for each new key, whose usage is forgotten: of those that it has looked
+	// at, the key with the most Remaining, and among equals the one that resets soonest. So a flood of new keys
+	// evicts keys of the flood, and not a key that has used up its limit. That does not hold if each new key uses up
+	// its own limit at once, as with a limit of 1, and only in part if nearly all keys have used up theirs. Idle keys
+	// that it finds go before all others.
 	//
-	// With up to 512 keys, the sample is all of them. With more, it is 16, or 128 if those are used up. A TakeAll or
-	// HoldAll of new keys may exceed MaxKeys until it returns.
+	// With several limiters, the keys of the one that is flooded go first among those with equal Remaining: of the
+	// one whose new keys find the store full, once it holds more than 1/32 of MaxKeys (and more than 16 keys). So a
+	// flood on one limiter evicts few keys of the others, unless these have more Remaining.
+	//
+	// With up to 512 keys, the store looks at all of them for each new key. With more, it looks at 16, and goes on
+	// until it knows one with events remaining, or has seen 128 in a row that are used up; it remembers the 16 best.
+	// A TakeAll or HoldAll of new keys may exceed MaxKeys until it returns.
 	MaxKeys int
 
 	// RefuseNew makes a full store deny a new key if it finds no idle one among 128 (all of up to 512), and evict

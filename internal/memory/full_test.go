@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,17 +23,17 @@ func TestSamples(t *testing.T) {
 		bound, perLimiter, used int
 		later                   time.Duration
 		refuses                 bool
-		want                    int
+		want, then              int // in the first sample, and in later ones if that differs
 	}{
 		"few keys":                         {bound: 512, perLimiter: 512, used: 1, want: 512},
 		"few keys, RefuseNew":              {bound: 512, perLimiter: 512, used: 1, refuses: true, want: 512},
 		"events remain":                    {bound: 5000, perLimiter: 5000, used: 1, want: usualSizes.few},
-		"used up":                          {bound: 5000, perLimiter: 5000, used: 10, want: usualSizes.most},
+		"used up":                          {bound: 5000, perLimiter: 5000, used: 10, want: usualSizes.most, then: usualSizes.few},
 		"idle":                             {bound: 5000, perLimiter: 5000, used: 10, later: time.Minute, want: usualSizes.few},
 		"RefuseNew":                        {bound: 5000, perLimiter: 5000, used: 1, refuses: true, want: usualSizes.most},
 		"idle, RefuseNew":                  {bound: 5000, perLimiter: 5000, used: 1, later: time.Minute, refuses: true, want: usualSizes.few},
 		"events remain, two keys each":     {bound: 5000, perLimiter: 2, used: 1, want: usualSizes.few},
-		"used up, two keys each":           {bound: 5000, perLimiter: 2, used: 10, want: usualSizes.most},
+		"used up, two keys each":           {bound: 5000, perLimiter: 2, used: 10, want: usualSizes.most, then: usualSizes.few},
 		"few keys used up, four keys each": {bound: 512, perLimiter: 4, used: 10, want: 512},
 	} {
 		s, clk := &Store{MaxKeys: int64(tt.bound), RefuseNew: tt.refuses}, stepclock.New()
@@ -43,8 +44,12 @@ func TestSamples(t *testing.T) {
 			}
 		}
 		clk.Advance(tt.later)
-		for range 10 {
-			assert.Equal(t, tt.want, s.look(kernel.InstantOf(clk.Now())).seen, name)
+		for i := range 10 {
+			want := tt.want
+			if i > 0 && tt.then > 0 {
+				want = tt.then
+			}
+			assert.Equal(t, want, s.look(kernel.InstantOf(clk.Now())).seen, name)
 		}
 		s.check(t)
 	}
@@ -222,21 +227,69 @@ func TestRefusalsAreCheap(t *testing.T) {
 	s.check(t)
 }
 
-// TestEvictSparesKeysUsedSince: a key is evicted only if it has as many events remaining as when it was looked at.
+// TestEvictSparesKeysUsedSince: a key is evicted only if it has not been used since it was looked at.
 func TestEvictSparesKeysUsedSince(t *testing.T) {
 	for _, tt := range []struct {
-		then, now int
+		then, now int // events remaining
 		evicted   bool
 	}{{5, 5, true}, {5, 6, true}, {5, 4, false}, {1, 0, false}, {0, 0, true}, {0, 1, true}} {
 		l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
+		now := func() kernel.Instant { return kernel.InstantOf(clk.Now()) }
+		require.True(t, l.AllowN("key", 10-tt.then))
+		e := s.look(now())
+		v := e.pool.best()
+		require.NoError(t, l.Reset(t.Context(), "key"))
 		require.True(t, l.AllowN("key", 10-tt.now))
-		v := candidate{space: l.fast, id: s.identify("key"), remaining: tt.then}
-		v.evict(kernel.InstantOf(clk.Now()))
+		v.evict(now())
 		assert.Equal(t, tt.evicted, s.Len() == 0, "%+v", tt)
-		v.evict(kernel.InstantOf(clk.Now().Add(time.Hour))) // it is idle, or gone
+		clk.Advance(time.Hour)
+		v.evict(now()) // it is idle, or gone
 		assert.Zero(t, s.Len())
 		assert.Equal(t, tt.evicted, s.evicted.Load() == 1, "%+v", tt)
 	}
+	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
+	require.True(t, l.AllowN("key", 10))
+	e := s.look(kernel.InstantOf(clk.Now()))
+	v := e.pool.best()
+	clk.Advance(time.Hour / 2)
+	require.True(t, l.AllowN("key", 5))
+	v.evict(kernel.InstantOf(clk.Now()))
+	assert.Equal(t, 1, s.Len(), "it is used up again, for longer")
+}
+
+// TestPool: a pool keeps the best candidates, each once and as it was seen last, and returns the best first.
+func TestPool(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var c pool
+	last := map[uint64]candidate{}
+	for range 1000 {
+		v := candidate{id: identity{hi: 1 + rng.Uint64N(poolSize-1)}, flooded: rng.IntN(2) == 0, remaining: rng.IntN(3)}
+		if v.remaining == 0 {
+			v.ready = kernel.Instant(rng.Uint64N(3))
+		}
+		c.add(v) // there are no more keys than it has room for
+		last[v.id.hi] = v
+	}
+	require.Len(t, c, len(last))
+	for i, v := range c {
+		require.Equal(t, last[v.id.hi], v)
+		require.True(t, i == 0 || v.compare(c[i-1]) >= 0)
+	}
+	c = nil
+	for i := range 100 {
+		c.add(candidate{id: identity{hi: uint64(1 + i)}, remaining: i * 37 % 100})
+	}
+	require.Len(t, c, poolSize)
+	for i := range poolSize {
+		v := c.best()
+		require.Equal(t, 99-i, v.remaining)
+	}
+
+	order := []candidate{ // from the last to the first that is evicted
+		{remaining: 0, ready: 9, fresh: 9}, {remaining: 0, ready: 9, fresh: 8}, {remaining: 0, ready: 8, fresh: 9},
+		{remaining: 0, flooded: true, ready: 9}, {remaining: 1, fresh: 9}, {remaining: 1, flooded: true, fresh: 9}, {remaining: 2, fresh: 9},
+	}
+	require.True(t, slices.IsSortedFunc(order, candidate.compare))
 }
 
 // TestNewKeysPayForThemselves: while a joint owes places, a single key evicts one other, and not those that the joint owes.

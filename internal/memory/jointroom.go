@@ -154,7 +154,7 @@ func (sp *Space) makeRoomAhead(more int64, now kernel.Instant) {
 	s.admission.mu.Lock()
 	defer s.admission.mu.Unlock()
 	if held := s.held.Load(); held > 0 && held+more > s.MaxKeys {
-		s.makeRoom(now)
+		sp.makeRoom(now)
 	}
 }
 
@@ -164,7 +164,7 @@ func (sp *Space) pay(now kernel.Instant) {
 	s.admission.mu.Lock()
 	defer s.admission.mu.Unlock()
 	for !s.take(1) {
-		s.makeRoom(now)
+		sp.makeRoom(now)
 	}
 	s.owed.Add(-1)
 }

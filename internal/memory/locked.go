@@ -45,7 +45,7 @@ func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.
 	if sp.hasUpdated(id, lim, req, a) {
 		return
 	}
-	if idle, full := sp.store.admit(req, func() bool { return sp.hasUpdated(id, lim, req, a) }); full {
+	if idle, full := sp.admit(req, func() bool { return sp.hasUpdated(id, lim, req, a) }); full {
 		sp.store.refuse(lim.loose, req, idle, a)
 	}
 }

@@ -234,6 +234,41 @@ func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 	fakes.Check(t, s, bound)
 }
 
+// TestFloodSparesOtherLimiters: among keys with as many events remaining, those of the limiter that is flooded go first, as
+// soon as it has its share of the store.
+func TestFloodSparesOtherLimiters(t *testing.T) {
+	budget.Alone(t)
+	const bound, share = 20_000, 20_000 / 32
+	for _, used := range []int{1, 10} { // all keys are used as much, or used up
+		for _, alg := range fakes.EveryWidth {
+			store, clk := &ratelimit.MemoryStore{MaxKeys: bound}, stepclock.New()
+			opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
+			one := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithName("one"))...))
+			two := ratelimit.Must(ratelimit.New(alg, append(opts, ratelimit.WithName("two"))...))
+			known := make([]string, bound-10)
+			for i := range known {
+				known[i] = fmt.Sprint(i)
+				require.True(t, one.AllowN(known[i], used))
+			}
+			for i := range 2 * bound {
+				clk.Advance(1) // so that the known keys become idle first
+				require.True(t, two.AllowN(fmt.Sprint("flood ", i), used))
+			}
+			lost := 0
+			for _, key := range known {
+				d, err := one.Peek(t.Context(), key)
+				require.NoError(t, err)
+				if d.Remaining == 10 {
+					lost++
+				}
+			}
+			assert.LessOrEqual(t, lost, share, "%T, of which %d of 10 are used", alg, used)
+			fakes.Check(t, store, bound)
+			assert.True(t, one.Allow("new"), "the other limiter takes a place of the flood")
+		}
+	}
+}
+
 // BenchmarkManyLimiters floods one of many limiters in a full store.
 func BenchmarkManyLimiters(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
