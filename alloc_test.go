@@ -123,7 +123,7 @@ func TestAllocationsOfHolds(t *testing.T) {
 						bounds = append(bounds, ratelimit.For(l, strconv.Itoa(i)))
 					}
 					for _, n := range []int{0, 1, 200} {
-						assert.Equal(t, 3+keys*(1+lookup)+1, allocs(func() {
+						assert.Equal(t, 3+keys*(1+lookup)+2, allocs(func() {
 							clk.Advance(10 * 24 * time.Hour)
 							r, _, err := ratelimit.HoldAll(ctx, 1, bounds...)
 							require.NoError(t, err)

@@ -419,6 +419,30 @@ func BenchmarkHoldAll(b *testing.B) {
 	})
 }
 
+// BenchmarkManyBounds does so with thousands of Bounds, each key of which is given twice. The time is that of a Bound.
+func BenchmarkManyBounds(b *testing.B) {
+	ctx := context.Background()
+	for _, n := range []int{64, 1024, 16384} {
+		l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg))
+		var bounds []ratelimit.Bound
+		for i := range n {
+			bounds = append(bounds, ratelimit.For(l, strconv.Itoa(i/2)))
+		}
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for range b.N/n + 1 {
+				r, _, err := ratelimit.HoldAll(ctx, 1, bounds...)
+				if r == nil || err != nil {
+					b.Fatal(err)
+				}
+				if err := r.Extend(ctx, time.Hour); err != nil {
+					b.Fatal(err)
+				}
+				r.Cancel()
+			}
+		})
+	}
+}
+
 func together(b *testing.B, call func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error)) {
 	ctx, store := context.Background(), new(ratelimit.MemoryStore)
 	var bounds []ratelimit.Bound

@@ -157,8 +157,21 @@ func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
 	return Denied
 }
 
-// decided tells the observers of a call that returns err.
-func (l *limiter) decided(ctx context.Context, name Call, c *limit.Call, err error) {
+// tell tells the observers of the call that made r, or of one that holds nothing, if r is nil. If one of them panics,
+// nobody is given r, and so what it holds is given back.
+func (l *limiter) tell(ctx context.Context, o Observation, r *Reservation) {
+	told := false
+	defer func() {
+		if !told && r != nil {
+			_, _ = r.giveBack(context.WithoutCancel(ctx)) // if it fails, it ends by itself
+		}
+	}()
+	l.observe(ctx, o)
+	told = true
+}
+
+// decided tells the observers of a call that returns r and err.
+func (l *limiter) decided(ctx context.Context, name Call, c *limit.Call, r *Reservation, err error) {
 	if l.observers == nil {
 		return
 	}
@@ -167,7 +180,7 @@ func (l *limiter) decided(ctx context.Context, name Call, c *limit.Call, err err
 	if a.Allowed {
 		o.Granted = o.N
 	}
-	l.observe(ctx, o)
+	l.tell(ctx, o, r)
 }
 
 // counted returns what came of a Charge or Settle.
@@ -189,8 +202,8 @@ func (l *limiter) began() (now kernel.Instant) {
 	return now
 }
 
-// waited tells the observers of a wait since began, which returns err.
-func (l *limiter) waited(w *want, began kernel.Instant, err error) {
+// waited tells the observers of a wait since began, which returns err. r is the turn, if it is known.
+func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err error) {
 	if l.observers == nil {
 		return
 	}
@@ -214,7 +227,10 @@ func (l *limiter) waited(w *want, began kernel.Instant, err error) {
 	if err == nil {
 		o.Granted, o.Decision.Allowed = w.n, true
 	}
-	l.observe(w.ctx, o)
+	if !w.h.holds {
+		r = nil // the turn has come, and its events count
+	}
+	l.tell(w.ctx, o, r)
 }
 
 // A reason is why a Wait was not simply granted, which its results do not say.

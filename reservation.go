@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -55,15 +56,25 @@ func (r *Reservation) Parts() []*Reservation {
 	case r.all == nil:
 		return []*Reservation{r}
 	}
-	return slices.Clone(r.all.of)
+	all := make([]*Reservation, len(r.all.of))
+	for i, p := range r.all.of {
+		all[i] = p.r
+	}
+	return all
 }
 
-// parts returns the Parts of a HoldAll, and none for others.
-func (r *Reservation) parts() []*Reservation {
-	if r == nil || r.all == nil {
-		return nil
+// parts returns the Reservation of each key of a HoldAll, once, by the index of its first Bound, and none for others.
+func (r *Reservation) parts() iter.Seq2[int, *Reservation] {
+	return func(yield func(int, *Reservation) bool) {
+		if r == nil || r.all == nil {
+			return
+		}
+		for i, p := range r.all.of {
+			if p.first == i && !yield(i, p.r) {
+				return
+			}
+		}
 	}
-	return r.all.of
 }
 
 // Delay returns the time until the reserved events may happen. 0 means that they may happen now.
@@ -86,19 +97,47 @@ func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
 	}
-	for _, p := range r.parts() {
-		p.Cancel()
-	}
-	if r.l == nil {
-		return
-	}
 	ctx := context.Background()
-	var err error
-	if r.isHold() || r.hold != 0 && r.Delay() > 0 {
-		var d Decision
-		err = r.settleNow(ctx, 0, &d)
+	var s settlement
+	r.cancelNow(ctx, &s)
+	r.observe(ctx, 0, Decision{}, s.err)
+}
+
+// cancelNow is Cancel without checks. It tells no observers of r, and sets the error.
+func (r *Reservation) cancelNow(ctx context.Context, s *settlement) {
+	switch {
+	case r.all != nil:
+		all := make([]settlement, len(r.all.of))
+		for i, p := range r.parts() {
+			all[i].made = !p.set(isOver)
+			if all[i].made {
+				p.cancelNow(ctx, &all[i])
+			}
+		}
+		r.tellOf(ctx, all)
+	case r.l == nil:
+	case r.isHold() || r.hold != 0 && r.Delay() > 0:
+		var d Decision // of which observers are not told
+		s.err = r.settleNow(ctx, 0, &d)
 	}
-	r.observe(ctx, 0, Decision{}, err)
+}
+
+// A settlement is what becomes of a Reservation, or of a part of that of a HoldAll.
+type settlement struct {
+	n    int // how many events have happened; 0 if it is cancelled
+	d    Decision
+	err  error
+	made bool // whether it was not over before
+}
+
+// tellOf tells observers what has become of the parts of a HoldAll, by the index of the first Bound of each. That is
+// after all of them have been settled, so that none is left over if an observer panics.
+func (r *Reservation) tellOf(ctx context.Context, all []settlement) {
+	for i, p := range r.parts() {
+		if s := &all[i]; s.made {
+			p.observe(ctx, s.n, s.d, s.err)
+		}
+	}
 }
 
 // Wait waits until the reserved events may happen, by the limiter's clock, and returns nil when they may. If ctx
@@ -200,14 +239,18 @@ const lookAgain = 10 * time.Millisecond
 //
 // Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of
 // the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it allocates nothing, except if a
-// log grows; settling a Reservation of HoldAll allocates once.
+// log grows; settling a Reservation of HoldAll allocates twice.
 //
 // [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	if r == nil && len(ns) > 1 {
 		return r.settle(ctx, slices.Min(ns))
 	}
-	if want := max(1, len(r.parts())); len(ns) != want && len(ns) != 1 {
+	want := 1
+	if r != nil && r.all != nil {
+		want = len(r.all.of)
+	}
+	if len(ns) != want && len(ns) != 1 {
 		return Decision{}, param.Invalid("the count of Settle's numbers", len(ns), fmt.Sprintf("must be %d, one for each Bound of HoldAll, or 1 for all", want))
 	}
 	if len(ns) == 1 {
@@ -230,11 +273,22 @@ func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error)
 	if r.set(isOver) {
 		return Decision{}, errSettled
 	}
-	if err = r.settleNow(ctx, n, &d); err != nil && isUncounted(err) {
-		r.clear(isOver)
-	}
+	err = r.settleOpen(ctx, n, &d)
 	r.observe(ctx, n, d, err)
 	return d, err
+}
+
+// settleOpen is settle of a Reservation that was not over before. It tells no observers of it, and sets d.
+func (r *Reservation) settleOpen(ctx context.Context, n int, d *Decision) (err error) {
+	if r.all != nil { // a limiter that New has not made has given it to another HoldAll
+		*d, err = r.settleParts(ctx, func(int) int { return n })
+		return err
+	}
+	err = r.settleNow(ctx, n, d)
+	if err != nil && isUncounted(err) {
+		r.clear(isOver)
+	}
+	return err
 }
 
 // giveBack settles a Reservation that nobody was given.
@@ -307,34 +361,48 @@ func (r *Reservation) settleAll(ctx context.Context, least int, has func(i int) 
 	if r.set(isOver) {
 		return Decision{}, errSettled
 	}
+	return r.settleParts(ctx, has)
+}
+
+// settleParts is settleAll without checks.
+func (r *Reservation) settleParts(ctx context.Context, has func(i int) int) (Decision, error) {
 	ctx = context.WithoutCancel(ctx) // all or none
+	all := r.shares(has)
 	m := merging{varies: r.all.varies}
 	var errs []error
-	for i, p := range r.all.of {
-		if slices.Index(r.all.of, p) < i || p.is(isOver) {
-			continue // it had another Bound, or an earlier call has settled it, when another part had no room
+	for i, p := range r.parts() {
+		s := &all[i]
+		s.made = !p.set(isOver)
+		if !s.made {
+			continue // an earlier call has settled it, when another part had no room
 		}
-		n := 0
-		for j, same := range r.all.of {
-			switch {
-			case same != p:
-			case has == nil:
-				n = p.n
-			default:
-				n = sum(n, has(j))
-			}
+		s.err = p.settleOpen(ctx, s.n, &s.d)
+		if s.err != nil {
+			errs = append(errs, s.err)
 		}
-		d, err := p.settle(ctx, n)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		m.add(i, (*kernel.Decision)(&d), p.n)
+		m.add(i, (*kernel.Decision)(&s.d), p.n)
 	}
 	err := errors.Join(errs...)
 	if isUncounted(err) {
 		r.clear(isOver)
 	}
+	r.tellOf(ctx, all)
 	return m.decision(), err
+}
+
+// shares returns, by the index of its first Bound, how many events of each key have happened: the sum of what its
+// Bounds have or, without has, as many as were held.
+func (r *Reservation) shares(has func(i int) int) []settlement {
+	all := make([]settlement, len(r.all.of))
+	for i, p := range r.all.of {
+		s := &all[p.first]
+		if has == nil {
+			s.n = p.r.n
+		} else {
+			s.n = sum(s.n, has(i))
+		}
+	}
+	return all
 }
 
 // Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead: earlier or
@@ -356,10 +424,8 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 		return errSettled
 	}
 	var errs []error
-	for i, p := range r.parts() {
-		if slices.Index(r.parts(), p) == i { // else it had another Bound
-			errs = append(errs, p.Extend(ctx, d))
-		}
+	for _, p := range r.parts() {
+		errs = append(errs, p.Extend(ctx, d))
 	}
 	if !r.isHold() {
 		return errors.Join(errs...)

@@ -27,7 +27,7 @@ func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOp
 		c.Request.Op, c.opts = kernel.OpHold, nil // which grants them, whatever the state
 	}
 	r, err := l.do(&c)
-	l.decided(ctx, CallReserve, &c.Call, err)
+	l.decided(ctx, CallReserve, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }
 
@@ -151,7 +151,7 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	if w.unknown != nil && w.failure == nil {
 		w.standIn()
 	}
-	l.waited(w, began, err)
+	l.waited(w, began, r, err)
 	switch {
 	case err != nil:
 		return nil, w.denial, err
@@ -190,7 +190,7 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	c := newCall(ctx, kernel.OpHold, key, n)
 	c.h, c.opts = h, opts
 	r, err = l.do(&c)
-	l.decided(ctx, CallHold, &c.Call, err)
+	l.decided(ctx, CallHold, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }
 

@@ -72,7 +72,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 func (l *limiter) take(ctx context.Context, name Call, key string, n int) (Decision, error) {
 	c := newCall(ctx, kernel.OpTake, key, n)
 	_, err := l.do(&c)
-	l.decided(ctx, name, &c.Call, err)
+	l.decided(ctx, name, &c.Call, nil, err)
 	return Decision(c.Answer.Decision), err
 }
 
@@ -236,7 +236,7 @@ func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, key
 		if err != nil {
 			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
 		}
-		l.decided(ctx, CallTake, &c.Call, err)
+		l.decided(ctx, CallTake, &c.Call, nil, err)
 		out = append(out, Decision(c.Answer.Decision))
 	}
 	return out, errors.Join(errs...)

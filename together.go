@@ -168,14 +168,22 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reservation, d Decision, err error) {
 	a := askings.Get().(*asking)
 	defer a.close()
+	finished := false
+	defer func() {
+		if !finished { // code of the caller has panicked, so that nobody gets what the keys hold
+			a.granted = false
+			a.end()
+		}
+	}()
 	a.ctx, a.all = ctx, hold
 	a.add(of, n)
 	a.arrange()
 	if a.granted = a.ask(); a.granted && hold {
 		a.delay()
-		held := make([]*Reservation, len(a.keys))
+		held := make([]part, len(a.keys))
 		for i := range held {
-			held[i] = a.keys[a.keys[i].first].r
+			first := a.keys[i].first
+			held[i] = part{a.keys[first].r, first}
 		}
 		r = &Reservation{n: n, all: &parts{of: held, varies: a.varies}}
 	} else {
@@ -190,6 +198,7 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reserva
 	}
 	d = m.decision()
 	d.Allowed = a.granted
+	finished = true
 	return r, d, errors.Join(a.errs...)
 }
 
@@ -224,8 +233,14 @@ func varies(of []Bound) bool {
 
 // parts are the reservations of the keys of a HoldAll.
 type parts struct {
-	of     []*Reservation // for each Bound: the same one for the same key
-	varies bool           // whether the keys spend different numbers of events
+	of     []part // for each Bound
+	varies bool   // whether the keys spend different numbers of events
+}
+
+// A part is the reservation of a key, for one of its Bounds.
+type part struct {
+	r     *Reservation
+	first int // the index of the first Bound with the key
 }
 
 // sum returns a+b, or math.MaxInt if that overflows.
@@ -302,6 +317,7 @@ type asking struct {
 	varies  bool         // whether the keys spend different numbers of events
 	keys    []asked      // of each Bound
 	order   []*asked     // the first of equal ones, as they are asked
+	index   keyIndex     // of those in order, if they are many; else nil
 	calls   []limit.Call // of those in order
 	last    bool         // whether all keys but those that are asked now have granted, so that these need not be held
 	granted bool
@@ -358,13 +374,61 @@ func (a *asking) add(of []Bound, n int) {
 			k.first, first.n, a.varies = first.index, sum(first.n, k.n), true
 			continue
 		}
-		a.order = append(a.order, k)
+		a.enter(k)
 	}
+}
+
+// enter adds k to those that are asked.
+func (a *asking) enter(k *asked) {
+	a.order = append(a.order, k)
+	switch {
+	case len(a.order) == fewKeys:
+		a.index = make(keyIndex)
+		for _, first := range a.order {
+			a.index.add(first)
+		}
+	case len(a.order) > fewKeys:
+		a.index.add(k)
+	}
+}
+
+// fewKeys is the number of keys from which on a map finds those that are equal. Fewer are compared with each other.
+const fewKeys = 32
+
+// A keyIndex has the keys of an asking, by where they are: most lists have one.
+type keyIndex map[home][]*asked
+
+// A home is a key, and what tells it from the same one of other limiters: their states in memory, which some limiters
+// share, or the limiter. It is nil for limiters that New has not made, which may not be comparable.
+type home struct {
+	of  any
+	key string
+}
+
+func (k *asked) home() home {
+	h := home{key: k.bound.key}
+	switch {
+	case k.l == nil:
+	case k.l.local != nil:
+		h.of = k.l.local
+	default:
+		h.of = k.l
+	}
+	return h
+}
+
+func (x keyIndex) add(k *asked) {
+	h := k.home()
+	x[h] = append(x[h], k)
 }
 
 // repeated returns the first key that is the same as k and has the same limit, or nil.
 func (a *asking) repeated(k *asked) *asked {
-	for _, other := range a.order {
+	others := a.order
+	if a.index != nil {
+		others = a.index[k.home()]
+	}
+	for _, other := range others {
 		switch {
 		case !k.equals(other):
 		case k.l == other.l || k.l.limits == nil && other.l.limits == nil:
@@ -391,10 +455,12 @@ func (k *asked) equals(other *asked) bool {
 // arrange arranges the keys in groups, in the order in which they are asked, and makes their calls.
 func (a *asking) arrange() {
 	sorted := true
+	var groups leaders
 	for i, k := range a.order {
 		k.look(a.ctx)
-		if k.rank = len(a.order) * int(k.phase); k.phase != inMemory {
-			k.rank += a.leader(i)
+		k.rank = len(a.order) * int(k.phase)
+		if k.phase != inMemory {
+			k.rank += groups.of(k, i)
 		}
 		sorted = sorted && (i == 0 || a.order[i-1].rank <= k.rank)
 	}
@@ -410,14 +476,22 @@ func (a *asking) arrange() {
 	}
 }
 
-// leader returns the index of the first key of the group of the i-th one.
-func (a *asking) leader(i int) int {
-	k := a.order[i]
-	for first, other := range a.order[:i] {
-		if k.group != nil && k.group == other.group {
-			return first
-		}
+// leaders have the index of the first key of each group.
+type leaders struct{ first map[any]int }
+
+// of returns the index of the first key of the group of k, the i-th one.
+func (l *leaders) of(k *asked, i int) int {
+	if k.group == nil {
+		return i
 	}
+	first, known := l.first[k.group]
+	if known {
+		return first
+	}
+	if l.first == nil {
+		l.first = make(map[any]int)
+	}
+	l.first[k.group] = i
 	return i
 }
 

@@ -210,3 +210,39 @@ func TestHoldAll_ExtendsAKeyOnce(t *testing.T) {
 	require.NoError(t, l.Reset(t.Context(), "key"))
 	require.EqualError(t, r.Extend(t.Context(), time.Hour), ratelimit.ErrEnded.Error())
 }
+
+// TestHoldAll_OfManyBounds: keys that are given several times among many are one key, of each limiter, as they are
+// among few.
+func TestHoldAll_OfManyBounds(t *testing.T) {
+	const keys = 100
+	window := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}
+	for i := range keptAlls(stepclock.New()) {
+		kept := keptAlls(stepclock.New())[i]
+		t.Run(kept.name, func(t *testing.T) {
+			l := kept.of(window)
+			other := ratelimit.Must(ratelimit.New(window))
+			var bounds []ratelimit.Bound
+			var ns []int
+			for i := range 3 * keys {
+				bounds = append(bounds, ratelimit.For(l, fmt.Sprint(i%keys)), ratelimit.For(other, fmt.Sprint(i%keys)))
+				ns = append(ns, i/keys, 0) // 0, 1 and 2 of each key
+			}
+			r, d, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			assert.Equal(t, 2, d.Remaining)
+			for i, p := range r.Parts() {
+				assert.Same(t, r.Parts()[i%(2*keys)], p)
+			}
+			require.NoError(t, r.Extend(t.Context(), time.Hour))
+			_, err = r.Settle(t.Context(), ns...)
+			require.NoError(t, err)
+			for i := range 2 * keys {
+				assert.Equal(t, []int{2, 5}[i%2], remaining(t, bounds[i])[0], "bounds[%d]", i)
+			}
+			d, err = ratelimit.TakeAll(t.Context(), 1, bounds...)
+			require.NoError(t, err)
+			assert.False(t, d.Allowed, "the sum is 3 of each key, and l has 2 left")
+		})
+	}
+}
