@@ -26,6 +26,9 @@ type Observer func(ctx context.Context, o Observation)
 // with WithShadow of packages httplimit and grpclimit, is seen to deny what then happens anyway: give it a name of
 // its own.
 //
+// If an observer panics, so does the call, in its caller's goroutine, and what it holds is given back, because nobody
+// gets its Reservation; what it has spent stays spent. A HoldAll has settled or cancelled all keys by then.
+//
 // Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as long as the
 // observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call makes more allocations.
 func WithObserver(o Observer) Option {

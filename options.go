@@ -443,7 +443,7 @@ func (l *limiter) log(ctx context.Context, to *failureLog, err error) {
 		ctx = context.WithoutCancel(ctx)
 		clk.AfterFunc(failureLogInterval, func() {
 			if held, ok := to.valve.Flush(clk.Now(), failureLogInterval); ok {
-				to.line(ctx, l.name, err, held)
+				logvalve.Safely(func() { to.line(ctx, l.name, err, held) })
 			}
 		})
 	}

@@ -163,3 +163,19 @@ func TestClientHasLeft(t *testing.T) {
 		assert.Equal(t, 3, d.Remaining)
 	}
 }
+
+// TestInFlightOfACallThatPanics checks that a call is released if a function of the program panics before its handler.
+func TestInFlightOfACallThatPanics(t *testing.T) {
+	lookups := 0
+	l, _ := limiter(t, ratelimit.Blocked{}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		if lookups++; lookups == 2 { // to report the decision
+			panic("a bug in a lookup")
+		}
+		return ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, nil
+	}))
+	s := newServer(t, l, grpclimit.WithInFlight(), grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "key", nil }))
+	require.PanicsWithValue(t, "a bug in a lookup", func() {
+		_, _ = s.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, nil)
+	})
+	assert.True(t, l.Allow("key"))
+}

@@ -136,6 +136,19 @@ func (s *Server) admit(c *Call) admission {
 		return admission{}
 	}
 	turn, d, err := s.decide(c.Context, key, n)
+	admitted := false
+	defer func() {
+		if !admitted { // a function of the program has panicked, so that no handler releases it
+			turn.Cancel()
+		}
+	}()
+	a := s.admission(c, key, turn, d, err)
+	admitted = true
+	return a
+}
+
+// admission returns what follows from d, a decision on c. err is its error.
+func (s *Server) admission(c *Call, key string, turn *ratelimit.Reservation, d ratelimit.Decision, err error) admission {
 	if err != nil {
 		if ended := c.Context.Err(); ended != nil && errors.Is(err, ended) && !d.Degraded {
 			if s.shadow != nil {

@@ -97,7 +97,9 @@ func (s *slogObserver) observe(ctx context.Context, o ratelimit.Observation) {
 func (s *slogObserver) later(ctx context.Context, o ratelimit.Observation, logger *slog.Logger, level slog.Level, valve *logvalve.Valve) {
 	time.AfterFunc(s.every, func() {
 		if held, ok := valve.Flush(s.now(), s.every); ok {
-			logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held-1)...)
+			logvalve.Safely(func() {
+				logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held-1)...)
+			})
 		}
 	})
 }

@@ -241,3 +241,23 @@ func TestSlogAllocatesNothing(t *testing.T) {
 	s(t.Context(), denied)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { s(t.Context(), denied) }), "for a line that is omitted")
 }
+
+// A frailHandler panics.
+type frailHandler struct{ slog.Handler }
+
+func (frailHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (frailHandler) Handle(context.Context, slog.Record) error { panic("a bug in a log handler") }
+
+// TestSlogThatPanics: a log handler that panics does not end the process from the goroutine of a timer.
+func TestSlogThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe.Slog(slog.New(frailHandler{}), time.Second)
+		denied := ratelimit.Observation{Outcome: ratelimit.Denied}
+		require.Panics(t, func() { o(t.Context(), denied) })
+		o(t.Context(), denied)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Panics(t, func() { o(t.Context(), denied) })
+	})
+}

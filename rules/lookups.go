@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
 // A flight is the lookup of one key. It is queued until fewer than the maximum number of
@@ -128,7 +129,9 @@ func (c *Cache) run(f *flight, left time.Duration) {
 	}
 	c.mu.Unlock()
 	if logs { // no caller gets this error
-		slog.ErrorContext(f.ctx, "rules: invalid limit; the key's last valid one, or the limiter's own, is in force", "error", err)
+		logvalve.Safely(func() {
+			slog.ErrorContext(f.ctx, "rules: invalid limit; the key's last valid one, or the limiter's own, is in force", "error", err)
+		})
 	}
 }
 

@@ -839,6 +839,28 @@ func TestTakeAllOfTwoLookups(t *testing.T) {
 	}
 }
 
+// TestTakeAllOfTwoLookupsAmongMany: so it is if there are many keys.
+func TestTakeAllOfTwoLookupsAmongMany(t *testing.T) {
+	store := new(ratelimit.MemoryStore)
+	of := func(most int) ratelimit.Limiter {
+		plan := fakes.OwnLimit(ratelimit.FixedWindow{Limit: most, Window: time.Hour})
+		return ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(store), ratelimit.WithName("api"), plan))
+	}
+	own, other := of(3), of(100)
+	var bounds []ratelimit.Bound
+	for i := range 50 {
+		bounds = append(bounds, ratelimit.For(other, fmt.Sprint(i)))
+	}
+	bounds = append(bounds, ratelimit.For(own, "k"), ratelimit.For(other, "k"), ratelimit.For(own, "k"))
+	d, err := ratelimit.TakeAll(t.Context(), 2, bounds...)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed, "own is asked for 4 together")
+	d, err = ratelimit.TakeAll(t.Context(), 1, bounds...)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	assert.Zero(t, remaining(t, ratelimit.For(own, "k"))[0], "3 of one state")
+}
+
 // TestHoldAllOfWrappersIsSeen: HoldAll calls Hold of a limiter that New has not made. If another one
 // refuses, an observer sees the hold and that it is settled with 0.
 func TestHoldAllOfWrappersIsSeen(t *testing.T) {

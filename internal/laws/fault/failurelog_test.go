@@ -150,3 +150,45 @@ func TestFailureLogIsNotLocked(t *testing.T) {
 	require.True(t, h.l.Allow("key"))
 	require.Equal(t, 1, h.lines)
 }
+
+// A frailHandler panics.
+type frailHandler struct{ slog.Handler }
+
+func (frailHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (frailHandler) Handle(context.Context, slog.Record) error { panic("a bug in a log handler") }
+
+// TestFailureLogThatPanics: a log handler that panics panics in the caller's goroutine, and does not end the process
+// from that of a timer, where nobody could recover.
+func TestFailureLogThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := &fakes.OwnLimits{Err: errLookup}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithFailureLog(slog.New(frailHandler{})), ratelimit.WithLimits(own.Lookup)))
+		require.PanicsWithValue(t, "a bug in a log handler", func() { l.Allow("key") })
+		for range 9 {
+			l.Allow("key")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.PanicsWithValue(t, "a bug in a log handler", func() { l.Allow("key") })
+	})
+}
+
+// TestLookupLog: failed lookups have lines of their own.
+func TestLookupLog(t *testing.T) {
+	logger, logged := fakes.Log()
+	own := &fakes.OwnLimits{Err: errLookup}
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithName("api"), ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
+	line := func(lookups int) string {
+		return fmt.Sprintf("level=WARN msg=\"ratelimit: a lookup failed, and the limit of New decides\" limiter=api error=\"ratelimit: the limit of key \\\"key\\\": no route to the plans\" lookups=%d\n", lookups)
+	}
+	l.Allow("key")
+	require.Equal(t, line(1), logged())
+	for range 99 {
+		l.Allow("key")
+	}
+	require.Empty(t, logged())
+	clk.Advance(10 * time.Second)
+	l.Allow("key")
+	require.Equal(t, line(100), logged())
+}
