@@ -33,7 +33,7 @@ import (
 //
 //	how many holds are open
 //	an instant before which none of them ends by itself
-//	one after which none of them does
+//	the latest instant at which one of them does
 //	of each, oldest first:
 //	    its ID
 //	    when it ends by itself
@@ -371,11 +371,11 @@ func (k *opened) end(st []uint64, i int, now Instant, back bool) []uint64 {
 // does it that they end now and not at their time: nothing was spent in between. Only a WarmingUp may take back
 // less, because it looks at what was granted last.
 func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended int) {
-	first, last := k.base.lastInstant(), Instant(0)
+	first := k.base.lastInstant()
 	from, until := 0, 0
 	for i := range k.count(st) {
 		if end := k.entry(st, i)[holdEnd]; end > now {
-			first, last = min(first, end), max(last, end)
+			first = min(first, end)
 			continue
 		}
 		if !endsAtTurn(k.entry(st, i)[holdID]) {
@@ -387,21 +387,23 @@ func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended 
 		st, until = k.end(st, i, now, back), i+1
 	}
 	st = k.sweep(st, from, until)
-	st[firstEnd], st[lastEnd] = first, last
+	st[firstEnd] = first
 	return st, ended
 }
 
 // sweep removes the holds that have ended. All those are from the given index on, and before until. What was least missing
 // since them was so since the next older one as well.
 func (k *opened) sweep(st []uint64, from, until int) []uint64 {
-	to := from
+	to, endedLast := from, false
 	for i := from; i < until; i++ {
 		e := k.entry(st, i)
-		switch {
-		case e[holdID] != 0:
+		if e[holdID] != 0 {
 			copy(k.entry(st, to), e)
 			to++
-		case to > 0:
+			continue
+		}
+		endedLast = endedLast || e[holdEnd] == st[lastEnd]
+		if to > 0 {
 			older := k.entry(st, to-1)
 			for _, p := range k.parts {
 				if p.level != nil {
@@ -416,13 +418,25 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 	begin := k.begin(st)
 	st[openHolds] -= uint64(until - to)
 	copy(st[holdsHeader+to*k.size:], st[holdsHeader+until*k.size:begin])
-	return shift(st, begin, k.begin(st))
+	st = shift(st, begin, k.begin(st))
+	if endedLast {
+		st[lastEnd] = k.latestEnd(st)
+	}
+	return st
+}
+
+// latestEnd returns the latest instant at which an open hold ends by itself, or 0 if none is open.
+func (k *opened) latestEnd(st []uint64) (latest Instant) {
+	for i := range k.count(st) {
+		latest = max(latest, k.entry(st, i)[holdEnd])
+	}
+	return latest
 }
 
 func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
 	was := k.holdAt(st, i)
 	k.entry(st, i)[holdEnd] = end
-	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), max(st[lastEnd], end)
+	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), k.latestEnd(st)
 	return k.each(st, func(_ int, _ bool, part Kernel, inner []uint64) []uint64 {
 		if log, ok := part.(*inFlight); ok {
 			return log.move(inner, was.n, was.end, end)
@@ -466,14 +480,15 @@ func (c *Compiled) sound(st []uint64) bool {
 	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
 }
 
-// meet is Meet for a state of k: the entries go along, if what they mark does.
+// meet is Meet for a state of k: the entries go along, if the limit is of the same kind, with what they
+// mark. If nothing counts any more, they have nothing to give back.
 func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []uint64, pin bool) {
 	inner := k.inner(st)
 	by, next, pin, sources := c.meet(k.base, inner, now)
 	switch {
-	case sources == nil:
+	case sources == nil && !c.Alike(k.base):
 		return by, next, pin
-	case len(sources) == 0: // all that is stored stays
+	case sources != nil && len(sources) == 0: // all that is stored stays
 		return by.Opened(), st, pin
 	}
 	to := by.Opened().open
@@ -491,7 +506,11 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 			}
 		}
 	}
-	return by.Opened(), to.each(append(carried, next...), func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
+	carried = append(carried, next...)
+	if sources == nil {
+		return by.Opened(), carried, pin
+	}
+	return by.Opened(), to.each(carried, func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
 		if log, ok := part.(*inFlight); ok {
 			for i := range k.count(st) {
 				h := k.holdAt(st, i)

@@ -62,15 +62,15 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		by, next = h.closed()
 	}
 	a.Ended = h.ended
-	h.tellEnds(by, next, a)
-	return by, next, changed || h.ended > 0 || had && due
+	changed = changed || h.ended > 0 || had && due
+	if by.base != nil || by.changed != nil || changed && by != c { // else ResetAfter says when it is idle
+		h.tellEnds(by, next, a)
+	}
+	return by, next, changed
 }
 
 // tellEnds sets h to a state of by, and says when that is idle, and when a hold ends by itself.
 func (h *holding) tellEnds(by *Compiled, st []uint64, a *Answer) {
-	if by.base == nil && by.changed == nil {
-		return
-	}
 	h.read(by, st)
 	a.Idle = h.until(h.fresh())
 	if first := h.soonest(); first < Forever {

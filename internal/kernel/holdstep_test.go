@@ -214,11 +214,9 @@ func TestHolds_Former(t *testing.T) {
 	}
 }
 
-// TestHolds_AnotherKind: a hold is gone if its limit is replaced by one of another kind, or if nothing of it
-// counts any more when the limit changes.
+// TestHolds_AnotherKind: a hold is gone if its limit is replaced by one of another kind.
 func TestHolds_AnotherKind(t *testing.T) {
 	log := Compile(NewSlidingLog(10, second, false), InMemory.Varying())
-	other := Compile(NewSlidingLog(10, 2*second, false), InMemory.Varying())
 	window := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
 	s := keyOf(log)
 	s.send(log, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
@@ -232,11 +230,64 @@ func TestHolds_AnotherKind(t *testing.T) {
 	assert.Equal(t, 3, a.Remaining, "what exceeds the hold is charged")
 	a, _ = s.send(window, begun+4, Request{Op: OpSettle, N: 2, Of: 1})
 	assert.Equal(t, 2, a.Remaining, "of no hold")
+}
 
-	s = keyOf(log)
-	s.send(log, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
-	s.send(other, begun+second, Request{Op: OpTake, N: 5})
-	assert.Equal(t, other, s.from)
+// TestHolds_NothingCounts: a hold stays open if nothing of its key counts any more when the limit
+// changes. It has nothing to give back then.
+func TestHolds_NothingCounts(t *testing.T) {
+	enc := InMemory.Varying()
+	bucket := func(rate int) *Compiled {
+		k, err := NewTokenBucket(rate, time.Second, nil, 10, enc, "")
+		require.NoError(t, err)
+		return Compile(k, enc)
+	}
+	for _, limits := range [][2]*Compiled{
+		{Compile(NewSlidingLog(10, second, false), enc), Compile(NewSlidingLog(10, 2*second, false), enc)},
+		{Compile(NewFixedWindow(10, second, true, enc), enc), Compile(NewFixedWindow(10, 2*second, true, enc), enc)},
+		{bucket(100), bucket(50)},
+	} {
+		was, is := limits[0], limits[1]
+		s := keyOf(was)
+		s.send(was, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
+		s.send(was, begun, Request{Op: OpHold, N: 5, Hold: hour(3)})
+		a := s.ask(is, begun+10*second, OpTake, 4)
+		assert.Equal(t, 6, a.Remaining)
+		assert.Equal(t, 2, s.from.OpenHolds(s.st))
+		a, _ = s.send(is, begun+10*second, Request{Op: OpExtend, Hold: hour(1)})
+		assert.True(t, a.Held)
+		a, _ = s.send(is, begun+10*second, Request{Op: OpSettle, Of: 5, Hold: hour(3)})
+		assert.True(t, a.Held)
+		assert.Equal(t, 6, a.Remaining, "nothing was left to give back")
+		a, _ = s.send(is, begun+10*second, Request{Op: OpSettle, N: 7, Of: 5, Hold: hour(1)})
+		assert.Equal(t, 4, a.Remaining, "what exceeds the hold is charged")
+		assert.Equal(t, is, s.from)
+	}
+}
+
+// TestHolds_LastEnd: a key is idle when the last of the holds that are still open has ended, and not
+// when one would have that was settled, or that ends earlier now.
+func TestHolds_LastEnd(t *testing.T) {
+	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	minute := Handle{ID: 1, For: time.Minute}
+	for name, sooner := range map[string]Request{
+		"cancelled": {Op: OpSettle, Of: 1, Hold: hour(2)},
+		"settled":   {Op: OpSettle, N: 1, Of: 1, Hold: hour(2)},
+		"extended":  {Op: OpExtend, Hold: Handle{ID: 3, For: time.Second}},
+	} {
+		s := keyOf(c)
+		s.send(c, begun, Request{Op: OpHold, N: 1, Hold: minute})
+		a, _ := s.send(c, begun, Request{Op: OpHold, N: 1, Hold: hour(2)})
+		assert.Equal(t, time.Hour, a.Idle)
+		a, _ = s.send(c, begun, sooner)
+		assert.Equal(t, time.Minute, a.Idle, name)
+		assert.Equal(t, begun+60*second, s.from.Fresh(s.st), name)
+	}
+	s := keyOf(c)
+	s.send(c, begun, Request{Op: OpHold, N: 1, Hold: hour(1)})
+	for i := range uint64(MostHolds) {
+		s.send(c, begun+second*(i+1), Request{Op: OpHold, N: 1, Hold: Handle{ID: 2*i + 3, For: time.Second}})
+	}
+	assert.Equal(t, begun+second*(MostHolds+1), s.from.Fresh(s.st), "of the oldest, which ended early")
 }
 
 // TestHolds_InFlight: what is in flight counts until its hold has ended, even if the timeout changes, and

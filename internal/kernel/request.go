@@ -158,7 +158,7 @@ type Answer struct {
 	Due       Instant       // for OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock
 	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
 	Most      uint64        // with Excess: how many it can hold in addition to those in it
-	Idle      time.Duration // of a state of two limits, or with open holds or turns ahead: until the store may forget it; else 0
+	Idle      time.Duration // of a state that is not only the asked limit's: until the store may forget it; else 0
 	Held      bool          // whether the hold of the request was opened, or found open
 	Ended     int           // how many holds ended by themselves
 	Ends      time.Duration // until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek

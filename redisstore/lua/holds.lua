@@ -3,7 +3,7 @@
 -- out that a value has open holds only when it is not a state of theirs.
 --
 -- The value of a key with open holds has a prefix of its own, three numbers (how many holds are open,
--- and instants before and after which none of them ends by itself), an entry for each hold, oldest first,
+-- an instant before which none of them ends by itself, and the latest at which one does), an entry for each hold, oldest first,
 -- and then what the value would be without. An entry is the hold's ID, its end, twice its events plus 1
 -- if they are given back then, and a mark of each part. All are 8 bytes each.
 --
@@ -230,6 +230,12 @@ repeat
   at = find(older, text, at + 1, true)
 until not at or at % size == 1
 local entry = at and sub(older, at, at + size - 1)
+--@@latestEnd
+-- Sets lastEnd to the latest end of the holds, all of which are in front, older and young.
+lastEnd = 0
+for _, list in ipairs({front, older, young}) do
+  for from = 9, #list, size do lastEnd = max(lastEnd, (unpack('<I8', list, from))) end
+end
 --@@settle
 -- Op 5 settles the hold of an ID, which held lasts events, n of which have happened in excess or,
 -- if n is negative, have not. Op 6 moves its end.
@@ -251,7 +257,12 @@ elseif op == 5 or op == 6 then
       told = entry
       entry = sub(entry, 1, 8) .. pack('<I8', finish) .. sub(entry, 17)
       front, older = sub(older, 1, at - 1) .. entry, sub(older, at + size)
-      firstEnd, lastEnd, changed = min(firstEnd, finish), max(lastEnd, finish), true
+      firstEnd, changed = min(firstEnd, finish), true
+      if was == lastEnd then
+        --@<latestEnd
+      else
+        lastEnd = max(lastEnd, finish)
+      end
       --@<each
         --@<move
       end
@@ -282,6 +293,9 @@ elseif op == 5 or op == 6 then
       end
       --@<takeOut
       if not levels then older = behind end
+      if unpack('<I8', entry, 9) == lastEnd then
+        --@<latestEnd
+      end
       told = sub(entry, 1, 24)
       --@<each
         told = told .. p.merged
@@ -340,13 +354,13 @@ if id > 0 and opens >= 4096 and not flies then
   if older or rest ~= '' then
     --@<whole
   end
-  local _, _, events = unpack('<I8I8I8', older or call('GETRANGE', KEYS[1], #tag + 24, #tag + 47))
+  local _, ends, events = unpack('<I8I8I8', older or call('GETRANGE', KEYS[1], #tag + 24, #tag + 47))
   over = over + 1
+  if not older and (events % 2 == 1 or ends == lastEnd) then
+    --@<whole
+  end
   if events % 2 == 1 then
     tells = 2
-    if not older then
-      --@<whole
-    end
     local others, list, out, back = '', older, {1}, {(events - 1) / 2}
     --@<settleHelp
     --@<takeOut
@@ -357,6 +371,9 @@ if id > 0 and opens >= 4096 and not flies then
     else
       older = call('GETRANGE', KEYS[1], #tag + 24 + size, youngAt - 1)
     end
+  end
+  if ends == lastEnd then
+    --@<latestEnd
   end
 end
 --@<passYoungest
