@@ -176,8 +176,8 @@ func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lastin
 	if old.Fresh(st) <= now {
 		return make([]uint64, 2), true
 	}
-	if start > now { // reserved: the window keeps its start
-		return []uint64{start, count}, true
+	if start > now { // reserved: the window keeps its start, which it would not once that has come
+		return []uint64{start, count}, false
 	}
 	if begins := start - start%k.length; k.aligned && old.end(start) <= begins+k.length {
 		return []uint64{begins, count}, true
@@ -208,11 +208,12 @@ func (k *fixed) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = start + 1
 }
 
-// settle takes the unused events out of their window. If it has fewer, the state is not the one that they were granted
-// in.
-func (k *fixed) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
-	if start, count := k.load(st); start+1 == m.of(i)[0] && count >= uint64(unused) {
-		st = k.store(st, start, count-uint64(unused))
+// settle takes the unused events out of their window. If it has fewer, the state is not the one that
+// they were granted in.
+func (k *fixed) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+	start, count := k.load(st)
+	if start+1 == m.of(r.index)[0] && count >= uint64(r.unused) {
+		st = k.store(st, start, count-uint64(r.unused))
 	}
 	return st
 }

@@ -147,9 +147,13 @@ func (c *Compiled) Alike(other *Compiled) bool {
 		})
 }
 
-// Similar reports whether states of c and other are the same.
+// Similar reports whether a state of other is one of c as it is.
 func (c *Compiled) Similar(other *Compiled) bool {
-	return c.base == nil && other.base == nil && c.changed == nil && other.changed == nil && c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width()
+	if c.base != nil || other.base != nil || c.changed != nil || other.changed != nil {
+		return false
+	}
+	return c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width() &&
+		slices.EqualFunc(c.leaves, other.leaves, sameTimeout)
 }
 
 // Meet returns the kernel that applies requests which ask for c, and the state that it applies
@@ -200,9 +204,10 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	case asked >= 0:
 	case like >= 0:
 		asked = like
-		kept[asked].st, _ = c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now)
-		kept[asked].limit = c
-		if pin = asked != present; pin {
+		next, lasting := c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now)
+		kept[asked].limit, kept[asked].st = c, next
+		pin = asked != present || !lasting
+		if asked != present {
 			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now)
 			kept[asked].raise(level, now)
 		}

@@ -303,8 +303,16 @@ func (k *gcra) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.Mul(uint64(n), k.cost)))
 }
 
-func (k *gcra) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
-	return k.store(st, k.load(st).Sub(returned(k, m, i, uint128.Mul(uint64(unused), k.cost))))
+func (k *gcra) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+	return k.store(st, k.load(st).Sub(comesBack(k, r, m, k.cost)))
+}
+
+// settleAll implements batchHolder.
+func (k *gcra) settleAll(st []uint64, _ Instant, refunds []refund, m marks) []uint64 {
+	for _, back := range comeBack(k, refunds, m, k.cost) {
+		st = k.store(st, k.load(st).Sub(back))
+	}
+	return st
 }
 
 func (k *gcra) carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
@@ -331,15 +339,39 @@ func lower(k level, mark []uint64, missing uint128.Uint128) {
 	}
 }
 
-// returned returns how much of what is unused of the i-th hold comes back, and lowers the marks since by
-// that.
-func returned(k level, m marks, i int, unused uint128.Uint128) uint128.Uint128 {
-	back := unused
-	for j := i; j < m.count && back != (uint128.Uint128{}); j++ {
-		back = uint128.Min(back, k.load(m.of(j)))
+// comesBack returns how much comes back of a refund, whose unused events have a cost each, and lowers the
+// marks of the holds since by that.
+func comesBack(k level, r refund, m marks, cost uint64) uint128.Uint128 {
+	back := uint128.Mul(uint64(r.unused), cost)
+	for i := r.index; i < m.count && back != (uint128.Uint128{}); i++ {
+		back = uint128.Min(back, k.load(m.of(i)))
 	}
-	for j := i; j < m.count && back != (uint128.Uint128{}); j++ {
-		k.store(m.of(j), k.load(m.of(j)).Sub(back))
+	for i := r.index; i < m.count && back != (uint128.Uint128{}); i++ {
+		k.store(m.of(i), k.load(m.of(i)).Sub(back))
 	}
 	return back
+}
+
+// comeBack is comesBack for any number of refunds, one after the other. It looks at each mark once.
+func comeBack(k level, refunds []refund, m marks, cost uint64) []uint128.Uint128 {
+	first := refunds[0].index
+	least := make([]uint128.Uint128, m.count-first) // that was missing since each hold
+	for i := len(least) - 1; i >= 0; i-- {
+		least[i] = k.load(m.of(first + i))
+		if i+1 < len(least) {
+			least[i] = uint128.Min(least[i], least[i+1])
+		}
+	}
+	backs := make([]uint128.Uint128, 0, len(refunds))
+	var sum uint128.Uint128 // of what has come back: it is missing no more since the holds that are younger
+	for i := range least {
+		if len(backs) < len(refunds) && refunds[len(backs)].index == first+i {
+			unused := uint128.Mul(uint64(refunds[len(backs)].unused), cost)
+			back := uint128.Min(unused, least[i].Sub(sum))
+			backs, sum = append(backs, back), sum.Add(back)
+		}
+		mark := m.of(first + i)
+		k.store(mark, k.load(mark).Sub(sum))
+	}
+	return backs
 }

@@ -68,8 +68,8 @@ type holder interface {
 	// mark sets a mark to that of n events that are about to be spent at an instant.
 	mark(st []uint64, at Instant, n int, mark []uint64)
 
-	// settle takes the unused events of the i-th hold back, and changes the marks accordingly.
-	settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64
+	// settle takes the unused events of a hold back, and changes the marks accordingly.
+	settle(st []uint64, now Instant, r refund, m marks) []uint64
 
 	// carry converts a mark of another kernel of the same type, one of the state was, to one of st,
 	// which Adopt has made of that at now.
@@ -77,6 +77,12 @@ type holder interface {
 
 	// sound is Valid for a mark.
 	sound(mark []uint64) bool
+}
+
+// A batchHolder is a holder whose settle takes time in proportion to its state or to the open holds. So
+// it has a settle for many holds, at least one and in the order of their indexes, which takes no longer.
+type batchHolder interface {
+	settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64
 }
 
 // A hold is an entry without its marks.
@@ -95,6 +101,13 @@ func (h hold) events() (word uint64) {
 		word++
 	}
 	return word
+}
+
+// A refund is a hold that ends, and how many of its events are unused.
+type refund struct {
+	hold
+	index  int // of the hold
+	unused int
 }
 
 // endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds are odd.
@@ -348,23 +361,48 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	return st
 }
 
-// settle takes the unused events of the i-th hold back, whose entry sweep then removes.
-func (k *opened) settle(st []uint64, i int, now Instant, unused int) []uint64 {
-	h := k.holdAt(st, i)
-	k.pass(st, now)
-	k.entry(st, i)[holdID] = 0
-	return k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
-		return k.parts[part].settle(inner, now, h, unused, k.marks(st, part), i)
-	})
+// refund returns what the i-th hold gives back if unused of its events have not happened.
+func (k *opened) refund(st []uint64, i, unused int) refund {
+	return refund{k.holdAt(st, i), i, unused}
 }
 
-// end ends a hold by itself. It gives its events back only if back is true.
-func (k *opened) end(st []uint64, i int, now Instant, back bool) []uint64 {
-	unused := 0
-	if h := k.holdAt(st, i); h.back && back {
-		unused = h.n
+// refundAtEnd returns what the i-th hold gives back if it ends by itself, which is nothing unless back
+// is true.
+func (k *opened) refundAtEnd(st []uint64, i int, back bool) refund {
+	r := k.refund(st, i, 0)
+	if r.back && back {
+		r.unused = r.n
 	}
-	return k.settle(st, i, now, unused)
+	return r
+}
+
+// settle takes the unused events of a hold back, and removes its entry.
+func (k *opened) settle(st []uint64, now Instant, r refund) []uint64 {
+	k.pass(st, now)
+	k.entry(st, r.index)[holdID] = 0
+	st = k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
+		return k.parts[part].settle(inner, now, r, k.marks(st, part))
+	})
+	return k.sweep(st, r.index, r.index+1)
+}
+
+// settleAll is settle for several holds, at least one, in the order of their indexes.
+func (k *opened) settleAll(st []uint64, now Instant, refunds []refund) []uint64 {
+	k.pass(st, now)
+	for _, r := range refunds {
+		k.entry(st, r.index)[holdID] = 0
+	}
+	st = k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
+		m := k.marks(st, part)
+		if batch, ok := k.parts[part].holder.(batchHolder); ok {
+			return batch.settleAll(inner, now, refunds, m)
+		}
+		for _, r := range refunds {
+			inner = k.parts[part].settle(inner, now, r, m)
+		}
+		return inner
+	})
+	return k.sweep(st, refunds[0].index, refunds[len(refunds)-1].index+1)
 }
 
 // endDue ends the holds that are due, and returns how many these are. Their order makes no difference, nor
@@ -372,7 +410,7 @@ func (k *opened) end(st []uint64, i int, now Instant, back bool) []uint64 {
 // less, because it looks at what was granted last.
 func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended int) {
 	first := k.base.lastInstant()
-	from, until := 0, 0
+	var due []refund
 	for i := range k.count(st) {
 		if end := k.entry(st, i)[holdEnd]; end > now {
 			first = min(first, end)
@@ -381,12 +419,11 @@ func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended 
 		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			ended++
 		}
-		if until == 0 {
-			from = i
-		}
-		st, until = k.end(st, i, now, back), i+1
+		due = append(due, k.refundAtEnd(st, i, back))
 	}
-	st = k.sweep(st, from, until)
+	if len(due) > 0 {
+		st = k.settleAll(st, now, due)
+	}
 	st[firstEnd] = first
 	return st, ended
 }

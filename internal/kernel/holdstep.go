@@ -46,6 +46,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 		h.held = h.by.held(h.st)
 	}
 	changed = h.apply(req, a)
+	h.retryAfter(req, a)
 	if req.Op == OpPeek {
 		return from, st, false
 	}
@@ -107,12 +108,16 @@ func (h *holding) read(c *Compiled, st []uint64) {
 	}
 }
 
-// meet makes h, without turns, that of a state that from left. Settlements are applied by the present limit.
+// meet makes h, without turns, that of a state that from left. Settlements are applied by the present
+// limit or, if the state is idle, so that a store may have forgotten it, by c.
 func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
-	if op.settles() {
-		from = from.present(st)
-	} else {
+	switch {
+	case !op.settles():
 		from, st, pin = c.Meet(from, st, h.now)
+	case from.Fresh(st) > h.now:
+		from = from.present(st)
+	default:
+		from, st = c, c.NewState()
 	}
 	h.read(from, st)
 	return pin
@@ -330,7 +335,7 @@ func (h *holding) open(id uint64, of hold, at Instant) {
 		h.st = h.by.open(h.st)
 	}
 	if h.by.count(h.st) >= MostHolds && !h.Flies() {
-		h.st = h.by.sweep(h.by.end(h.st, 0, h.now, true), 0, 1)
+		h.st = h.by.settle(h.st, h.now, h.by.refundAtEnd(h.st, 0, true))
 		h.ended++
 	}
 	h.st = h.by.insert(h.st, id, of, at)
@@ -402,7 +407,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 			if back {
 				unused = max(0, -more)
 			}
-			return h.by.sweep(h.by.settle(st, i, h.now, unused), i, i+1)
+			return h.by.settle(st, h.now, h.by.refund(st, i, unused))
 		})
 	case turn >= 0:
 		h.settleTurn(turn, min(req.N, of))

@@ -1,5 +1,7 @@
 package kernel
 
+import "slices"
+
 // inFlight is the arithmetic of an InFlight: a log of the events that are not released, which
 // are taken for released when they are as old as the timeout.
 //
@@ -14,6 +16,25 @@ func NewInFlight(limit int, timeout uint64) Kernel {
 
 // similar is true: releases look for the events in one log.
 func (k *inFlight) similar(Kernel) bool { return true }
+
+// Adopt keeps the events that have not timed out. They are not lasting if they time out later from now
+// on: another instant would find fewer of them.
+func (k *inFlight) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+	old := from.(*inFlight)
+	st = slices.Clone(st)
+	if k.window <= old.window || len(st) == 0 {
+		return st, true
+	}
+	st = old.trim(st, now)
+	return st, st[0] == 0
+}
+
+// sameTimeout reports whether events that a and b, kernels of one type, have in flight time out at the
+// same instants.
+func sameTimeout(a, b Kernel) bool {
+	log, ok := a.(*inFlight)
+	return !ok || log.window == b.(*inFlight).window
+}
 
 // move moves events that count until an instant, so that they count until another one. The log has
 // them at the window before that.
@@ -32,8 +53,17 @@ func (k *inFlight) move(st []uint64, n int, from, to Instant) []uint64 {
 }
 
 // settle removes all events of the hold, however many happened.
-func (k *inFlight) settle(st []uint64, _ Instant, h hold, _ int, _ marks, _ int) []uint64 {
-	return k.remove(st, k.logged(h.end), h.n)
+func (k *inFlight) settle(st []uint64, _ Instant, r refund, _ marks) []uint64 {
+	return k.remove(st, k.logged(r.end), r.n)
+}
+
+// settleAll implements batchHolder.
+func (k *inFlight) settleAll(st []uint64, _ Instant, refunds []refund, _ marks) []uint64 {
+	removals := make([]removal, 0, len(refunds))
+	for _, r := range refunds {
+		removals = append(removals, removal{k.logged(r.end), uint64(r.n)})
+	}
+	return k.removeAll(st, removals)
 }
 
 // logged returns the instant at which the log has events that count until another one.

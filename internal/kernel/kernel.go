@@ -130,7 +130,7 @@ func (usual) marks() int { return 1 }
 
 func (usual) mark([]uint64, Instant, int, []uint64) {}
 
-func (usual) settle(st []uint64, _ Instant, _ hold, _ int, _ marks, _ int) []uint64 { return st }
+func (usual) settle(st []uint64, _ Instant, _ refund, _ marks) []uint64 { return st }
 
 func (usual) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
 

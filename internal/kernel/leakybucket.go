@@ -72,13 +72,26 @@ func (k *leaky) full(st []uint64, now Instant, n int) bool {
 
 // settle also lets the turns of reservations end earlier: by as much as the level is lower or, if the
 // level has leaked out later than they end, not after that.
-func (k *leaky) settle(st []uint64, now Instant, h hold, unused int, m marks, i int) []uint64 {
+func (k *leaky) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+	return k.giveBack(st, comesBack(k, r, m, k.cost))
+}
+
+// settleAll implements batchHolder.
+func (k *leaky) settleAll(st []uint64, _ Instant, refunds []refund, m marks) []uint64 {
+	for _, back := range comeBack(k, refunds, m, k.cost) {
+		st = k.giveBack(st, back)
+	}
+	return st
+}
+
+func (k *leaky) giveBack(st []uint64, back uint128.Uint128) []uint64 {
 	before := k.load(st)
-	st = k.gcra.settle(st, now, h, unused, m, i)
+	left := before.Sub(back)
+	st = k.store(st, left)
 	if k.keeps {
-		left := k.load(st)
-		if end := &st[len(st)-1]; *end > before.DivCeil(k.unit) {
-			*end -= before.Sub(left).Div(k.unit)
+		end := &st[len(st)-1]
+		if *end > before.DivCeil(k.unit) {
+			*end -= back.Div(k.unit)
 		} else {
 			*end = min(*end, left.DivCeil(k.unit))
 		}

@@ -269,12 +269,14 @@ func (r *ring) mark(_ []uint64, at Instant, _ int, mark []uint64) {
 }
 
 // settle takes the unused events out of their slot, unless it has fewer, and leaves the frontier where it is.
-func (r *ring) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
-	if mark := m.of(i)[0]; mark > 0 && unused > 0 {
-		slot := mark - 1
-		if count := r.back(st, slot, 0); count >= uint64(unused) {
-			r.set(st, r.place(slot), count-uint64(unused))
-		}
+func (r *ring) settle(st []uint64, _ Instant, ended refund, m marks) []uint64 {
+	mark, unused := m.of(ended.index)[0], uint64(ended.unused)
+	if mark == 0 || unused == 0 {
+		return st
+	}
+	slot := mark - 1
+	if count := r.back(st, slot, 0); count >= unused {
+		r.set(st, r.place(slot), count-unused)
 	}
 	return st
 }

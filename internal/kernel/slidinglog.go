@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -259,6 +260,53 @@ func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
 	}
 }
 
+// A removal is a number of events at an instant that leave a log.
+type removal struct {
+	at Instant
+	n  uint64
+}
+
+// removeAll is remove for any number of removals, which it sorts. It looks at each entry once, because
+// a key may have thousands of holds that end at once, and as many entries.
+func (k *eventLog) removeAll(st []uint64, removals []removal) []uint64 {
+	if len(st) == 0 {
+		return st
+	}
+	slices.SortFunc(removals, func(a, b removal) int { return cmp.Compare(a.at, b.at) })
+	removed, to := false, st[1]
+	for from := st[1]; from < uint64(len(st)); {
+		at, many, next := k.entry(st, from)
+		left := many
+		for len(removals) > 0 && removals[0].at <= at {
+			if removals[0].at == at {
+				left -= min(left, removals[0].n)
+				removed = true
+			}
+			removals = removals[1:]
+		}
+		st[0] -= many - left
+		from = next
+		if left > 0 { // it moves to the front, which is no longer than what was read
+			st[to] = at
+			to++
+			if left > 1 {
+				st[to] = left | logMany
+				to++
+			}
+		}
+	}
+	if !removed {
+		return st
+	}
+	st = st[:to]
+	last, ok := k.lastEntry(st, to)
+	if !ok {
+		return st[:0]
+	}
+	st[2] = min(st[2], st[last])
+	return st
+}
+
 func (k *eventLog) notes() bool { return k.countDenied }
 
 // Valid checks the entries: they are in the order of time, no window has more than can
@@ -311,9 +359,20 @@ func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 func (k *eventLog) mark(_ []uint64, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
 
 // settle removes the unused events. Denied ones stay.
-func (k *eventLog) settle(st []uint64, _ Instant, _ hold, unused int, m marks, i int) []uint64 {
-	if mark := m.of(i)[0]; mark > 0 && unused > 0 {
-		st = k.remove(st, mark-1, unused)
+func (k *eventLog) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+	if mark := m.of(r.index)[0]; mark > 0 && r.unused > 0 {
+		st = k.remove(st, mark-1, r.unused)
 	}
 	return st
+}
+
+// settleAll implements batchHolder.
+func (k *eventLog) settleAll(st []uint64, _ Instant, refunds []refund, m marks) []uint64 {
+	removals := make([]removal, 0, len(refunds))
+	for _, r := range refunds {
+		if mark := m.of(r.index)[0]; mark > 0 && r.unused > 0 {
+			removals = append(removals, removal{mark - 1, uint64(r.unused)})
+		}
+	}
+	return k.removeAll(st, removals)
 }

@@ -162,8 +162,19 @@ func (k *intervalBucket) mark(st []uint64, at Instant, n int, mark []uint64) {
 }
 
 // settle leaves the instants of refills as they are.
-func (k *intervalBucket) settle(st []uint64, now Instant, _ hold, unused int, m marks, i int) []uint64 {
-	back := returned(k, m, i, uint128.From(uint64(unused)))
+func (k *intervalBucket) settle(st []uint64, now Instant, r refund, m marks) []uint64 {
+	return k.giveBack(st, now, comesBack(k, r, m, 1))
+}
+
+// settleAll implements batchHolder.
+func (k *intervalBucket) settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64 {
+	for _, back := range comeBack(k, refunds, m, 1) {
+		st = k.giveBack(st, now, back)
+	}
+	return st
+}
+
+func (k *intervalBucket) giveBack(st []uint64, now Instant, back uint128.Uint128) []uint64 {
 	if now > st[0] {
 		st[0], st[1] = k.refilled(st, now)
 	}

@@ -177,17 +177,17 @@ func (k *warming) mark(st []uint64, at Instant, _ int, mark []uint64) {
 
 // settle takes the unused events back if nothing was granted since: the state is the one that the hold
 // left. Otherwise, others have waited for them already.
-func (k *warming) settle(st []uint64, _ Instant, h hold, unused int, m marks, i int) []uint64 {
-	at, before := m.of(i)[0], m.of(i)[1:]
-	if at == 0 || unused == 0 {
+func (k *warming) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+	at, before := m.of(r.index)[0], m.of(r.index)[1:]
+	if at == 0 || r.unused == 0 {
 		return st
 	}
 	var w [3]uint64
 	after := w[:len(st)]
 	copy(after, before)
-	if slices.Equal(k.Spend(after, at-1, h.n), st) {
+	if slices.Equal(k.Spend(after, at-1, r.n), st) {
 		copy(st, before)
-		if left := h.n - unused; left > 0 {
+		if left := r.n - r.unused; left > 0 {
 			k.Spend(st, at-1, left)
 		}
 	}

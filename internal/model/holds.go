@@ -17,8 +17,9 @@ import (
 // when a bucket counts its refills.
 //
 // A hold that is open counts as what it holds. One that ends by itself stays like that, or is
-// settled for nothing. Until then, nobody counts on it: RetryAfter and ResetAfter are what they
-// would be if it never ended, except in an InFlight, whose events are over when their hold is.
+// settled for nothing: RetryAfter is the time until a request is granted if nobody settles any.
+// ResetAfter is what it would be if none ended, except in an InFlight, whose events are over when
+// their hold is.
 
 // mostHolds is the most open holds of a key. If there are more, the oldest one ends early. That
 // of an InFlight has as many as the InFlight grants.

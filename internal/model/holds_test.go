@@ -314,7 +314,7 @@ func TestHoldEnds(t *testing.T) {
 		}},
 		// Nobody counts on what may be given back.
 		"the retry": {window, []act{
-			holdFor("A", 1, 6, backIn(time.Second)), retry(1, 5, 9), take(2, 5),
+			holdFor("A", 1, 6, backIn(time.Second)), retry(1, 5, 1), take(2, 5),
 		}},
 		"settled before": {window, []act{
 			holdFor("A", 1, 6, backIn(time.Second)), settle("A", 1, 5), left(3, 5),

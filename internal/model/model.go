@@ -233,7 +233,21 @@ func (k *Key) refused(now instant, n int) ratelimit.Decision {
 			}
 		}
 	}
-	return k.after().denied(now, n)
+	d := k.after().denied(now, n)
+	if n <= k.Limit() && k.GivesBack() {
+		d.RetryAfter = k.wait(now, func(t instant) bool {
+			c := k.Clone()
+			c.reach(int64(t))
+			return c.mayTake(t, n)
+		})
+	}
+	return d
+}
+
+// GivesBack reports whether events that are held or reserved come back if nobody settles them.
+func (k *Key) GivesBack() bool {
+	return slices.ContainsFunc(k.opens, func(o open) bool { return o.back }) ||
+		slices.ContainsFunc(k.ahead, func(b booking) bool { return b.back })
 }
 
 // denied is refused, without recording anything.
