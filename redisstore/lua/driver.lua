@@ -251,6 +251,7 @@ while true do
       granted, changed = granted + 1, true
     elseif op == 1 and notes then
       --@@holding
+      asks = true
       if turns ~= '' then
         --@<other
       end
@@ -267,6 +268,7 @@ while true do
       changed = true
     else
       --@@holding
+      asks = true
       if (ended or opening) and op == 1 and id == 0 then
         --@<passYoungest
       end
@@ -281,6 +283,7 @@ end
 --@@closed
 if value ~= '' then
 --@@holding
+--@<tellBack
 if value ~= '' and not whole then
 --@@always
   --@@one

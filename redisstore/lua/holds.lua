@@ -193,10 +193,12 @@ if opens > 1 and unpack('<I8', young) % 2 == 0 then -- a turn does not tell that
   end
 end
 local stores = false -- whether a request is more than a question
+local asks = false -- whether an answer says when a request will be granted that is denied now
 --@@readHold
 -- Reads what a request says about a hold.
 local id, lasts, flags, held = 0, 0, 0
 if op ~= 0 then stores = true end
+if op > 3 then asks = true end
 if op == 7 and opening and turns == '' then -- whether it changes the mark of that hold depends on what it is
   --@<other
 end
@@ -412,6 +414,25 @@ if id > 0 and flies then
   --@<each
     local was = t + (p.window or 0)
     --@<move
+  end
+end
+--@@tellBack
+-- When a request will be granted depends on what holds give back by themselves: then the reply has all
+-- holds, and the whole state. Of an InFlight, the log tells.
+if asks and wereOpen > 0 then
+  local counts = false
+  --@<each
+    counts = counts or p.kind ~= 9
+  end
+  if counts then
+    local list = wereList or wereOlder and wereOlder .. wereYoung
+      or call('GETRANGE', KEYS[1], #tag + 24, youngAt - 1) .. wereYoung
+    for from = 17, #list, size do
+      if byte(list, from) % 2 == 1 then
+        wereList, tells, whole = list, 2, true
+        break
+      end
+    end
   end
 end
 --@@tellHolds

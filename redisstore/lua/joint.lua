@@ -203,7 +203,14 @@ for k = 1, #KEYS do
   local q = keys[k]
   local value, tag, growing = q.value, q.tag, q.growing
   first, many = q.first, q.many
+  --@@holding
+  local wereOpen, wereOlder, wereYoung, wereList = q.wereOpen, q.wereOlder, q.wereYoung
+  local size, youngAt, tells, whole, asks = q.size, 0, q.tells, false, not granted -- older was read
+  --@<tellBack
+  if value ~= '' and not whole then
+  --@@closed
   if value ~= '' then
+  --@@always
     if q.all then
       --@<tellParts
     elseif growing > 0 then
@@ -216,10 +223,9 @@ for k = 1, #KEYS do
   reply[k + 1] = pack('<I4', #value) .. value
   local changed = granted and P[first].n > 0
   --@@holding
-  local opens, older, young, firstEnd, lastEnd, size = q.opens, q.older, q.young, q.firstEnd, q.lastEnd, q.size
-  local front, rest, youngAt, wereLength, wereList = q.front, '', 0, 0 -- older was read
-  local wereOpen, wereOlder, wereYoung, wereFirst, wereLast = q.wereOpen, q.wereOlder, q.wereYoung, q.wereFirst, q.wereLast
-  local tells, told = q.tells, q.wereYoung
+  local opens, older, young, firstEnd, lastEnd = q.opens, q.older, q.young, q.firstEnd, q.lastEnd
+  local front, rest, wereLength, wereFirst, wereLast = q.front, '', 0, q.wereFirst, q.wereLast
+  local told = wereYoung
   --@<tellHolds
   if outcome == 5 then outcome = 2147483648 end -- the top bit of the length
   if q.listed then outcome, value = 1073741824, q.listed end -- the next bit

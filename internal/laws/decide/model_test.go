@@ -387,7 +387,7 @@ func (s *schedule) promiseRetry(k *scheduleKey, n int) {
 		}
 	}
 	s.moveTo(due)
-	if d := ask(); !d.Allowed && (!surprises || !s.floats) { // turns after what comes back find a WarmingUp colder
+	if d := ask(); !d.Allowed && !surprises {
 		s.fail("allowed is right")
 	}
 }

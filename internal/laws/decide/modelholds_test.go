@@ -186,10 +186,10 @@ func (s *schedule) ended(k *scheduleKey, many int) {
 	s.reset(k)
 }
 
-// surprises reports whether events may come back before they are said to.
+// surprises reports whether events may come back before they are said to: turns after what comes back
+// find a WarmingUp colder.
 func (s *schedule) surprises(k *scheduleKey) bool {
-	_, told := s.alg.(ratelimit.InFlight)
-	return !told && k.model.Holds(s.now) > 0
+	return s.floats && k.model.Holds(s.now) > 0
 }
 
 func (s *schedule) extend(k *scheduleKey) {
