@@ -157,18 +157,19 @@ if #s > 128 and not p.notes then
   end
 end
 --@@settleHelp
--- removes n[i] events at at[i], for each i. The instants are in order. The frontier falls to
--- the last remaining entry.
-local function removeAll(p, at, n)
-  local entries, i = p.entries, #at
+-- removes the events of removals, of which each is an instant and a number. The frontier falls to the
+-- last remaining entry. Each entry is looked at once, however many removals there are.
+local function removeAll(p, removals)
+  if #removals > 1 then table.sort(removals, function(a, b) return a[1] < b[1] end) end
+  local entries, i = p.entries, #removals
   local to, kept, pieces = #entries + 1, #entries, {} -- pieces are what remains from kept on, the last one first
   while to > 1 and i > 0 do
     --@<before
     --@<entry
-    while i > 0 and at[i] > first do i = i - 1 end
+    while i > 0 and removals[i][1] > first do i = i - 1 end
     local t, sum = first, m
-    while i > 0 and at[i] == t do
-      sum, i = max(sum - n[i], 0), i - 1
+    while i > 0 and removals[i][1] == t do
+      sum, i = max(sum - removals[i][2], 0), i - 1
     end
     if sum < m then
       --@<packed
@@ -194,6 +195,10 @@ local function removeAll(p, at, n)
   end
   p.frontier = min(p.frontier, last)
 end
+--@@leasts
+p.removals = {}
+--@@lower
+removeAll(p, p.removals)
 --@@beyond
 t = now
 if p.frontier > t then t = p.frontier end
