@@ -200,8 +200,10 @@ func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, li
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than without WithLimits,
 // and decisions on it take no lock: for the first 1,023 distinct limits of the limiter, and with no reservations
 // ahead and no more used than its limit. Other keys cost as much as with a [SlidingLog]. Each distinct limit costs
-// about 500 bytes, which [MemoryStats] does not count. An All costs an allocation in each call. With more than
-// four parts, or with an All among them, it costs a few microseconds, because it is compiled each time.
+// about 500 bytes, which [MemoryStats] does not count. The limiter keeps between 8,192 and 16,384 of them compiled,
+// those that were used last. If more are in use, a call whose limit is not among them compiles it again, which takes
+// several microseconds. An All costs an allocation in each call. With more than four parts, or with an All among them,
+// it costs a few microseconds, because it is compiled each time.
 //
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
@@ -222,7 +224,7 @@ type limits struct {
 	kept int        // the number of limits in young
 }
 
-// manyLimits is the most limits in each of young and old. When young is full, it becomes old, and the previous old
+// manyLimits is the most limits in each of young and old: WithLimits tells users of it. When young is full, it becomes old, and the previous old
 // is dropped. A limit in old that is used moves to young.
 const manyLimits = 8192
 
