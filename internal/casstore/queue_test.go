@@ -381,3 +381,21 @@ func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 		assert.Empty(t, s.queues)
 	})
 }
+
+// TestStore_ContextOfARound: the context of a round's calls of the database lasts until these have been answered, also
+// if their callers' contexts do not end, and no longer.
+func TestStore_ContextOfARound(t *testing.T) {
+	var of context.Context
+	db := newTable(func(ctx context.Context, _ string) error {
+		of = ctx
+		return ctx.Err()
+	})
+	states, l, one := limiter(t, New(db), time.Hour)
+	for range 2 {
+		_, err := states.Apply(context.Background(), "key", l, one())
+		require.NoError(t, err)
+		require.ErrorIs(t, of.Err(), context.Canceled, "what it has started is over")
+	}
+	require.NoError(t, states.Reset(context.Background(), "key"))
+	require.ErrorIs(t, of.Err(), context.Canceled)
+}
