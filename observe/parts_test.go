@@ -108,30 +108,46 @@ func (c *decayed) check(t *testing.T, k int, list []DeniedKey) {
 }
 
 // TestTopDeniedBounds compares lists with exact counts while time passes. The denials go to
-// parts at random, as those of many processors would.
+// parts at random, as those of many processors would. Each test has random numbers of its own, so that
+// one repeats what it did wherever it is run.
 func TestTopDeniedBounds(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	zipf := rand.NewZipf(random, 1.2, 1, 1<<16)
-	for name, next := range map[string]func(i int) int{
-		"zipf":          func(int) int { return int(zipf.Uint64()) },
-		"all different": func(i int) int { return i },
-		"circle":        func(i int) int { return i % 51 },
-		"one among different ones": func(i int) int {
-			if i%7 == 0 {
-				return -1
+	tests := []struct {
+		name string
+		keys func(random *rand.Rand) (next func(i int) int)
+	}{
+		{"zipf", func(random *rand.Rand) func(i int) int {
+			zipf := rand.NewZipf(random, 1.2, 1, 1<<16)
+			return func(int) int { return int(zipf.Uint64()) }
+		}},
+		{"all different", func(*rand.Rand) func(i int) int {
+			return func(i int) int { return i }
+		}},
+		{"circle", func(*rand.Rand) func(i int) int {
+			return func(i int) int { return i % 51 }
+		}},
+		{"one among different ones", func(*rand.Rand) func(i int) int {
+			return func(i int) int {
+				if i%7 == 0 {
+					return -1
+				}
+				return i
 			}
-			return i
-		},
-		"attackers in turn": func(i int) int {
-			if i%2 == 0 {
-				return -i / 3000
+		}},
+		{"attackers in turn", func(random *rand.Rand) func(i int) int {
+			return func(i int) int {
+				if i%2 == 0 {
+					return -i / 3000
+				}
+				return random.IntN(10_000)
 			}
-			return random.IntN(10_000)
-		},
-	} {
+		}},
+	}
+	for _, tt := range tests {
 		for _, parts := range []int{1, 4} {
-			t.Run(fmt.Sprintf("%s/parts=%d", name, parts), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/parts=%d", tt.name, parts), func(t *testing.T) {
 				const k = 12
+				random := budget.Rand(t)
+				next := tt.keys(random)
 				clk := clock.NewMock()
 				top, err := TopDenied(k, WithTopClock(clk), WithHalfLife(time.Minute))
 				require.NoError(t, err)
