@@ -68,8 +68,11 @@ type Limiter interface {
 	// is not in memory behind others. There, only the turns of the first ones are known, and WaitN fails at once
 	// if ctx's deadline is before the last of these.
 	//
-	// A process that stood still serves its line at the limit afterwards, and not all at once; only those whose
-	// turns were made before are late, in memory of two milliseconds, in other stores at most 64.
+	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that has come is taken
+	// as of the instant at which it came, if that is no longer ago than others were late within the last second, plus
+	// two milliseconds, and at most a tenth of a second; for holds, and while events of the key are held, it is taken
+	// when its goroutine runs. So a process that stood still serves its line at the limit afterwards, and not all at
+	// once. In other stores, turns are made that much earlier instead, at most 64 of them.
 	//
 	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes besides its
 	// goroutine. In other stores, it costs one call of the store, and nobody polls. [FailurePolicy] says what
@@ -323,6 +326,7 @@ type call struct {
 	unknown    error // why Limit is not that of the key, but the one that New was given; see limitFor
 	ctx        context.Context
 	h          holding // how the events are held: for OpHold and OpReserve
+	kept       bool    // whether what is reserved is never given back, because its turn has come, and it is not held
 	opts       []HoldOption
 }
 
@@ -349,9 +353,12 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	}
 	switch c.Request.Op { // who waits for the key is told of what was counted or given back
 	case kernel.OpCharge:
-		l.waiters.Look(c.Key, func(ln *line.Line) { ln.Ahead = nil })
+		l.waiters.Look(c.Key, func(ln *line.Line) {
+			now, _ := l.timeline.Now()
+			ln.Changed(now)
+		})
 	case kernel.OpSettle:
-		l.waiters.Wake(c.Key) // even if the store failed, which may have given events back
+		l.wake(c.Key) // even if the store failed, which may have given events back
 	}
 	if c.Err != nil && !spends {
 		return r, err // the FailurePolicy has decided
@@ -419,7 +426,7 @@ func (l *limiter) apply(c *call) {
 	if l.limits != nil && c.spends() {
 		l.renewTurns(c.Key, c.Limit)
 	}
-	if c.holds() && req.Hold.ID == 0 {
+	if c.holds() && req.Hold.ID == 0 && !c.kept {
 		req.Hold = newHandle(c.Limit, c.h)
 	}
 	switch t := c.Limit; {

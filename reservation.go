@@ -442,7 +442,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	case !c.Answer.Held:
 		return ErrEnded
 	}
-	r.l.waiters.Wake(r.key) // who waits for the end may have to look earlier
+	r.l.wake(r.key) // who waits for the end may have to look earlier
 	return nil
 }
 

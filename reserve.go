@@ -39,22 +39,59 @@ type want struct {
 	n     int
 	h     holding      // how they are held, if they are: otherwise, a grant at once leaves no Reservation
 	opts  []HoldOption // likewise
-	stood bool         // whether it had to wait in line, so that it is not granted at once
+	place *line.Place  // that it has in line, or nil
+	stood bool         // whether it had to wait there, so that it is not granted at once
 	reason
 }
 
-// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. If w is to ask again, because
-// its turn is not near or held events may come back, it reserves nothing and returns the denial.
-func (l *limiter) reserveTurn(w *want, t *limit.Limit) (_ *Reservation, denied *kernel.Answer, _ error) {
-	near, _, _ := l.reach(t, w.h.holds)
-	patience := l.patience(w.until)
-	c := newCall(w.ctx, kernel.OpReserve, w.key, w.n)
-	c.h, c.Limit, c.unknown, c.Request.MaxWait, c.Request.Near, c.Request.Yields = w.h, t, w.unknown, patience, near, true
-	flies := t.Flies()
-	if flies { // when a turn comes is not known
+// newTurn returns the call that asks t for a turn of n events of key. If again, it is asked for when it has come, and
+// denied before.
+func (l *limiter) newTurn(ctx context.Context, key string, n int, t *limit.Limit, h holding) (c call, again bool) {
+	soon, _ := l.reach(t, h.holds)
+	again = soon == 0 && !t.Flies()
+	c = newCall(ctx, kernel.OpReserve, key, n)
+	c.h, c.Limit, c.kept = h, t, again && !h.holds
+	c.Request.MaxWait, c.Request.Again, c.Request.Yields = Never-1, again, true
+	if t.Flies() { // when a turn comes is not known
 		c.Request.Op = kernel.OpHold
 	}
-	l.apply(&c)
+	return c, again
+}
+
+// applyFrom has the store make a call for a turn that has come since an instant, as if that had been asked for when it
+// came, and reports whether there is one. While somebody stands in line, nothing else changes the state of the key. There
+// is none while a hold is open, nor if the turn is a hold itself, since what comes back makes others earlier.
+func (l *limiter) applyFrom(c *call, from kernel.Instant) bool {
+	if c.h.holds || from == kernel.Forever {
+		return false
+	}
+	now, _ := l.timeline.Now()
+	if from >= now {
+		return false
+	}
+	late := *c
+	late.Request.Fixed = &kernel.Reading{Now: from, Own: true}
+	late.Request.Near = time.Duration(now - from)
+	l.apply(&late)
+	if late.Err != nil || !late.Answer.Allowed {
+		return false
+	}
+	*c = late
+	c.Answer.Wait = 0
+	return true
+}
+
+// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. In memory, its turn may have come
+// since an instant. If w is to ask again, because its turn is not near or held events may come back, it reserves nothing
+// and returns the denial.
+func (l *limiter) reserveTurn(w *want, t *limit.Limit, from kernel.Instant) (_ *Reservation, denied *kernel.Answer, _ error) {
+	patience := l.patience(w.until)
+	c, again := l.newTurn(w.ctx, w.key, w.n, t, w.h)
+	c.unknown, c.Request.MaxWait = w.unknown, patience
+	flies := t.Flies()
+	if !again || !l.applyFrom(&c, from) {
+		l.apply(&c)
+	}
 	a := &c.Answer
 	switch {
 	case c.Err != nil && w.ctx.Err() != nil:
@@ -66,7 +103,7 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit) (_ *Reservation, denied *
 		}
 		return nil, nil, w.failure // a fallback is asked once the place in line is given up: see waitFor
 	case !a.Allowed:
-		if w.n <= t.Limit() && !a.Full && (flies || a.Ends > 0 || near > 0 && !a.QueueFull && a.Wait <= patience) {
+		if w.n <= t.Limit() && !a.Full && (flies || a.Ends > 0 || again && !a.QueueFull && a.Wait <= patience) {
 			denial := *a // so that other answers are not allocated
 			return nil, &denial, nil
 		}
@@ -79,7 +116,7 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit) (_ *Reservation, denied *
 	case flies:
 		r := l.held(&c.Call)
 		return r, nil, r.outlast(w.until)
-	case a.Wait == 0 && !w.h.holds:
+	case a.Wait == 0 && !w.h.holds && w.place == nil:
 		return nil, nil, nil
 	}
 	return l.held(&c.Call), nil, nil
@@ -313,19 +350,20 @@ func newHandle(t *limit.Limit, h holding) kernel.Handle {
 	return kernel.Handle{ID: newID(last), For: last, Back: h.back}
 }
 
-// A Wait that is not granted at once is a place in the line of its key: see package line. Whoever is next in it
-// asks the store for a reservation, a turn, once that is near: in memory at most soonInMemory ahead, so that a
-// process that stood still goes on at the limit, and elsewhere early enough for the answer to arrive. In other
-// stores, the first place always has a turn, because other processes wait as well.
+// A Wait that is not granted at once is a place in the line of its key: see package line. The store is asked for the
+// reservation of the next one in it, a turn: in memory when that has come, and elsewhere early enough for the answer to
+// arrive. In other stores, the first place always has a turn, because other processes wait as well.
+//
+// In a busy process, whoever should ask does so late. In memory, the turn is then reserved at the instant at which it
+// came, if that is no longer ago than turns were taken late of late (line.From), so that the line keeps its rate; and
+// whoever runs asks for those behind. A process that stood still goes on at the limit. Elsewhere, turns are asked for
+// that much earlier.
 //
 // While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at any moment.
 // Then the first one is denied, and asks again when a hold is settled or extended through this limiter, when a
 // hold ends by itself, and when the store has said that there will be room.
 //
 // Nothing overtakes the line: other requests on the key are denied without asking the store.
-
-// soonInMemory is how far ahead turns in memory are: timers are not more exact than that on a busy machine.
-const soonInMemory = 2 * time.Millisecond
 
 // terms are what a turn is for, besides the number of its events.
 type terms struct {
@@ -376,6 +414,7 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 		return nil
 	}
 	a := &ahead{by: by, st: st}
+	from := ln.From(now)
 	for of := range ln.Turnless {
 		by := of.By.(terms).by
 		if of.By.(terms).l == l { // it will ask for its turn by t
@@ -384,7 +423,7 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 		if by.Flies() {
 			return nil
 		}
-		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1}, now)
+		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1}, max(from, min(of.Since, now)))
 	}
 	ln.Ahead = a
 	return a
@@ -451,6 +490,9 @@ func (l *limiter) overtakes(c *call, n int) (d Decision, does bool) {
 		d.ResetAfter = max(d.RetryAfter, d.ResetAfter-passed)
 		d.Allowed, d.Remaining, d.Delay = false, 0, 0
 	})
+	if does {
+		l.serveBehind(key, t, holding{})
+	}
 	return d, does
 }
 
@@ -461,7 +503,7 @@ func (l *limiter) nudge(ln *line.Line, t *limit.Limit) {
 	now, _ := l.timeline.Now()
 	why, _ := ln.Denial.(*denied)
 	if why != nil && (t != nil && !why.by.Equals(t) || l.local == nil && why.age(now) >= lookAgain) {
-		ln.Wake()
+		ln.Wake(now)
 	}
 	if l.outdates(ln, t, now) {
 		ln.Renew()
@@ -506,21 +548,30 @@ func (l *limiter) madeBy(ln *line.Line) *limit.Limit {
 	return nil
 }
 
-// reach returns how far ahead the turn of a Wait may be, or 0 if that is not bounded; how far ahead it is asked
-// for; and how many may ask t at once. Elsewhere than in memory, answers are on their way, and many may be; but
-// what is in flight may be denied to the first of them and granted to the second. And what a LeakyBucket holds
-// leaves it later than it enters it, by what is held before that: so it enters it as soon as there is room, since
-// others may be settled for less.
-func (l *limiter) reach(t *limit.Limit, holds bool) (most, soon time.Duration, wide int) {
-	switch {
-	case l.local == nil && (t == nil || t.Flies()):
-		return 0, max(soonInMemory, 2*time.Duration(l.waiters.Took.Load())), 1
-	case l.local == nil:
-		return 0, max(soonInMemory, 2*time.Duration(l.waiters.Took.Load())), line.MostTurns
-	case holds && t != nil && t.Delays():
-		return 0, Never - 1, 1
+// wake wakes those who wait for key, because something may have made room.
+func (l *limiter) wake(key string) {
+	if l.waiters.Any() {
+		now, _ := l.timeline.Now()
+		l.waiters.Wake(key, now)
 	}
-	return soonInMemory, soonInMemory, 1
+}
+
+// reach returns how far ahead a turn is asked for, which is 0 if that is done when it has come, and how many may ask t at
+// once. Elsewhere than in memory, answers are on their way, and many may be; but what is in flight may be denied to the
+// first of them and granted to the second. And what a LeakyBucket holds leaves it later than it enters it, by what is held
+// before that: so it enters it as soon as there is room, since others may be settled for less.
+func (l *limiter) reach(t *limit.Limit, holds bool) (soon time.Duration, wide int) {
+	switch {
+	case l.local != nil && holds && t.Delays():
+		return Never - 1, 1
+	case l.local != nil:
+		return 0, 1
+	}
+	soon = max(line.Tolerance, 2*time.Duration(l.waiters.Took.Load()))
+	if t.Flies() {
+		return soon, 1
+	}
+	return soon, line.MostTurns
 }
 
 // wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is nothing to
@@ -536,7 +587,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	w.unknown = unknown
 	if t.Stateless() || w.n > t.Limit() {
 		l.waiters.Look(w.key, func(ln *line.Line) { l.nudge(ln, t) })
-		r, _, err := l.reserveTurn(w, t)
+		r, _, err := l.reserveTurn(w, t, kernel.Forever)
 		return r, err
 	}
 	var came int64
@@ -545,7 +596,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	var first *Reservation
 	var denial *kernel.Answer
-	asked, ask := false, func() { first, denial, err = l.reserveTurn(w, t) }
+	asked, ask := false, func() { first, denial, err = l.reserveTurn(w, t, kernel.Forever) }
 	switch {
 	case t.Flies():
 	case l.local == nil:
@@ -559,7 +610,9 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	}
 	in := &waiter{want: *w, l: l} // if it was denied, it asks again: there may be room since, which nobody has told it of
 	defer func() { w.reason = in.reason }()
-	in.place, err = l.waiters.Enter(w.key, line.Terms{N: w.n, By: terms{l, t, w.h}}, came, asked, func(ln *line.Line) error {
+	since, _ := l.timeline.Now()
+	entrant := line.Entrant{Terms: line.Terms{N: w.n, By: terms{l, t, w.h}}, Came: came, Since: since, Ended: w.until.Done(), Asked: asked}
+	in.place, err = l.waiters.Enter(w.key, entrant, func(ln *line.Line) error {
 		if first != nil {
 			return nil
 		}
@@ -568,6 +621,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if err == nil {
 		return in.stand(first)
 	}
+	l.serveBehind(w.key, t, w.h)
 	if in.denial == (Decision{}) { // the line is too long
 		c := newCall(w.ctx, kernel.OpTake, w.key, w.n)
 		in.denial, _ = l.overtakes(&c, w.n)
@@ -578,8 +632,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 // A waiter is a want that stands in line.
 type waiter struct {
 	want
-	l     *limiter
-	place *line.Place
+	l *limiter
 }
 
 // stand returns when the turn has come. first is a turn that it has already, or nil.
@@ -589,20 +642,22 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 		w.granted(first, first.by)
 	}
 	for {
-		_, soon, _ := w.l.reach(w.place.By.(terms).by, w.h.holds)
+		soon, _ := w.l.reach(w.place.By.(terms).by, w.h.holds)
 		now, _ := w.l.timeline.Now()
-		switch do, turns, until := w.place.Next(now, soon); do {
+		switch move := w.place.Next(now, soon); move.Do {
 		case line.Served:
-			return w.served(turns), nil
+			return w.served(move.Turns), nil
 		case line.Ask:
-			if done, r, err := w.ask(); done {
+			if done, r, err := w.ask(move); done {
 				return r, err
 			}
 		case line.GiveBack:
-			w.giveBack(turns)
+			w.giveBack(move.Turns)
+		case line.Left:
+			return nil, w.until.Err()
 		default:
 			w.stood = true
-			if err := w.l.sleep(w.until, until, w.place.Woken()); err != nil {
+			if err := w.l.sleep(w.until, move.Until, w.place.Woken()); err != nil {
 				now, _ = w.l.timeline.Now()
 				if r := w.leave(now); r != nil {
 					return r, nil
@@ -615,18 +670,38 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 
 // leave gives the place up, if that is not done, and returns its turn if that has come.
 func (w *waiter) leave(now kernel.Instant) *Reservation {
-	turns, served := w.place.Leave(now)
-	if served {
-		return w.served(turns)
+	move := w.place.Leave(now)
+	for move.Do == line.Rest { // another caller is asking for its turn
+		<-w.place.Woken()
+		move = w.place.Leave(now)
 	}
-	w.giveBack(turns)
+	if move.Do == line.Served {
+		return w.served(move.Turns)
+	}
+	w.giveBack(move.Turns)
 	return nil
 }
 
 // served returns the first one of turns, which has come, and gives the others back.
 func (w *waiter) served(turns []line.Turn) *Reservation {
 	w.giveBack(turns[1:])
+	if w.l.limits == nil { // else the limit would have to be looked up
+		w.l.serveBehind(w.key, w.l.t, w.h)
+	}
 	return turns[0].Held.(*Reservation)
+}
+
+// serveBehind takes the turns of those in the line of key that have come, in memory, as by decides: their own callers
+// may be late, and this one runs.
+func (l *limiter) serveBehind(key string, by *limit.Limit, h holding) {
+	if l.local == nil || h.holds || by.Flies() {
+		return
+	}
+	for again := true; again; {
+		now, _ := l.timeline.Now()
+		move := l.waiters.Behind(key, terms{l, by, h}, now)
+		again = move.Do == line.Ask && l.askFor(key, move, by)
+	}
 }
 
 // giveBack gives turns back that fit nobody in line.
@@ -653,16 +728,24 @@ func (l *limiter) cancel(turns []line.Turn) {
 }
 
 // ask asks the store for a turn. done says that the wait is over.
-func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
+func (w *waiter) ask(move line.Move) (done bool, _ *Reservation, _ error) {
 	l := w.l
 	by, unknown, err := l.limitFor(w.ctx, w.key)
+	if move.For != w.place {
+		if err != nil || unknown != nil {
+			move.For.InVain(move.Now)
+		} else {
+			l.askFor(w.key, move, by)
+		}
+		return err != nil, nil, err
+	}
 	if err != nil {
 		return true, nil, err
 	}
 	w.unknown = unknown
 	before, _ := l.timeline.Now()
 	began := time.Now()
-	r, denial, err := l.reserveTurn(&w.want, by)
+	r, denial, err := l.reserveTurn(&w.want, by, move.From)
 	if l.local == nil {
 		l.waiters.Took.Store(int64(time.Since(began)))
 	}
@@ -670,7 +753,10 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	case err != nil:
 		return true, nil, err
 	case denial == nil:
-		return w.granted(r, by), r, nil
+		if done = w.granted(r, by); done && unknown == nil {
+			l.serveBehind(w.key, by, w.h)
+		}
+		return done, r, nil
 	}
 	wait, again := denial.RetryAfter, kernel.Forever
 	if denial.Ends > 0 {
@@ -684,12 +770,30 @@ func (w *waiter) ask() (done bool, _ *Reservation, _ error) {
 	return false, nil, nil
 }
 
+// askFor asks for the turn of a place of another caller, if that has come, as by decides, and reports whether there is one.
+func (l *limiter) askFor(key string, move line.Move, by *limit.Limit) (ok bool) {
+	p := move.For
+	defer func() {
+		if !ok { // or the clock has panicked
+			p.InVain(move.Now)
+		}
+	}()
+	c, again := l.newTurn(context.Background(), key, p.N, by, p.By.(terms).h)
+	if !again || p.N > by.Limit() || !l.applyFrom(&c, move.From) {
+		return false
+	}
+	r := l.held(&c.Call)
+	r.set(isQuiet)
+	p.Granted(r.due, r, 0, 1)
+	return true
+}
+
 // granted says that r was reserved as a limit decides, and returns whether its events may happen now: then it has
 // no turn, nor has a policy's decision, for which nothing is reserved.
 func (w *waiter) granted(r *Reservation, by *limit.Limit) (now bool) {
-	_, soon, wide := w.l.reach(by, w.h.holds)
-	if now = r == nil || !r.is(isAhead); now {
-		w.place.Granted(0, nil, 0, wide)
+	soon, wide := w.l.reach(by, w.h.holds)
+	if now = !r.is(isAhead); now {
+		w.place.Granted(r.due, nil, 0, wide)
 	} else {
 		r.set(isQuiet)
 		w.place.Granted(r.due, r, w.l.timeline.In(soon), wide)

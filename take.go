@@ -103,7 +103,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	l.timeline.Now() // so that no decision after the reset is made at a time before it
-	defer l.waiters.Wake(key)
+	defer l.wake(key)
 	if err := l.states.Reset(ctx, key); err != nil {
 		return l.failed(err)
 	}

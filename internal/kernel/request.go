@@ -48,7 +48,8 @@ type Request struct {
 	Op      Op
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
-	Near    time.Duration // likewise, for now: within MaxWait, the request is to be made again; 0 if it is MaxWait
+	Again   bool          // likewise: whether the request is made again when the wait is over: it is denied if that exceeds Near
+	Near    time.Duration // with Again: 0 or, if the time is fixed to one that has passed, how long ago that was
 	Clock   *Timeline
 	Fixed   *Reading // if not nil, used instead of reading Clock
 

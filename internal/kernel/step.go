@@ -204,7 +204,7 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok b
 	}
 	due = After(at, v.delay(st, at))
 	a.Wait = v.until(due)
-	return at, due, a.Wait <= req.MaxWait && (req.Near == 0 || a.Wait <= req.Near) && a.Wait != Never
+	return at, due, a.Wait <= req.MaxWait && (!req.Again || a.Wait <= req.Near) && a.Wait != Never
 }
 
 // book is Spend for events that may happen at an instant, which is promised if it is ahead.
@@ -245,7 +245,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	}
 	// A fraction of a tick of MaxWait does not count.
 	tick, most := time.Duration(v.Tick), max(0, req.MaxWait)
-	if req.Near > 0 && turn <= most && room == 0 {
+	if req.Again && turn <= most && room == 0 {
 		most = min(most, req.Near)
 	}
 	near := turn - most/tick*tick

@@ -77,8 +77,9 @@ func (n *Named) Of(name string) *Lines {
 type shards [16]shard
 
 type shard struct {
-	mu    sync.Mutex // protects lines, and what is in them; never held while a store is called
+	mu    sync.Mutex // protects what follows, and what is in it; never held while a store is called
 	lines map[string]*Line
+	late  lateness
 }
 
 var seed = maphash.MakeSeed()
@@ -105,7 +106,9 @@ func (ls *Lines) Has(key string) (has bool) {
 }
 
 // Wake is that of the line of key.
-func (ls *Lines) Wake(key string) { ls.Look(key, (*Line).Wake) }
+func (ls *Lines) Wake(key string, now kernel.Instant) {
+	ls.Look(key, func(ln *Line) { ln.Wake(now) })
+}
 
 // Renew is that of the line of key.
 func (ls *Lines) Renew(key string) { ls.Look(key, (*Line).Renew) }
@@ -157,17 +160,30 @@ func (ls *Lines) Alone(key string, ask func()) (asked bool) {
 	return asked
 }
 
+// An Entrant is somebody who enters a line.
+type Entrant struct {
+	Terms
+	Came  int64           // who has come before others has less
+	Since kernel.Instant  // when it came, or asked for the first time
+	Ended <-chan struct{} // closed once it waits no longer, if ever
+
+	// Asked is whether it has asked before: then it waits, and requests that come later do not overtake it. Who enters an
+	// empty line without having asked may yet be granted at once.
+	Asked bool
+}
+
 // Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error.
-// Asked is whether the caller has asked before: then it waits, and requests that come later do not overtake it. Who enters
-// an empty line without having asked may yet be granted at once.
-func (ls *Lines) Enter(key string, terms Terms, came int64, asked bool, may func(ln *Line) error) (p *Place, err error) {
+func (ls *Lines) Enter(key string, e Entrant, may func(ln *Line) error) (p *Place, err error) {
 	ls.use(key, func(ln *Line) {
 		if err = may(ln); err != nil {
 			return
 		}
-		p = &Place{Terms: terms, line: ln, came: came, woken: make(chan struct{}, 1)}
+		p = &Place{Entrant: e, line: ln, woken: make(chan struct{}, 1)}
 		ln.insert(p)
-		ln.waits = ln.waits || asked || ln.Len() > 1
+		ln.waits = ln.waits || e.Asked || ln.Len() > 1
+		if ln.Len() == 1 {
+			ln.since = e.Since
+		}
 		ls.count.Add(1)
 	})
 	return p, err
@@ -190,7 +206,8 @@ type Line struct {
 	cancelling int // callers that give turns back: until they have, nobody asks
 	changes    int // how often something has made room, so that who was denied is to ask again
 
-	waits bool // whether anybody has had to wait since the line was empty
+	waits bool           // whether anybody has had to wait since the line was empty
+	since kernel.Instant // when the state of the key has last changed, or the line began: no turn comes before
 
 	// What follows is the caller's: the state of the key after all who stand in line, which becomes nil once it is
 	// not true any more; and why the first one was denied.
@@ -237,10 +254,10 @@ func (ln *Line) each(yield func(i int, p *Place) bool) {
 	}
 }
 
-// Turnless yields the terms of each place without a turn, in order.
-func (ln *Line) Turnless(yield func(Terms) bool) {
+// Turnless yields who has each place without a turn, in order.
+func (ln *Line) Turnless(yield func(Entrant) bool) {
 	for i, p := range ln.each {
-		if i >= len(ln.turns) && !yield(p.Terms) {
+		if i >= len(ln.turns) && !yield(p.Entrant) {
 			return
 		}
 	}
@@ -257,12 +274,26 @@ func (ln *Line) index(p *Place) (i int) {
 	return i
 }
 
-// Wake wakes who may ask, because something may have made room: a Release or Settle (limiter.do in the root), an Extend, a
-// Reset. Who was denied asks the store again.
-func (ln *Line) Wake() {
-	ln.Ahead = nil
+// Wake wakes who may ask, because something may have made room at now: a Release or Settle (limiter.do in the root), an
+// Extend, a Reset. Who was denied asks the store again.
+func (ln *Line) Wake(now kernel.Instant) {
+	ln.Changed(now)
 	ln.changes++
 	ln.wake()
+}
+
+// Changed says that something else than a turn has changed the state of the key at now.
+func (ln *Line) Changed(now kernel.Instant) {
+	ln.Ahead = nil
+	ln.since = max(ln.since, now)
+}
+
+// From returns the instant from which turns may be taken at now, if they are asked for when they have come: as long ago as
+// those who take them are late, but not before the state of the key has changed.
+func (ln *Line) From(now kernel.Instant) kernel.Instant {
+	ln.sh.late.pass(now)
+	allowed := uint64(Tolerance + ln.sh.late.most())
+	return min(now, max(ln.since, now-min(now, allowed)))
 }
 
 // Renew has the turns given back and made again, because others may be earlier.
@@ -273,11 +304,12 @@ func (ln *Line) Renew() {
 	ln.wake()
 }
 
-// wake wakes those for whom something may have changed: the first one, and the next to ask.
+// wake wakes those for whom something may have changed: the first one, who gives turns back that fit nobody, those who
+// would sleep longer than until their turns, and the next to ask.
 func (ln *Line) wake() {
 	next := ln.next()
 	for i, p := range ln.each {
-		if i == 0 || i == next {
+		if i == 0 || i == next || i < len(ln.turns) && ln.turns[i].Due < p.until {
 			p.wake()
 		}
 		if i == next {
@@ -286,12 +318,22 @@ func (ln *Line) wake() {
 	}
 }
 
+// at returns the i-th place, or nil.
+func (ln *Line) at(i int) *Place {
+	for j, p := range ln.each {
+		if j == i {
+			return p
+		}
+	}
+	return nil
+}
+
 // insert adds p at the end, or before those who have come later, unless they have turns that do not suit p.
 func (ln *Line) insert(p *Place) {
 	p.element = ln.places.PushBack(p)
 	for e := p.element.Prev(); e != nil; e = p.element.Prev() {
 		q := e.Value.(*Place)
-		if q.came <= p.came || q.Terms != p.Terms && ln.index(q) < len(ln.turns) {
+		if q.Came <= p.Came || q.Terms != p.Terms && ln.index(q) < len(ln.turns) {
 			break
 		}
 		ln.places.MoveBefore(p.element, e)
@@ -371,14 +413,17 @@ func (ln *Line) unlock() {
 
 // A Place is one in a line.
 type Place struct {
-	Terms
+	Entrant
 	line    *Line
 	element *list.Element  // nil once it has left
-	came    int64          // who has come before others has less
 	woken   chan struct{}  // has an element if Next may return something else
-	asking  bool           // whether its caller is asking for a turn
+	until   kernel.Instant // how long Next has told it to rest
+	asking  bool           // whether a turn is being asked for
+	by      *Place         // of whose caller, while it is
+	alone   bool           // whether nobody else is to ask for it, because one did so in vain
 	changes int            // those of the line when it asked
 	again   kernel.Instant // when to ask again, because it was denied, unless there were changes
+	from    kernel.Instant // from when on its turn is asked for
 }
 
 func (p *Place) lock() *Line {
@@ -409,52 +454,148 @@ type Step int
 // The steps.
 const (
 	Rest     Step = iota // until an instant, or until it is woken
-	Ask                  // for a turn, and call Granted, Denied or Leave
+	Ask                  // for a turn for the place that Next returns, and call its Granted, Denied, InVain or Leave
 	GiveBack             // the turns that Next returns, newest first, and call Cancelled
+	Left                 // the caller waits no longer, and the place is not in line any more
 	Served               // the first turn that Next returns has come, the others are to be given back, and the place has left the line
 )
 
-// Next returns what the place is to do at now. A turn is asked for once the one before it is no more than
-// soon away.
-func (p *Place) Next(now kernel.Instant, soon time.Duration) (do Step, turns []Turn, until kernel.Instant) {
+// A Move is what Next returns.
+type Move struct {
+	Do    Step
+	Turns []Turn         // of Served and GiveBack
+	Until kernel.Instant // of Rest
+	For   *Place         // of Ask: who is to get the turn
+	Now   kernel.Instant // of Ask
+	From  kernel.Instant // of Ask: how long ago that may have come, if it is asked for when it has come
+}
+
+// Next returns what the place is to do at now. A turn is asked for once the one before it is no more than soon away, or
+// earlier if turns were taken late. If soon is 0, it is asked for when it has come, by whoever looks first.
+func (p *Place) Next(now kernel.Instant, soon time.Duration) Move {
 	ln := p.lock()
 	defer ln.unlock()
-	i, next := ln.index(p), ln.next()
-	if i == 0 {
-		if turns = ln.serve(p, i, now); turns != nil {
-			return Served, turns, 0
+	if p.element == nil {
+		return Move{Do: Left}
+	}
+	from := ln.From(now) // how late this one is lets the next ones be late
+	ln.overslept(p, now)
+	i := ln.index(p)
+	if turns := ln.serve(p, i, now); turns != nil {
+		return Move{Do: Served, Turns: turns}
+	}
+	if turns := ln.fit(now); turns != nil {
+		return Move{Do: GiveBack, Turns: turns}
+	}
+	if i < len(ln.turns) {
+		p.until = ln.turns[i].Due
+	} else {
+		var ask *Place
+		if ask, p.until = ln.toAsk(p, p.By, i, now, soon); ask != nil {
+			return ln.ask(ask, p, from, now)
 		}
 	}
-	if turns = ln.fit(now); turns != nil {
-		return GiveBack, turns, 0
+	return Move{Do: Rest, Until: p.until}
+}
+
+// overslept notes how late p, whose caller looks at now or is looked after, is up.
+func (ln *Line) overslept(p *Place, now kernel.Instant) {
+	if p.until > 0 && p.until < now {
+		ln.sh.late.note(now, time.Duration(now-p.until))
+	}
+	p.until = 0
+}
+
+// Behind is Next for a caller who does not stand in the line of key, or not any more, but runs: it is to ask for the next
+// place, if that has the given terms and its turn may have come, or to rest.
+func (ls *Lines) Behind(key string, by any, now kernel.Instant) (move Move) {
+	ls.Look(key, func(ln *Line) {
+		if ask, _ := ln.toAsk(nil, by, -1, now, 0); ask != nil {
+			move = ln.ask(ask, nil, ln.From(now), now)
+		}
+	})
+	return move
+}
+
+// toAsk returns the place for which p, the i-th one, is to ask at now, or nil, and then how long p rests. Of others, it asks
+// for those with the given terms.
+func (ln *Line) toAsk(p *Place, by any, i int, now kernel.Instant, soon time.Duration) (ask *Place, until kernel.Instant) {
+	next := ln.next()
+	if ln.cancelling > 0 || ln.asking >= ln.width || next >= MostTurns || i != next && soon > 0 {
+		return nil, kernel.Forever
+	}
+	ask = p
+	if i != next {
+		if ask = ln.nextStaying(); ask == nil || ask.alone || ask.By != by {
+			return nil, kernel.Forever
+		}
+	}
+	if ln.asking > 0 && ask.element.Prev().Value.(*Place).Terms != ask.Terms { // those who ask together are alike
+		return nil, kernel.Forever
+	}
+	denied := ask.changes == ln.changes && ask.again > 0
+	ahead := uint64(soon)
+	if soon > 0 {
+		ahead += uint64(ln.sh.late.most())
 	}
 	switch {
-	case i == 0 && len(ln.turns) > 0:
-		return Rest, nil, ln.turns[0].Due
-	case i != next || ln.cancelling > 0 || ln.asking >= ln.width || next >= MostTurns:
-		return Rest, nil, kernel.Forever
-	case ln.asking > 0 && p.element.Prev().Value.(*Place).Terms != p.Terms: // those who ask together are alike
-		return Rest, nil, kernel.Forever
-	case p.changes == ln.changes && p.again > now:
-		return Rest, nil, p.again
-	case ln.Last() > kernel.After(now, uint64(soon)):
-		return Rest, nil, ln.Last() - uint64(soon)
+	case denied && ask.again > now && ask != p:
+		return nil, kernel.Forever
+	case denied && ask.again > now:
+		return nil, ask.again
+	case ln.Last() > kernel.After(now, ahead):
+		return nil, ln.Last() - ahead
 	}
-	p.asking, p.changes = true, ln.changes
+	return ask, 0
+}
+
+// nextStaying returns the place that is the next to ask, or nil. Those whose callers wait no longer, and have not come
+// to leave yet, are removed.
+func (ln *Line) nextStaying() *Place {
+	for {
+		p := ln.at(ln.next())
+		if p == nil || !p.hasEnded() {
+			return p
+		}
+		ln.Ahead = nil
+		ln.remove(p)
+	}
+}
+
+func (p *Place) hasEnded() bool {
+	select {
+	case <-p.Ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// ask has the caller of by ask for p.
+func (ln *Line) ask(p, by *Place, from, now kernel.Instant) Move {
+	ln.overslept(p, now)
+	from = max(from, p.Since) // nobody has a turn before it came
+	p.asking, p.by, p.changes, p.again, p.from = true, by, ln.changes, 0, from
 	if ln.asking++; ln.asking < ln.width {
 		ln.wake()
 	}
-	return Ask, nil, 0
+	return Move{Do: Ask, For: p, Now: now, From: from}
 }
 
 // Granted says that the place has got a turn that is due at an instant, which may become that of another one. If held is
-// nil, its events were granted at once, without a turn, and it is to leave. If the turn comes soon, twice as many places
+// nil, its events were granted at once, without a turn, and it has left. If the turn comes soon, twice as many places
 // may ask at once, up to wide, and otherwise half as many.
 func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide int) {
 	ln := p.lock()
 	defer ln.unlock()
 	p.answered()
-	if held != nil {
+	if due <= p.from && p.from > ln.since { // it may have come before, so long ago that those behind come later, too
+		ln.Ahead = nil
+	}
+	ln.since = max(ln.since, due)
+	if held == nil {
+		ln.remove(p)
+	} else {
 		at := len(ln.turns)
 		for at > 0 && ln.turns[at-1].Due > due && ln.turns[at-1].Terms == p.Terms { // of an answer that was faster
 			at--
@@ -462,10 +603,10 @@ func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide 
 		ln.turns = slices.Insert(ln.turns, at, Turn{Terms: p.Terms, Due: due, Held: held})
 		ln.waits = true
 	}
-	ln.Denial = nil
+	p.alone, ln.Denial = false, nil
 	ln.changes++
 	switch {
-	case due <= soon: // while places are denied, the first one alone asks
+	case held == nil || due <= kernel.After(soon, uint64(ln.sh.late.most())): // while places are denied, the first one alone asks
 		ln.width = min(2*ln.width, wide)
 	case ln.asking == 0: // once for those who asked together
 		ln.width = max(1, ln.width/2)
@@ -478,26 +619,40 @@ func (p *Place) Denied(why any, again kernel.Instant) {
 	ln := p.lock()
 	defer ln.unlock()
 	p.answered()
-	p.again, ln.width, ln.Denial, ln.waits = again, 1, why, true
+	p.again, p.alone, ln.width, ln.Denial, ln.waits = again, false, 1, why, true
 	ln.wake()
+}
+
+// InVain says that the caller of another place has asked for p at now in vain, and that p is to ask itself.
+func (p *Place) InVain(now kernel.Instant) {
+	ln := p.lock()
+	defer ln.unlock()
+	p.answered()
+	p.alone, p.until = true, now
+	p.wake()
 }
 
 // Leave gives the place up at now, unless it has left. If its turn has come, it was served, and Leave returns what Next
 // does. Otherwise, Leave returns turns to give back, newest first; if there are some, the caller then calls Cancelled.
-func (p *Place) Leave(now kernel.Instant) (turns []Turn, served bool) {
-	if p.element == nil {
-		return nil, false
-	}
+// While the caller of another place is asking for it, do is Rest: it leaves when it is woken.
+func (p *Place) Leave(now kernel.Instant) Move {
 	ln := p.lock()
 	defer ln.unlock()
-	if turns = ln.serve(p, ln.index(p), now); turns != nil {
-		return turns, true
+	if p.element == nil {
+		return Move{Do: Left}
+	}
+	if turns := ln.serve(p, ln.index(p), now); turns != nil {
+		return Move{Do: Served, Turns: turns}
+	}
+	if p.asking && p.by != p {
+		p.until = kernel.Forever
+		return Move{Do: Rest}
 	}
 	ln.Ahead = nil
 	ln.remove(p)
-	turns = ln.fit(now)
+	turns := ln.fit(now)
 	ln.wake()
-	return turns, false
+	return Move{Do: Left, Turns: turns}
 }
 
 // Cancelled says that turns have been given back.
@@ -512,3 +667,38 @@ func (ln *Line) cancelled() {
 	ln.all.count.Add(-1)
 	ln.wake()
 }
+
+// Tolerance is how late a turn may be taken in a process that has not been late, because timers are not more exact.
+const Tolerance = 2 * time.Millisecond
+
+// mostLate is the most that is allowed for a process that is late, besides Tolerance.
+const mostLate = 98 * time.Millisecond
+
+// A lateness is how late those who sleep are up, of late: in a process all of whose processors are busy, or whose timers
+// fire late.
+type lateness struct {
+	latest, before time.Duration // the most since an instant, and in the time before that
+	since          kernel.Instant
+}
+
+// remembered is how long a lateness is remembered, at least, and half of how long it is, at most.
+const remembered = 500 * time.Millisecond
+
+// note notes that somebody was late at now.
+func (l *lateness) note(now kernel.Instant, by time.Duration) {
+	l.pass(now)
+	l.latest = max(l.latest, min(by, mostLate))
+}
+
+// pass forgets what is long ago.
+func (l *lateness) pass(now kernel.Instant) {
+	switch passed := time.Duration(now - min(now, l.since)); {
+	case passed >= 2*remembered:
+		*l = lateness{since: now}
+	case passed >= remembered:
+		*l = lateness{before: l.latest, since: now}
+	}
+}
+
+// most returns how late somebody was of late.
+func (l *lateness) most() time.Duration { return max(l.latest, l.before) }

@@ -49,8 +49,9 @@ func TestLine_Histories(t *testing.T) {
 			}
 		}
 		leave := func(p *Place) {
-			turns, served := p.Leave(now)
-			if !served {
+			move := p.Leave(now)
+			turns := move.Turns
+			if move.Do != Served {
 				left(p, turns)
 				return
 			}
@@ -71,7 +72,7 @@ func TestLine_Histories(t *testing.T) {
 				if wide > 1 { // who comes together does not enter in order
 					came -= rnd.Int64N(20)
 				}
-				p, err := lines.Enter("key", Terms{N: 1 + rnd.IntN(sizes)}, came, false, func(*Line) error { return nil })
+				p, err := lines.Enter("key", Entrant{Terms: Terms{N: 1 + rnd.IntN(sizes)}, Came: came}, func(*Line) error { return nil })
 				require.NoError(t, err)
 				order[p] = step + 1
 				resting = append(resting, p)
@@ -103,7 +104,8 @@ func TestLine_Histories(t *testing.T) {
 						due = true
 					default:
 					}
-					do, turns, at := p.Next(now, 10)
+					move := p.Next(now, 10)
+					do, turns, at := move.Do, move.Turns, move.Until
 					require.True(t, due || do == Rest || do == GiveBack, "it would sleep, and not %v", do)
 					switch until[p] = at; do {
 					case Ask:
@@ -145,7 +147,7 @@ func TestLine_Histories(t *testing.T) {
 // in has places for as many events enter a line.
 func in(t *testing.T, lines *Lines, sizes ...int) (places []*Place) {
 	for _, n := range sizes {
-		p, err := lines.Enter("key", Terms{N: n}, 0, false, func(*Line) error { return nil })
+		p, err := lines.Enter("key", Entrant{Terms: Terms{N: n}}, func(*Line) error { return nil })
 		require.NoError(t, err)
 		places = append(places, p)
 	}
@@ -164,9 +166,9 @@ func granted(t *testing.T, places []*Place, wide int) {
 // step checks what a place is to do at now.
 func step(t *testing.T, want Step, p *Place, now kernel.Instant) (turns []Turn) {
 	t.Helper()
-	do, turns, _ := p.Next(now, 10)
-	require.Equal(t, want, do)
-	return turns
+	move := p.Next(now, 10)
+	require.Equal(t, want, move.Do)
+	return move.Turns
 }
 
 // A turn that has come is not given back when the turns are renewed, whoever looks first.
@@ -219,8 +221,8 @@ func TestLine_ServesBeforeItGivesBack(t *testing.T) {
 	var lines Lines
 	p := in(t, &lines, 1, 1, 2)
 	granted(t, p[:2], 1)
-	_, served := p[1].Leave(1) // so that the last one has a turn that does not suit it
-	require.False(t, served)
+	move := p[1].Leave(1) // so that the last one has a turn that does not suit it
+	require.Equal(t, Left, move.Do)
 	p[0].Cancelled()
 	step(t, Ask, p[2], 1)
 	p[2].Granted(7, 2, 20, 1)
@@ -235,14 +237,12 @@ func TestLine_LeftoversAreForWhoAsks(t *testing.T) {
 	p := in(t, &lines, 1, 1, 1)
 	granted(t, p[:2], 8)
 	step(t, Ask, p[2], 1)
-	turns, served := p[0].Leave(1)
-	require.False(t, served)
-	require.Empty(t, turns, "who asks may need it")
+	move := p[0].Leave(1)
+	require.Equal(t, Left, move.Do)
+	require.Empty(t, move.Turns, "who asks may need it")
 	last := in(t, &lines, 1)[0]
-	_, _, until := last.Next(1, 10)
-	require.Equal(t, kernel.Forever, until)
-	_, served = last.Leave(6)
-	require.False(t, served, "it is that of who asks")
+	require.Equal(t, kernel.Forever, last.Next(1, 10).Until)
+	require.Equal(t, Left, last.Leave(6).Do, "it is that of who asks")
 	p[2].Granted(7, 2, 20, 8)
 	require.Equal(t, 0, step(t, Served, p[1], 5)[0].Held)
 	require.Equal(t, 1, step(t, Served, p[2], 6)[0].Held)
