@@ -285,11 +285,11 @@ func (k *all) Valid(st []uint64) bool {
 	return true
 }
 
-func (k *all) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+func (k *all) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
 	lasting = true
 	var states [][]uint64
 	for old, st := range from.(*all).states(st) {
-		st, lasts := k.parts[len(states)].Adopt(old, st, now)
+		st, lasts := k.parts[len(states)].Adopt(old, st, now, latest)
 		states, lasting = append(states, st), lasting && lasts
 	}
 	return joined(k.parts, states), lasting

@@ -166,8 +166,8 @@ func (k *fixed) Valid(st []uint64) bool {
 }
 
 // Adopt keeps the count in the window that contains the old one. If there is none, the events
-// may have happened just now.
-func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+// may have happened at latest.
+func (k *fixed) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
 	old := from.(*fixed)
 	start, count := old.load(st)
 	if k.similar(from) {
@@ -182,8 +182,9 @@ func (k *fixed) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lastin
 	if begins := start - start%k.length; k.aligned && old.end(start) <= begins+k.length {
 		return []uint64{begins, count}, true
 	}
-	if start = now; k.aligned {
-		start -= now % k.length
+	start = max(start, latest)
+	if k.aligned {
+		start -= start % k.length
 	}
 	return []uint64{start, count}, false
 }

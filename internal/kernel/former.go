@@ -20,12 +20,18 @@ import (
 //     that comes back would first pay for all that a higher one has granted since.
 //   - The one that is asked decides alone, except that it grants nothing before a reservation
 //     that was made under the other one. If it grants, it is the present one from then on.
-//   - A limit that is neither of them adopts its state from that of the present one, and takes the
-//     place of the former one with the first grant. A denial gives it that place, too, if its state would
-//     be another one at a later instant: that of a bucket, whose tokens come back at the new rate
-//     from then on, or of a window that remembers what the other one forgets. So RetryAfter is true.
-//   - One that is similar to the former one keeps that one's state, except that a bucket which would have
-//     adopted more from the present one counts as much, up to its bound: a lower burst has not counted it.
+//   - A limit that is neither of them adopts its state from the one that was asked last, also if that has
+//     only denied: to ease a clamp grants no more than the clamp would have. Of two that have both
+//     denied since the last grant, that is the former one, so that a denial changes the state once
+//     for each grant at most. Events keep their times: were they taken to be as late as the denial,
+//     limits that are asked in turns would starve the key.
+//   - That limit takes the place of the other one with the first grant. A denial gives it that place,
+//     too, if its state would be another one at a later instant: that of a bucket, whose tokens come
+//     back at the new rate from then on, or of a window that remembers what the other one forgets. So
+//     RetryAfter is true.
+//   - One that is similar to either of them keeps that one's state, except that a bucket which would have
+//     adopted more from the one that was asked last counts as much, up to its bound: a lower burst has
+//     not counted it.
 //   - The former one goes when it was not asked for as long as either remembers, whether the key
 //     is idle or not. If it went earlier and came back, it would not know what it granted. A denial counts
 //     as asking until the instant at which RetryAfter ends. So that it seldom changes the state, that is
@@ -35,7 +41,10 @@ import (
 //
 // The words of such a state are:
 //
-//	when the former limit was last asked, as far as noted, with secondPresent if it is the first one
+//	when the former limit was last asked, as far as noted, with secondPresent if it is the first one,
+//	    and with formerLast if it has denied since the last grant
+//	the latest instant at which either has counted events, or may have, with bothCounted if that was
+//	    since both are there
 //	the latest instant that either has promised to a reservation
 //	the length of the state of the first limit
 //	that state
@@ -46,12 +55,18 @@ import (
 
 const (
 	formerAsked = iota
+	lastSpent
 	promised
 	firstLength
 	formerHeader
 )
 
-const secondPresent = 1 << 63 // the bit is that of no instant
+// The bits are those of no instant.
+const (
+	secondPresent = 1 << 63
+	formerLast    = 1 << 62
+	bothCounted   = 1 << 63
+)
 
 // changed is the kernel of states of two limits, which are not similar. It decides as the one that
 // is asked. The embedded Kernel is nil: meet looks at the limits one by one.
@@ -113,7 +128,18 @@ func (c *Compiled) present(st []uint64) *Compiled {
 
 func presentOf(st []uint64) int { return int(st[formerAsked] / secondPresent) }
 
-func askedAt(st []uint64) Instant { return st[formerAsked] % secondPresent }
+func askedAt(st []uint64) Instant { return st[formerAsked] % formerLast }
+
+// spentAt returns an instant after which neither limit has counted events.
+func spentAt(st []uint64) Instant { return st[lastSpent] % bothCounted }
+
+// lastOf returns the index of the limit that a third one adopts its state from.
+func lastOf(st []uint64) int {
+	if st[formerAsked]&formerLast != 0 {
+		return 1 - presentOf(st)
+	}
+	return presentOf(st)
+}
 
 // Limits returns the limits that the states of c are of: c itself, if it is one.
 func (c *Compiled) Limits() []*Compiled {
@@ -188,14 +214,23 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
 		return c, c.NewState(), false, nil
 	}
-	kept, present, since, ahead := []member{newMember(from, st, 0)}, 0, now, Instant(0)
+	kept, present, last := []member{newMember(from, st, 0)}, 0, 0
+	header := []uint64{now, now, 0, 0} // of a state of the limit that is there and a second one
 	if two := from.changed; two != nil {
 		states := two.states(st)
 		kept = []member{newMember(two.limits[0], states[0], 0), newMember(two.limits[1], states[1], len(two.limits[0].leaves))}
-		present, since, ahead = presentOf(st), askedAt(st), st[promised]
-		if After(After(max(since, ahead), two.memory), two.memory/2) <= now {
-			kept, present = kept[present:present+1], 0
+		present, last = presentOf(st), lastOf(st)
+		copy(header, st)
+		if After(After(max(askedAt(st), st[promised]), two.memory), two.memory/2) <= now {
+			kept, present, last = kept[present:present+1], 0, 0
+			header[formerAsked], header[lastSpent] = now, now
 		}
+	}
+	latest := now      // when the limit that was asked last may have counted events
+	uncounted := false // whether a bucket of it may not have counted what the present one granted
+	if last != present {
+		latest = min(now, spentAt(header))
+		uncounted = header[lastSpent]&bothCounted != 0
 	}
 	asked := slices.IndexFunc(kept, func(m member) bool { return m.limit.same(c) })
 	switch like := slices.IndexFunc(kept, func(m member) bool { return c.similar(m.limit.Kernel) }); {
@@ -204,25 +239,35 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 	case asked >= 0:
 	case like >= 0:
 		asked = like
-		next, lasting := c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now)
+		next, lasting := c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now, now)
 		kept[asked].limit, kept[asked].st = c, next
-		pin = asked != present || !lasting
-		if asked != present {
-			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now)
+		pin = asked != present || asked != last || !lasting
+		if asked != last {
+			level, _ := c.Adopt(kept[last].limit.Kernel, kept[last].st, now, latest)
+			kept[asked].raise(level, now)
+		}
+		if uncounted && asked != present {
+			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now, now)
 			kept[asked].raise(level, now)
 		}
 	default:
-		old := kept[present]
-		next, lasting := c.Adopt(old.limit.Kernel, old.st, now)
-		kept, asked, present, since = []member{old, {c, next, old.sources}}, 1, 0, now
-		pin = !lasting || c.Fresh(next) > max(now, old.limit.Fresh(old.st))
+		old := kept[last]
+		next, lasting := c.Adopt(old.limit.Kernel, old.st, now, latest)
+		added := member{c, next, slices.Clone(old.sources)}
+		if uncounted {
+			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now, now)
+			added.deepen(level, now)
+		}
+		pin = !lasting || c.Fresh(added.st) > max(now, old.limit.Fresh(old.st))
+		kept, asked = []member{old, added}, 1
+		header[formerAsked], header[lastSpent] = now, latest
 	}
 	if len(kept) == 1 {
 		return c, kept[0].st, pin, kept[0].sources
 	}
 	sources = slices.Concat(kept[0].sources, kept[1].sources)
 	k = Join(kept[0].limit, kept[1].limit)
-	header := []uint64{since + uint64(present)*secondPresent, ahead, uint64(len(kept[0].st))}
+	header[firstLength] = uint64(len(kept[0].st))
 	return k.changed.asking[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
 }
 
@@ -242,19 +287,44 @@ func newMember(limit *Compiled, st []uint64, first int) member {
 	return m
 }
 
-// raise lets each bucket of m, whose state is made of that of a former limit, have no more credit than in level, made
-// of that of the present one.
+// raise is deepen for a limit that was there before: its buckets owe no more than they have credit for.
 func (m *member) raise(level []uint64, now Instant) {
 	levels := m.limit.partStates(level)
 	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
-		has, most := part.credit(st, now), part.credit(levels[i], now)
-		more := min(has-min(has, most), part.chargeable(st, now, m.limit.Encoding), math.MaxInt)
-		if more == 0 {
+		if !misses(part, st, levels[i], now) {
 			return st
 		}
 		m.sources[i] = -1
+		if part.credit(levels[i], now) > 0 {
+			copy(st, levels[i])
+			return st
+		}
+		more := min(part.credit(st, now), part.chargeable(st, now, m.limit.Encoding), math.MaxInt)
+		if more == 0 {
+			return st
+		}
 		return part.Spend(st, now, int(more))
 	})
+}
+
+// deepen gives each bucket of m that misses less than in level the state that it has there.
+func (m *member) deepen(level []uint64, now Instant) {
+	levels := m.limit.partStates(level)
+	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
+		if misses(part, st, levels[i], now) {
+			copy(st, levels[i])
+			m.sources[i] = -1
+		}
+		return st
+	})
+}
+
+// misses reports whether a bucket misses less in one state than in another.
+func misses(part Kernel, st, other []uint64, now Instant) bool {
+	if bucket, ok := part.(level); ok {
+		return bucket.missing(st, now).Less(bucket.missing(other, now))
+	}
+	return part.credit(st, now) > part.credit(other, now)
 }
 
 // states returns the states of the limits. To append to one leaves st as it is.
@@ -274,17 +344,22 @@ func (k *changed) each(st []uint64, f func(i int, asked bool, part Kernel, st []
 		states[j] = limit.eachOf(states[j], first, j == k.asked, f)
 		first += len(limit.leaves)
 	}
-	return slices.Concat([]uint64{st[formerAsked], st[promised], uint64(len(states[0]))}, states[0], states[1])
+	header := []uint64{st[formerAsked], st[lastSpent], st[promised], uint64(len(states[0]))}
+	return slices.Concat(header, states[0], states[1])
 }
 
-// denies records that the limit that is asked denies until an instant, if it is the former one. It reports
-// whether that changed the state.
+// denies records that the limit that is asked denies until an instant, if it is the former one. It
+// reports whether that changed the state.
 func (k *changed) denies(st []uint64, until Instant) (noted bool) {
-	present := presentOf(st)
-	if present == k.asked || until > MaxInstant || After(askedAt(st), k.memory/2) > until {
+	if presentOf(st) == k.asked {
 		return false
 	}
-	st[formerAsked] = until + uint64(present)*secondPresent
+	noted = st[formerAsked]&formerLast == 0
+	st[formerAsked] |= formerLast
+	if until > MaxInstant || After(askedAt(st), k.memory/2) > until {
+		return noted
+	}
+	st[formerAsked] += until - askedAt(st)
 	return true
 }
 
@@ -343,6 +418,8 @@ func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
 	if presentOf(st) != k.asked { // it is from now on
 		st[formerAsked] = at + uint64(k.asked)*secondPresent
 	}
+	st[formerAsked] &^= formerLast
+	st[lastSpent] = max(spentAt(st), at) | bothCounted
 	return st
 }
 
@@ -378,7 +455,7 @@ func (k *changed) Pack(st []uint64) []uint64 {
 }
 
 func (k *changed) Valid(st []uint64) bool {
-	if len(st) < formerHeader || max(askedAt(st), st[promised]) > MaxInstant || st[firstLength] > uint64(len(st)-formerHeader) {
+	if len(st) < formerHeader || max(askedAt(st), spentAt(st), st[promised]) > MaxInstant || st[firstLength] > uint64(len(st)-formerHeader) {
 		return false
 	}
 	for i, state := range k.states(st) {

@@ -168,7 +168,7 @@ func TestFormer_Law(t *testing.T) {
 				}
 				c, n := limits[i], 1+rng.IntN(min(3, limits[i].Limit()))
 				if alone[i].from == nil {
-					st, _ := c.Adopt(limits[1-i].Kernel, alone[1-i].st, now)
+					st, _ := c.Adopt(limits[1-i].Kernel, alone[1-i].st, now, now)
 					alone[i] = shared{from: c, st: st}
 				}
 				got, want := s.ask(c, now, op, n), alone[i].ask(c, now, op, n)
@@ -422,8 +422,8 @@ func logOf(limit int, window uint64) *Compiled {
 	return Compile(NewSlidingLog(limit, window, false), InMemory.Varying())
 }
 
-// TestFormer_Third: a limit that is neither the present nor the former one adopts the level of the present
-// one, and nothing else.
+// TestFormer_Third: a limit that is neither the present nor the former one adopts the level of the one
+// that was asked last, and nothing else.
 func TestFormer_Third(t *testing.T) {
 	a, b, c := bucketOf(t, 4, 10*time.Second, 1), bucketOf(t, 2, 20*time.Second, 2), bucketOf(t, 3, 10*time.Second, 1)
 	s := shared{from: a, st: a.NewState()}
@@ -488,14 +488,16 @@ func TestFormer_Goes(t *testing.T) {
 	assert.Less(t, len(s.st), 300)
 	assert.Equal(t, time.Duration(3600*second-200*ms), s.ask(slow, begun+60*second, OpTake, 1).RetryAfter, "as if it had all")
 
-	// A denial is asking. It seldom changes anything.
+	// A denial is asking. It changes the state once after a grant, and seldom otherwise.
 	s = shared{from: slow, st: slow.NewState()}
 	s.ask(slow, begun, OpTake, 10)
 	changes := 0
 	for i := range Instant(1000) {
 		s.ask(fast, begun+i*10*second, OpTake, 1)
+		require.False(t, s.ask(slow, begun+i*10*second, OpTake, 1).Allowed)
 		before := slices.Clone(s.st)
 		require.False(t, s.ask(slow, begun+i*10*second, OpTake, 1).Allowed)
+		require.False(t, s.ask(fast, begun+i*10*second, OpTake, 100).Allowed)
 		if !slices.Equal(before, s.st) {
 			changes++
 		}

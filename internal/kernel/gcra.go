@@ -217,7 +217,7 @@ func (k *gcra) Valid(st []uint64) bool {
 // Adopt keeps the number of missing events, as of now or of the latest reservation. So
 // the time until all have come back is scaled with the time per event, rounded up to a
 // unit.
-func (k *gcra) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+func (k *gcra) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
 	old := from.(interface{ cells() *gcra }).cells()
 	next := make([]uint64, k.Width())
 	if k.similar(from) {

@@ -99,10 +99,10 @@ func TestBucketAdopts(t *testing.T) {
 	}
 	ten, five := bucket(10), bucket(5)
 	st := ten.Spend(make([]uint64, ten.Width()), begun, 8)
-	st, lasting := five.Adopt(ten, st, begun)
+	st, lasting := five.Adopt(ten, st, begun, begun)
 	assert.False(t, lasting, "later, fewer are missing")
 	assert.Zero(t, five.Remaining(st, begun))
 	assert.Equal(t, begun+800*ms, five.Ready(st, begun, 1))
-	back, _ := ten.Adopt(five, st, begun)
+	back, _ := ten.Adopt(five, st, begun, begun)
 	assert.Equal(t, begun+800*ms, ten.Fresh(back), "and back")
 }

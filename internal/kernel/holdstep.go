@@ -52,7 +52,7 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	}
 	if a.RetryAfter == Never {
 		pin = false
-	} else if two := h.changed; two != nil && !ahead && (pin || h.stored() == by.Base().stored()) {
+	} else if two := h.changed; two != nil && !ahead && !req.Op.settles() && (pin || h.stored() == by.Base().stored()) {
 		pin = two.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick)) || pin // unless it has granted
 	}
 	if changed = changed || pin || ahead && due; changed {

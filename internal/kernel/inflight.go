@@ -19,7 +19,7 @@ func (k *inFlight) similar(Kernel) bool { return true }
 
 // Adopt keeps the events that have not timed out. They are not lasting if they time out later from now
 // on: another instant would find fewer of them.
-func (k *inFlight) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+func (k *inFlight) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
 	old := from.(*inFlight)
 	st = slices.Clone(st)
 	if k.window <= old.window || len(st) == 0 {

@@ -64,10 +64,10 @@ type Kernel interface {
 
 	// Adopt converts a state of another kernel of the same type to one of this kernel, and
 	// does not change st. Events keep the times at which they happened, as exactly as both
-	// states can tell; an event whose time is unknown happened as late as it can have.
-	// Counts may then lie above the limit. lasting reports whether the result is the same at
-	// any later instant.
-	Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool)
+	// states can tell; an event whose time is unknown happened as late as it can have, and not
+	// after latest, which is at most now. Counts may then lie above the limit. lasting reports
+	// whether the result is the same at any later instant.
+	Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool)
 
 	// similar reports whether a state of from, a kernel of the same type, says all that one of
 	// this kernel does: they differ only in how much they grant.

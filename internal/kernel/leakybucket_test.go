@@ -33,7 +33,7 @@ func TestTurnsStay(t *testing.T) {
 	slow, fast := bucket(1), bucket(10)
 	st := slow.Spend(make([]uint64, slow.Width()), begun, 5)
 	slow.promise(st)
-	st, _ = fast.Adopt(slow, st, begun)
+	st, _ = fast.Adopt(slow, st, begun, begun)
 	assert.Equal(t, 5*second, fast.delay(st, begun))
 	assert.Equal(t, 5*second+100*ms, fast.delay(fast.Spend(st, begun, 1), begun))
 }

@@ -203,19 +203,20 @@ func (r *ring) Fresh(st []uint64) Instant {
 func (r *ring) slotted() *ring { return r }
 
 // Adopt keeps the counts. The events of a slot may have happened at its end, if that is not
-// after now, or after the frontier.
-func (r *ring) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+// after latest, or after the frontier.
+func (r *ring) Adopt(from Kernel, st []uint64, _, latest Instant) (_ []uint64, lasting bool) {
 	old := from.(interface{ slotted() *ring }).slotted()
 	next := make([]uint64, r.Width())
-	frontier, latest := old.frontier(st), old.latest(st)
-	now, lasting = max(now, frontier), true
-	for back := range min(old.slots, latest+1) {
-		n := old.back(st, latest, back)
+	frontier, newest := old.frontier(st), old.latest(st)
+	latestEvent := max(latest, frontier)
+	lasting = true
+	for back := range min(old.slots, newest+1) {
+		n := old.back(st, newest, back)
 		if n == 0 {
 			continue
 		}
-		end := (latest-back+1)*old.length - 1
-		at := min(end, now)
+		end := (newest-back+1)*old.length - 1
+		at := min(end, latestEvent)
 		slot := r.perLength.quotient(at)
 		if next[0] == 0 {
 			next[0] = max(at, frontier)
@@ -223,7 +224,7 @@ func (r *ring) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting
 		if r.latest(next)-slot >= r.slots {
 			break
 		}
-		lasting = lasting && (end <= now || slot == r.perLength.quotient(end))
+		lasting = lasting && (end <= latestEvent || slot == r.perLength.quotient(end))
 		place := r.place(slot)
 		if n += r.get(next, place); r.narrow {
 			n = min(n, math.MaxUint32)

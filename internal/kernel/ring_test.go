@@ -45,7 +45,7 @@ func TestNarrowRingCutsCounts(t *testing.T) {
 	}
 	wide, narrow := newRing(2, second, math.MaxInt), newRing(2, second, 10)
 	st := wide.Spend(make([]uint64, wide.Width()), begun, int(more))
-	st, _ = narrow.Adopt(&sliding{ring: wide}, st, begun)
+	st, _ = narrow.Adopt(&sliding{ring: wide}, st, begun, begun)
 	assert.Equal(t, uint64(math.MaxUint32), narrow.back(st, begun/second, 0))
 }
 
@@ -55,7 +55,7 @@ func TestRingAdoptsEmptySlots(t *testing.T) {
 	st := old.Spend(make([]uint64, old.Width()), 110, 1)
 	st = old.Spend(st, 210, 1)
 	old.set(st, old.place(2), 0)
-	_, lasting := next.Adopt(old, st, 210)
+	_, lasting := next.Adopt(old, st, 210, 210)
 	assert.True(t, lasting)
 }
 

@@ -20,7 +20,7 @@ func TestRollingWindow(t *testing.T) {
 	free := NewRollingWindow(10, 0, 2, second)
 	assert.Equal(t, 4, free.Remaining(st, begun+5), "without a limit for each period")
 	longer := NewRollingWindow(10, 0, 3, second)
-	st, lasting := longer.Adopt(k, st, begun+second)
+	st, lasting := longer.Adopt(k, st, begun+second, begun+second)
 	assert.True(t, lasting)
 	assert.Equal(t, 4, longer.Remaining(st, begun+2*second))
 	assert.Equal(t, begun+3*second, longer.Fresh(st), "the events keep their time")

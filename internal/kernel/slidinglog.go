@@ -341,7 +341,7 @@ func (k *eventLog) Valid(st []uint64) bool {
 	return sum == st[0]
 }
 
-func (k *eventLog) Adopt(_ Kernel, st []uint64, _ Instant) (_ []uint64, lasting bool) {
+func (k *eventLog) Adopt(_ Kernel, st []uint64, _, _ Instant) (_ []uint64, lasting bool) {
 	return slices.Clone(st), true
 }
 

@@ -64,7 +64,7 @@ func (k *stateless) frontier([]uint64) Instant { return 0 }
 
 func (k *stateless) Valid(st []uint64) bool { return len(st) == 0 }
 
-func (k *stateless) Adopt(_ Kernel, st []uint64, _ Instant) ([]uint64, bool) { return st, true }
+func (k *stateless) Adopt(_ Kernel, st []uint64, _, _ Instant) ([]uint64, bool) { return st, true }
 
 func (k *stateless) take(st []uint64, _ Instant, _ int) ([]uint64, bool) { return st, true }
 

@@ -111,8 +111,9 @@ func (k *intervalBucket) Fresh(st []uint64) Instant {
 
 func (k *intervalBucket) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
 
-// Adopt counts refills from now on.
-func (k *intervalBucket) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+// Adopt counts refills from now on. If nothing was spent since latest, it counts them from the last one
+// on, of which one may be due: limits that only adopt from each other must get refills, too.
+func (k *intervalBucket) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
 	old := from.(*intervalBucket)
 	anchor, missing := st[0], st[1]
 	if k.similar(from) {
@@ -121,7 +122,11 @@ func (k *intervalBucket) Adopt(from Kernel, st []uint64, now Instant) (_ []uint6
 	if now > anchor {
 		anchor, missing = old.refilled(st, now)
 	}
-	return []uint64{max(anchor, now), missing}, missing == 0
+	begin := now
+	if latest < now {
+		begin -= min(now, k.per)
+	}
+	return []uint64{max(anchor, begin), missing}, missing == 0
 }
 
 func (k *intervalBucket) similar(from Kernel) bool {

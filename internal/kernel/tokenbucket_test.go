@@ -21,7 +21,7 @@ func TestIntervalBucket(t *testing.T) {
 	assert.Equal(t, begun+3*second, k.Fresh(st))
 
 	slower := NewIntervalBucket(10, 4, 3*second)
-	st, lasting := slower.Adopt(k, st, begun+second+1)
+	st, lasting := slower.Adopt(k, st, begun+second+1, begun+second+1)
 	assert.Equal(t, []uint64{begun + second + 1, 5}, st, "refills are counted from now on")
 	assert.False(t, lasting)
 }

@@ -135,7 +135,7 @@ func (k *warming) Valid(st []uint64) bool {
 	return warmth >= 0 && warmth <= k.Stored*(1+1e-9) // false for NaN, too
 }
 
-func (k *warming) Adopt(from Kernel, st []uint64, now Instant) (_ []uint64, lasting bool) {
+func (k *warming) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
 	old := from.(*warming)
 	at := old.Ready(st, now, 1)
 	share := old.warmth(st, at) / old.Stored

@@ -24,11 +24,11 @@ func TestWarmingUp(t *testing.T) {
 	assert.IsNonIncreasing(t, cost)
 	assert.Equal(t, 100*ms, cost[29], "warm")
 	assert.Equal(t, at+second, k.Fresh(st), "it cools down in the time that it warms up")
-	fresh, _ := k.Adopt(k, make([]uint64, 2), 0)
+	fresh, _ := k.Adopt(k, make([]uint64, 2), 0, 0)
 	assert.Equal(t, make([]uint64, 2), fresh)
 
 	faster := NewWarmingUp(100, time.Second, 2*time.Second, 3, InMemory)
-	st, _ = faster.Adopt(k, st, at)
+	st, _ = faster.Adopt(k, st, at, at)
 	assert.Equal(t, at, faster.Ready(st, at, 1))
 	assert.Equal(t, at+2*second, faster.Fresh(st), "as warm as before")
 }

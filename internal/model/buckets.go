@@ -195,6 +195,12 @@ func (b *intervalBucket) tokens(s intervalState, t instant) int64 {
 	return s.tokens + gained.Int64()
 }
 
+// refilledAt returns when the last refill until t arrived, or the anchor if none has.
+func (b *intervalBucket) refilledAt(t instant) instant {
+	anchor := b.last().anchor
+	return anchor + (t-anchor)/b.per*b.per
+}
+
 func (b *intervalBucket) limit() int { return b.burst }
 
 func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(b.last(), t) >= int64(n) }

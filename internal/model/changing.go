@@ -14,11 +14,14 @@ import (
 // A Changing is a key whose limit changes. It keeps two limits, the present one, which granted last, and a
 // former one: what is granted is charged in both, except that a bucket owes what the other one grants only up to
 // what it grants at once; the one that is asked decides alone; a limit that is neither of them begins with the
-// level of the present one, or of the former one if it is similar to that (a bucket: with the one that leaves less),
-// and replaces the former one; and that one goes when it was not asked for as long as either remembers.
+// level of the one that was asked last, or of one that it is similar to (a bucket: with the one that leaves less),
+// and replaces the other one; and the former one goes when it was not asked for as long as either remembers. The one
+// that was asked last is the former one if it has denied since the last grant, and else the present one.
 type Changing struct {
 	kept []keptLimit // the present limit, and the former one if there is one
 	told instant     // until when the former one was asked: until the end of its RetryAfter, if it denied
+	last int         // the index of the one that was asked last
+	both bool        // whether anything was granted since both are there
 	tick time.Duration
 }
 
@@ -59,6 +62,7 @@ type asking struct {
 	keptLimit
 	other   []keptLimit
 	present bool // whether it is the present one, or the only one
+	added   bool // whether it is a third one
 	keep    bool // whether it replaces the former one even if it denies
 	told    instant
 }
@@ -70,25 +74,50 @@ func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
 	if idle && (len(kept) < 2 || c.told+c.memory() <= at) { // a store may have forgotten the key
 		return asking{keptLimit: keptLimit{alg, New(alg, c.tick)}, present: true}
 	}
+	last := c.last
 	if len(kept) == 2 && c.told+c.memory()+c.memory()/2 <= at {
-		kept = kept[:1]
+		kept, last = kept[:1], 0
 	}
 	for i, l := range kept {
 		if l.alg == alg {
-			return asking{l, slices.Delete(slices.Clone(kept), i, i+1), i == 0, false, c.told}
+			return asking{keptLimit: l, other: slices.Delete(slices.Clone(kept), i, i+1), present: i == 0, told: c.told}
 		}
 	}
 	for i, l := range kept {
 		if similar(l.alg, alg) {
-			key, _ := l.key.adopted(l.alg, alg, at)
-			if level, _ := kept[0].key.adopted(kept[0].alg, alg, at); i == 1 && level.credit(at) < key.credit(at) {
-				key.Charge(now, key.credit(at)-level.credit(at))
+			key, _ := l.key.adopted(l.alg, alg, at, false)
+			if i != last {
+				key = key.raised(kept[last], alg, at, last == 1)
 			}
-			return asking{keptLimit{alg, key}, slices.Delete(slices.Clone(kept), i, i+1), i == 0, i == 1, c.told}
+			if last == 1 && i == 1 && c.both {
+				key = key.raised(kept[0], alg, at, false)
+			}
+			return asking{keptLimit: keptLimit{alg, key}, other: slices.Delete(slices.Clone(kept), i, i+1), present: i == 0, keep: i == 1 || i != last, told: c.told}
 		}
 	}
-	key, lasting := kept[0].key.adopted(kept[0].alg, alg, at)
-	return asking{keptLimit{alg, key}, kept[:1], false, !lasting || key.fresh(at) > kept[0].key.fresh(at), at}
+	old := kept[last]
+	key, lasting := old.key.adopted(old.alg, alg, at, last == 1)
+	if last == 1 && c.both { // a bucket may not have counted what the present one granted
+		if level, _ := kept[0].key.adopted(kept[0].alg, alg, at, false); level.missing(at).Cmp(key.missing(at)) > 0 {
+			key = level
+		}
+	}
+	keep := !lasting || key.fresh(at) > old.key.fresh(at)
+	return asking{keptLimit: keptLimit{alg, key}, other: []keptLimit{old}, added: true, keep: keep, told: at}
+}
+
+// raised returns k, a key of the limit alg, with the level of another limit if a bucket misses more then, but no more
+// than it has credit for.
+func (k *Key) raised(other keptLimit, alg ratelimit.Algorithm, at instant, denied bool) *Key {
+	level, _ := other.key.adopted(other.alg, alg, at, denied)
+	switch {
+	case level.missing(at).Cmp(k.missing(at)) <= 0:
+		return k
+	case level.credit(at) > 0:
+		return level
+	}
+	k.Charge(int64(at), k.credit(at))
+	return k
 }
 
 // decided keeps the limit that was asked as the present one, if it granted, or as the former one, if it
@@ -101,12 +130,15 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 		for _, other := range a.other {
 			other.key.Charge(now, min(n, other.key.credit(instant(now))))
 		}
-		c.kept, c.told = append([]keptLimit{a.keptLimit}, a.other...), a.told
+		c.kept, c.told, c.last, c.both = append([]keptLimit{a.keptLimit}, a.other...), a.told, 0, true
 		if !a.present {
 			c.told = instant(now)
 		}
-	case !a.present && d.RetryAfter < ratelimit.Never && (known || a.keep):
-		c.kept, c.told = append(slices.Clone(a.other), a.keptLimit), a.told
+	case d.RetryAfter == ratelimit.Never:
+	case a.present && a.keep: // it counts more than before, and is otherwise what it was
+		c.kept = append([]keptLimit{a.keptLimit}, a.other...)
+	case !a.present && (known || a.keep):
+		c.kept, c.told, c.last, c.both = append(slices.Clone(a.other), a.keptLimit), a.told, 1, c.both && !a.added
 		if c.told+c.memory()/2 <= until {
 			c.told = until
 		}
@@ -131,6 +163,19 @@ func (k *Key) credit(t instant) int {
 		return 0
 	}
 	return int(new(big.Int).Quo(more.Num(), more.Denom()).Int64())
+}
+
+// missing returns how many events a bucket lacks at t.
+func (k *Key) missing(t instant) *big.Rat {
+	switch p := k.parts[0].(type) {
+	case *tokenBucket:
+		return new(big.Rat).Sub(ratOf(p.burst), p.tokens(p.last(), t))
+	case *leakyBucket:
+		return p.level(p.last(), t)
+	case *intervalBucket:
+		return new(big.Rat).SetInt64(int64(p.burst) - p.tokens(p.last(), t))
+	}
+	return new(big.Rat)
 }
 
 // memory is for how long either limit remembers what it grants at once.
@@ -183,8 +228,9 @@ func similar(a, b ratelimit.Algorithm) bool {
 }
 
 // adopted returns a key of the limit alg that begins at now with the level of k, whose limit is old. lasting
-// reports whether it would be the same at any later instant.
-func (k *Key) adopted(old, alg ratelimit.Algorithm, now instant) (next *Key, lasting bool) {
+// reports whether it would be the same at any later instant. denied says that k has counted nothing since it began
+// itself: then the refills of an interval are counted from the last one of k on, of which one may be due.
+func (k *Key) adopted(old, alg ratelimit.Algorithm, now instant, denied bool) (next *Key, lasting bool) {
 	next = New(alg, time.Duration(k.tick))
 	lasting = similar(old, alg)
 	switch p := next.parts[0].(type) {
@@ -201,12 +247,16 @@ func (k *Key) adopted(old, alg ratelimit.Algorithm, now instant) (next *Key, las
 	case *intervalBucket:
 		from := k.parts[0].(*intervalBucket)
 		missing := int64(from.burst) - from.tokens(from.last(), now)
-		anchor := now
-		if similar(old, alg) {
+		began, anchor := now, now
+		switch {
+		case similar(old, alg):
 			anchor = from.last().anchor
+		case denied && missing > 0:
+			anchor = max(from.refilledAt(now), now-min(now, p.per))
+			began = anchor
 		}
 		lasting = lasting || missing == 0
-		p.stack = newStack(intervalState{now, anchor, int64(p.burst) - missing})
+		p.stack = newStack(intervalState{began, anchor, int64(p.burst) - missing})
 	case *slidingLog:
 		from := k.parts[0].(*slidingLog)
 		for _, b := range from.batches { // what it still remembered when it last counted any

@@ -169,3 +169,31 @@ func TestFormerLimitStaysWhileIdle(t *testing.T) {
 		assert.False(t, l.Allow("key"), "%s: 500 were granted in this minute", name)
 	}
 }
+
+// TestEasedClamp: a limit that eases a clamp begins with what the clamp counts, also if that has granted
+// nothing since it came.
+func TestEasedClamp(t *testing.T) {
+	hour := time.Hour
+	for name, algs := range map[string][3]ratelimit.Algorithm{
+		"token":    {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}},
+		"leaky":    {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(100), Capacity: 100}, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(5), Capacity: 5}, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(100), Capacity: 100}},
+		"interval": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100), Refill: ratelimit.RefillInterval}},
+		"fixed":    {ratelimit.FixedWindow{Limit: 100, Window: time.Second}, ratelimit.FixedWindow{Limit: 5, Window: 2 * hour}, ratelimit.FixedWindow{Limit: 100, Window: hour}},
+		"first":    {ratelimit.FixedWindow{Limit: 100, Window: time.Second}, ratelimit.FixedWindow{Limit: 5, Window: hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.FixedWindow{Limit: 100, Window: 2 * hour, Start: ratelimit.StartOnFirstEvent}},
+		"sliding":  {ratelimit.SlidingWindow{Limit: 100, Window: time.Second}, ratelimit.SlidingWindow{Limit: 5, Window: 2 * hour}, ratelimit.SlidingWindow{Limit: 100, Window: hour}},
+		"rolling":  {ratelimit.RollingWindow{Quota: 100, Window: time.Minute, Period: time.Second}, ratelimit.RollingWindow{Quota: 5, Window: 2 * hour, Period: hour}, ratelimit.RollingWindow{Quota: 100, Window: hour, Period: time.Minute}},
+		"log":      {ratelimit.SlidingLog{Limit: 100, Window: time.Second}, ratelimit.SlidingLog{Limit: 5, Window: 2 * hour}, ratelimit.SlidingLog{Limit: 100, Window: hour}},
+	} {
+		l, own, _, clk := fakes.Varying(t, algs[0])
+		require.True(t, l.AllowN("key", 100), name)
+		own.Set("key", algs[1])
+		require.False(t, l.Allow("key"), name)
+		clk.Advance(2 * time.Minute)
+		own.Set("key", algs[2])
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Zero(t, d.Remaining, "%s: %+v", name, d)
+		own.Set("key", algs[0])
+		assert.True(t, l.AllowN("key", 90), "%s: the clamp is taken back", name)
+	}
+}
