@@ -291,6 +291,8 @@ func HoldFor(d time.Duration) HoldOption {
 
 // GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed before they
 // happened. Without GiveBack, they count as they were held. The events of an [InFlight] are over in either case.
+// RetryAfter counts on what is given back by itself. So while such holds are open, a denial takes as long as some
+// copies of the state, as many as the logarithm of their number.
 func GiveBack() HoldOption { return func(h *holding) { h.back, h.holds = true, true } }
 
 // A use is what options are for.

@@ -201,5 +201,5 @@ func (k *warming) carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint6
 }
 
 func (k *warming) sound(mark []uint64) bool {
-	return mark[0] <= MaxInstant && k.Valid(mark[1:])
+	return mark[0] <= MaxInstant+1 && k.Valid(mark[1:])
 }
