@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -281,5 +282,36 @@ func TestCancelLongLine(t *testing.T) {
 		r, _, err := l.Reserve(t.Context(), "k", 1)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, r.Delay(), line[0].Delay()+time.Second, "%s: as if none had been reserved", kind)
+	}
+}
+
+// A reservation comes no earlier than those that are ahead, also if a charge has begun the window that these lie
+// in, or the time between refills, so that there is room before them.
+func TestReserveBehindACharge(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"FixedWindow": ratelimit.FixedWindow{Limit: 3, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerHour(3), Refill: ratelimit.RefillInterval},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t)
+			l := limiter(t, makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient)), alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			held, _, err := l.Hold(t.Context(), "k", 3)
+			require.NoError(t, err)
+			require.NotNil(t, held)
+			_, _, err = l.Reserve(t.Context(), "k", 1)
+			require.NoError(t, err)
+			_, err = held.Settle(t.Context(), 0)
+			require.NoError(t, err)
+			d, err := l.Charge(t.Context(), "k", 1)
+			require.NoError(t, err)
+			require.False(t, d.Allowed, "before the turn")
+			second, _, err := l.Reserve(t.Context(), "k", 1)
+			require.NoError(t, err)
+			require.NotNil(t, second)
+			assert.Greater(t, second.Delay(), 59*time.Minute)
+			turns := s.do("GET", s.do("KEYS", "*").([]any)[0]).(string)[len(tag(t, alg))+16:] // of 32 bytes each
+			at := func(turn int) uint64 { return binary.LittleEndian.Uint64([]byte(turns[32*turn+8:])) }
+			assert.Equal(t, at(0), at(1), "the script has both at the same instant")
+		})
 	}
 }

@@ -128,7 +128,8 @@ func (h *holding) come(turn []uint64) {
 }
 
 func (h *holding) add(id uint64, at Instant, of hold) {
-	h.after = slices.Clone(h.deciding())
+	_, st := h.deciding()
+	h.after = slices.Clone(st)
 	if h.turns() >= MostHolds {
 		h.unshare()
 		ended := h.ended

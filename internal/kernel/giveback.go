@@ -60,19 +60,20 @@ func (h *holding) readyFrom(at Instant, req *Request) Instant {
 	n := 1
 	if req.Op == OpTake || req.Op == OpHold {
 		n = req.N
-	} else if req.Op != OpReserve && h.denials { // the request that retries is denied at first
-		later.deny(n, later.ready(later.deciding(), n), true, new(Answer))
+	} else if req.Op != OpReserve && h.denials && !h.noted { // the request that retries is denied at first
+		later.deny(n, later.readyAfter(n), true, new(Answer))
 		later.lent = true
 	}
 	later.now, later.lag = at, 0
 	later.advance(at)
 	if req.Op == OpReserve {
 		var a Answer
-		later.refused(later.deciding(), req, &a)
+		v, st := later.deciding()
+		v.refused(st, req, &a)
 		if a.RetryAfter == Never {
 			return Forever
 		}
 		return After(at, ceilDiv(uint64(max(0, a.RetryAfter)), h.Tick))
 	}
-	return later.ready(later.deciding(), n)
+	return later.readyAfter(n)
 }

@@ -138,13 +138,16 @@ func (k *listed) Width() int { return 0 }
 func (k *listed) Ready(st []uint64, now Instant, n int) Instant {
 	var h holding
 	h.read(k.of, st)
-	return h.Ready(h.deciding(), now, n)
+	v, after := h.deciding()
+	return v.Ready(after, max(now, v.lastTurn), n)
 }
 
 func (k *listed) Remaining(st []uint64, now Instant) int {
 	var h holding
 	h.read(k.of, st)
-	return h.Remaining(h.deciding(), now)
+	h.now = now
+	v, after := h.deciding()
+	return v.remaining(after)
 }
 
 func (k *listed) Fresh(st []uint64) Instant {
@@ -156,7 +159,8 @@ func (k *listed) Fresh(st []uint64) Instant {
 func (k *listed) frontier(st []uint64) Instant {
 	var h holding
 	h.read(k.of, st)
-	return h.frontier(h.deciding())
+	v, after := h.deciding()
+	return max(v.lastTurn, v.frontier(after))
 }
 
 // listing returns the kernel that at has or, if that is none, one of the states of c with a list, which complete completes.

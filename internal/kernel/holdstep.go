@@ -88,6 +88,7 @@ type holding struct {
 	list  []uint64 // the turns, in order
 	after []uint64 // if there are any: the state after them, without the list of holds
 	lent  bool     // whether st is not to be changed in place
+	noted bool     // whether the state notes that the request is denied
 	ended int      // how many holds have ended by themselves, of those that advance or a new one ended
 }
 
@@ -138,12 +139,28 @@ func (h *holding) inner() []uint64 {
 	return h.by.inner(h.st)
 }
 
-// deciding returns the state that decides on requests: nothing is granted before the last turn.
-func (h *holding) deciding() []uint64 {
-	if h.turns() > 0 {
-		return h.after
+// deciding returns the state that decides on requests, and its view: nothing is granted before the last turn.
+// The kernel need not know that. A turn lies in a window that has begun before it if others were charged first, and
+// a frontier is where a window begins.
+func (h *holding) deciding() (view, []uint64) {
+	v := h.view
+	if h.turns() == 0 {
+		return v, h.inner()
 	}
-	return h.inner()
+	v.lastTurn = h.entry(h.turns() - 1)[turnAt]
+	return v, h.after
+}
+
+// readyAfter returns the first instant at which n events are granted, not before the last turn.
+func (h *holding) readyAfter(n int) Instant {
+	v, st := h.deciding()
+	return v.ready(st, n)
+}
+
+// describeAfter answers as OpPeek does.
+func (h *holding) describeAfter(a *Answer) {
+	v, st := h.deciding()
+	v.peek(st, a)
 }
 
 func (h *holding) set(inner []uint64) {
@@ -229,11 +246,7 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		if req.Op == OpPeek {
 			n = 1
 		}
-		at := h.ready(h.deciding(), n)
-		if !req.Refused && n > 0 {
-			at = max(at, h.now+1) // which only a damaged state does not say
-		}
-		return h.deny(n, at, req.Notes || !req.Refused, a)
+		return h.deny(n, h.readyAfter(n), req.Notes || !req.Refused, a)
 	case req.Op == OpReserve:
 		return h.reserve(req, a)
 	case req.Op == OpHold && req.Hold.ID != 0:
@@ -253,7 +266,7 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 			h.spendAgain()
 		}
 		*a = Answer{Excess: a.Excess, Most: a.Most}
-		h.peek(h.after, a)
+		h.describeAfter(a)
 	}
 	return changed
 }
@@ -265,16 +278,18 @@ func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
 		h.unshare()
 		var inner []uint64
 		inner, at, changed = h.refuse(h.inner(), n, at)
+		h.noted = changed
 		if h.set(inner); h.turns() > 0 {
 			h.spendAgain()
-			at = h.ready(h.after, n)
+			at = h.readyAfter(n)
 		}
 	}
+	v, st := h.deciding()
 	if at > h.now {
-		h.denial(h.deciding(), n, at, a)
+		v.denial(st, n, at, a)
 	} else {
 		a.Allowed = true
-		h.describe(h.deciding(), 0, a)
+		v.describe(st, 0, a)
 	}
 	return changed
 }
@@ -301,14 +316,15 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 
 // reserve reserves events. If their turn is ahead, or their hold goes on, it can be settled.
 func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
-	at, due, ok := h.turn(h.deciding(), req, a)
+	v, st := h.deciding()
+	at, due, ok := v.turn(st, req, a)
 	if ok && at > h.now && req.Yields && h.soonest() < Forever {
 		soon := *req
 		soon.MaxWait = 0
 		req, ok = &soon, false
 	}
 	if !ok {
-		h.refused(h.deciding(), req, a)
+		v.refused(st, req, a)
 		return false
 	}
 	id, of := req.Hold.ID, hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
@@ -323,7 +339,8 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 		h.pass(at)
 		h.set(h.book(h.inner(), at, due, of.n))
 	}
-	h.describe(h.deciding(), 0, a)
+	v, st = h.deciding()
+	v.describe(st, 0, a)
 	return true
 }
 
@@ -396,7 +413,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
 	if !a.Held && more <= 0 || more > 0 && h.exceeds(h.inner(), more, a) {
-		h.peek(h.deciding(), a)
+		h.describeAfter(a)
 		return false
 	}
 	h.unshare()
@@ -417,7 +434,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 		h.set(h.chargeOthers(h.inner(), h.now, more))
 	}
 	h.spendAgain()
-	h.peek(h.deciding(), a)
+	h.describeAfter(a)
 	return true
 }
 
@@ -447,6 +464,6 @@ func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 		}
 		h.spendAgain()
 	}
-	h.peek(h.deciding(), a)
+	h.describeAfter(a)
 	return a.Held
 }

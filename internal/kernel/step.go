@@ -76,7 +76,8 @@ type view struct {
 	now Instant
 	lag uint64 // by how many nanoseconds the clock is behind now
 
-	held uint64 // the events of open holds, if denials are noted
+	held     uint64  // the events of open holds, if denials are noted
+	lastTurn Instant // the turn ahead that comes last, before which nothing is granted; 0 if there is none
 }
 
 // Until returns the time from a reading of the clock, now and lag, to t, all in
@@ -103,7 +104,15 @@ func (v *view) ready(st []uint64, n int) Instant {
 	case n > v.Limit():
 		return Forever
 	}
-	return v.Ready(st, v.now, n)
+	return v.Ready(st, max(v.now, v.lastTurn), n)
+}
+
+// remaining is the kernel's Remaining: 0 while a turn is ahead.
+func (v *view) remaining(st []uint64) int {
+	if v.now < v.lastTurn {
+		return 0
+	}
+	return v.Remaining(st, v.now)
 }
 
 // describe fills in the fields of a that do not depend on the request, and Part. n is
@@ -114,7 +123,7 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 		a.Part = by.parts.part(state, v.now, n, false)
 	}
 	a.Limit = v.Limit()
-	a.Remaining = v.Remaining(st, v.now)
+	a.Remaining = v.remaining(st)
 	a.ResetAfter = v.until(by.Fresh(state))
 }
 
@@ -194,7 +203,7 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 // turn returns when the events of a reservation would be spent, and when they may happen. It reports
 // whether that is soon enough.
 func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok bool) {
-	if req.N <= v.Limit() && v.full(st, v.now, req.N) {
+	if req.N <= v.Limit() && v.full(st, max(v.now, v.lastTurn), req.N) {
 		a.QueueFull = true
 		return 0, 0, false
 	}
@@ -240,7 +249,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 		return
 	}
 	var room time.Duration
-	if v.full(st, v.now, req.N) {
+	if v.full(st, max(v.now, v.lastTurn), req.N) {
 		room = v.until(at)
 	}
 	// A fraction of a tick of MaxWait does not count.

@@ -10,7 +10,7 @@ func (c *Compiled) Grants(st []uint64, req *Request) bool {
 	h.read(c, st)
 	h.lent = true
 	h.advance(h.now)
-	return h.ready(h.deciding(), req.N) <= h.now
+	return h.readyAfter(req.N) <= h.now
 }
 
 // Delay returns how long the events of req are delayed, if it is granted. Its time is fixed.

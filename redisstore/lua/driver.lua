@@ -215,9 +215,11 @@ while true do
         end
         return at
       end
-      local others = ready(now, n, false)
+      local from = now
+      if turns ~= '' then from = unpack('<I8', turns, #turns - 23) end -- nothing is granted before the last turn
+      local others = ready(from, n, false)
       local full = others <= LAST and ready(others, n, true) > others
-      at = ready(now, n)
+      at = ready(from, n)
       local due = at
       --@<each
         if p.queue then

@@ -1,0 +1,78 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+)
+
+// This file has laws of requests that are made while a reservation's turn is ahead.
+
+// TestNothingIsGrantedBeforeATurn: not even if a charge before the turn has begun a window, or a time
+// between refills, that the turn lies in and that has room.
+func TestNothingIsGrantedBeforeATurn(t *testing.T) {
+	for algName, alg := range map[string]ratelimit.Algorithm{
+		"FixedWindow": ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
+		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerMinute(3), Refill: ratelimit.RefillInterval},
+	} {
+		for keepingName, keeping := range fakes.Keepings {
+			t.Run(algName+"/"+keepingName, func(t *testing.T) {
+				l, clk := fakes.At(t, alg, keeping()...)
+				held, _, err := l.Hold(ctx, "key", 3, ratelimit.GiveBack(), ratelimit.HoldFor(30*time.Second))
+				require.NoError(t, err)
+				require.NotNil(t, held)
+				first, _, err := l.Reserve(ctx, "key", 1)
+				require.NoError(t, err)
+				require.Equal(t, time.Minute, first.Delay())
+
+				clk.Advance(40 * time.Second) // what was held has come back
+				denied := ratelimit.Decision{Limit: 3, RetryAfter: 20 * time.Second, ResetAfter: time.Minute}
+				d, err := l.Charge(ctx, "key", 1)
+				require.NoError(t, err)
+				assert.Equal(t, denied, d)
+				assert.Equal(t, denied, fakes.Peek(t, l))
+				d, err = l.Take(ctx, "key", 1)
+				require.NoError(t, err)
+				assert.Equal(t, denied, d)
+				d, err = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "another key"))
+				require.NoError(t, err)
+				assert.False(t, d.Allowed)
+				second, _, err := l.Reserve(ctx, "key", 1)
+				require.NoError(t, err)
+				assert.Equal(t, 20*time.Second, second.Delay(), "it comes with the first")
+				second.Cancel()
+
+				clk.Advance(20 * time.Second)
+				assert.True(t, l.Allow("key"))
+				assert.False(t, l.Allow("key"))
+			})
+		}
+	}
+}
+
+// TestPeekCountsItsDenialOnce: while a reservation's turn is ahead, too, a Peek says what a Take of one event would, also
+// where denials count and a hold will give events back.
+func TestPeekCountsItsDenialOnce(t *testing.T) {
+	for name, keeping := range fakes.Keepings {
+		t.Run(name, func(t *testing.T) {
+			l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 2, Window: time.Minute, CountDenied: true}, keeping()...)
+			require.True(t, l.AllowN("key", 2))
+			r, _, err := l.Reserve(ctx, "key", 1, ratelimit.GiveBack(), ratelimit.HoldFor(10*time.Second))
+			require.NoError(t, err)
+			require.Equal(t, time.Minute, r.Delay())
+			clk.Advance(30 * time.Second)
+			peeked := fakes.Peek(t, l)
+			assert.Equal(t, 40*time.Second, peeked.RetryAfter, "when the hold ends, of which the denial leaves room")
+			d, err := l.Take(ctx, "key", 1)
+			require.NoError(t, err)
+			assert.Equal(t, d, peeked)
+			clk.Advance(peeked.RetryAfter)
+			assert.True(t, l.Allow("key"))
+		})
+	}
+}
