@@ -53,17 +53,37 @@ func (k *inFlight) move(st []uint64, n int, from, to Instant) []uint64 {
 }
 
 // settle removes all events of the hold, however many happened.
-func (k *inFlight) settle(st []uint64, _ Instant, r refund, _ marks) []uint64 {
-	return k.remove(st, k.logged(r.end), r.n)
+func (k *inFlight) settle(st []uint64, now Instant, r refund, m marks) []uint64 {
+	promised := k.frontier(st)
+	st = k.remove(st, k.logged(r.end), r.n)
+	return k.keepTurns(st, now, promised, m)
 }
 
 // settleAll implements batchHolder.
-func (k *inFlight) settleAll(st []uint64, _ Instant, refunds []refund, _ marks) []uint64 {
+func (k *inFlight) settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64 {
 	removals := make([]removal, 0, len(refunds))
 	for _, r := range refunds {
 		removals = append(removals, removal{k.logged(r.end), uint64(r.n)})
 	}
-	return k.removeAll(st, removals)
+	promised := k.frontier(st)
+	st = k.removeAll(st, removals)
+	return k.keepTurns(st, now, promised, m)
+}
+
+// keepTurns lets the frontier, which has fallen from promised to the last entry of the log, fall no further than to
+// the latest turn of the holds that stay: the log has their events by their ends, which says nothing about their
+// turns. A turn may be ahead if the limit has changed since it was reserved.
+func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m marks) []uint64 {
+	if promised <= now || len(st) == 0 {
+		return st
+	}
+	for i := range m.count {
+		mark := m.of(i)[0]
+		if m.entries[i*m.size+holdID] != 0 && mark > 0 {
+			st[2] = max(st[2], min(promised, mark-1))
+		}
+	}
+	return st
 }
 
 // logged returns the instant at which the log has events that count until another one.

@@ -1,6 +1,9 @@
 -- What an InFlight does about holds: the counterpart of inflight.go. Their events are in the log at
 -- their end, less the window.
 --@@refunds
+if p.frontier > now then -- a turn ahead, of another limit: it stays if its hold does, which the log does not say
+  --@<other
+end
 p.removals[k] = {finish - min(finish, p.window), held}
 --@@move
 do

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
 // This file has laws of requests that are made while a reservation's turn is ahead.
@@ -73,6 +74,43 @@ func TestPeekCountsItsDenialOnce(t *testing.T) {
 			assert.Equal(t, d, peeked)
 			clk.Advance(peeked.RetryAfter)
 			assert.True(t, l.Allow("key"))
+		})
+	}
+}
+
+// TestHoldsThatEndKeepLaterTurns: if the limit of an InFlight is raised, the events reserved under the one before happen
+// at their turn, and nothing is granted before that when another hold ends.
+func TestHoldsThatEndKeepLaterTurns(t *testing.T) {
+	alg := ratelimit.InFlight{Limit: 3, Timeout: time.Minute}
+	for name, end := range map[string]func(t *testing.T, l ratelimit.Limiter, short *ratelimit.Reservation, clk *stepclock.Clock){
+		"by themselves": func(_ *testing.T, _ ratelimit.Limiter, _ *ratelimit.Reservation, clk *stepclock.Clock) {
+			clk.Advance(5 * time.Second)
+		},
+		"settled": func(t *testing.T, l ratelimit.Limiter, short *ratelimit.Reservation, _ *stepclock.Clock) {
+			require.NoError(t, short.Release(ctx))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, own, s, clk := fakes.Varying(t, alg)
+			_, _, err := l.Hold(ctx, "key", 2, ratelimit.HoldFor(30*time.Second))
+			require.NoError(t, err)
+			short, _, err := l.Hold(ctx, "key", 1, ratelimit.HoldFor(5*time.Second))
+			require.NoError(t, err)
+			reserved, _, err := l.Reserve(ctx, "key", 2, ratelimit.HoldFor(20*time.Second))
+			require.NoError(t, err)
+			require.Equal(t, 30*time.Second, reserved.Delay())
+
+			own.Set("key", ratelimit.InFlight{Limit: 9, Timeout: time.Minute})
+			_, err = l.Charge(ctx, "key", 1)
+			require.NoError(t, err)
+			end(t, l, short, clk)
+			d, err := l.Take(ctx, "key", 1)
+			require.NoError(t, err)
+			assert.False(t, d.Allowed, "before the turn")
+			assert.Equal(t, reserved.Delay(), d.RetryAfter)
+			clk.Advance(d.RetryAfter)
+			assert.True(t, l.Allow("key"))
+			fakes.Check(t, s, 0)
 		})
 	}
 }

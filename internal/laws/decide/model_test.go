@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,8 +149,8 @@ func (s *schedule) most() (most int) {
 // start chooses the first instant.
 func (s *schedule) start() int64 {
 	switch i := s.choices.below(8); {
-	case i < 2 && s.flies:
-		return 1 << 60 // a state tells no time less than a Timeout after the epoch
+	case i < 3 && s.flies:
+		return max(1<<60, int64(slices.Max(s.spans))) // a state tells no time less than a Timeout after the epoch
 	case i == 0:
 		return 0
 	case i == 1:
