@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -624,6 +625,7 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 		return in.stand(first)
 	}
 	l.serveBehind(w.key, t, w.h)
+	runtime.Gosched() // a caller that tries again at once would keep those who wait from their turns
 	if in.denial == (Decision{}) { // the line is too long
 		c := newCall(w.ctx, kernel.OpTake, w.key, w.n)
 		in.denial, _ = l.overtakes(&c, w.n)
