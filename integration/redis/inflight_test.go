@@ -178,29 +178,35 @@ func TestSettleWhatRedisDidNotCount(t *testing.T) {
 // the log, which has them by their end, does not tell the script when that is.
 func TestInFlightHoldsThatEndKeepLaterTurns(t *testing.T) {
 	conn := connectors["rueidis"](t, startServer(t).addr())
-	for _, end := range []string{"by themselves", "settled"} {
+	for _, end := range []string{"by itself", "settled"} {
 		tr := newTraceOf(t, conn, prefixes(), ratelimit.InFlight{Limit: 3, Timeout: time.Minute}, varying)
 		both := []ratelimit.Limiter{tr.redis, tr.here}
-		var short []*ratelimit.Reservation
+		var long []*ratelimit.Reservation
 		for _, l := range both {
 			_, _, err := l.Hold(t.Context(), "k", 2, ratelimit.HoldFor(30*time.Second))
 			require.NoError(t, err)
-			r, _, err := l.Hold(t.Context(), "k", 1, ratelimit.HoldFor(5*time.Second))
+			r, _, err := l.Hold(t.Context(), "k", 1, ratelimit.HoldFor(40*time.Second))
 			require.NoError(t, err)
-			short = append(short, r)
+			long = append(long, r)
 			r, _, err = l.Reserve(t.Context(), "k", 2, ratelimit.HoldFor(20*time.Second))
 			require.NoError(t, err)
 			require.Equal(t, 30*time.Second, r.Delay())
 		}
 		*tr.of = ratelimit.InFlight{Limit: 9, Timeout: time.Minute}
-		tr.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Charge(t.Context(), "k", 1) })
-		if end == "settled" {
-			for _, r := range short {
-				require.NoError(t, r.Release(t.Context()))
-			}
-		} else {
-			tr.clk.Advance(5 * time.Second)
+		for _, l := range both { // from now on, the state is of this limit
+			r, _, err := l.Reserve(t.Context(), "k", 1)
+			require.NoError(t, err)
+			require.Equal(t, 30*time.Second, r.Delay())
+			r.Cancel()
 		}
+		for _, r := range long {
+			if end == "settled" {
+				require.NoError(t, r.Release(t.Context()))
+			} else {
+				require.NoError(t, r.Extend(t.Context(), 5*time.Second))
+			}
+		}
+		tr.clk.Advance(5 * time.Second)
 		tr.take(1)
 		require.False(t, tr.last.Allowed, "%s: before the turn", end)
 	}

@@ -82,28 +82,31 @@ func TestPeekCountsItsDenialOnce(t *testing.T) {
 // at their turn, and nothing is granted before that when another hold ends.
 func TestHoldsThatEndKeepLaterTurns(t *testing.T) {
 	alg := ratelimit.InFlight{Limit: 3, Timeout: time.Minute}
-	for name, end := range map[string]func(t *testing.T, l ratelimit.Limiter, short *ratelimit.Reservation, clk *stepclock.Clock){
-		"by themselves": func(_ *testing.T, _ ratelimit.Limiter, _ *ratelimit.Reservation, clk *stepclock.Clock) {
+	for name, end := range map[string]func(t *testing.T, r *ratelimit.Reservation, clk *stepclock.Clock){
+		"by itself": func(t *testing.T, r *ratelimit.Reservation, clk *stepclock.Clock) {
+			require.NoError(t, r.Extend(ctx, 5*time.Second))
 			clk.Advance(5 * time.Second)
 		},
-		"settled": func(t *testing.T, l ratelimit.Limiter, short *ratelimit.Reservation, _ *stepclock.Clock) {
-			require.NoError(t, short.Release(ctx))
+		"settled": func(t *testing.T, r *ratelimit.Reservation, _ *stepclock.Clock) {
+			require.NoError(t, r.Release(ctx))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, own, s, clk := fakes.Varying(t, alg)
 			_, _, err := l.Hold(ctx, "key", 2, ratelimit.HoldFor(30*time.Second))
 			require.NoError(t, err)
-			short, _, err := l.Hold(ctx, "key", 1, ratelimit.HoldFor(5*time.Second))
+			long, _, err := l.Hold(ctx, "key", 1, ratelimit.HoldFor(40*time.Second))
 			require.NoError(t, err)
 			reserved, _, err := l.Reserve(ctx, "key", 2, ratelimit.HoldFor(20*time.Second))
 			require.NoError(t, err)
 			require.Equal(t, 30*time.Second, reserved.Delay())
 
 			own.Set("key", ratelimit.InFlight{Limit: 9, Timeout: time.Minute})
-			_, err = l.Charge(ctx, "key", 1)
+			behind, _, err := l.Reserve(ctx, "key", 1) // from now on, the state is of this limit
 			require.NoError(t, err)
-			end(t, l, short, clk)
+			require.Equal(t, reserved.Delay(), behind.Delay())
+			behind.Cancel()
+			end(t, long, clk)
 			d, err := l.Take(ctx, "key", 1)
 			require.NoError(t, err)
 			assert.False(t, d.Allowed, "before the turn")
