@@ -235,7 +235,7 @@ func (db expiring) Get(ctx context.Context, key string) ([]byte, error) {
 func TestExpiredStates(t *testing.T) {
 	for name := range rivals {
 		t.Run(name, func(t *testing.T) {
-			for seed := range budget.Histories(60, 2000) {
+			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
 				db := expiring{MapDB: fakes.NewMapDB()}
 				h := newHistory(t, name, seed, fakes.NewMapDB().Store(), ratelimit.NewStore(&db))
 				db.clk = h.clk
@@ -254,7 +254,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	for name := range rivals {
 		t.Run(name, func(t *testing.T) {
 			probed := 0
-			for seed := range budget.Histories(60, 2000) {
+			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
 				db := fakes.NewMapDB()
 				h := newHistory(t, name, seed, db.Store())
 				h.note("seed %d", seed)
