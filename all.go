@@ -17,10 +17,12 @@ import (
 // replaced by its parts. There may be 1,024 parts in total.
 //
 // Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay are the greatest.
-// [Decision].Part is the part that decided. Reserve waits until the parts grant the events, but does not wait for
-// room in the queue of a [LeakyBucket]: it fails with [ErrQueueFull] if the queue has no room at the time when the
-// other parts grant. A refusal by any part enters the log of every [SlidingLog] with CountDenied. The state
-// consists of the states of the parts.
+// [Decision].Part is the part that decided. A refusal by any part enters the log of every [SlidingLog] with
+// CountDenied. The state consists of the states of the parts.
+//
+// The turn of a Wait or a Reserve comes when all parts grant the events. Neither waits for room in the queue of a
+// [LeakyBucket]: if the queue has no room at the time when the other parts grant, Wait fails with [ErrQueueFull],
+// and Reserve denies.
 //
 // An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing is counted in the
 // other parts, not even by Charge.
@@ -100,8 +102,8 @@ func (a Unlimited) share(divisor) Algorithm { return a }
 func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 
 // A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and Remaining are 0, and
-// RetryAfter is [Never]. Wait and Reserve fail at once with [ErrNever]. n = 0 is allowed, as always. The store is
-// not asked, and [Limiter.Charge] has no effect.
+// RetryAfter is [Never]. Wait fails at once with [ErrNever], and Reserve denies. n = 0 is allowed, as always. The
+// store is not asked, and [Limiter.Charge] has no effect.
 type Blocked struct{}
 
 func (a Blocked) normalized() Algorithm { return a }

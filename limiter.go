@@ -54,9 +54,10 @@ type Limiter interface {
 	// WaitN waits until n events may happen, and spends them. It returns nil when they may.
 	//
 	// Waiters on a key stand in a line, one for each name and store in a process: first come, first served.
-	// Nothing overtakes the line: until it is through, other requests for the key are denied in this process,
-	// except Charge, and RetryAfter says when that is; Reserve fails with [ErrQueueFull]. Processes that share a
-	// store take turns: the first ones of their lines are served in the order in which they became the first.
+	// Nothing overtakes the line: until it is through, other requests for the key, those of Reserve too, are
+	// denied in this process, and RetryAfter says when that is. Charge is the exception: its events count at
+	// once. Processes that share a store take turns: the first ones of their lines are served in the order in
+	// which they became the first.
 	//
 	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's error. Those
 	// behind it move up.
@@ -308,7 +309,7 @@ type limiter struct {
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used
-	fast        *memory.Space  // that of local, if all keys have one limit and nobody observes: then nothing can fail, and nobody is told
+	fast        *memory.Space  // that of local, if all keys have one limit and nobody observes: then no lookup and no store can fail, and nobody is told
 	failures    *failureLog    // of the store
 	unknown     *failureLog    // of lookups
 	policy      FailurePolicy
@@ -344,8 +345,11 @@ func (c *call) decidesOn() (n int, spends bool) {
 	return 1, false
 }
 
-// do is the one way of a call: past those who stand in line, to the store or the FailurePolicy. It sets the
-// Answer, and returns what is held. The error says why the decision is not that of the key's own limit.
+// do makes a call that does not wait: past those who stand in line, to the store or the FailurePolicy. It sets
+// the Answer, and returns what is held. The error says why the decision is not that of the key's own limit.
+//
+// Not all calls come here. AllowN, Take and Peek ask the engine in memory directly if that alone decides (see fast).
+// Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their own to the same store and FailurePolicy.
 func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {

@@ -174,7 +174,7 @@ var (
 // limit.
 //
 // A request that l can never grant, although the limit of the key can, is refused as with FailClosed: RetryAfter
-// is a second, and Wait and Reserve return the store's error, not [ErrNever]. The decision is not Checked.
+// is a second, and the error is the store's, that of a Wait too, and not [ErrNever]. The decision is not Checked.
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
 // WithLimits gives keys limits of their own, which may change at any time. lookup returns the algorithm for a key,

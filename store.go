@@ -106,8 +106,8 @@ type MemoryStore struct {
 	MaxKeys int
 
 	// RefuseNew makes a full store deny a new key if it finds no idle one among 128 (all of up to 512), and evict
-	// nothing. RetryAfter is the time until the first of these becomes idle, assuming that it is not used. Wait
-	// and Reserve fail with [ErrFull].
+	// nothing. RetryAfter is the time until the first of these becomes idle, assuming that it is not used. A Wait
+	// fails with [ErrFull], and Reserve denies.
 	RefuseNew bool
 
 	engine memory.Store

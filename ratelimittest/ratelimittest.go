@@ -20,9 +20,9 @@ import (
 // path: middlewares, TakeAll, a Bound, and whatever else is given the limiter.
 //
 //   - Peek asks decide for the Decision of Take of one event.
-//   - A reservation and a Wait are due after the Delay of the Decision. If it is not Allowed, they
-//     are refused: Wait and Reserve return a [ratelimit.TurnError], or [ratelimit.ErrNever] if
-//     RetryAfter is Never.
+//   - A reservation and a Wait are due after the Delay of the Decision. If it is not Allowed,
+//     Reserve returns it, and no Reservation. Wait returns a [ratelimit.TurnError], or
+//     [ratelimit.ErrNever] if RetryAfter is Never.
 //   - TakeAll asks for [ratelimit.CallTake], HoldAll for CallHold, after the limiters that
 //     ratelimit.New has made. If another limiter that it has not made refuses after a hold, decide
 //     is asked for CallSettle with 0 events.
@@ -30,8 +30,8 @@ import (
 //     of a hold is CallSettle with 0 events.
 //   - Reset and Extend do nothing, and no hold ends by itself.
 //
-// n = 0 is asked for like others, except by Wait and Reserve. If n is negative or the context has
-// ended, decide is not called. Any number of goroutines call it at once if they call the limiter.
+// n = 0 is asked for like others, with two exceptions: a Wait of 0 does not call decide, and a
+// Reserve of 0 is CallHold. If n is negative or the context has ended, decide is not called. Any number of goroutines call it at once if they call the limiter.
 // New panics if decide is nil.
 func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision) ratelimit.Limiter {
 	if decide == nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
@@ -122,14 +121,35 @@ func TestNewWaits(t *testing.T) {
 	r, _, err := l.Reserve(ctx, "k", 1)
 	require.NoError(t, err)
 	assert.Greater(t, r.Delay(), 59*time.Minute)
-	f.d = ratelimit.Decision{RetryAfter: time.Second}
-	assert.ErrorIs(t, l.Wait(ctx, "k"), context.DeadlineExceeded)
-	f.d.RetryAfter = ratelimit.Never
-	assert.ErrorIs(t, l.Wait(ctx, "k"), ratelimit.ErrNever)
+	for after, want := range map[time.Duration]error{
+		time.Second:     context.DeadlineExceeded,
+		ratelimit.Never: ratelimit.ErrNever,
+	} {
+		f.d = ratelimit.Decision{RetryAfter: after}
+		assert.ErrorIs(t, l.Wait(ctx, "k"), want)
+		r, d, err := l.Reserve(ctx, "k", 1)
+		assert.NoError(t, err, "a denial is not an error")
+		assert.Nil(t, r)
+		assert.Equal(t, f.d, d)
+	}
+	asked := len(f.calls)
 	_, err = l.Take(ctx, "k", -1)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.Nil(t, ratelimit.Describe(l).Algorithm)
-	assert.Len(t, slices.Compact(f.calls), 2, "a negative n is not asked for")
+	assert.Len(t, f.calls, asked, "a negative n is not asked for")
+}
+
+// Which calls of no events ask the function.
+func TestNewOfNoEvents(t *testing.T) {
+	f := &told{d: ratelimit.Decision{Allowed: true}}
+	l := f.limiter()
+	require.NoError(t, l.WaitN(ctx, "k", 0))
+	require.Empty(t, f.calls)
+	_, _, err := l.Reserve(ctx, "k", 0)
+	require.NoError(t, err)
+	_, err = l.Charge(ctx, "k", 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"hold k 0", "charge k 0"}, f.calls)
 }
 
 func TestNewWithoutFunction(t *testing.T) {

@@ -55,7 +55,7 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 		r.due, r.held, wantErr = k.model.HoldWithin(s.now, n, terms, ratelimit.Never)
 		got, _, err = s.limiter.Hold(context.Background(), k.name, n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
 	case len(opts) > 0:
-		s.log("ReserveWithin(%q, %d), %+v", k.name, n, terms)
+		s.log("Reserve(%q, %d), %+v", k.name, n, terms)
 		r.due, r.held, wantErr = k.model.HoldWithin(s.now, n, terms, ratelimit.Never)
 		var d ratelimit.Decision
 		got, d, err = s.limiter.Reserve(context.Background(), k.name, n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...)

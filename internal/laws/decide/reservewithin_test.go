@@ -64,7 +64,7 @@ func (s *schedule) promiseWithin(k *scheduleKey) {
 
 func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) ratelimit.Decision {
 	s.notice(k)
-	s.log("ReserveWithin(%q, %d, %d)", k.name, n, most)
+	s.log("Reserve(%q, %d, Within(%d))", k.name, n, most)
 	pending := &scheduleReservation{key: k.model, n: n}
 	var refused error
 	if s.flies {
@@ -120,6 +120,37 @@ func TestReserveWithinNamesTheLatePart(t *testing.T) {
 		assert.Nil(t, r)
 		assert.Equal(t, tt.part, d.Part, name)
 		assert.Equal(t, tt.retry, d.RetryAfter, name)
+	}
+}
+
+// TestReserveDeniesWhatWaitFails: where a Wait fails, Reserve denies, and that is not an error.
+func TestReserveDeniesWhatWaitFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limit ratelimit.Algorithm
+		store *ratelimit.MemoryStore
+		used  int // of another key
+		n     int
+		want  error
+	}{
+		"blocked":             {ratelimit.Blocked{}, new(ratelimit.MemoryStore), 0, 1, ratelimit.ErrNever},
+		"more than the limit": {ratelimit.SlidingLog{Limit: 2, Window: time.Second}, new(ratelimit.MemoryStore), 0, 3, ratelimit.ErrNever},
+		"no room in the queue of a part": {ratelimit.All{
+			ratelimit.FixedWindow{Limit: 9, Window: time.Second},
+			ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 2},
+		}, new(ratelimit.MemoryStore), 0, 2, ratelimit.ErrQueueFull},
+		"no room in the store": {ratelimit.FixedWindow{Limit: 2, Window: time.Minute}, &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}, 1, 1, ratelimit.ErrFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := fakes.At(t, tt.limit, ratelimit.WithStore(tt.store))
+			l.AllowN("other", tt.used)
+			l.Allow("key")
+			require.ErrorIs(t, l.WaitN(ctx, "key", tt.n), tt.want)
+			r, d, err := l.Reserve(ctx, "key", tt.n)
+			require.NoError(t, err)
+			assert.Nil(t, r)
+			assert.False(t, d.Allowed)
+			assert.Positive(t, d.RetryAfter)
+		})
 	}
 }
 
