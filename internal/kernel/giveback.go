@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
@@ -11,8 +12,8 @@ import (
 
 // retryAfter makes the RetryAfter of a denial, a, what it is if nobody settles the holds that are open
 // or reserved. At any instant, the state has given back what ended until then, and once it grants a
-// request, it goes on to grant it. So the first instant is found by bisection: it is in the first of the
-// times between two ends of holds in which the state grants the request, or after the last end.
+// request, it goes on to grant it. So the first instant is in the first of the times between two ends of
+// holds in which the state grants the request, or after the last end.
 func (h *holding) retryAfter(req *Request, a *Answer) {
 	if a.Allowed || req.Yields {
 		return
@@ -21,35 +22,103 @@ func (h *holding) retryAfter(req *Request, a *Answer) {
 	if h.soonest() >= otherwise {
 		return
 	}
-	ends := h.endsGivingBack()
-	if len(ends) == 0 || ends[0] >= otherwise {
+	holds := h.givingBack()
+	if len(holds) == 0 || holds[0].end >= otherwise {
 		return
 	}
-	last := len(ends) - 1
-	i := sort.Search(last, func(i int) bool { return h.readyFrom(ends[i], req) < ends[i+1] })
 	a.RetryAfter = Never
-	if at := h.readyFrom(ends[i], req); at < Forever {
+	if at := h.firstReady(holds, req, a.Remaining); at < Forever {
 		a.RetryAfter = h.until(at)
 	}
 }
 
-// endsGivingBack returns the instants at which holds that are open or reserved give their events back
-// if nobody settles them, in order.
-func (h *holding) endsGivingBack() (ends []Instant) {
+// firstReady returns the first instant at which a request is granted once some of the holds have given
+// their events back. Most requests are for what remains now and what comes back first.
+func (h *holding) firstReady(holds []hold, req *Request, remaining int) (ready Instant) {
+	last := len(holds) - 1
+	i := searchNear(last, fewest(holds, req.N-remaining), func(i int) bool {
+		at := h.readyFrom(holds[i].end, req)
+		if at >= holds[i+1].end {
+			return false
+		}
+		ready = at
+		return true
+	})
+	if i == last {
+		return h.readyFrom(holds[last].end, req)
+	}
+	return ready // of the last call that returned true, which was that for i
+}
+
+// givingBack returns the holds that are open or reserved and give their events back if nobody settles
+// them, in the order of their ends. Those that end together are one.
+func (h *holding) givingBack() (holds []hold) {
+	most := h.turns()
+	if h.by != nil {
+		most += h.by.count(h.st)
+	}
+	add := func(of hold) {
+		if !of.back {
+			return
+		}
+		if holds == nil {
+			holds = make([]hold, 0, most)
+		}
+		holds = append(holds, of)
+	}
 	if h.by != nil {
 		for i := range h.by.count(h.st) {
-			if of := h.by.holdAt(h.st, i); of.back {
-				ends = append(ends, of.end)
-			}
+			add(h.by.holdAt(h.st, i))
 		}
 	}
 	for i := range h.turns() {
-		if of := holdOf(h.entry(i)[turnEnd:]); of.back {
-			ends = append(ends, of.end)
+		add(holdOf(h.entry(i)[turnEnd:]))
+	}
+	slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(a.end, b.end) })
+	together := holds[:0]
+	for _, of := range holds {
+		if last := len(together) - 1; last >= 0 && together[last].end == of.end {
+			together[last].n += of.n
+			continue
+		}
+		together = append(together, of)
+	}
+	return together
+}
+
+// fewest returns the index of the first hold with which n events have come back, or of the last one.
+func fewest(holds []hold, n int) int {
+	last := len(holds) - 1
+	for i, of := range holds[:last] {
+		if n -= of.n; n <= 0 {
+			return i
 		}
 	}
-	slices.Sort(ends)
-	return slices.Compact(ends)
+	return last
+}
+
+// searchNear is sort.Search for a result that is probably near a guess. If the guess is right, it calls
+// f twice at most, which counts: each call may copy a state with thousands of holds, while its shard is
+// locked.
+func searchNear(n, guess int, f func(i int) bool) int {
+	from, to := 0, n // the result is not before the one, and not after the other
+	for step := 1; from < to && guess < to; step *= 2 {
+		if f(guess) {
+			to = guess
+			break
+		}
+		from = guess + 1
+		guess += step
+	}
+	for step := 1; from < to; step *= 2 {
+		before := max(from, to-step)
+		if !f(before) {
+			from = before + 1
+			break
+		}
+		to = before
+	}
+	return from + sort.Search(to-from, func(i int) bool { return f(from + i) })
 }
 
 // readyFrom returns the first instant, at or after the given one, at which a request is granted by the

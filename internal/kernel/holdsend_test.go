@@ -80,3 +80,50 @@ func TestRemoveAll(t *testing.T) {
 	st = log.removeAll(st, removals)
 	require.Empty(t, st)
 }
+
+// TestRetryAfter_ManyHolds: to find when a denied request will be granted takes as many copies of the state
+// with thousands of holds that give their events back as with a few, because the shard is locked meanwhile.
+func TestRetryAfter_ManyHolds(t *testing.T) {
+	for name, k := range map[string]Kernel{
+		"window": NewFixedWindow(MostHolds, 1000*second, false, InMemory),
+		"log":    NewSlidingLog(MostHolds, 1000*second, false),
+	} {
+		for _, n := range []int{1, 2, 5} {
+			allocs := func(holds int) float64 {
+				c := Compile(k, InMemory)
+				s := keyOf(c)
+				s.send(c, begun, Request{Op: OpTake, N: MostHolds - holds})
+				for i := range uint64(holds) {
+					s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 2*i + 1, For: time.Minute - time.Duration(i), Back: true}})
+				}
+				req := Request{Op: OpTake, N: n, Fixed: &Reading{Now: begun}}
+				var a Answer
+				allocs := testing.AllocsPerRun(10, func() { c.StepFrom(s.from, s.st, &req, &a) })
+				require.False(t, a.Allowed)
+				require.Equal(t, time.Minute-time.Duration(holds-n), a.RetryAfter, "%d of %s", n, name)
+				return allocs
+			}
+			assert.Equal(t, allocs(8), allocs(MostHolds), "%d of %s", n, name)
+		}
+	}
+}
+
+// TestSearchNear: the result is right for every guess, and a guess that is right takes two calls at most.
+func TestSearchNear(t *testing.T) {
+	for n := range 20 {
+		for result := range n + 1 {
+			for guess := range n + 1 {
+				calls := 0
+				got := searchNear(n, guess, func(i int) bool {
+					calls++
+					require.True(t, 0 <= i && i < n, "call for %d of %d", i, n)
+					return i >= result
+				})
+				require.Equal(t, result, got, "%d of %d, guess %d", result, n, guess)
+				if guess == result {
+					require.LessOrEqual(t, calls, 2, "%d of %d", result, n)
+				}
+			}
+		}
+	}
+}
