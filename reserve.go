@@ -520,7 +520,7 @@ func (l *limiter) outdates(ln *line.Line, t *limit.Limit, now kernel.Instant) bo
 	}
 	for turn := range ln.Turns {
 		r := turn.Held.(*Reservation)
-		if r.l == l && turn.Due > now && !r.by.Equals(t) {
+		if r.l == l && !turn.HasCome(now) && !r.by.Equals(t) {
 			return true
 		}
 	}
@@ -611,6 +611,9 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if err != nil || asked && denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 		return first, err
 	}
+	if !asked && unknown == nil {
+		l.serveBehind(w.key, t, w.h)
+	}
 	in := &waiter{want: *w, l: l} // if it was denied, it asks again: there may be room since, which nobody has told it of
 	defer func() { w.reason = in.reason }()
 	since, _ := l.timeline.Now()
@@ -624,7 +627,6 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if err == nil {
 		return in.stand(first)
 	}
-	l.serveBehind(w.key, t, w.h)
 	runtime.Gosched() // a caller that tries again at once would keep those who wait from their turns
 	if in.denial == (Decision{}) { // the line is too long
 		c := newCall(w.ctx, kernel.OpTake, w.key, w.n)
@@ -675,7 +677,7 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 // leave gives the place up, if that is not done, and returns its turn if that has come.
 func (w *waiter) leave(now kernel.Instant) *Reservation {
 	move := w.place.Leave(now)
-	for move.Do == line.Rest { // another caller is asking for its turn
+	for move.Do == line.Rest { // another caller is asking for its turn, and waits for nothing meanwhile
 		<-w.place.Woken()
 		move = w.place.Leave(now)
 	}
@@ -735,14 +737,6 @@ func (l *limiter) cancel(turns []line.Turn) {
 func (w *waiter) ask(move line.Move) (done bool, _ *Reservation, _ error) {
 	l := w.l
 	by, unknown, err := l.limitFor(w.ctx, w.key)
-	if move.For != w.place {
-		if err != nil || unknown != nil {
-			move.For.InVain(move.Now)
-		} else {
-			l.askFor(w.key, move, by)
-		}
-		return err != nil, nil, err
-	}
 	if err != nil {
 		return true, nil, err
 	}
@@ -788,7 +782,7 @@ func (l *limiter) askFor(key string, move line.Move, by *limit.Limit) (ok bool) 
 	}
 	r := l.held(&c.Call)
 	r.set(isQuiet)
-	p.Granted(r.due, r, 0, 1)
+	p.Taken(r.due, r)
 	return true
 }
 

@@ -40,7 +40,11 @@ type Turn struct {
 	Held any            // the caller's
 
 	stale bool // whether it is to be made again
+	taken bool // whether it was asked for when it had come, so that it cannot be given back
 }
+
+// HasCome reports whether the turn has come at now. Who read the clock before a turn was taken may look at it afterwards.
+func (t *Turn) HasCome(now kernel.Instant) bool { return t.taken || t.Due <= now }
 
 // Lines are the lines of the keys of limiters with one name, in one store. The zero Lines has none.
 type Lines struct {
@@ -355,7 +359,7 @@ func (ln *Line) Outdated(now kernel.Instant) []Turn {
 func (ln *Line) fit(now kernel.Instant) (left []Turn) {
 	fits := 0
 	for i, p := range ln.each {
-		if i == len(ln.turns) || ln.turns[i].stale && ln.turns[i].Due > now || ln.turns[i].Terms != p.Terms {
+		if i == len(ln.turns) || ln.turns[i].stale && !ln.turns[i].HasCome(now) || ln.turns[i].Terms != p.Terms {
 			break // what has come cannot be given back
 		}
 		fits++
@@ -386,7 +390,7 @@ func (ln *Line) remove(p *Place) {
 // serve removes p, and returns its turn, the i-th, if that has come, and those to give back because nobody else would. The
 // places behind may have become the first one, or the next to ask.
 func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
-	if i >= len(ln.turns) || ln.turns[i].Due > now || ln.turns[i].Terms != p.Terms {
+	if i >= len(ln.turns) || !ln.turns[i].HasCome(now) || ln.turns[i].Terms != p.Terms {
 		return nil
 	}
 	turns = []Turn{ln.turns[i]}
@@ -454,7 +458,7 @@ type Step int
 // The steps.
 const (
 	Rest     Step = iota // until an instant, or until it is woken
-	Ask                  // for a turn for the place that Next returns, and call its Granted, Denied, InVain or Leave
+	Ask                  // for a turn, and call Granted, Denied or Leave; for the place of another caller, Taken or InVain
 	GiveBack             // the turns that Next returns, newest first, and call Cancelled
 	Left                 // the caller waits no longer, and the place is not in line any more
 	Served               // the first turn that Next returns has come, the others are to be given back, and the place has left the line
@@ -465,13 +469,13 @@ type Move struct {
 	Do    Step
 	Turns []Turn         // of Served and GiveBack
 	Until kernel.Instant // of Rest
-	For   *Place         // of Ask: who is to get the turn
+	For   *Place         // of Ask that Behind returns: who is to get the turn
 	Now   kernel.Instant // of Ask
 	From  kernel.Instant // of Ask: how long ago that may have come, if it is asked for when it has come
 }
 
 // Next returns what the place is to do at now. A turn is asked for once the one before it is no more than soon away, or
-// earlier if turns were taken late. If soon is 0, it is asked for when it has come, by whoever looks first.
+// earlier if turns were taken late. If soon is 0, it is asked for when it has come, by whoever looks first: see Behind.
 func (p *Place) Next(now kernel.Instant, soon time.Duration) Move {
 	ln := p.lock()
 	defer ln.unlock()
@@ -487,12 +491,15 @@ func (p *Place) Next(now kernel.Instant, soon time.Duration) Move {
 	if turns := ln.fit(now); turns != nil {
 		return Move{Do: GiveBack, Turns: turns}
 	}
-	if i < len(ln.turns) {
+	switch {
+	case i < len(ln.turns):
 		p.until = ln.turns[i].Due
-	} else {
-		var ask *Place
-		if ask, p.until = ln.toAsk(p, p.By, i, now, soon); ask != nil {
-			return ln.ask(ask, p, from, now)
+	case i != ln.next():
+		p.until = kernel.Forever
+	default:
+		p.until = ln.mayAsk(p, now, soon)
+		if p.until == 0 {
+			return ln.ask(p, p, from, now)
 		}
 	}
 	return Move{Do: Rest, Until: p.until}
@@ -506,51 +513,44 @@ func (ln *Line) overslept(p *Place, now kernel.Instant) {
 	p.until = 0
 }
 
-// Behind is Next for a caller who does not stand in the line of key, or not any more, but runs: it is to ask for the next
-// place, if that has the given terms and its turn may have come, or to rest.
+// Behind is Next for a caller who does not stand in the line of key, but runs: it is to ask for the next place, if that
+// has the given terms and its turn may have come, or to rest. Until the caller has called Taken or InVain, nobody else
+// asks, and the place cannot leave. So it must not wait for anything meanwhile, such as a lookup.
 func (ls *Lines) Behind(key string, by any, now kernel.Instant) (move Move) {
 	ls.Look(key, func(ln *Line) {
-		if ask, _ := ln.toAsk(nil, by, -1, now, 0); ask != nil {
-			move = ln.ask(ask, nil, ln.From(now), now)
+		p := ln.nextStaying()
+		if p == nil || p.alone || p.By != by || ln.mayAsk(p, now, 0) > 0 {
+			return
 		}
+		move = ln.ask(p, nil, ln.From(now), now)
 	})
 	return move
 }
 
-// toAsk returns the place for which p, the i-th one, is to ask at now, or nil, and then how long p rests. Of others, it asks
-// for those with the given terms.
-func (ln *Line) toAsk(p *Place, by any, i int, now kernel.Instant, soon time.Duration) (ask *Place, until kernel.Instant) {
-	next := ln.next()
-	if ln.cancelling > 0 || ln.asking >= ln.width || next >= MostTurns || i != next && soon > 0 {
-		return nil, kernel.Forever
+// mayAsk returns 0 if a turn may be asked for at now for p, the next place, or until when p rests.
+func (ln *Line) mayAsk(p *Place, now kernel.Instant, soon time.Duration) (until kernel.Instant) {
+	if ln.cancelling > 0 || ln.asking >= ln.width || ln.next() >= MostTurns {
+		return kernel.Forever
 	}
-	ask = p
-	if i != next {
-		if ask = ln.nextStaying(); ask == nil || ask.alone || ask.By != by {
-			return nil, kernel.Forever
-		}
+	if ln.asking > 0 && p.element.Prev().Value.(*Place).Terms != p.Terms { // those who ask together are alike
+		return kernel.Forever
 	}
-	if ln.asking > 0 && ask.element.Prev().Value.(*Place).Terms != ask.Terms { // those who ask together are alike
-		return nil, kernel.Forever
-	}
-	denied := ask.changes == ln.changes && ask.again > 0
+	denied := p.changes == ln.changes && p.again > 0
 	ahead := uint64(soon)
 	if soon > 0 {
 		ahead += uint64(ln.sh.late.most())
 	}
 	switch {
-	case denied && ask.again > now && ask != p:
-		return nil, kernel.Forever
-	case denied && ask.again > now:
-		return nil, ask.again
+	case denied && p.again > now:
+		return p.again
 	case ln.Last() > kernel.After(now, ahead):
-		return nil, ln.Last() - ahead
+		return ln.Last() - ahead
 	}
-	return ask, 0
+	return 0
 }
 
 // nextStaying returns the place that is the next to ask, or nil. Those whose callers wait no longer, and have not come
-// to leave yet, are removed.
+// to leave yet, are removed. They will find that they have left, and wake nobody then.
 func (ln *Line) nextStaying() *Place {
 	for {
 		p := ln.at(ln.next())
@@ -559,6 +559,7 @@ func (ln *Line) nextStaying() *Place {
 		}
 		ln.Ahead = nil
 		ln.remove(p)
+		ln.wake()
 	}
 }
 
@@ -588,23 +589,7 @@ func (ln *Line) ask(p, by *Place, from, now kernel.Instant) Move {
 func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide int) {
 	ln := p.lock()
 	defer ln.unlock()
-	p.answered()
-	if due <= p.from && p.from > ln.since { // it may have come before, so long ago that those behind come later, too
-		ln.Ahead = nil
-	}
-	ln.since = max(ln.since, due)
-	if held == nil {
-		ln.remove(p)
-	} else {
-		at := len(ln.turns)
-		for at > 0 && ln.turns[at-1].Due > due && ln.turns[at-1].Terms == p.Terms { // of an answer that was faster
-			at--
-		}
-		ln.turns = slices.Insert(ln.turns, at, Turn{Terms: p.Terms, Due: due, Held: held})
-		ln.waits = true
-	}
-	p.alone, ln.Denial = false, nil
-	ln.changes++
+	p.granted(Turn{Terms: p.Terms, Due: due, Held: held})
 	switch {
 	case held == nil || due <= kernel.After(soon, uint64(ln.sh.late.most())): // while places are denied, the first one alone asks
 		ln.width = min(2*ln.width, wide)
@@ -612,6 +597,36 @@ func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide 
 		ln.width = max(1, ln.width/2)
 	}
 	ln.wake()
+}
+
+// Taken says that the caller of another place has got a turn for p, which has come.
+func (p *Place) Taken(due kernel.Instant, held any) {
+	ln := p.lock()
+	defer ln.unlock()
+	p.granted(Turn{Terms: p.Terms, Due: due, Held: held, taken: true})
+	ln.wake()
+}
+
+// granted adds a turn that was asked for for p. If it holds nothing, p has left.
+func (p *Place) granted(turn Turn) {
+	ln := p.line
+	p.answered()
+	if turn.Due <= p.from && p.from > ln.since { // it may have come before, so long ago that those behind come later, too
+		ln.Ahead = nil
+	}
+	ln.since = max(ln.since, turn.Due)
+	if turn.Held == nil {
+		ln.remove(p)
+	} else {
+		at := len(ln.turns)
+		for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == p.Terms { // of an answer that was faster
+			at--
+		}
+		ln.turns = slices.Insert(ln.turns, at, turn)
+		ln.waits = true
+	}
+	p.alone, ln.Denial = false, nil
+	ln.changes++
 }
 
 // Denied says that the place was denied a turn, and is to ask again at an instant, or when it is woken.

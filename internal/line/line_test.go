@@ -248,3 +248,43 @@ func TestLine_LeftoversAreForWhoAsks(t *testing.T) {
 	require.Equal(t, 1, step(t, Served, p[2], 6)[0].Held)
 	lines.Look("key", func(ln *Line) { require.Zero(t, ln.Len()) })
 }
+
+// A turn that another caller has taken has come, also for who read the clock before: who leaves then is served, and a
+// renewal does not have it given back.
+func TestLine_TurnsThatWereTakenHaveCome(t *testing.T) {
+	var lines Lines
+	first := in(t, &lines, 1)[0]
+	step(t, Ask, first, 3)
+	first.Denied("why", 5)
+	move := lines.Behind("key", nil, 6)
+	require.Equal(t, Ask, move.Do)
+	require.Same(t, first, move.For)
+	require.Equal(t, Rest, first.Leave(4).Do, "until there is an answer")
+	first.Taken(5, "turn")
+	lines.Renew("key")
+	move = first.Leave(4)
+	require.Equal(t, Served, move.Do)
+	require.Equal(t, "turn", move.Turns[0].Held)
+}
+
+// Whoever finds that the next one waits no longer wakes those who are the next ones then, even if it asks for none of
+// them: they do not know that they are, and who has left does not tell them.
+func TestLine_WhoRemovesTheNextOneWakesThoseBehind(t *testing.T) {
+	var lines Lines
+	ended := make(chan struct{})
+	enter := func(e Entrant) *Place {
+		p, err := lines.Enter("key", e, func(*Line) error { return nil })
+		require.NoError(t, err)
+		return p
+	}
+	first := enter(Entrant{Terms: Terms{N: 1, By: "a"}, Ended: ended})
+	second := enter(Entrant{Terms: Terms{N: 1, By: "b"}})
+	step(t, Ask, first, 1)
+	first.Denied("why", 9)
+	require.Equal(t, kernel.Forever, second.Next(1, 0).Until)
+	close(ended)
+	require.Equal(t, Rest, lines.Behind("key", "a", 2).Do)
+	require.Equal(t, Left, first.Leave(2).Do)
+	require.Len(t, second.Woken(), 1)
+	step(t, Ask, second, 2)
+}

@@ -2,6 +2,7 @@ package wait_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // A tardyClock is one whose timers fire late, as those of a process whose processors are busy.
@@ -72,4 +75,101 @@ func TestWait_KeepsItsRateWhileTimersAreLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While timers are late, others ask for the turn of who is late. They look up the limit before, so that nobody waits for a
+// lookup of another caller, nor for one that has panicked.
+func TestWait_WaitsForNoLookupOfAnother(t *testing.T) {
+	strict := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1}
+	for name, tt := range map[string]struct {
+		lookup func(ctx context.Context) // of who comes later
+		leaves bool                      // whether the first one does
+	}{
+		"panics":        {func(context.Context) { panic("a bug in a lookup") }, false},
+		"panics, left":  {func(context.Context) { panic("a bug in a lookup") }, true},
+		"answers never": {func(ctx context.Context) { <-ctx.Done() }, false},
+		"never, left":   {func(ctx context.Context) { <-ctx.Done() }, true},
+	} {
+		for nth := range 2 { // of its lookups
+			t.Run(fmt.Sprint(name, " ", nth), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					clk := &tardyClock{Clock: clock.New()}
+					lookups := 0
+					type later struct{}
+					l := ratelimit.Must(ratelimit.New(strict, ratelimit.WithClock(clk), ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+						if ctx.Value(later{}) != nil {
+							if lookups++; lookups == nth+1 {
+								tt.lookup(ctx)
+							}
+						}
+						return strict, ctx.Err()
+					})))
+					require.True(t, l.Allow("key"))
+					clk.late.Store(int64(time.Second))
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					done, err := false, error(nil)
+					go func() {
+						err = l.Wait(ctx, "key")
+						done = true
+					}()
+					synctest.Wait()
+					clk.late.Store(0)
+					time.Sleep(200 * time.Millisecond) // its turn has come, and its timer has not fired
+					other, end := context.WithCancel(context.WithValue(t.Context(), later{}, true))
+					defer end()
+					go func() {
+						defer func() { _ = recover() }()
+						_ = l.Wait(other, "key")
+					}()
+					synctest.Wait()
+					if tt.leaves {
+						leave()
+					} else {
+						time.Sleep(time.Second)
+					}
+					synctest.Wait()
+					assert.True(t, done)
+					if !tt.leaves {
+						assert.NoError(t, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// An absent context is one that has ended, and whose waiter has no processor to notice it.
+type absent struct {
+	context.Context
+	back chan struct{} // closed when it has one
+}
+
+func (c absent) Err() error {
+	err := c.Context.Err()
+	if err != nil {
+		<-c.back
+	}
+	return err
+}
+
+// Who has left and has not had a processor yet is passed over by whoever is denied because of the line. Those behind who
+// wait for something else are told that they are the first ones then.
+func TestWait_BehindWhoHasLeftWithoutAProcessor(t *testing.T) {
+	inEach(t, func(t *testing.T, in place) {
+		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1})
+		require.True(t, l.Allow("key"))
+		ctx, leave := context.WithCancel(t.Context())
+		first := absent{ctx, make(chan struct{})}
+		go func() { _ = l.Wait(first, "key") }()
+		synctest.Wait()
+		second := fakes.WaitFor(t, l, "key", 1)
+		synctest.Wait()
+		leave()
+		assert.False(t, l.Allow("key"))
+		close(first.back)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.True(t, second.Done.Load())
+	})
 }
