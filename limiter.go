@@ -329,6 +329,9 @@ type call struct {
 	h          holding // how the events are held: for OpHold and OpReserve
 	kept       bool    // whether what is reserved is never given back, because its turn has come, and it is not held
 	opts       []HoldOption
+
+	present *limit.Limit // of an OpSettle: the present limit of the key, if that need not be looked up
+	unseen  bool         // of an OpSettle: whether nobody sees the Decision
 }
 
 func newCall(ctx context.Context, op kernel.Op, key string, n int) call {
@@ -364,8 +367,8 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	case kernel.OpSettle:
 		l.wake(c.Key) // even if the store failed, which may have given events back
 	}
-	if c.Err != nil && !spends {
-		return r, err // the FailurePolicy has decided
+	if c.Err != nil && !spends || c.unseen {
+		return r, err // the FailurePolicy has decided, or who stands in line makes no difference
 	}
 	if d, ok := l.overtakes(c, n); ok {
 		c.Answer.Decision = kernel.Decision(d)
@@ -472,6 +475,9 @@ func (l *limiter) applyOwn(c *call) (done bool) {
 // presentLimit returns the limit by which requests for the key of c are decided now, or nil if c.ctx ended before it
 // was found.
 func (l *limiter) presentLimit(c *call) *limit.Limit {
+	if c.present != nil {
+		return c.present
+	}
 	if c.Request.Op == kernel.OpSettle { // whose Limit is that of the hold
 		t, unknown, _ := l.limitFor(c.ctx, c.Key)
 		c.unknown = unknown

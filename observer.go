@@ -166,7 +166,7 @@ func (l *limiter) tell(ctx context.Context, o Observation, r *Reservation) {
 	told := false
 	defer func() {
 		if !told && r != nil {
-			_, _ = r.giveBack(context.WithoutCancel(ctx)) // if it fails, it ends by itself
+			r.giveBack(context.WithoutCancel(ctx))
 		}
 	}()
 	l.observe(ctx, o)

@@ -117,8 +117,7 @@ func (r *Reservation) cancelNow(ctx context.Context, s *settlement) {
 		r.tellOf(ctx, all)
 	case r.l == nil:
 	case r.isHold() || r.hold != 0 && r.Delay() > 0:
-		var d Decision // of which observers are not told
-		s.err = r.settleNow(ctx, 0, &d)
+		s.err = r.settleNow(ctx, 0, nil)
 	}
 }
 
@@ -278,10 +277,13 @@ func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error)
 	return d, err
 }
 
-// settleOpen is settle of a Reservation that was not over before. It tells no observers of it, and sets d.
+// settleOpen is settle of a Reservation that was not over before. It tells no observers of it, and sets d as settleNow does.
 func (r *Reservation) settleOpen(ctx context.Context, n int, d *Decision) (err error) {
 	if r.all != nil { // a limiter that New has not made has given it to another HoldAll
-		*d, err = r.settleParts(ctx, func(int) int { return n })
+		merged, err := r.settleParts(ctx, func(int) int { return n })
+		if d != nil {
+			*d = merged
+		}
 		return err
 	}
 	err = r.settleNow(ctx, n, d)
@@ -291,19 +293,30 @@ func (r *Reservation) settleOpen(ctx context.Context, n int, d *Decision) (err e
 	return err
 }
 
-// giveBack settles a Reservation that nobody was given.
-func (r *Reservation) giveBack(ctx context.Context) (Decision, error) {
+// giveBack settles a Reservation that nobody was given with 0. If that fails, it ends by itself.
+func (r *Reservation) giveBack(ctx context.Context) { r.settleQuietly(ctx, 0) }
+
+// settleQuietly settles a Reservation, and tells nobody. It calls no code of the program besides the store and, if that
+// fails, the logger: so it neither waits for a lookup nor panics as one does.
+func (r *Reservation) settleQuietly(ctx context.Context, n int) {
 	r.set(isQuiet)
-	return r.settle(ctx, 0)
+	if !r.set(isOver) {
+		_ = r.settleOpen(ctx, n, nil)
+	}
 }
 
-// settleNow is Settle without checks. It sets d.
+// settleNow is Settle without checks. It sets d, which is nil if nobody is to see the Decision: then that is not made,
+// because it might need a lookup.
 func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
 	l, by := r.l, r.by
 	switch {
 	case l == nil:
-		d.Allowed = true
+		if d != nil {
+			d.Allowed = true
+		}
 		return nil
+	case d == nil && n <= r.n && (by == nil && n == 0 || by != nil && (by.Stateless() || r.hold == 0)):
+		return nil // nothing is held, or counts
 	case by == nil: // the store failed, so that nothing is held
 		return r.settleUnheld(ctx, n, d)
 	case by.Stateless() || r.hold == 0 && n <= r.n: // nothing is held, or counts
@@ -312,13 +325,19 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 	}
 	c := newCall(ctx, kernel.OpSettle, r.key, n)
 	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.hold // an ID of 0 is found by no store
+	c.unseen = d == nil
+	if r.is(isQuiet) { // it belongs to a call that has looked the limit up
+		c.present = by
+	}
 	_, err = l.do(&c)
-	*d = Decision(c.Answer.Decision)
+	if d != nil {
+		*d = Decision(c.Answer.Decision)
+	}
 	return c.counted(n-r.n, err)
 }
 
 // settleUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held: it counts all that
-// have happened, except in an InFlight, where they are over. It sets d.
+// have happened, except in an InFlight, where they are over. It sets d, unless that is nil.
 func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err error) {
 	c := newCall(ctx, kernel.OpCharge, r.key, n)
 	c.Limit, c.unknown, err = r.l.limitFor(ctx, r.key)
@@ -329,7 +348,9 @@ func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err
 		c.Request.Op = kernel.OpSettle // of nothing: no store finds an ID of 0
 	}
 	_, err = r.l.do(&c)
-	*d = Decision(c.Answer.Decision)
+	if d != nil {
+		*d = Decision(c.Answer.Decision)
+	}
 	return c.counted(n, err)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -727,7 +728,7 @@ func (l *limiter) cancel(turns []line.Turn) {
 		if len(turns) == 1 || l.local != nil {
 			r.Cancel()
 		} else {
-			all.Go(r.Cancel)
+			all.Go(func() { logvalve.Safely(r.Cancel) })
 		}
 	}
 	all.Wait()
@@ -816,7 +817,7 @@ func applyOrRelease(ctx context.Context, calls []limit.Call, of []*limiter, appl
 		case <-ctx.Done():
 			for i, l := range of {
 				if decided && err == nil && own[i].Answer.Held {
-					_, _ = l.held(&own[i]).giveBack(endless)
+					logvalve.Safely(func() { l.held(&own[i]).giveBack(endless) })
 				}
 			}
 		}
@@ -834,7 +835,7 @@ func applyOrRelease(ctx context.Context, calls []limit.Call, of []*limiter, appl
 func (r *Reservation) outlast(ctx context.Context) error {
 	err := r.await(ctx)
 	if err != nil {
-		_, _ = r.giveBack(context.WithoutCancel(ctx)) // if it fails, they stay spent
+		r.giveBack(context.WithoutCancel(ctx))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -715,7 +716,7 @@ func (a *asking) end() {
 	for some := range slices.Chunk(elsewhere, maxAtOnce) {
 		var all sync.WaitGroup
 		for _, k := range some {
-			all.Go(func() { k.end(a.ctx, a.granted) })
+			all.Go(func() { logvalve.Safely(func() { k.end(a.ctx, a.granted) }) })
 		}
 		all.Wait()
 	}
@@ -723,13 +724,21 @@ func (a *asking) end() {
 
 // end ends what the key holds. If that is given back, it sets what has changed in the answer.
 func (k *asked) end(ctx context.Context, granted bool) {
-	if k.l != nil { // observers, if any, of others have seen their Hold
+	own := k.l != nil // observers, if any, of others have seen their Hold
+	if own {
 		k.r.set(isQuiet)
 	}
 	ctx = context.WithoutCancel(ctx)
-	if granted {
-		_, _ = k.r.settle(ctx, k.r.n) // if it fails, the hold ends by itself
-	} else if d, err := k.r.settle(ctx, 0); err == nil {
-		k.Answer.Remaining, k.Answer.ResetAfter = d.Remaining, d.ResetAfter
+	switch {
+	case own && k.r.by == nil && k.r.all == nil: // a FailurePolicy has allowed it, and nothing is held
+	case own && granted:
+		k.r.settleQuietly(ctx, k.r.n) // if it fails, the hold ends by itself
+	case granted:
+		_, _ = k.r.settle(ctx, k.r.n) // likewise
+	default:
+		d, err := k.r.settle(ctx, 0)
+		if err == nil {
+			k.Answer.Remaining, k.Answer.ResetAfter = d.Remaining, d.ResetAfter
+		}
 	}
 }
