@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +172,30 @@ func TestFailureLogThatPanics(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.PanicsWithValue(t, "a bug in a log handler", func() { l.Allow("key") })
+	})
+}
+
+// TestFailureLogThatPanicsWhileTurnsAreGivenBack: nor from those in which several turns are given back to a store.
+func TestFailureLogThatPanicsWhileTurnsAreGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5000), Burst: 1}, ratelimit.WithStore(s), ratelimit.WithName("api"),
+			ratelimit.WithFailureLog(slog.New(frailHandler{}))))
+		require.True(t, l.Allow("key"))
+		var served atomic.Int64
+		for range 8 {
+			go func() {
+				if l.Wait(t.Context(), "key") == nil {
+					served.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		s.Drops.Store(true)
+		require.NoError(t, l.Reset(t.Context(), "key")) // so that the turns are made again
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, int64(8), served.Load())
 	})
 }
 
