@@ -28,9 +28,6 @@ import (
 // other parts, not even by Charge.
 type All []Algorithm
 
-// How: an event is ready at the latest instant at which a part is, and events are taken from one part after the
-// other; if one refuses, those before it are restored (internal/kernel/all.go).
-
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts
 
 func (a All) share(by divisor) Algorithm {
@@ -89,25 +86,3 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 	}
 	return to, nil
 }
-
-// An Unlimited grants everything: the plan of a customer without a limit, for [WithLimits]. Limit and Remaining
-// are [math.MaxInt], and ResetAfter is 0. It counts nothing and needs no state, so the store is not asked, and
-// [Limiter.Charge] has no effect.
-type Unlimited struct{}
-
-func (a Unlimited) normalized() Algorithm { return a }
-
-func (a Unlimited) share(divisor) Algorithm { return a }
-
-func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
-
-// A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and Remaining are 0, and
-// RetryAfter is [Never]. Wait fails at once with [ErrNever], and Reserve denies. n = 0 is allowed, as always. The
-// store is not asked, and [Limiter.Charge] has no effect.
-type Blocked struct{}
-
-func (a Blocked) normalized() Algorithm { return a }
-
-func (a Blocked) share(divisor) Algorithm { return a }
-
-func (Blocked) spec() limit.Spec { return limit.Spec{Kind: limit.Blocked} }

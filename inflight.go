@@ -36,9 +36,6 @@ type InFlight struct {
 	Timeout time.Duration // after which events are released if their holder has not done so
 }
 
-// How a Release wakes a Wait: it settles the hold, and `do` in limiter.go wakes the first one in the line of the
-// key that was denied (internal/line), whose goroutine asks the store again (waiter.stand in reserve.go).
-
 func (a InFlight) normalized() Algorithm { return a }
 
 func (a InFlight) share(by divisor) Algorithm {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"slices"
-	"sync/atomic"
 )
 
 // This file keeps the open holds of a key as a part of its state. What users are promised, with the exceptions, is said of
@@ -58,121 +57,6 @@ const (
 
 // MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
 const MostHolds = 4096
-
-// A holder is a kernel that takes unused events of a hold back, as all kernels with states do. A mark whose words are 0
-// gives nothing back.
-type holder interface {
-	// marks returns the number of words of a mark.
-	marks() int
-
-	// mark sets a mark to that of n events that are about to be spent at an instant.
-	mark(st []uint64, at Instant, n int, mark []uint64)
-
-	// settle takes the unused events of a hold back, and changes the marks accordingly.
-	settle(st []uint64, now Instant, r refund, m marks) []uint64
-
-	// carry converts a mark of another kernel of the same type, one of the state was, to one of st,
-	// which Adopt has made of that at now.
-	carry(from Kernel, was, st []uint64, now Instant, old, mark []uint64)
-
-	// sound is Valid for a mark.
-	sound(mark []uint64) bool
-}
-
-// A batchHolder is a holder whose settle takes time in proportion to its state or to the open holds. So
-// it has a settle for many holds, at least one and in the order of their indexes, which takes no longer.
-type batchHolder interface {
-	settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64
-}
-
-// A hold is an entry without its marks.
-type hold struct {
-	end  Instant
-	n    int
-	back bool // whether its events are given back when it ends by itself
-}
-
-// holdOf returns what an entry, or a turn, says from the word with its end on.
-func holdOf(words []uint64) hold { return hold{words[0], int(words[1] / 2), words[1]%2 == 1} }
-
-// events returns the word after that.
-func (h hold) events() (word uint64) {
-	if word = uint64(h.n) * 2; h.back {
-		word++
-	}
-	return word
-}
-
-// A refund is a hold that ends, and how many of its events are unused.
-type refund struct {
-	hold
-	index  int // of the hold
-	unused int
-}
-
-// endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds are odd.
-func endsAtTurn(id uint64) bool { return id%2 == 0 }
-
-// marks are those of one part in all holds.
-type marks struct {
-	entries  []uint64
-	size     int // of an entry
-	from, to int // of the mark in an entry
-	count    int
-}
-
-func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
-
-// listed is what the kernels of states with a list in front share: the methods of a Kernel that stores call for whatever
-// state they have. The embedded Kernel is nil: requests are applied to the states behind the list, by the key's own kernel.
-type listed struct {
-	Kernel
-	of   *Compiled // the kernel itself
-	base *Compiled // the kernel of the states without a list
-}
-
-func (k *listed) Limit() int { return k.base.Limit() }
-
-func (k *listed) Width() int { return 0 }
-
-func (k *listed) Ready(st []uint64, now Instant, n int) Instant {
-	var h holding
-	h.read(k.of, st)
-	v, after := h.deciding()
-	return v.Ready(after, max(now, v.lastTurn), n)
-}
-
-func (k *listed) Remaining(st []uint64, now Instant) int {
-	var h holding
-	h.read(k.of, st)
-	h.now = now
-	v, after := h.deciding()
-	return v.remaining(after)
-}
-
-func (k *listed) Fresh(st []uint64) Instant {
-	var h holding
-	h.read(k.of, st)
-	return h.fresh()
-}
-
-func (k *listed) frontier(st []uint64) Instant {
-	var h holding
-	h.read(k.of, st)
-	v, after := h.deciding()
-	return max(v.lastTurn, v.frontier(after))
-}
-
-// listing returns the kernel that at has or, if that is none, one of the states of c with a list, which complete completes.
-func (c *Compiled) listing(at *atomic.Pointer[Compiled], complete func(l listed)) *Compiled {
-	if k := at.Load(); k != nil {
-		return k
-	}
-	k := &Compiled{Encoding: c.Encoding, denials: c.denials, leaves: c.leaves, base: c}
-	complete(listed{of: k, base: c})
-	at.CompareAndSwap(nil, k)
-	return at.Load()
-}
 
 // opened is the kernel of states with open holds.
 type opened struct {

@@ -92,3 +92,11 @@ func (enc Encoding) Count(n int, field string) error {
 	}
 	return nil
 }
+
+func ceilDiv(a, b uint64) uint64 {
+	q := a / b
+	if a%b != 0 {
+		q++
+	}
+	return q
+}

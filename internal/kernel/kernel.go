@@ -1,16 +1,13 @@
 // Package kernel is the arithmetic of one key: what a state is, when events are
 // granted, and how a grant, a reservation or a cancellation changes the state.
 //
-// Each kernel has a file with the same name as the file of its algorithm. step.go has
+// Each kernel has a file with the same name as the file of its algorithm. Two kinds of bucket share
+// gcra.go, and windows pair.go and ring.go. step.go has
 // what they share. The package knows neither stores nor the types that users see.
 package kernel
 
 import (
 	"math"
-	"reflect"
-	"slices"
-	"strings"
-	"sync/atomic"
 )
 
 // A Kernel is the arithmetic of an algorithm: pure functions of a key's state.
@@ -170,121 +167,4 @@ func remaining(k Kernel, st []uint64, now Instant) int {
 		return 0
 	}
 	return k.Remaining(st, now)
-}
-
-// A Compiled is a kernel ready to be applied. Its methods define what every algorithm
-// means by a decision and by a reservation.
-type Compiled struct {
-	Kernel
-	Encoding
-	parts   *all     // the kernel, if it is one; else nil
-	changed *changed // likewise
-	denials bool     // whether the kernel notes denials
-	leaves  []Kernel // the kernels of the parts, or else the kernel itself; if there is a base, those of that
-
-	open      *opened                  // the kernel, if its states have open holds; else nil
-	base      *Compiled                // if its states have open holds or turns ahead: the kernel of those without; else nil
-	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
-	withTurns atomic.Pointer[Compiled] // likewise, of those with turns ahead
-
-	Of any // what the caller knows it by; the package does not look at it
-
-	joined atomic.Pointer[changed] // the latest of states whose second limit this is
-}
-
-// Compile returns k, whose states have encoding enc, ready to be applied.
-func Compile(k Kernel, enc Encoding) *Compiled {
-	c := &Compiled{Kernel: k, Encoding: enc, denials: k.notes()}
-	c.parts, _ = k.(*all)
-	c.changed, _ = k.(*changed)
-	switch {
-	case c.parts != nil:
-		c.leaves = c.parts.parts
-	case c.changed != nil:
-		c.leaves = slices.Concat(c.changed.limits[0].leaves, c.changed.limits[1].leaves)
-	default:
-		c.leaves = []Kernel{k}
-	}
-	return c
-}
-
-// Flies reports whether events are released when they are settled, in a part at least.
-func (c *Compiled) Flies() bool {
-	return slices.ContainsFunc(c.leaves, flies)
-}
-
-// Delays reports whether events that are granted may have to wait, in a part at least.
-func (c *Compiled) Delays() bool {
-	return slices.ContainsFunc(c.leaves, delays)
-}
-
-// Remaining returns the most events that are granted at now: 0 while a reservation is
-// ahead.
-func (c *Compiled) Remaining(st []uint64, now Instant) int { return remaining(c.Kernel, st, now) }
-
-// Word returns the kernel if a state is one word, and nil if not.
-func (c *Compiled) Word() Word {
-	if c.Width() > 1 {
-		return nil
-	}
-	word, _ := c.Kernel.(Word)
-	return word
-}
-
-// each replaces the state of each part, whose index is i, with the result of f. asked says whether the
-// limit that is asked has the part.
-func (c *Compiled) each(st []uint64, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
-	if c.changed != nil {
-		return c.changed.each(st, f)
-	}
-	return c.eachOf(st, 0, true, f)
-}
-
-// eachOf is each for one limit, of whose parts the first has the given index.
-func (c *Compiled) eachOf(st []uint64, first int, asked bool, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
-	if c.parts == nil {
-		return f(first, asked, c.Kernel, st)
-	}
-	return c.parts.update(st, func(i int, part Kernel, st []uint64) []uint64 {
-		return f(first+i, asked, part, st)
-	})
-}
-
-func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
-	c.each(slices.Clone(st), func(_ int, _ bool, _ Kernel, st []uint64) []uint64 {
-		states = append(states, st)
-		return st
-	})
-	return states
-}
-
-// Kind names the kernel's type. States of different kinds cannot be converted.
-func (c *Compiled) Kind() string {
-	var names []string
-	for _, leaf := range c.leaves {
-		names = append(names, reflect.TypeOf(leaf).Elem().Name())
-	}
-	return strings.Join(names, " ")
-}
-
-// firstCapacity is the capacity, in words, of a new state that grows with use: that of a
-// SlidingLog with one event.
-const firstCapacity = 4
-
-// NewSize returns the length and the capacity, in words, of the state of a key never seen,
-// whose words are 0. If states grow with use, there is room for a first event.
-func (c *Compiled) NewSize() (length, capacity int) {
-	if width := c.Width(); width > 0 {
-		return width, width
-	}
-	if c.parts == nil {
-		return 0, firstCapacity
-	}
-	return 0, c.parts.fixed + c.parts.grows*(1+firstCapacity) // with its length
-}
-
-// NewState returns the state of a key never seen.
-func (c *Compiled) NewState() []uint64 {
-	length, capacity := c.NewSize()
-	return make([]uint64, length, capacity)
 }

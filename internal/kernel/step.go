@@ -6,8 +6,8 @@ import (
 )
 
 // This file defines, once for all algorithms, what a decision, its durations and a
-// reservation mean. decision.go in the root names the cases in which RetryAfter is computed
-// elsewhere.
+// reservation mean. RetryAfter is the instant for which Ready waits, less now, except where no kernel
+// can know it: if the store fails, if it is full and the key is new, and if others stand in line.
 
 // Step applies req to a state without open holds, in place. It returns the state and whether it changed,
 // and sets a to the answer. It reads the clock, so the caller must prevent concurrent

@@ -9,7 +9,7 @@
 // are given back as well, and made again.
 //
 // Each place has a goroutine, that of its caller. It asks [Place.Next] what to do, and is woken when that may
-// have changed. Nothing here calls a store: waiter.stand in reserve.go of the root does what it says, and overtakes,
+// have changed. Nothing here calls a store: waiter.stand in waiter.go of the root does what it says, and overtakes,
 // there, denies those who would not stand in line.
 package line
 

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"math/bits"
 	"runtime"
 	"sync/atomic"
 
@@ -170,32 +169,3 @@ func replaced(state *uint64, word, next uint64) bool {
 
 // grantable reports whether a key may be granted n events, at least one, at once.
 func (by *decider) grantable(n int) bool { return n > 0 && n <= by.k.Limit() }
-
-// BatchKeys is the number of keys in a Batch. A core loads ten to twenty cache lines at once, so more keys
-// would gain little.
-const BatchKeys = 64
-
-// A Batch is keys whose states are being loaded. The state of a key that was not used lately is not in a
-// cache: waiting for it takes longer than deciding on it, but a core can wait for many at once.
-type Batch [BatchKeys]identity
-
-// Touch begins to load the states of the first keys, and returns of how many: all, or BatchKeys. TakeOf
-// then decides on each of them. The loads do not depend on each other, and no branch depends on
-// them, so they overlap.
-func (sp *Space) Touch(keys []string, b *Batch) (n int) {
-	n = min(len(keys), BatchKeys)
-	for i, key := range keys[:n] {
-		b[i] = sp.store.identify(key)
-	}
-	for _, id := range b[:n] {
-		t := sp.at(id)
-		first, _ := bits.Mul64(id.hi, t.groups)
-		_ = atomic.LoadUint64(&t.words[first*t.size]) // the compiler keeps it, because it is atomic
-	}
-	return n
-}
-
-// TakeOf applies req to the i-th key of b, and fills in the answer.
-func (sp *Space) TakeOf(b *Batch, i int, req *kernel.Request, a *kernel.Answer) {
-	sp.apply(b[i], sp.base, req, a)
-}

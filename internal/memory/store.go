@@ -10,7 +10,7 @@
 // bucket of which events are held, say: arena.go), and while a table is replaced (growth.go).
 //
 // A key is idle when its state equals that of a new key. Who inserts a key forgets those of its shard that have been idle
-// for a while (growth.go). A full store has a lock for admitting new keys, for which it forgets others (full.go).
+// for a while (idle.go). A full store has a lock for admitting new keys, for which it forgets others (evict.go).
 package memory
 
 import (

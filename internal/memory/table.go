@@ -72,7 +72,7 @@ import (
 //     replaced, or it fails, and its caller starts over under the lock. Only the caller that has
 //     written gone may replace it, while it still holds the lock: it then owns the state,
 //     as if it were in the arena. Callers without the lock find the state of before or that
-//     of after. (A decision on several keys owns their states; see together.go. And if the
+//     of after. (A decision on several keys owns their states; see joint.go. And if the
 //     user's clock panics while a caller owns states, they are put back.)
 //  4. A caller that finds no state in the word, or does not find the identity, and wants to make a
 //     change takes the lock and looks again in the current table (see lock).
@@ -123,102 +123,6 @@ type shard struct {
 
 	inserts uint64 // keys inserted so far
 	swept   uint64 // the instant of the last sweep
-}
-
-// A Space is the states of one limiter.
-type Space struct {
-	store  *Store
-	base   *Limit       // of keys without a limit of their own
-	word   kernel.Word  // that of base, if all keys have that limit; else nil
-	varies bool         // whether keys have limits of their own
-	width  uint64       // words of a slot's state
-	serial uint64       // see serials
-	keys   atomic.Int64 // keys held, if the store has a bound
-
-	dropped atomic.Bool // whether the limiter is gone: then no key enters any more
-
-	limits atomic.Pointer[[]*Limit] // by number; only appended to
-	mu     sync.Mutex               // protects against another Limit
-	byTag  map[any]*Limit           // those with a number, except the base
-
-	directory
-}
-
-// A Limit is a limit of keys of a Space. A limit with a number exists once, so that pointers can be
-// compared.
-type Limit struct {
-	space   *Space
-	tag     any              // what the caller knows it by; nil for the base
-	number  uint64           // 0 for the base, and for limits without a number
-	decider                  // for states of one word; zero if there are none of this limit
-	loose   *kernel.Compiled // for states in the arena
-}
-
-// mostNumbers is the most limits of a space that have a number.
-const mostNumbers = 1 << numberBits
-
-// newSpace returns a space in which all keys have one limit: k if a state is one word, and loose
-// otherwise. If it varies, that is the limit of the keys without one of their own.
-func newSpace(s *Store, k, loose *kernel.Compiled, varies bool) *Space {
-	sp := &Space{store: s, varies: varies, width: 1, serial: serials.Add(1)}
-	sp.base = &Limit{space: sp, loose: loose}
-	if word := k.Word(); word != nil {
-		sp.base.decider = decider{k, word}
-	}
-	if !varies {
-		sp.word = sp.base.word
-		sp.width = max(1, uint64(k.Width()))
-	}
-	if sp.limits.Store(&[]*Limit{sp.base}); sp.width > 1 {
-		sp.limits.Store(&[]*Limit{sp.base, reference: sp.base})
-	}
-	sh := &shard{space: sp}
-	sp.init(s, sh.newTable(0))
-	return sp
-}
-
-// Base returns the limit of keys without one of their own. Its tag is nil.
-func (sp *Space) Base() *Limit { return sp.base }
-
-// Limit returns a limit. Limits with the same tag, which must be comparable and not nil,
-// must have the same kernels: k for states of one word, and loose for others.
-func (sp *Space) Limit(tag any, k, loose *kernel.Compiled) *Limit {
-	lim := &Limit{space: sp, loose: loose}
-	word := k.Word()
-	if word == nil {
-		return lim
-	}
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	if known := sp.byTag[tag]; known != nil {
-		return known
-	}
-	all := *sp.limits.Load()
-	if len(all) == mostNumbers {
-		return lim
-	}
-	lim.tag, lim.number, lim.k, lim.word = tag, uint64(len(all)), k, word
-	if sp.byTag == nil {
-		sp.byTag = make(map[any]*Limit)
-	}
-	sp.byTag[tag] = lim
-	all = append(all, lim) // may append in place: readers keep their length
-	sp.limits.Store(&all)
-	return lim
-}
-
-// limitAt returns the limit of the slot at p, and so of its state, if that is one word.
-func (sp *Space) limitAt(t *table, p place) *Limit { return (*sp.limits.Load())[t.number(p)] }
-
-func (sp *Space) lock(id identity) (*shard, *table) {
-	for {
-		sh := sp.at(id).shard
-		sh.mu.Lock()
-		if t := sp.at(id); t.shard == sh { // guarantee 1
-			return sh, t
-		}
-		sh.mu.Unlock()
-	}
 }
 
 // find returns the place of id or, if id is not in the table, the place for inserting

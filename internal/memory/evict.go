@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -14,7 +13,7 @@ import (
 //
 // For each new key, a full store looks at a sample of its keys. It forgets those that are idle: whose state equals a fresh
 // one. (Any store forgets keys that have been idle for five seconds: whoever inserts a key sweeps its shard for them, unless
-// that was done within the last five: growth.go.) If it finds none, it evicts the key with the most events remaining; among
+// that was done within the last five: idle.go.) If it finds none, it evicts the key with the most events remaining; among
 // equals one of the flooded limiter, and then the one that regains capacity, and then is Fresh, soonest. With RefuseNew it
 // denies the new key instead, until the first key of the sample becomes idle. A Wait then fails with ErrFull, and Reserve denies.
 //
@@ -197,87 +196,8 @@ func (v *candidate) evict(now kernel.Instant) {
 	s.evicted.Add(1)
 }
 
-// take takes a place for a new key. It returns false if the store is full.
-func (sp *Space) take() bool {
-	if sp.store.MaxKeys > 0 {
-		if !sp.store.take(1) {
-			return false
-		}
-		sp.keys.Add(1)
-	}
-	return true
-}
-
-// take takes places for new keys of a store with a bound. It returns false, and takes none, if there are fewer.
-func (s *Store) take(keys int64) bool {
-	for {
-		held := s.held.Load()
-		if held+keys > s.MaxKeys {
-			return false
-		}
-		if s.held.CompareAndSwap(held, held+keys) {
-			return true
-		}
-	}
-}
-
-// takeUpTo is take, but takes as many places as there are. It returns their number.
-func (s *Store) takeUpTo(keys int64) (taken int64) {
-	for {
-		held := s.held.Load()
-		taken = max(0, min(keys, s.MaxKeys-held))
-		if s.held.CompareAndSwap(held, held+taken) {
-			return taken
-		}
-	}
-}
-
-func (sp *Space) leave() {
-	if sp.store.MaxKeys > 0 {
-		sp.keys.Add(-1)
-		sp.store.held.Add(-1)
-	}
-}
-
-// answers reports whether a request that changes nothing can be answered for a new key
-// without a place in the store. That is true except for an OpPeek when the store may
-// have to reject the OpTake that it foretells.
-func (s *Store) answers(op kernel.Op) bool {
-	return op != kernel.OpPeek || !s.RefuseNew || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
-}
-
-// An admission makes room for new keys, one at a time, if the store has a bound.
-type admission struct {
-	mu      sync.Mutex  // protects the fields below; locked before a shard's
-	sizes   sampleSizes // usualSizes, except in tests
-	next    cursor      // where the next sample starts
-	flooded *Space      // the flooded limiter, if any
-	own     int         // the directory entry of it where the next sample starts
-	sample  sample      // the last one, whose memory is reused
-	room    [1]uint64   // for a state: see read
-}
-
 // A cursor points at the shards of a space from an entry of its directory on.
 type cursor struct{ space, shard int }
-
-// admit calls try, which takes a place for a new key of sp, and makes room until try
-// succeeds. If the store refuses new keys, admit reports full, and the instant at
-// which a key may be idle.
-//
-// Only one call runs at a time: a key has its place before the next one looks for
-// another.
-func (sp *Space) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.Instant, full bool) {
-	a := &sp.store.admission
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for !try() {
-		now, _ := req.Now()
-		if idle, full = sp.makeRoom(now); full {
-			return idle, true
-		}
-	}
-	return 0, false
-}
 
 // makeRoom looks at a sample, and frees a place for a new key of sp, or reports full if the store refuses new keys. It frees
 // none if the key to be evicted was used meanwhile, or if all places are taken by keys that are still being inserted: admit
@@ -357,14 +277,4 @@ func (a *admission) lookAtFlooded(e *sample, few int) {
 		}
 		a.own = 0
 	}
-}
-
-// refuse answers req, for whose key the store has no room. Another key may be idle at idle.
-func (s *Store) refuse(k *kernel.Compiled, req *kernel.Request, idle kernel.Instant, a *kernel.Answer) {
-	if req.Op != kernel.OpPeek {
-		s.rejected.Add(1)
-	}
-	now, lag := req.Now()
-	wait := kernel.Until(max(idle, now+1), now, lag)
-	*a = kernel.Answer{Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait}, Wait: wait, Full: true}
 }

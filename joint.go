@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -16,60 +15,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
-
-// A Bound is a limiter and one of its keys. [TakeAll] and [HoldAll] decide on several at once. The zero Bound, and
-// one of a nil Limiter, has no limiter: that is an error, which matches [ErrInvalid].
-type Bound struct {
-	limiter Limiter
-	key     string
-	n       int  // its own number of events
-	hasN    bool // whether it has one
-
-	options *[]HoldOption // of its holds; nil if there are none
-}
-
-// For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and [GiveBack].
-func For(l Limiter, key string, opts ...HoldOption) Bound {
-	b := Bound{limiter: l, key: key}
-	if len(opts) > 0 {
-		copied := slices.Clone(opts)
-		b.options = &copied
-	}
-	return b
-}
-
-// N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key in the place of
-// theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the key spends nothing and never
-// refuses.
-func (b Bound) N(n int) Bound {
-	b.n, b.hasN = n, true
-	return b
-}
-
-// events returns how many events a call for n of each key means for b.
-func (b Bound) events(n int) int {
-	if b.hasN {
-		return b.n
-	}
-	return n
-}
-
-// held returns the options of its holds.
-func (b Bound) held() []HoldOption {
-	if b.options == nil {
-		return nil
-	}
-	return *b.options
-}
-
-// Limiter returns the limiter, or nil if there is none.
-func (b Bound) Limiter() Limiter { return b.limiter }
-
-// Key returns the key.
-func (b Bound) Key() string { return b.key }
-
-// errUnbound says that a Bound has no limiter.
-var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a Bound with For(limiter, key)")
 
 // TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key, if all of them
 // grant them now, and otherwise spends nothing: a request may belong to a user, to an organisation and to the
@@ -244,73 +189,9 @@ type part struct {
 	first int // the index of the first Bound with the key
 }
 
-// sum returns a+b, or math.MaxInt if that overflows.
-func sum(a, b int) int {
-	if a > math.MaxInt-b {
-		return math.MaxInt
-	}
-	return a + b
-}
-
-// A merging merges decisions as an All does those of its parts.
-type merging struct {
-	Decision
-	varies  bool // whether the keys spend different numbers of events: then Limit and Remaining are those of Part
-	any     bool // whether there are any so far
-	refused bool
-	least   int // how much the key that has the least has left
-
-	unchecked bool // whether Part, if it refuses, or any key was not checked
-}
-
-// add adds the decision of the i-th key, which was asked for n events.
-func (m *merging) add(i int, d *kernel.Decision, n int) {
-	left := d.Remaining
-	if m.varies {
-		if left = math.MaxInt; n > 0 {
-			left = d.Remaining / n // the number of such calls
-		}
-	}
-	first := !m.any
-	if first {
-		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
-	}
-	decides := !m.refused && (first || left < m.least)
-	unchecked := d.Degraded && !d.StandIn
-	if !m.refused {
-		m.unchecked = m.unchecked || unchecked
-	}
-	if !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter) {
-		decides, m.refused, m.RetryAfter, m.unchecked = true, true, d.RetryAfter, unchecked
-	}
-	if decides {
-		m.Part = i
-	}
-	switch {
-	case !m.varies:
-		m.Limit, m.Remaining = min(m.Limit, d.Limit), min(m.Remaining, d.Remaining)
-	case decides:
-		m.Limit, m.Remaining = d.Limit, d.Remaining
-	}
-	m.least = min(m.least, left)
-	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
-	m.Delay = max(m.Delay, d.Delay)
-	m.Degraded = m.Degraded || d.Degraded
-}
-
-// decision returns the merged decision.
-func (m *merging) decision() Decision {
-	d := m.Decision
-	if d.Allowed = !m.refused; m.refused {
-		d.Delay = 0
-	}
-	d.StandIn = d.Degraded && !m.unchecked
-	return d
-}
-
 // An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all keys are locked
 // in one order, their words are owned, the clock is read once, all keys are asked, and then all spend or none
-// (memory/together.go). In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks
+// (memory/joint.go). In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks
 // the keys in groups, one after the other, until one refuses. Those of a group are decided on together.
 type asking struct {
 	ctx     context.Context

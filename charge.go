@@ -1,0 +1,53 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file counts events that have happened, whatever the limit says.
+
+// Charge implements [Limiter].
+func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return Decision{}, err
+	}
+	d, err := l.charge(ctx, key, n)
+	if l.observers != nil {
+		l.observe(ctx, Observation{Key: key, Call: CallCharge, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
+	}
+	return d, err
+}
+
+// charge is Charge without checks.
+func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
+	c := newCall(ctx, kernel.OpCharge, key, n)
+	_, err := l.do(&c)
+	return Decision(c.Answer.Decision), c.counted(n, err)
+}
+
+// counted returns err, the error of do, and that of n events that the store could not count.
+func (c *call) counted(n int, err error) error {
+	if c.Err != nil { // the FailurePolicy has decided
+		return err
+	}
+	missing := uncounted(&c.Answer, n)
+	if err == nil {
+		return missing
+	}
+	return errors.Join(err, missing)
+}
+
+// uncounted returns the error of n events that could not be counted.
+func uncounted(res *kernel.Answer, n int) error {
+	switch {
+	case res.Excess:
+		return fmt.Errorf("%w: %d more, and the state of the key can hold %d more", ErrDebt, n, res.Most)
+	case res.Full:
+		return fmt.Errorf("%w: no room for a new key", ErrFull)
+	}
+	return nil
+}

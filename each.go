@@ -1,0 +1,120 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/memory"
+)
+
+// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the order of the
+// keys. The results are those of a loop that calls [Limiter.Take], but TakeEach takes less time. A key that occurs
+// several times is decided on as often, in order.
+//
+// TakeEach appends one decision for each key, even if it returns an error. If n is negative or ctx has ended, all
+// of them are zero, which is a denial, and the error is that of Take. If Take would fail only for some keys, the
+// error has one for each of them, which names keys[i]. The decisions on these keys are those of the
+// [FailurePolicy] or, if their lookups failed, of the limit of New, as with Take: they are Degraded.
+//
+// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out has room. It
+// checks ctx once, before the first key. Package redisstore sends the requests of all keys at once, so that they
+// share round trips. With any other store, and with [WithLimits] in memory, TakeEach is a loop.
+//
+// If l was not made by [New], TakeEach calls its method TakeEach(ctx, keys, n, out) ([]Decision, error) if it has
+// one, and otherwise its Take for each key.
+func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+	if each, ok := l.(interface {
+		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
+	}); ok {
+		return each.TakeEach(ctx, keys, n, out)
+	}
+	return takeInTurn(ctx, l, keys, n, out)
+}
+
+// takeInTurn is TakeEach as a loop.
+func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+	var errs []error
+	for i, key := range keys {
+		d, err := l.Take(ctx, key, n)
+		out = append(out, d)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// TakeEach is what the function TakeEach calls.
+func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
+	if err := l.check(ctx, n); err != nil {
+		return append(out, make([]Decision, len(keys))...), err
+	}
+	if !l.waiters.Any() { // else a loop overtakes no Wait
+		if l.fast != nil {
+			return l.takeFast(keys, n, out), nil
+		}
+		if each, ok := l.states.(limit.EachStates); ok {
+			return l.takeTogether(ctx, each, keys, n, out)
+		}
+	}
+	return takeInTurn(ctx, l, keys, n, out)
+}
+
+// takeTogether is TakeEach for states that decide on many keys faster than in a loop.
+func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
+	calls := make([]call, len(keys))
+	var asked []limit.Call // those that need the store
+	for i, key := range keys {
+		c := &calls[i]
+		*c = newCall(ctx, kernel.OpTake, key, n)
+		c.Request.Clock = l.timeline
+		c.Limit, c.unknown, c.Err = l.limitFor(ctx, key)
+		if c.Err == nil && !c.Limit.Stateless() {
+			asked = append(asked, c.Call)
+		}
+	}
+	if len(asked) > 0 {
+		states.ApplyEach(ctx, asked)
+	}
+	var errs []error
+	for i := range calls {
+		c := &calls[i]
+		switch {
+		case c.Err != nil:
+		case c.Limit.Stateless():
+			c.Limit.Decide(&c.Request, &c.Answer)
+		default:
+			c.Call, asked = asked[0], asked[1:]
+		}
+		_, err := l.answered(c)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
+		}
+		l.decided(ctx, CallTake, &c.Call, nil, err)
+		out = append(out, Decision(c.Answer.Decision))
+	}
+	return out, errors.Join(errs...)
+}
+
+// takeFast is TakeEach if l.fast is not nil.
+func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
+	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+	var a kernel.Answer
+	var b memory.Batch
+	out = slices.Grow(out, len(keys))
+	for len(keys) > 0 {
+		count := l.fast.Touch(keys, &b)
+		for i := range count {
+			l.fast.TakeOf(&b, i, &req, &a)
+			out = out[:len(out)+1]
+			out[len(out)-1].set(&a.Decision)
+		}
+		keys = keys[count:]
+	}
+	l.keepStates()
+	return out
+}

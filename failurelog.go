@@ -1,0 +1,94 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
+)
+
+// This file has the log of failures of the store and of lookups.
+
+// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided because the store
+// failed. The first such decision is logged at once, and those that follow in one line every ten seconds, by the
+// limiter's clock. A line has the limiter's name, the store's error, and the number of decisions without the store
+// since the previous line. Lookups of [WithLimits] that failed have lines of their own, with their error and number.
+// The default is [slog.Default] at the time of the line. A nil logger turns the log off.
+func WithFailureLog(logger *slog.Logger) Option {
+	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
+}
+
+// failureLogInterval is the least time between two lines of a limiter.
+const failureLogInterval = 10 * time.Second
+
+// A failureLog logs failures of one kind: those of the store, or those of lookups.
+type failureLog struct {
+	logger  *slog.Logger // nil for the default one
+	off     bool
+	message string // what happens instead
+	counts  string // the attribute that says how often
+	valve   logvalve.Valve
+}
+
+// decided is what the log says that a policy did.
+var decided = [...]string{
+	failOpen:   "ratelimit: the store failed, and requests are allowed without it",
+	failClosed: "ratelimit: the store failed, and requests are denied",
+	fallback:   "ratelimit: the store failed, and the fallback decides",
+}
+
+// storeFailures returns the log of decisions that a policy has made.
+func (c *config) storeFailures() *failureLog {
+	return c.logOf(decided[c.policy.kind], "decisions")
+}
+
+// lookupFailures returns the log of lookups that have failed.
+func (c *config) lookupFailures() *failureLog {
+	return c.logOf("ratelimit: a lookup failed, and the limit of New decides", "lookups")
+}
+
+func (c *config) logOf(message, counts string) *failureLog {
+	return &failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil, message: message, counts: counts}
+}
+
+// failing logs that the policy decides because the store failed with err, and returns the error that says so.
+func (l *limiter) failing(ctx context.Context, err error) error {
+	l.log(ctx, l.failures, err)
+	return l.failed(err)
+}
+
+// lookupFailed logs that a lookup failed with err, and returns the error that says so.
+func (l *limiter) lookupFailed(ctx context.Context, err error) error {
+	l.log(ctx, l.unknown, err)
+	return fmt.Errorf("ratelimit: limiter %q: a lookup failed, and the limit of New decides: %w", l.name, err)
+}
+
+// log logs err, or counts it for the next line.
+func (l *limiter) log(ctx context.Context, to *failureLog, err error) {
+	if to.off {
+		return
+	}
+	clk := l.timeline.Clock()
+	switch held, ok := to.valve.Pass(clk.Now(), failureLogInterval); {
+	case ok:
+		to.line(ctx, l.name, err, held+1)
+	case held == 1:
+		ctx = context.WithoutCancel(ctx)
+		clk.AfterFunc(failureLogInterval, func() {
+			if held, ok := to.valve.Flush(clk.Now(), failureLogInterval); ok {
+				logvalve.Safely(func() { to.line(ctx, l.name, err, held) })
+			}
+		})
+	}
+}
+
+// line logs a line about the limiter of a name.
+func (f *failureLog) line(ctx context.Context, name string, err error, count int) {
+	logger := f.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.WarnContext(ctx, f.message, "limiter", name, "error", err, f.counts, count)
+}

@@ -1,0 +1,195 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// This file has Hold, and the options that say how events are held.
+
+// Hold implements [Limiter].
+func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (r *Reservation, d Decision, _ error) {
+	h, err := newHolding(l.check(ctx, n), ofHold, opts)
+	if err != nil {
+		return nil, Decision{}, err
+	}
+	if h.waits {
+		r, d, err = l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n, h: h, opts: opts})
+		d.Allowed = err == nil
+		return r, d, err
+	}
+	c := newCall(ctx, kernel.OpHold, key, n)
+	c.h, c.opts = h, opts
+	r, err = l.do(&c)
+	l.decided(ctx, CallHold, &c.Call, r, err)
+	return r, Decision(c.Answer.Decision), err
+}
+
+// A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they wait.
+type HoldOption func(*holding)
+
+// Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait is 0, they
+// must be free now. It must not be negative.
+func Within(maxWait time.Duration) HoldOption {
+	return func(h *holding) { h.within = maxWait }
+}
+
+// Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The Decision says what
+// is left only if the events were granted at once, and when to retry if they were denied.
+func Waiting() HoldOption { return func(h *holding) { h.waits = true } }
+
+// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket] queues, d
+// after these may happen. The default is ten minutes or, with an [InFlight], the longest Timeout. d must be
+// positive. It should exceed the time that a request takes: a hold that has ended cannot be settled any more.
+// [Reservation.Extend] moves the end.
+func HoldFor(d time.Duration) HoldOption {
+	return func(h *holding) { h.last, h.lastSet, h.holds = d, true, true }
+}
+
+// GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed before they
+// happened. Without GiveBack, they count as they were held. The events of an [InFlight] are over in either case.
+// RetryAfter counts on what is given back by itself. So while such holds are open, a denial takes as long as some
+// copies of the state, as many as the logarithm of their number.
+func GiveBack() HoldOption { return func(h *holding) { h.back, h.holds = true, true } }
+
+// A holding has the values of options.
+type holding struct {
+	holds   bool // whether the events are held
+	last    time.Duration
+	lastSet bool
+	back    bool
+
+	within time.Duration // of a Reserve: the longest wait
+	waits  bool          // of a Hold
+}
+
+// A use is what options are for.
+type use int
+
+const (
+	ofHold    use = iota
+	ofReserve     // which holds nothing without options that say so
+	ofBound
+)
+
+// newHolding returns err, or the values of options, and an error if they cannot be used.
+func newHolding(err error, of use, opts []HoldOption) (holding, error) {
+	h := holding{holds: of != ofReserve, within: Never}
+	if err != nil || len(opts) == 0 {
+		return h, err
+	}
+	return h.with(of, opts)
+}
+
+// with returns h, which is allocated, with options.
+func (h holding) with(of use, opts []HoldOption) (holding, error) {
+	for i, opt := range opts {
+		if opt == nil {
+			return h, param.Invalid(fmt.Sprintf("option %d of a hold", i), nil, "must be the result of HoldFor, GiveBack, Within or Waiting")
+		}
+		opt(&h)
+	}
+	switch {
+	case h.lastSet && h.last <= 0:
+		return h, param.Invalid("HoldFor's d", h.last, "must be positive")
+	case h.within != Never && of != ofReserve:
+		return h, param.Invalid("the option Within", h.within, "is for Reserve; Hold waits with Waiting until its context ends")
+	case h.within < 0:
+		return h, param.Invalid("Within's maxWait", h.within, "must be at least 0, which means not to wait")
+	case h.waits && of != ofHold:
+		return h, param.Invalid("the option Waiting", "given to Reserve or For", "is for Hold")
+	}
+	return h, nil
+}
+
+// holding returns the values of the options of b, for a Hold.
+func (b Bound) holding() (holding, error) {
+	return newHolding(nil, ofBound, b.held())
+}
+
+// newHandle returns the Handle of new events that t grants. If they are not held, it is only that of their turn.
+// Those of an InFlight always are.
+func newHandle(t *limit.Limit, h holding) kernel.Handle {
+	last := time.Duration(0)
+	switch {
+	case h.lastSet:
+		last = h.last
+	case h.holds || t.Flies():
+		last = t.HoldFor
+	}
+	return kernel.Handle{ID: newID(last), For: last, Back: h.back}
+}
+
+// newID returns an ID by which a store finds a hold or, if that lasts for no time, a reservation. No other one of
+// the key has it: among as many as a key may have, the chance that two have the same one is below 10⁻⁸.
+func newID(last time.Duration) uint64 {
+	id := 2 + rand.Uint64N(1<<53-3)&^1
+	if last > 0 {
+		id--
+	}
+	return id
+}
+
+// held returns the Reservation of what an OpHold or OpReserve has granted.
+func (l *limiter) held(c *limit.Call) *Reservation {
+	a := &c.Answer
+	due := a.Due
+	if due == 0 { // the store has a clock of its own
+		due = l.timeline.In(max(a.Wait, a.Delay))
+	}
+	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, by: c.Limit}
+	if a.Held {
+		if r.hold = c.Request.Hold.ID; a.Wait > 0 {
+			r.set(isAhead)
+		}
+	}
+	return r
+}
+
+// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply, and returns when
+// ctx ends, which does not end the context of apply. If the store grants the events after that, they are released:
+// nobody else could do so, and others would not get them before they time out. So the goroutine ends after the
+// store's timeout at the latest. of are the limiters of the calls.
+func applyOrRelease(ctx context.Context, calls []limit.Call, of []*limiter, apply func(context.Context, []limit.Call) (bool, error)) (decided bool, err error) {
+	type answer struct {
+		decided bool
+		err     error
+	}
+	own, answers, endless := slices.Clone(calls), make(chan answer), context.WithoutCancel(ctx)
+	go func() {
+		decided, err := apply(endless, own)
+		select {
+		case answers <- answer{decided, err}:
+		case <-ctx.Done():
+			for i, l := range of {
+				if decided && err == nil && own[i].Answer.Held {
+					logvalve.Safely(func() { l.held(&own[i]).giveBack(endless) })
+				}
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		copy(calls, own)
+		return a.decided, a.err
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+// outlast waits until the delay of held events is over. If ctx ends before, they did not happen.
+func (r *Reservation) outlast(ctx context.Context) error {
+	err := r.await(ctx)
+	if err != nil {
+		r.giveBack(context.WithoutCancel(ctx))
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package kernel
+
+import (
+	"github.com/ratelimit-go/ratelimit/internal/uint128"
+)
+
+// intervalBucket is the arithmetic of a TokenBucket with RefillInterval. Its state has
+// two words: the instant from which refills are counted (that of the event that took
+// the first token from a full bucket, or of a later refill), and the tokens missing
+// then. If none are missing, the first word is only the frontier.
+type intervalBucket struct {
+	usual
+	burst  uint64 // the most tokens
+	refill uint64 // tokens of one refill
+	per    uint64 // ticks between refills
+}
+
+// NewIntervalBucket returns the kernel of a TokenBucket with RefillInterval: refill
+// tokens arrive every per ticks.
+func NewIntervalBucket(burst, refill int, per uint64) Kernel {
+	return &intervalBucket{burst: uint64(burst), refill: uint64(refill), per: per}
+}
+
+func (k *intervalBucket) Limit() int { return int(k.burst) }
+
+func (k *intervalBucket) Width() int { return 2 }
+
+func (k *intervalBucket) frontier(st []uint64) Instant { return st[0] }
+
+// refilled returns the words of the state at t, which is not before the state's own,
+// after the refills up to t.
+func (k *intervalBucket) refilled(st []uint64, t Instant) (anchor Instant, missing uint64) {
+	anchor, missing = st[0], st[1]
+	if missing == 0 {
+		return t, 0
+	}
+	if t-anchor < k.per {
+		return anchor, missing
+	}
+	came := (t - anchor) / k.per
+	tokens := uint128.Mul(came, k.refill)
+	if tokens.Hi > 0 || tokens.Lo >= missing {
+		return t, 0
+	}
+	return anchor + came*k.per, missing - tokens.Lo
+}
+
+func (k *intervalBucket) Ready(st []uint64, now Instant, n int) Instant {
+	now = max(now, k.frontier(st))
+	anchor, missing := k.refilled(st, now)
+	if missing+uint64(n) <= k.burst {
+		return now
+	}
+	return k.refillAt(anchor, ceilDiv(missing+uint64(n)-k.burst, k.refill))
+}
+
+func (k *intervalBucket) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.frontier(st) {
+		return st, false
+	}
+	anchor, missing := k.refilled(st, now)
+	if missing += uint64(n); missing > k.burst {
+		return st, false
+	}
+	st[0], st[1] = anchor, missing
+	return st, true
+}
+
+func (k *intervalBucket) refillAt(anchor Instant, count uint64) Instant {
+	if count > (Forever-anchor)/k.per {
+		return Forever
+	}
+	return anchor + count*k.per
+}
+
+func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
+	anchor, missing := k.refilled(st, max(at, k.frontier(st)))
+	st[0], st[1] = anchor, missing+uint64(n)
+	return st
+}
+
+func (k *intervalBucket) Remaining(st []uint64, now Instant) int {
+	_, missing := k.refilled(st, now)
+	return int(k.burst - min(missing, k.burst))
+}
+
+func (k *intervalBucket) Fresh(st []uint64) Instant {
+	return k.refillAt(st[0], ceilDiv(st[1], k.refill))
+}
+
+func (k *intervalBucket) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
+
+// Adopt counts refills from now on. If nothing was spent since latest, it counts them from the last one
+// on, of which one may be due: limits that only adopt from each other must get refills, too.
+func (k *intervalBucket) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
+	old := from.(*intervalBucket)
+	anchor, missing := st[0], st[1]
+	if k.similar(from) {
+		return []uint64{anchor, missing}, true
+	}
+	if now > anchor {
+		anchor, missing = old.refilled(st, now)
+	}
+	begin := now
+	if latest < now {
+		begin -= min(now, k.per)
+	}
+	return []uint64{max(anchor, begin), missing}, missing == 0
+}
+
+func (k *intervalBucket) similar(from Kernel) bool {
+	old := from.(*intervalBucket)
+	return k.per == old.per && k.refill == old.refill
+}
+
+// chargeable keeps the last refill that pays for a debt within what a state can hold.
+func (k *intervalBucket) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	now = max(now, k.frontier(st))
+	anchor, missing := k.refilled(st, now)
+	most := uint128.Mul((enc.lastInstant()-anchor)/k.per, k.refill)
+	if most.Hi > 0 || most.Lo > enc.mostCount() {
+		most = uint128.From(enc.mostCount())
+	}
+	return max(most.Lo-min(missing, most.Lo), uint64(k.Remaining(st, now)))
+}
+
+func (k *intervalBucket) credit(st []uint64, at Instant) uint64 {
+	return 2*k.burst - min(k.missing(st, at).Lo, 2*k.burst)
+}
+
+// missing returns the tokens missing at an instant, or at that of a reservation ahead.
+func (k *intervalBucket) missing(st []uint64, at Instant) uint128.Uint128 {
+	_, missing := k.refilled(st, max(at, k.frontier(st)))
+	return uint128.From(missing)
+}
+
+func (k *intervalBucket) load(mark []uint64) uint128.Uint128 { return uint128.From(mark[0]) }
+
+func (k *intervalBucket) store(mark []uint64, least uint128.Uint128) []uint64 {
+	mark[0] = least.Lo
+	return mark
+}
+
+func (k *intervalBucket) mark(st []uint64, at Instant, n int, mark []uint64) {
+	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
+}
+
+// settle leaves the instants of refills as they are.
+func (k *intervalBucket) settle(st []uint64, now Instant, r refund, m marks) []uint64 {
+	return k.giveBack(st, now, comesBack(k, r, m, 1))
+}
+
+// settleAll implements batchHolder.
+func (k *intervalBucket) settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64 {
+	for _, back := range comeBack(k, refunds, m, 1) {
+		st = k.giveBack(st, now, back)
+	}
+	return st
+}
+
+func (k *intervalBucket) giveBack(st []uint64, now Instant, back uint128.Uint128) []uint64 {
+	if now > st[0] {
+		st[0], st[1] = k.refilled(st, now)
+	}
+	st[1] -= min(st[1], back.Lo)
+	return st
+}

@@ -1,0 +1,73 @@
+package ratelimit
+
+import (
+	"math"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// This file merges the decisions of several keys into one.
+
+// A merging merges decisions as an All does those of its parts.
+type merging struct {
+	Decision
+	varies  bool // whether the keys spend different numbers of events: then Limit and Remaining are those of Part
+	any     bool // whether there are any so far
+	refused bool
+	least   int // how much the key that has the least has left
+
+	unchecked bool // whether Part, if it refuses, or any key was not checked
+}
+
+// add adds the decision of the i-th key, which was asked for n events.
+func (m *merging) add(i int, d *kernel.Decision, n int) {
+	left := d.Remaining
+	if m.varies {
+		if left = math.MaxInt; n > 0 {
+			left = d.Remaining / n // the number of such calls
+		}
+	}
+	first := !m.any
+	if first {
+		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
+	}
+	decides := !m.refused && (first || left < m.least)
+	unchecked := d.Degraded && !d.StandIn
+	if !m.refused {
+		m.unchecked = m.unchecked || unchecked
+	}
+	if !d.Allowed && (!m.refused || d.RetryAfter > m.RetryAfter) {
+		decides, m.refused, m.RetryAfter, m.unchecked = true, true, d.RetryAfter, unchecked
+	}
+	if decides {
+		m.Part = i
+	}
+	switch {
+	case !m.varies:
+		m.Limit, m.Remaining = min(m.Limit, d.Limit), min(m.Remaining, d.Remaining)
+	case decides:
+		m.Limit, m.Remaining = d.Limit, d.Remaining
+	}
+	m.least = min(m.least, left)
+	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
+	m.Delay = max(m.Delay, d.Delay)
+	m.Degraded = m.Degraded || d.Degraded
+}
+
+// decision returns the merged decision.
+func (m *merging) decision() Decision {
+	d := m.Decision
+	if d.Allowed = !m.refused; m.refused {
+		d.Delay = 0
+	}
+	d.StandIn = d.Degraded && !m.unchecked
+	return d
+}
+
+// sum returns a+b, or math.MaxInt if that overflows.
+func sum(a, b int) int {
+	if a > math.MaxInt-b {
+		return math.MaxInt
+	}
+	return a + b
+}
