@@ -436,12 +436,15 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		return by.Opened(), carried, pin
 	}
 	return by.Opened(), to.each(carried, func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
-		if log, ok := part.(*inFlight); ok {
-			for i := range k.count(st) {
-				h := k.holdAt(st, i)
-				inner = log.move(inner, h.n, parts[sources[j]].(*inFlight).logged(h.end)+log.window, h.end)
-			}
+		log, ok := part.(*inFlight)
+		if !ok || sameTimeout(log, parts[sources[j]]) {
+			return inner
 		}
-		return inner
+		moves := make([]move, 0, k.count(st))
+		for i := range k.count(st) {
+			h := k.holdAt(st, i)
+			moves = append(moves, move{parts[sources[j]].(*inFlight).logged(h.end), log.logged(h.end), uint64(h.n)})
+		}
+		return log.moveAll(inner, moves)
 	}), pin
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -79,6 +80,48 @@ func TestRemoveAll(t *testing.T) {
 	require.True(t, log.Valid(st))
 	st = log.removeAll(st, removals)
 	require.Empty(t, st)
+}
+
+// TestMoveAll: events that a log moves together are where they are if it moves them one after the other,
+// also if those of one hold are moved to where those of another one are.
+func TestMoveAll(t *testing.T) {
+	log := NewInFlight(1<<20, 0).(*inFlight)
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var st []uint64
+		for i := range Instant(20) {
+			st = log.Spend(st, begun+i, 1+rng.IntN(3))
+		}
+		alone, moves := slices.Clone(st), []move{}
+		for range 30 {
+			m := move{begun + Instant(rng.IntN(25)), begun + Instant(rng.IntN(25)), uint64(rng.IntN(4))}
+			alone = log.move(alone, int(m.n), m.from, m.to)
+			moves = append(moves, m)
+		}
+		require.Equal(t, log.Pack(alone), log.Pack(log.moveAll(st, moves)), "seed %d", seed)
+	}
+}
+
+// BenchmarkTimeoutChanges asks a key with thousands of events in flight under another Timeout, so that
+// each of these moves. The time is that of a hold.
+func BenchmarkTimeoutChanges(b *testing.B) {
+	for _, holds := range []int{64, 1024, 16_384} {
+		shorter, longer := Compile(NewInFlight(holds, 3600*second), InMemory), Compile(NewInFlight(holds, 7200*second), InMemory)
+		s := keyOf(longer)
+		for i := range uint64(holds) {
+			s.send(longer, begun+i, Request{Op: OpHold, N: 1, Hold: Handle{ID: 2*i + 1, For: time.Hour}})
+		}
+		req := Request{Op: OpPeek, Fixed: &Reading{Now: begun + uint64(holds)}}
+		b.Run(strconv.Itoa(holds), func(b *testing.B) {
+			for range b.N/holds + 1 {
+				var a Answer
+				shorter.StepFrom(s.from, s.st, &req, &a)
+				if a.Allowed {
+					b.Fatal("there is room")
+				}
+			}
+		})
+	}
 }
 
 // TestRetryAfter_ManyHolds: to find when a denied request will be granted takes as many copies of the state

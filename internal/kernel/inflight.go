@@ -1,6 +1,9 @@
 package kernel
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // inFlight is the arithmetic of an InFlight: a log of the events that are not released, which
 // are taken for released when they are as old as the timeout.
@@ -49,6 +52,40 @@ func (k *inFlight) move(st []uint64, n int, from, to Instant) []uint64 {
 	}
 	st = k.insert(st, k.logged(to), before-st[0], logMany-1)
 	st[2] = frontier
+	return st
+}
+
+// A move is a number of events that a log has at one instant, and is to have at another one.
+type move struct {
+	from, to Instant
+	n        uint64
+}
+
+// moveAll moves events at many instants at once, in the order of moves. It looks at each entry once,
+// because a key may have thousands of holds when its Timeout changes.
+func (k *inFlight) moveAll(st []uint64, moves []move) []uint64 {
+	if len(st) == 0 {
+		return st
+	}
+	counts := make(map[Instant]uint64)
+	for next := st[1]; next < uint64(len(st)); {
+		var at Instant
+		var n uint64
+		at, n, next = k.entry(st, next)
+		counts[at] = n
+	}
+	for _, m := range moves {
+		n := min(counts[m.from], m.n)
+		counts[m.from] -= n
+		counts[m.to] += n
+	}
+	st = append(st[:0], 0, logHeader, st[2])
+	for _, at := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[at]; n > 0 {
+			end := uint64(len(st))
+			st = k.replace(st, end, end, at, n)
+		}
+	}
 	return st
 }
 
