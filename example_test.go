@@ -24,7 +24,7 @@ func Example() {
 	// Each API key may make 20 calls at once, and 10 a second in the long run.
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}))
 	http.HandleFunc("/search", func(w http.ResponseWriter, r *http.Request) {
-		d, _ := limiter.Take(r.Context(), r.Header.Get("X-API-Key"), 1) // in memory, nothing can fail
+		d, _ := limiter.Take(r.Context(), r.Header.Get("X-API-Key"), 1) // in memory, an error says that the client has left
 		if !d.Allowed {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 			http.Error(w, "too many requests", http.StatusTooManyRequests)
@@ -262,17 +262,23 @@ func ExampleTakeEach() {
 }
 
 func ExampleLimiter_Hold() {
-	ctx, user := context.Background(), "alice"
-	callModel := func() int { return 250 }
+	ctx, leave := context.WithCancel(context.Background())
+	user := "alice"
+	callModel := func(context.Context) (used int, err error) {
+		leave() // the client does not wait for the end
+		return 250, nil
+	}
 
 	tokens := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)}))
 	hold, d, err := tokens.Hold(ctx, user, 1_000) // the most that the call may use
-	if err != nil || !d.Allowed {
-		return // err, or d.RetryAfter
+	if !d.Allowed {
+		return // d.RetryAfter, or err
 	}
-	d, err = hold.Settle(ctx, callModel()) // if it has used 250, d.Remaining is 9,750
-	fmt.Println(d.Remaining, err)
-	// Output: 9750 <nil>
+	used, failure := callModel(ctx) // if the call fails, used is what it has cost all the same, mostly 0
+	// ctx ends if the client leaves. The tokens are settled all the same.
+	d, err = hold.Settle(context.WithoutCancel(ctx), used) // if it has used 250, d.Remaining is 9,750
+	fmt.Println(d.Remaining, err, failure)
+	// Output: 9750 <nil> <nil>
 }
 
 // A web process holds, and a worker settles. If the job gets lost, the tokens come back after an hour.
@@ -402,7 +408,7 @@ func ExampleHoldAll() {
 	if err != nil || !d.Allowed {
 		return // d.Part says which of them refuses, and d.RetryAfter for how long
 	}
-	_, err = hold.Settle(ctx, 1, 830, 2)
+	_, err = hold.Settle(context.WithoutCancel(ctx), 1, 830, 2) // even if the client has left
 
 	for _, b := range []ratelimit.Bound{ratelimit.For(requests, user), ratelimit.For(tokens, user), ratelimit.For(cents, org)} {
 		d, _ := b.Limiter().Peek(ctx, b.Key())

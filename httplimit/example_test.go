@@ -227,10 +227,10 @@ func ExampleFromHeader() {
 	// 198.51.100.7 <nil>
 }
 
-// A client that sends at most ten requests a minute to each host, and slows down as the host asks
+// A client that sends at most ten requests to each host in any minute, and slows down as the host asks
 // for. Its deadline of five seconds is too short for the third one to wait for its turn.
 func ExampleTransport() {
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Burst: 2}))
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
 	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

@@ -224,6 +224,31 @@ func TestTransportRest(t *testing.T) {
 	}
 }
 
+// TestTransportStaysWithinALimit checks that a client whose burst and rate together are the limit of a server is never
+// refused, also in its first minute.
+func TestTransportStaysWithinALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
+		client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
+
+		ofServer := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Minute}))
+		server := httplimit.Middleware(ofServer, httplimit.WithHeaders(httplimit.None))(http.NotFoundHandler())
+		client.Transport.(*httplimit.Transport).Base = roundTripper(func(r *http.Request) *http.Response {
+			w := httptest.NewRecorder()
+			server.ServeHTTP(w, r)
+			return w.Result()
+		})
+		for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
+			r := httptest.NewRequest(http.MethodGet, "http://example.com", nil)
+			r.RequestURI = "" // that of a client has none
+			resp, err := client.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, http.StatusNotFound, resp.StatusCode, "after %v", time.Since(begin))
+		}
+	})
+}
+
 // TestTransportHeedsRetryAfterOfOthers checks that requests honour the Retry-After of a response to
 // another one that comes while they wait for the Limiter.
 func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {

@@ -2,8 +2,12 @@ package rules
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 // A slowStore answers after a while or, while it hangs, never. It may ignore contexts.
@@ -431,4 +436,45 @@ func TestFloodWhileDown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, perMinute(5), alg)
 	assert.LessOrEqual(t, len(c.failed.byKey), 10)
+}
+
+// away is a database that cannot be reached.
+type away struct{}
+
+func (away) Connect(context.Context) (driver.Conn, error) {
+	return nil, errors.New("connection refused")
+}
+func (away) Driver() driver.Driver { return nil }
+
+// TestDatabaseAwayAtTheStart checks that a service starts without its database, and that the limit given to New
+// decides until a lookup succeeds.
+func TestDatabaseAwayAtTheStart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		own    ratelimit.Algorithm
+		status []int
+	}{
+		"a limit":       {ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, []int{200, 200, 429}},
+		"blocked":       {ratelimit.Blocked{}, []int{503}},
+		"without limit": {ratelimit.Unlimited{}, []int{200, 200, 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := sql.OpenDB(away{})
+				defer db.Close()
+				lookup, err := Cached(SQLLimits(db, "SELECT 60, per_minute FROM plans WHERE customer = $1", nil))
+				require.NoError(t, err)
+				limiter, err := ratelimit.New(tt.own, ratelimit.WithLimits(lookup.Limit), ratelimit.WithFailureLog(nil))
+				require.NoError(t, err)
+				answer := httplimit.Middleware(limiter)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				for i, want := range tt.status {
+					w := httptest.NewRecorder()
+					answer.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+					assert.Equal(t, want, w.Code, "request %d", i)
+				}
+				d, err := limiter.Take(t.Context(), "another customer", 1)
+				assert.ErrorContains(t, err, "connection refused")
+				assert.True(t, d.Degraded)
+			})
+		})
+	}
 }
