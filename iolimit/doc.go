@@ -69,7 +69,9 @@
 // # Errors
 //
 // If the store fails, the limiter's [ratelimit.FailurePolicy] decides: with FailOpen, data
-// passes; with FailClosed, calls fail with the store's error, and can be repeated. If a key
+// passes; with FailClosed, calls fail with the store's error, and can be repeated; with a
+// [ratelimit.Fallback], data passes by its limit, even if that is lower. So it does by the limit of
+// [ratelimit.New] if the lookup of [ratelimit.WithLimits] fails. If a key
 // can never be granted a byte, calls fail with [ratelimit.ErrNever].
 //
 // If the limiter of a Bound is nil, that is logged with slog at once, and all calls fail with an

@@ -136,10 +136,10 @@ func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (
 		return nil, n, nil
 	case held != nil:
 		return held, n, nil
-	case d.RetryAfter == ratelimit.Never && (d.Limit < 1 || n <= d.Limit):
-		return nil, 0, p.never(n)
-	case d.RetryAfter == ratelimit.Never: // the limit has become lower
+	case 1 <= d.Limit && d.Limit < n: // the limit has become lower, or a lower one decides in its place
 		return nil, 0, nil
+	case d.RetryAfter == ratelimit.Never:
+		return nil, 0, p.never(n)
 	case d.Remaining < n && d.Remaining*worthwhile >= n: // the end of a window would be lost if all n went into the next one
 		n = d.Remaining
 	}

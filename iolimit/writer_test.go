@@ -77,6 +77,39 @@ func TestWriterGivesBackToAStandIn(t *testing.T) {
 	}
 }
 
+// A limit that decides in place of that of the key may be lower. Then what is written passes by that one.
+func TestWriterByALowerStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		high := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}
+		low := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
+		var down bool
+		quiet := ratelimit.WithFailureLog(nil)
+		unknown := ratelimit.Must(ratelimit.New(low, quiet, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+			if down {
+				return nil, errDown
+			}
+			return high, nil
+		})))
+		store := &failing{Store: new(ratelimit.MemoryStore)}
+		spare := ratelimit.Fallback(ratelimit.Must(ratelimit.New(low)))
+		fallsBack := ratelimit.Must(ratelimit.New(high, quiet, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(spare)))
+		for name, l := range map[string]ratelimit.Limiter{"the limit of New": unknown, "a fallback": fallsBack} {
+			down, store.down = false, false
+			w := iolimit.Writer(t.Context(), io.Discard, ratelimit.For(l, "key"))
+			n, err := w.Write(make([]byte, 1))
+			require.NoError(t, err, name)
+			require.Equal(t, 1, n, name)
+			time.Sleep(time.Minute)
+			down, store.down = true, true
+			begin := time.Now()
+			n, err = w.Write(make([]byte, 50))
+			require.NoError(t, err, name)
+			assert.Equal(t, 50, n, name)
+			assert.Equal(t, 4*time.Second, time.Since(begin), name)
+		}
+	})
+}
+
 // limitedSpace is a writer that has room for some bytes.
 type limitedSpace struct {
 	room int
