@@ -405,8 +405,8 @@ func ExampleHoldAll() {
 
 	hold, d, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(requests, user),
 		ratelimit.For(tokens, user).N(1200), ratelimit.For(cents, org).N(3))
-	if err != nil || !d.Allowed {
-		return // d.Part says which of them refuses, and d.RetryAfter for how long
+	if !d.Allowed {
+		return // d.Part says which of them refuses, and d.RetryAfter for how long, or err says why
 	}
 	_, err = hold.Settle(context.WithoutCancel(ctx), 1, 830, 2) // even if the client has left
 

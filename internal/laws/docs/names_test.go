@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,10 +22,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
-// TestDocumentedNamesExist looks up everything that stands in backticks in README, CONTRIBUTING and docs, also in
-// tables: names of Go, files and folders, commands with their flags, and words that programs exchange. It fails if
-// one of them is gone, if a call has another number of arguments than the function, and if a composite literal has
-// a field that its type lacks.
+// TestDocumentedNamesExist looks up everything that stands in backticks in README, CONTRIBUTING, BENCHMARKS and docs,
+// also in tables: names of Go, files and folders, commands with their flags, and words that programs exchange. It
+// fails if one of them is gone, if a call has another number of arguments than the function, and if a composite
+// literal has a field that its type lacks. It looks up the names of files and the commands without backticks, too.
 //
 // Most pages are for users: names in them are exported, and of packages that users import. Pages about the inside
 // (see aboutInside) name everything. If a name there is followed by a file, as in "`newLimit` (algorithm.go)", that
@@ -38,7 +39,7 @@ func TestDocumentedNamesExist(t *testing.T) {
 	spans := 0
 	used := make(map[string]bool)
 	for _, page := range pages(t) {
-		if page == "CHANGELOG.md" || page == "BENCHMARKS.md" { // of former versions, and of other libraries
+		if page == "CHANGELOG.md" { // whose names are those of each version
 			continue
 		}
 		text := read(t, page)
@@ -51,6 +52,11 @@ func TestDocumentedNamesExist(t *testing.T) {
 				}
 				if err := p.find(span, part.theirs); err != nil {
 					t.Errorf("%s: `%s`: %v", page, span, err)
+				}
+			}
+			for _, file := range part.files {
+				if !known(page, file, used) && !r.hasPath("./"+file) {
+					t.Errorf("%s: there is no file %s", page, file)
 				}
 			}
 			for _, place := range part.places {
@@ -82,6 +88,9 @@ var exceptions = []struct {
 	why   string
 	spans []string
 }{
+	{"BENCHMARKS.md", "names of other libraries, of the runtime and of Redis", []string{
+		"xsync.Map", "OnLimit", "TakeAvailable(1)", "LimitReached", "HeapAlloc", "MEMORY USAGE",
+	}},
 	{"CONTRIBUTING.md", "they stand for any file", []string{"x.go", "x_test.go"}},
 	{"CONTRIBUTING.md", "a tag of a release, and a directive of go.mod", []string{"rules/v1.2.3", "retract"}},
 	{"docs/coming-from.md", "names of other libraries", []string{"SetIgnoreURL(true)", "AS_IS"}},
@@ -168,7 +177,8 @@ type page struct {
 type part struct {
 	spans  []string // what stands in backticks
 	places []place
-	theirs string // the first column, if that has names of another library
+	files  []string // the names of files of code, in backticks or not
+	theirs string   // the first column, if that has names of another library
 }
 
 // A place is a name and the file that is said to declare it.
@@ -212,6 +222,12 @@ func (p *page) add(text, theirs string) {
 	for _, span := range inTicks.FindAllStringSubmatch(text, -1) {
 		one.spans = append(one.spans, span[1])
 	}
+	for _, word := range strings.FieldsFunc(text, isNoPath) {
+		word = strings.TrimSuffix(word, ".")
+		if slices.Contains([]string{".go", ".lua", ".sql"}, filepath.Ext(word)) {
+			one.files = append(one.files, word)
+		}
+	}
 	if p.inside {
 		for _, named := range placed.FindAllStringSubmatch(text, -1) {
 			for _, span := range inTicks.FindAllStringSubmatch(named[1], -1) {
@@ -231,6 +247,11 @@ var (
 	protocol   = regexp.MustCompile(`^[A-Z][A-Z_]+$|^[\w-]*-[\w-]*$`)
 	ellipsis   = regexp.MustCompile(`(^|[ ({])\.\.\.`)
 )
+
+// isNoPath reports whether no path has a character.
+func isNoPath(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-./", r)
+}
 
 // etc stands for the dots in a call or a composite literal that is not written out.
 const etc = "etc"
