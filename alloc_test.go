@@ -145,6 +145,34 @@ func TestAllocationsOfHolds(t *testing.T) {
 	}
 }
 
+// TestNoAllocationsInAllow: Allow, which does not say when to retry, does not look for that among the holds that give
+// their events back, which would copy the key's state.
+func TestNoAllocationsInAllow(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"FixedWindow": ratelimit.FixedWindow{Limit: 3, Window: time.Hour},
+		"SlidingLog":  ratelimit.SlidingLog{Limit: 3, Window: time.Hour},
+	} {
+		for _, own := range []bool{false, true} {
+			var opts []ratelimit.Option
+			if own {
+				opts = append(opts, fakes.OwnLimit(alg))
+			}
+			l, _ := fakes.At(t, alg, opts...)
+			for range 3 {
+				_, d, err := l.Hold(t.Context(), "key", 1, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+			}
+			d, err := l.Take(t.Context(), "key", 1)
+			require.NoError(t, err)
+			require.Equal(t, time.Minute, d.RetryAfter, name)
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				require.False(t, l.Allow("key"))
+			}), "%s, limits=%v", name, own)
+		}
+	}
+}
+
 // TestNoAllocationsInLogs: a SlidingLog allocates nothing once it has grown to the events
 // of a window.
 func TestNoAllocationsInLogs(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // request, it goes on to grant it. So the first instant is in the first of the times between two ends of
 // holds in which the state grants the request, or after the last end.
 func (h *holding) retryAfter(req *Request, a *Answer) {
-	if a.Allowed || req.Yields {
+	if a.Allowed || req.Yields || req.Brief && h.changed == nil { // a state of two limits notes until when one denies
 		return
 	}
 	otherwise := After(h.now, ceilDiv(uint64(a.RetryAfter), h.Tick)) // if nothing was given back

@@ -60,6 +60,8 @@ type Request struct {
 	Delay   time.Duration // of OpHold: how long the events are delayed by other keys that have granted them, at least: the hold lasts from then on
 	Refused bool          // of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
 	Notes   bool          // whether that is a denial that a log with CountDenied counts
+
+	Brief bool // of OpTake: whether only Allowed is asked for, so that RetryAfter need not count on what holds give back
 }
 
 // A Handle is an open hold of a key. The zero Handle is none.

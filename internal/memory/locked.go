@@ -285,7 +285,7 @@ func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n in
 			return granted
 		}
 	}
-	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk}, kernel.Answer{}
+	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk, Brief: true}, kernel.Answer{}
 	sp.update(id, lim, &req, &a)
 	return a.Allowed
 }
