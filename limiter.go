@@ -125,7 +125,8 @@ type Limiter interface {
 	// there is no room, none of the events is counted, and the error matches [ErrDebt] and says how many would
 	// fit. If the store is full, it matches [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision,
 	// the error says so, and it is unknown whether the events were counted; a [Fallback] counts them. If only the
-	// lookup of [WithLimits] fails, they are counted, and the error is the lookup's.
+	// lookup of [WithLimits] fails, they are counted, and the error is the lookup's. An [Unlimited] or [Blocked] limit
+	// counts nothing, also as that of New if the lookup fails.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events could be taken

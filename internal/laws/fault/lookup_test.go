@@ -132,6 +132,21 @@ func TestPeekAndChargeByTheLimitOfNew(t *testing.T) {
 	}
 }
 
+// TestChargeByALimitOfNewWithoutState: Unlimited and Blocked count nothing.
+func TestChargeByALimitOfNewWithoutState(t *testing.T) {
+	for store, make := range fakes.Stores {
+		for _, base := range []ratelimit.Algorithm{ratelimit.Unlimited{}, ratelimit.Blocked{}} {
+			p := newPlanned(t, make(), base, hours(10))
+			require.True(t, p.AllowN("key", 2))
+			p.own.Err = errLookup
+			_, err := p.Charge(ctx, "key", 4)
+			require.ErrorIs(t, err, errLookup)
+			p.own.Err = nil
+			assert.Equal(t, 8, fakes.Remaining(t, p), "%s: %T", store, base)
+		}
+	}
+}
+
 // TestHoldByTheLimitOfNew: what is held can be settled, whether the lookup still fails or not.
 func TestHoldByTheLimitOfNew(t *testing.T) {
 	for store, make := range fakes.Stores {
