@@ -20,7 +20,11 @@ type denied struct {
 	by *limit.Limit   // what decided it
 }
 
-func (d *denied) age(now kernel.Instant) time.Duration { return time.Duration(now - min(now, d.at)) }
+func (d *denied) age(
+	now kernel.Instant,
+) time.Duration {
+	return time.Duration(now - min(now, d.at))
+}
 
 // An ahead is the state of a key after those who stand in line.
 type ahead struct {
@@ -32,7 +36,8 @@ type ahead struct {
 // apply applies a request of t to the state, at now.
 func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
 	req.Fixed = &kernel.Reading{Now: now, Own: true}
-	if req.Refused = req.Op == kernel.OpTake; req.Refused {
+	req.Refused = req.Op == kernel.OpTake
+	if req.Refused {
 		t.StepFrom(a.by, slices.Clone(a.st), &req, &ans) // which may change it in place
 	} else {
 		a.by, a.st, _ = t.StepFrom(a.by, a.st, &req, &ans)
@@ -41,8 +46,9 @@ func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (a
 	return ans
 }
 
-// stateAhead returns the state of key after all who stand in its line, or nil if it is not known: because it is
-// not in this process, or because events may come back at any moment. t is the present limit of the key.
+// stateAhead returns the state of key after all who stand in its line, or nil if it is not known:
+// because it is not in this process, or because events may come back at any moment. t is the
+// present limit of the key.
 func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kernel.Instant) *ahead {
 	if a, ok := ln.Ahead.(*ahead); ok {
 		return a
@@ -64,22 +70,32 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 		if by.Flies() {
 			return nil
 		}
-		a.apply(by.Loose(), kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1}, max(from, min(of.Since, now)))
+		a.apply(
+			by.Loose(),
+			kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1},
+			max(from, min(of.Since, now)),
+		)
 	}
 	ln.Ahead = a
 	return a
 }
 
-// mayEnter returns an error if a Wait for n events must not stand in line: because the line is too long or, if
-// that is known, because its turn comes too late, or a queue is full by then.
+// mayEnter returns an error if a Wait for n events must not stand in line: because the line is too
+// long or, if that is known, because its turn comes too late, or a queue is full by then.
 func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 	l.nudge(ln, t)
 	if l.mostWaiters > 0 && ln.Len() >= l.mostWaiters {
-		return fmt.Errorf("%w: %d wait for key %q already; see WithMaxWaiters", ErrQueueFull, ln.Len(), w.key)
+		return fmt.Errorf(
+			"%w: %d wait for key %q already; see WithMaxWaiters",
+			ErrQueueFull,
+			ln.Len(),
+			w.key,
+		)
 	}
 	_, hurries := w.until.Deadline()
 	if t.Flies() || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.Delays() {
-		return nil // it is not known, or the first one is told when it asks, or nothing can go wrong
+		// It is not known, or the first one is told when it asks, or nothing can go wrong.
+		return nil
 	}
 	now, _ := l.timeline.Now()
 	left := l.patience(w.until)
@@ -91,18 +107,20 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 		return w.refusal(&ans, t, left)
 	}
 	last := time.Duration(ln.Last() - min(now, ln.Last()))
-	if last <= left || l.local != nil || l.madeBy(ln) != t { // events may come back, or other turns will be made
+	if last <= left || l.local != nil || l.madeBy(ln) != t {
+		// Events may come back, or other turns will be made.
 		return nil
 	}
-	return &TurnError{N: w.n, Wait: last, Left: left} // nobody behind the turns is served before the last
+	// Nobody behind the turns is served before the last.
+	return &TurnError{N: w.n, Wait: last, Left: left}
 }
 
 // soon is the RetryAfter of requests behind a waiter that may be served at any moment.
 const soon = time.Millisecond
 
-// overtakes reports whether c, which is about n events, would overtake a Wait, and returns the decision that
-// denies it. Requests that are granted always or never overtake nobody. If there may be room that the Wait does
-// not know of, overtakes wakes it.
+// overtakes reports whether c, which is about n events, would overtake a Wait, and returns the
+// decision that denies it. Requests that are granted always or never overtake nobody. If there may
+// be room that the Wait does not know of, overtakes wakes it.
 func (l *limiter) overtakes(c *call, n int) (d Decision, does bool) {
 	key := c.Key
 	if n == 0 || !l.waiters.Any() || !l.waiters.Has(key) {

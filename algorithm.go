@@ -9,13 +9,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An Algorithm is a kind of limit with its parameters: a [TokenBucket], [LeakyBucket], [FixedWindow],
-// [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp], [InFlight], [All], [Unlimited] or [Blocked].
-// Algorithms are plain data. They hold no state, and can be copied, printed and (except All) compared. Pass them
-// as values: a pointer to one, or a type that embeds one, is refused.
+// An Algorithm is a kind of limit with its parameters: a [TokenBucket], [LeakyBucket],
+// [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp], [InFlight], [All],
+// [Unlimited] or [Blocked]. Algorithms are plain data. They hold no state, and can be copied,
+// printed and (except All) compared. Pass them as values: a pointer to one, or a type that embeds
+// one, is refused.
 type Algorithm interface {
-	// normalized returns the algorithm with its zero fields replaced by their defaults, which only this method
-	// knows. A zero field that means no limit, such as RollingWindow's PeriodLimit, stays zero.
+	// normalized returns the algorithm with its zero fields replaced by their defaults, which only
+	// this method knows. A zero field that means no limit, such as RollingWindow's PeriodLimit,
+	// stays zero.
 	normalized() Algorithm
 
 	// spec returns a normalized algorithm as numbers.
@@ -25,8 +27,8 @@ type Algorithm interface {
 	share(divisor) Algorithm
 }
 
-// newLimit checks alg, which a user passed, and returns it ready to be applied, normalized, and as a copy that
-// shares no memory with it. An All becomes a list of its leaves.
+// newLimit checks alg, which a user passed, and returns it ready to be applied, normalized, and as
+// a copy that shares no memory with it. An All becomes a list of its leaves.
 func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 	err := checkKind(alg)
 	if err != nil {
@@ -41,8 +43,8 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 	return limit.New(alg.spec(), enc, alg)
 }
 
-// algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and nested Alls
-// flattened.
+// algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and
+// nested Alls flattened.
 func algorithmOf(l *limit.Limit) Algorithm {
 	if parts, ok := l.Known.(All); ok {
 		return slices.Clone(parts)
@@ -50,19 +52,24 @@ func algorithmOf(l *limit.Limit) Algorithm {
 	return l.Known.(Algorithm)
 }
 
-// checkKind returns an error if alg is none of this package's algorithms: nil, a pointer to one, or a type that
-// embeds one, which has its methods.
+// checkKind returns an error if alg is none of this package's algorithms: nil, a pointer to one, or
+// a type that embeds one, which has its methods.
 func checkKind(alg Algorithm) error {
 	if _, ok := alg.(All); ok || isPlain(alg) {
 		return nil
 	}
-	return param.Invalid("Algorithm", fmt.Sprintf("%T", alg), "must be one of this package's own, such as TokenBucket{Rate: PerSecond(10)}, and neither a pointer nor a type that embeds one")
+	return param.Invalid(
+		"Algorithm",
+		fmt.Sprintf("%T", alg),
+		"must be one of this package's own, such as TokenBucket{Rate: PerSecond(10)}, and neither a pointer nor a type that embeds one",
+	)
 }
 
 // isPlain reports whether alg is one of this package, and can be compared.
 func isPlain(alg Algorithm) bool {
 	switch alg.(type) {
-	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow, WarmingUp, InFlight, Unlimited, Blocked:
+	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow,
+		WarmingUp, InFlight, Unlimited, Blocked:
 		return true
 	}
 	return false

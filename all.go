@@ -8,24 +8,24 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An All grants events if each of its parts grants them, and spends them in all parts at once. If any part
-// refuses, nothing is spent in any part. For example,
+// An All grants events if each of its parts grants them, and spends them in all parts at once. If
+// any part refuses, nothing is spent in any part. For example,
 //
 //	All{TokenBucket{Rate: PerSecond(10)}, FixedWindow{Limit: 1000, Window: 24 * time.Hour}}
 //
-// allows 10 a second and 1,000 a day. Parts may be of any kind, and several may be equal. An All within an All is
-// replaced by its parts. There may be 1,024 parts in total.
+// allows 10 a second and 1,000 a day. Parts may be of any kind, and several may be equal. An All
+// within an All is replaced by its parts. There may be 1,024 parts in total.
 //
-// Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay are the greatest.
-// [Decision].Part is the part that decided. A refusal by any part enters the log of every [SlidingLog] with
-// CountDenied. The state consists of the states of the parts.
+// Limit and Remaining are the least of the parts; RetryAfter, ResetAfter and Delay are the
+// greatest. [Decision].Part is the part that decided. A refusal by any part enters the log of every
+// [SlidingLog] with CountDenied. The state consists of the states of the parts.
 //
-// The turn of a Wait or a Reserve comes when all parts grant the events. Neither waits for room in the queue of a
-// [LeakyBucket]: if the queue has no room at the time when the other parts grant, Wait fails with [ErrQueueFull],
-// and Reserve denies.
+// The turn of a Wait or a Reserve comes when all parts grant the events. Neither waits for room in
+// the queue of a [LeakyBucket]: if the queue has no room at the time when the other parts grant,
+// Wait fails with [ErrQueueFull], and Reserve denies.
 //
-// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing is counted in the
-// other parts, not even by Charge.
+// An [Unlimited] part has no effect. With a [Blocked] part, nothing is granted, and nothing is
+// counted in the other parts, not even by Charge.
 type All []Algorithm
 
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts
@@ -59,7 +59,11 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 	case len(a) == 0:
 		return nil, param.Invalid(name, "empty", "must have at least one part")
 	case depth > maxDepth:
-		return nil, param.Invalid(name, "too deep", fmt.Sprintf("must not be nested more than %d times", maxDepth))
+		return nil, param.Invalid(
+			name,
+			"too deep",
+			fmt.Sprintf("must not be nested more than %d times", maxDepth),
+		)
 	}
 	for i, alg := range a {
 		field := fmt.Sprintf("%s[%d]", name, i)
@@ -80,8 +84,13 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 		if err != nil {
 			return nil, param.Within(field, err)
 		}
-		if to = append(to, alg); len(to) > maxParts {
-			return nil, param.Invalid("All", "too long", fmt.Sprintf("must have at most %d parts", maxParts))
+		to = append(to, alg)
+		if len(to) > maxParts {
+			return nil, param.Invalid(
+				"All",
+				"too long",
+				fmt.Sprintf("must have at most %d parts", maxParts),
+			)
 		}
 	}
 	return to, nil

@@ -6,8 +6,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Bound is a limiter and one of its keys. [TakeAll] and [HoldAll] decide on several at once. The zero Bound, and
-// one of a nil Limiter, has no limiter: that is an error, which matches [ErrInvalid].
+// A Bound is a limiter and one of its keys. [TakeAll] and [HoldAll] decide on several at once. The
+// zero Bound, and one of a nil Limiter, has no limiter: that is an error, which matches
+// [ErrInvalid].
 type Bound struct {
 	limiter Limiter
 	key     string
@@ -17,7 +18,8 @@ type Bound struct {
 	options *[]HoldOption // of its holds; nil if there are none
 }
 
-// For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and [GiveBack].
+// For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and
+// [GiveBack].
 func For(l Limiter, key string, opts ...HoldOption) Bound {
 	b := Bound{limiter: l, key: key}
 	if len(opts) > 0 {
@@ -27,9 +29,9 @@ func For(l Limiter, key string, opts ...HoldOption) Bound {
 	return b
 }
 
-// N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key in the place of
-// theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the key spends nothing and never
-// refuses.
+// N returns b with a number of events of its own, which [TakeAll] and [HoldAll] spend in its key in
+// the place of theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the key
+// spends nothing and never refuses.
 func (b Bound) N(n int) Bound {
 	b.n, b.hasN = n, true
 	return b
@@ -58,4 +60,8 @@ func (b Bound) Limiter() Limiter { return b.limiter }
 func (b Bound) Key() string { return b.key }
 
 // errUnbound says that a Bound has no limiter.
-var errUnbound = param.Invalid("Bound's limiter", nil, "must not be nil; make a Bound with For(limiter, key)")
+var errUnbound = param.Invalid(
+	"Bound's limiter",
+	nil,
+	"must not be nil; make a Bound with For(limiter, key)",
+)

@@ -13,23 +13,27 @@ import (
 
 // A call is what somebody asks of a limiter for one key, and what the store answers.
 type call struct {
-	limit.Call       // Limit is nil until it is looked up. Err says that the store failed, or that ctx ended before
-	unknown    error // why Limit is not that of the key, but the one that New was given; see limitFor
-	ctx        context.Context
-	h          holding // how the events are held: for OpHold and OpReserve
-	kept       bool    // whether what is reserved is never given back, because its turn has come, and it is not held
-	opts       []HoldOption
+	// Limit is nil until it is looked up. Err says that the store failed, or that ctx ended before.
+	limit.Call
+	// Why Limit is not that of the key, but the one that New was given; see limitFor.
+	unknown error
+	ctx     context.Context
+	h       holding // how the events are held: for OpHold and OpReserve
+	// Whether what is reserved is never given back, because its turn has come, and it is not held.
+	kept bool
+	opts []HoldOption
 
-	present *limit.Limit // of an OpSettle: the present limit of the key, if that need not be looked up
-	unseen  bool         // of an OpSettle: whether nobody sees the Decision
+	// Of an OpSettle: the present limit of the key, if that need not be looked up.
+	present *limit.Limit
+	unseen  bool // of an OpSettle: whether nobody sees the Decision
 }
 
 func newCall(ctx context.Context, op kernel.Op, key string, n int) call {
 	return call{Call: limit.Call{Key: key, Request: kernel.Request{Op: op, N: n}}, ctx: ctx}
 }
 
-// decidesOn returns how many events the Decision is about, and whether it spends them. It does not after a Peek,
-// Charge or Settle: then it is what Take of one event would return.
+// decidesOn returns how many events the Decision is about, and whether it spends them. It does not
+// after a Peek, Charge or Settle: then it is what Take of one event would return.
 func (c *call) decidesOn() (n int, spends bool) {
 	switch c.Request.Op {
 	case kernel.OpTake, kernel.OpHold, kernel.OpReserve:
@@ -39,19 +43,23 @@ func (c *call) decidesOn() (n int, spends bool) {
 }
 
 // holds reports whether a Reservation is asked for.
-func (c *call) holds() bool { return c.Request.Op == kernel.OpHold || c.Request.Op == kernel.OpReserve }
+func (c *call) holds() bool {
+	return c.Request.Op == kernel.OpHold || c.Request.Op == kernel.OpReserve
+}
 
-// spends reports whether the events are spent if the limit allows it, which then becomes that of the state. Those of
-// an OpSettle are of the limit that has granted them.
+// spends reports whether the events are spent if the limit allows it, which then becomes that of
+// the state. Those of an OpSettle are of the limit that has granted them.
 func (c *call) spends() bool {
 	return c.holds() || c.Request.Op == kernel.OpTake || c.Request.Op == kernel.OpCharge
 }
 
-// do makes a call that does not wait: past those who stand in line, to the store or the FailurePolicy. It sets
-// the Answer, and returns what is held. The error says why the decision is not that of the key's own limit.
+// do makes a call that does not wait: past those who stand in line, to the store or the
+// FailurePolicy. It sets the Answer, and returns what is held. The error says why the decision is
+// not that of the key's own limit.
 //
-// Not all calls come here. AllowN, Take and Peek ask the engine in memory directly if that alone decides (see fast).
-// Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their own to the same store and FailurePolicy.
+// Not all calls come here. AllowN, Take and Peek ask the engine in memory directly if that alone
+// decides (see fast). Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their own to the
+// same store and FailurePolicy.
 func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {
@@ -84,8 +92,8 @@ func (l *limiter) decide(c *call) (r *Reservation, err error) {
 	return l.answered(c)
 }
 
-// answered makes the decision of what the store has answered, or has the FailurePolicy make it. It returns what is
-// held.
+// answered makes the decision of what the store has answered, or has the FailurePolicy make it. It
+// returns what is held.
 func (l *limiter) answered(c *call) (r *Reservation, err error) {
 	if c.Err != nil {
 		return l.degraded(c)
@@ -99,8 +107,9 @@ func (l *limiter) answered(c *call) (r *Reservation, err error) {
 	return r, c.standIn()
 }
 
-// standIn marks a decision that is not by the limit of the key, and returns the error that says why. What the limit
-// that stands in could never grant is refused, because the limit of the key may grant it.
+// standIn marks a decision that is not by the limit of the key, and returns the error that says
+// why. What the limit that stands in could never grant is refused, because the limit of the key may
+// grant it.
 func (c *call) standIn() error {
 	if c.unknown == nil {
 		return nil
@@ -113,7 +122,8 @@ func (c *call) standIn() error {
 	return c.unknown
 }
 
-// apply looks up the limit of the key, and has the store answer a call. If the store fails, it sets Err.
+// apply looks up the limit of the key, and has the store answer a call. If the store fails, it sets
+// Err.
 func (l *limiter) apply(c *call) {
 	req := &c.Request
 	req.Clock = l.timeline
@@ -147,15 +157,16 @@ func (l *limiter) applyAlone(ctx context.Context, calls []limit.Call) (decided b
 	return true, err
 }
 
-// applyOwn sets the limit of the key. Most keys in memory have the one that they had before: then it also has the
-// store answer, and returns true.
+// applyOwn sets the limit of the key. Most keys in memory have the one that they had before: then
+// it also has the store answer, and returns true.
 func (l *limiter) applyOwn(c *call) (done bool) {
 	if l.limits == nil {
 		c.Limit = l.t
 		return false
 	}
 	alg, err := l.limits.lookup(c.ctx, c.Key)
-	if err == nil && l.local != nil && c.Request.Op <= kernel.OpPeek && l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
+	if err == nil && l.local != nil && c.Request.Op <= kernel.OpPeek &&
+		l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
 		return true
 	}
 	c.Limit, c.unknown, c.Err = l.limitBy(c.ctx, c.Key, alg, err)

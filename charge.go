@@ -17,7 +17,17 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 	}
 	d, err := l.charge(ctx, key, n)
 	if l.observers != nil {
-		l.observe(ctx, Observation{Key: key, Call: CallCharge, N: n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
+		l.observe(
+			ctx,
+			Observation{
+				Key:      key,
+				Call:     CallCharge,
+				N:        n,
+				Outcome:  counted(ctx, d, err),
+				Decision: d,
+				Err:      err,
+			},
+		)
 	}
 	return d, err
 }
@@ -45,7 +55,12 @@ func (c *call) counted(n int, err error) error {
 func uncounted(res *kernel.Answer, n int) error {
 	switch {
 	case res.Excess:
-		return fmt.Errorf("%w: %d more, and the state of the key can hold %d more", ErrDebt, n, res.Most)
+		return fmt.Errorf(
+			"%w: %d more, and the state of the key can hold %d more",
+			ErrDebt,
+			n,
+			res.Most,
+		)
 	case res.Full:
 		return fmt.Errorf("%w: no room for a new key", ErrFull)
 	}

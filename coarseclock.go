@@ -10,21 +10,27 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock]. Reading the
-// system's clock is more than half of the cost of a decision on a hot key; using a stored reading costs almost
-// nothing. If the resolution is not positive, the error matches [ErrInvalid].
+// NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock].
+// Reading the system's clock is more than half of the cost of a decision on a hot key; using a
+// stored reading costs almost nothing. If the resolution is not positive, the error matches
+// [ErrInvalid].
 //
-// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk reads the system's
-// clock each time. If all processors are busy, the goroutine may be tens of milliseconds late. So before a limiter
-// denies a request or makes it wait, it reads the clock again, and the rate is kept even in a busy process.
+// A goroutine reads the clock, until stop is called, which may be called twice. Afterwards, clk
+// reads the system's clock each time. If all processors are busy, the goroutine may be tens of
+// milliseconds late. So before a limiter denies a request or makes it wait, it reads the clock
+// again, and the rate is kept even in a busy process.
 //
-// Readings never go back, and are at most as old as the resolution and the delay of the goroutine. So a span of
-// length s sees at most as many events as the limit allows in s plus the age of the oldest reading in it: with one
-// event every 10 ms and a resolution of 1 ms, and a goroutine that is not late, two events are at least 9 ms
-// apart.
+// Readings never go back, and are at most as old as the resolution and the delay of the goroutine.
+// So a span of length s sees at most as many events as the limit allows in s plus the age of the
+// oldest reading in it: with one event every 10 ms and a resolution of 1 ms, and a goroutine that
+// is not late, two events are at least 9 ms apart.
 func NewCoarseClock(resolution time.Duration) (clk clock.Clock, stop func(), err error) {
 	if resolution < 1 {
-		return nil, nil, param.Invalid("NewCoarseClock's resolution", resolution, "must be at least 1ns, such as 1ms")
+		return nil, nil, param.Invalid(
+			"NewCoarseClock's resolution",
+			resolution,
+			"must be at least 1ns, such as 1ms",
+		)
 	}
 	c := newCoarseClock()
 	stopped := make(chan struct{})

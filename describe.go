@@ -14,16 +14,18 @@ type Info struct {
 	Clock clock.Clock // that of [WithClock], or the system's
 	Store Store       // that of [WithStore], or the [MemoryStore] that the limiter has for itself
 
-	// Algorithm is the one that was passed to [New], with defaults filled in, such as a Capacity of 1 for 0.
-	// Nested Alls are flattened. It is nil if keys have limits of their own.
+	// Algorithm is the one that was passed to [New], with defaults filled in, such as a Capacity of
+	// 1 for 0. Nested Alls are flattened. It is nil if keys have limits of their own.
 	Algorithm Algorithm
 
-	// Lookup returns the algorithm of a key, as it is now. It is nil if keys have no limits of their own.
+	// Lookup returns the algorithm of a key, as it is now. It is nil if keys have no limits of
+	// their own.
 	Lookup func(ctx context.Context, key string) (Algorithm, error)
 }
 
-// Describe returns what l is. If l was not made by [New], Describe returns the result of its method Describe()
-// Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither, the Info is empty.
+// Describe returns what l is. If l was not made by [New], Describe returns the result of its method
+// Describe() Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither,
+// the Info is empty.
 func Describe(l Limiter) Info {
 	if l, ok := inner[interface{ Describe() Info }](l); ok {
 		return l.Describe()
@@ -31,9 +33,9 @@ func Describe(l Limiter) Info {
 	return Info{}
 }
 
-// For returns the algorithm that the limiter applies to key now, or nil if it is not known. For a limiter made
-// with [WithLimits], it calls the lookup, and returns its error, or one that matches [ErrInvalid] if the
-// parameters cannot be used. If ctx has ended, it may return the error of ctx.
+// For returns the algorithm that the limiter applies to key now, or nil if it is not known. For a
+// limiter made with [WithLimits], it calls the lookup, and returns its error, or one that matches
+// [ErrInvalid] if the parameters cannot be used. If ctx has ended, it may return the error of ctx.
 func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
 	if i.Lookup == nil {
 		return i.Algorithm, nil

@@ -1,5 +1,5 @@
-// Package ratelimit limits how often events may happen: 10 calls a second for each user, 1,000 a day for each
-// address, or a different limit for each customer.
+// Package ratelimit limits how often events may happen: 10 calls a second for each user, 1,000 a
+// day for each address, or a different limit for each customer.
 //
 // Make a limiter once,
 //
@@ -32,31 +32,31 @@
 //   - [Unlimited] and [Blocked] grant everything and nothing, for customers without a
 //     limit and suspended ones.
 //
-// The documentation of each says what it bounds, the worst case in any span of time, and how much memory a key
-// takes.
+// The documentation of each says what it bounds, the worst case in any span of time, and how much
+// memory a key takes.
 //
 // # Limiters
 //
-// [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of keys and goroutines:
-// [Limiter.Allow] and [Limiter.Take] decide, [Limiter.Wait] waits, [Limiter.Hold] takes an estimate of a cost that
-// is known only afterwards. [TakeEach] takes events of many keys, each for itself; [TakeAll] takes events of
-// several keys of any limiters, of all or of none.
+// [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of keys and
+// goroutines: [Limiter.Allow] and [Limiter.Take] decide, [Limiter.Wait] waits, [Limiter.Hold] takes
+// an estimate of a cost that is known only afterwards. [TakeEach] takes events of many keys, each
+// for itself; [TakeAll] takes events of several keys of any limiters, of all or of none.
 //
-// [WithLimits] gives keys limits of their own, which may change while the service runs. Package httplimit limits
-// HTTP requests, and package iolimit the bytes per second of readers, writers and connections. Modules of their
-// own are grpclimit, for gRPC; connectlimit, for Connect; and rules, for tables of limits that administrators
-// edit.
+// [WithLimits] gives keys limits of their own, which may change while the service runs. Package
+// httplimit limits HTTP requests, and package iolimit the bytes per second of readers, writers and
+// connections. Modules of their own are grpclimit, for gRPC; connectlimit, for Connect; and rules,
+// for tables of limits that administrators edit.
 //
 // # Observing
 //
-// [WithObserver] lets an [Observer] see each decision. Package observe lists the keys that were denied most
-// lately, and logs denials and failures at a bounded rate. Package limitpage serves a page that shows what
-// limiters do, and module otellimit makes OpenTelemetry metrics of it.
+// [WithObserver] lets an [Observer] see each decision. Package observe lists the keys that were
+// denied most lately, and logs denials and failures at a bounded rate. Package limitpage serves a
+// page that shows what limiters do, and module otellimit makes OpenTelemetry metrics of it.
 //
 // # Promises
 //
-// These hold for every algorithm and every store. Package storetest tests all of them, except the last and bounds
-// on the number of keys, which only concern the in-memory store.
+// These hold for every algorithm and every store. Package storetest tests all of them, except the
+// last and bounds on the number of keys, which only concern the in-memory store.
 //
 //  1. Decisions are those of the mathematical definition. Only [WarmingUp] is
 //     computed in floating point.
@@ -74,12 +74,13 @@
 //     are those of UTC; there are no days of a time zone, and no calendar months.
 //  7. Reservations and waiters on a key are served in the order of their arrival; of several
 //     processes, the first waiters of each take turns. No caller overtakes them (in a
-//     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same process).
+//     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same
+//     process).
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
 // # Stores
 //
-// The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps them in Redis, for limits
-// that several processes share. [NewStore] keeps them in any [Database] that can compare and swap; package
-// storetest checks it. How the parts work together is in docs/design.md.
+// The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps them in
+// Redis, for limits that several processes share. [NewStore] keeps them in any [Database] that can
+// compare and swap; package storetest checks it. How the parts work together is in docs/design.md.
 package ratelimit

@@ -11,22 +11,30 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 )
 
-// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the order of the
-// keys. The results are those of a loop that calls [Limiter.Take], but TakeEach takes less time. A key that occurs
-// several times is decided on as often, in order.
+// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the
+// order of the keys. The results are those of a loop that calls [Limiter.Take], but TakeEach takes
+// less time. A key that occurs several times is decided on as often, in order.
 //
-// TakeEach appends one decision for each key, even if it returns an error. If n is negative or ctx has ended, all
-// of them are zero, which is a denial, and the error is that of Take. If Take would fail only for some keys, the
-// error has one for each of them, which names keys[i]. The decisions on these keys are those of the
-// [FailurePolicy] or, if their lookups failed, of the limit of New, as with Take: they are Degraded.
+// TakeEach appends one decision for each key, even if it returns an error. If n is negative or ctx
+// has ended, all of them are zero, which is a denial, and the error is that of Take. If Take would
+// fail only for some keys, the error has one for each of them, which names keys[i]. The decisions
+// on these keys are those of the [FailurePolicy] or, if their lookups failed, of the limit of New,
+// as with Take: they are Degraded.
 //
-// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out has room. It
-// checks ctx once, before the first key. Package redisstore sends the requests of all keys at once, so that they
-// share round trips. With any other store, and with [WithLimits] in memory, TakeEach is a loop.
+// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out
+// has room. It checks ctx once, before the first key. Package redisstore sends the requests of all
+// keys at once, so that they share round trips. With any other store, and with [WithLimits] in
+// memory, TakeEach is a loop.
 //
-// If l was not made by [New], TakeEach calls its method TakeEach(ctx, keys, n, out) ([]Decision, error) if it has
-// one, and otherwise its Take for each key.
-func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+// If l was not made by [New], TakeEach calls its method TakeEach(ctx, keys, n, out) ([]Decision,
+// error) if it has one, and otherwise its Take for each key.
+func TakeEach(
+	ctx context.Context,
+	l Limiter,
+	keys []string,
+	n int,
+	out []Decision,
+) ([]Decision, error) {
 	if each, ok := l.(interface {
 		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
 	}); ok {
@@ -36,7 +44,13 @@ func TakeEach(ctx context.Context, l Limiter, keys []string, n int, out []Decisi
 }
 
 // takeInTurn is TakeEach as a loop.
-func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Decision) ([]Decision, error) {
+func takeInTurn(
+	ctx context.Context,
+	l Limiter,
+	keys []string,
+	n int,
+	out []Decision,
+) ([]Decision, error) {
 	var errs []error
 	for i, key := range keys {
 		d, err := l.Take(ctx, key, n)
@@ -49,7 +63,12 @@ func takeInTurn(ctx context.Context, l Limiter, keys []string, n int, out []Deci
 }
 
 // TakeEach is what the function TakeEach calls.
-func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error) {
+func (l *limiter) TakeEach(
+	ctx context.Context,
+	keys []string,
+	n int,
+	out []Decision,
+) ([]Decision, error) {
 	if err := l.check(ctx, n); err != nil {
 		return append(out, make([]Decision, len(keys))...), err
 	}
@@ -65,7 +84,13 @@ func (l *limiter) TakeEach(ctx context.Context, keys []string, n int, out []Deci
 }
 
 // takeTogether is TakeEach for states that decide on many keys faster than in a loop.
-func (l *limiter) takeTogether(ctx context.Context, states limit.EachStates, keys []string, n int, out []Decision) ([]Decision, error) {
+func (l *limiter) takeTogether(
+	ctx context.Context,
+	states limit.EachStates,
+	keys []string,
+	n int,
+	out []Decision,
+) ([]Decision, error) {
 	calls := make([]call, len(keys))
 	var asked []limit.Call // those that need the store
 	for i, key := range keys {

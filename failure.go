@@ -12,22 +12,24 @@ import (
 
 // This file has what decides while the store fails.
 
-// A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or [Fallback]. A
-// store fails if it returns an error, does not answer in time (see [WithStoreTimeout]), or cannot read a key's
-// state ([ErrState]). If only the lookup of [WithLimits] fails, the limit of New decides instead. The limiter logs that
-// the policy decides: see [WithFailureLog].
+// A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or
+// [Fallback]. A store fails if it returns an error, does not answer in time (see
+// [WithStoreTimeout]), or cannot read a key's state ([ErrState]). If only the lookup of
+// [WithLimits] fails, the limit of New decides instead. The limiter logs that the policy decides:
+// see [WithFailureLog].
 //
-//   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set, and the error.
-//     [Decision.Checked] says whether a fallback has checked a limit. Allow returns the Allowed of that decision.
-//     With Fallback, all of them except Settle call its limiter: Settle of what the fallback has held settles it
-//     there, and of what the store has held, it denies.
-//   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log: nothing is reserved,
-//     and the error is nil. With FailClosed it returns the error. With Fallback it calls the same method of its
-//     limiter.
+//   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set,
+//     and the error. [Decision.Checked] says whether a fallback has checked a limit. Allow returns
+//     the Allowed of that decision. With Fallback, all of them except Settle call its limiter:
+//     Settle of what the fallback has held settles it there, and of what the store has held, it
+//     denies.
+//   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log:
+//     nothing is reserved, and the error is nil. With FailClosed it returns the error. With
+//     Fallback it calls the same method of its limiter.
 //   - Reset returns the error, and Cancel gives nothing back.
 //
-// If the caller's context was cancelled, its error is returned and the policy is not used. For a Wait, this is so
-// even if its deadline has passed.
+// If the caller's context was cancelled, its error is returned and the policy is not used. For a
+// Wait, this is so even if its deadline has passed.
 type FailurePolicy struct {
 	kind    failure
 	limiter Limiter // for fallback
@@ -45,20 +47,21 @@ var (
 	// FailOpen allows everything while the store fails.
 	FailOpen = FailurePolicy{kind: failOpen}
 
-	// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows when the store
-	// will answer again.
+	// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows
+	// when the store will answer again.
 	FailClosed = FailurePolicy{kind: failClosed}
 )
 
-// Fallback makes l decide while the store fails. l may be a limiter in memory with this process's [Share] of the
-// limit.
+// Fallback makes l decide while the store fails. l may be a limiter in memory with this process's
+// [Share] of the limit.
 //
-// A request that l can never grant, although the limit of the key can, is refused as with FailClosed: RetryAfter
-// is a second, and the error is the store's, that of a Wait too, and not [ErrNever]. The decision is not Checked.
+// A request that l can never grant, although the limit of the key can, is refused as with
+// FailClosed: RetryAfter is a second, and the error is the store's, that of a Wait too, and not
+// [ErrNever]. The decision is not Checked.
 func Fallback(l Limiter) FailurePolicy { return FailurePolicy{kind: fallback, limiter: l} }
 
-// WithFailurePolicy sets what the limiter decides when its store fails. The default is [FailOpen]. The in-memory
-// store never fails.
+// WithFailurePolicy sets what the limiter decides when its store fails. The default is [FailOpen].
+// The in-memory store never fails.
 func WithFailurePolicy(p FailurePolicy) Option {
 	return func(c *config) { c.policy = p }
 }
@@ -120,14 +123,14 @@ func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
 	return r, d, err
 }
 
-// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will answer again, and with 0 callers
-// would retry at once.
+// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will answer again, and
+// with 0 callers would retry at once.
 const closedRetry = time.Second
 
 func (l *limiter) failed(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }
 
-// mayGrant reports whether the limit of the key may ever grant n events at once, whatever a limit that stands in for
-// it says. An unknown limit may.
+// mayGrant reports whether the limit of the key may ever grant n events at once, whatever a limit
+// that stands in for it says. An unknown limit may.
 func (c *call) mayGrant(n int) bool { return c.unknown != nil || n <= c.Limit.Limit() }

@@ -11,11 +11,12 @@ import (
 
 // This file has the log of failures of the store and of lookups.
 
-// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided because the store
-// failed. The first such decision is logged at once, and those that follow in one line every ten seconds, by the
-// limiter's clock. A line has the limiter's name, the store's error, and the number of decisions without the store
-// since the previous line. Lookups of [WithLimits] that failed have lines of their own, with their error and number.
-// The default is [slog.Default] at the time of the line. A nil logger turns the log off.
+// WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided
+// because the store failed. The first such decision is logged at once, and those that follow in one
+// line every ten seconds, by the limiter's clock. A line has the limiter's name, the store's error,
+// and the number of decisions without the store since the previous line. Lookups of [WithLimits]
+// that failed have lines of their own, with their error and number. The default is [slog.Default]
+// at the time of the line. A nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }
@@ -50,10 +51,16 @@ func (c *config) lookupFailures() *failureLog {
 }
 
 func (c *config) logOf(message, counts string) *failureLog {
-	return &failureLog{logger: c.failureLog, off: c.failureLogSet && c.failureLog == nil, message: message, counts: counts}
+	return &failureLog{
+		logger:  c.failureLog,
+		off:     c.failureLogSet && c.failureLog == nil,
+		message: message,
+		counts:  counts,
+	}
 }
 
-// failing logs that the policy decides because the store failed with err, and returns the error that says so.
+// failing logs that the policy decides because the store failed with err, and returns the error
+// that says so.
 func (l *limiter) failing(ctx context.Context, err error) error {
 	l.log(ctx, l.failures, err)
 	return l.failed(err)
@@ -62,7 +69,11 @@ func (l *limiter) failing(ctx context.Context, err error) error {
 // lookupFailed logs that a lookup failed with err, and returns the error that says so.
 func (l *limiter) lookupFailed(ctx context.Context, err error) error {
 	l.log(ctx, l.unknown, err)
-	return fmt.Errorf("ratelimit: limiter %q: a lookup failed, and the limit of New decides: %w", l.name, err)
+	return fmt.Errorf(
+		"ratelimit: limiter %q: a lookup failed, and the limit of New decides: %w",
+		l.name,
+		err,
+	)
 }
 
 // log logs err, or counts it for the next line.

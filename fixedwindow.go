@@ -6,11 +6,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// A FixedWindow counts the events of each window of length Window, and grants n if count + n ≤ Limit.
+// A FixedWindow counts the events of each window of length Window, and grants n if count + n ≤
+// Limit.
 //
-// It bounds each window exactly ("1,000 a day"). But a burst at the end of one window may be followed by another
-// at the start of the next: a span as long as a window may see 2·Limit events. Its state is one word for most
-// limits, and two words for the others and with StartOnFirstEvent.
+// It bounds each window exactly ("1,000 a day"). But a burst at the end of one window may be
+// followed by another at the start of the next: a span as long as a window may see 2·Limit events.
+// Its state is one word for most limits, and two words for the others and with StartOnFirstEvent.
 type FixedWindow struct {
 	Limit  int           // the most events in one window
 	Window time.Duration // the length of a window
@@ -21,13 +22,13 @@ type FixedWindow struct {
 type WindowStart int
 
 const (
-	// StartAligned begins windows at whole multiples of their length since the Unix epoch, 1970-01-01 00:00 UTC:
-	// windows of an hour begin on the hour, windows of a day at midnight UTC, and windows of seven days on
-	// Thursdays.
+	// StartAligned begins windows at whole multiples of their length since the Unix epoch,
+	// 1970-01-01 00:00 UTC: windows of an hour begin on the hour, windows of a day at midnight UTC,
+	// and windows of seven days on Thursdays.
 	StartAligned WindowStart = iota
 
-	// StartOnFirstEvent begins a key's window with the first event granted after the end of its previous window.
-	// So the windows of different keys do not all begin at once.
+	// StartOnFirstEvent begins a key's window with the first event granted after the end of its
+	// previous window. So the windows of different keys do not all begin at once.
 	StartOnFirstEvent
 )
 
@@ -39,5 +40,8 @@ func (a FixedWindow) share(by divisor) Algorithm {
 }
 
 func (a FixedWindow) spec() limit.Spec {
-	return limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.Start)}}
+	return limit.Spec{
+		Kind:    limit.FixedWindow,
+		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.Start)},
+	}
 }

@@ -16,7 +16,12 @@ import (
 // This file has Hold, and the options that say how events are held.
 
 // Hold implements [Limiter].
-func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOption) (r *Reservation, d Decision, _ error) {
+func (l *limiter) Hold(
+	ctx context.Context,
+	key string,
+	n int,
+	opts ...HoldOption,
+) (r *Reservation, d Decision, _ error) {
 	h, err := newHolding(l.check(ctx, n), ofHold, opts)
 	if err != nil {
 		return nil, Decision{}, err
@@ -33,31 +38,34 @@ func (l *limiter) Hold(ctx context.Context, key string, n int, opts ...HoldOptio
 	return r, Decision(c.Answer.Decision), err
 }
 
-// A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they wait.
+// A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they
+// wait.
 type HoldOption func(*holding)
 
-// Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait is 0, they
-// must be free now. It must not be negative.
+// Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait
+// is 0, they must be free now. It must not be negative.
 func Within(maxWait time.Duration) HoldOption {
 	return func(h *holding) { h.within = maxWait }
 }
 
-// Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The Decision says what
-// is left only if the events were granted at once, and when to retry if they were denied.
+// Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The
+// Decision says what is left only if the events were granted at once, and when to retry if they
+// were denied.
 func Waiting() HoldOption { return func(h *holding) { h.waits = true } }
 
-// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a [LeakyBucket] queues, d
-// after these may happen. The default is ten minutes or, with an [InFlight], the longest Timeout. d must be
-// positive. It should exceed the time that a request takes: a hold that has ended cannot be settled any more.
-// [Reservation.Extend] moves the end.
+// HoldFor makes a hold end by itself after d; that of a reservation, or of events that a
+// [LeakyBucket] queues, d after these may happen. The default is ten minutes or, with an
+// [InFlight], the longest Timeout. d must be positive. It should exceed the time that a request
+// takes: a hold that has ended cannot be settled any more. [Reservation.Extend] moves the end.
 func HoldFor(d time.Duration) HoldOption {
 	return func(h *holding) { h.last, h.lastSet, h.holds = d, true, true }
 }
 
-// GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed before they
-// happened. Without GiveBack, they count as they were held. The events of an [InFlight] are over in either case.
-// RetryAfter counts on what is given back by itself. So while such holds are open, a denial takes as long as some
-// copies of the state, as many as the logarithm of their number.
+// GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed
+// before they happened. Without GiveBack, they count as they were held. The events of an [InFlight]
+// are over in either case. RetryAfter counts on what is given back by itself. So while such holds
+// are open, a denial takes as long as some copies of the state, as many as the logarithm of their
+// number.
 func GiveBack() HoldOption { return func(h *holding) { h.back, h.holds = true, true } }
 
 // A holding has the values of options.
@@ -93,7 +101,11 @@ func newHolding(err error, of use, opts []HoldOption) (holding, error) {
 func (h holding) with(of use, opts []HoldOption) (holding, error) {
 	for i, opt := range opts {
 		if opt == nil {
-			return h, param.Invalid(fmt.Sprintf("option %d of a hold", i), nil, "must be the result of HoldFor, GiveBack, Within or Waiting")
+			return h, param.Invalid(
+				fmt.Sprintf("option %d of a hold", i),
+				nil,
+				"must be the result of HoldFor, GiveBack, Within or Waiting",
+			)
 		}
 		opt(&h)
 	}
@@ -101,9 +113,17 @@ func (h holding) with(of use, opts []HoldOption) (holding, error) {
 	case h.lastSet && h.last <= 0:
 		return h, param.Invalid("HoldFor's d", h.last, "must be positive")
 	case h.within != Never && of != ofReserve:
-		return h, param.Invalid("the option Within", h.within, "is for Reserve; Hold waits with Waiting until its context ends")
+		return h, param.Invalid(
+			"the option Within",
+			h.within,
+			"is for Reserve; Hold waits with Waiting until its context ends",
+		)
 	case h.within < 0:
-		return h, param.Invalid("Within's maxWait", h.within, "must be at least 0, which means not to wait")
+		return h, param.Invalid(
+			"Within's maxWait",
+			h.within,
+			"must be at least 0, which means not to wait",
+		)
 	case h.waits && of != ofHold:
 		return h, param.Invalid("the option Waiting", "given to Reserve or For", "is for Hold")
 	}
@@ -115,8 +135,8 @@ func (b Bound) holding() (holding, error) {
 	return newHolding(nil, ofBound, b.held())
 }
 
-// newHandle returns the Handle of new events that t grants. If they are not held, it is only that of their turn.
-// Those of an InFlight always are.
+// newHandle returns the Handle of new events that t grants. If they are not held, it is only that
+// of their turn. Those of an InFlight always are.
 func newHandle(t *limit.Limit, h holding) kernel.Handle {
 	last := time.Duration(0)
 	switch {
@@ -128,8 +148,9 @@ func newHandle(t *limit.Limit, h holding) kernel.Handle {
 	return kernel.Handle{ID: newID(last), For: last, Back: h.back}
 }
 
-// newID returns an ID by which a store finds a hold or, if that lasts for no time, a reservation. No other one of
-// the key has it: among as many as a key may have, the chance that two have the same one is below 10⁻⁸.
+// newID returns an ID by which a store finds a hold or, if that lasts for no time, a reservation.
+// No other one of the key has it: among as many as a key may have, the chance that two have the
+// same one is below 10⁻⁸.
 func newID(last time.Duration) uint64 {
 	id := 2 + rand.Uint64N(1<<53-3)&^1
 	if last > 0 {
@@ -147,18 +168,25 @@ func (l *limiter) held(c *limit.Call) *Reservation {
 	}
 	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, by: c.Limit}
 	if a.Held {
-		if r.hold = c.Request.Hold.ID; a.Wait > 0 {
+		r.hold = c.Request.Hold.ID
+		if a.Wait > 0 {
 			r.set(isAhead)
 		}
 	}
 	return r
 }
 
-// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply, and returns when
-// ctx ends, which does not end the context of apply. If the store grants the events after that, they are released:
-// nobody else could do so, and others would not get them before they time out. So the goroutine ends after the
-// store's timeout at the latest. of are the limiters of the calls.
-func applyOrRelease(ctx context.Context, calls []limit.Call, of []*limiter, apply func(context.Context, []limit.Call) (bool, error)) (decided bool, err error) {
+// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply,
+// and returns when ctx ends, which does not end the context of apply. If the store grants the
+// events after that, they are released: nobody else could do so, and others would not get them
+// before they time out. So the goroutine ends after the store's timeout at the latest. of are the
+// limiters of the calls.
+func applyOrRelease(
+	ctx context.Context,
+	calls []limit.Call,
+	of []*limiter,
+	apply func(context.Context, []limit.Call) (bool, error),
+) (decided bool, err error) {
 	type answer struct {
 		decided bool
 		err     error

@@ -16,47 +16,51 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key, if all of them
-// grant them now, and otherwise spends nothing: a request may belong to a user, to an organisation and to the
-// whole service.
+// TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key,
+// if all of them grant them now, and otherwise spends nothing: a request may belong to a user, to
+// an organisation and to the whole service.
 //
 //	d, err := ratelimit.TakeAll(ctx, 1,
 //		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
 //
-// The limiters may have different algorithms and stores. A key that is given several times spends the sum.
+// The limiters may have different algorithms and stores. A key that is given several times spends
+// the sum.
 //
-// The Decision is that of an [All] whose parts are the keys: Limit and Remaining are the least, RetryAfter,
-// ResetAfter and Delay the greatest, and Part is the index of the Bound that decided. If the keys spend different
-// numbers of events, or one is given several times, Limit and Remaining are those of Part: the key that refuses
-// for longest or, if the events are granted, has room for the fewest such calls. The error is that of
-// [Limiter.Take], or one for each key that failed. If there is no Bound, or one has no limiter, it matches
-// [ErrInvalid].
+// The Decision is that of an [All] whose parts are the keys: Limit and Remaining are the least,
+// RetryAfter, ResetAfter and Delay the greatest, and Part is the index of the Bound that decided.
+// If the keys spend different numbers of events, or one is given several times, Limit and Remaining
+// are those of Part: the key that refuses for longest or, if the events are granted, has room for
+// the fewest such calls. The error is that of [Limiter.Take], or one for each key that failed. If
+// there is no Bound, or one has no limiter, it matches [ErrInvalid].
 //
 // # In memory
 //
-// TakeAll is atomic for the keys of limiters that [New] has made on any [MemoryStore]: no other call finds the
-// events spent in some keys and not in others, or, if the request is denied, spent at all. As with an All, every
-// [SlidingLog] with CountDenied counts a request that another key denies. If a store with RefuseNew has no room
-// for the new keys, they are asked one after the other, as those of several stores are.
+// TakeAll is atomic for the keys of limiters that [New] has made on any [MemoryStore]: no other
+// call finds the events spent in some keys and not in others, or, if the request is denied, spent
+// at all. As with an All, every [SlidingLog] with CountDenied counts a request that another key
+// denies. If a store with RefuseNew has no room for the new keys, they are asked one after the
+// other, as those of several stores are.
 //
 // # In Redis
 //
-// TakeAll is one call, and atomic for all processes, if the keys are of one Store of package redisstore, whose
-// server has all keys. In a cluster or a ring, the keys must have the same {tag}: see the section "Several keys"
-// of that package. If a key is known to be exhausted without a call, the Decision tells only of such keys.
+// TakeAll is one call, and atomic for all processes, if the keys are of one Store of package
+// redisstore, whose server has all keys. In a cluster or a ring, the keys must have the same {tag}:
+// see the section "Several keys" of that package. If a key is known to be exhausted without a call,
+// the Decision tells only of such keys.
 //
 // # Several stores
 //
-// Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all have: first the
-// keys in other stores, in the order in which they are given, then those in memory, and at last those of limiters
-// that New has not made, of which TakeAll calls Take, and HoldAll Hold. A group is the keys that one call can
-// decide on, or a single key, such as one that is also given with another limiter of the same name and lookups of their
-// own ([WithLimits]).
+// Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all
+// have: first the keys in other stores, in the order in which they are given, then those in memory,
+// and at last those of limiters that New has not made, of which TakeAll calls Take, and HoldAll
+// Hold. A group is the keys that one call can decide on, or a single key, such as one that is also
+// given with another limiter of the same name and lookups of their own ([WithLimits]).
 //
-// As soon as a key refuses, or its store fails and its [FailurePolicy] does not allow the request, TakeAll settles
-// the holds before it with 0, and asks no further keys, so that the Decision tells only of those before. Until then,
-// other calls may be denied what they would have been granted otherwise, and what [Reservation.Settle] or another
-// limiter's Take does not give back stays spent. But TakeAll never grants more than each limiter would.
+// As soon as a key refuses, or its store fails and its [FailurePolicy] does not allow the request,
+// TakeAll settles the holds before it with 0, and asks no further keys, so that the Decision tells
+// only of those before. Until then, other calls may be denied what they would have been granted
+// otherwise, and what [Reservation.Settle] or another limiter's Take does not give back stays
+// spent. But TakeAll never grants more than each limiter would.
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	if err := checkTogether(ctx, n, of); err != nil {
 		return Decision{}, err
@@ -75,8 +79,8 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 // has no room for the events ([ErrDebt] or [ErrFull]), the others are settled, and Settle can be
 // called again for that key. [Reservation.Parts] has the Reservations of the keys.
 //
-// In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of which a hold
-// has just ended by itself.
+// In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of
+// which a hold has just ended by itself.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
 	if err := checkTogether(ctx, n, of); err != nil {
 		return nil, Decision{}, err
@@ -84,8 +88,8 @@ func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, e
 	return takeTogether(ctx, n, of, true)
 }
 
-// takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one word. It sets d,
-// or returns false if it cannot be used.
+// takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
+// word. It sets d, or returns false if it cannot be used.
 func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 	if len(of) > memory.MostWords {
 		return false
@@ -93,7 +97,8 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 	var words [memory.MostWords]memory.Word
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter)
-		if !ok || l.fast == nil || l.waiters.Any() || !words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
+		if !ok || l.fast == nil || l.waiters.Any() ||
+			!words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
 			return false
 		}
 	}
@@ -111,7 +116,12 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 }
 
 // takeTogether is TakeAll and HoldAll. Without hold, the Reservation is nil.
-func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reservation, d Decision, err error) {
+func takeTogether(
+	ctx context.Context,
+	n int,
+	of []Bound,
+	hold bool,
+) (r *Reservation, d Decision, err error) {
 	a := askings.Get().(*asking)
 	defer a.close()
 	finished := false
@@ -124,7 +134,8 @@ func takeTogether(ctx context.Context, n int, of []Bound, hold bool) (r *Reserva
 	a.ctx, a.all = ctx, hold
 	a.add(of, n)
 	a.arrange()
-	if a.granted = a.ask(); a.granted && hold {
+	a.granted = a.ask()
+	if a.granted && hold {
 		a.delay()
 		held := make([]part, len(a.keys))
 		for i := range held {
@@ -189,19 +200,21 @@ type part struct {
 	first int // the index of the first Bound with the key
 }
 
-// An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all keys are locked
-// in one order, their words are owned, the clock is read once, all keys are asked, and then all spend or none
-// (memory/joint.go). In Redis, one script asks every key before it spends in any (redisstore/joint.go). It asks
-// the keys in groups, one after the other, until one refuses. Those of a group are decided on together.
+// An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all
+// keys are locked in one order, their words are owned, the clock is read once, all keys are asked,
+// and then all spend or none (memory/joint.go). In Redis, one script asks every key before it
+// spends in any (redisstore/joint.go). It asks the keys in groups, one after the other, until one
+// refuses. Those of a group are decided on together.
 type asking struct {
-	ctx     context.Context
-	all     bool         // whether this is HoldAll
-	varies  bool         // whether the keys spend different numbers of events
-	keys    []asked      // of each Bound
-	order   []*asked     // the first of equal ones, as they are asked
-	index   keyIndex     // of those in order, if they are many; else nil
-	calls   []limit.Call // of those in order
-	last    bool         // whether all keys but those that are asked now have granted, so that these need not be held
+	ctx    context.Context
+	all    bool         // whether this is HoldAll
+	varies bool         // whether the keys spend different numbers of events
+	keys   []asked      // of each Bound
+	order  []*asked     // the first of equal ones, as they are asked
+	index  keyIndex     // of those in order, if they are many; else nil
+	calls  []limit.Call // of those in order
+	// Whether all keys but those that are asked now have granted, so that these need not be held.
+	last    bool
 	granted bool
 	errs    []error
 }
@@ -244,7 +257,8 @@ func (a *asking) close() {
 	askings.Put(a)
 }
 
-// add adds the keys, for n events of each. It copies the Bounds, so that they may be on their caller's stack.
+// add adds the keys, for n events of each. It copies the Bounds, so that they may be on their
+// caller's stack.
 func (a *asking) add(of []Bound, n int) {
 	a.varies = varies(of)
 	a.keys = slices.Grow(a.keys, len(of))[:len(of)]
@@ -274,14 +288,16 @@ func (a *asking) enter(k *asked) {
 	}
 }
 
-// fewKeys is the number of keys from which on a map finds those that are equal. Fewer are compared with each other.
+// fewKeys is the number of keys from which on a map finds those that are equal. Fewer are compared
+// with each other.
 const fewKeys = 32
 
 // A keyIndex has the keys of an asking, by where they are: most lists have one.
 type keyIndex map[home][]*asked
 
-// A home is a key, and what tells it from the same one of other limiters: their states in memory, which some limiters
-// share, or the limiter. It is nil for limiters that New has not made, which may not be comparable.
+// A home is a key, and what tells it from the same one of other limiters: their states in memory,
+// which some limiters share, or the limiter. It is nil for limiters that New has not made, which
+// may not be comparable.
 type home struct {
 	of  any
 	key string
@@ -322,8 +338,8 @@ func (a *asking) repeated(k *asked) *asked {
 	return nil
 }
 
-// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters may share
-// their states. It is false if the limiters cannot be compared.
+// equals reports whether k and other are the same key: of one limiter, or in memory, where limiters
+// may share their states. It is false if the limiters cannot be compared.
 func (k *asked) equals(other *asked) bool {
 	switch l, o := k.l, other.l; {
 	case l == nil || o == nil:
@@ -352,7 +368,8 @@ func (a *asking) arrange() {
 	a.calls = slices.Grow(a.calls, len(a.order))[:len(a.order)]
 	for i, k := range a.order {
 		k.Call = &a.calls[i]
-		if k.Key, k.Request.N = k.bound.key, k.n; k.l != nil {
+		k.Key, k.Request.N = k.bound.key, k.n
+		if k.l != nil {
 			k.States, k.Limit, k.Request.Clock = k.l.states, k.t, k.l.timeline
 		}
 	}
@@ -389,13 +406,15 @@ const (
 
 // look looks up what decides on the key, and whether it can be decided on together with others.
 func (k *asked) look(ctx context.Context) {
-	if k.phase = isForeign; k.l == nil {
+	k.phase = isForeign
+	if k.l == nil {
 		return
 	}
 	l, key := k.l, k.bound.key
 	var ended error
 	k.t, k.unknown, ended = l.limitFor(ctx, key)
-	switch k.phase = inStores; {
+	k.phase = inStores
+	switch {
 	case ended != nil || k.t.Stateless(): // if ctx has ended, askAlone asks nobody
 		k.phase = needsNoStore
 	case k.again || l.waiters.Has(key): // Hold does not overtake a Wait
@@ -418,7 +437,12 @@ const maxJoint = 1024
 func (a *asking) ask() (granted bool) {
 	for from, to := 0, 0; from < len(a.order); from = to {
 		k := a.order[from]
-		for to = from + 1; to < len(a.order) && a.order[to].rank == k.rank && (to-from < maxJoint || k.phase == inMemory); {
+		most := maxJoint
+		if k.phase == inMemory {
+			most = len(a.order)
+		}
+		to = from + 1
+		for to < len(a.order) && a.order[to].rank == k.rank && to-from < most {
 			to++
 		}
 		a.last = to == len(a.order)
@@ -429,7 +453,8 @@ func (a *asking) ask() (granted bool) {
 	return true
 }
 
-// askGroup asks the keys of a group, together if that is possible, and reports whether all have granted.
+// askGroup asks the keys of a group, together if that is possible, and reports whether all have
+// granted.
 func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 	if keys[0].phase == inMemory || len(keys) > 1 {
 		decided, err := a.applyAll(keys, calls)
@@ -438,7 +463,8 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 			return a.answered(keys)
 		}
 		for _, k := range keys {
-			k.Answered, k.Answer, k.failed = false, kernel.Answer{}, err // the store may have begun to decide
+			// The store may have begun to decide.
+			k.Answered, k.Answer, k.failed = false, kernel.Answer{}, err
 		}
 	}
 	last := a.last
@@ -451,8 +477,8 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 	return true
 }
 
-// applyAll asks the store of the keys to decide on them together. If some of the events are in flight, it returns
-// when the context ends, as applyOrRelease does.
+// applyAll asks the store of the keys to decide on them together. If some of the events are in
+// flight, it returns when the context ends, as applyOrRelease does.
 func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 	if a.holds() {
 		for _, k := range keys {
@@ -460,7 +486,8 @@ func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 		}
 	}
 	ask := keys[0].States.(limit.JointStates)
-	if !a.holds() || keys[0].phase == inMemory || a.ctx.Done() == nil || !slices.ContainsFunc(keys, (*asked).flies) {
+	if !a.holds() || keys[0].phase == inMemory || a.ctx.Done() == nil ||
+		!slices.ContainsFunc(keys, (*asked).flies) {
 		return ask.ApplyAll(a.ctx, calls)
 	}
 	limiters := make([]*limiter, len(keys))
@@ -488,7 +515,8 @@ func (a *asking) failed(k *asked) {
 	a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 }
 
-// answered records what the keys hold, and reports whether all have granted, so that their events are spent.
+// answered records what the keys hold, and reports whether all have granted, so that their events
+// are spent.
 func (a *asking) answered(keys []*asked) (granted bool) {
 	for _, k := range keys {
 		if !k.Answered || !k.Answer.Allowed {
@@ -503,12 +531,15 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 	return true
 }
 
-// askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has failed, the
-// FailurePolicy decides.
+// askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has
+// failed, the FailurePolicy decides.
 func (a *asking) askAlone(k *asked) (granted bool) {
 	if k.l == nil {
 		k.r, k.Answer.Decision, k.err = a.askForeign(&k.bound, k.n)
-	} else if k.err = k.l.check(a.ctx, k.n); k.err == nil || k.failed != nil {
+	} else {
+		k.err = k.l.check(a.ctx, k.n)
+	}
+	if k.l != nil && (k.err == nil || k.failed != nil) {
 		c := call{Call: *k.Call, ctx: a.ctx}
 		c.unknown, c.Err = k.unknown, k.failed
 		if a.holds() {
@@ -520,7 +551,8 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 	if a.all && k.Answer.Allowed {
 		k.r = cmp.Or(k.r, new(Reservation)) // of a fallback or a limiter that returns none
 	}
-	if k.Answered = true; k.err != nil {
+	k.Answered = true
+	if k.err != nil {
 		a.failed(k)
 	}
 	return k.Answer.Allowed
@@ -540,8 +572,8 @@ func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ kernel.Decision,
 // holds reports whether the keys that are asked now are held.
 func (a *asking) holds() bool { return a.all || !a.last }
 
-// holding says how a key is held: by a TakeAll, only until all are asked, unless it has an InFlight, in which the
-// events then count until the Timeout.
+// holding says how a key is held: by a TakeAll, only until all are asked, unless it has an
+// InFlight, in which the events then count until the Timeout.
 func (a *asking) holding(k *asked) holding {
 	switch {
 	case a.all:
@@ -554,8 +586,8 @@ func (a *asking) holding(k *asked) holding {
 	return h
 }
 
-// maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has granted, the
-// events count after that as if they had been taken.
+// maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has
+// granted, the events count after that as if they had been taken.
 const maxAsking = time.Minute
 
 // delay lets the holds of a HoldAll last from when the events of all keys may happen, as that of an
@@ -571,7 +603,9 @@ func (a *asking) delay() {
 		}
 		k.r.due = max(k.r.due, k.r.l.timeline.In(longest))
 		k.Answer.Delay = longest
-		if err := k.r.Extend(context.WithoutCancel(a.ctx), newHandle(k.r.by, a.holding(k)).For); err != nil && !errors.Is(err, ErrEnded) {
+		last := newHandle(k.r.by, a.holding(k)).For
+		err := k.r.Extend(context.WithoutCancel(a.ctx), last)
+		if err != nil && !errors.Is(err, ErrEnded) {
 			a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
 		}
 	}
@@ -580,9 +614,9 @@ func (a *asking) delay() {
 // maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
 const maxAtOnce = 128
 
-// end ends what the keys hold: it is given back, or, of a TakeAll that is granted, it has happened, except what is
-// in flight, which is not over. Keys that are not in memory are told many at once, because each may take a round
-// trip.
+// end ends what the keys hold: it is given back, or, of a TakeAll that is granted, it has happened,
+// except what is in flight, which is not over. Keys that are not in memory are told many at once,
+// because each may take a round trip.
 func (a *asking) end() {
 	var elsewhere []*asked
 	for _, k := range a.order {
@@ -611,7 +645,8 @@ func (k *asked) end(ctx context.Context, granted bool) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	switch {
-	case own && k.r.by == nil && k.r.all == nil: // a FailurePolicy has allowed it, and nothing is held
+	case own && k.r.by == nil && k.r.all == nil:
+		// A FailurePolicy has allowed it, and nothing is held.
 	case own && granted:
 		k.r.settleQuietly(ctx, k.r.n) // if it fails, the hold ends by itself
 	case granted:

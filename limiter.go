@@ -10,40 +10,43 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Limiter decides for each key separately whether events may happen. A key is any string, including the empty
-// one. It names what is limited: a user, an address, a tenant.
+// A Limiter decides for each key separately whether events may happen. A key is any string,
+// including the empty one. It names what is limited: a user, an address, a tenant.
 //
-// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also learn how many are left and
-// when to retry, [Limiter.Wait] to block until an event may happen, and [Limiter.Reserve] to delay it by other
-// means. If the number of events is known only afterwards, use [Limiter.Hold] or [Limiter.Charge]. Any number of
-// goroutines may call the methods at once. Calls on one key have the same results as if they were made one after
-// another.
+// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also learn how many
+// are left and when to retry, [Limiter.Wait] to block until an event may happen, and
+// [Limiter.Reserve] to delay it by other means. If the number of events is known only afterwards,
+// use [Limiter.Hold] or [Limiter.Charge]. Any number of goroutines may call the methods at once.
+// Calls on one key have the same results as if they were made one after another.
 //
-// n = 0 is always allowed and spends nothing. If n is negative, methods return an error that matches [ErrInvalid].
-// If the context has ended, they return its error and spend nothing.
+// n = 0 is always allowed and spends nothing. If n is negative, methods return an error that
+// matches [ErrInvalid]. If the context has ended, they return its error and spend nothing.
 //
 // # Wrappers
 //
-// Later versions may add methods to this interface. To write a limiter, embed another one, which gets the calls of
-// methods that are not overridden. Give it a method Unwrap() Limiter that returns the embedded limiter, or a
-// method [Describe] of its own: without them, package httplimit does not know the policy and the clock. The
-// example of Describe shows a wrapper. To be told of decisions, use [WithObserver] instead.
+// Later versions may add methods to this interface. To write a limiter, embed another one, which
+// gets the calls of methods that are not overridden. Give it a method Unwrap() Limiter that returns
+// the embedded limiter, or a method [Describe] of its own: without them, package httplimit does not
+// know the policy and the clock. The example of Describe shows a wrapper. To be told of decisions,
+// use [WithObserver] instead.
 //
-// A limiter that New has not made is asked through its own methods, whatever it unwraps to: [TakeAll] and
-// [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or Hold with [Waiting], as they
-// need. In tests, package ratelimittest has a limiter that decides all calls by one function.
+// A limiter that New has not made is asked through its own methods, whatever it unwraps to:
+// [TakeAll] and [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or
+// Hold with [Waiting], as they need. In tests, package ratelimittest has a limiter that decides all
+// calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
 
-	// AllowN reports whether all of n events may happen now, and spends them if so. It returns the Allowed of
-	// Take's decision. [WithStoreTimeout] bounds how long it waits for the store.
+	// AllowN reports whether all of n events may happen now, and spends them if so. It returns the
+	// Allowed of Take's decision. [WithStoreTimeout] bounds how long it waits for the store.
 	AllowN(key string, n int) bool
 
-	// Take is like AllowN, and returns the whole decision. A denial is not an error. If the store fails, or does
-	// not answer by ctx's deadline or within [WithStoreTimeout], Take returns the decision of the [FailurePolicy],
-	// and an error that says why. If the limit of the key cannot be looked up ([WithLimits]), it returns the decision
-	// of the limit of New, and the lookup's error.
+	// Take is like AllowN, and returns the whole decision. A denial is not an error. If the store
+	// fails, or does not answer by ctx's deadline or within [WithStoreTimeout], Take returns the
+	// decision of the [FailurePolicy], and an error that says why. If the limit of the key cannot
+	// be looked up ([WithLimits]), it returns the decision of the limit of New, and the lookup's
+	// error.
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
@@ -51,102 +54,119 @@ type Limiter interface {
 
 	// WaitN waits until n events may happen, and spends them. It returns nil when they may.
 	//
-	// Waiters on a key stand in a line, one for each name and store in a process: first come, first served.
-	// Nothing overtakes the line: until it is through, other requests for the key, those of Reserve too, are
-	// denied in this process, and RetryAfter says when that is. Charge is the exception: its events count at
-	// once. Processes that share a store take turns: the first ones of their lines are served in the order in
-	// which they became the first.
+	// Waiters on a key stand in a line, one for each name and store in a process: first come, first
+	// served. Nothing overtakes the line: until it is through, other requests for the key, those of
+	// Reserve too, are denied in this process, and RetryAfter says when that is. Charge is the
+	// exception: its events count at once. Processes that share a store take turns: the first ones
+	// of their lines are served in the order in which they became the first.
 	//
-	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's error. Those
-	// behind it move up.
+	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's
+	// error. Those behind it move up.
 	//
-	// WaitN fails at once and spends nothing if ctx's deadline is before the turn (a [TurnError], which matches
-	// [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]), if the line is too long
-	// ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where the turn is not known, WaitN waits until
-	// ctx ends instead: while events of the key are held ([Limiter.Hold]), with an [InFlight], and in a store that
-	// is not in memory behind others. There, only the turns of the first ones are known, and WaitN fails at once
-	// if ctx's deadline is before the last of these.
+	// WaitN fails at once and spends nothing if ctx's deadline is before the turn (a [TurnError],
+	// which matches [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]),
+	// if the line is too long ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where
+	// the turn is not known, WaitN waits until ctx ends instead: while events of the key are held
+	// ([Limiter.Hold]), with an [InFlight], and in a store that is not in memory behind others.
+	// There, only the turns of the first ones are known, and WaitN fails at once if ctx's deadline
+	// is before the last of these.
 	//
-	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that has come is taken
-	// as of the instant at which it came, if that is no longer ago than others were late within the last second, plus
-	// two milliseconds, and at most a tenth of a second; for holds, and while events of the key are held, it is taken
-	// when its goroutine runs. So a process that stood still serves its line at the limit afterwards, and not all at
-	// once. In other stores, turns are made that much earlier instead, at most 64 of them.
+	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that
+	// has come is taken as of the instant at which it came, if that is no longer ago than others
+	// were late within the last second, plus two milliseconds, and at most a tenth of a second; for
+	// holds, and while events of the key are held, it is taken when its goroutine runs. So a
+	// process that stood still serves its line at the limit afterwards, and not all at once. In
+	// other stores, turns are made that much earlier instead, at most 64 of them.
 	//
-	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes besides its
-	// goroutine. In other stores, it costs one call of the store, and nobody polls. [FailurePolicy] says what
-	// WaitN does if the store fails.
+	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred
+	// bytes besides its goroutine. In other stores, it costs one call of the store, and nobody
+	// polls. [FailurePolicy] says what WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
-	// Reserve spends n events at the earliest time at which they may happen, or, with [Within], only if that is
-	// near enough. It returns a Reservation that knows this time, for callers that wait by other means than Wait,
-	// and a Decision whose Delay is the wait. The time never changes: a reservation in the middle that is
-	// cancelled leaves a gap, which nobody fills, so callers that may leave use Wait. Until then the key grants
-	// nothing else, except that a [LeakyBucket] keeps queueing events that fit, behind these.
+	// Reserve spends n events at the earliest time at which they may happen, or, with [Within],
+	// only if that is near enough. It returns a Reservation that knows this time, for callers that
+	// wait by other means than Wait, and a Decision whose Delay is the wait. The time never
+	// changes: a reservation in the middle that is cancelled leaves a gap, which nobody fills, so
+	// callers that may leave use Wait. Until then the key grants nothing else, except that a
+	// [LeakyBucket] keeps queueing events that fit, behind these.
 	//
-	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter is the wait until
-	// the same call succeeds, provided that nobody else uses the key: because the turn is too far off or never
-	// comes, a [LeakyBucket] has no room in its queue, all of an [InFlight] is in use, or others stand in line on
-	// the key. That is not an error; the errors are those of Take. If the store fails, the [FailurePolicy]
-	// decides; a reservation that it allows is due at once and holds nothing.
+	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter is
+	// the wait until the same call succeeds, provided that nobody else uses the key: because the
+	// turn is too far off or never comes, a [LeakyBucket] has no room in its queue, all of an
+	// [InFlight] is in use, or others stand in line on the key. That is not an error; the errors
+	// are those of Take. If the store fails, the [FailurePolicy] decides; a reservation that it
+	// allows is due at once and holds nothing.
 	//
-	// With [HoldFor] or [GiveBack], and always with an InFlight, the events are held from their turn on, as those
-	// of Hold are.
+	// With [HoldFor] or [GiveBack], and always with an InFlight, the events are held from their
+	// turn on, as those of Hold are.
 	//
-	// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state besides. To
-	// make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more than 4,096 on a key, the
-	// oldest ones cannot be cancelled any more.
-	Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
+	// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state
+	// besides. To make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more
+	// than 4,096 on a key, the oldest ones cannot be cancelled any more.
+	Reserve(
+		ctx context.Context,
+		key string,
+		n int,
+		opts ...HoldOption,
+	) (*Reservation, Decision, error)
 
-	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil. It is for
-	// requests whose cost is known only afterwards: hold an estimate, and pass the cost to [Reservation.Settle],
-	// or 0 by [Reservation.Cancel]. With [Waiting], Hold waits for the events in line, as WaitN does, and has its
-	// errors. A hold that nobody settles ends by itself, after ten minutes or as [HoldFor] and [GiveBack] say;
-	// that of an [InFlight], after its Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets
-	// another process settle it.
+	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil.
+	// It is for requests whose cost is known only afterwards: hold an estimate, and pass the cost
+	// to [Reservation.Settle], or 0 by [Reservation.Cancel]. With [Waiting], Hold waits for the
+	// events in line, as WaitN does, and has its errors. A hold that nobody settles ends by itself,
+	// after ten minutes or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its
+	// Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets another process
+	// settle it.
 	//
-	// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each further part of an
-	// [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest one ends early, as it would by
-	// itself. The first decision after a hold has ended by itself takes time in proportion to the number of open
-	// ones, as Settle does; with a [SlidingLog] or an InFlight, both and Hold also to the events in the log, some
-	// 40 µs for 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes. A key with open
-	// holds costs as much as with a SlidingLog, and its decisions take a lock; if its state is one word, until it
-	// is granted events after they have ended, and otherwise until it is idle.
+	// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each
+	// further part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the
+	// oldest one ends early, as it would by itself. The first decision after a hold has ended by
+	// itself takes time in proportion to the number of open ones, as Settle does; with a
+	// [SlidingLog] or an InFlight, both and Hold also to the events in the log, some 40 µs for
+	// 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes. A key with
+	// open holds costs as much as with a SlidingLog, and its decisions take a lock; if its state is
+	// one word, until it is granted events after they have ended, and otherwise until it is idle.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
-	// Charge spends n events that have happened, whatever the limit says: a request that is paid for afterwards,
-	// or a penalty. If there is no room for them, the key is in debt: Remaining is 0, and nothing is granted until
-	// the debt is paid and there is room. RetryAfter says when that is. Buckets pay at their rate, windows and
-	// logs as the events leave them. They count now, even while reservations are ahead, which keep their turns; in
-	// a [WarmingUp], at the time of its next grant.
+	// Charge spends n events that have happened, whatever the limit says: a request that is paid
+	// for afterwards, or a penalty. If there is no room for them, the key is in debt: Remaining is
+	// 0, and nothing is granted until the debt is paid and there is room. RetryAfter says when that
+	// is. Buckets pay at their rate, windows and logs as the events leave them. They count now,
+	// even while reservations are ahead, which keep their turns; in a [WarmingUp], at the time of
+	// its next grant.
 	//
-	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets and WarmingUp,
-	// if it is paid before 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more. If
-	// there is no room, none of the events is counted, and the error matches [ErrDebt] and says how many would
-	// fit. If the store is full, it matches [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision,
-	// the error says so, and it is unknown whether the events were counted; a [Fallback] counts them. If only the
-	// lookup of [WithLimits] fails, they are counted, and the error is the lookup's. An [Unlimited] or [Blocked] limit
-	// counts nothing, also as that of New if the lookup fails.
+	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets
+	// and WarmingUp, if it is paid before 2116; in windows and logs, if they count at most 2³¹−1
+	// events, and mostly far more. If there is no room, none of the events is counted, and the
+	// error matches [ErrDebt] and says how many would fit. If the store is full, it matches
+	// [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision, the error says so, and
+	// it is unknown whether the events were counted; a [Fallback] counts them. If only the lookup
+	// of [WithLimits] fails, they are counted, and the error is the lookup's. An [Unlimited] or
+	// [Blocked] limit counts nothing, also as that of New if the lookup fails.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
-	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events could be taken
-	// now.
+	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events
+	// could be taken now.
 	Peek(ctx context.Context, key string) (Decision, error)
 
-	// Reset forgets key, so that its next request finds it unused. It also forgets what is reserved and held:
-	// cancelling that gives nothing back.
+	// Reset forgets key, so that its next request finds it unused. It also forgets what is reserved
+	// and held: cancelling that gives nothing back.
 	Reset(ctx context.Context, key string) error
 }
 
-// New returns a limiter that applies alg to each key. If a parameter or an option cannot be used, New returns an
-// error that names it and matches [ErrInvalid].
+// New returns a limiter that applies alg to each key. If a parameter or an option cannot be used,
+// New returns an error that names it and matches [ErrInvalid].
 func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	if c.lookup != nil && param.IsNil(alg) {
-		return nil, param.Invalid("Algorithm", nil, "must be the limit of keys for which the lookup of WithLimits returns nil, such as Blocked{}")
+		return nil, param.Invalid(
+			"Algorithm",
+			nil,
+			"must be the limit of keys for which the lookup of WithLimits returns nil, such as Blocked{}",
+		)
 	}
 	enc := kernel.InMemory
 	enc.Varies = c.lookup != nil
@@ -191,7 +211,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	return l, nil
 }
 
-// Must returns l, and panics if err is not nil. Use it for limiters whose parameters are written in the source.
+// Must returns l, and panics if err is not nil. Use it for limiters whose parameters are written in
+// the source.
 func Must(l Limiter, err error) Limiter {
 	if err != nil {
 		panic(err)
@@ -209,10 +230,12 @@ type limiter struct {
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used
-	fast        *memory.Space  // that of local, if all keys have one limit and nobody observes: then no lookup and no store can fail, and nobody is told
-	failures    *failureLog    // of the store
-	unknown     *failureLog    // of lookups
-	policy      FailurePolicy
+	// That of local, if all keys have one limit and nobody observes: then no lookup and no store
+	// can fail, and nobody is told.
+	fast     *memory.Space
+	failures *failureLog // of the store
+	unknown  *failureLog // of lookups
+	policy   FailurePolicy
 
 	observers []Observer
 	store     Store // what states belongs to

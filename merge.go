@@ -11,7 +11,9 @@ import (
 // A merging merges decisions as an All does those of its parts.
 type merging struct {
 	Decision
-	varies  bool // whether the keys spend different numbers of events: then Limit and Remaining are those of Part
+	// Whether the keys spend different numbers of events: then Limit and Remaining are those of
+	// Part.
+	varies  bool
 	any     bool // whether there are any so far
 	refused bool
 	least   int // how much the key that has the least has left
@@ -23,7 +25,8 @@ type merging struct {
 func (m *merging) add(i int, d *kernel.Decision, n int) {
 	left := d.Remaining
 	if m.varies {
-		if left = math.MaxInt; n > 0 {
+		left = math.MaxInt
+		if n > 0 {
 			left = d.Remaining / n // the number of such calls
 		}
 	}
@@ -57,7 +60,8 @@ func (m *merging) add(i int, d *kernel.Decision, n int) {
 // decision returns the merged decision.
 func (m *merging) decision() Decision {
 	d := m.Decision
-	if d.Allowed = !m.refused; m.refused {
+	d.Allowed = !m.refused
+	if m.refused {
 		d.Delay = 0
 	}
 	d.StandIn = d.Degraded && !m.unchecked

@@ -10,27 +10,30 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// An Observer is told what limiters decide: to count it, to log it, or to find the keys that are denied most. See
-// [WithObserver]; package observe has some. It is called once for each decision, after it, by the goroutine that
-// asked for it, which waits until the Observer returns. ctx is the context of the call; that of Allow is
-// [context.Background]. Any number of goroutines call it at once.
+// An Observer is told what limiters decide: to count it, to log it, or to find the keys that are
+// denied most. See [WithObserver]; package observe has some. It is called once for each decision,
+// after it, by the goroutine that asked for it, which waits until the Observer returns. ctx is the
+// context of the call; that of Allow is [context.Background]. Any number of goroutines call it at
+// once.
 type Observer func(ctx context.Context, o Observation)
 
-// WithObserver makes the limiter tell o of each of its decisions. It may be given several times; the observers are
-// called in that order.
+// WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
+// the observers are called in that order.
 //
-// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release and Cancel of
-// their reservations, and for each key that they ask [TakeEach], [TakeAll] and [HoldAll]. It does not see Peek and
-// Reset, nor calls that are refused before anything is decided, because n is negative, ctx has ended, or a
-// reservation was settled before. [Reservation.Wait] is seen only if it cancels. A limiter that is only tried, as
-// with WithShadow of packages httplimit and grpclimit, is seen to deny what then happens anyway: give it a name of
-// its own.
+// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release and
+// Cancel of their reservations, and for each key that they ask [TakeEach], [TakeAll] and [HoldAll].
+// It does not see Peek and Reset, nor calls that are refused before anything is decided, because n
+// is negative, ctx has ended, or a reservation was settled before. [Reservation.Wait] is seen only
+// if it cancels. A limiter that is only tried, as with WithShadow of packages httplimit and
+// grpclimit, is seen to deny what then happens anyway: give it a name of its own.
 //
-// If an observer panics, so does the call, in its caller's goroutine, and what it holds is given back, because nobody
-// gets its Reservation; what it has spent stays spent. A HoldAll has settled or cancelled all keys by then.
+// If an observer panics, so does the call, in its caller's goroutine, and what it holds is given
+// back, because nobody gets its Reservation; what it has spent stays spent. A HoldAll has settled
+// or cancelled all keys by then.
 //
-// Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as long as the
-// observer, and TakeEach asks for the keys in a MemoryStore one after the other. No call makes more allocations.
+// Without an observer, this costs nothing. With one, Allow takes about twice as long, and then as
+// long as the observer, and TakeEach asks for the keys in a MemoryStore one after the other. No
+// call makes more allocations.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.observers = append(c.observers, o) }
 }
@@ -43,22 +46,23 @@ type Observation struct {
 	N       int     // how many events it was called for; of a Cancel, 0
 	Outcome Outcome // whether it was granted, denied, and so on
 
-	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so. It is 0 if another
-	// key of TakeAll or HoldAll refused, and for CallCharge, which grants nothing. Of CallSettle, it is how many
-	// had been held or reserved.
+	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so. It
+	// is 0 if another key of TakeAll or HoldAll refused, and for CallCharge, which grants nothing.
+	// Of CallSettle, it is how many had been held or reserved.
 	Granted int
 
-	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of TakeAll and
-	// HoldAll, that of the key alone. If a Wait is refused, it is that of a Reserve [Within] as long a wait;
-	// otherwise, only Allowed, Degraded and StandIn are set. Cancel has none.
+	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
+	// TakeAll and HoldAll, that of the key alone. If a Wait is refused, it is that of a Reserve
+	// [Within] as long a wait; otherwise, only Allowed, Degraded and StandIn are set. Cancel has
+	// none.
 	Decision Decision
 
-	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is the wait that they ask of
-	// the caller: the Delay of a Decision or a Reservation.
+	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is the wait that
+	// they ask of the caller: the Delay of a Decision or a Reservation.
 	Waited time.Duration
 
-	// Err is the error that the call returned. If the store or the lookup of the limit failed, it is that failure, even
-	// if FailOpen, or a Wait by the limit of New, returned none.
+	// Err is the error that the call returned. If the store or the lookup of the limit failed, it
+	// is that failure, even if FailOpen, or a Wait by the limit of New, returned none.
 	Err error
 }
 
@@ -77,7 +81,16 @@ const (
 	CallSettle              // Settle, Release and Cancel of a Reservation
 )
 
-var callNames = [...]string{"allow", "take", "take_all", "hold", "wait", "reserve", "charge", "settle"}
+var callNames = [...]string{
+	"allow",
+	"take",
+	"take_all",
+	"hold",
+	"wait",
+	"reserve",
+	"charge",
+	"settle",
+}
 
 // String returns the name of the call in lower case, with underscores: "take_all".
 func (c Call) String() string {
@@ -104,20 +117,29 @@ const (
 	// Withheld: this key would have granted them, but another key of TakeAll or HoldAll refused.
 	Withheld
 
-	// Abandoned: the context ended during the call, so that nothing is granted. If a store was asked, it may have
-	// spent the events.
+	// Abandoned: the context ended during the call, so that nothing is granted. If a store was
+	// asked, it may have spent the events.
 	Abandoned
 
 	// Counted: a Charge, Settle or Cancel took effect.
 	Counted
 
-	// Failed: the store failed, so that the FailurePolicy decided, or the limit of the key could not be looked up, so
-	// that the limit of New did (Decision.Degraded; Allowed says what, and Checked whether by a limit); the store failed
-	// to cancel; a full store had no room for the key; or the state of the key had no room for a debt (ErrDebt).
+	// Failed: the store failed, so that the FailurePolicy decided, or the limit of the key could
+	// not be looked up, so that the limit of New did (Decision.Degraded; Allowed says what, and
+	// Checked whether by a limit); the store failed to cancel; a full store had no room for the
+	// key; or the state of the key had no room for a debt (ErrDebt).
 	Failed
 )
 
-var outcomeNames = [...]string{"granted", "delayed", "denied", "withheld", "abandoned", "counted", "failed"}
+var outcomeNames = [...]string{
+	"granted",
+	"delayed",
+	"denied",
+	"withheld",
+	"abandoned",
+	"counted",
+	"failed",
+}
 
 // String returns the outcome in lower case.
 func (o Outcome) String() string {
@@ -160,8 +182,8 @@ func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
 	return Denied
 }
 
-// tell tells the observers of the call that made r, or of one that holds nothing, if r is nil. If one of them panics,
-// nobody is given r, and so what it holds is given back.
+// tell tells the observers of the call that made r, or of one that holds nothing, if r is nil. If
+// one of them panics, nobody is given r, and so what it holds is given back.
 func (l *limiter) tell(ctx context.Context, o Observation, r *Reservation) {
 	told := false
 	defer func() {
@@ -174,12 +196,26 @@ func (l *limiter) tell(ctx context.Context, o Observation, r *Reservation) {
 }
 
 // decided tells the observers of a call that returns r and err.
-func (l *limiter) decided(ctx context.Context, name Call, c *limit.Call, r *Reservation, err error) {
+func (l *limiter) decided(
+	ctx context.Context,
+	name Call,
+	c *limit.Call,
+	r *Reservation,
+	err error,
+) {
 	if l.observers == nil {
 		return
 	}
 	a := &c.Answer
-	o := Observation{Key: c.Key, Call: name, N: c.Request.N, Outcome: outcome(ctx, a, err), Decision: Decision(a.Decision), Waited: a.Delay, Err: err}
+	o := Observation{
+		Key:      c.Key,
+		Call:     name,
+		N:        c.Request.N,
+		Outcome:  outcome(ctx, a, err),
+		Decision: Decision(a.Decision),
+		Waited:   a.Delay,
+		Err:      err,
+	}
 	if a.Allowed {
 		o.Granted = o.N
 	}
@@ -205,7 +241,8 @@ func (l *limiter) began() (now kernel.Instant) {
 	return now
 }
 
-// waited tells the observers of a wait since began, which returns err. r is the turn, if it is known.
+// waited tells the observers of a wait since began, which returns err. r is the turn, if it is
+// known.
 func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err error) {
 	if l.observers == nil {
 		return
@@ -214,7 +251,14 @@ func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err erro
 	if w.grant.Allowed {
 		now = began // it did not wait
 	}
-	o := Observation{Key: w.key, Call: CallWait, N: w.n, Decision: w.denial, Waited: time.Duration(now - min(now, began)), Err: err}
+	o := Observation{
+		Key:      w.key,
+		Call:     CallWait,
+		N:        w.n,
+		Decision: w.denial,
+		Waited:   time.Duration(now - min(now, began)),
+		Err:      err,
+	}
 	switch {
 	case w.failure != nil:
 		o.Outcome, o.Err, o.Decision.Degraded = Failed, w.failure, true
@@ -223,7 +267,8 @@ func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err erro
 	case hasLeft(w.ctx, err) && !errors.Is(err, context.DeadlineExceeded):
 		o.Outcome = Abandoned
 	case w.unknown != nil:
-		o.Outcome, o.Err, o.Decision.Degraded, o.Decision.StandIn = Failed, w.unknown, true, err == nil || w.denial.StandIn
+		o.Outcome, o.Err = Failed, w.unknown
+		o.Decision.Degraded, o.Decision.StandIn = true, err == nil || w.denial.StandIn
 	case err != nil: // also if the deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied
 	}
@@ -238,8 +283,9 @@ func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err erro
 
 // A reason is why a Wait was not simply granted, which its results do not say.
 type reason struct {
-	failure error    // of the store, even if FailOpen allowed the events
-	may     bool     // with failure: whether the limit may ever grant them, whatever a fallback says
+	failure error // of the store, even if FailOpen allowed the events
+	// With failure: whether the limit may ever grant them, whatever a fallback says.
+	may     bool
 	unknown error    // why the limit of the key is not known, so that New's decided
 	denial  Decision // if they were denied
 	grant   Decision // if they were granted at once
@@ -258,16 +304,34 @@ func (r *Reservation) observe(ctx context.Context, n int, d Decision, err error)
 	if r.l == nil || r.l.observers == nil || r.is(isQuiet) {
 		return
 	}
-	r.l.observe(ctx, Observation{Key: r.key, Call: CallSettle, N: n, Granted: r.n, Outcome: counted(ctx, d, err), Decision: d, Err: err})
+	r.l.observe(
+		ctx,
+		Observation{
+			Key:      r.key,
+			Call:     CallSettle,
+			N:        n,
+			Granted:  r.n,
+			Outcome:  counted(ctx, d, err),
+			Decision: d,
+			Err:      err,
+		},
+	)
 }
 
-// observe tells the observers of the limiter, if there are any, that TakeAll has asked the key, and what it
-// answered for itself. granted says whether all keys have granted.
+// observe tells the observers of the limiter, if there are any, that TakeAll has asked the key, and
+// what it answered for itself. granted says whether all keys have granted.
 func (k *asked) observe(ctx context.Context, granted bool) {
 	if k.l == nil || k.l.observers == nil {
 		return
 	}
-	o := Observation{Key: k.bound.key, Call: CallTakeAll, N: k.n, Outcome: outcome(ctx, &k.Answer, k.err), Decision: Decision(k.Answer.Decision), Err: k.err}
+	o := Observation{
+		Key:      k.bound.key,
+		Call:     CallTakeAll,
+		N:        k.n,
+		Outcome:  outcome(ctx, &k.Answer, k.err),
+		Decision: Decision(k.Answer.Decision),
+		Err:      k.err,
+	}
 	switch {
 	case granted:
 		o.Granted, o.Waited = k.n, k.Answer.Delay

@@ -4,11 +4,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// This file has the algorithms that decide without a state: plans without a limit, and suspended ones.
+// This file has the algorithms that decide without a state: plans without a limit, and suspended
+// ones.
 
-// An Unlimited grants everything: the plan of a customer without a limit, for [WithLimits]. Limit and Remaining
-// are [math.MaxInt], and ResetAfter is 0. It counts nothing and needs no state, so the store is not asked, and
-// [Limiter.Charge] has no effect.
+// An Unlimited grants everything: the plan of a customer without a limit, for [WithLimits]. Limit
+// and Remaining are [math.MaxInt], and ResetAfter is 0. It counts nothing and needs no state, so
+// the store is not asked, and [Limiter.Charge] has no effect.
 type Unlimited struct{}
 
 func (a Unlimited) normalized() Algorithm { return a }
@@ -17,9 +18,9 @@ func (a Unlimited) share(divisor) Algorithm { return a }
 
 func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 
-// A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and Remaining are 0, and
-// RetryAfter is [Never]. Wait fails at once with [ErrNever], and Reserve denies. n = 0 is allowed, as always. The
-// store is not asked, and [Limiter.Charge] has no effect.
+// A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and Remaining
+// are 0, and RetryAfter is [Never]. Wait fails at once with [ErrNever], and Reserve denies. n = 0
+// is allowed, as always. The store is not asked, and [Limiter.Charge] has no effect.
 type Blocked struct{}
 
 func (a Blocked) normalized() Algorithm { return a }

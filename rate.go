@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Rate is a number of events per span of time: "10 per second". The zero Rate is not valid; both fields must be
-// positive.
+// A Rate is a number of events per span of time: "10 per second". The zero Rate is not valid; both
+// fields must be positive.
 type Rate struct {
 	Events int
 	Per    time.Duration
@@ -36,16 +36,20 @@ func PerDay(n int) Rate { return Rate{n, day} }
 // Every returns the rate of one event per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// String returns the rate in the form "10/s" or "5/250ms". If the rate is valid, [ParseRate] returns the same
-// value from it.
+// String returns the rate in the form "10/s" or "5/250ms". If the rate is valid, [ParseRate]
+// returns the same value from it.
 func (r Rate) String() string { return limit.Rate(r).String() }
 
-// ParseRate parses a rate, written as events, a slash and a span of time: "10/s", "100/1m", "5/250ms",
-// "10000/24h", "1/1d". The span is a unit (ns, us, ms, s, m, h, d), a number of days ("7d"), or any duration that
-// [time.ParseDuration] accepts. Both numbers must be positive.
+// ParseRate parses a rate, written as events, a slash and a span of time: "10/s", "100/1m",
+// "5/250ms", "10000/24h", "1/1d". The span is a unit (ns, us, ms, s, m, h, d), a number of days
+// ("7d"), or any duration that [time.ParseDuration] accepts. Both numbers must be positive.
 func ParseRate(s string) (Rate, error) {
 	bad := func(why string) (Rate, error) {
-		return Rate{}, param.Invalid("Rate", strconv.Quote(s), "must be EVENTS/SPAN such as 10/s or 5/250ms, but "+why)
+		return Rate{}, param.Invalid(
+			"Rate",
+			strconv.Quote(s),
+			"must be EVENTS/SPAN such as 10/s or 5/250ms, but "+why,
+		)
 	}
 	events, span, ok := strings.Cut(s, "/")
 	if !ok {

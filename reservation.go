@@ -18,10 +18,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved for later. Any
-// number of goroutines may call its methods at once. The zero Reservation is due at once and holds nothing, like
-// those of FailOpen. So does a nil one, which comes with a denial: its methods do nothing, so that Release may be
-// deferred before d.Allowed is looked at.
+// A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
+// for later. Any number of goroutines may call its methods at once. The zero Reservation is due at
+// once and holds nothing, like those of FailOpen. So does a nil one, which comes with a denial: its
+// methods do nothing, so that Release may be deferred before d.Allowed is looked at.
 type Reservation struct {
 	l   *limiter       // nil if nothing is held, and for a HoldAll
 	n   int            // the number of events that are held
@@ -46,9 +46,10 @@ func (r *Reservation) clear(bit uint32)   { r.status.And(^bit) }
 // set returns whether the bit was set before.
 func (r *Reservation) set(bit uint32) (before bool) { return r.status.Or(bit)&bit != 0 }
 
-// Parts returns the Reservations of the keys of a [HoldAll], in the order of its Bounds, each of which can be
-// settled by itself, and has a Token. For a key that was given several times, it is the same one, which has the
-// events of all. Any other Reservation is the only part of itself; nil has none.
+// Parts returns the Reservations of the keys of a [HoldAll], in the order of its Bounds, each of
+// which can be settled by itself, and has a Token. For a key that was given several times, it is
+// the same one, which has the events of all. Any other Reservation is the only part of itself; nil
+// has none.
 func (r *Reservation) Parts() []*Reservation {
 	switch {
 	case r == nil:
@@ -63,7 +64,8 @@ func (r *Reservation) Parts() []*Reservation {
 	return all
 }
 
-// parts returns the Reservation of each key of a HoldAll, once, by the index of its first Bound, and none for others.
+// parts returns the Reservation of each key of a HoldAll, once, by the index of its first Bound,
+// and none for others.
 func (r *Reservation) parts() iter.Seq2[int, *Reservation] {
 	return func(yield func(int, *Reservation) bool) {
 		if r == nil || r.all == nil {
@@ -88,11 +90,12 @@ func (r *Reservation) Delay() (d time.Duration) {
 	return d
 }
 
-// Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and of a hold also
-// after it, Cancel is [Reservation.Settle] with 0: the key is then as if they had not been reserved or held, in
-// whatever order reservations are cancelled. Later reservations keep their times, and nothing is granted before
-// the latest of these. Once the events of a reservation that is no hold may happen (Delay is 0), they count as
-// having happened, and Cancel does nothing. It has no error: observers are told, as of every Cancel.
+// Cancel says that the events will not happen. Calling it twice is harmless. Before their turn, and
+// of a hold also after it, Cancel is [Reservation.Settle] with 0: the key is then as if they had
+// not been reserved or held, in whatever order reservations are cancelled. Later reservations keep
+// their times, and nothing is granted before the latest of these. Once the events of a reservation
+// that is no hold may happen (Delay is 0), they count as having happened, and Cancel does nothing.
+// It has no error: observers are told, as of every Cancel.
 func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
@@ -129,8 +132,9 @@ type settlement struct {
 	made bool // whether it was not over before
 }
 
-// tellOf tells observers what has become of the parts of a HoldAll, by the index of the first Bound of each. That is
-// after all of them have been settled, so that none is left over if an observer panics.
+// tellOf tells observers what has become of the parts of a HoldAll, by the index of the first Bound
+// of each. That is after all of them have been settled, so that none is left over if an observer
+// panics.
 func (r *Reservation) tellOf(ctx context.Context, all []settlement) {
 	for i, p := range r.parts() {
 		if s := &all[i]; s.made {
@@ -139,8 +143,9 @@ func (r *Reservation) tellOf(ctx context.Context, all []settlement) {
 	}
 }
 
-// Wait waits until the reserved events may happen, by the limiter's clock, and returns nil when they may. If ctx
-// ends before that, Wait returns ctx's error, and cancels the reservation, unless it is a hold.
+// Wait waits until the reserved events may happen, by the limiter's clock, and returns nil when
+// they may. If ctx ends before that, Wait returns ctx's error, and cancels the reservation, unless
+// it is a hold.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -169,8 +174,8 @@ func (r *Reservation) await(ctx context.Context) error {
 	return err
 }
 
-// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil. It returns the
-// error of ctx if that ends first. Every wait sleeps here.
+// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil.
+// It returns the error of ctx if that ends first. Every wait sleeps here.
 func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan struct{}) error {
 	for d := l.timeline.Until(due); d > 0; d = l.timeline.Until(due) {
 		if woken, err := l.sleepFor(ctx, d, due, turn); woken || err != nil {
@@ -180,8 +185,14 @@ func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan str
 	return nil
 }
 
-// sleepFor is sleep for d, the time until due. It may return early. woken says that turn has had an element.
-func (l *limiter) sleepFor(ctx context.Context, d time.Duration, due kernel.Instant, turn <-chan struct{}) (woken bool, err error) {
+// sleepFor is sleep for d, the time until due. It may return early. woken says that turn has had an
+// element.
+func (l *limiter) sleepFor(
+	ctx context.Context,
+	d time.Duration,
+	due kernel.Instant,
+	turn <-chan struct{},
+) (woken bool, err error) {
 	var passed, again <-chan time.Time // nil: never
 	if d < Never {
 		timer := l.timeline.Clock().Timer(d)
@@ -210,37 +221,43 @@ func (l *limiter) sleepFor(ctx context.Context, d time.Duration, due kernel.Inst
 	}
 }
 
-// lookAgain is the real time after which a wait looks again at a clock that is moved by hand: a mock may have
-// fired its timers just before the wait set one, and show its new time only just after.
+// lookAgain is the real time after which a wait looks again at a clock that is moved by hand: a
+// mock may have fired its timers just before the wait set one, and show its new time only just
+// after.
 const lookAgain = 10 * time.Millisecond
 
-// Settle says that n of the held events have happened, which may be fewer or more. It counts once: afterwards, or
-// after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation of [HoldAll], ns has a number
-// for each Bound, in the order in which they were given, or one for all.
+// Settle says that n of the held events have happened, which may be fewer or more. It counts once:
+// afterwards, or after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation
+// of [HoldAll], ns has a number for each Bound, in the order in which they were given, or one for
+// all.
 //
-// The key is then as if n events had been taken at the time of the hold, and not as many as were held: exactly,
-// whatever else was granted, held and settled since, with the exceptions that [docs/holds.md] lists: a [WarmingUp]
-// gives events back only if it has granted nothing since, and of an [InFlight] all are over, whatever n is. If n
-// exceeds the number held, Settle counts the rest as [Limiter.Charge] does, at the present time.
+// The key is then as if n events had been taken at the time of the hold, and not as many as were
+// held: exactly, whatever else was granted, held and settled since, with the exceptions that
+// [docs/holds.md] lists: a [WarmingUp] gives events back only if it has granted nothing since, and
+// of an [InFlight] all are over, whatever n is. If n exceeds the number held, Settle counts the
+// rest as [Limiter.Charge] does, at the present time.
 //
-// If the hold is not open any more, Settle counts only what exceeds the number held: the rest counts, or was given
-// back, because it has ended by itself (see [HoldFor]), because the key was evicted or reset, or has got another
-// kind of limit ([WithLimits]), or because another process has settled the hold. So it does of a reservation that
-// is no hold once its turn has come. A reservation that the [FailurePolicy] allowed holds nothing, so that Settle
-// counts all of n, except in an InFlight.
+// If the hold is not open any more, Settle counts only what exceeds the number held: the rest
+// counts, or was given back, because it has ended by itself (see [HoldFor]), because the key was
+// evicted or reset, or has got another kind of limit ([WithLimits]), or because another process has
+// settled the hold. So it does of a reservation that is no hold once its turn has come. A
+// reservation that the [FailurePolicy] allowed holds nothing, so that Settle counts all of n,
+// except in an InFlight.
 //
-// The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error matches [ErrDebt] or
-// [ErrFull], nothing was settled, and Settle can be called again. A handler whose client may have left passes
-// [context.WithoutCancel] of the request's context. If the store fails, the [FailurePolicy] makes the Decision,
-// and it is unknown whether Settle took effect; it cannot be called again, and unless it did, the hold ends by
-// itself. If others stand in line on the key, the Decision needs the present limit of the key: if its lookup
-// ([WithLimits]) fails, Settle returns the lookup's error, and has taken effect.
+// The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
+// matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A handler
+// whose client may have left passes [context.WithoutCancel] of the request's context. If the store
+// fails, the [FailurePolicy] makes the Decision, and it is unknown whether Settle took effect; it
+// cannot be called again, and unless it did, the hold ends by itself. If others stand in line on
+// the key, the Decision needs the present limit of the key: if its lookup ([WithLimits]) fails,
+// Settle returns the lookup's error, and has taken effect.
 //
-// Settle costs a call of the store, and takes time in proportion to the number of open holds and reservations of
-// the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it allocates nothing, except if a
-// log grows; settling a Reservation of HoldAll allocates twice.
+// Settle costs a call of the store, and takes time in proportion to the number of open holds and
+// reservations of the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it
+// allocates nothing, except if a log grows; settling a Reservation of HoldAll allocates twice.
 //
-// [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
+// [docs/holds.md]:
+// https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	if r == nil && len(ns) > 1 {
 		return r.settle(ctx, slices.Min(ns))
@@ -250,7 +267,11 @@ func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 		want = len(r.all.of)
 	}
 	if len(ns) != want && len(ns) != 1 {
-		return Decision{}, param.Invalid("the count of Settle's numbers", len(ns), fmt.Sprintf("must be %d, one for each Bound of HoldAll, or 1 for all", want))
+		return Decision{}, param.Invalid(
+			"the count of Settle's numbers",
+			len(ns),
+			fmt.Sprintf("must be %d, one for each Bound of HoldAll, or 1 for all", want),
+		)
 	}
 	if len(ns) == 1 {
 		return r.settle(ctx, ns[0])
@@ -277,7 +298,8 @@ func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error)
 	return d, err
 }
 
-// settleOpen is settle of a Reservation that was not over before. It tells no observers of it, and sets d as settleNow does.
+// settleOpen is settle of a Reservation that was not over before. It tells no observers of it, and
+// sets d as settleNow does.
 func (r *Reservation) settleOpen(ctx context.Context, n int, d *Decision) (err error) {
 	if r.all != nil { // a limiter that New has not made has given it to another HoldAll
 		merged, err := r.settleParts(ctx, func(int) int { return n })
@@ -296,8 +318,9 @@ func (r *Reservation) settleOpen(ctx context.Context, n int, d *Decision) (err e
 // giveBack settles a Reservation that nobody was given with 0. If that fails, it ends by itself.
 func (r *Reservation) giveBack(ctx context.Context) { r.settleQuietly(ctx, 0) }
 
-// settleQuietly settles a Reservation, and tells nobody. It calls no code of the program besides the store and, if that
-// fails, the logger: so it neither waits for a lookup nor panics as one does.
+// settleQuietly settles a Reservation, and tells nobody. It calls no code of the program besides
+// the store and, if that fails, the logger: so it neither waits for a lookup nor panics as one
+// does.
 func (r *Reservation) settleQuietly(ctx context.Context, n int) {
 	r.set(isQuiet)
 	if !r.set(isOver) {
@@ -305,8 +328,8 @@ func (r *Reservation) settleQuietly(ctx context.Context, n int) {
 	}
 }
 
-// settleNow is Settle without checks. It sets d, which is nil if nobody is to see the Decision: then that is not made,
-// because it might need a lookup.
+// settleNow is Settle without checks. It sets d, which is nil if nobody is to see the Decision:
+// then that is not made, because it might need a lookup.
 func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
 	l, by := r.l, r.by
 	switch {
@@ -315,7 +338,8 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 			d.Allowed = true
 		}
 		return nil
-	case d == nil && n <= r.n && (by == nil && n == 0 || by != nil && (by.Stateless() || r.hold == 0)):
+	case d == nil && n <= r.n &&
+		(by == nil && n == 0 || by != nil && (by.Stateless() || r.hold == 0)):
 		return nil // nothing is held, or counts
 	case by == nil: // the store failed, so that nothing is held
 		return r.settleUnheld(ctx, n, d)
@@ -336,8 +360,9 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 	return c.counted(n-r.n, err)
 }
 
-// settleUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held: it counts all that
-// have happened, except in an InFlight, where they are over. It sets d, unless that is nil.
+// settleUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held:
+// it counts all that have happened, except in an InFlight, where they are over. It sets d, unless
+// that is nil.
 func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err error) {
 	c := newCall(ctx, kernel.OpCharge, r.key, n)
 	c.Limit, c.unknown, err = r.l.limitFor(ctx, r.key)
@@ -357,10 +382,10 @@ func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err
 // isUncounted reports whether err is that of events that could not be counted.
 func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
 
-// Release says that what the events were held for is over, and has cost as many as were held. The events of an
-// [InFlight] are over; all other algorithms, also in the same [All], keep them. Release is Settle with the number
-// of events held, and has its errors. Pass [context.WithoutCancel] of a request's context, because Release does
-// nothing after ctx has ended.
+// Release says that what the events were held for is over, and has cost as many as were held. The
+// events of an [InFlight] are over; all other algorithms, also in the same [All], keep them.
+// Release is Settle with the number of events held, and has its errors. Pass
+// [context.WithoutCancel] of a request's context, because Release does nothing after ctx has ended.
 func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -373,9 +398,13 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return err
 }
 
-// settleAll settles each key of a HoldAll with the sum of what its Bounds have, of which least must not be
-// negative; without has, with as many events as were held.
-func (r *Reservation) settleAll(ctx context.Context, least int, has func(i int) int) (Decision, error) {
+// settleAll settles each key of a HoldAll with the sum of what its Bounds have, of which least must
+// not be negative; without has, with as many events as were held.
+func (r *Reservation) settleAll(
+	ctx context.Context,
+	least int,
+	has func(i int) int,
+) (Decision, error) {
 	if err := r.l.check(ctx, least); err != nil {
 		return Decision{}, err
 	}
@@ -411,8 +440,8 @@ func (r *Reservation) settleParts(ctx context.Context, has func(i int) int) (Dec
 	return m.decision(), err
 }
 
-// shares returns, by the index of its first Bound, how many events of each key have happened: the sum of what its
-// Bounds have or, without has, as many as were held.
+// shares returns, by the index of its first Bound, how many events of each key have happened: the
+// sum of what its Bounds have or, without has, as many as were held.
 func (r *Reservation) shares(has func(i int) int) []settlement {
 	all := make([]settlement, len(r.all.of))
 	for i, p := range r.all.of {
@@ -426,11 +455,12 @@ func (r *Reservation) shares(has func(i int) int) []settlement {
 	return all
 }
 
-// Extend makes the hold end by itself d from now, or from when its events may happen if that is ahead: earlier or
-// later than it would have. d must be positive, or the error matches [ErrInvalid]. If the hold has ended, was
-// settled, or its key was forgotten, the error matches [ErrEnded]; if the store fails, it is the error of the
-// store, and the hold may or may not end later. Extend of a Reservation that is no hold does nothing. It costs a
-// call of the store, or one for each key of a [HoldAll]; observers are not told.
+// Extend makes the hold end by itself d from now, or from when its events may happen if that is
+// ahead: earlier or later than it would have. d must be positive, or the error matches
+// [ErrInvalid]. If the hold has ended, was settled, or its key was forgotten, the error matches
+// [ErrEnded]; if the store fails, it is the error of the store, and the hold may or may not end
+// later. Extend of a Reservation that is no hold does nothing. It costs a call of the store, or one
+// for each key of a [HoldAll]; observers are not told.
 func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if r == nil {
 		return nil
@@ -451,11 +481,16 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	if !r.isHold() {
 		return errors.Join(errs...)
 	}
-	now, _ := r.l.timeline.Now() // which stands still if the clock has stepped back, as for the store
+	// Which stands still if the clock has stepped back, as for the store.
+	now, _ := r.l.timeline.Now()
 	delay := time.Duration(max(r.due, now) - now)
 	c := newCall(ctx, kernel.OpExtend, r.key, 0)
-	c.Limit, c.Request.Hold = r.by, kernel.Handle{ID: r.hold, For: delay + min(d, math.MaxInt64-delay)}
-	switch r.l.apply(&c); {
+	c.Limit, c.Request.Hold = r.by, kernel.Handle{
+		ID:  r.hold,
+		For: delay + min(d, math.MaxInt64-delay),
+	}
+	r.l.apply(&c)
+	switch {
 	case c.Err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case c.Err != nil:
@@ -467,18 +502,20 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// A token is base64 of a version (1 byte), the number of events, the instant at which they may happen, and the ID
-// of the hold (8 bytes each), and the first bytes of a hash of these and of what the token belongs to.
+// A token is base64 of a version (1 byte), the number of events, the instant at which they may
+// happen, and the ID of the hold (8 bytes each), and the first bytes of a hash of these and of what
+// the token belongs to.
 const (
 	tokenVersion = 1
 	tokenFields  = 1 + 3*8
 	tokenSize    = tokenFields + 14 // a multiple of 3, so that no bits are left over
 )
 
-// Token returns a short text by which another process can settle the hold, or cancel the reservation before its
-// turn: see [Resume]. It does not show the key, but whoever has it can settle the hold. It is empty if there is
-// nothing to settle: if r is nil, or the events have happened when it was made. The Reservation of a [HoldAll] has
-// no token, but each of its [Reservation.Parts] has one.
+// Token returns a short text by which another process can settle the hold, or cancel the
+// reservation before its turn: see [Resume]. It does not show the key, but whoever has it can
+// settle the hold. It is empty if there is nothing to settle: if r is nil, or the events have
+// happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
+// [Reservation.Parts] has one.
 func (r *Reservation) Token() string {
 	if r == nil || r.hold == 0 {
 		return ""
@@ -493,8 +530,8 @@ func (r *Reservation) Token() string {
 // isHold reports whether r is a hold, and not only a reservation, which ends at its turn.
 func (r *Reservation) isHold() bool { return r != nil && r.hold%2 == 1 }
 
-// seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with its name and
-// kind; in memory, one of a store.
+// seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with
+// its name and kind; in memory, one of a store.
 func (l *limiter) seal(key string, fields []byte) []byte {
 	kind, within := "", uint64(0)
 	if l.limits == nil {
@@ -513,23 +550,28 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 	return hash.Sum(nil)[:tokenSize-tokenFields]
 }
 
-// Resume returns the Reservation whose Token another process has passed on, or this one before it crashed, so that
-// it can be settled, released or extended: a worker that takes a job from a queue settles what was held when the
-// job was put there. limiter is one with the same name, kind of algorithm and store, and key is the key of the
-// hold. A hold must be settled once, by whoever it is: a second Settle, of another Reservation of the hold,
-// changes nothing, except that it counts events that exceed it once more.
+// Resume returns the Reservation whose Token another process has passed on, or this one before it
+// crashed, so that it can be settled, released or extended: a worker that takes a job from a queue
+// settles what was held when the job was put there. limiter is one with the same name, kind of
+// algorithm and store, and key is the key of the hold. A hold must be settled once, by whoever it
+// is: a second Settle, of another Reservation of the hold, changes nothing, except that it counts
+// events that exceed it once more.
 //
-// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid]. Resume does not ask
-// the store, so that it returns a Reservation even if the hold has ended; but with [WithLimits], it calls the
-// lookup, and returns its error. A limiter that [New] has not made is asked through its method Resume(ctx, key,
-// token) (*Reservation, error), or that of a limiter that it unwraps; if there is none, the error matches
-// ErrInvalid.
+// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid]. Resume
+// does not ask the store, so that it returns a Reservation even if the hold has ended; but with
+// [WithLimits], it calls the lookup, and returns its error. A limiter that [New] has not made is
+// asked through its method Resume(ctx, key, token) (*Reservation, error), or that of a limiter that
+// it unwraps; if there is none, the error matches ErrInvalid.
 func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservation, error) {
 	l, ok := inner[interface {
 		Resume(ctx context.Context, key, token string) (*Reservation, error)
 	}](limiter)
 	if !ok {
-		return nil, param.Invalid("Resume's limiter", fmt.Sprintf("a %T", limiter), "must be made by New, or have a method Resume or Unwrap")
+		return nil, param.Invalid(
+			"Resume's limiter",
+			fmt.Sprintf("a %T", limiter),
+			"must be made by New, or have a method Resume or Unwrap",
+		)
 	}
 	return l.Resume(ctx, key, token)
 }
@@ -547,7 +589,8 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	switch {
 	case err != nil:
 		return nil, errToken("%w", err)
-	case len(b) != tokenSize || b[0] != tokenVersion || base64.RawURLEncoding.EncodedLen(len(b)) != len(token): // the decoder skips line breaks
+	case len(b) != tokenSize || b[0] != tokenVersion ||
+		base64.RawURLEncoding.EncodedLen(len(b)) != len(token): // the decoder skips line breaks
 		return nil, errToken("it has %d bytes", len(token))
 	case string(l.seal(key, b[:tokenFields])) != string(b[tokenFields:]):
 		return nil, errToken("it is not one of key %q of limiter %q", key, l.name)

@@ -7,7 +7,12 @@ import (
 )
 
 // Reserve implements [Limiter].
-func (l *limiter) Reserve(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error) {
+func (l *limiter) Reserve(
+	ctx context.Context,
+	key string,
+	n int,
+	opts ...HoldOption,
+) (*Reservation, Decision, error) {
 	h, err := newHolding(l.check(ctx, n), ofReserve, opts)
 	if err != nil {
 		return nil, Decision{}, err

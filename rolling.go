@@ -6,14 +6,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// A RollingWindow recalculates at the start of each Period how many events a key is granted in it: Quota minus the
-// events granted in the last Window − Period, and at most PeriodLimit. For a new key, that is Quota, or
-// PeriodLimit if it is set and less.
+// A RollingWindow recalculates at the start of each Period how many events a key is granted in it:
+// Quota minus the events granted in the last Window − Period, and at most PeriodLimit. For a new
+// key, that is Quota, or PeriodLimit if it is set and less.
 //
-// So 10,000 per 24 hours, recalculated hourly with at most 1,000 an hour, lets a key run for ten hours, then makes
-// it wait until the first of those falls out of the window. It bounds every 24 hours that begin on the hour. A
-// span as long as Window that begins within a period may exceed Quota by as much as one period may hold. The state
-// is two words, and half a word for each period in the window (a word if Quota is above 2³²−1).
+// So 10,000 per 24 hours, recalculated hourly with at most 1,000 an hour, lets a key run for ten
+// hours, then makes it wait until the first of those falls out of the window. It bounds every 24
+// hours that begin on the hour. A span as long as Window that begins within a period may exceed
+// Quota by as much as one period may hold. The state is two words, and half a word for each period
+// in the window (a word if Quota is above 2³²−1).
 //
 // Nominet, the .uk registry, describes this limit for its domain availability checker.
 type RollingWindow struct {
@@ -31,5 +32,13 @@ func (a RollingWindow) share(by divisor) Algorithm {
 }
 
 func (a RollingWindow) spec() limit.Spec {
-	return limit.Spec{Kind: limit.RollingWindow, Numbers: [4]uint64{uint64(a.Quota), uint64(a.Window), uint64(a.Period), uint64(a.PeriodLimit)}}
+	return limit.Spec{
+		Kind: limit.RollingWindow,
+		Numbers: [4]uint64{
+			uint64(a.Quota),
+			uint64(a.Window),
+			uint64(a.Period),
+			uint64(a.PeriodLimit),
+		},
+	}
 }

@@ -4,10 +4,11 @@ import (
 	"time"
 )
 
-// Share returns alg with an n-th of its limit, for one of n processes that divide the limit among them: for
-// example, as the [Fallback] of a store that they share. Rates are divided exactly, unless n times Per overflows a
-// Duration. Numbers of events are rounded down, but to no less than 1, so n shares of a limit below n exceed it.
-// An n below 1 counts as 1. A share of [Unlimited] or [Blocked] is the same.
+// Share returns alg with an n-th of its limit, for one of n processes that divide the limit among
+// them: for example, as the [Fallback] of a store that they share. Rates are divided exactly,
+// unless n times Per overflows a Duration. Numbers of events are rounded down, but to no less than
+// 1, so n shares of a limit below n exceed it. An n below 1 counts as 1. A share of [Unlimited] or
+// [Blocked] is the same.
 //
 // Share(nil, n) is nil.
 func Share(alg Algorithm, n int) Algorithm { return share(alg, divisor{n: max(n, 1), depth: 1}) }

@@ -6,18 +6,19 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// A SlidingLog stores the time of every event, and grants n at time t if no span of length Window then holds more
-// than Limit events: that is, if the events in (t − Window, t], plus n, are at most Limit. An event exactly one
-// Window old no longer counts.
+// A SlidingLog stores the time of every event, and grants n at time t if no span of length Window
+// then holds more than Limit events: that is, if the events in (t − Window, t], plus n, are at most
+// Limit. An event exactly one Window old no longer counts.
 //
-// It is the only algorithm that bounds every span of length Window exactly, wherever the span begins. It needs
-// more memory in return: three words for a key, and one for each event in the window (two for several at once). A
-// decision on a known key allocates memory only if its log must grow: in a steady flow, never. The time of a
-// decision grows with the number of events that have left the window since the last grant, and with n if it is a
-// denial. Stores of bytes read the whole state, and write it on each grant.
+// It is the only algorithm that bounds every span of length Window exactly, wherever the span
+// begins. It needs more memory in return: three words for a key, and one for each event in the
+// window (two for several at once). A decision on a known key allocates memory only if its log must
+// grow: in a steady flow, never. The time of a decision grows with the number of events that have
+// left the window since the last grant, and with n if it is a denial. Stores of bytes read the
+// whole state, and write it on each grant.
 //
-// With CountDenied, refused events enter the log as well, so that a caller is not admitted again until it backs
-// off. Many servlet filters keep such an access list.
+// With CountDenied, refused events enter the log as well, so that a caller is not admitted again
+// until it backs off. Many servlet filters keep such an access list.
 type SlidingLog struct {
 	Limit       int           // the most events in any span of length Window
 	Window      time.Duration // the length of that span
@@ -36,5 +37,8 @@ func (a SlidingLog) spec() limit.Spec {
 	if a.CountDenied {
 		counted = 1
 	}
-	return limit.Spec{Kind: limit.SlidingLog, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), counted}}
+	return limit.Spec{
+		Kind:    limit.SlidingLog,
+		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), counted},
+	}
 }

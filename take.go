@@ -10,7 +10,8 @@ import (
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) { // limits are at least 1, except of a plan, for which fast is nil
+	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) {
+		// Limits are at least 1, except of a plan, for which fast is nil.
 		granted := l.fast.Allow(l.timeline, key, n)
 		l.keepStates()
 		return granted
@@ -19,7 +20,8 @@ func (l *limiter) AllowN(key string, n int) bool {
 	switch {
 	case n < 0:
 		return false
-	case l.local != nil && l.limits != nil && l.observers == nil && n > 0 && !l.waiters.Has(key): // take sees whether it would overtake a Wait
+	case l.local != nil && l.limits != nil && l.observers == nil && n > 0 && !l.waiters.Has(key):
+		// Take sees whether it would overtake a Wait.
 		return l.allowOwn(ctx, key, n)
 	}
 	d, _ := l.take(ctx, CallAllow, key, n)
@@ -42,13 +44,15 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 		_, _ = l.decide(&c)
 		return c.Answer.Allowed
 	}
-	granted := n <= t.Limit() && (t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
+	granted := n <= t.Limit() &&
+		(t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
 	l.keepStates()
 	return granted
 }
 
-// keepStates is called after a call of the engine in memory. Without it, the states of a limiter without a name might be
-// dropped during its last call, as soon as that has read where they are: then a key that is used up would be granted.
+// keepStates is called after a call of the engine in memory. Without it, the states of a limiter
+// without a name might be dropped during its last call, as soon as that has read where they are:
+// then a key that is used up would be granted.
 func (l *limiter) keepStates() { runtime.KeepAlive(l) }
 
 func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ error) {

@@ -4,15 +4,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// A TokenBucket holds up to Burst tokens, starts full, and gains tokens at Rate. Each event takes a token. n
-// events are granted if there are at least n tokens.
+// A TokenBucket holds up to Burst tokens, starts full, and gains tokens at Rate. Each event takes a
+// token. n events are granted if there are at least n tokens.
 //
-// An idle key may do Burst events at once, and then Rate. Any span of length t sees at most Burst + t·Rate events.
-// Its state is one word; two with RefillInterval or in an All; and three if the time per event is not a multiple
-// of a half or a third of a nanosecond (as for 7 a second), or if an empty bucket takes decades to fill.
+// An idle key may do Burst events at once, and then Rate. Any span of length t sees at most Burst +
+// t·Rate events. Its state is one word; two with RefillInterval or in an All; and three if the time
+// per event is not a multiple of a half or a third of a nanosecond (as for 7 a second), or if an
+// empty bucket takes decades to fill.
 //
-// The bucket was described as a meter by J. Turner, "New directions in communications (or which way to the
-// information age?)", IEEE Communications Magazine 24(10), 1986.
+// The bucket was described as a meter by J. Turner, "New directions in communications (or which way
+// to the information age?)", IEEE Communications Magazine 24(10), 1986.
 type TokenBucket struct {
 	Rate   Rate   // how fast tokens arrive
 	Burst  int    // the most tokens it holds; 0 means Rate.Events
@@ -23,12 +24,13 @@ type TokenBucket struct {
 type Refill int
 
 const (
-	// RefillContinuous adds tokens, and fractions of tokens, evenly: at 60 a minute, one each second.
+	// RefillContinuous adds tokens, and fractions of tokens, evenly: at 60 a minute, one each
+	// second.
 	RefillContinuous Refill = iota
 
-	// RefillInterval adds Rate.Events tokens at a time, at whole multiples of Rate.Per after the event that found
-	// the bucket full: at 60 a minute, 60 tokens one minute after that event, and so on. A span of length t sees
-	// at most Burst + ⌈t/Per⌉·Events events.
+	// RefillInterval adds Rate.Events tokens at a time, at whole multiples of Rate.Per after the
+	// event that found the bucket full: at 60 a minute, 60 tokens one minute after that event, and
+	// so on. A span of length t sees at most Burst + ⌈t/Per⌉·Events events.
 	RefillInterval
 )
 
@@ -50,5 +52,13 @@ func (a TokenBucket) share(by divisor) Algorithm {
 }
 
 func (a TokenBucket) spec() limit.Spec {
-	return limit.Spec{Kind: limit.TokenBucket, Numbers: [4]uint64{uint64(a.Rate.Events), uint64(a.Rate.Per), uint64(a.Burst), uint64(a.Refill)}}
+	return limit.Spec{
+		Kind: limit.TokenBucket,
+		Numbers: [4]uint64{
+			uint64(a.Rate.Events),
+			uint64(a.Rate.Per),
+			uint64(a.Burst),
+			uint64(a.Refill),
+		},
+	}
 }

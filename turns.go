@@ -15,10 +15,14 @@ import (
 // This file asks the store for the turns of those who stand in line, and gives turns back that were
 // made by a limit that has changed.
 
-// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. In memory, its turn may have come
-// since an instant. If w is to ask again, because its turn is not near or held events may come back, it reserves nothing
-// and returns the denial.
-func (l *limiter) reserveTurn(w *want, t *limit.Limit, from kernel.Instant) (_ *Reservation, denied *kernel.Answer, _ error) {
+// reserveTurn reserves what w wants as t decides, even if that overtakes another Wait. In memory,
+// its turn may have come since an instant. If w is to ask again, because its turn is not near or
+// held events may come back, it reserves nothing and returns the denial.
+func (l *limiter) reserveTurn(
+	w *want,
+	t *limit.Limit,
+	from kernel.Instant,
+) (_ *Reservation, denied *kernel.Answer, _ error) {
 	patience := l.patience(w.until)
 	c, again := l.newTurn(w.ctx, w.key, w.n, t, w.h)
 	c.unknown, c.Request.MaxWait = w.unknown, patience
@@ -35,9 +39,11 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, from kernel.Instant) (_ *
 		if l.policy.kind == failOpen {
 			return &Reservation{l: l, key: w.key}, nil, nil // now
 		}
-		return nil, nil, w.failure // a fallback is asked once the place in line is given up: see waitFor
+		// A fallback is asked once the place in line is given up: see waitFor.
+		return nil, nil, w.failure
 	case !a.Allowed:
-		if w.n <= t.Limit() && !a.Full && (flies || a.Ends > 0 || again && !a.QueueFull && a.Wait <= patience) {
+		if w.n <= t.Limit() && !a.Full &&
+			(flies || a.Ends > 0 || again && !a.QueueFull && a.Wait <= patience) {
 			denial := *a // so that other answers are not allocated
 			return nil, &denial, nil
 		}
@@ -56,9 +62,15 @@ func (l *limiter) reserveTurn(w *want, t *limit.Limit, from kernel.Instant) (_ *
 	return l.held(&c.Call), nil, nil
 }
 
-// newTurn returns the call that asks t for a turn of n events of key. If again, it is asked for when it has come, and
-// denied before.
-func (l *limiter) newTurn(ctx context.Context, key string, n int, t *limit.Limit, h holding) (c call, again bool) {
+// newTurn returns the call that asks t for a turn of n events of key. If again, it is asked for
+// when it has come, and denied before.
+func (l *limiter) newTurn(
+	ctx context.Context,
+	key string,
+	n int,
+	t *limit.Limit,
+	h holding,
+) (c call, again bool) {
 	soon, _ := l.reach(t, h.holds)
 	again = soon == 0 && !t.Flies()
 	c = newCall(ctx, kernel.OpReserve, key, n)
@@ -70,9 +82,10 @@ func (l *limiter) newTurn(ctx context.Context, key string, n int, t *limit.Limit
 	return c, again
 }
 
-// applyFrom has the store make a call for a turn that has come since an instant, as if that had been asked for when it
-// came, and reports whether there is one. While somebody stands in line, nothing else changes the state of the key. There
-// is none while a hold is open, nor if the turn is a hold itself, since what comes back makes others earlier.
+// applyFrom has the store make a call for a turn that has come since an instant, as if that had
+// been asked for when it came, and reports whether there is one. While somebody stands in line,
+// nothing else changes the state of the key. There is none while a hold is open, nor if the turn is
+// a hold itself, since what comes back makes others earlier.
 func (l *limiter) applyFrom(c *call, from kernel.Instant) bool {
 	if c.h.holds || from == kernel.Forever {
 		return false
@@ -93,10 +106,11 @@ func (l *limiter) applyFrom(c *call, from kernel.Instant) bool {
 	return true
 }
 
-// reach returns how far ahead a turn is asked for, which is 0 if that is done when it has come, and how many may ask t at
-// once. Elsewhere than in memory, answers are on their way, and many may be; but what is in flight may be denied to the
-// first of them and granted to the second. And what a LeakyBucket holds leaves it later than it enters it, by what is held
-// before that: so it enters it as soon as there is room, since others may be settled for less.
+// reach returns how far ahead a turn is asked for, which is 0 if that is done when it has come, and
+// how many may ask t at once. Elsewhere than in memory, answers are on their way, and many may be;
+// but what is in flight may be denied to the first of them and granted to the second. And what a
+// LeakyBucket holds leaves it later than it enters it, by what is held before that: so it enters it
+// as soon as there is room, since others may be settled for less.
 func (l *limiter) reach(t *limit.Limit, holds bool) (soon time.Duration, wide int) {
 	switch {
 	case l.local != nil && holds && t.Delays():
@@ -111,8 +125,8 @@ func (l *limiter) reach(t *limit.Limit, holds bool) (soon time.Duration, wide in
 	return soon, line.MostTurns
 }
 
-// serveBehind takes the turns of those in the line of key that have come, in memory, as by decides: their own callers
-// may be late, and this one runs.
+// serveBehind takes the turns of those in the line of key that have come, in memory, as by decides:
+// their own callers may be late, and this one runs.
 func (l *limiter) serveBehind(key string, by *limit.Limit, h holding) {
 	if l.local == nil || h.holds || by.Flies() {
 		return
@@ -124,7 +138,8 @@ func (l *limiter) serveBehind(key string, by *limit.Limit, h holding) {
 	}
 }
 
-// askFor asks for the turn of a place of another caller, if that has come, as by decides, and reports whether there is one.
+// askFor asks for the turn of a place of another caller, if that has come, as by decides, and
+// reports whether there is one.
 func (l *limiter) askFor(key string, move line.Move, by *limit.Limit) (ok bool) {
 	p := move.For
 	defer func() {
@@ -142,7 +157,8 @@ func (l *limiter) askFor(key string, move line.Move, by *limit.Limit) (ok bool) 
 	return true
 }
 
-// cancel gives turns back. Elsewhere than in memory, it does so at once, so that the store can take them together.
+// cancel gives turns back. Elsewhere than in memory, it does so at once, so that the store can take
+// them together.
 func (l *limiter) cancel(turns []line.Turn) {
 	var all sync.WaitGroup
 	for _, turn := range turns {
@@ -156,13 +172,14 @@ func (l *limiter) cancel(turns []line.Turn) {
 	all.Wait()
 }
 
-// nudge wakes the first one in a line if there may be room that it does not know of: because it was denied by
-// another limit than t, the present one, or some time ago, since when another process may have released events. If
-// turns were made by another limit, they are made again.
+// nudge wakes the first one in a line if there may be room that it does not know of: because it was
+// denied by another limit than t, the present one, or some time ago, since when another process may
+// have released events. If turns were made by another limit, they are made again.
 func (l *limiter) nudge(ln *line.Line, t *limit.Limit) {
 	now, _ := l.timeline.Now()
 	why, _ := ln.Denial.(*denied)
-	if why != nil && (t != nil && !why.by.Equals(t) || l.local == nil && why.age(now) >= lookAgain) {
+	if why != nil &&
+		(t != nil && !why.by.Equals(t) || l.local == nil && why.age(now) >= lookAgain) {
 		ln.Wake(now)
 	}
 	if l.outdates(ln, t, now) {
@@ -170,7 +187,8 @@ func (l *limiter) nudge(ln *line.Line, t *limit.Limit) {
 	}
 }
 
-// outdates reports whether l has made a turn of a line, which has not come, by another limit than t, the present one.
+// outdates reports whether l has made a turn of a line, which has not come, by another limit than
+// t, the present one.
 func (l *limiter) outdates(ln *line.Line, t *limit.Limit, now kernel.Instant) bool {
 	if l.limits == nil || t == nil {
 		return false // it never changes, or is not known
@@ -184,8 +202,9 @@ func (l *limiter) outdates(ln *line.Line, t *limit.Limit, now kernel.Instant) bo
 	return false
 }
 
-// renewTurns gives the turns in the line of key back that l has made by another limit than t, so that they are made
-// again by t. It does so before t decides on anything else: the store would then keep their events as spent.
+// renewTurns gives the turns in the line of key back that l has made by another limit than t, so
+// that they are made again by t. It does so before t decides on anything else: the store would then
+// keep their events as spent.
 func (l *limiter) renewTurns(key string, t *limit.Limit) {
 	var outdated []line.Turn
 	l.waiters.Look(key, func(ln *line.Line) {
@@ -200,7 +219,8 @@ func (l *limiter) renewTurns(key string, t *limit.Limit) {
 	}
 }
 
-// madeBy returns the limit by which l has made the first turn of a line, or nil if there is none of l.
+// madeBy returns the limit by which l has made the first turn of a line, or nil if there is none of
+// l.
 func (l *limiter) madeBy(ln *line.Line) *limit.Limit {
 	if r, _ := ln.Held().(*Reservation); r != nil && r.l == l {
 		return r.by

@@ -26,11 +26,17 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	return err
 }
 
-// WaitFor is WaitN or, to hold the events, Hold with Waiting. It also returns the Decision, if the events were
-// granted at once or denied without a failure; otherwise, that is zero. Middlewares call it, to know what is left,
-// or when to retry, without another call of the store. It waits at most until a context ends that may end before
-// ctx, but does not hurry the store.
-func (l *limiter) WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...HoldOption) (r *Reservation, d Decision, err error) {
+// WaitFor is WaitN or, to hold the events, Hold with Waiting. It also returns the Decision, if the
+// events were granted at once or denied without a failure; otherwise, that is zero. Middlewares
+// call it, to know what is left, or when to retry, without another call of the store. It waits at
+// most until a context ends that may end before ctx, but does not hurry the store.
+func (l *limiter) WaitFor(
+	ctx, until context.Context,
+	key string,
+	n int,
+	holds bool,
+	opts ...HoldOption,
+) (r *Reservation, d Decision, err error) {
 	h, err := newHolding(l.check(ctx, n), ofHold, opts)
 	if err != nil {
 		return nil, Decision{}, err
@@ -45,7 +51,8 @@ type want struct {
 	until context.Context // ends with ctx, or before: then it waits no longer
 	key   string
 	n     int
-	h     holding      // how they are held, if they are: otherwise, a grant at once leaves no Reservation
+	// How they are held, if they are: otherwise, a grant at once leaves no Reservation.
+	h     holding
 	opts  []HoldOption // likewise
 	place *line.Place  // that it has in line, or nil
 	stood bool         // whether it had to wait there, so that it is not granted at once
@@ -78,8 +85,8 @@ func (l *limiter) waitFor(w *want) (*Reservation, Decision, error) {
 	return r, w.grant, nil
 }
 
-// fallBack has a fallback wait, no longer than the want does. One that New has made does so even if that time is
-// over, because the store took it: then it grants what may happen now.
+// fallBack has a fallback wait, no longer than the want does. One that New has made does so even if
+// that time is over, because the store took it: then it grants what may happen now.
 func (w *want) fallBack(to Limiter) (r *Reservation, err error) {
 	l, ok := to.(*limiter)
 	switch {
@@ -101,8 +108,8 @@ func (l *limiter) patience(ctx context.Context) time.Duration {
 	return Never - 1
 }
 
-// wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there is nothing to
-// know of it.
+// wait reserves what w wants, and returns when its turn has come. The Reservation is nil if there
+// is nothing to know of it.
 func (l *limiter) wait(w *want) (*Reservation, error) {
 	if w.n == 0 {
 		return &Reservation{l: l, key: w.key}, nil
@@ -132,16 +139,24 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 		asked = true
 		ask()
 	}
-	if err != nil || asked && denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
+	if err != nil ||
+		asked && denial == nil && (first == nil || !first.is(isAhead) || first.Delay() == 0) {
 		return first, err
 	}
 	if !asked && unknown == nil {
 		l.serveBehind(w.key, t, w.h)
 	}
-	in := &waiter{want: *w, l: l} // if it was denied, it asks again: there may be room since, which nobody has told it of
+	// If it was denied, it asks again: there may be room since, which nobody has told it of.
+	in := &waiter{want: *w, l: l}
 	defer func() { w.reason = in.reason }()
 	since, _ := l.timeline.Now()
-	entrant := line.Entrant{Terms: line.Terms{N: w.n, By: terms{l, t, w.h}}, Came: came, Since: since, Ended: w.until.Done(), Asked: asked}
+	entrant := line.Entrant{
+		Terms: line.Terms{N: w.n, By: terms{l, t, w.h}},
+		Came:  came,
+		Since: since,
+		Ended: w.until.Done(),
+		Asked: asked,
+	}
 	in.place, err = l.waiters.Enter(w.key, entrant, func(ln *line.Line) error {
 		if first != nil {
 			return nil
@@ -151,7 +166,8 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	if err == nil {
 		return in.stand(first)
 	}
-	runtime.Gosched()              // a caller that tries again at once would keep those who wait from their turns
+	// A caller that tries again at once would keep those who wait from their turns.
+	runtime.Gosched()
 	if in.denial == (Decision{}) { // the line is too long
 		c := newCall(w.ctx, kernel.OpTake, w.key, w.n)
 		in.denial, _ = l.overtakes(&c, w.n)

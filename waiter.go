@@ -8,18 +8,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/line"
 )
 
-// A Wait that is not granted at once is a place in the line of its key: see package line. The store is asked for the
-// reservation of the next one in it, a turn: in memory when that has come, and elsewhere early enough for the answer to
-// arrive. In other stores, the first place always has a turn, because other processes wait as well.
+// A Wait that is not granted at once is a place in the line of its key: see package line. The store
+// is asked for the reservation of the next one in it, a turn: in memory when that has come, and
+// elsewhere early enough for the answer to arrive. In other stores, the first place always has a
+// turn, because other processes wait as well.
 //
-// In a busy process, whoever should ask does so late. In memory, the turn is then reserved at the instant at which it
-// came, if that is no longer ago than turns were taken late of late (line.From), so that the line keeps its rate; and
-// whoever runs asks for those behind. A process that stood still goes on at the limit. Elsewhere, turns are asked for
-// that much earlier.
+// In a busy process, whoever should ask does so late. In memory, the turn is then reserved at the
+// instant at which it came, if that is no longer ago than turns were taken late of late
+// (line.From), so that the line keeps its rate; and whoever runs asks for those behind. A process
+// that stood still goes on at the limit. Elsewhere, turns are asked for that much earlier.
 //
-// While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at any moment.
-// Then the first one is denied, and asks again when a hold is settled or extended through this limiter, when a
-// hold ends by itself, and when the store has said that there will be room.
+// While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at
+// any moment. Then the first one is denied, and asks again when a hold is settled or extended
+// through this limiter, when a hold ends by itself, and when the store has said that there will be
+// room.
 //
 // Nothing overtakes the line: other requests on the key are denied without asking the store.
 
@@ -38,7 +40,8 @@ type waiter struct {
 
 // stand returns when the turn has come. first is a turn that it has already, or nil.
 func (w *waiter) stand(first *Reservation) (*Reservation, error) {
-	defer w.leave(0) // if no turn is needed, or code of the caller has panicked: a lookup, a clock, or a store
+	// If no turn is needed, or code of the caller has panicked: a lookup, a clock, or a store.
+	defer w.leave(0)
 	if first != nil {
 		w.granted(first, first.by)
 	}
@@ -72,7 +75,8 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 // leave gives the place up, if that is not done, and returns its turn if that has come.
 func (w *waiter) leave(now kernel.Instant) *Reservation {
 	move := w.place.Leave(now)
-	for move.Do == line.Rest { // another caller is asking for its turn, and waits for nothing meanwhile
+	for move.Do == line.Rest {
+		// Another caller is asking for its turn, and waits for nothing meanwhile.
 		<-w.place.Woken()
 		move = w.place.Leave(now)
 	}
@@ -119,7 +123,8 @@ func (w *waiter) ask(move line.Move) (done bool, _ *Reservation, _ error) {
 	case err != nil:
 		return true, nil, err
 	case denial == nil:
-		if done = w.granted(r, by); done && unknown == nil {
+		done = w.granted(r, by)
+		if done && unknown == nil {
 			l.serveBehind(w.key, by, w.h)
 		}
 		return done, r, nil
@@ -136,11 +141,12 @@ func (w *waiter) ask(move line.Move) (done bool, _ *Reservation, _ error) {
 	return false, nil, nil
 }
 
-// granted says that r was reserved as a limit decides, and returns whether its events may happen now: then it has
-// no turn, nor has a policy's decision, for which nothing is reserved.
+// granted says that r was reserved as a limit decides, and returns whether its events may happen
+// now: then it has no turn, nor has a policy's decision, for which nothing is reserved.
 func (w *waiter) granted(r *Reservation, by *limit.Limit) (now bool) {
 	soon, wide := w.l.reach(by, w.h.holds)
-	if now = !r.is(isAhead); now {
+	now = !r.is(isAhead)
+	if now {
 		w.place.Granted(r.due, nil, 0, wide)
 	} else {
 		r.set(isQuiet)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -223,7 +224,7 @@ func TestShapingInAFallback(t *testing.T) {
 			}}
 			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"),
 				ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithFailurePolicy(ratelimit.Fallback(fallback)), ratelimit.WithFailureLog(nil)))
-			opts := append(tt.opts, httplimit.WithShaping(maxDelay), httplimit.WithStoreError(func(*http.Request, error) {}))
+			opts := slices.Concat(tt.opts, []httplimit.Option{httplimit.WithShaping(maxDelay), httplimit.WithStoreError(func(*http.Request, error) {})})
 			h := httplimit.Middleware(l, opts...)(ok)
 			for i, served := range []bool{true, true, false} {
 				begin := time.Now()

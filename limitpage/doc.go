@@ -11,8 +11,8 @@
 //	}
 //	http.Handle("/debug/ratelimit/", page)
 //
-// The page looks up single keys as well, and finds limiters and keys by parts of their names. It is one document without external resources, and
-// updates itself every second.
+// The page looks up single keys as well, and finds limiters and keys by parts of their names. It is
+// one document without external resources, and updates itself every second.
 //
 // # JSON
 //

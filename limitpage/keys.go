@@ -22,9 +22,10 @@ const mostRunes = 120
 
 // A keyReport is what the page shows of a key.
 type keyReport struct {
-	Key      string `json:"key"`      // as displayed
-	Verbatim bool   `json:"verbatim"` // whether Key is the key itself, neither quoted nor shortened nor hashed
-	ID       string `json:"id"`       // to look it up
+	Key string `json:"key"` // as displayed
+	// Whether Key is the key itself, neither quoted nor shortened nor hashed.
+	Verbatim bool   `json:"verbatim"`
+	ID       string `json:"id"` // to look it up
 }
 
 func (p *Page) show(key string) keyReport {
@@ -53,7 +54,8 @@ func display(key string) string {
 		const tail = mostRunes / 4
 		key, cut = firstRunes(key, mostRunes-tail)+"…"+lastRunes(key, tail), true
 	}
-	plain := utf8.ValidString(key) && strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	plain := utf8.ValidString(key) &&
+		strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 	if !plain || !cut && strings.TrimSpace(key) != key {
 		return strconv.Quote(key)
 	}

@@ -21,8 +21,9 @@ type lookup struct {
 	Algorithm string         `json:"algorithm"` // of the key, in words
 	Limit     string         `json:"limit"`     // in words
 	Decision  decisionReport `json:"decision"`  // of Peek
-	Next      []next         `json:"next"`      // what the next requests would be granted if no other came before
-	Error     string         `json:"error,omitempty"`
+	// What the next requests would be granted if no other came before.
+	Next  []next `json:"next"`
+	Error string `json:"error,omitempty"`
 }
 
 // The fields are those of ratelimit.Decision.
@@ -65,8 +66,15 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 		return r
 	}
 	r.Decision = decisionReport{
-		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, Part: d.Part, Degraded: d.Degraded, StandIn: d.StandIn,
-		RetryAfter: duration(d.RetryAfter), ResetAfter: duration(d.ResetAfter), Delay: duration(d.Delay),
+		Allowed:   d.Allowed,
+		Limit:     d.Limit,
+		Remaining: d.Remaining,
+		Part:      d.Part,
+		Degraded:  d.Degraded,
+		StandIn:   d.StandIn,
+		RetryAfter: duration(
+			d.RetryAfter,
+		), ResetAfter: duration(d.ResetAfter), Delay: duration(d.Delay),
 		partLimit: partOf(alg, d.Part),
 	}
 	if !d.Degraded {
@@ -152,10 +160,18 @@ var errUnknown = errors.New("unknown")
 func (p *Page) find(name, key, id string) (shown, string, error) {
 	w, ok := p.named(name)
 	if !ok {
-		return shown{}, "", fmt.Errorf("%w limiter: the page has none of the name %q", errUnknown, name)
+		return shown{}, "", fmt.Errorf(
+			"%w limiter: the page has none of the name %q",
+			errUnknown,
+			name,
+		)
 	}
 	if w.limiter == nil {
-		return shown{}, "", fmt.Errorf("%w limiter: %q was not added to the page with Add", errUnknown, name)
+		return shown{}, "", fmt.Errorf(
+			"%w limiter: %q was not added to the page with Add",
+			errUnknown,
+			name,
+		)
 	}
 	if id == "" || id == p.id(key) {
 		return w, key, nil
@@ -165,11 +181,18 @@ func (p *Page) find(name, key, id string) (shown, string, error) {
 			continue
 		}
 		if k.Cut {
-			return shown{}, "", fmt.Errorf("%w key: it is long, and only its first %d bytes are kept", errUnknown, len(k.Key))
+			return shown{}, "", fmt.Errorf(
+				"%w key: it is long, and only its first %d bytes are kept",
+				errUnknown,
+				len(k.Key),
+			)
 		}
 		return w, k.Key, nil
 	}
-	return shown{}, "", fmt.Errorf("%w key: it is no longer among those that were denied most", errUnknown)
+	return shown{}, "", fmt.Errorf(
+		"%w key: it is no longer among those that were denied most",
+		errUnknown,
+	)
 }
 
 // named returns the limiter of that name or, if there is none, the one whose label it is.

@@ -53,5 +53,10 @@ func (p *Page) outageOf(w *watched, now time.Duration) *outageReport {
 	if o.forgotten(now) {
 		return nil
 	}
-	return &outageReport{o.since.Milliseconds(), o.last.Milliseconds(), p.errorText(o.cause), o.over(now, decided)}
+	return &outageReport{
+		o.since.Milliseconds(),
+		o.last.Milliseconds(),
+		p.errorText(o.cause),
+		o.over(now, decided),
+	}
 }

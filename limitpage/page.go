@@ -63,15 +63,15 @@ type config struct {
 func WithReset() Option { return func(c *config) { c.reset = true } }
 
 // WithHosts adds names under which the page may be asked for in plain HTTP, without ports:
-// "limits.example.com" is that name, ".example.com" all names that end so, and "*" any name. Without
-// it, these are IP addresses, and names that cannot be registered: without a dot, or ending with
-// .localhost, .local or .internal.
+// "limits.example.com" is that name, ".example.com" all names that end so, and "*" any name.
+// Without it, these are IP addresses, and names that cannot be registered: without a dot, or ending
+// with .localhost, .local or .internal.
 //
-// A page of somebody else can make its own name resolve to the address of the handler, and then read
-// what the handler answers (DNS rebinding). The name in the Host header is the attacker's then. HTTPS
-// needs no list, because the handler, or the proxy in front of it, has no certificate for that name.
-// Behind a proxy, the handler knows HTTPS by the header Sec-Fetch-Site, which pages cannot set, and
-// browsers send to it only then.
+// A page of somebody else can make its own name resolve to the address of the handler, and then
+// read what the handler answers (DNS rebinding). The name in the Host header is the attacker's
+// then. HTTPS needs no list, because the handler, or the proxy in front of it, has no certificate
+// for that name. Behind a proxy, the handler knows HTTPS by the header Sec-Fetch-Site, which pages
+// cannot set, and browsers send to it only then.
 func WithHosts(names ...string) Option {
 	return func(c *config) {
 		for _, name := range names {
@@ -83,17 +83,20 @@ func WithHosts(names ...string) Option {
 // privateHosts are endings of names that nobody can register.
 var privateHosts = []string{".localhost", ".local", ".internal"}
 
-// serves reports whether host, which may have a port, is a name under which the page may be asked for.
+// serves reports whether host, which may have a port, is a name under which the page may be asked
+// for.
 func (c *config) serves(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || !strings.Contains(host, ".") {
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil ||
+		!strings.Contains(host, ".") {
 		return true
 	}
 	is := func(name string) bool {
-		return name == "*" || name == host || strings.HasPrefix(name, ".") && strings.HasSuffix(host, name)
+		return name == "*" || name == host ||
+			strings.HasPrefix(name, ".") && strings.HasSuffix(host, name)
 	}
 	return slices.ContainsFunc(privateHosts, is) || slices.ContainsFunc(c.hosts, is)
 }
@@ -146,12 +149,20 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 	name := ratelimit.Describe(l).Name
 	w := p.watch(name)
 	if w == nil {
-		return invalid("the number of the page's limiters", mostLimiters+1, fmt.Sprintf("must be at most %d", mostLimiters))
+		return invalid(
+			"the number of the page's limiters",
+			mostLimiters+1,
+			fmt.Sprintf("must be at most %d", mostLimiters),
+		)
 	}
 	p.adding.Lock()
 	defer p.adding.Unlock()
 	if w.limiter != nil && !param.Same(w.limiter, l) {
-		return invalid("the name of Add's limiter", strconv.Quote(name), "must differ from those of the page's other limiters: use WithName")
+		return invalid(
+			"the name of Add's limiter",
+			strconv.Quote(name),
+			"must differ from those of the page's other limiters: use WithName",
+		)
 	}
 	w.limiter = l
 	return nil
@@ -180,7 +191,8 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 // too many.
 func (p *Page) watch(name string) *watched {
 	return p.watched.GetOrAdd(name, mostLimiters, func() *watched {
-		denied, _ := observe.TopDenied(mostDenied, observe.WithHalfLife(halfLife)) // fails only if these are out of range
+		// Fails only if these are out of range.
+		denied, _ := observe.TopDenied(mostDenied, observe.WithHalfLife(halfLife))
 		w := &watched{name: name, denied: denied}
 		w.tally.begin(p.now())
 		return w

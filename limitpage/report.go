@@ -34,9 +34,10 @@ type limiterReport struct {
 	Store     *int   `json:"store"`     // index in Stores
 
 	// Totals since the limiter was added or first seen, in decisions.
-	Granted  uint64 `json:"granted"` // at once or after a wait
-	Denied   uint64 `json:"denied"`
-	Degraded uint64 `json:"degraded"` // decided by the failure policy, or denied because the store is full
+	Granted uint64 `json:"granted"` // at once or after a wait
+	Denied  uint64 `json:"denied"`
+	// Decided by the failure policy, or denied because the store is full.
+	Degraded uint64 `json:"degraded"`
 	Delayed  uint64 `json:"delayed"`  // of those granted, after a wait
 	Refused  uint64 `json:"refused"`  // of those degraded, not granted
 	Withheld uint64 `json:"withheld"` // granted here, denied by another key of TakeAll
@@ -45,9 +46,10 @@ type limiterReport struct {
 	EventsGranted uint64 `json:"eventsGranted"`
 	EventsDenied  uint64 `json:"eventsDenied"`
 
-	Seconds seconds       `json:"seconds"`
-	Top     []topReport   `json:"top"`    // the keys denied most lately
-	Outage  *outageReport `json:"outage"` // of its store, or of the lookup of limits; null if there was none lately
+	Seconds seconds     `json:"seconds"`
+	Top     []topReport `json:"top"` // the keys denied most lately
+	// Of its store, or of the lookup of limits; null if there was none lately.
+	Outage *outageReport `json:"outage"`
 }
 
 // Seconds are the decisions of whole seconds.
@@ -61,7 +63,8 @@ type seconds struct {
 
 type topReport struct {
 	keyReport
-	Cut    bool    `json:"cut"` // whether this is only the start of the key, which cannot be looked up then
+	// Whether this is only the start of the key, which cannot be looked up then.
+	Cut    bool    `json:"cut"`
 	Denied float64 `json:"denied"`
 	Since  int64   `json:"since"` // when the key came into this list
 	At     int64   `json:"at"`    // of the latest denial
@@ -147,7 +150,9 @@ func (d duration) MarshalJSON() ([]byte, error) {
 func (p *Page) report(since int64) report {
 	now := p.now()
 	r := report{
-		Program: filepath.Base(os.Args[0]), Started: p.started.UnixMilli(), Now: now.Milliseconds(), History: history,
+		Program: filepath.Base(
+			os.Args[0],
+		), Started: p.started.UnixMilli(), Now: now.Milliseconds(), History: history,
 		Reset: p.reset, Hashed: p.hashed, Ignored: p.ignored.Load(),
 		Limiters: []limiterReport{}, Stores: []storeReport{},
 	}
@@ -203,16 +208,31 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 	}
 	from, of := t.since(since, now)
 	n := len(of)
-	r.Seconds = seconds{from, make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)}
+	r.Seconds = seconds{
+		from,
+		make([]uint64, n),
+		make([]uint64, n),
+		make([]uint64, n),
+		make([]uint64, n),
+	}
 	for i, c := range of {
 		r.Seconds.Granted[i], r.Seconds.Denied[i] = c.granted, c.denied
 		r.Seconds.Degraded[i], r.Seconds.Refused[i] = c.degraded, c.refused
 	}
 	for _, k := range w.denied.Top(mostDenied) {
-		top := topReport{keyReport: p.show(k.Key), Cut: k.Cut, Denied: k.Count, Since: k.Since.UnixMilli(), At: k.Last.UnixMilli(),
-			N: k.N, Part: k.Part, partLimit: partOf(alg, k.Part)}
+		top := topReport{
+			keyReport: p.show(k.Key),
+			Cut:       k.Cut,
+			Denied:    k.Count,
+			Since:     k.Since.UnixMilli(),
+			At:        k.Last.UnixMilli(),
+			N:         k.N,
+			Part:      k.Part,
+			partLimit: partOf(alg, k.Part),
+		}
 		top.Verbatim = top.Verbatim && !k.Cut
-		if top.Never = k.RetryAfter == ratelimit.Never; !k.Back.IsZero() {
+		top.Never = k.RetryAfter == ratelimit.Never
+		if !k.Back.IsZero() {
 			back := k.Back.UnixMilli()
 			top.Back = &back
 		}
@@ -251,9 +271,21 @@ func (p *Page) reportOfStore(store ratelimit.Store) (r storeReport) {
 	case redisStats:
 		s := store.Stats()
 		r.Redis = &redisReport{
-			Calls: s.Calls, Coalesced: s.Coalesced, Cached: s.Cached, Leased: s.Leased, Lost: s.Lost,
-			Failures: s.Failures, Timeouts: s.Timeouts, BreakerOpen: s.BreakerOpen, ErrorReplies: s.ErrorReplies, OtherErrors: s.OtherErrors,
-			Ended: s.Ended, Unreadable: s.Unreadable, Latency: s.Latency[:], Breakers: s.Breakers, Outages: map[string]redisOutage{},
+			Calls:        s.Calls,
+			Coalesced:    s.Coalesced,
+			Cached:       s.Cached,
+			Leased:       s.Leased,
+			Lost:         s.Lost,
+			Failures:     s.Failures,
+			Timeouts:     s.Timeouts,
+			BreakerOpen:  s.BreakerOpen,
+			ErrorReplies: s.ErrorReplies,
+			OtherErrors:  s.OtherErrors,
+			Ended:        s.Ended,
+			Unreadable:   s.Unreadable,
+			Latency:      s.Latency[:],
+			Breakers:     s.Breakers,
+			Outages:      map[string]redisOutage{},
 		}
 		for server, o := range s.Outages {
 			r.Redis.Outages[server] = redisOutage{o.Since.UnixMilli(), p.errorText(o.Cause)}

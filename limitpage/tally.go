@@ -20,11 +20,11 @@ type counts struct {
 	refused  uint64 // of those degraded, not granted
 }
 
-// A tally counts the decisions of a limiter, in total and by second. The limiter tells Page.Observe, its observer, of each
-// (page.go), which adds it here; the page asks for
-// the totals every second (serve.go, assets/data.js). There is no counter for a
-// second: starts has the totals at the start of each second. So nothing need be cleared
-// while others count, and the counts of seconds add up to the totals.
+// A tally counts the decisions of a limiter, in total and by second. The limiter tells
+// Page.Observe, its observer, of each (page.go), which adds it here; the page asks for the totals
+// every second (serve.go, assets/data.js). There is no counter for a second: starts has the totals
+// at the start of each second. So nothing need be cleared while others count, and the counts of
+// seconds add up to the totals.
 type tally struct {
 	granted, denied, degraded, refused atomic.Uint64 // see counts
 
@@ -70,7 +70,12 @@ func (t *tally) add(now time.Duration, o *ratelimit.Observation) {
 
 func (t *tally) totals() counts {
 	refused := t.refused.Load() // before those degraded, which add counts first
-	return counts{granted: t.granted.Load(), denied: t.denied.Load(), degraded: t.degraded.Load(), refused: refused}
+	return counts{
+		granted:  t.granted.Load(),
+		denied:   t.denied.Load(),
+		degraded: t.degraded.Load(),
+		refused:  refused,
+	}
 }
 
 // decided returns how many decisions the store has made.
@@ -105,7 +110,15 @@ func (t *tally) since(since int64, now time.Duration) (from int64, of []counts) 
 	of = make([]counts, 0, end-from)
 	for s := from; s < end; s++ {
 		a, b := t.starts[s%(history+1)], t.starts[(s+1)%(history+1)]
-		of = append(of, counts{b.granted - a.granted, b.denied - a.denied, b.degraded - a.degraded, b.refused - a.refused})
+		of = append(
+			of,
+			counts{
+				b.granted - a.granted,
+				b.denied - a.denied,
+				b.degraded - a.degraded,
+				b.refused - a.refused,
+			},
+		)
 	}
 	return from, of
 }

@@ -102,7 +102,8 @@ func exact(d time.Duration) string {
 	days := ""
 	if d >= day {
 		days = strconv.Itoa(int(d/day)) + "d"
-		if d %= day; d == 0 {
+		d %= day
+		if d == 0 {
 			return days
 		}
 	}

@@ -21,12 +21,14 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
-// DeniedKeys finds the keys that were denied most lately: pass its Observe to [ratelimit.WithObserver]. Any
-// number of limiters may have the same one, and any number of goroutines may use it at once.
+// DeniedKeys finds the keys that were denied most lately: pass its Observe to
+// [ratelimit.WithObserver]. Any number of limiters may have the same one, and any number of
+// goroutines may use it at once.
 //
-// It counts calls whose [ratelimit.Outcome] is [ratelimit.Denied], each as one, whatever its N. A call counts half
-// as much when the half-life has passed (see [WithHalfLife]), a quarter after two, and so on. A
-// key leaves the list when its count is below one half. Limiters of the same name count as one.
+// It counts calls whose [ratelimit.Outcome] is [ratelimit.Denied], each as one, whatever its N. A
+// call counts half as much when the half-life has passed (see [WithHalfLife]), a quarter after two,
+// and so on. A key leaves the list when its count is below one half. Limiters of the same name
+// count as one.
 //
 // DeniedKeys takes little memory, however many keys are denied: about 800 bytes for each of the k
 // keys of the list, and four times what the key itself has, because it counts four times as many
@@ -126,9 +128,9 @@ type topConfig struct {
 	clock    clock.Clock
 }
 
-// WithHalfLife sets the time after which a denial counts half. The default is five minutes. A key that is
-// denied no more leaves the list one half-life after its count has fallen to 1: 21 half-lives after a
-// million denials at once.
+// WithHalfLife sets the time after which a denial counts half. The default is five minutes. A key
+// that is denied no more leaves the list one half-life after its count has fallen to 1: 21
+// half-lives after a million denials at once.
 func WithHalfLife(d time.Duration) TopOption {
 	return func(c *topConfig) { c.halfLife = d }
 }
@@ -146,7 +148,11 @@ func (c *topConfig) apply(k int, opts []TopOption) error {
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			return param.Invalid(fmt.Sprintf("option %d of TopDenied", i), nil, "must be the result of WithHalfLife or WithTopClock")
+			return param.Invalid(
+				fmt.Sprintf("option %d of TopDenied", i),
+				nil,
+				"must be the result of WithHalfLife or WithTopClock",
+			)
 		}
 		opt(c)
 	}
@@ -154,14 +160,18 @@ func (c *topConfig) apply(k int, opts []TopOption) error {
 		return param.Invalid("WithHalfLife's d", c.halfLife, "must be positive")
 	}
 	if param.IsNil(c.clock) {
-		return param.Invalid("WithTopClock's clock", nil, "must be a clock.Clock, such as clock.New()")
+		return param.Invalid(
+			"WithTopClock's clock",
+			nil,
+			"must be a clock.Clock, such as clock.New()",
+		)
 	}
 	return nil
 }
 
 // TopDenied returns an observer that lists the k keys that were denied most lately. Give it to
-// limiters by [ratelimit.WithObserver]. If k is not between 1 and a million, or an option cannot be used,
-// TopDenied returns an error that matches [ratelimit.ErrInvalid].
+// limiters by [ratelimit.WithObserver]. If k is not between 1 and a million, or an option cannot be
+// used, TopDenied returns an error that matches [ratelimit.ErrInvalid].
 func TopDenied(k int, opts ...TopOption) (*DeniedKeys, error) {
 	c := topConfig{halfLife: defaultHalfLife, clock: clock.New()}
 	if err := c.apply(k, opts); err != nil {
@@ -178,7 +188,9 @@ func TopDenied(k int, opts ...TopOption) (*DeniedKeys, error) {
 	t.start, _ = t.timeline.Now()
 	for i := range t.parts {
 		p := &t.parts[i]
-		p.keys, p.weight, p.next = topk.New[denial](deniedSpares*t.most), 1, &t.parts[(i+1)%len(t.parts)]
+		p.keys, p.weight, p.next = topk.New[denial](
+			deniedSpares*t.most,
+		), 1, &t.parts[(i+1)%len(t.parts)]
 	}
 	return t, nil
 }
@@ -254,7 +266,8 @@ func (t *DeniedKeys) advance(p *deniedPart, step uint64) {
 		return
 	}
 	p.step = step
-	if p.weight = t.growth(step - p.landmark); p.weight > maxGrowth {
+	p.weight = t.growth(step - p.landmark)
+	if p.weight > maxGrowth {
 		p.keys.Scale(1 / p.weight)
 		p.landmark, p.weight = step, 1
 	}
@@ -292,7 +305,11 @@ func (t *DeniedKeys) Top(n int) []DeniedKey {
 // collect adds the keys of p to found, with their counts at a step, and returns the most that p
 // may have counted of another key. Because that is then added to the errors of all keys, also of
 // those in p, it is subtracted from theirs.
-func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*DeniedKey) (floor float64) {
+func (t *DeniedKeys) collect(
+	p *deniedPart,
+	step uint64,
+	found map[uint64]*DeniedKey,
+) (floor float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.advance(p, step)
@@ -300,17 +317,23 @@ func (t *DeniedKeys) collect(p *deniedPart, step uint64, found map[uint64]*Denie
 	for _, e := range p.keys.Entries() {
 		d := found[e.ID]
 		if d == nil {
-			d = &DeniedKey{Limiter: e.Value.limiter, Key: string(e.Value.key), Cut: e.Value.truncated}
+			d = &DeniedKey{
+				Limiter: e.Value.limiter,
+				Key:     string(e.Value.key),
+				Cut:     e.Value.truncated,
+			}
 			found[e.ID] = d
 		}
 		count := (e.Count - e.Error) / p.weight
-		if since := t.timeline.Wall(e.Value.since, 0); count >= leastListed && (d.Since.IsZero() || since.Before(d.Since)) {
+		if since := t.timeline.Wall(e.Value.since, 0); count >= leastListed &&
+			(d.Since.IsZero() || since.Before(d.Since)) {
 			d.Since = since
 		}
 		d.Count += count
 		d.Error += e.Error/p.weight - floor
 		if last := t.timeline.Wall(e.Value.last, 0); !last.Before(d.Last) || d.Last.IsZero() {
-			d.Last, d.N, d.Part, d.RetryAfter, d.Back = last, e.Value.n, e.Value.part, e.Value.retryAfter, time.Time{}
+			d.Last, d.N, d.Part = last, e.Value.n, e.Value.part
+			d.RetryAfter, d.Back = e.Value.retryAfter, time.Time{}
 			if d.RetryAfter > 0 && d.RetryAfter != ratelimit.Never {
 				d.Back = last.Add(d.RetryAfter)
 			}

@@ -17,17 +17,17 @@ import (
 // comes. The attribute left_out of a line is the number of those that were omitted since the
 // previous line; it is absent if there are none. If every is not positive, nothing is omitted.
 //
-// The lines have the attributes limiter, call and n, and error if there was one. That of a
-// denial has retry_after, if it is known, or never if the request can never be granted. That of a
-// failure has allowed, which says what the [ratelimit.FailurePolicy] or the limit of New decided, and checked, which
-// says whether a limit was ([ratelimit.Decision.Checked]).
+// The lines have the attributes limiter, call and n, and error if there was one. That of a denial
+// has retry_after, if it is known, or never if the request can never be granted. That of a failure
+// has allowed, which says what the [ratelimit.FailurePolicy] or the limit of New decided, and
+// checked, which says whether a limit was ([ratelimit.Decision.Checked]).
 //
 // Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. An error
 // is logged as it is: that of a lookup of [ratelimit.WithLimits] contains the key.
 //
-// If logger is nil, Slog uses [slog.Default] at the time of a line. The limiter itself
-// logs failures of its store, too, unless [ratelimit.WithFailureLog] turns that off. It takes some memory
-// for each name of a limiter; names beyond the first thousand share their lines.
+// If logger is nil, Slog uses [slog.Default] at the time of a line. The limiter itself logs
+// failures of its store, too, unless [ratelimit.WithFailureLog] turns that off. It takes some
+// memory for each name of a limiter; names beyond the first thousand share their lines.
 func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimit.Observer {
 	s := &slogObserver{logger: logger, every: every, start: time.Now()}
 	for _, opt := range opts {
@@ -94,11 +94,21 @@ func (s *slogObserver) observe(ctx context.Context, o ratelimit.Observation) {
 
 // later logs o when s.every has passed, unless another line is logged before. A timer has no
 // goroutine until then.
-func (s *slogObserver) later(ctx context.Context, o ratelimit.Observation, logger *slog.Logger, level slog.Level, valve *logvalve.Valve) {
+func (s *slogObserver) later(
+	ctx context.Context,
+	o ratelimit.Observation,
+	logger *slog.Logger,
+	level slog.Level,
+	valve *logvalve.Valve,
+) {
 	time.AfterFunc(s.every, func() {
 		if held, ok := valve.Flush(s.now(), s.every); ok {
 			logvalve.Safely(func() {
-				logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held-1)...)
+				logger.LogAttrs(
+					ctx,
+					level,
+					"ratelimit: "+o.Outcome.String(),
+					s.attributes(&o, held-1)...)
 			})
 		}
 	})
@@ -108,7 +118,11 @@ func (s *slogObserver) later(ctx context.Context, o ratelimit.Observation, logge
 func (s *slogObserver) now() time.Time { return s.start.Add(time.Since(s.start)) }
 
 func (s *slogObserver) attributes(o *ratelimit.Observation, leftOut int) []slog.Attr {
-	attrs := []slog.Attr{slog.String("limiter", o.Limiter), slog.String("call", o.Call.String()), slog.Int("n", o.N)}
+	attrs := []slog.Attr{
+		slog.String("limiter", o.Limiter),
+		slog.String("call", o.Call.String()),
+		slog.Int("n", o.N),
+	}
 	if s.show != nil {
 		attrs = append(attrs, slog.String("key", keptOf(s.show(o.Key))))
 	}
@@ -138,7 +152,8 @@ func (s *slogObserver) attributes(o *ratelimit.Observation, leftOut int) []slog.
 
 // valvesOf returns the valves of the limiters of a name.
 func (s *slogObserver) valvesOf(name string) *outcomeValves {
-	if v := s.valves.GetOrAdd(name, maxLogged, func() *outcomeValves { return new(outcomeValves) }); v != nil {
+	v := s.valves.GetOrAdd(name, maxLogged, func() *outcomeValves { return new(outcomeValves) })
+	if v != nil {
 		return v
 	}
 	return &s.others

@@ -35,7 +35,8 @@
 //	ratelimit.redis.unreadable       Counter        {state}     Unreadable: unreadable states that were replaced
 //	ratelimit.redis.breakers         UpDownCounter  {breaker}   Breakers: 1 for the state that a breaker is in, otherwise 0
 //
-// The scope of all is the name of this module. The counters are asynchronous: they are read when the SDK collects metrics.
+// The scope of all is the name of this module. The counters are asynchronous: they are read when
+// the SDK collects metrics.
 //
 // In Prometheus, dots are underscores. Names end with the unit, unless it is in braces, and those
 // of a Counter with total: ratelimit_decisions_total, ratelimit_wait_duration_seconds,

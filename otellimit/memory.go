@@ -13,7 +13,11 @@ import (
 // each time that the SDK collects metrics, until the registration is unregistered. The names of
 // the stores of a provider must differ, because counts with the same attributes would be added up.
 // See [ratelimit.MemoryStore.Stats] for what it costs.
-func ObserveMemory(provider metric.MeterProvider, name string, store *ratelimit.MemoryStore) (metric.Registration, error) {
+func ObserveMemory(
+	provider metric.MeterProvider,
+	name string,
+	store *ratelimit.MemoryStore,
+) (metric.Registration, error) {
 	switch {
 	case provider == nil:
 		return nil, missing("ObserveMemory's provider", "must be a metric.MeterProvider")
@@ -23,14 +27,30 @@ func ObserveMemory(provider metric.MeterProvider, name string, store *ratelimit.
 	return observeMemory(provider, name, store.Stats)
 }
 
-func observeMemory(provider metric.MeterProvider, name string, read func() ratelimit.MemoryStats) (metric.Registration, error) {
+func observeMemory(
+	provider metric.MeterProvider,
+	name string,
+	read func() ratelimit.MemoryStats,
+) (metric.Registration, error) {
 	in := newInstruments(provider, "ratelimit.memory.")
 	keys := in.upDownCounter("keys", "{key}", "Keys held, including idle ones not yet forgotten")
 	usage := in.upDownCounter("usage", "By", "Memory of keys and states")
 	inserts := in.counter("inserts", "{key}", "Keys stored that were new or had been forgotten")
-	evictions := in.counter("evictions", "{key}", "Keys in use that were evicted because the store was full")
-	rejections := in.counter("rejections", "{request}", "Requests for new keys that a full store denied or decided together")
-	ended := in.counter("holds.ended", "{hold}", "Holds that ended because nobody settled them in time")
+	evictions := in.counter(
+		"evictions",
+		"{key}",
+		"Keys in use that were evicted because the store was full",
+	)
+	rejections := in.counter(
+		"rejections",
+		"{request}",
+		"Requests for new keys that a full store denied or decided together",
+	)
+	ended := in.counter(
+		"holds.ended",
+		"{hold}",
+		"Holds that ended because nobody settled them in time",
+	)
 
 	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("ratelimit.store", name)))
 	return in.observe(func(_ context.Context, to metric.Observer) error {

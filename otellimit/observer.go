@@ -21,9 +21,10 @@ type Observer struct {
 	waits        metric.Float64Histogram
 	registration metric.Registration
 
-	mu     sync.Mutex                       // held to store known
-	known  atomic.Pointer[map[kind]*series] // a map that never changes
-	others *series                          // of kinds that are not known because there are too many
+	mu    sync.Mutex                       // held to store known
+	known atomic.Pointer[map[kind]*series] // a map that never changes
+	// Of kinds that are not known because there are too many.
+	others *series
 }
 
 // A kind is what decisions that are counted together have in common.
@@ -47,7 +48,23 @@ type series struct {
 const maxKnown = 1999
 
 // waitBounds are the bounds of the histogram's buckets, in seconds.
-var waitBounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+var waitBounds = []float64{
+	0.001,
+	0.0025,
+	0.005,
+	0.01,
+	0.025,
+	0.05,
+	0.1,
+	0.25,
+	0.5,
+	1,
+	2.5,
+	5,
+	10,
+	30,
+	60,
+}
 
 // New returns an Observer that records with a meter of the provider. It is an observer for
 // [ratelimit.WithObserver]. Use one for all limiters.
@@ -62,7 +79,10 @@ func New(provider metric.MeterProvider) (*Observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Observer{waits: waits, others: newSeries(attribute.NewSet(overflow), attribute.NewSet(overflow))}
+	o := &Observer{
+		waits:  waits,
+		others: newSeries(attribute.NewSet(overflow), attribute.NewSet(overflow)),
+	}
 	o.known.Store(&map[kind]*series{})
 	decisions := in.counter("decisions", "{decision}", "Decisions of limiters")
 	o.registration, err = in.observe(func(_ context.Context, to metric.Observer) error {
@@ -87,7 +107,9 @@ func (o *Observer) Unregister() error { return o.registration.Unregister() }
 // calls of Wait and Reserve, even of 0 seconds, and of other calls those that a
 // [ratelimit.LeakyBucket] delays; but none of a denial.
 func (o *Observer) Observe(ctx context.Context, seen ratelimit.Observation) {
-	s := o.seriesOf(kind{limiter: seen.Limiter, call: seen.Call, outcome: seen.Outcome, part: part(&seen)})
+	s := o.seriesOf(
+		kind{limiter: seen.Limiter, call: seen.Call, outcome: seen.Outcome, part: part(&seen)},
+	)
 	s.decisions.Add(1)
 	if waits(&seen) {
 		o.waits.Record(ctx, seen.Waited.Seconds(), s.waits...)

@@ -15,26 +15,49 @@ import (
 //
 // It does not observe the latency of commands, because OpenTelemetry's API cannot observe a
 // histogram that is already counted. Instrumentation of the Redis client measures latency.
-func ObserveRedis(provider metric.MeterProvider, name string, store *redisstore.Store) (metric.Registration, error) {
+func ObserveRedis(
+	provider metric.MeterProvider,
+	name string,
+	store *redisstore.Store,
+) (metric.Registration, error) {
 	switch {
 	case provider == nil:
 		return nil, missing("ObserveRedis's provider", "must be a metric.MeterProvider")
 	case store == nil:
-		return nil, missing("ObserveRedis's store", "must be the result of New of module goredis or rueidis")
+		return nil, missing(
+			"ObserveRedis's store",
+			"must be the result of New of module goredis or rueidis",
+		)
 	}
 	return observeRedis(provider, name, store.Stats)
 }
 
-func observeRedis(provider metric.MeterProvider, name string, read func() redisstore.Stats) (metric.Registration, error) {
+func observeRedis(
+	provider metric.MeterProvider,
+	name string,
+	read func() redisstore.Stats,
+) (metric.Registration, error) {
 	in := newInstruments(provider, "ratelimit.redis.")
 	calls := in.counter("calls", "{call}", "Commands sent to Redis")
-	coalesced := in.counter("coalesced", "{request}", "Requests that shared another request's command")
+	coalesced := in.counter(
+		"coalesced",
+		"{request}",
+		"Requests that shared another request's command",
+	)
 	cached := in.counter("cache.denials", "{request}", "Denials answered from the denial cache")
 	leased := in.counter("lease.events", "{event}", "Events granted from leases")
 	lost := in.counter("lost.events", "{event}", "Events that perhaps were not given back")
 	failures := in.counter("failures", "{request}", "Requests that the failure policy decided")
-	ended := in.counter("holds.ended", "{hold}", "Holds that ended because nobody settled them in time")
-	unreadable := in.counter("unreadable", "{state}", "Unreadable states that were replaced by new ones")
+	ended := in.counter(
+		"holds.ended",
+		"{hold}",
+		"Holds that ended because nobody settled them in time",
+	)
+	unreadable := in.counter(
+		"unreadable",
+		"{state}",
+		"Unreadable states that were replaced by new ones",
+	)
 	breakers := in.upDownCounter("breakers", "{breaker}", "Circuit breakers by state")
 
 	of := attribute.String("ratelimit.store", name)
@@ -42,7 +65,15 @@ func observeRedis(provider metric.MeterProvider, name string, read func() rediss
 		return metric.WithAttributeSet(attribute.NewSet(append(attrs, of)...))
 	}
 	failure := func(kind string) metric.ObserveOption { return with(attribute.String("error.type", kind)) }
-	set, timeout, breakerOpen, errorReply, other := with(), failure("timeout"), failure("breaker_open"), failure("error_reply"), failure("_OTHER")
+	set, timeout, breakerOpen, errorReply, other := with(), failure(
+		"timeout",
+	), failure(
+		"breaker_open",
+	), failure(
+		"error_reply",
+	), failure(
+		"_OTHER",
+	)
 
 	return in.observe(func(_ context.Context, to metric.Observer) error {
 		stats := read()
@@ -59,7 +90,10 @@ func observeRedis(provider metric.MeterProvider, name string, read func() rediss
 		to.ObserveInt64(unreadable, int64(stats.Unreadable), set)
 		for server, state := range stats.Breakers {
 			breaker := func(state string) metric.ObserveOption {
-				return with(attribute.String("ratelimit.redis.server", server), attribute.String("ratelimit.redis.breaker.state", state))
+				return with(
+					attribute.String("ratelimit.redis.server", server),
+					attribute.String("ratelimit.redis.breaker.state", state),
+				)
 			}
 			to.ObserveInt64(breakers, 1, breaker(state))
 			for _, other := range breakerStates {

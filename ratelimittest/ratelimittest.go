@@ -31,13 +31,14 @@ import (
 //   - Reset and Extend do nothing, and no hold ends by itself.
 //
 // n = 0 is asked for like others, with two exceptions: a Wait of 0 does not call decide, and a
-// Reserve of 0 is CallHold. If n is negative or the context has ended, decide is not called. Any number of goroutines call it at once if they call the limiter.
-// New panics if decide is nil.
+// Reserve of 0 is CallHold. If n is negative or the context has ended, decide is not called. Any
+// number of goroutines call it at once if they call the limiter. New panics if decide is nil.
 func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision) ratelimit.Limiter {
 	if decide == nil {
 		panic(param.InvalidIn("ratelimittest", "New's decide", nil, "must be a function"))
 	}
-	// Only the store decides. The algorithm says nothing, because the largest limit refuses nothing.
+	// Only the store decides. The algorithm says nothing, because the largest limit refuses
+	// nothing.
 	inner := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: math.MaxInt32, Window: 1e9},
 		ratelimit.WithStore(decider(decide)), ratelimit.WithName("fake")))
 	return fake{inner}
@@ -75,7 +76,12 @@ func (f decider) Open(string, *limit.Limit, time.Duration) (limit.States, error)
 // Lines implements [limit.States]: nobody waits.
 func (f decider) Lines() *line.Lines { return new(line.Lines) }
 
-func (f decider) Apply(ctx context.Context, key string, _ *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (f decider) Apply(
+	ctx context.Context,
+	key string,
+	_ *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	call, told := ctx.Value(callKey{}).(ratelimit.Call)
 	n := req.N
 	switch req.Op {

@@ -27,7 +27,8 @@ func testSettle(s *suite) {
 				if err != nil {
 					must[ratelimit.Decision](s)(d, err)
 				}
-				if want := must[ratelimit.Decision](s)(taken.Take(ctx, "k", actual)); !d.Allowed || !want.Allowed {
+				if want := must[ratelimit.Decision](s)(taken.Take(ctx, "k", actual)); !d.Allowed ||
+					!want.Allowed {
 					break // from here on, the two keys differ
 				}
 				b.clk.Advance(s.Tick)
@@ -35,7 +36,14 @@ func testSettle(s *suite) {
 				got := must[ratelimit.Decision](s)(r.Settle(ctx, actual))
 				want := must[ratelimit.Decision](s)(taken.Peek(ctx, "k"))
 				if got != want {
-					s.broken("%s: %d held, %d happened:\n%+v\nbut if only these are taken,\n%+v", name, held, actual, got, want)
+					s.broken(
+						"%s: %d held, %d happened:\n%+v\nbut if only these are taken,\n%+v",
+						name,
+						held,
+						actual,
+						got,
+						want,
+					)
 				}
 				if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != got {
 					s.broken("%s: Settle returned %+v\nbut then Peek returns %+v", name, got, peek)
@@ -66,7 +74,10 @@ func testSettle(s *suite) {
 	s.reset(b, "k")
 	b.AllowN("k", 4)
 	if d := must[ratelimit.Decision](s)(r.Settle(ctx, 0)); d.Remaining != 1 {
-		s.broken("after Reset, 4 of 5 were taken; then a hold that was made before was settled: %+v", d)
+		s.broken(
+			"after Reset, 4 of 5 were taken; then a hold that was made before was settled: %+v",
+			d,
+		)
 	}
 
 	// Concurrent holds get what one caller would have got.
@@ -88,12 +99,16 @@ func testSettle(s *suite) {
 	}
 	wg.Wait()
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 100-int(happened.Load()) {
-		s.broken("%d events of 100 have happened in concurrent holds, but then %+v", happened.Load(), d)
+		s.broken(
+			"%d events of 100 have happened in concurrent holds, but then %+v",
+			happened.Load(),
+			d,
+		)
 	}
 }
 
-// testSettleReservation settles reservations that hold events, and were due at once, as if nothing had
-// happened.
+// testSettleReservation settles reservations that hold events, and were due at once, as if nothing
+// had happened.
 func testSettleReservation(s *suite) {
 	for name, alg := range Algorithms() {
 		if countsDenied(alg) {
@@ -101,7 +116,13 @@ func testSettleReservation(s *suite) {
 		}
 		b := s.bench(alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
-		r, d, err := b.Reserve(ctx, "k", limit, ratelimit.Within(ratelimit.Never), ratelimit.GiveBack())
+		r, d, err := b.Reserve(
+			ctx,
+			"k",
+			limit,
+			ratelimit.Within(ratelimit.Never),
+			ratelimit.GiveBack(),
+		)
 		if r == nil {
 			s.broken("%s: a fresh key refused a reservation of %d: %+v, %v", name, limit, d, err)
 		}
@@ -110,7 +131,11 @@ func testSettleReservation(s *suite) {
 		}
 		b.clk.Advance(s.Tick)
 		if d := must[ratelimit.Decision](s)(r.Settle(ctx, 0)); d.Remaining != limit || !d.Allowed {
-			s.broken("%s: a reservation of all events, due at once, was settled with 0 one tick later: %+v", name, d)
+			s.broken(
+				"%s: a reservation of all events, due at once, was settled with 0 one tick later: %+v",
+				name,
+				d,
+			)
 		}
 	}
 }
@@ -131,7 +156,12 @@ func testHoldCancelled(s *suite) {
 		r.Cancel()
 		settled := must[ratelimit.Decision](s)(like.Settle(ctx, 0))
 		if after := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); after != settled {
-			s.broken("%s: after Cancel of a hold:\n%+v\nafter Settle with 0:\n%+v", name, after, settled)
+			s.broken(
+				"%s: after Cancel of a hold:\n%+v\nafter Settle with 0:\n%+v",
+				name,
+				after,
+				settled,
+			)
 		}
 		if _, err := r.Settle(ctx, 0); !errors.Is(err, ratelimit.ErrEnded) {
 			s.broken("%s: a hold was cancelled, but the error of Settle is %v", name, err)
@@ -155,14 +185,25 @@ func testSettleBucket(s *suite) {
 		must[ratelimit.Decision](s)(first.Settle(ctx, 0))
 		b.clk.Advance(4 * time.Second)
 		b.AllowN("k", others)
-		d, want := must[ratelimit.Decision](s)(second.Settle(ctx, 0)), 11-others // one of the five was missing still
+		// One of the five was missing still.
+		d, want := must[ratelimit.Decision](s)(second.Settle(ctx, 0)), 11-others
 		if d.Remaining != want {
-			s.broken("a bucket of 11, one a second: 5 and 5 were held, the first hold was settled with 0, 4 seconds later %d were taken, and the second hold was settled with 0. Remaining is %d instead of %d", others, d.Remaining, want)
+			s.broken(
+				"a bucket of 11, one a second: 5 and 5 were held, the first hold was settled with 0, 4 seconds later %d were taken, and the second hold was settled with 0. Remaining is %d instead of %d",
+				others,
+				d.Remaining,
+				want,
+			)
 		}
 	}
 
 	together := func(b *bench) *ratelimit.Reservation {
-		r, d, err := ratelimit.HoldAll(ctx, 5, ratelimit.For(b.Limiter, "k"), ratelimit.For(b.Limiter, "l"))
+		r, d, err := ratelimit.HoldAll(
+			ctx,
+			5,
+			ratelimit.For(b.Limiter, "k"),
+			ratelimit.For(b.Limiter, "l"),
+		)
 		if r == nil {
 			s.broken("a hold of 5 events of each of two keys was denied: %+v, %v", d, err)
 		}
@@ -182,7 +223,10 @@ func testSettleUntouched(s *suite, hold func(b *bench) *ratelimit.Reservation) {
 	b.AllowN("k", 6)
 	must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 	if d := must[ratelimit.Decision](s)(second.Settle(ctx, 0)); d.Remaining != 10 {
-		s.broken("a bucket of 10, one a second: 5 and 5 were held, the first hold was settled with 4 a second later and the second one with 0 when nothing had been granted for 4 seconds. Remaining is %d", d.Remaining)
+		s.broken(
+			"a bucket of 10, one a second: 5 and 5 were held, the first hold was settled with 4 a second later and the second one with 0 when nothing had been granted for 4 seconds. Remaining is %d",
+			d.Remaining,
+		)
 	}
 }
 
@@ -202,7 +246,12 @@ func testCharge(s *suite) {
 		}
 		must[ratelimit.Decision](s)(d, err)
 		if d.Allowed || d.Remaining > 0 || d.RetryAfter < before.RetryAfter {
-			s.broken("%s: all events were taken and one more charged: %+v\nand before it, %+v", name, d, before)
+			s.broken(
+				"%s: all events were taken and one more charged: %+v\nand before it, %+v",
+				name,
+				d,
+				before,
+			)
 		}
 		if peek := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); peek != d {
 			s.broken("%s: Charge returned %+v\nbut then Peek returns %+v", name, d, peek)
@@ -239,7 +288,11 @@ func testCharge(s *suite) {
 	wg.Wait()
 	b.clk.Advance(time.Hour - s.Tick)
 	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Allowed || d.RetryAfter != s.Tick {
-		s.broken("%d events were charged concurrently with a limit of 5 in an hour: %+v one tick before it is over", goroutines*tries, d)
+		s.broken(
+			"%d events were charged concurrently with a limit of 5 in an hour: %+v one tick before it is over",
+			goroutines*tries,
+			d,
+		)
 	}
 	r, d, err := b.Hold(ctx, "k", 0)
 	if r == nil {

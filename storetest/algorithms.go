@@ -11,12 +11,18 @@ import (
 // name. Run compares them with the reference model.
 func Algorithms() map[string]ratelimit.Algorithm {
 	return map[string]ratelimit.Algorithm{
-		"TokenBucket/10 per second":         ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
-		"TokenBucket/7 per second, burst 3": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 3},
+		"TokenBucket/10 per second": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		"TokenBucket/7 per second, burst 3": ratelimit.TokenBucket{
+			Rate:  ratelimit.PerSecond(7),
+			Burst: 3,
+		},
 		"TokenBucket/3 per second, burst 20": ratelimit.TokenBucket{
 			Rate: ratelimit.PerSecond(3), Burst: 20},
 		"TokenBucket/huge": ratelimit.TokenBucket{
-			Rate: ratelimit.Rate{Events: math.MaxInt32, Per: 977 * time.Second}, Burst: math.MaxInt32 - 1},
+			Rate: ratelimit.Rate{
+				Events: math.MaxInt32,
+				Per:    977 * time.Second,
+			}, Burst: math.MaxInt32 - 1},
 		"TokenBucket/interval": ratelimit.TokenBucket{
 			Rate: ratelimit.Rate{Events: 5, Per: time.Minute}, Refill: ratelimit.RefillInterval},
 		"TokenBucket/interval, burst above": ratelimit.TokenBucket{
@@ -36,9 +42,13 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			Limit: 10, Window: time.Minute, Segments: 6},
 		"SlidingWindow/wide": ratelimit.SlidingWindow{
 			Limit: math.MaxInt >> 23, Window: time.Minute, Segments: 3},
-		"SlidingLog":              ratelimit.SlidingLog{Limit: 6, Window: 10 * time.Second},
-		"SlidingLog/count denied": ratelimit.SlidingLog{Limit: 4, Window: 10 * time.Second, CountDenied: true},
-		"InFlight":                ratelimit.InFlight{Limit: 5, Timeout: 10 * time.Second},
+		"SlidingLog": ratelimit.SlidingLog{Limit: 6, Window: 10 * time.Second},
+		"SlidingLog/count denied": ratelimit.SlidingLog{
+			Limit:       4,
+			Window:      10 * time.Second,
+			CountDenied: true,
+		},
+		"InFlight": ratelimit.InFlight{Limit: 5, Timeout: 10 * time.Second},
 		"RollingWindow/Nominet": ratelimit.RollingWindow{
 			Quota: 40, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 7},
 		"RollingWindow/no period limit": ratelimit.RollingWindow{
@@ -55,7 +65,12 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			ratelimit.SlidingWindow{Limit: 30, Window: time.Minute, Segments: 4},
 			ratelimit.SlidingLog{Limit: 7, Window: 4 * time.Second},
 			ratelimit.All{
-				ratelimit.RollingWindow{Quota: 50, Window: time.Minute, Period: 15 * time.Second, PeriodLimit: 20},
+				ratelimit.RollingWindow{
+					Quota:       50,
+					Window:      time.Minute,
+					Period:      15 * time.Second,
+					PeriodLimit: 20,
+				},
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}}},
 		"All/in flight": ratelimit.All{
 			ratelimit.InFlight{Limit: 4, Timeout: 3 * time.Second},

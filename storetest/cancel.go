@@ -24,7 +24,19 @@ func testCancelOrder(s *suite) {
 			key := fmt.Sprint(order)
 			k := model.New(alg, s.Tick)
 			now := b.clk.Now().UnixNano()
-			c := &comparison{suite: s, bench: b, alg: alg, log: []string{fmt.Sprintf("%T%+v: four reservations, cancelled in the order %v", alg, alg, order)}}
+			c := &comparison{
+				suite: s,
+				bench: b,
+				alg:   alg,
+				log: []string{
+					fmt.Sprintf(
+						"%T%+v: four reservations, cancelled in the order %v",
+						alg,
+						alg,
+						order,
+					),
+				},
+			}
 			peek := func() {
 				got, err := b.Peek(ctx, key)
 				want := k.Peek(now)
@@ -60,7 +72,9 @@ func testCancelOrder(s *suite) {
 				case !c.flies():
 					k.Cancel(now, line[i].model)
 					peek()
-				default: // when holds leave, others of a bucket keep their turns, even if they leave later
+				default:
+					// When holds leave, others of a bucket keep their turns, even if they leave
+					// later.
 					k.Settle(now, line[i].held, 0)
 					c.bounded(&comparedKey{name: key, model: k})
 				}

@@ -20,7 +20,10 @@ import (
 
 // databaseRules are about what [ratelimit.NewStore] seldom does, or does not notice.
 var databaseRules = map[string]rule{
-	"Swap":    {"CompareAndSwap swaps if the state is old, byte by byte, or if there is none and old is nil, and otherwise changes nothing", testSwap},
+	"Swap": {
+		"CompareAndSwap swaps if the state is old, byte by byte, or if there is none and old is nil, and otherwise changes nothing",
+		testSwap,
+	},
 	"OneSwap": {"of concurrent swaps with the same old state, one succeeds", testOneSwap},
 	"Bytes":   {"Get returns the bytes of the last swap, which stay as they are", testBytes},
 	"Delete":  {"Delete leaves no state, whether or not there was one", testDelete},
@@ -32,7 +35,9 @@ type storeOn struct {
 	db ratelimit.Database
 }
 
-func newOn(open func(testing.TB, clock.Clock) ratelimit.Database) func(testing.TB, clock.Clock) ratelimit.Store {
+func newOn(
+	open func(testing.TB, clock.Clock) ratelimit.Database,
+) func(testing.TB, clock.Clock) ratelimit.Store {
 	return func(t testing.TB, clk clock.Clock) ratelimit.Store {
 		db := open(t, clk)
 		return storeOn{ratelimit.NewStore(db), db}
@@ -54,7 +59,11 @@ func (s *suite) direct() direct { return direct{s, s.Database(s.T, NewClock(star
 
 func (d direct) get(key string) (state []byte) {
 	d.Helper()
-	_ = d.watch.guard(ctx, "Get", func() (err error) { state, err = d.db.Get(ctx, key); return err })
+	_ = d.watch.guard(
+		ctx,
+		"Get",
+		func() (err error) { state, err = d.db.Get(ctx, key); return err },
+	)
 	d.intact()
 	return state
 }
@@ -76,7 +85,8 @@ func (d direct) swap(key string, old, state []byte, expires time.Time) (swapped 
 func (d direct) put(key, state string) {
 	d.Helper()
 	swapped := d.swap(key, nil, []byte(state), start.Add(time.Hour))
-	if d.intact(); !swapped {
+	d.intact()
+	if !swapped {
 		d.broken("key %.20q has no state, and the swap of nil failed", key)
 	}
 }
@@ -129,7 +139,14 @@ func testSwap(s *suite) {
 				want = "next"
 			}
 			if got := string(d.get("test:k")); swapped != tt.swapped || got != want {
-				s.broken("%s: the state was %.20q, and old %.20q: swapped is %v, and the state %.20q", name, tt.state, tt.old, swapped, got)
+				s.broken(
+					"%s: the state was %.20q, and old %.20q: swapped is %v, and the state %.20q",
+					name,
+					tt.state,
+					tt.old,
+					swapped,
+					got,
+				)
 			}
 		}
 	}
@@ -147,7 +164,12 @@ func testOneSwap(s *suite) {
 		var wg sync.WaitGroup
 		for caller := range 8 {
 			wg.Go(func() {
-				if d.swap("test:k", old, fmt.Appendf(nil, "%d by %d", round, caller), start.Add(time.Hour)) {
+				if d.swap(
+					"test:k",
+					old,
+					fmt.Appendf(nil, "%d by %d", round, caller),
+					start.Add(time.Hour),
+				) {
 					swaps.Add(1)
 				}
 			})
@@ -169,7 +191,9 @@ func testBytes(s *suite) {
 	}
 	long := strings.Repeat("k", 199)
 	want, got := map[string]string{
-		"test:every": string(every), "test:large": strings.Repeat(string(every), 400), "test:zero": "\x00", "test:zeros": "\x00\x00\x00",
+		"test:every": string(
+			every,
+		), "test:large": strings.Repeat(string(every), 400), "test:zero": "\x00", "test:zeros": "\x00\x00\x00",
 		"test:spaces": "  ", "test:lines": "\r\n\n", "test:not+UTF-8": "\xff\xfe\xc3\x28", "test:%61": "quoted", "test:a": "not quoted",
 		long + "a": "lower", long + "A": "upper", long: "short", "#": "a", "test:": "b",
 	}, map[string][]byte{}
@@ -182,7 +206,14 @@ func testBytes(s *suite) {
 	for key, state := range want {
 		again := d.get(key)
 		if string(again) != state {
-			s.broken("the state of key %.20q was %.20q (%d bytes), and Get returns %.20q (%d bytes)", key, state, len(state), again, len(again))
+			s.broken(
+				"the state of key %.20q was %.20q (%d bytes), and Get returns %.20q (%d bytes)",
+				key,
+				state,
+				len(state),
+				again,
+				len(again),
+			)
 		}
 		if !d.swap(key, again, []byte("next"), time.Time{}) {
 			d.intact()
@@ -191,7 +222,12 @@ func testBytes(s *suite) {
 	}
 	for key, state := range want {
 		if string(got[key]) != state {
-			s.broken("Get of key %.20q returned %.20q, which later calls have changed to %.20q", key, state, got[key])
+			s.broken(
+				"Get of key %.20q returned %.20q, which later calls have changed to %.20q",
+				key,
+				state,
+				got[key],
+			)
 		}
 		if again := d.get(key); string(again) != "next" {
 			s.broken("the state of key %.20q was swapped, and Get returns %.20q", key, again)
@@ -220,7 +256,13 @@ func testDelete(s *suite) {
 	cancel()
 	var swapped bool
 	err := d.watch.guard(ended, "CompareAndSwap", func() (err error) {
-		swapped, err = d.db.CompareAndSwap(ended, "test:a", []byte("again"), []byte("next"), time.Time{})
+		swapped, err = d.db.CompareAndSwap(
+			ended,
+			"test:a",
+			[]byte("again"),
+			[]byte("next"),
+			time.Time{},
+		)
 		return err
 	})
 	d.intact()

@@ -14,7 +14,11 @@ import (
 // testEach makes the same decisions with TakeEach on one store, and in a loop on another.
 func testEach(s *suite) {
 	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
-		subtests(s, map[string]bool{"own=false": false, "own=true": true}, func(s *suite, own bool) { compareEach(s, alg, own) })
+		subtests(
+			s,
+			map[string]bool{"own=false": false, "own=true": true},
+			func(s *suite, own bool) { compareEach(s, alg, own) },
+		)
 	})
 }
 
@@ -25,12 +29,15 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 	rng := rand.New(rand.NewPCG(seed, 20261122))
 	var opts []ratelimit.Option
 	if own {
-		opts = append(opts, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
-			if strings.HasSuffix(key, "7") {
-				return ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, nil
-			}
-			return nil, nil
-		}))
+		opts = append(
+			opts,
+			ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+				if strings.HasSuffix(key, "7") {
+					return ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, nil
+				}
+				return nil, nil
+			}),
+		)
 	}
 	each, loop := s.bench(alg, opts...), s.bench(alg, opts...)
 	first := must[ratelimit.Decision](s)(loop.Peek(ctx, ""))
@@ -54,7 +61,17 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 		}
 		for i, key := range keys {
 			if want := must[ratelimit.Decision](s)(loop.Take(ctx, key, n)); out[i] != want {
-				s.broken("%T%+v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v", alg, alg, seed, n, keys, i, out[i], want)
+				s.broken(
+					"%T%+v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v",
+					alg,
+					alg,
+					seed,
+					n,
+					keys,
+					i,
+					out[i],
+					want,
+				)
 			}
 		}
 		left -= 1 + len(keys)

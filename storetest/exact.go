@@ -85,7 +85,8 @@ func (c *comparison) run() {
 		case 15:
 			c.extend(k)
 		case 13:
-			n := 1 + c.rng.IntN(max(1, min(k.model.Limit(), 1<<20))) // a debt that every state can hold for a while
+			// A debt that every state can hold for a while.
+			n := 1 + c.rng.IntN(max(1, min(k.model.Limit(), 1<<20)))
 			c.logf("Charge(%q, %d)", k.name, n)
 			got, err := c.Charge(context.Background(), k.name, n)
 			if !errors.Is(err, ratelimit.ErrDebt) {
@@ -136,7 +137,8 @@ func (c *comparison) advance() {
 	c.logf("at %d", c.now())
 	for i, k := range c.keys {
 		if ended := open[i] - k.model.Holds(c.now()); ended > 0 {
-			if _, floats := c.alg.(ratelimit.WarmingUp); floats && ended > 1 { // it makes a difference which one is ended first
+			if _, floats := c.alg.(ratelimit.WarmingUp); floats && ended > 1 {
+				// It makes a difference which one is ended first.
 				c.bounded(k)
 				c.reset(k)
 			} else {
@@ -192,7 +194,8 @@ func (c *comparison) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
 // lasting chooses how long a hold lasts.
 func (c *comparison) lasting() time.Duration { return 1 + time.Duration(c.rng.Int64N(int64(c.span)+1)) }
 
-// flies reports whether an InFlight is the algorithm, or its first part. Then all reservations are holds.
+// flies reports whether an InFlight is the algorithm, or its first part. Then all reservations are
+// holds.
 func (c *comparison) flies() bool {
 	alg := c.alg
 	if all, ok := alg.(ratelimit.All); ok {
@@ -213,7 +216,8 @@ func (c *comparison) reserve(k *comparedKey) {
 		c.logf("Reserve(%q, %d) within, %+v", k.name, p.n, terms)
 		due, p.held, wantErr = k.model.HoldWithin(c.now(), p.n, terms, ratelimit.Never)
 		var d ratelimit.Decision
-		if p.real, d, err = c.Reserve(context.Background(), k.name, p.n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...); err == nil && !d.Allowed {
+		if p.real, d, err = c.Reserve(context.Background(), k.name, p.n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...); err == nil &&
+			!d.Allowed {
 			err = wantErr // which one is compared below
 		}
 	default:
@@ -252,7 +256,8 @@ func (c *comparison) hold(k *comparedKey) {
 	if (r == nil) != (p.held == nil) {
 		c.differ("denied: %v", "denied: %v", p.held == nil, r == nil)
 	}
-	if p.real = r; r != nil {
+	p.real = r
+	if r != nil {
 		c.keep(k, p)
 	}
 }
@@ -290,7 +295,8 @@ func (c *comparison) settle(k *comparedKey) {
 // bounded compares a key of which the store may grant less than the model.
 func (c *comparison) bounded(k *comparedKey) {
 	got, err := c.Peek(context.Background(), k.name)
-	if want := k.model.Peek(c.now()); err != nil || got.Remaining > want.Remaining || got.RetryAfter < want.RetryAfter {
+	if want := k.model.Peek(c.now()); err != nil || got.Remaining > want.Remaining ||
+		got.RetryAfter < want.RetryAfter {
 		c.differ("no more than %+v", "%+v", want, got)
 	}
 }
@@ -347,5 +353,10 @@ func (c *comparison) unlessNear(want, got time.Duration) time.Duration {
 }
 
 func (c *comparison) differ(wantFormat, gotFormat string, want, got any) {
-	c.broken("after\n\t%s\nwant "+wantFormat+"\n got "+gotFormat, strings.Join(c.log, "\n\t"), want, got)
+	c.broken(
+		"after\n\t%s\nwant "+wantFormat+"\n got "+gotFormat,
+		strings.Join(c.log, "\n\t"),
+		want,
+		got,
+	)
 }

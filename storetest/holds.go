@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// testHolds settles and extends open holds, and lets them end by themselves. testExact does so in random
-// schedules.
+// testHolds settles and extends open holds, and lets them end by themselves. testExact does so in
+// random schedules.
 func testHolds(s *suite) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"FixedWindow": ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour},
@@ -77,8 +77,8 @@ func (h *held) testEnds() {
 	h.reset(h.bench, "k")
 }
 
-// testSettled settles holds of one instant, in another order and with others' events in between, and one
-// of before a Reset.
+// testSettled settles holds of one instant, in another order and with others' events in between,
+// and one of before a Reset.
 func (h *held) testSettled() {
 	first, second, third := h.hold(1), h.hold(2), h.hold(3)
 	h.settle(second, 1)

@@ -39,21 +39,45 @@ func testNames(s *suite) {
 	// Different pairs of a name and a key are different keys, wherever the name ends and
 	// however long they are.
 	prefix := strings.Repeat("x", 300)
-	names := append([]string{prefix, prefix + "y", prefix[:255], prefix[:63], prefix[:64], prefix[:16], prefix[:17]}, confusable[1:]...)
+	names := append(
+		[]string{
+			prefix,
+			prefix + "y",
+			prefix[:255],
+			prefix[:63],
+			prefix[:64],
+			prefix[:16],
+			prefix[:17],
+		},
+		confusable[1:]...)
 	keys := []string{"", "a", "b", ":b", "b:c", "c", "\x00", "a:b:c"}
 	b = s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("the first"))
 	limiters := make([]ratelimit.Limiter, len(names))
 	for i, name := range names {
-		limiters[i] = s.limiter(b, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName(name))
+		limiters[i] = s.limiter(
+			b,
+			ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+			ratelimit.WithName(name),
+		)
 	}
 	for _, allowed := range []bool{true, false} {
 		for i, name := range names {
 			for _, key := range keys {
 				switch d := must[ratelimit.Decision](s)(limiters[i].Take(ctx, key, 1)); {
 				case d.Allowed && !allowed:
-					s.broken("name %.70q (%d bytes), key %q: the key was forgotten", name, len(name), key)
+					s.broken(
+						"name %.70q (%d bytes), key %q: the key was forgotten",
+						name,
+						len(name),
+						key,
+					)
 				case allowed && !d.Allowed:
-					s.broken("name %.70q (%d bytes), key %q: confused with another key", name, len(name), key)
+					s.broken(
+						"name %.70q (%d bytes), key %q: confused with another key",
+						name,
+						len(name),
+						key,
+					)
 				}
 			}
 		}
@@ -86,7 +110,12 @@ func testSameName(s *suite) {
 			must[ratelimit.Decision](s)(l.Take(ctx, "k", 1))
 		}
 		if granted > hour.Limit {
-			s.broken("%s: the first limiter granted %d of %d, because the second one resets its state", name, granted, hour.Limit)
+			s.broken(
+				"%s: the first limiter granted %d of %d, because the second one resets its state",
+				name,
+				granted,
+				hour.Limit,
+			)
 		}
 	}
 }
@@ -94,8 +123,26 @@ func testSameName(s *suite) {
 func testKeys(s *suite) {
 	b := s.bench(ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	long := strings.Repeat("x", 1<<20)
-	keys := append([]string{long, long[:1<<20-1], long + "y", long[:129], long[:128], long[:255], long[:256], long[:1024], long[:65536],
-		"\xff\xfe", "\xfe\xff", "\xffa", "\xfea", "\ufffda", "\xc3\x28", "\xc3\x29"}, confusable...)
+	keys := append(
+		[]string{
+			long,
+			long[:1<<20-1],
+			long + "y",
+			long[:129],
+			long[:128],
+			long[:255],
+			long[:256],
+			long[:1024],
+			long[:65536],
+			"\xff\xfe",
+			"\xfe\xff",
+			"\xffa",
+			"\xfea",
+			"\ufffda",
+			"\xc3\x28",
+			"\xc3\x29",
+		},
+		confusable...)
 	keys = append(keys, equals...)
 	for n := 170; n < 210; n++ { // around the longest key that NewStore does not hash
 		keys = append(keys, long[:n])
@@ -165,7 +212,8 @@ func testLargeStates(s *suite) {
 	} {
 		b := s.bench(alg)
 		for i := range 3 {
-			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed || d.Remaining != 2-i {
+			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed ||
+				d.Remaining != 2-i {
 				s.broken("%s: event %d of 3: %+v", name, i+1, d)
 			}
 			b.clk.Advance(time.Second)
@@ -200,7 +248,11 @@ func testReset(s *suite) {
 	// Reset interprets no patterns, and affects only the keys of its own limiter.
 	alg := ratelimit.FixedWindow{Limit: 1, Window: time.Hour}
 	b := s.bench(alg, ratelimit.WithName("n"))
-	others := map[string]ratelimit.Limiter{"test": s.limiter(b, alg), "n": b, "n2": s.limiter(b, alg, ratelimit.WithName("n2"))}
+	others := map[string]ratelimit.Limiter{
+		"test": s.limiter(b, alg),
+		"n":    b,
+		"n2":   s.limiter(b, alg, ratelimit.WithName("n2")),
+	}
 	for _, l := range others {
 		for _, key := range confusable {
 			l.Allow(key)
@@ -214,7 +266,12 @@ func testReset(s *suite) {
 					continue
 				}
 				if d := must[ratelimit.Decision](s)(l.Peek(ctx, kept)); d.Allowed {
-					s.broken(`Reset of key %q of limiter "n" forgot key %q of limiter %q`, key, kept, name)
+					s.broken(
+						`Reset of key %q of limiter "n" forgot key %q of limiter %q`,
+						key,
+						kept,
+						name,
+					)
 				}
 			}
 		}

@@ -47,7 +47,8 @@ func testMeanwhile(s *suite) {
 	alg := ratelimit.FixedWindow{Limit: 20, Window: time.Hour}
 	take := func(s *suite, b *bench, n int) func() {
 		return func() {
-			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", n)); !d.Allowed || d.ResetAfter > time.Hour {
+			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", n)); !d.Allowed ||
+				d.ResetAfter > time.Hour {
 				s.broken("%d events within the limit of an hour's window were answered: %+v", n, d)
 			}
 		}
@@ -57,24 +58,41 @@ func testMeanwhile(s *suite) {
 		remaining []int // allowed results, if 2 were taken before and 1 at the same time
 	}
 	cases := map[string]interference{
-		"Take":                 {func(s *suite, b *bench) { take(s, b, 7)() }, []int{10}},
-		"Reset":                {func(s *suite, b *bench) { s.reset(b, "k") }, []int{20, 19}},
-		"Reset and Take":       {func(s *suite, b *bench) { s.reset(b, "k"); take(s, b, 7)() }, []int{13, 12}},
-		"Reset, Take, as much": {func(s *suite, b *bench) { s.reset(b, "k"); take(s, b, 2)() }, []int{18, 17}},
+		"Take":  {func(s *suite, b *bench) { take(s, b, 7)() }, []int{10}},
+		"Reset": {func(s *suite, b *bench) { s.reset(b, "k") }, []int{20, 19}},
+		"Reset and Take": {
+			func(s *suite, b *bench) { s.reset(b, "k"); take(s, b, 7)() },
+			[]int{13, 12},
+		},
+		"Reset, Take, as much": {
+			func(s *suite, b *bench) { s.reset(b, "k"); take(s, b, 2)() },
+			[]int{18, 17},
+		},
 	}
 	// A decision is never made at an earlier time than the state it is based on: if another call
 	// has moved the state to the next window, the decision is made in that window as well, or it
 	// comes before that call.
 	if !s.OwnClock {
-		cases["the next hour and Take"] = interference{func(s *suite, b *bench) { b.clk.Advance(time.Hour); take(s, b, 7)() }, []int{13, 12}}
+		cases["the next hour and Take"] = interference{
+			func(s *suite, b *bench) { b.clk.Advance(time.Hour); take(s, b, 7)() },
+			[]int{13, 12},
+		}
 	}
 	subtests(s, cases, func(s *suite, tt interference) {
 		b := s.bench(alg)
 		take(s, b, 2)()
 		other := s.other(b, alg) // because the time of one limiter never goes back
 		s.meanwhile(b, take(s, b, 1), func() { tt.something(s, other) })
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !slices.Contains(tt.remaining, d.Remaining) {
-			s.broken("2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d", path.Base(s.Name()), d.Remaining, tt.remaining)
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !slices.Contains(
+			tt.remaining,
+			d.Remaining,
+		) {
+			s.broken(
+				"2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d",
+				path.Base(s.Name()),
+				d.Remaining,
+				tt.remaining,
+			)
 		}
 	})
 	// The same with a new key.
@@ -118,7 +136,13 @@ func testContexts(s *suite) {
 		cancel()
 		left := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Remaining
 		if left != 20-n && (left != 20 || err == nil && d.Allowed) {
-			s.broken("%d of 20 were taken by a caller whose context was cancelled (%+v, %v), and %d remain", n, d, err, left)
+			s.broken(
+				"%d of 20 were taken by a caller whose context was cancelled (%+v, %v), and %d remain",
+				n,
+				d,
+				err,
+				left,
+			)
 		}
 		s.reset(b, "k")
 	}

@@ -26,15 +26,30 @@ func testUnlimitedParts(s *suite) {
 		if !ok {
 			parts = ratelimit.All{alg}
 		}
-		limits := []ratelimit.All{parts, append(ratelimit.All{ratelimit.Unlimited{}}, parts...), append(slices.Clone(parts), ratelimit.Unlimited{}, ratelimit.Unlimited{})}
+		limits := []ratelimit.All{
+			parts,
+			append(ratelimit.All{ratelimit.Unlimited{}}, parts...),
+			append(slices.Clone(parts), ratelimit.Unlimited{}, ratelimit.Unlimited{}),
+		}
 		limit := parts
-		b := s.bench(parts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
-		same := s.bench(parts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return parts, nil }))
+		b := s.bench(
+			parts,
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
+			),
+		)
+		same := s.bench(
+			parts,
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return parts, nil },
+			),
+		)
 		for i := range 12 {
 			limit = limits[i%len(limits)]
 			want := must[ratelimit.Decision](s)(same.Take(ctx, "k", 1))
 			got := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
-			if got.Part = want.Part; got != want {
+			got.Part = want.Part
+			if got != want {
 				s.broken("%s, as %+v: want %+v\ngot %+v", name, limit, want, got)
 			}
 			b.clk.Advance(s.roundUp(50 * time.Millisecond))
@@ -48,8 +63,18 @@ func testUnlimitedParts(s *suite) {
 func (s *suite) keepsUsage(plan ratelimit.Algorithm) {
 	for name, alg := range Algorithms() {
 		limit := alg
-		b := s.bench(plan, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
-		same := s.bench(alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
+		b := s.bench(
+			plan,
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
+			),
+		)
+		same := s.bench(
+			alg,
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil },
+			),
+		)
 		peek := func(b *bench) ratelimit.Decision { return must[ratelimit.Decision](s)(b.Peek(ctx, "k")) }
 		for range 2 {
 			must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))

@@ -28,7 +28,9 @@ func testRestart(s *suite) {
 		}
 	}
 
-	own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
+	own := ratelimit.WithLimits(
+		func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil },
+	)
 	hourly := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)} }
 	fixed := func(n int, window time.Duration) ratelimit.Algorithm {
 		return ratelimit.FixedWindow{Limit: n, Window: window}
@@ -63,7 +65,15 @@ func testRestart(s *suite) {
 		b = s.reopened(b, tt.is, is...)
 		for range 2 { // the second time, the state has been stored again
 			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != tt.remaining {
-				s.broken("%s: %d of %+v were used; after a restart with %+v, %d remain, want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
+				s.broken(
+					"%s: %d of %+v were used; after a restart with %+v, %d remain, want %d",
+					name,
+					tt.used,
+					tt.was,
+					tt.is,
+					d.Remaining,
+					tt.remaining,
+				)
 			}
 			must[ratelimit.Decision](s)(b.Take(ctx, "k", tt.remaining+1))
 		}
@@ -87,7 +97,11 @@ func testHandles(s *suite) {
 	}
 	s.reset(two, "k")
 	if d := must[ratelimit.Decision](s)(one.Peek(ctx, "k")); d.Remaining != alg.Limit {
-		s.broken("one handle reset the key, and for another one %d of %d remain", d.Remaining, alg.Limit)
+		s.broken(
+			"one handle reset the key, and for another one %d of %d remain",
+			d.Remaining,
+			alg.Limit,
+		)
 	}
 	must[ratelimit.Decision](s)(one.Take(ctx, "k", 40))
 	if d := must[ratelimit.Decision](s)(three.Take(ctx, "k", 40)); d.Remaining != 20 {

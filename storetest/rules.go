@@ -21,44 +21,119 @@ type rule struct {
 }
 
 var rules = map[string]rule{
-	"Exact":               {"decisions are those of the mathematical definition", testExact},
-	"RetryAfter":          {"one tick before RetryAfter, the same request is still denied; at RetryAfter, it is granted", testRetryAfter},
-	"Remaining":           {"AllowN(Remaining) succeeds, AllowN(Remaining+1) does not", testRemaining},
-	"DenialSpendsNothing": {"a denial spends nothing, and neither does n = 0 or n above the limit", testDenialSpendsNothing},
-	"CountDenied":         {"denied events are counted with CountDenied, and only then", testCountDenied},
-	"Atomic":              {"any number of goroutines together get exactly what one would have got", testAtomic},
-	"AllOrNothing":        {"an All is spent in all parts or in none", testAllOrNothing},
-	"Forgetting":          {"a key is forgotten only when its state equals a fresh key's", testForgetting},
-	"ClockBack":           {"a clock that steps back never grants more", testClockBack},
-	"Alignment":           {"windows are aligned to the Unix epoch", testAlignment},
-	"Order":               {"reservations are first come, first served, and no call overtakes them", testOrder},
-	"Cancel":              {"a cancelled reservation gives back what can still be given back", testCancel},
-	"CancelOrder":         {"reservations can be cancelled in any order, and the others keep their turn", testCancelOrder},
-	"Wait":                {"Wait spends nothing if its deadline is before its turn", testWait},
-	"Within":              {"Reserve within a time spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not", testWithin},
-	"Settle":              {"a settled key is as if only the events that happened had been taken, and never more generous", testSettle},
-	"Holds":               {"an open hold is a part of its key: it ends by itself at its time, and is settled once, by whoever has its token", testHolds},
-	"Charge":              {"charged events count beyond the limit, and a debt is paid at RetryAfter", testCharge},
-	"InFlight":            {"events in flight count until they are released, or for the Timeout, and a late release takes nothing from others", testInFlight},
-	"Each":                {"TakeEach decides on keys as a loop of Take does, also on one that occurs several times", testEach},
-	"Together":            {"TakeAll spends in all keys or in none, as requests on each of them would", testTogether},
-	"Reset":               {"Reset makes a key fresh, and affects no other key", testReset},
-	"Meanwhile":           {"changes that other calls make while a request is being decided are not lost", testMeanwhile},
-	"Contexts":            {"each call uses its own context, and ending one affects no other call", testContexts},
-	"Changes":             {"a key whose limit changes keeps the events it has used", testChanges},
-	"Plans":               {"Unlimited grants everything and Blocked nothing, and a key that has one of them for a while keeps its usage", testPlans},
-	"Names":               {"limiters with different names share nothing, and limiters with the same name share all states", testNames},
-	"SameName":            {"limiters with one name and different algorithms are refused or kept apart", testSameName},
-	"Keys":                {"different strings are different keys", testKeys},
-	"ManyKeys":            {"a key in use is kept, however many other keys there are", testManyKeys},
-	"LargeStates":         {"a state is stored unchanged, however large it is", testLargeStates},
-	"Restart":             {"a store that is reopened has its states, even if limits have changed", testRestart},
-	"Handles":             {"several handles on one store, as in several processes, act like one", testHandles},
+	"Exact": {"decisions are those of the mathematical definition", testExact},
+	"RetryAfter": {
+		"one tick before RetryAfter, the same request is still denied; at RetryAfter, it is granted",
+		testRetryAfter,
+	},
+	"Remaining": {
+		"AllowN(Remaining) succeeds, AllowN(Remaining+1) does not",
+		testRemaining,
+	},
+	"DenialSpendsNothing": {
+		"a denial spends nothing, and neither does n = 0 or n above the limit",
+		testDenialSpendsNothing,
+	},
+	"CountDenied": {
+		"denied events are counted with CountDenied, and only then",
+		testCountDenied,
+	},
+	"Atomic": {
+		"any number of goroutines together get exactly what one would have got",
+		testAtomic,
+	},
+	"AllOrNothing": {"an All is spent in all parts or in none", testAllOrNothing},
+	"Forgetting": {
+		"a key is forgotten only when its state equals a fresh key's",
+		testForgetting,
+	},
+	"ClockBack": {"a clock that steps back never grants more", testClockBack},
+	"Alignment": {"windows are aligned to the Unix epoch", testAlignment},
+	"Order": {
+		"reservations are first come, first served, and no call overtakes them",
+		testOrder,
+	},
+	"Cancel": {
+		"a cancelled reservation gives back what can still be given back",
+		testCancel,
+	},
+	"CancelOrder": {
+		"reservations can be cancelled in any order, and the others keep their turn",
+		testCancelOrder,
+	},
+	"Wait": {"Wait spends nothing if its deadline is before its turn", testWait},
+	"Within": {
+		"Reserve within a time spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not",
+		testWithin,
+	},
+	"Settle": {
+		"a settled key is as if only the events that happened had been taken, and never more generous",
+		testSettle,
+	},
+	"Holds": {
+		"an open hold is a part of its key: it ends by itself at its time, and is settled once, by whoever has its token",
+		testHolds,
+	},
+	"Charge": {
+		"charged events count beyond the limit, and a debt is paid at RetryAfter",
+		testCharge,
+	},
+	"InFlight": {
+		"events in flight count until they are released, or for the Timeout, and a late release takes nothing from others",
+		testInFlight,
+	},
+	"Each": {
+		"TakeEach decides on keys as a loop of Take does, also on one that occurs several times",
+		testEach,
+	},
+	"Together": {
+		"TakeAll spends in all keys or in none, as requests on each of them would",
+		testTogether,
+	},
+	"Reset": {"Reset makes a key fresh, and affects no other key", testReset},
+	"Meanwhile": {
+		"changes that other calls make while a request is being decided are not lost",
+		testMeanwhile,
+	},
+	"Contexts": {
+		"each call uses its own context, and ending one affects no other call",
+		testContexts,
+	},
+	"Changes": {"a key whose limit changes keeps the events it has used", testChanges},
+	"Plans": {
+		"Unlimited grants everything and Blocked nothing, and a key that has one of them for a while keeps its usage",
+		testPlans,
+	},
+	"Names": {
+		"limiters with different names share nothing, and limiters with the same name share all states",
+		testNames,
+	},
+	"SameName": {
+		"limiters with one name and different algorithms are refused or kept apart",
+		testSameName,
+	},
+	"Keys": {"different strings are different keys", testKeys},
+	"ManyKeys": {
+		"a key in use is kept, however many other keys there are",
+		testManyKeys,
+	},
+	"LargeStates": {"a state is stored unchanged, however large it is", testLargeStates},
+	"Restart": {
+		"a store that is reopened has its states, even if limits have changed",
+		testRestart,
+	},
+	"Handles": {
+		"several handles on one store, as in several processes, act like one",
+		testHandles,
+	},
 }
 
 // undisturbed are tested after the others, because the limiter's timeout is in real time.
 var undisturbed = map[string]rule{
-	"Contended": {"many callers of one key get what one would get, and none is decided by the FailurePolicy", testContended},
+	"Contended": {
+		"many callers of one key get what one would get, and none is decided by the FailurePolicy",
+		testContended,
+	},
 }
 
 var ctx = context.Background()
@@ -91,7 +166,8 @@ func testRemaining(s *suite) {
 			if d.Remaining < d.Limit && b.AllowN("k", d.Remaining+1) {
 				s.broken("%s: Remaining is %d, but AllowN(Remaining+1) succeeds", name, d.Remaining)
 			}
-			if d = must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !b.AllowN("k", d.Remaining) {
+			d = must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			if !b.AllowN("k", d.Remaining) {
 				s.broken("%s: Remaining is %d, but AllowN(Remaining) fails", name, d.Remaining)
 			}
 			b.clk.Advance(s.roundUp(d.ResetAfter / time.Duration(i+2)))
@@ -133,7 +209,8 @@ func testCountDenied(s *suite) {
 		b.Allow("k") // denied
 		b.clk.Advance(time.Second)
 		// The first two events have left the window, the denied one has not.
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 2 && !counted || d.Remaining != 1 && counted {
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 2 && !counted ||
+			d.Remaining != 1 && counted {
 			s.broken("CountDenied %v: %+v", counted, d)
 		}
 	}
@@ -156,7 +233,13 @@ func testAtomic(s *suite) {
 		any := s.handles(b, alg)
 		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
 		if allowed := contend(goroutines, tries, func() bool { return any().Allow("k") }); allowed != limit {
-			s.broken("%s: %d of %d concurrent calls were allowed, the limit is %d", name, allowed, goroutines*tries, limit)
+			s.broken(
+				"%s: %d of %d concurrent calls were allowed, the limit is %d",
+				name,
+				allowed,
+				goroutines*tries,
+				limit,
+			)
 		}
 	}
 }
@@ -185,7 +268,10 @@ func contend(goroutines, tries int, f func() bool) int {
 func testContended(s *suite) {
 	const callers, limit = 400, 50
 	s.watch.impatient = true
-	b := s.bench(ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, ratelimit.WithFailureLog(nil))
+	b := s.bench(
+		ratelimit.FixedWindow{Limit: limit, Window: time.Hour},
+		ratelimit.WithFailureLog(nil),
+	)
 	var degraded atomic.Int64
 	granted := contend(callers, 1, func() bool {
 		d, _ := b.Take(ctx, "k", 1)
@@ -195,7 +281,13 @@ func testContended(s *suite) {
 		return d.Allowed
 	})
 	if degraded.Load() > 0 || granted != limit {
-		s.broken("%d concurrent calls of one key with a limit of %d: %d were granted, and %d were not decided by the store, because it failed or took more than a second", callers, limit, granted, degraded.Load())
+		s.broken(
+			"%d concurrent calls of one key with a limit of %d: %d were granted, and %d were not decided by the store, because it failed or took more than a second",
+			callers,
+			limit,
+			granted,
+			degraded.Load(),
+		)
 	}
 }
 
@@ -225,7 +317,10 @@ func testForgetting(s *suite) {
 	subtests(s, map[string]ratelimit.Algorithm{
 		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(4), Burst: 2},
 		"SlidingLog":  ratelimit.SlidingLog{Limit: 2, Window: 500 * time.Millisecond},
-		"WarmingUp":   ratelimit.WarmingUp{Rate: ratelimit.PerSecond(8), Warmup: 250 * time.Millisecond},
+		"WarmingUp": ratelimit.WarmingUp{
+			Rate:   ratelimit.PerSecond(8),
+			Warmup: 250 * time.Millisecond,
+		},
 	}, func(s *suite, alg ratelimit.Algorithm) {
 		b := s.bench(alg)
 		type used struct {
@@ -243,13 +338,16 @@ func testForgetting(s *suite) {
 			inUse = append(inUse, used{key, b.clk.Now().Add(d.ResetAfter)})
 			b.clk.Advance(s.roundUp(d.ResetAfter/10) + s.Tick)
 			for len(inUse) > 0 && !b.clk.Now().Before(inUse[0].fresh) {
-				if d := must[ratelimit.Decision](s)(b.Peek(ctx, inUse[0].key)); d.Remaining != limit || d.ResetAfter != 0 {
+				if d := must[ratelimit.Decision](s)(b.Peek(ctx, inUse[0].key)); d.Remaining != limit ||
+					d.ResetAfter != 0 {
 					s.broken("%T: an idle key is not like a fresh one: %+v", alg, d)
 				}
 				inUse = inUse[1:]
 			}
 			for _, u := range inUse {
-				if d := must[ratelimit.Decision](s)(b.Peek(ctx, u.key)); d.ResetAfter != u.fresh.Sub(b.clk.Now()) {
+				if d := must[ratelimit.Decision](s)(b.Peek(ctx, u.key)); d.ResetAfter != u.fresh.Sub(
+					b.clk.Now(),
+				) {
 					s.broken("%T: a key that is in use was forgotten: %+v", alg, d)
 				}
 			}
@@ -259,7 +357,11 @@ func testForgetting(s *suite) {
 
 // testForever has a limit whose events never leave it, so that the key never expires.
 func testForever(s *suite) {
-	alg := ratelimit.FixedWindow{Limit: 1, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent}
+	alg := ratelimit.FixedWindow{
+		Limit:  1,
+		Window: math.MaxInt64,
+		Start:  ratelimit.StartOnFirstEvent,
+	}
 	b := &bench{clk: NewClock(start)}
 	b.store = s.watch.store(s.New(s.T, b.clk))
 	var err error
@@ -285,12 +387,25 @@ func testClockBack(s *suite) {
 			}
 			before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 			b.clk.Advance(-back)
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining > before.Remaining || b.Allow("k") {
-				s.broken("%s: the clock went back by %v, and events were granted: %+v", name, back, d)
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining > before.Remaining ||
+				b.Allow("k") {
+				s.broken(
+					"%s: the clock went back by %v, and events were granted: %+v",
+					name,
+					back,
+					d,
+				)
 			}
 			b.clk.Advance(back)
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before && !countsDenied(alg) {
-				s.broken("%s: the clock went back by %v and forward again: before %+v\nafter %+v", name, back, before, d)
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before &&
+				!countsDenied(alg) {
+				s.broken(
+					"%s: the clock went back by %v and forward again: before %+v\nafter %+v",
+					name,
+					back,
+					before,
+					d,
+				)
 			}
 		}
 	}
@@ -328,10 +443,17 @@ func testOrder(s *suite) {
 				break
 			}
 			if r.Delay() < last {
-				s.broken("%s: reservation %d has a delay of %v, the one before it %v", name, i, r.Delay(), last)
+				s.broken(
+					"%s: reservation %d has a delay of %v, the one before it %v",
+					name,
+					i,
+					r.Delay(),
+					last,
+				)
 			}
 			last = r.Delay()
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); last > 0 && (d.Allowed || d.Remaining != 0 || d.RetryAfter < last && !countsDenied(alg)) {
+			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); last > 0 &&
+				(d.Allowed || d.Remaining != 0 || d.RetryAfter < last && !countsDenied(alg)) {
 				s.broken("%s: ahead of a reservation in %v, %+v", name, last, d)
 			}
 		}
@@ -366,7 +488,12 @@ func testCancel(s *suite) {
 			first.Cancel()
 		}
 		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
-			s.broken("%s: two reservations were cancelled, the last one first: before\n%+v\nafter\n%+v", name, before, d)
+			s.broken(
+				"%s: two reservations were cancelled, the last one first: before\n%+v\nafter\n%+v",
+				name,
+				before,
+				d,
+			)
 		}
 	}
 	// A reservation whose time has passed gives nothing back.
@@ -394,7 +521,11 @@ func testWait(s *suite) {
 	defer time.AfterFunc(5*time.Second, cancel).Stop() // in case a broken store makes it wait
 	err := b.Wait(deadline{near, b.clk.Now().Add(time.Second - s.Tick)}, "k")
 	if !errors.Is(err, context.DeadlineExceeded) {
-		s.broken("the turn is in 1s and the deadline %v before it, but the error is %v", s.Tick, err)
+		s.broken(
+			"the turn is in 1s and the deadline %v before it, but the error is %v",
+			s.Tick,
+			err,
+		)
 	}
 	if err := b.WaitN(ctx, "k", 2); !errors.Is(err, ratelimit.ErrNever) {
 		s.broken("WaitN(2) with a limit of 1, but the error is %v", err)
@@ -423,16 +554,26 @@ func testChanges(s *suite) {
 	// An algorithm can replace the state of any other kind, and starts fresh.
 	for name, alg := range Algorithms() {
 		limit := alg
-		b := s.bench(alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		b := s.bench(
+			alg,
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
+			),
+		)
 		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
 		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
 		limit = ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Hour, Period: time.Hour}
-		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed || d.Remaining != 2 && !strings.HasPrefix(name, "RollingWindow") {
+		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed ||
+			d.Remaining != 2 && !strings.HasPrefix(name, "RollingWindow") {
 			s.broken("%s: %+v started with %+v", name, limit, d)
 		}
 	}
 	minute := func(limit int) ratelimit.Algorithm {
-		return ratelimit.FixedWindow{Limit: limit, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}
+		return ratelimit.FixedWindow{
+			Limit:  limit,
+			Window: time.Minute,
+			Start:  ratelimit.StartOnFirstEvent,
+		}
 	}
 	sliding := func(limit int) ratelimit.Algorithm {
 		return ratelimit.SlidingWindow{Limit: limit, Window: time.Minute}
@@ -478,7 +619,12 @@ func testChanges(s *suite) {
 		"no change":         {bucket(10), bucket(10), 10, 0},
 	} {
 		limit := tt.was
-		b := s.bench(minute(1), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		b := s.bench(
+			minute(1),
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
+			),
+		)
 		if !b.AllowN("k", tt.used) {
 			s.broken("%s: a fresh key was denied %d", name, tt.used)
 		}
@@ -486,7 +632,15 @@ func testChanges(s *suite) {
 		limit = tt.is
 		d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 		if d.Remaining != tt.remaining {
-			s.broken("%s: %d of %+v were used, and then %+v has %d remaining, want %d", name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
+			s.broken(
+				"%s: %d of %+v were used, and then %+v has %d remaining, want %d",
+				name,
+				tt.used,
+				tt.was,
+				tt.is,
+				d.Remaining,
+				tt.remaining,
+			)
 		}
 		// Remaining and RetryAfter are true of the new limit.
 		if b.AllowN("k", tt.remaining+1) || !b.AllowN("k", tt.remaining) {
@@ -510,14 +664,20 @@ func testChanges(s *suite) {
 
 		// A change that is reverted before it affects a request has no effect, except that
 		// ResetAfter may be later if the window's length or segments differ.
-		b = s.bench(tt.was, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		b = s.bench(
+			tt.was,
+			ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
+			),
+		)
 		limit = nil // the limiter's own
 		b.AllowN("k", tt.used)
 		limit = tt.is
 		b.Allow("another")
 		must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
 		limit = nil
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != before.Remaining || d.ResetAfter < before.ResetAfter {
+		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != before.Remaining ||
+			d.ResetAfter < before.ResetAfter {
 			s.broken("%s: a reverted change turned\n%+v\ninto\n%+v", name, before, d)
 		}
 	}

@@ -188,7 +188,11 @@ func (s *suite) bench(alg ratelimit.Algorithm, opts ...ratelimit.Option) *bench 
 }
 
 // limiter returns another limiter on the store of b.
-func (s *suite) limiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
+func (s *suite) limiter(
+	b *bench,
+	alg ratelimit.Algorithm,
+	opts ...ratelimit.Option,
+) ratelimit.Limiter {
 	s.Helper()
 	l, err := s.tryLimiter(b, alg, opts...)
 	if errors.Is(err, ratelimit.ErrInvalid) { // the store refuses the algorithm
@@ -202,9 +206,20 @@ func (s *suite) limiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Opt
 
 // tryLimiter is like limiter, but returns an error if the store refuses it. The limiter
 // denies everything if the store fails.
-func (s *suite) tryLimiter(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, error) {
+func (s *suite) tryLimiter(
+	b *bench,
+	alg ratelimit.Algorithm,
+	opts ...ratelimit.Option,
+) (ratelimit.Limiter, error) {
 	opts = append([]ratelimit.Option{ratelimit.WithName("test")}, opts...)
-	return ratelimit.New(alg, append(opts, ratelimit.WithStore(b.store), ratelimit.WithClock(b.clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed))...)
+	return ratelimit.New(
+		alg,
+		append(
+			opts,
+			ratelimit.WithStore(b.store),
+			ratelimit.WithClock(b.clk),
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		)...)
 }
 
 // reopened returns a bench with another handle on the store of b.

@@ -14,7 +14,10 @@ import (
 // many at once.
 func testTogether(s *suite) {
 	algorithms := Algorithms()
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(algorithms)), func(name string) bool { return countsDenied(algorithms[name]) })
+	names := slices.DeleteFunc(
+		slices.Sorted(maps.Keys(algorithms)),
+		func(name string) bool { return countsDenied(algorithms[name]) },
+	)
 	rounds := make(map[string][3]ratelimit.Algorithm)
 	rng := rand.New(rand.NewPCG(1, 20261122))
 	for left := s.Steps; left > 0; left -= 20 {
@@ -61,7 +64,8 @@ func (s *suite) takeTogether(algs [3]ratelimit.Algorithm) {
 		}
 		granted := true
 		for i, m := range takes {
-			granted = granted && must[ratelimit.Decision](s)(single[i].Peek(ctx, "k")).Remaining >= m
+			granted = granted &&
+				must[ratelimit.Decision](s)(single[i].Peek(ctx, "k")).Remaining >= m
 		}
 		r, d, err := ratelimit.HoldAll(ctx, n, bounds...)
 		if rng.IntN(2) == 0 && err == nil && r != nil {
@@ -73,15 +77,39 @@ func (s *suite) takeTogether(algs [3]ratelimit.Algorithm) {
 		}
 		must[ratelimit.Decision](s)(d, err)
 		if d.Allowed != granted || d.Allowed == (d.RetryAfter > 0) {
-			s.broken("%+v: TakeAll of %v, for %v, decides %+v; that all grant them now is %v", algs, takes, keys, d, granted)
+			s.broken(
+				"%+v: TakeAll of %v, for %v, decides %+v; that all grant them now is %v",
+				algs,
+				takes,
+				keys,
+				d,
+				granted,
+			)
 		}
 		for i, m := range takes {
 			if granted {
 				must[ratelimit.Decision](s)(single[i].Take(ctx, "k", m))
 			}
-			got, want := must[ratelimit.Decision](s)(together[i].Peek(ctx, "k")), must[ratelimit.Decision](s)(single[i].Peek(ctx, "k"))
+			got, want := must[ratelimit.Decision](
+				s,
+			)(
+				together[i].Peek(ctx, "k"),
+			), must[ratelimit.Decision](
+				s,
+			)(
+				single[i].Peek(ctx, "k"),
+			)
 			if got != want {
-				s.broken("%+v: after TakeAll of %v, for %v, which was granted: %v, key %d is\n%+v\nand after single requests\n%+v", algs, takes, keys, granted, i, got, want)
+				s.broken(
+					"%+v: after TakeAll of %v, for %v, which was granted: %v, key %d is\n%+v\nand after single requests\n%+v",
+					algs,
+					takes,
+					keys,
+					granted,
+					i,
+					got,
+					want,
+				)
 			}
 			span = max(span, min(want.ResetAfter, time.Hour))
 		}
@@ -90,7 +118,14 @@ func (s *suite) takeTogether(algs [3]ratelimit.Algorithm) {
 			step = d.RetryAfter - s.Tick
 			together[0].clk.Advance(step)
 			if must[ratelimit.Decision](s)(ratelimit.TakeAll(ctx, n, bounds...)).Allowed {
-				s.broken("%+v: TakeAll of %v, for %v, is allowed %v before RetryAfter, %v", algs, takes, keys, s.Tick, d.RetryAfter)
+				s.broken(
+					"%+v: TakeAll of %v, for %v, is allowed %v before RetryAfter, %v",
+					algs,
+					takes,
+					keys,
+					s.Tick,
+					d.RetryAfter,
+				)
 			}
 			single[0].clk.Advance(step)
 			continue
@@ -106,8 +141,22 @@ func (s *suite) contendTogether() {
 	b := s.bench(ratelimit.FixedWindow{Limit: 150, Window: 24 * time.Hour}, ratelimit.WithName("0"))
 	keys := []ratelimit.Bound{
 		ratelimit.For(b.Limiter, "a"),
-		ratelimit.For(s.limiter(b, ratelimit.SlidingLog{Limit: 100, Window: time.Hour}, ratelimit.WithName("1")), "b"),
-		ratelimit.For(s.limiter(b, ratelimit.FixedWindow{Limit: 200, Window: 24 * time.Hour}, ratelimit.WithName("2")), "c"),
+		ratelimit.For(
+			s.limiter(
+				b,
+				ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
+				ratelimit.WithName("1"),
+			),
+			"b",
+		),
+		ratelimit.For(
+			s.limiter(
+				b,
+				ratelimit.FixedWindow{Limit: 200, Window: 24 * time.Hour},
+				ratelimit.WithName("2"),
+			),
+			"c",
+		),
 	}
 	want := 0
 	for _, pair := range [][]int{{0, 1}, {2, 1, 0}, {1, 2}} {
@@ -119,7 +168,8 @@ func (s *suite) contendTogether() {
 			d, err := ratelimit.TakeAll(ctx, 1, of...)
 			return err == nil && d.Allowed
 		})
-		if want += granted; pair[0] == 1 && want != 100 {
+		want += granted
+		if pair[0] == 1 && want != 100 {
 			s.broken("%d of 100 were granted to callers of several keys", want)
 		}
 	}

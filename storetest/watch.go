@@ -32,7 +32,8 @@ func (w *watch) failure() error {
 	return w.err
 }
 
-// note records err, unless ctx has ended, or the limiter's timeout has passed and is what is tested.
+// note records err, unless ctx has ended, or the limiter's timeout has passed and is what is
+// tested.
 func (w *watch) note(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +99,11 @@ func unwatched(s ratelimit.Store) ratelimit.Store {
 	return s
 }
 
-func (s *watchedStore) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+func (s *watchedStore) Open(
+	name string,
+	l *limit.Limit,
+	timeout time.Duration,
+) (limit.States, error) {
 	if !s.watch.impatient {
 		timeout = s.watch.timeout // guard bounds the time of calls
 	}
@@ -126,7 +131,12 @@ type watchedStates struct {
 // Lines implements [limit.States].
 func (s *watchedStates) Lines() *line.Lines { return s.states.Lines() }
 
-func (s *watchedStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *watchedStates) Apply(
+	ctx context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	var a kernel.Answer
 	err := s.watch.guard(ctx, fmt.Sprintf("Apply(%.20q)", key), func() error {
 		got, err := s.states.Apply(ctx, key, l, req)
@@ -163,7 +173,10 @@ func (s *watchedStates) Group(key string) (group any) {
 	return group
 }
 
-func (s *watchedStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool, err error) {
+func (s *watchedStates) ApplyAll(
+	ctx context.Context,
+	calls []limit.Call,
+) (decided bool, err error) {
 	own := slices.Clone(calls) // a call that hangs may still write to them
 	for i := range own {
 		own[i].States = own[i].States.(watchedAny).unwatched()

@@ -1,6 +1,6 @@
-// Package budget says how much of what is random a run of the tests tries, and with which seeds: little in CI,
-// always the same, and much at night, when RATELIMIT_NIGHTLY is set, to a number on which the seeds depend. make
-// nightly sets it to the date.
+// Package budget says how much of what is random a run of the tests tries, and with which seeds:
+// little in CI, always the same, and much at night, when RATELIMIT_NIGHTLY is set, to a number on
+// which the seeds depend. make nightly sets it to the date.
 package budget
 
 import "os"

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// seedsPerNight is how far apart the seeds of one night and of the next begin: more than any test tries, so
-// that no night repeats what an earlier one has tried.
+// seedsPerNight is how far apart the seeds of one night and of the next begin: more than any test
+// tries, so that no night repeats what an earlier one has tried.
 const seedsPerNight = 1_000_000
 
 // A test is what seeds are for. They are in its log, which go test shows if it fails.
@@ -19,7 +19,8 @@ type test interface {
 	Fatalf(format string, args ...any)
 }
 
-// Seeds yields n seeds: from 0 in CI, so that a change that fails is at fault, and others each night.
+// Seeds yields n seeds: from 0 in CI, so that a change that fails is at fault, and others each
+// night.
 func Seeds(t test, n uint64) iter.Seq[uint64] {
 	t.Helper()
 	first := firstSeed(t)
@@ -32,15 +33,16 @@ func Seeds(t test, n uint64) iter.Seq[uint64] {
 	}
 }
 
-// Rand returns the random numbers of a test that draws all it needs from one source: always the same in CI, and
-// others each night.
+// Rand returns the random numbers of a test that draws all it needs from one source: always the
+// same in CI, and others each night.
 func Rand(t test) *rand.Rand {
 	t.Helper()
 	seed := firstSeed(t)
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// firstSeed returns the seed that comes first in this run, and logs how to repeat it if it is a long one.
+// firstSeed returns the seed that comes first in this run, and logs how to repeat it if it is a
+// long one.
 func firstSeed(t test) uint64 {
 	t.Helper()
 	value := os.Getenv(nightly)
@@ -61,7 +63,11 @@ func firstSeedOf(value string) (uint64, error) {
 	}
 	night, err := strconv.ParseUint(value, 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%s=%q is no number of a night: set it to a date, such as 20260301, or to 1", nightly, value)
+		return 0, fmt.Errorf(
+			"%s=%q is no number of a night: set it to a date, such as 20260301, or to 1",
+			nightly,
+			value,
+		)
 	}
 	return night * seedsPerNight, nil
 }

@@ -14,14 +14,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// The database is asked about a key by one goroutine at a time. It makes all calls that wait, which is a round, and
-// starts that of the next round if more have come meanwhile. So calls that wait share the next read and write, and do
-// not depend on how long a write takes. A caller waits for its answer until its context ends or its timeout has passed,
-// whatever the database does. The context of the database ends once nobody waits for the answers of a round any more.
+// The database is asked about a key by one goroutine at a time. It makes all calls that wait, which
+// is a round, and starts that of the next round if more have come meanwhile. So calls that wait
+// share the next read and write, and do not depend on how long a write takes. A caller waits for
+// its answer until its context ends or its timeout has passed, whatever the database does. The
+// context of the database ends once nobody waits for the answers of a round any more.
 
 // A queue has the calls on one key. The lock of the store protects it.
 type queue struct {
-	waiting list.List          // of *call, in the order in which they came: those that are in no round yet
+	// Of *call, in the order in which they came: those that are in no round yet.
+	waiting list.List
 	calls   []*call            // of the round; only its goroutine writes them
 	callers int                // who wait for an answer, of all these calls
 	cancel  context.CancelFunc // ends the context of the database
@@ -40,17 +42,24 @@ type call struct {
 	err    error
 }
 
-// mostBehind bounds the goroutines that a hanging database can hold. Each has a stack of some kilobytes.
+// mostBehind bounds the goroutines that a hanging database can hold. Each has a stack of some
+// kilobytes.
 const mostBehind = 1024
 
 // do makes a call, and waits for its answer until ctx ends or the timeout has passed.
-func (s *Store) do(ctx context.Context, timeout time.Duration, key string, c *call) (kernel.Answer, error) {
+func (s *Store) do(
+	ctx context.Context,
+	timeout time.Duration,
+	key string,
+	c *call,
+) (kernel.Answer, error) {
 	c.ctx, c.done = ctx, make(chan struct{})
 	q, err := s.enter(key, c)
 	if err != nil {
 		return kernel.Answer{}, err
 	}
-	timer := time.NewTimer(timeout) // a context's deadline by a mock clock may have passed in real time
+	// A context's deadline by a mock clock may have passed in real time.
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-c.done:
@@ -70,7 +79,10 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.behind >= mostBehind {
-		return nil, fmt.Errorf("not asked, because the calls on %d keys have not returned", s.behind)
+		return nil, fmt.Errorf(
+			"not asked, because the calls on %d keys have not returned",
+			s.behind,
+		)
 	}
 	q, known := s.queues[key]
 	switch {
@@ -81,7 +93,8 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 		s.behind--
 	}
 	q.callers++
-	if c.place = q.waiting.PushBack(c); !known {
+	c.place = q.waiting.PushBack(c)
+	if !known {
 		s.start(key, q)
 	}
 	return q, nil
@@ -97,7 +110,8 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 	default:
 	}
 	c.left.Store(true)
-	if q.callers--; q.callers == 0 {
+	q.callers--
+	if q.callers == 0 {
 		s.behind++
 	}
 	q.waiting.Remove(c.place) // which does nothing if c is in a round
@@ -107,8 +121,8 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 	return false
 }
 
-// start starts a round of the calls that wait, up to the first Reset, which has a round of its own. If none waits, the
-// queue ends. The caller holds the lock.
+// start starts a round of the calls that wait, up to the first Reset, which has a round of its own.
+// If none waits, the queue ends. The caller holds the lock.
 func (s *Store) start(key string, q *queue) {
 	if q.callers == 0 {
 		delete(s.queues, key)
@@ -120,7 +134,8 @@ func (s *Store) start(key string, q *queue) {
 			break
 		}
 		q.waiting.Remove(e)
-		if q.calls = append(q.calls, c); c.l == nil {
+		q.calls = append(q.calls, c)
+		if c.l == nil {
 			break
 		}
 	}
@@ -129,7 +144,8 @@ func (s *Store) start(key string, q *queue) {
 	go s.round(ctx, key, q)
 }
 
-// round asks the database for the calls of a round, answers them and starts the next round, whether ask returns or not.
+// round asks the database for the calls of a round, answers them and starts the next round, whether
+// ask returns or not.
 func (s *Store) round(ctx context.Context, key string, q *queue) {
 	err := errors.New("the database has ended the goroutine of the call") // as a test's Fatal does
 	defer func() {
@@ -154,7 +170,8 @@ func (s *Store) round(ctx context.Context, key string, q *queue) {
 	err = s.ask(ctx, key, q.calls)
 }
 
-// ask resets key, or reads its state, applies calls to it and replaces it, until no other process is faster.
+// ask resets key, or reads its state, applies calls to it and replaces it, until no other process
+// is faster.
 func (s *Store) ask(ctx context.Context, key string, calls []*call) error {
 	if calls[0].l == nil {
 		return s.db.Delete(ctx, key)
@@ -172,10 +189,12 @@ func (s *Store) ask(ctx context.Context, key string, calls []*call) error {
 		if len(old) == 0 {
 			old = nil
 		}
-		if swapped, err := s.db.CompareAndSwap(ctx, key, old, next, expires); swapped || err != nil {
+		if swapped, err := s.db.CompareAndSwap(ctx, key, old, next, expires); swapped ||
+			err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Since(began)*time.Duration(min(conflicts, mostPauses))); err != nil {
+		most := time.Since(began) * time.Duration(min(conflicts, mostPauses))
+		if err := pause(ctx, most); err != nil {
 			return err
 		}
 	}
@@ -185,12 +204,14 @@ func (s *Store) ask(ctx context.Context, key string, calls []*call) error {
 // state to store if it has changed, and when that expires: never if that is the zero Time.
 func applyAll(state []byte, calls []*call) (next []byte, changed bool, expires time.Time) {
 	for _, c := range calls {
-		if c.err = c.ctx.Err(); c.err != nil || c.left.Load() {
+		c.err = c.ctx.Err()
+		if c.err != nil || c.left.Load() {
 			continue // nobody waits for the answer
 		}
 		req, _ := c.req.Read() // now that the state is at hand
 		var wrote bool
-		if next, wrote, c.answer, c.err = c.l.Apply(state, req); wrote {
+		next, wrote, c.answer, c.err = c.l.Apply(state, req)
+		if wrote {
 			state, changed, expires = next, true, time.Time{}
 			if idle := c.answer.IdleAfter(); idle < kernel.Never {
 				expires = req.Fixed.Wall.Add(idle)

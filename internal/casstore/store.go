@@ -1,6 +1,6 @@
-// Package casstore keeps states in any database that can get, compare-and-swap and delete values. It is the
-// only package that calls foreign code of a store: it bounds how long a limiter waits for that, and how
-// often it is called at once.
+// Package casstore keeps states in any database that can get, compare-and-swap and delete values.
+// It is the only package that calls foreign code of a store: it bounds how long a limiter waits for
+// that, and how often it is called at once.
 package casstore
 
 import (
@@ -21,7 +21,12 @@ import (
 // A Database is that of package ratelimit, which documents it.
 type Database interface {
 	Get(ctx context.Context, key string) (state []byte, err error)
-	CompareAndSwap(ctx context.Context, key string, old, new []byte, expires time.Time) (swapped bool, err error)
+	CompareAndSwap(
+		ctx context.Context,
+		key string,
+		old, new []byte,
+		expires time.Time,
+	) (swapped bool, err error)
 	Delete(ctx context.Context, key string) error
 }
 
@@ -44,7 +49,8 @@ func New(db Database) *Store {
 // usualTimeout is long for a store, and short for a caller that waits for it.
 const usualTimeout = time.Second
 
-// Open returns the states of the limiter called name, whose calls take at most timeout; 0 is a second.
+// Open returns the states of the limiter called name, whose calls take at most timeout; 0 is a
+// second.
 func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
 	if param.IsNil(s.db) {
 		return nil, param.Invalid("NewStore's Database", nil, "must not be nil")
@@ -74,7 +80,12 @@ type states struct {
 func (s *states) Lines() *line.Lines { return s.lines.Of(s.name) }
 
 // Apply implements [limit.States].
-func (s *states) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *states) Apply(
+	ctx context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	return s.do(ctx, s.timeout, s.key(key), &call{l: l, req: req})
 }
 

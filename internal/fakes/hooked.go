@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// A Hooked store is one whose calls a test sees, changes and fails. What of it is not set does nothing.
+// A Hooked store is one whose calls a test sees, changes and fails. What of it is not set does
+// nothing.
 type Hooked struct {
 	ratelimit.Store
 	With   *limit.Limit // that it was opened with
@@ -30,7 +31,12 @@ type hookedStates struct {
 	store *Hooked
 }
 
-func (s hookedStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s hookedStates) Apply(
+	ctx context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	if s.store.Err != nil {
 		return kernel.Answer{}, s.store.Err
 	}

@@ -26,19 +26,35 @@ var Midnight = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 var Patient = ratelimit.WithStoreTimeout(time.Hour)
 
 // At returns a limiter on a clock that shows Midnight. It is Patient.
-func At(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *storetest.Clock) {
+func At(
+	t testing.TB,
+	alg ratelimit.Algorithm,
+	opts ...ratelimit.Option,
+) (ratelimit.Limiter, *storetest.Clock) {
 	t.Helper()
 	clk := storetest.NewClock(Midnight)
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithClock(clk), Patient}, opts...)...)
+	l, err := ratelimit.New(
+		alg,
+		append([]ratelimit.Option{ratelimit.WithClock(clk), Patient}, opts...)...)
 	require.NoError(t, err)
 	return l, clk
 }
 
-// Stepped returns a limiter called test, its store and its clock. The store is a new one unless one is given.
-func Stepped(t testing.TB, alg ratelimit.Algorithm, stores ...*ratelimit.MemoryStore) (ratelimit.Limiter, *ratelimit.MemoryStore, *stepclock.Clock) {
+// Stepped returns a limiter called test, its store and its clock. The store is a new one unless one
+// is given.
+func Stepped(
+	t testing.TB,
+	alg ratelimit.Algorithm,
+	stores ...*ratelimit.MemoryStore,
+) (ratelimit.Limiter, *ratelimit.MemoryStore, *stepclock.Clock) {
 	t.Helper()
 	s, clk := append(stores, new(ratelimit.MemoryStore))[0], stepclock.New()
-	l, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))
+	l, err := ratelimit.New(
+		alg,
+		ratelimit.WithStore(s),
+		ratelimit.WithName("test"),
+		ratelimit.WithClock(clk),
+	)
 	require.NoError(t, err)
 	return l, s, clk
 }
@@ -48,7 +64,10 @@ var EveryWidth = []ratelimit.Algorithm{
 	ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
 	ratelimit.SlidingWindow{Limit: 10, Window: time.Second, Segments: 5},
 	ratelimit.SlidingLog{Limit: 10, Window: time.Second},
-	ratelimit.All{ratelimit.SlidingLog{Limit: 10, Window: time.Second}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}},
+	ratelimit.All{
+		ratelimit.SlidingLog{Limit: 10, Window: time.Second},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+	},
 }
 
 // TakeUpTo takes as many of n events of a key as there are, and returns how many.
@@ -123,7 +142,9 @@ func WaitFor(t testing.TB, l ratelimit.Limiter, key string, n int) *Waiter {
 
 // OwnLimit gives each key alg as a limit of its own. If alg is nil, that is the limit of all.
 func OwnLimit(alg ratelimit.Algorithm) ratelimit.Option {
-	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })
+	return ratelimit.WithLimits(
+		func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil },
+	)
 }
 
 // A Plan is the limit of all keys, which may change.
@@ -171,10 +192,23 @@ func (o *OwnLimits) Set(key string, alg ratelimit.Algorithm) {
 }
 
 // Varying is Stepped with limits that a test changes.
-func Varying(t testing.TB, base ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *OwnLimits, *ratelimit.MemoryStore, *stepclock.Clock) {
+func Varying(
+	t testing.TB,
+	base ratelimit.Algorithm,
+	opts ...ratelimit.Option,
+) (ratelimit.Limiter, *OwnLimits, *ratelimit.MemoryStore, *stepclock.Clock) {
 	t.Helper()
 	own, s, clk := &OwnLimits{}, new(ratelimit.MemoryStore), stepclock.New()
-	l, err := ratelimit.New(base, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)}, opts...)...)
+	l, err := ratelimit.New(
+		base,
+		append(
+			[]ratelimit.Option{
+				ratelimit.WithStore(s),
+				ratelimit.WithName("test"),
+				ratelimit.WithClock(clk),
+				ratelimit.WithLimits(own.Lookup),
+			},
+			opts...)...)
 	require.NoError(t, err)
 	return l, own, s, clk
 }

@@ -44,10 +44,22 @@ func (w *Witness) One(t testing.TB) ratelimit.Observation {
 }
 
 // Observed returns a limiter called api, with its observer and its clock.
-func Observed(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (ratelimit.Limiter, *Witness, *clock.Mock) {
+func Observed(
+	t testing.TB,
+	alg ratelimit.Algorithm,
+	opts ...ratelimit.Option,
+) (ratelimit.Limiter, *Witness, *clock.Mock) {
 	t.Helper()
 	w, clk := &Witness{}, clock.NewMock()
-	l, err := ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe)}, opts...)...)
+	l, err := ratelimit.New(
+		alg,
+		append(
+			[]ratelimit.Option{
+				ratelimit.WithName("api"),
+				ratelimit.WithClock(clk),
+				ratelimit.WithObserver(w.Observe),
+			},
+			opts...)...)
 	require.NoError(t, err)
 	return l, w, clk
 }

@@ -45,7 +45,12 @@ func (db *MapDB) Get(_ context.Context, key string) ([]byte, error) {
 }
 
 // CompareAndSwap implements ratelimit.Database.
-func (db *MapDB) CompareAndSwap(_ context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
+func (db *MapDB) CompareAndSwap(
+	_ context.Context,
+	key string,
+	old, state []byte,
+	expires time.Time,
+) (bool, error) {
 	db.mu.Lock()
 	before := db.Before
 	db.Before = nil
@@ -81,7 +86,11 @@ var Stores = map[string]func() ratelimit.Store{
 }
 
 // Keepings are the ways to keep the state of any algorithm.
-var Keepings = map[string]func() []ratelimit.Option{"memory": InMemory, "bytes": InBytes, "limits": WithLimits}
+var Keepings = map[string]func() []ratelimit.Option{
+	"memory": InMemory,
+	"bytes":  InBytes,
+	"limits": WithLimits,
+}
 
 // InMemory keeps states in memory.
 func InMemory() []ratelimit.Option { return nil }
@@ -129,7 +138,12 @@ func (m MapStates) Lines() *line.Lines { return new(line.Lines) }
 func (m MapStates) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return m, nil }
 
 // Apply implements limit.States.
-func (m MapStates) Apply(_ context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (m MapStates) Apply(
+	_ context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	next, changed, res, err := l.Apply([]byte(m[key]), req)
 	if changed {
 		m[key] = string(next)
@@ -167,7 +181,12 @@ type portableStates struct {
 	l *limit.Limit
 }
 
-func (s portableStates) Apply(_ context.Context, key string, _ *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s portableStates) Apply(
+	_ context.Context,
+	key string,
+	_ *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, _, res, err := s.l.Apply(s.states[key], req.At(s.clk.Now()))
@@ -189,13 +208,22 @@ type Broken struct {
 }
 
 // Open implements ratelimit.Store.
-func (s *Broken) Open(name string, l *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
+func (s *Broken) Open(
+	name string,
+	l *limit.Limit,
+	timeout time.Duration,
+) (_ limit.States, err error) {
 	s.States, err = new(ratelimit.MemoryStore).Open(name, l, timeout)
 	return s, err
 }
 
 // Apply implements limit.States.
-func (s *Broken) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *Broken) Apply(
+	ctx context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	if s.Err != nil {
 		return kernel.Answer{}, s.Err
 	}
@@ -270,7 +298,12 @@ func (db *Hanging) Get(ctx context.Context, key string) ([]byte, error) {
 }
 
 // CompareAndSwap implements ratelimit.Database.
-func (db *Hanging) CompareAndSwap(ctx context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
+func (db *Hanging) CompareAndSwap(
+	ctx context.Context,
+	key string,
+	old, state []byte,
+	expires time.Time,
+) (bool, error) {
 	if db.Late {
 		if err := db.wait(ctx); err != nil {
 			return false, err
@@ -317,12 +350,21 @@ type failingStates struct {
 }
 
 // Open implements ratelimit.Store.
-func (s *FailingCancel) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+func (s *FailingCancel) Open(
+	name string,
+	l *limit.Limit,
+	timeout time.Duration,
+) (limit.States, error) {
 	states, err := s.MemoryStore.Open(name, l, timeout)
 	return failingStates{states, s}, err
 }
 
-func (s failingStates) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s failingStates) Apply(
+	ctx context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (kernel.Answer, error) {
 	if req.Op != kernel.OpSettle || req.N > 0 {
 		return s.States.Apply(ctx, key, l, req)
 	}
@@ -336,8 +378,8 @@ func (s failingStates) Apply(ctx context.Context, key string, l *limit.Limit, re
 	return res, err
 }
 
-// Check fails the test if what the store says does not fit together; most is its bound, or 0. Its own
-// tests, in internal/memory, look inside.
+// Check fails the test if what the store says does not fit together; most is its bound, or 0. Its
+// own tests, in internal/memory, look inside.
 func Check(t testing.TB, s *ratelimit.MemoryStore, most int) {
 	t.Helper()
 	keys := s.Stats().Keys

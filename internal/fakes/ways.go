@@ -2,8 +2,8 @@ package fakes
 
 import "github.com/ratelimit-go/ratelimit"
 
-// A Way is a way to make the limiters of keys that are decided on together in memory: the options of
-// the i-th of them.
+// A Way is a way to make the limiters of keys that are decided on together in memory: the options
+// of the i-th of them.
 type Way func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option
 
 // Ways are those that there are.
@@ -13,12 +13,20 @@ var Ways = map[string]Way{
 	},
 	"a store each": func(int, *ratelimit.MemoryStore, ratelimit.Algorithm) []ratelimit.Option { return nil },
 	"own limits": func(_ int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
-		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), OwnLimit(alg)}
+		return []ratelimit.Option{
+			ratelimit.WithStore(store),
+			ratelimit.WithName("test"),
+			OwnLimit(alg),
+		}
 	},
 	"first own": func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option {
 		if i > 0 {
 			return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test")}
 		}
-		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), OwnLimit(alg)}
+		return []ratelimit.Option{
+			ratelimit.WithStore(store),
+			ratelimit.WithName("test"),
+			OwnLimit(alg),
+		}
 	},
 }

@@ -4,28 +4,30 @@ import "slices"
 
 // This file keeps the reservations of a key whose turns are ahead as a part of its state.
 //
-// They are events that have not happened yet. So the state has a list of them, in the order of their
-// turns, the state of the key without them, and the one after them. Requests are decided on that after
-// them: nothing is granted before the last turn. What happens or has happened meanwhile (a turn that
-// comes, a hold that is settled, a charge, a denial that is noted) changes the one before them, and the
-// turns are spent again on top of it, each at its own instant.
+// They are events that have not happened yet. So the state has a list of them, in the order of
+// their turns, the state of the key without them, and the one after them. Requests are decided on
+// that after them: nothing is granted before the last turn. What happens or has happened meanwhile
+// (a turn that comes, a hold that is settled, a charge, a denial that is noted) changes the one
+// before them, and the turns are spent again on top of it, each at its own instant.
 //
-// So to cancel a reservation is to leave it out, whatever was reserved or cancelled before and after it:
-// the key is as if only the others had been reserved, at their turns. There is one exception. When a
-// window of StartOnFirstEvent, a refill of RefillInterval or the warmth of a WarmingUp begins depends on
-// what came first: without it, later turns might come before their time. Such a reservation stays, void,
-// until a settlement finds that the others do not need it any more, and a hold before the turns gives nothing back.
+// So to cancel a reservation is to leave it out, whatever was reserved or cancelled before and
+// after it: the key is as if only the others had been reserved, at their turns. There is one
+// exception. When a window of StartOnFirstEvent, a refill of RefillInterval or the warmth of a
+// WarmingUp begins depends on what came first: without it, later turns might come before their
+// time. Such a reservation stays, void, until a settlement finds that the others do not need it any
+// more, and a hold before the turns gives nothing back.
 //
-// A turn whose hold goes on when it comes is a hold from then on (holds.go). So is one whose events a
-// queue still delays. While no turn is ahead, nothing of this exists. The words are:
+// A turn whose hold goes on when it comes is a hold from then on (holds.go). So is one whose events
+// a queue still delays. While no turn is ahead, nothing of this exists. The words are:
 //
 //	how many turns are ahead
-//	four times the length of the state after them, plus 2 if the second of two limits has reserved them,
-//	    plus 1 if holds are open before them
+//	four times the length of the state after them, plus 2 if the second of two limits has
+//	    reserved them, plus 1 if holds are open before them
 //	of each turn, in order:
 //	    the ID of the reservation; 0 if it cannot be settled any more
 //	    the instant at which its events are spent
-//	    when its hold ends by itself: when its events may happen, if it does not last; 0 if it is void
+//	    when its hold ends by itself: when its events may happen, if it does not last; 0 if it
+//	        is void
 //	    twice its events, plus 1 if these are given back then
 //	the state after them
 //	the state before them, in which holds may be open
@@ -66,8 +68,8 @@ func (h *holding) asks(c *Compiled) bool {
 	return limit.same(c)
 }
 
-// spend returns st after n events of a turn, which may be fewer than were reserved. They keep their instant even if
-// they would not be granted then any more, because others were charged.
+// spend returns st after n events of a turn, which may be fewer than were reserved. They keep their
+// instant even if they would not be granted then any more, because others were charged.
 func (h *holding) spend(st, turn []uint64, n int) []uint64 {
 	if n == 0 {
 		return st
@@ -76,8 +78,11 @@ func (h *holding) spend(st, turn []uint64, n int) []uint64 {
 	if h.Ready(st, at, n) == at {
 		st = h.Spend(st, at, n)
 		h.promise(st)
-	} else if n = int(min(uint64(n), h.chargeable(st, at, h.Encoding))); n > 0 {
-		st = h.Spend(st, at, n)
+	} else {
+		n = int(min(uint64(n), h.chargeable(st, at, h.Encoding)))
+		if n > 0 {
+			st = h.Spend(st, at, n)
+		}
 	}
 	if h.changed != nil {
 		st[promised] = max(st[promised], at)
@@ -97,15 +102,16 @@ func (h *holding) spendAgain() {
 	}
 }
 
-// advance lets the turns come that do so until an instant, and ends the holds that are due now. It reports whether
-// anything was due.
+// advance lets the turns come that do so until an instant, and ends the holds that are due now. It
+// reports whether anything was due.
 func (h *holding) advance(until Instant) (due bool) {
 	if (h.turns() == 0 || h.list[turnAt] > until) && (h.by == nil || h.st[firstEnd] > h.now) {
 		return false
 	}
 	h.unshare()
 	for ; h.turns() > 0 && h.list[turnAt] <= until; h.list = h.list[turnWords:] {
-		h.end(min(h.list[turnAt], h.now)) // in the order of time, which makes a difference in a WarmingUp
+		// In the order of time, which makes a difference in a WarmingUp.
+		h.end(min(h.list[turnAt], h.now))
 		h.come(h.list[:turnWords])
 	}
 	h.end(h.now)
@@ -116,11 +122,14 @@ func (h *holding) advance(until Instant) (due bool) {
 // everyTurn is for fit, if all turns stay.
 func everyTurn(int) bool { return true }
 
-// come spends the events of a turn in the state before all turns, and opens its hold, if that goes on.
+// come spends the events of a turn in the state before all turns, and opens its hold, if that goes
+// on.
 func (h *holding) come(turn []uint64) {
 	id, at, of := turn[turnID], turn[turnAt], holdOf(turn[turnEnd:])
 	if id == 0 || endsAtTurn(id) && (of.end <= h.now || at > h.now) {
-		h.pass(at) // it is over, or is not ahead any more because the list was too long or the limit has changed
+		// It is over, or is not ahead any more because the list was too long or the limit has
+		// changed.
+		h.pass(at)
 	} else {
 		h.open(id, of, at)
 	}
@@ -134,7 +143,8 @@ func (h *holding) add(id uint64, at Instant, of hold) {
 		h.unshare()
 		ended := h.ended
 		h.come(h.list[:turnWords])
-		if h.list = h.list[turnWords:]; h.ended > ended { // the oldest hold, which may have given its events back
+		h.list = h.list[turnWords:]
+		if h.ended > ended { // the oldest hold, which may have given its events back
 			h.spendAgain()
 		}
 	}
@@ -142,8 +152,8 @@ func (h *holding) add(id uint64, at Instant, of hold) {
 	h.after = h.spend(h.after, h.entry(h.turns()-1), of.n)
 }
 
-// settleTurn lets n events of the i-th turn happen, at most as many as it has. If none do, it leaves the list, and so do the
-// void ones that the others do not need any more.
+// settleTurn lets n events of the i-th turn happen, at most as many as it has. If none do, it
+// leaves the list, and so do the void ones that the others do not need any more.
 func (h *holding) settleTurn(i, n int) {
 	h.list = slices.Clone(h.list)
 	turn := h.entry(i)
@@ -155,7 +165,8 @@ func (h *holding) settleTurn(i, n int) {
 	}
 	stays := func(j int) bool { return h.entry(j)[turnEnd] > 0 }
 	if !h.fit(stays, 0, h.inner()) { // else all void ones leave
-		if stays = func(j int) bool { return j != i || n > 0 }; !h.fit(stays, 0, h.inner()) {
+		stays = func(j int) bool { return j != i || n > 0 }
+		if !h.fit(stays, 0, h.inner()) {
 			stays = everyTurn
 		}
 	}
@@ -171,8 +182,8 @@ func (h *holding) settleTurn(i, n int) {
 	h.list = left
 }
 
-// fit reports whether no turn would come too early if those that do not stay had only n events, and the state before
-// them, without the list of holds, were another one.
+// fit reports whether no turn would come too early if those that do not stay had only n events, and
+// the state before them, without the list of holds, were another one.
 func (h *holding) fit(stays func(i int) bool, n int, before []uint64) bool {
 	if !h.drifts() {
 		return true
@@ -206,8 +217,9 @@ func (c *Compiled) drifts() bool {
 }
 
 func (k *ahead) Valid(st []uint64) bool {
-	if len(st) < aheadHeader || st[aheadTurns] == 0 || st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
-		st[aheadTurns] > MostHolds || st[aheadForm]&2 != 0 && k.base.changed == nil ||
+	if len(st) < aheadHeader || st[aheadTurns] == 0 || st[aheadTurns] > MostHolds ||
+		st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
+		st[aheadForm]&2 != 0 && k.base.changed == nil ||
 		st[aheadForm]>>2 > uint64(len(st)-aheadHeader)-st[aheadTurns]*turnWords {
 		return false
 	}
@@ -216,7 +228,8 @@ func (k *ahead) Valid(st []uint64) bool {
 	last := Instant(0)
 	for i := range h.turns() {
 		turn := h.entry(i)
-		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.lastInstant() || turn[turnEvents]/2 > uint64(h.Limit()) ||
+		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.lastInstant() ||
+			turn[turnEvents]/2 > uint64(h.Limit()) ||
 			turn[turnID] != 0 && turn[turnEnd] < turn[turnAt] {
 			return false
 		}

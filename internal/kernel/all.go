@@ -11,8 +11,9 @@ import (
 // any grow, the state begins with the length of each of them.
 type all struct {
 	usual
-	parts  []Kernel
-	places []int  // the index of each part among those that the user gave, of which unlimited ones are left out
+	parts []Kernel
+	// The index of each part among those that the user gave, of which unlimited ones are left out.
+	places []int
 	ends   []int  // for each part of fixed width, where its state would end if no others grew
 	grows  int    // how many parts grow with use
 	fixed  int    // the sum of the others' widths
@@ -171,7 +172,10 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
-	return k.update(st, func(_ int, part Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) })
+	return k.update(
+		st,
+		func(_ int, part Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) },
+	)
 }
 
 func (k *all) Remaining(st []uint64, now Instant) int {
@@ -237,8 +241,9 @@ func (k *all) Pack(st []uint64) []uint64 {
 	return k.update(st, func(_ int, part Kernel, st []uint64) []uint64 { return part.Pack(st) })
 }
 
-// part returns the index, among the parts that the user gave, of the one that decides: the one that grants n events last
-// or, with turns, whose turn for them is the latest; if n is 0, the one with the fewest events remaining.
+// part returns the index, among the parts that the user gave, of the one that decides: the one that
+// grants n events last or, with turns, whose turn for them is the latest; if n is 0, the one with
+// the fewest events remaining.
 func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 	most, i := uint64(0), 0
 	for part, st := range k.states(st) {
@@ -247,7 +252,8 @@ func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 		case n == 0:
 			by = uint64(math.MaxInt - remaining(part, st, now))
 		case n <= part.Limit():
-			if by = part.Ready(st, now, n); turns {
+			by = part.Ready(st, now, n)
+			if turns {
 				by = After(by, part.delay(st, by))
 			}
 		}

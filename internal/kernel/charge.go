@@ -1,9 +1,9 @@
 package kernel
 
 // This file counts events that nobody asked for, and what exceeds a hold. They are spent like any
-// others, at the present instant. Nothing in
-// the states is special about a debt: more is missing, or counted, than the limit allows, and Ready tells
-// when there is room again. Only the words bound it.
+// others, at the present instant. Nothing in the states is special about a debt: more is missing,
+// or counted, than the limit allows, and Ready tells when there is room again. Only the words bound
+// it.
 
 func (enc Encoding) mostCount() uint64 {
 	if enc.Portable {

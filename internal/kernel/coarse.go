@@ -14,7 +14,8 @@ type Coarse struct {
 // Init takes a first reading.
 func (c *Coarse) Init() { c.Base = time.Now() }
 
-// Stop says that Refresh is no longer called periodically. From then on, the clock is read each time.
+// Stop says that Refresh is no longer called periodically. From then on, the clock is read each
+// time.
 func (c *Coarse) Stop() { c.elapsed.Store(-1) }
 
 // SinceBase returns the latest reading, as the time since Base.

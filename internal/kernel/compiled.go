@@ -17,11 +17,14 @@ type Compiled struct {
 	parts   *all     // the kernel, if it is one; else nil
 	changed *changed // likewise
 	denials bool     // whether the kernel notes denials
-	leaves  []Kernel // the kernels of the parts, or else the kernel itself; if there is a base, those of that
+	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
+	leaves []Kernel
 
-	open      *opened                  // the kernel, if its states have open holds; else nil
-	base      *Compiled                // if its states have open holds or turns ahead: the kernel of those without; else nil
-	withHolds atomic.Pointer[Compiled] // the kernel of those that have, whose base this is; nil until needed
+	open *opened // the kernel, if its states have open holds; else nil
+	// If its states have open holds or turns ahead: the kernel of those without; else nil.
+	base *Compiled
+	// The kernel of those that have, whose base this is; nil until needed.
+	withHolds atomic.Pointer[Compiled]
 	withTurns atomic.Pointer[Compiled] // likewise, of those with turns ahead
 
 	Of any // what the caller knows it by; the package does not look at it
@@ -68,9 +71,12 @@ func (c *Compiled) Word() Word {
 	return word
 }
 
-// each replaces the state of each part, whose index is i, with the result of f. asked says whether the
-// limit that is asked has the part.
-func (c *Compiled) each(st []uint64, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
+// each replaces the state of each part, whose index is i, with the result of f. asked says whether
+// the limit that is asked has the part.
+func (c *Compiled) each(
+	st []uint64,
+	f func(i int, asked bool, part Kernel, st []uint64) []uint64,
+) []uint64 {
 	if c.changed != nil {
 		return c.changed.each(st, f)
 	}
@@ -78,7 +84,12 @@ func (c *Compiled) each(st []uint64, f func(i int, asked bool, part Kernel, st [
 }
 
 // eachOf is each for one limit, of whose parts the first has the given index.
-func (c *Compiled) eachOf(st []uint64, first int, asked bool, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
+func (c *Compiled) eachOf(
+	st []uint64,
+	first int,
+	asked bool,
+	f func(i int, asked bool, part Kernel, st []uint64) []uint64,
+) []uint64 {
 	if c.parts == nil {
 		return f(first, asked, c.Kernel, st)
 	}

@@ -17,8 +17,9 @@ type fixed struct {
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
-	// All bits that are left, because a debt exceeds the limit. The number of windows, shifted by them, is at most
-	// NoWord: nearer to 2⁶⁴ it would be only for a length just above a power of two, by less than a 2³²th.
+	// All bits that are left, because a debt exceeds the limit. The number of windows, shifted by
+	// them, is at most NoWord: nearer to 2⁶⁴ it would be only for a length just above a power of
+	// two, by less than a 2³²th.
 	low := 64 - bits.Len64(MaxInstant/k.length+1)
 	if aligned && !enc.Varies && low >= bits.Len64(k.most) {
 		k.packed = uint(low)
@@ -108,7 +109,8 @@ func (k *fixed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 		return st, false
 	}
 	start, count := k.current(st, now)
-	if count += uint64(n); count > k.most {
+	count += uint64(n)
+	if count > k.most {
 		return st, false
 	}
 	k.store(st, start, count)
@@ -209,8 +211,8 @@ func (k *fixed) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = start + 1
 }
 
-// settle takes the unused events out of their window. If it has fewer, the state is not the one that
-// they were granted in.
+// settle takes the unused events out of their window. If it has fewer, the state is not the one
+// that they were granted in.
 func (k *fixed) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
 	start, count := k.load(st)
 	if start+1 == m.of(r.index)[0] && count >= uint64(r.unused) {

@@ -15,36 +15,38 @@ import (
 // tokens come back at different rates). So the key keeps two limits, each with a state of its own:
 // the present one, which granted last, and a former one.
 //
-//   - What is granted counts in both states, above the limit of the other one if need be. A bucket counts only
-//     as much as leaves twice as many events missing as it grants at once: it owes no more than that, or a limit
-//     that comes back would first pay for all that a higher one has granted since.
+//   - What is granted counts in both states, above the limit of the other one if need be. A bucket
+//     counts only as much as leaves twice as many events missing as it grants at once: it owes no
+//     more than that, or a limit that comes back would first pay for all that a higher one has
+//     granted since.
 //   - The one that is asked decides alone, except that it grants nothing before a reservation
 //     that was made under the other one. If it grants, it is the present one from then on.
-//   - A limit that is neither of them adopts its state from the one that was asked last, also if that has
-//     only denied: to ease a clamp grants no more than the clamp would have. Of two that have both
-//     denied since the last grant, that is the former one, so that a denial changes the state once
-//     for each grant at most. Events keep their times: were they taken to be as late as the denial,
-//     limits that are asked in turns would starve the key.
-//   - That limit takes the place of the other one with the first grant. A denial gives it that place,
-//     too, if its state would be another one at a later instant: that of a bucket, whose tokens come
-//     back at the new rate from then on, or of a window that remembers what the other one forgets. So
-//     RetryAfter is true.
-//   - One that is similar to either of them keeps that one's state, except that a bucket which would have
-//     adopted more from the one that was asked last counts as much, up to its bound: a lower burst has
-//     not counted it.
-//   - The former one goes when it was not asked for as long as either remembers, whether the key
-//     is idle or not. If it went earlier and came back, it would not know what it granted. A denial counts
-//     as asking until the instant at which RetryAfter ends. So that it seldom changes the state, that is
-//     noted only if the last noted one is half as long ago, and the former one stays half as long again.
+//   - A limit that is neither of them adopts its state from the one that was asked last, also if
+//     that has only denied: to ease a clamp grants no more than the clamp would have. Of two that
+//     have both denied since the last grant, that is the former one, so that a denial changes the
+//     state once for each grant at most. Events keep their times: were they taken to be as late as
+//     the denial, limits that are asked in turns would starve the key.
+//   - That limit takes the place of the other one with the first grant. A denial gives it that
+//     place, too, if its state would be another one at a later instant: that of a bucket, whose
+//     tokens come back at the new rate from then on, or of a window that remembers what the other
+//     one forgets. So RetryAfter is true.
+//   - One that is similar to either of them keeps that one's state, except that a bucket which
+//     would have adopted more from the one that was asked last counts as much, up to its bound: a
+//     lower burst has not counted it.
+//   - The former one goes when it was not asked for as long as either remembers, whether the key is
+//     idle or not. If it went earlier and came back, it would not know what it granted. A denial
+//     counts as asking until the instant at which RetryAfter ends. So that it seldom changes the
+//     state, that is noted only if the last noted one is half as long ago, and the former one stays
+//     half as long again.
 //
 // While a limit does not change, nothing of this exists.
 //
 // The words of such a state are:
 //
-//	when the former limit was last asked, as far as noted, with secondPresent if it is the first one,
-//	    and with formerLast if it has denied since the last grant
-//	the latest instant at which either has counted events, or may have, with bothCounted if that was
-//	    since both are there
+//	when the former limit was last asked, as far as noted, with secondPresent if it is the
+//	    first one, and with formerLast if it has denied since the last grant
+//	the latest instant at which either has counted events, or may have, with bothCounted if that
+//	    was since both are there
 //	the latest instant that either has promised to a reservation
 //	the length of the state of the first limit
 //	that state
@@ -78,7 +80,8 @@ type changed struct {
 	memory uint64        // how many ticks either needs to forget all that it grants
 }
 
-// Join returns the kernel of the states of two limits of the same kind, in the order in which they came.
+// Join returns the kernel of the states of two limits of the same kind, in the order in which they
+// came.
 func Join(first, second *Compiled) *Compiled {
 	if k := second.joined.Load(); k != nil && k.limits[0] == first {
 		return k.asking[0]
@@ -106,7 +109,8 @@ func (c *Compiled) memory() (ticks uint64) {
 	return ticks
 }
 
-// stored returns the kernel that states of c are stored with: one for both limits that may be asked.
+// stored returns the kernel that states of c are stored with: one for both limits that may be
+// asked.
 func (c *Compiled) stored() *Compiled {
 	if c.changed != nil {
 		return c.changed.asking[0]
@@ -143,7 +147,8 @@ func lastOf(st []uint64) int {
 
 // Limits returns the limits that the states of c are of: c itself, if it is one.
 func (c *Compiled) Limits() []*Compiled {
-	if c = c.Base(); c.changed != nil {
+	c = c.Base()
+	if c.changed != nil {
 		return c.changed.limits[:]
 	}
 	return []*Compiled{c}
@@ -185,11 +190,16 @@ func (c *Compiled) Similar(other *Compiled) bool {
 // Meet returns the kernel that applies requests which ask for c, and the state that it applies
 // them to, of a key with a state that from left. It does not change st, but may return it. The
 // result of a request is stored with that kernel (see stored) if it has changed, or if pin says so.
-func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool) {
+func (c *Compiled) Meet(
+	from *Compiled,
+	st []uint64,
+	now Instant,
+) (k *Compiled, _ []uint64, pin bool) {
 	if from.HasTurns() { // it stays what it is while turns of c are ahead
 		h := holding{view: view{now: now}}
 		h.read(from, st)
-		if h.advance(now); h.turns() > 0 && h.asks(c) {
+		h.advance(now)
+		if h.turns() > 0 && h.asks(c) {
 			return from, st, false
 		}
 		h.advance(Forever)
@@ -205,20 +215,29 @@ func (c *Compiled) Meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 // inPlace are the sources of a state that is not converted.
 var inPlace = []int{}
 
-// meet is Meet, for a state without open holds. It also returns, for each part of k, the index of the
-// part of from whose state its own is made of, or -1. It returns no sources if the state is a fresh one.
-func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, _ []uint64, pin bool, sources []int) {
+// meet is Meet, for a state without open holds. It also returns, for each part of k, the index of
+// the part of from whose state its own is made of, or -1. It returns no sources if the state is a
+// fresh one.
+func (c *Compiled) meet(
+	from *Compiled,
+	st []uint64,
+	now Instant,
+) (k *Compiled, _ []uint64, pin bool, sources []int) {
 	if c.same(from) {
 		return c, st, false, inPlace
 	}
-	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now { // the store may have forgotten it
+	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now {
+		// The store may have forgotten it.
 		return c, c.NewState(), false, nil
 	}
 	kept, present, last := []member{newMember(from, st, 0)}, 0, 0
 	header := []uint64{now, now, 0, 0} // of a state of the limit that is there and a second one
 	if two := from.changed; two != nil {
 		states := two.states(st)
-		kept = []member{newMember(two.limits[0], states[0], 0), newMember(two.limits[1], states[1], len(two.limits[0].leaves))}
+		kept = []member{
+			newMember(two.limits[0], states[0], 0),
+			newMember(two.limits[1], states[1], len(two.limits[0].leaves)),
+		}
 		present, last = presentOf(st), lastOf(st)
 		copy(header, st)
 		if After(After(max(askedAt(st), st[promised]), two.memory), two.memory/2) <= now {
@@ -233,7 +252,8 @@ func (c *Compiled) meet(from *Compiled, st []uint64, now Instant) (k *Compiled, 
 		uncounted = header[lastSpent]&bothCounted != 0
 	}
 	asked := slices.IndexFunc(kept, func(m member) bool { return m.limit.same(c) })
-	switch like := slices.IndexFunc(kept, func(m member) bool { return c.similar(m.limit.Kernel) }); {
+	like := slices.IndexFunc(kept, func(m member) bool { return c.similar(m.limit.Kernel) })
+	switch {
 	case asked >= 0 && len(kept) == 2:
 		return from.changed.asking[asked], st, false, inPlace
 	case asked >= 0:
@@ -287,7 +307,8 @@ func newMember(limit *Compiled, st []uint64, first int) member {
 	return m
 }
 
-// raise is deepen for a limit that was there before: its buckets owe no more than they have credit for.
+// raise is deepen for a limit that was there before: its buckets owe no more than they have credit
+// for.
 func (m *member) raise(level []uint64, now Instant) {
 	levels := m.limit.partStates(level)
 	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
@@ -338,7 +359,10 @@ func (k *changed) limit() *Compiled { return k.limits[k.asked] }
 
 func (k *changed) askedState(st []uint64) []uint64 { return k.states(st)[k.asked] }
 
-func (k *changed) each(st []uint64, f func(i int, asked bool, part Kernel, st []uint64) []uint64) []uint64 {
+func (k *changed) each(
+	st []uint64,
+	f func(i int, asked bool, part Kernel, st []uint64) []uint64,
+) []uint64 {
 	states, first := k.states(st), 0
 	for j, limit := range k.limits {
 		states[j] = limit.eachOf(states[j], first, j == k.asked, f)
@@ -379,8 +403,8 @@ func (k *changed) Remaining(st []uint64, now Instant) int {
 	return k.limit().Remaining(k.askedState(st), now)
 }
 
-// Fresh comes not before the former limit goes: if a store forgot what both have granted as soon as nothing
-// of it counts in either, a limit that comes back would not know it.
+// Fresh comes not before the former limit goes: if a store forgot what both have granted as soon as
+// nothing of it counts in either, a limit that comes back would not know it.
 func (k *changed) Fresh(st []uint64) Instant {
 	at := max(st[promised], After(askedAt(st), k.memory))
 	for i, state := range k.states(st) {
@@ -389,7 +413,12 @@ func (k *changed) Fresh(st []uint64) Instant {
 	return at
 }
 
-func (k *changed) delay(st []uint64, at Instant) uint64 { return k.limit().delay(k.askedState(st), at) }
+func (k *changed) delay(
+	st []uint64,
+	at Instant,
+) uint64 {
+	return k.limit().delay(k.askedState(st), at)
+}
 
 func (k *changed) full(st []uint64, now Instant, n int) bool {
 	return k.limit().full(k.askedState(st), max(now, st[promised]), n)
@@ -436,8 +465,8 @@ func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return k.limit().chargeable(k.askedState(st), now, enc)
 }
 
-// follow counts events in a part of the other limit: those that its state can hold, and in a bucket those that it
-// has credit for.
+// follow counts events in a part of the other limit: those that its state can hold, and in a bucket
+// those that it has credit for.
 func (k *changed) follow(part Kernel, st []uint64, at Instant, n int) []uint64 {
 	most := min(uint64(n), part.chargeable(st, at, k.limit().Encoding), part.credit(st, at))
 	if most == 0 {
@@ -451,11 +480,15 @@ func (k *changed) follow(part Kernel, st []uint64, at Instant, n int) []uint64 {
 }
 
 func (k *changed) Pack(st []uint64) []uint64 {
-	return k.each(st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 { return part.Pack(st) })
+	return k.each(
+		st,
+		func(_ int, _ bool, part Kernel, st []uint64) []uint64 { return part.Pack(st) },
+	)
 }
 
 func (k *changed) Valid(st []uint64) bool {
-	if len(st) < formerHeader || max(askedAt(st), spentAt(st), st[promised]) > MaxInstant || st[firstLength] > uint64(len(st)-formerHeader) {
+	if len(st) < formerHeader || max(askedAt(st), spentAt(st), st[promised]) > MaxInstant ||
+		st[firstLength] > uint64(len(st)-formerHeader) {
 		return false
 	}
 	for i, state := range k.states(st) {

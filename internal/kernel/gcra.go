@@ -26,10 +26,10 @@ import (
 // of such units if that is wide enough, and two if not. A portable state is the whole
 // ticks, and the units beyond them.
 //
-// If limits vary, tat may also lie ahead because a burst was lowered, and a higher
-// limit must not let a caller overtake a reservation. So a further word has the latest
-// instant at which events were spent. A hold that is settled while a reservation is ahead must not let
-// a caller overtake it either, so a TokenBucket has that word in all states that need more than one anyway.
+// If limits vary, tat may also lie ahead because a burst was lowered, and a higher limit must not
+// let a caller overtake a reservation. So a further word has the latest instant at which events
+// were spent. A hold that is settled while a reservation is ahead must not let a caller overtake it
+// either, so a TokenBucket has that word in all states that need more than one anyway.
 type gcra struct {
 	usual
 	depth int             // most events at once
@@ -39,20 +39,36 @@ type gcra struct {
 	wide  bool            // whether tat needs two words, low word first
 	split bool            // whether tat is in two words, the first of whole ticks
 	keeps bool            // whether the last word is the latest instant
-	queue bool            // whether that is the end of all turns, before which events may be granted
+	// Whether that is the end of all turns, before which events may be granted.
+	queue bool
 }
 
 // newGCRA returns the arithmetic of a bucket that holds depth events and gains or loses
 // events per span. Errors name rate as the Rate of field.
-func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, enc Encoding, field string) (gcra, error) {
+func newGCRA(
+	events int,
+	per time.Duration,
+	rate fmt.Stringer,
+	depth int,
+	enc Encoding,
+	field string,
+) (gcra, error) {
 	cost, unit, ok := uint128.Ratio(uint64(per), uint64(events), enc.Tick)
 	if !ok || enc.Portable && unit > portableMost {
 		return gcra{}, param.Invalid(field+".Rate", rate, "has too many events for this store")
 	}
 	if enc.Portable && cost > portableMost {
 		most := time.Duration(portableMost)
-		return gcra{}, param.Invalid(field+".Rate", rate, fmt.Sprintf("must have a Per of at most %v, or a multiple of %v up to %v, in this store",
-			most, time.Duration(enc.Tick), most*time.Duration(enc.Tick)))
+		return gcra{}, param.Invalid(
+			field+".Rate",
+			rate,
+			fmt.Sprintf(
+				"must have a Per of at most %v, or a multiple of %v up to %v, in this store",
+				most,
+				time.Duration(enc.Tick),
+				most*time.Duration(enc.Tick),
+			),
+		)
 	}
 	k := gcra{depth: depth, cost: cost, unit: unit, split: enc.Portable, keeps: enc.Varies}
 	k.span = uint128.Mul(uint64(depth), k.cost)
@@ -60,7 +76,14 @@ func newGCRA(events int, per time.Duration, rate fmt.Stringer, depth int, enc En
 	// Up to 3 units a nanosecond and such a span keep it below NoWord.
 	k.wide = !k.split && (k.unit > 3 || !k.span.Less(uint128.From(1<<62-1<<32)))
 	if k.split && k.span.Div(k.unit) > portableMost {
-		return gcra{}, param.Invalid(field, fmt.Sprintf("{%v, %d at once}", rate, depth), fmt.Sprintf("must fill up within %v in this store", time.Duration(portableMost*enc.Tick)))
+		return gcra{}, param.Invalid(
+			field,
+			fmt.Sprintf("{%v, %d at once}", rate, depth),
+			fmt.Sprintf(
+				"must fill up within %v in this store",
+				time.Duration(portableMost*enc.Tick),
+			),
+		)
 	}
 	return k, enc.Count(depth, field)
 }
@@ -179,7 +202,13 @@ func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 }
 
 // Await implements Word.
-func (k *gcra) Await(word uint64, now Instant, n int) Instant { return k.Ready([]uint64{word}, now, n) }
+func (k *gcra) Await(
+	word uint64,
+	now Instant,
+	n int,
+) Instant {
+	return k.Ready([]uint64{word}, now, n)
+}
 
 // Describe implements Word. As in Decide, products fit into 64 bits. A frontier is not
 // kept.
@@ -188,7 +217,8 @@ func (k *gcra) Describe(word uint64, now Instant) (remaining int, fresh Instant)
 	if full := t + k.span.Lo; word < full {
 		remaining = int((full - max(word, t)) / k.cost)
 	}
-	if fresh = word; k.unit > 1 {
+	fresh = word
+	if k.unit > 1 {
 		fresh = ceilDiv(word, k.unit)
 	}
 	return remaining, fresh
@@ -204,8 +234,8 @@ func (k *gcra) Fresh(st []uint64) Instant {
 	return max(k.latest(st), k.load(st).DivCeil(k.unit))
 }
 
-// Valid checks that tat is at most that of a bucket adopted or emptied at MaxInstant, and that its units are
-// not a tick or more, with which a script would compute otherwise.
+// Valid checks that tat is at most that of a bucket adopted or emptied at MaxInstant, and that its
+// units are not a tick or more, with which a script would compute otherwise.
 func (k *gcra) Valid(st []uint64) bool {
 	last, latest := uint128.Mul(1<<63, k.unit).Add(k.span), MaxInstant
 	if k.queue {
@@ -267,7 +297,8 @@ func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 	if events < most {
 		part = missing.Sub(uint128.Mul(events, old.cost)).Lo // of another event
 	}
-	scaled := uint128.Mul(events, k.cost).Add(uint128.From(uint128.Mul(part, k.cost).DivCeil(old.cost)))
+	scaled := uint128.Mul(events, k.cost).
+		Add(uint128.From(uint128.Mul(part, k.cost).DivCeil(old.cost)))
 	if k.split {
 		scaled = uint128.Min(scaled, uint128.Mul(portableMost, k.unit))
 	}

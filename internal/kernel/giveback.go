@@ -7,15 +7,16 @@ import (
 )
 
 // A hold whose events are given back when it ends by itself makes room then, at an instant that its
-// entry says. So a request may be granted earlier than at the instant for which a kernel waits, which
-// knows nothing of holds: this file finds RetryAfter while such holds are open.
+// entry says. So a request may be granted earlier than at the instant for which a kernel waits,
+// which knows nothing of holds: this file finds RetryAfter while such holds are open.
 
-// retryAfter makes the RetryAfter of a denial, a, what it is if nobody settles the holds that are open
-// or reserved. At any instant, the state has given back what ended until then, and once it grants a
-// request, it goes on to grant it. So the first instant is in the first of the times between two ends of
-// holds in which the state grants the request, or after the last end.
+// retryAfter makes the RetryAfter of a denial, a, what it is if nobody settles the holds that are
+// open or reserved. At any instant, the state has given back what ended until then, and once it
+// grants a request, it goes on to grant it. So the first instant is in the first of the times
+// between two ends of holds in which the state grants the request, or after the last end.
 func (h *holding) retryAfter(req *Request, a *Answer) {
-	if a.Allowed || req.Yields || req.Brief && h.changed == nil { // a state of two limits notes until when one denies
+	if a.Allowed || req.Yields || req.Brief && h.changed == nil {
+		// A state of two limits notes until when one denies.
 		return
 	}
 	otherwise := After(h.now, ceilDiv(uint64(a.RetryAfter), h.Tick)) // if nothing was given back
@@ -32,8 +33,8 @@ func (h *holding) retryAfter(req *Request, a *Answer) {
 	}
 }
 
-// firstReady returns the first instant at which a request is granted once some of the holds have given
-// their events back. Most requests are for what remains now and what comes back first.
+// firstReady returns the first instant at which a request is granted once some of the holds have
+// given their events back. Most requests are for what remains now and what comes back first.
 func (h *holding) firstReady(holds []hold, req *Request, remaining int) (ready Instant) {
 	last := len(holds) - 1
 	i := searchNear(last, fewest(holds, req.N-remaining), func(i int) bool {
@@ -50,8 +51,8 @@ func (h *holding) firstReady(holds []hold, req *Request, remaining int) (ready I
 	return ready // of the last call that returned true, which was that for i
 }
 
-// givingBack returns the holds that are open or reserved and give their events back if nobody settles
-// them, in the order of their ends. Those that end together are one.
+// givingBack returns the holds that are open or reserved and give their events back if nobody
+// settles them, in the order of their ends. Those that end together are one.
 func (h *holding) givingBack() (holds []hold) {
 	most := h.turns()
 	if h.by != nil {
@@ -86,20 +87,22 @@ func (h *holding) givingBack() (holds []hold) {
 	return together
 }
 
-// fewest returns the index of the first hold with which n events have come back, or of the last one.
+// fewest returns the index of the first hold with which n events have come back, or of the last
+// one.
 func fewest(holds []hold, n int) int {
 	last := len(holds) - 1
 	for i, of := range holds[:last] {
-		if n -= of.n; n <= 0 {
+		n -= of.n
+		if n <= 0 {
 			return i
 		}
 	}
 	return last
 }
 
-// searchNear is sort.Search for a result that is probably near a guess. If the guess is right, it calls
-// f twice at most, which counts: each call may copy a state with thousands of holds, while its shard is
-// locked.
+// searchNear is sort.Search for a result that is probably near a guess. If the guess is right, it
+// calls f twice at most, which counts: each call may copy a state with thousands of holds, while
+// its shard is locked.
 func searchNear(n, guess int, f func(i int) bool) int {
 	from, to := 0, n // the result is not before the one, and not after the other
 	for step := 1; from < to && guess < to; step *= 2 {
@@ -121,15 +124,16 @@ func searchNear(n, guess int, f func(i int) bool) int {
 	return from + sort.Search(to-from, func(i int) bool { return f(from + i) })
 }
 
-// readyFrom returns the first instant, at or after the given one, at which a request is granted by the
-// state as it is at that instant if nothing else happens to it.
+// readyFrom returns the first instant, at or after the given one, at which a request is granted by
+// the state as it is at that instant if nothing else happens to it.
 func (h *holding) readyFrom(at Instant, req *Request) Instant {
 	later := *h
 	later.lent = true
 	n := 1
 	if req.Op == OpTake || req.Op == OpHold {
 		n = req.N
-	} else if req.Op != OpReserve && h.denials && !h.noted { // the request that retries is denied at first
+	} else if req.Op != OpReserve && h.denials && !h.noted {
+		// The request that retries is denied at first.
 		later.deny(n, later.readyAfter(n), true, new(Answer))
 		later.lent = true
 	}

@@ -2,8 +2,8 @@ package kernel
 
 // This file is what the list of open holds asks of a kernel.
 
-// A holder is a kernel that takes unused events of a hold back, as all kernels with states do. A mark whose words are 0
-// gives nothing back.
+// A holder is a kernel that takes unused events of a hold back, as all kernels with states do. A
+// mark whose words are 0 gives nothing back.
 type holder interface {
 	// marks returns the number of words of a mark.
 	marks() int
@@ -22,8 +22,9 @@ type holder interface {
 	sound(mark []uint64) bool
 }
 
-// A batchHolder is a holder whose settle takes time in proportion to its state or to the open holds. So
-// it has a settle for many holds, at least one and in the order of their indexes, which takes no longer.
+// A batchHolder is a holder whose settle takes time in proportion to its state or to the open
+// holds. So it has a settle for many holds, at least one and in the order of their indexes, which
+// takes no longer.
 type batchHolder interface {
 	settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64
 }
@@ -40,13 +41,15 @@ func holdOf(words []uint64) hold { return hold{words[0], int(words[1] / 2), word
 
 // events returns the word after that.
 func (h hold) events() (word uint64) {
-	if word = uint64(h.n) * 2; h.back {
+	word = uint64(h.n) * 2
+	if h.back {
 		word++
 	}
 	return word
 }
 
-// endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds are odd.
+// endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds
+// are odd.
 func endsAtTurn(id uint64) bool { return id%2 == 0 }
 
 // A refund is a hold that ends, and how many of its events are unused.

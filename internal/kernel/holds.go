@@ -4,24 +4,24 @@ import (
 	"slices"
 )
 
-// This file keeps the open holds of a key as a part of its state. What users are promised, with the exceptions, is said of
-// Reservation.Settle in the root.
+// This file keeps the open holds of a key as a part of its state. What users are promised, with the
+// exceptions, is said of Reservation.Settle in the root.
 //
-// To settle a hold of h events, taken at t, for n leaves the key as if n had been taken at t, whatever
-// was granted since. So there is an entry for each open hold, with marks: what each part of the
-// algorithm needs to take its events back.
+// To settle a hold of h events, taken at t, for n leaves the key as if n had been taken at t,
+// whatever was granted since. So there is an entry for each open hold, with marks: what each part
+// of the algorithm needs to take its events back.
 //
 //   - Windows, logs and rings are sums. The mark says where the events were counted, and the unused
 //     ones leave that window, entry or slot if it still counts. When a window began is a fact. It
 //     does not change while anything counts in it.
 //   - A bucket forgets: once it is full, it makes no difference what was taken before. Without u
-//     events of a hold, the bucket misses u less at first, and from any instant on never more than it
-//     misses then, since it cannot miss less than nothing. So the difference between the two pasts is
-//     min(u, the least that was missing since). What is missing only falls between decisions,
-//     so that is known if it is noted before events are spent. The mark has the least that was
-//     missing since the hold and before the next younger one was made: a decision lowers one mark,
-//     the youngest. Events that come back are missing no more in all the time since their hold, and
-//     lower its mark and the younger ones'. When refills come is a fact as well.
+//     events of a hold, the bucket misses u less at first, and from any instant on never more than
+//     it misses then, since it cannot miss less than nothing. So the difference between the two
+//     pasts is min(u, the least that was missing since). What is missing only falls between
+//     decisions, so that is known if it is noted before events are spent. The mark has the least
+//     that was missing since the hold and before the next younger one was made: a decision lowers
+//     one mark, the youngest. Events that come back are missing no more in all the time since their
+//     hold, and lower its mark and the younger ones'. When refills come is a fact as well.
 //   - A WarmingUp takes unused events back only if it granted nothing since.
 //   - What is InFlight counts until its hold has ended, and then no more, however many events
 //     happened.
@@ -87,7 +87,8 @@ func newOpened(l listed) {
 	}
 }
 
-// Base returns the kernel of the states of c without open holds and turns: c itself, unless Opened or Ahead returned it.
+// Base returns the kernel of the states of c without open holds and turns: c itself, unless Opened
+// or Ahead returned it.
 func (c *Compiled) Base() *Compiled {
 	if c.base != nil {
 		return c.base
@@ -147,7 +148,8 @@ func (k *opened) count(st []uint64) int { return int(st[openHolds]) }
 
 func (k *opened) inner(st []uint64) []uint64 { return st[k.begin(st):] }
 
-// replace replaces the state of the key's own kernel with inner, which may be that state, changed in place.
+// replace replaces the state of the key's own kernel with inner, which may be that state, changed
+// in place.
 func (k *opened) replace(st, inner []uint64) []uint64 {
 	at := k.begin(st)
 	if len(inner) > 0 && at < cap(st) && &inner[0] == &st[:at+1][at] {
@@ -193,12 +195,15 @@ func (k *opened) marks(st []uint64, i int) marks {
 	return marks{k.entries(st), k.size, p.from, p.to, k.count(st)}
 }
 
-func (k *opened) each(st []uint64, f func(i int, asked bool, part Kernel, inner []uint64) []uint64) []uint64 {
+func (k *opened) each(
+	st []uint64,
+	f func(i int, asked bool, part Kernel, inner []uint64) []uint64,
+) []uint64 {
 	return k.replace(st, k.base.each(k.inner(st), f))
 }
 
-// pass prepares the marks for events that are about to be spent at an instant: of those since the youngest hold, none is
-// missing any more that was not missing then.
+// pass prepares the marks for events that are about to be spent at an instant: of those since the
+// youngest hold, none is missing any more that was not missing then.
 func (k *opened) pass(st []uint64, at Instant) {
 	if k.count(st) == 0 {
 		return
@@ -212,8 +217,8 @@ func (k *opened) pass(st []uint64, at Instant) {
 	})
 }
 
-// forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that owes as much
-// as it may: it may not have counted all that was granted since the hold.
+// forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that
+// owes as much as it may: it may not have counted all that was granted since the hold.
 func (k *opened) forfeit(st []uint64, now Instant) {
 	if k.count(st) == 0 {
 		return
@@ -227,9 +232,9 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 	})
 }
 
-// insert adds the entry of n events that are about to be spent at an instant: no earlier than at the frontier, which may be
-// later than a turn if others were charged. A part that is not the asked limit's own does not count them if they are more
-// than its state can hold.
+// insert adds the entry of n events that are about to be spent at an instant: no earlier than at
+// the frontier, which may be later than a turn if others were charged. A part that is not the asked
+// limit's own does not count them if they are more than its state can hold.
 func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
@@ -254,8 +259,8 @@ func (k *opened) refund(st []uint64, i, unused int) refund {
 	return refund{k.holdAt(st, i), i, unused}
 }
 
-// refundAtEnd returns what the i-th hold gives back if it ends by itself, which is nothing unless back
-// is true.
+// refundAtEnd returns what the i-th hold gives back if it ends by itself, which is nothing unless
+// back is true.
 func (k *opened) refundAtEnd(st []uint64, i int, back bool) refund {
 	r := k.refund(st, i, 0)
 	if r.back && back {
@@ -293,9 +298,9 @@ func (k *opened) settleAll(st []uint64, now Instant, refunds []refund) []uint64 
 	return k.sweep(st, refunds[0].index, refunds[len(refunds)-1].index+1)
 }
 
-// endDue ends the holds that are due, and returns how many these are. Their order makes no difference, nor
-// does it that they end now and not at their time: nothing was spent in between. Only a WarmingUp may take back
-// less, because it looks at what was granted last.
+// endDue ends the holds that are due, and returns how many these are. Their order makes no
+// difference, nor does it that they end now and not at their time: nothing was spent in between.
+// Only a WarmingUp may take back less, because it looks at what was granted last.
 func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended int) {
 	first := k.base.lastInstant()
 	var due []refund
@@ -316,8 +321,8 @@ func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended 
 	return st, ended
 }
 
-// sweep removes the holds that have ended. All those are from the given index on, and before until. What was least missing
-// since them was so since the next older one as well.
+// sweep removes the holds that have ended. All those are from the given index on, and before until.
+// What was least missing since them was so since the next older one as well.
 func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 	to, endedLast := from, false
 	for i := from; i < until; i++ {
@@ -370,7 +375,8 @@ func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
 	})
 }
 
-// closed returns st, and the kernel that it is stored with: without the list of holds if none is open.
+// closed returns st, and the kernel that it is stored with: without the list of holds if none is
+// open.
 func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 	by := k.base.stored()
 	if k.count(st) > 0 {
@@ -382,13 +388,16 @@ func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
 func (k *opened) Pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
 
 func (k *opened) Valid(st []uint64) bool {
-	if len(st) < holdsHeader || st[openHolds] == 0 || st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
-		st[openHolds] > MostHolds && !k.base.Flies() || st[lastEnd] > k.base.lastInstant() {
+	if len(st) < holdsHeader || st[openHolds] == 0 ||
+		st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
+		st[openHolds] > MostHolds && !k.base.Flies() ||
+		st[lastEnd] > k.base.lastInstant() {
 		return false
 	}
 	for i := range k.count(st) {
 		e := k.entry(st, i)
-		if e[holdID] == 0 || e[holdEnd] < st[firstEnd] || e[holdEnd] > st[lastEnd] || e[holdEvents]/2 > k.base.mostCount() {
+		if e[holdID] == 0 || e[holdEnd] < st[firstEnd] || e[holdEnd] > st[lastEnd] ||
+			e[holdEvents]/2 > k.base.mostCount() {
 			return false
 		}
 		for _, p := range k.parts {
@@ -405,8 +414,8 @@ func (c *Compiled) sound(st []uint64) bool {
 	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
 }
 
-// meet is Meet for a state of k: the entries go along, if the limit is of the same kind, with what they
-// mark. If nothing counts any more, they have nothing to give back.
+// meet is Meet for a state of k: the entries go along, if the limit is of the same kind, with what
+// they mark. If nothing counts any more, they have nothing to give back.
 func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []uint64, pin bool) {
 	inner := k.inner(st)
 	by, next, pin, sources := c.meet(k.base, inner, now)
@@ -443,7 +452,10 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		moves := make([]move, 0, k.count(st))
 		for i := range k.count(st) {
 			h := k.holdAt(st, i)
-			moves = append(moves, move{parts[sources[j]].(*inFlight).logged(h.end), log.logged(h.end), uint64(h.n)})
+			moves = append(
+				moves,
+				move{parts[sources[j]].(*inFlight).logged(h.end), log.logged(h.end), uint64(h.n)},
+			)
 		}
 		return log.moveAll(inner, moves)
 	}), pin

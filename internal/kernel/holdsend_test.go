@@ -16,7 +16,7 @@ func manyHolds(c *Compiled, rng *rand.Rand, holds int) *shared {
 	s := keyOf(c)
 	for i := range uint64(holds) {
 		h := Handle{ID: 2*i + 1, For: time.Duration(1 + rng.IntN(int(second))), Back: rng.IntN(2) == 0}
-		s.send(c, begun+Instant(i), Request{Op: OpHold, N: 1 + rng.IntN(2), Hold: h})
+		s.send(c, begun+i, Request{Op: OpHold, N: 1 + rng.IntN(2), Hold: h})
 	}
 	return s
 }

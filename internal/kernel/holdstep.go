@@ -5,13 +5,18 @@ import (
 	"time"
 )
 
-// This file has what stores call, StepFrom, and applies requests to states that another limit has left, or that have open holds
-// or turns ahead.
+// This file has what stores call, StepFrom, and applies requests to states that another limit has
+// left, or that have open holds or turns ahead.
 
 // StepFrom is Step for a state that from left, whose parameters may differ from those
 // of c. It also returns the kernel of the resulting state. What is about a hold is applied
 // by from, not c. Only StepFrom opens holds, and denies what another key refuses.
-func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
+func (c *Compiled) StepFrom(
+	from *Compiled,
+	st []uint64,
+	req *Request,
+	a *Answer,
+) (by *Compiled, _ []uint64, changed bool) {
 	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
 		st, changed = c.Step(st, req, a)
 		return c, st, changed
@@ -19,9 +24,14 @@ func (c *Compiled) StepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	return c.stepFrom(from, st, req, a)
 }
 
-// stepFrom is StepFrom. If turns are ahead that are those of another limit than c, they stay in the state as events that were
-// spent, so that only those that are held can be settled.
-func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer) (by *Compiled, _ []uint64, changed bool) {
+// stepFrom is StepFrom. If turns are ahead that are those of another limit than c, they stay in the
+// state as events that were spent, so that only those that are held can be settled.
+func (c *Compiled) stepFrom(
+	from *Compiled,
+	st []uint64,
+	req *Request,
+	a *Answer,
+) (by *Compiled, _ []uint64, changed bool) {
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}
@@ -50,12 +60,17 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	if req.Op == OpPeek {
 		return from, st, false
 	}
-	if a.RetryAfter == Never {
+	both := h.changed // the two limits that the state would be stored for, if these are two
+	switch {
+	case a.RetryAfter == Never:
 		pin = false
-	} else if two := h.changed; two != nil && !ahead && !req.Op.settles() && (pin || h.stored() == by.Base().stored()) {
-		pin = two.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick)) || pin // unless it has granted
+	case both == nil || ahead || req.Op.settles():
+	case pin || h.stored() == by.Base().stored():
+		noted := both.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick))
+		pin = pin || noted
 	}
-	if changed = changed || pin || ahead && due; changed {
+	changed = changed || pin || ahead && due
+	if changed {
 		if h.by != nil && h.changed != nil {
 			h.unshare()
 			h.by.forfeit(h.st, h.now)
@@ -64,7 +79,8 @@ func (c *Compiled) stepFrom(from *Compiled, st []uint64, req *Request, a *Answer
 	}
 	a.Ended = h.ended
 	changed = changed || h.ended > 0 || had && due
-	if by.base != nil || by.changed != nil || changed && by != c { // else ResetAfter says when it is idle
+	if by.base != nil || by.changed != nil || changed && by != c {
+		// Else ResetAfter says when it is idle.
 		h.tellEnds(by, next, a)
 	}
 	return by, next, changed
@@ -79,8 +95,8 @@ func (h *holding) tellEnds(by *Compiled, st []uint64, a *Answer) {
 	}
 }
 
-// A holding is a state of a key taken apart, at a reading of the clock: what has happened, in which holds may be open, and
-// the turns that are ahead.
+// A holding is a state of a key taken apart, at a reading of the clock: what has happened, in which
+// holds may be open, and the turns that are ahead.
 type holding struct {
 	view          // of the kernel that decides, of states without either
 	by    *opened // if there are open holds: the kernel of st; else nil
@@ -89,7 +105,8 @@ type holding struct {
 	after []uint64 // if there are any: the state after them, without the list of holds
 	lent  bool     // whether st is not to be changed in place
 	noted bool     // whether the state notes that the request is denied
-	ended int      // how many holds have ended by themselves, of those that advance or a new one ended
+	// How many holds have ended by themselves, of those that advance or a new one ended.
+	ended int
 }
 
 func (h *holding) read(c *Compiled, st []uint64) {
@@ -100,7 +117,8 @@ func (h *holding) read(c *Compiled, st []uint64) {
 	form := st[aheadForm]
 	from := aheadHeader + int(st[aheadTurns])*turnWords
 	to := from + int(form>>2)
-	h.list, h.after, h.st, h.lent = st[aheadHeader:from:from], st[from:to:to], st[to:len(st):len(st)], true
+	h.list, h.after = st[aheadHeader:from:from], st[from:to:to]
+	h.st, h.lent = st[to:len(st):len(st)], true
 	if two := h.changed; two != nil {
 		h.Compiled = two.asking[form>>1&1]
 	}
@@ -109,8 +127,8 @@ func (h *holding) read(c *Compiled, st []uint64) {
 	}
 }
 
-// meet makes h, without turns, that of a state that from left. Settlements are applied by the present
-// limit or, if the state is idle, so that a store may have forgotten it, by c.
+// meet makes h, without turns, that of a state that from left. Settlements are applied by the
+// present limit or, if the state is idle, so that a store may have forgotten it, by c.
 func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
 	switch {
 	case !op.settles():
@@ -139,9 +157,9 @@ func (h *holding) inner() []uint64 {
 	return h.by.inner(h.st)
 }
 
-// deciding returns the state that decides on requests, and its view: nothing is granted before the last turn.
-// The kernel need not know that. A turn lies in a window that has begun before it if others were charged first, and
-// a frontier is where a window begins.
+// deciding returns the state that decides on requests, and its view: nothing is granted before the
+// last turn. The kernel need not know that. A turn lies in a window that has begun before it if
+// others were charged first, and a frontier is where a window begins.
 func (h *holding) deciding() (view, []uint64) {
 	v := h.view
 	if h.turns() == 0 {
@@ -212,7 +230,8 @@ func (h *holding) fresh() Instant {
 	return at
 }
 
-// soonest returns an instant before which no hold ends by itself, whether it is open or will be, or Forever if there is none.
+// soonest returns an instant before which no hold ends by itself, whether it is open or will be, or
+// Forever if there is none.
 func (h *holding) soonest() (first Instant) {
 	first = Forever
 	if h.by != nil && h.by.holds(h.st) {
@@ -231,7 +250,8 @@ func (h *holding) find(id uint64) (i, turn int) {
 	if id == 0 { // as turns have that cannot be settled any more
 		return -1, -1
 	}
-	if i = -1; h.by != nil {
+	i = -1
+	if h.by != nil {
 		i = indexOf(id, h.by.entries(h.st), h.by.size)
 	}
 	return i, indexOf(id, h.list, turnWords)
@@ -271,15 +291,17 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 	return changed
 }
 
-// deny answers a request that is granted at an instant: later, or not even now, because another key denies it. Then, Allowed
-// is whether this one would have granted it. With note, a kernel that notes denials does so.
+// deny answers a request that is granted at an instant: later, or not even now, because another key
+// denies it. Then, Allowed is whether this one would have granted it. With note, a kernel that
+// notes denials does so.
 func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
 	if note && n > 0 && h.denials {
 		h.unshare()
 		var inner []uint64
 		inner, at, changed = h.refuse(h.inner(), n, at)
 		h.noted = changed
-		if h.set(inner); h.turns() > 0 {
+		h.set(inner)
+		if h.turns() > 0 {
 			h.spendAgain()
 			at = h.readyAfter(n)
 		}
@@ -305,7 +327,8 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
-		of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back} // from when they may happen, which is later if they are queued
+		// From when they may happen, which is later if they are queued.
+		of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
 		h.open(req.Hold.ID, of, h.now)
 		a.Held = true
 		h.set(h.lasts(h.Spend(h.inner(), h.now, of.n), of.n, of.end))
@@ -344,8 +367,8 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 	return true
 }
 
-// open adds the entry of a hold whose events are about to be spent at an instant. If there are as many as there may be, it
-// ends the oldest one.
+// open adds the entry of a hold whose events are about to be spent at an instant. If there are as
+// many as there may be, it ends the oldest one.
 func (h *holding) open(id uint64, of hold, at Instant) {
 	if h.by == nil {
 		h.by = h.Opened().open
@@ -381,8 +404,8 @@ func (h *holding) end(at Instant) {
 	h.ended += ended
 }
 
-// release replaces the state before the turns with the result of f, which ends holds. They give nothing back if a turn would
-// then come too early.
+// release replaces the state before the turns with the result of f, which ends holds. They give
+// nothing back if a turn would then come too early.
 func (h *holding) release(f func(st []uint64, back bool) []uint64) {
 	if h.turns() == 0 {
 		h.st = f(h.st, true)
@@ -399,8 +422,8 @@ func (v *view) ends(at Instant, d time.Duration) Instant {
 	return min(After(at, ceilDiv(uint64(max(0, d)), v.Tick)), v.lastInstant())
 }
 
-// settle counts the events of a hold that happened. Of one that is not open, only those that exceed it
-// are not counted yet.
+// settle counts the events of a hold that happened. Of one that is not open, only those that exceed
+// it are not counted yet.
 func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 	i, turn := h.find(req.Hold.ID)
 	of := req.Of
@@ -454,7 +477,8 @@ func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
 // extend moves the end of a hold, which is not before its turn.
 func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 	i, turn := h.find(req.Hold.ID)
-	if a.Held = i >= 0 || turn >= 0; a.Held {
+	a.Held = i >= 0 || turn >= 0
+	if a.Held {
 		h.unshare()
 		if end := h.ends(h.now, req.Hold.For); i >= 0 {
 			h.st = h.by.extend(h.st, i, end)

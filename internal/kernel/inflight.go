@@ -20,8 +20,8 @@ func NewInFlight(limit int, timeout uint64) Kernel {
 // similar is true: releases look for the events in one log.
 func (k *inFlight) similar(Kernel) bool { return true }
 
-// Adopt keeps the events that have not timed out. They are not lasting if they time out later from now
-// on: another instant would find fewer of them.
+// Adopt keeps the events that have not timed out. They are not lasting if they time out later from
+// now on: another instant would find fewer of them.
 func (k *inFlight) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
 	old := from.(*inFlight)
 	st = slices.Clone(st)
@@ -32,8 +32,8 @@ func (k *inFlight) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, 
 	return st, st[0] == 0
 }
 
-// sameTimeout reports whether events that a and b, kernels of one type, have in flight time out at the
-// same instants.
+// sameTimeout reports whether events that a and b, kernels of one type, have in flight time out at
+// the same instants.
 func sameTimeout(a, b Kernel) bool {
 	log, ok := a.(*inFlight)
 	return !ok || log.window == b.(*inFlight).window
@@ -61,8 +61,8 @@ type move struct {
 	n        uint64
 }
 
-// moveAll moves events at many instants at once, in the order of moves. It looks at each entry once,
-// because a key may have thousands of holds when its Timeout changes.
+// moveAll moves events at many instants at once, in the order of moves. It looks at each entry
+// once, because a key may have thousands of holds when its Timeout changes.
 func (k *inFlight) moveAll(st []uint64, moves []move) []uint64 {
 	if len(st) == 0 {
 		return st
@@ -107,9 +107,10 @@ func (k *inFlight) settleAll(st []uint64, now Instant, refunds []refund, m marks
 	return k.keepTurns(st, now, promised, m)
 }
 
-// keepTurns lets the frontier, which has fallen from promised to the last entry of the log, fall no further than to
-// the latest turn of the holds that stay: the log has their events by their ends, which says nothing about their
-// turns. A turn may be ahead if the limit has changed since it was reserved.
+// keepTurns lets the frontier, which has fallen from promised to the last entry of the log, fall no
+// further than to the latest turn of the holds that stay: the log has their events by their ends,
+// which says nothing about their turns. A turn may be ahead if the limit has changed since it was
+// reserved.
 func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m marks) []uint64 {
 	if promised <= now || len(st) == 0 {
 		return st

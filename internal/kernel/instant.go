@@ -22,8 +22,8 @@ const (
 // Never is the wait for an instant that is never reached.
 const Never time.Duration = math.MaxInt64
 
-// NoWord and all greater words are not states: no kernel produces them. The states of one word at the
-// latest instants, in the finest units that fit one word, lie below it.
+// NoWord and all greater words are not states: no kernel produces them. The states of one word at
+// the latest instants, in the finest units that fit one word, lie below it.
 const NoWord = 1<<64 - 1<<32
 
 // After returns t + d, at most Forever.
@@ -68,7 +68,14 @@ const portableSlots = 4096
 // Slots checks the number of counts in a ring.
 func (enc Encoding) Slots(n uint64, field string) error {
 	if enc.Portable && n > portableSlots {
-		return param.Invalid(field, n, fmt.Sprintf("must be at most %d in this store, which replaces the whole state for each decision", portableSlots))
+		return param.Invalid(
+			field,
+			n,
+			fmt.Sprintf(
+				"must be at most %d in this store, which replaces the whole state for each decision",
+				portableSlots,
+			),
+		)
 	}
 	return nil
 }
@@ -78,9 +85,20 @@ func (enc Encoding) Ticks(d time.Duration, field string) (uint64, error) {
 	n := uint64(d) / enc.Tick
 	switch {
 	case n*enc.Tick != uint64(d):
-		return 0, param.Invalid(field, d, fmt.Sprintf("must be a multiple of %v, which this store's clock counts in", time.Duration(enc.Tick)))
+		return 0, param.Invalid(
+			field,
+			d,
+			fmt.Sprintf(
+				"must be a multiple of %v, which this store's clock counts in",
+				time.Duration(enc.Tick),
+			),
+		)
 	case enc.Portable && n > portableMost:
-		return 0, param.Invalid(field, d, fmt.Sprintf("must be at most %v in this store", time.Duration(portableMost*enc.Tick)))
+		return 0, param.Invalid(
+			field,
+			d,
+			fmt.Sprintf("must be at most %v in this store", time.Duration(portableMost*enc.Tick)),
+		)
 	}
 	return n, nil
 }

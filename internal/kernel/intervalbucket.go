@@ -59,7 +59,8 @@ func (k *intervalBucket) take(st []uint64, now Instant, n int) ([]uint64, bool) 
 		return st, false
 	}
 	anchor, missing := k.refilled(st, now)
-	if missing += uint64(n); missing > k.burst {
+	missing += uint64(n)
+	if missing > k.burst {
 		return st, false
 	}
 	st[0], st[1] = anchor, missing
@@ -88,11 +89,19 @@ func (k *intervalBucket) Fresh(st []uint64) Instant {
 	return k.refillAt(st[0], ceilDiv(st[1], k.refill))
 }
 
-func (k *intervalBucket) Valid(st []uint64) bool { return st[0] <= MaxInstant && st[1] <= mostCounted }
+func (k *intervalBucket) Valid(
+	st []uint64,
+) bool {
+	return st[0] <= MaxInstant && st[1] <= mostCounted
+}
 
-// Adopt counts refills from now on. If nothing was spent since latest, it counts them from the last one
-// on, of which one may be due: limits that only adopt from each other must get refills, too.
-func (k *intervalBucket) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
+// Adopt counts refills from now on. If nothing was spent since latest, it counts them from the last
+// one on, of which one may be due: limits that only adopt from each other must get refills, too.
+func (k *intervalBucket) Adopt(
+	from Kernel,
+	st []uint64,
+	now, latest Instant,
+) (_ []uint64, lasting bool) {
 	old := from.(*intervalBucket)
 	anchor, missing := st[0], st[1]
 	if k.similar(from) {

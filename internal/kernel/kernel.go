@@ -38,8 +38,8 @@ type Kernel interface {
 	// nothing else happens to the key.
 	Ready(st []uint64, now Instant, n int) Instant
 
-	// Spend records n events at an instant or, if that is later, at the frontier. They may be any number up to
-	// chargeable, whether or not they are granted.
+	// Spend records n events at an instant or, if that is later, at the frontier. They may be any
+	// number up to chargeable, whether or not they are granted.
 	Spend(st []uint64, at Instant, n int) []uint64
 
 	// Remaining returns the most events that are granted at now, which is not before the
@@ -73,40 +73,40 @@ type Kernel interface {
 	// chargeable returns the most events that Spend can count, whatever the limit says.
 	chargeable(st []uint64, now Instant, enc Encoding) uint64
 
-	// credit returns the most events that can be charged at an instant until twice as many are missing as
-	// the kernel grants at once. A bucket pays for what exceeds its limit at its rate, however long that takes,
-	// and so may owe no more. There is no such bound for all others: whatever they count is forgotten once it
-	// is old.
+	// credit returns the most events that can be charged at an instant until twice as many are
+	// missing as the kernel grants at once. A bucket pays for what exceeds its limit at its rate,
+	// however long that takes, and so may owe no more. There is no such bound for all others:
+	// whatever they count is forgotten once it is old.
 	credit(st []uint64, at Instant) uint64
 
 	// take is Ready and Spend in one. It spends n events if they are granted at now, and
 	// reports whether they were.
 	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
 
-	// delay returns how long events granted at an instant are delayed by a queue, so that they leave it evenly, in
-	// ticks. st is the state before they are spent.
+	// delay returns how long events granted at an instant are delayed by a queue, so that they
+	// leave it evenly, in ticks. st is the state before they are spent.
 	delay(st []uint64, at Instant) uint64
 
 	// full reports whether there is a queue that has no room for n events.
 	full(st []uint64, now Instant, n int) bool
 
-	// promise records that the events that Spend has just recorded were promised to be delayed no longer than
-	// delay said.
+	// promise records that the events that Spend has just recorded were promised to be delayed no
+	// longer than delay said.
 	promise(st []uint64)
 
 	// notes reports whether refuse ever changes a state.
 	notes() bool
 
-	// refuse records that n events were denied at now, if such events count, and reports whether that changed
-	// the state. Of the events in it, as many as are held may leave it again.
+	// refuse records that n events were denied at now, if such events count, and reports whether
+	// that changed the state. Of the events in it, as many as are held may leave it again.
 	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
 
 	// Pack removes the unused words of a state.
 	Pack(st []uint64) []uint64
 }
 
-// usual is what kernels do unless they define it otherwise. Of a hold, a mark is one word that any parameters can use, and
-// nothing is taken back.
+// usual is what kernels do unless they define it otherwise. Of a hold, a mark is one word that any
+// parameters can use, and nothing is taken back.
 type usual struct{}
 
 func (usual) credit([]uint64, Instant) uint64 { return math.MaxUint64 }

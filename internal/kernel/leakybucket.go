@@ -12,7 +12,14 @@ type leaky struct{ gcra }
 
 // NewLeakyBucket returns the kernel of a LeakyBucket that leaks events per span. Errors
 // name rate as the Rate of field.
-func NewLeakyBucket(events int, per time.Duration, rate fmt.Stringer, capacity int, enc Encoding, field string) (Kernel, error) {
+func NewLeakyBucket(
+	events int,
+	per time.Duration,
+	rate fmt.Stringer,
+	capacity int,
+	enc Encoding,
+	field string,
+) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, capacity, enc, field)
 	k.queue = true
 	return &leaky{k}, err
@@ -70,8 +77,8 @@ func (k *leaky) full(st []uint64, now Instant, n int) bool {
 	return k.Ready(st, now, n) > now
 }
 
-// settle also lets the turns of reservations end earlier: by as much as the level is lower or, if the
-// level has leaked out later than they end, not after that.
+// settle also lets the turns of reservations end earlier: by as much as the level is lower or, if
+// the level has leaked out later than they end, not after that.
 func (k *leaky) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
 	return k.giveBack(st, comesBack(k, r, m, k.cost))
 }

@@ -20,8 +20,8 @@ func lower(k level, mark []uint64, missing uint128.Uint128) {
 	}
 }
 
-// comesBack returns how much comes back of a refund, whose unused events have a cost each, and lowers the
-// marks of the holds since by that.
+// comesBack returns how much comes back of a refund, whose unused events have a cost each, and
+// lowers the marks of the holds since by that.
 func comesBack(k level, r refund, m marks, cost uint64) uint128.Uint128 {
 	back := uint128.Mul(uint64(r.unused), cost)
 	for i := r.index; i < m.count && back != (uint128.Uint128{}); i++ {
@@ -44,7 +44,8 @@ func comeBack(k level, refunds []refund, m marks, cost uint64) []uint128.Uint128
 		}
 	}
 	backs := make([]uint128.Uint128, 0, len(refunds))
-	var sum uint128.Uint128 // of what has come back: it is missing no more since the holds that are younger
+	// Of what has come back: it is missing no more since the holds that are younger.
+	var sum uint128.Uint128
 	for i := range least {
 		if len(backs) < len(refunds) && refunds[len(backs)].index == first+i {
 			unused := uint128.Mul(uint64(refunds[len(backs)].unused), cost)

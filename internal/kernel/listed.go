@@ -6,8 +6,9 @@ import (
 
 // This file has what states with open holds and states with turns ahead share: a list in front.
 
-// listed is what the kernels of states with a list in front share: the methods of a Kernel that stores call for whatever
-// state they have. The embedded Kernel is nil: requests are applied to the states behind the list, by the key's own kernel.
+// listed is what the kernels of states with a list in front share: the methods of a Kernel that
+// stores call for whatever state they have. The embedded Kernel is nil: requests are applied to the
+// states behind the list, by the key's own kernel.
 type listed struct {
 	Kernel
 	of   *Compiled // the kernel itself
@@ -46,7 +47,8 @@ func (k *listed) frontier(st []uint64) Instant {
 	return max(v.lastTurn, v.frontier(after))
 }
 
-// listing returns the kernel that at has or, if that is none, one of the states of c with a list, which complete completes.
+// listing returns the kernel that at has or, if that is none, one of the states of c with a list,
+// which complete completes.
 func (c *Compiled) listing(at *atomic.Pointer[Compiled], complete func(l listed)) *Compiled {
 	if k := at.Load(); k != nil {
 		return k

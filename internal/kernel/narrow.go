@@ -10,8 +10,8 @@ import "github.com/ratelimit-go/ratelimit/internal/uint128"
 // they fit into the word of the same kernel without Varies, which decides equally on
 // them from now on: see Word.
 //
-// A state with a reservation that is ahead, a debt or an open hold is not narrow. A word stays in use only
-// while events are granted or denied at once.
+// A state with a reservation that is ahead, a debt or an open hold is not narrow. A word stays in
+// use only while events are granted or denied at once.
 
 // Widen returns the state of the varying kernel that equals word.
 func (k *gcra) Widen(word uint64) [2]uint64 { return [2]uint64{word, 0} }

@@ -6,9 +6,9 @@ import "math/bits"
 // the lowest bits, the events of the latest window with events, those of the window before
 // it, and the number of that window.
 //
-// Such a state has no reservations and no debt, and nothing is taken back from it: see narrow.go. So the
-// frontier needs no bits. It has passed, and so has the instant at which the estimate fell to the limit.
-// For the same reason, the other methods of sliding are not called.
+// Such a state has no reservations and no debt, and nothing is taken back from it: see narrow.go.
+// So the frontier needs no bits. It has passed, and so has the instant at which the estimate fell
+// to the limit. For the same reason, the other methods of sliding are not called.
 type pair struct {
 	sliding // the same arithmetic on two words
 
@@ -17,8 +17,8 @@ type pair struct {
 	mask  uint64 // of a count
 }
 
-// newPair returns k as a pair, if it has two slots and fits one word, with a bit left so that no word
-// reaches NoWord.
+// newPair returns k as a pair, if it has two slots and fits one word, with a bit left so that no
+// word reaches NoWord.
 func newPair(k sliding) (*pair, bool) {
 	count := uint(bits.Len64(k.most))
 	number := uint(bits.Len64(MaxInstant / k.length))
@@ -30,13 +30,17 @@ func newPair(k sliding) (*pair, bool) {
 
 func (k *pair) Width() int { return 1 }
 
-// counts returns what a word contains: the latest window, its events, and those of the window before
-// it.
+// counts returns what a word contains: the latest window, its events, and those of the window
+// before it.
 func (k *pair) counts(word uint64) (slot, full, oldest uint64) {
 	return word >> k.shift, word & k.mask, word >> k.bits & k.mask
 }
 
-func (k *pair) word(slot, full, oldest uint64) uint64 { return slot<<k.shift | oldest<<k.bits | full }
+func (k *pair) word(
+	slot, full, oldest uint64,
+) uint64 {
+	return slot<<k.shift | oldest<<k.bits | full
+}
 
 // since returns the counts as of a window, which is not before the latest.
 func (k *pair) since(word, window uint64) (full, oldest uint64) {
@@ -63,7 +67,8 @@ func (k *pair) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 		full, oldest = k.since(word, slot)
 		elapsed = now - slot*k.length
 	}
-	if full += uint64(n); !k.fits(full, oldest, elapsed) {
+	full += uint64(n)
+	if !k.fits(full, oldest, elapsed) {
 		return word, false
 	}
 	return k.word(slot, full, oldest), true
@@ -93,7 +98,13 @@ func (k *pair) Remaining(st []uint64, now Instant) int {
 }
 
 // Await implements Word.
-func (k *pair) Await(word uint64, now Instant, n int) Instant { return k.Ready([]uint64{word}, now, n) }
+func (k *pair) Await(
+	word uint64,
+	now Instant,
+	n int,
+) Instant {
+	return k.Ready([]uint64{word}, now, n)
+}
 
 // Describe implements Word.
 func (k *pair) Describe(word uint64, now Instant) (remaining int, fresh Instant) {

@@ -14,21 +14,23 @@ const (
 	// OpPeek returns what OpTake of one event would, but spends nothing.
 	OpPeek
 
-	// OpReserve spends N events at the earliest time at which they are granted, their turn, unless the wait
-	// for them exceeds MaxWait. It opens Hold, which lasts from their turn on: for no time, if it is a
-	// reservation that is settled before. The Answer says whether there is anything to settle.
+	// OpReserve spends N events at the earliest time at which they are granted, their turn, unless
+	// the wait for them exceeds MaxWait. It opens Hold, which lasts from their turn on: for no
+	// time, if it is a reservation that is settled before. The Answer says whether there is
+	// anything to settle.
 	OpReserve
 
-	// OpHold is OpTake, and opens Hold: until it ends, the state remembers that the events are held. The
-	// Answer says whether it did so, which it does not for 0 events.
+	// OpHold is OpTake, and opens Hold: until it ends, the state remembers that the events are
+	// held. The Answer says whether it did so, which it does not for 0 events.
 	OpHold
 
 	// OpCharge spends N events whether or not they are granted.
 	OpCharge
 
-	// OpSettle ends Hold, of whose events N have happened. The key is then as if N had been spent in the
-	// first place, and those beyond the events held are spent as by OpCharge. If the hold is not open,
-	// only N−Of events are spent, if that is positive. Those of an InFlight are over, whatever N is.
+	// OpSettle ends Hold, of whose events N have happened. The key is then as if N had been spent
+	// in the first place, and those beyond the events held are spent as by OpCharge. If the hold is
+	// not open, only N−Of events are spent, if that is positive. Those of an InFlight are over,
+	// whatever N is.
 	OpSettle
 
 	// OpExtend makes Hold end by itself at another time, if it is open.
@@ -48,27 +50,39 @@ type Request struct {
 	Op      Op
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
-	Again   bool          // likewise: whether the request is made again when the wait is over: it is denied if that exceeds Near
-	Near    time.Duration // with Again: 0 or, if the time is fixed to one that has passed, how long ago that was
-	Clock   *Timeline
-	Fixed   *Reading // if not nil, used instead of reading Clock
+	// likewise: whether the request is made again when the wait is over: it is denied if that
+	// exceeds Near.
+	Again bool
+	// With Again: 0 or, if the time is fixed to one that has passed, how long ago that was.
+	Near  time.Duration
+	Clock *Timeline
+	Fixed *Reading // if not nil, used instead of reading Clock
 
-	Hold   Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
-	Of     int    // for OpSettle: the events of the hold, if it is not open any more
-	Yields bool   // whether it is of a Wait: an OpReserve is denied if it cannot be spent now while holds are open, since one that is settled may make that earlier
+	Hold Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
+	Of   int    // for OpSettle: the events of the hold, if it is not open any more
+	// Whether it is of a Wait: an OpReserve is denied if it cannot be spent now while holds are
+	// open, since one that is settled may make that earlier.
+	Yields bool
 
-	Delay   time.Duration // of OpHold: how long the events are delayed by other keys that have granted them, at least: the hold lasts from then on
-	Refused bool          // of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is whether this key would have granted it
-	Notes   bool          // whether that is a denial that a log with CountDenied counts
+	// Of OpHold: how long the events are delayed by other keys that have granted them, at least:
+	// the hold lasts from then on.
+	Delay time.Duration
+	// Of OpTake and OpHold: whether another key refuses it: nothing is spent, and Allowed is
+	// whether this key would have granted it.
+	Refused bool
+	Notes   bool // whether that is a denial that a log with CountDenied counts
 
-	Brief bool // of OpTake: whether only Allowed is asked for, so that RetryAfter need not count on what holds give back
+	// Of OpTake: whether only Allowed is asked for, so that RetryAfter need not count on what holds
+	// give back.
+	Brief bool
 }
 
 // A Handle is an open hold of a key. The zero Handle is none.
 type Handle struct {
-	ID   uint64        // chosen by the caller, below 2⁵³; even if For is 0, and else odd
-	For  time.Duration // until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn
-	Back bool          // whether its events are given back then, and do not count as held
+	ID uint64 // chosen by the caller, below 2⁵³; even if For is 0, and else odd
+	// Until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn.
+	For  time.Duration
+	Back bool // whether its events are given back then, and do not count as held
 }
 
 // Adds returns the most events that r adds to a state.
@@ -129,7 +143,8 @@ func (r Request) At(t time.Time) Request {
 	return r
 }
 
-// AsOf returns the request with its time fixed as that of other is, for several requests at one time.
+// AsOf returns the request with its time fixed as that of other is, for several requests at one
+// time.
 func (r Request) AsOf(other *Request) Request {
 	r.Fixed = other.Fixed
 	return r
@@ -158,13 +173,17 @@ type Answer struct {
 	Wait      time.Duration // for OpReserve: until the events may happen; Never if they never may
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
-	Due       Instant       // for OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock
-	Excess    bool          // for OpCharge and OpSettle: whether the state cannot hold as many events
-	Most      uint64        // with Excess: how many it can hold in addition to those in it
-	Idle      time.Duration // of a state that is not only the asked limit's: until the store may forget it; else 0
-	Held      bool          // whether the hold of the request was opened, or found open
-	Ended     int           // how many holds ended by themselves
-	Ends      time.Duration // until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek
+	// For OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock.
+	Due Instant
+	// For OpCharge and OpSettle: whether the state cannot hold as many events.
+	Excess bool
+	Most   uint64 // with Excess: how many it can hold in addition to those in it
+	// Of a state that is not only the asked limit's: until the store may forget it; else 0.
+	Idle  time.Duration
+	Held  bool // whether the hold of the request was opened, or found open
+	Ended int  // how many holds ended by themselves
+	// Until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek.
+	Ends time.Duration
 }
 
 // IdleAfter returns the time after which the state is equal to none, so that a store may delete it.

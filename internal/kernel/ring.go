@@ -6,12 +6,11 @@ import "math"
 // word.
 const MaxSlots = 1 << 20
 
-// ring is the arithmetic that SlidingWindow and RollingWindow share: the counts of the
-// last few slots of time, which are aligned to the Unix epoch. The first word of a
-// state is the frontier, the latest instant at which events were spent. If there are more than two slots, the second word is the sum of all
-// counts, so that a decision need not read them. The others are counts: slot i is at
-// place i mod slots. Slots without an event since the frontier are not written; they
-// read as 0.
+// ring is the arithmetic that SlidingWindow and RollingWindow share: the counts of the last few
+// slots of time, which are aligned to the Unix epoch. The first word of a state is the frontier,
+// the latest instant at which events were spent. If there are more than two slots, the second word
+// is the sum of all counts, so that a decision need not read them. The others are counts: slot i is
+// at place i mod slots. Slots without an event since the frontier are not written; they read as 0.
 type ring struct {
 	usual
 	slots  uint64 // number of slots, including the latest
@@ -73,8 +72,8 @@ func (r *ring) add(st []uint64, place, n uint64) {
 	}
 }
 
-// frontier returns the latest instant that events were spent at. The top bit of the word is a flag that earlier
-// versions have stored.
+// frontier returns the latest instant that events were spent at. The top bit of the word is a flag
+// that earlier versions have stored.
 func (r *ring) frontier(st []uint64) Instant { return st[0] &^ (1 << 63) }
 
 func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.frontier(st)) }
@@ -105,7 +104,8 @@ func (r *ring) at(st []uint64, now Instant) turn {
 		return t
 	}
 	t.slot = r.perLength.quotient(now)
-	if t.ahead = t.slot - latest; t.ahead >= r.slots {
+	t.ahead = t.slot - latest
+	if t.ahead >= r.slots {
 		t.place, t.sum = r.place(t.slot), 0
 		return t
 	}
@@ -117,7 +117,8 @@ func (r *ring) at(st []uint64, now Instant) turn {
 }
 
 func (r *ring) after(place uint64) uint64 {
-	if place++; place < r.slots {
+	place++
+	if place < r.slots {
 		return place
 	}
 	return 0
@@ -226,7 +227,8 @@ func (r *ring) Adopt(from Kernel, st []uint64, _, latest Instant) (_ []uint64, l
 		}
 		lasting = lasting && (end <= latestEvent || slot == r.perLength.quotient(end))
 		place := r.place(slot)
-		if n += r.get(next, place); r.narrow {
+		n += r.get(next, place)
+		if r.narrow {
 			n = min(n, math.MaxUint32)
 		}
 		r.set(next, place, n)
@@ -269,7 +271,8 @@ func (r *ring) mark(_ []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = r.perLength.quotient(at) + 1
 }
 
-// settle takes the unused events out of their slot, unless it has fewer, and leaves the frontier where it is.
+// settle takes the unused events out of their slot, unless it has fewer, and leaves the frontier
+// where it is.
 func (r *ring) settle(st []uint64, _ Instant, ended refund, m marks) []uint64 {
 	mark, unused := m.of(ended.index)[0], uint64(ended.unused)
 	if mark == 0 || unused == 0 {

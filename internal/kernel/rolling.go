@@ -39,7 +39,8 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 		return now
 	}
 	for {
-		if k.next(st, &t); k.bucket(t.sum, 0) >= uint64(n) {
+		k.next(st, &t)
+		if k.bucket(t.sum, 0) >= uint64(n) {
 			return t.slot * k.length
 		}
 	}

@@ -158,8 +158,9 @@ func (k *eventLog) Pack(st []uint64) []uint64 {
 	return st
 }
 
-// insert adds an entry in the order of time. That is at the end, except for an event
-// that is denied while reservations are ahead. An entry that was there counts at most as many events as given, below 2⁶³.
+// insert adds an entry in the order of time. That is at the end, except for an event that is denied
+// while reservations are ahead. An entry that was there counts at most as many events as given,
+// below 2⁶³.
 func (k *eventLog) insert(st []uint64, at Instant, n, most uint64) []uint64 {
 	end := uint64(len(st))
 	for {
@@ -217,7 +218,8 @@ func (k *eventLog) refuse(st []uint64, now Instant, n int, held uint64) ([]uint6
 	}
 	st = k.trim(st, now)
 	total := st[0]
-	st = k.insert(st, now, uint64(n), min(2*k.most, logMany-1)) // as many as may be granted, and as many denied
+	// As many as may be granted, and as many denied.
+	st = k.insert(st, now, uint64(n), min(2*k.most, logMany-1))
 	before := st[0]
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
@@ -266,8 +268,8 @@ type removal struct {
 	n  uint64
 }
 
-// removeAll is remove for any number of removals, which it sorts. It looks at each entry once, because
-// a key may have thousands of holds that end at once, and as many entries.
+// removeAll is remove for any number of removals, which it sorts. It looks at each entry once,
+// because a key may have thousands of holds that end at once, and as many entries.
 func (k *eventLog) removeAll(st []uint64, removals []removal) []uint64 {
 	if len(st) == 0 {
 		return st
@@ -315,7 +317,8 @@ func (k *eventLog) Valid(st []uint64) bool {
 	if len(st) == 0 {
 		return true
 	}
-	if len(st) < logHeader || st[1] < logHeader || st[1] > uint64(len(st)) || k.frontier(st) > MaxInstant {
+	if len(st) < logHeader || st[1] < logHeader || st[1] > uint64(len(st)) ||
+		k.frontier(st) > MaxInstant {
 		return false
 	}
 	var sum, last uint64

@@ -16,8 +16,8 @@ func NewUnlimited() Kernel { return &stateless{limit: math.MaxInt} }
 // NewBlocked returns the kernel of a Blocked.
 func NewBlocked() Kernel { return &stateless{} }
 
-// statelessOf returns the kernel of an All whose parts make it stateless: one of them is blocked, so
-// that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
+// statelessOf returns the kernel of an All whose parts make it stateless: one of them is blocked,
+// so that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
 func statelessOf(parts []Kernel) Kernel {
 	limited := false
 	for i, part := range parts {

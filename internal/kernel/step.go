@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// This file defines, once for all algorithms, what a decision, its durations and a
-// reservation mean. RetryAfter is the instant for which Ready waits, less now, except where no kernel
-// can know it: if the store fails, if it is full and the key is new, and if others stand in line.
+// This file defines, once for all algorithms, what a decision, its durations and a reservation
+// mean. RetryAfter is the instant for which Ready waits, less now, except where no kernel can know
+// it: if the store fails, if it is full and the key is new, and if others stand in line.
 
-// Step applies req to a state without open holds, in place. It returns the state and whether it changed,
-// and sets a to the answer. It reads the clock, so the caller must prevent concurrent
+// Step applies req to a state without open holds, in place. It returns the state and whether it
+// changed, and sets a to the answer. It reads the clock, so the caller must prevent concurrent
 // changes of the state, or detect them afterwards.
 func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	decides := req.Op.decides()
@@ -33,7 +33,8 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 	case OpPeek, OpSettle, OpExtend: // without open holds
 		v.peek(st, a)
 	case OpReserve:
-		if st, changed = v.reserve(st, req, a); !a.Allowed {
+		st, changed = v.reserve(st, req, a)
+		if !a.Allowed {
 			v.refused(st, req, a)
 		}
 	case OpCharge:
@@ -55,7 +56,8 @@ func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted
 		return st, at == v.now, changed
 	}
 	now, _ := clk.Now()
-	if st, granted = c.take(st, now, n); !granted && clk.Renew() {
+	st, granted = c.take(st, now, n)
+	if !granted && clk.Renew() {
 		now, _ = clk.Now()
 		st, granted = c.take(st, now, n)
 	}
@@ -76,8 +78,9 @@ type view struct {
 	now Instant
 	lag uint64 // by how many nanoseconds the clock is behind now
 
-	held     uint64  // the events of open holds, if denials are noted
-	lastTurn Instant // the turn ahead that comes last, before which nothing is granted; 0 if there is none
+	held uint64 // the events of open holds, if denials are noted
+	// The turn ahead that comes last, before which nothing is granted; 0 if there is none.
+	lastTurn Instant
 }
 
 // Until returns the time from a reading of the clock, now and lag, to t, all in
@@ -145,7 +148,8 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool)
 // denied. It returns the instant at which they are ready after that.
 func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, changed bool) {
 	if n <= v.Limit() {
-		if st, changed = v.Kernel.refuse(st, v.now, n, v.held); changed {
+		st, changed = v.Kernel.refuse(st, v.now, n, v.held)
+		if changed {
 			at = v.ready(st, n)
 		}
 	}
@@ -178,7 +182,8 @@ func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
 
 func (v *view) peek(st []uint64, a *Answer) {
 	v.describe(st, 0, a)
-	if a.Allowed = a.Remaining > 0; a.Allowed {
+	a.Allowed = a.Remaining > 0
+	if a.Allowed {
 		a.Delay = v.until(After(v.now, v.delay(st, v.now)))
 		return
 	}
@@ -200,14 +205,15 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 	return st, true
 }
 
-// turn returns when the events of a reservation would be spent, and when they may happen. It reports
-// whether that is soon enough.
+// turn returns when the events of a reservation would be spent, and when they may happen. It
+// reports whether that is soon enough.
 func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok bool) {
 	if req.N <= v.Limit() && v.full(st, max(v.now, v.lastTurn), req.N) {
 		a.QueueFull = true
 		return 0, 0, false
 	}
-	if at = v.ready(st, req.N); at > MaxInstant/v.Tick {
+	at = v.ready(st, req.N)
+	if at > MaxInstant/v.Tick {
 		a.Wait = Never
 		return 0, 0, false
 	}
@@ -218,14 +224,15 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok b
 
 // book is Spend for events that may happen at an instant, which is promised if it is ahead.
 func (v *view) book(st []uint64, at, due Instant, n int) []uint64 {
-	if st = v.Spend(st, at, n); due > v.now {
+	st = v.Spend(st, at, n)
+	if due > v.now {
 		v.promise(st)
 	}
 	return st
 }
 
-// reserved fills in the answer to a reservation that is made, apart from the description. Held is whether it is to
-// be kept, so that it can be settled.
+// reserved fills in the answer to a reservation that is made, apart from the description. Held is
+// whether it is to be kept, so that it can be settled.
 func (v *view) reserved(due Instant, req *Request, a *Answer) {
 	if req.Fixed == nil || req.Fixed.Own {
 		a.Due = due * v.Tick // does not overflow, because the wait is not Never

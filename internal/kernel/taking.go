@@ -14,7 +14,8 @@ type Taking struct {
 
 // Take takes n events, 1 ≤ n ≤ limit. by is the Word of a kernel.
 func (t *Taking) Take(by Word, word uint64, now Instant, n int) {
-	if t.Next, t.Granted = by.Decide(word, now, n); !t.Granted {
+	t.Next, t.Granted = by.Decide(word, now, n)
+	if !t.Granted {
 		t.Next, t.ready = word, by.Await(word, now, n)
 	}
 	t.remaining, t.fresh = by.Describe(t.Next, now)
@@ -23,13 +24,15 @@ func (t *Taking) Take(by Word, word uint64, now Instant, n int) {
 // Charge takes n events, 0 ≤ n ≤ limit, and looks whether one more would be granted. It returns
 // false if they are not granted at now: they have to be charged nevertheless.
 func (t *Taking) Charge(by Word, word uint64, now Instant, n int) (ok bool) {
-	if t.Next = word; n > 0 {
+	t.Next = word
+	if n > 0 {
 		if t.Next, ok = by.Decide(word, now, n); !ok {
 			return false
 		}
 	}
 	t.remaining, t.fresh = by.Describe(t.Next, now)
-	if t.Granted = t.remaining > 0; !t.Granted {
+	t.Granted = t.remaining > 0
+	if !t.Granted {
 		t.ready = by.Await(t.Next, now, 1)
 	}
 	return true
@@ -44,7 +47,14 @@ func (t *Taking) Leave(by Word, word uint64, now Instant) {
 // Tell sets a to the answer to a request with the given result on the state word, at a reading of
 // the clock: it is the answer of Step. Of an OpCharge or OpPeek, word is the state after it.
 func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
-	*a = Answer{Decision: Decision{Allowed: t.Granted, Limit: c.Limit(), Remaining: t.remaining, ResetAfter: Until(t.fresh, at.Now, at.Lag)}}
+	*a = Answer{
+		Decision: Decision{
+			Allowed:    t.Granted,
+			Limit:      c.Limit(),
+			Remaining:  t.remaining,
+			ResetAfter: Until(t.fresh, at.Now, at.Lag),
+		},
+	}
 	if !t.Granted {
 		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
 	} else if k, ok := c.Kernel.(*leaky); ok {

@@ -116,11 +116,12 @@ func (t *Timeline) compare(from *anchor, d time.Duration) *anchor {
 	return t.anchor.Load()
 }
 
-// after returns the instant at which d has passed since the base. From 2100 to MaxInstant are 16 years.
+// after returns the instant at which d has passed since the base. From 2100 to MaxInstant are 16
+// years.
 func (a *anchor) after(d time.Duration) Instant { return a.origin + Instant(d-a.since) }
 
-// compareEvery is the time after which the wall clock is compared again. It is long enough that this
-// costs nothing: a comparison takes as long as two or three readings.
+// compareEvery is the time after which the wall clock is compared again. It is long enough that
+// this costs nothing: a comparison takes as long as two or three readings.
 const compareEvery = 10 * time.Millisecond
 
 // compares reports whether the caller has to compare the wall clock, when d has passed since
@@ -139,7 +140,8 @@ const farAhead = time.Second
 // follow makes at, a reading of the clock, the anchor if its wall time is far ahead. passed is the
 // time since the base, not read before it.
 func (t *Timeline) follow(from *anchor, at time.Time, passed time.Duration) (moved bool) {
-	if shifted(at.Unix()) || InstantOf(at) <= max(from.at(passed)+uint64(farAhead), t.latest.Load()) {
+	if shifted(at.Unix()) ||
+		InstantOf(at) <= max(from.at(passed)+uint64(farAhead), t.latest.Load()) {
 		return false
 	}
 	next := anchorAt(at)
@@ -178,8 +180,8 @@ func (t *Timeline) unsteady() (now Instant, lag uint64) {
 	}
 }
 
-// at returns the instant at which d has passed since the base, limited to the range of instants: at its end, time stands
-// still.
+// at returns the instant at which d has passed since the base, limited to the range of instants: at
+// its end, time stands still.
 func (a *anchor) at(d time.Duration) Instant {
 	if d < a.since {
 		return a.origin - min(a.origin, Instant(a.since)-Instant(d))

@@ -128,7 +128,8 @@ func saturated(ns float64) uint64 {
 }
 
 func (k *warming) Valid(st []uint64) bool {
-	if k.encoding.Portable && (st[1] > math.MaxUint64/k.encoding.Tick-1 || st[2] >= k.encoding.Tick) {
+	if k.encoding.Portable &&
+		(st[1] > math.MaxUint64/k.encoding.Tick-1 || st[2] >= k.encoding.Tick) {
 		return false
 	}
 	warmth := math.Float64frombits(st[0])
@@ -139,7 +140,11 @@ func (k *warming) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, l
 	old := from.(*warming)
 	at := old.Ready(st, now, 1)
 	share := old.warmth(st, at) / old.Stored
-	return k.store(make([]uint64, k.Width()), min(share, 1)*k.Stored, max(old.free(st), now*k.encoding.Tick)), false
+	return k.store(
+		make([]uint64, k.Width()),
+		min(share, 1)*k.Stored,
+		max(old.free(st), now*k.encoding.Tick),
+	), false
 }
 
 func (k *warming) similar(from Kernel) bool { return k.Constants == from.(*warming).Constants }
@@ -147,7 +152,8 @@ func (k *warming) similar(from Kernel) bool { return k.Constants == from.(*warmi
 func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	tick := float64(enc.Tick)
 	at := max(now, k.frontier(st))
-	cold := k.ticks(saturated(math.Ceil(k.cost(k.Stored, k.Stored)))) // what all stored permits cost at most
+	// What all stored permits cost at most.
+	cold := k.ticks(saturated(math.Ceil(k.cost(k.Stored, k.Stored))))
 	if After(at, cold) >= enc.lastInstant() {
 		return 0
 	}
@@ -175,8 +181,8 @@ func (k *warming) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	copy(mark[1:], st)
 }
 
-// settle takes the unused events back if nothing was granted since: the state is the one that the hold
-// left. Otherwise, others have waited for them already.
+// settle takes the unused events back if nothing was granted since: the state is the one that the
+// hold left. Otherwise, others have waited for them already.
 func (k *warming) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
 	at, before := m.of(r.index)[0], m.of(r.index)[1:]
 	if at == 0 || r.unused == 0 {

@@ -14,8 +14,9 @@ import (
 //	state  = header words
 //	header = version encoding (limit | 0 limit limit)
 //
-// The version is 1; 2 while holds are open: then the words begin with these (internal/kernel/holds.go); or 3 while
-// turns are ahead (internal/kernel/ahead.go). Packages that are older than these do not read it.
+// The version is 1; 2 while holds are open: then the words begin with these
+// (internal/kernel/holds.go); or 3 while turns are ahead (internal/kernel/ahead.go). Packages that
+// are older than these do not read it.
 //
 //	limit  = kind fields | All count limit...
 //	fields = mask number...
@@ -23,14 +24,16 @@ import (
 //
 // In the portable encoding, a log is written without its unused words.
 //
-// In Redis, the words are those of the portable encoding: docs/design.md has those of each algorithm.
+// In Redis, the words are those of the portable encoding: docs/design.md has those of each
+// algorithm.
 //
-// Once the limit of a key has changed, the words are those of two limits (internal/kernel/former.go).
+// Once the limit of a key has changed, the words are those of two limits
+// (internal/kernel/former.go).
 //
-// All numbers are varints (encoding/binary). The encoding is twice the tick in
-// nanoseconds, plus 1 if the words are portable. Bit i of the mask says that field i is not zero and that
-// its number follows. So a field added later, at the end, changes no state of an algorithm that
-// does not set it, and a reader that does not know the field finds an unknown bit.
+// All numbers are varints (encoding/binary). The encoding is twice the tick in nanoseconds, plus 1
+// if the words are portable. Bit i of the mask says that field i is not zero and that its number
+// follows. So a field added later, at the end, changes no state of an algorithm that does not set
+// it, and a reader that does not know the field finds an unknown bit.
 //
 // Each algorithm and encoding has exactly one header, so headers can be compared as bytes.
 
@@ -80,8 +83,8 @@ func appendLimit(b []byte, s *Spec) []byte {
 // MostParts bounds the parts of an All, so that a mistake takes no memory.
 const MostParts = 1024
 
-// A headerReader reads a header: rest is what follows. Numbers are 0 once it has ended. That need not be noticed,
-// because the header of what was read is a longer one then.
+// A headerReader reads a header: rest is what follows. Numbers are 0 once it has ended. That need
+// not be noticed, because the header of what was read is a longer one then.
 type headerReader struct{ rest []byte }
 
 func (r *headerReader) number() uint64 {
@@ -146,7 +149,8 @@ func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
 	return kernel.Join(first, second)
 }
 
-// readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's words.
+// readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's
+// words.
 func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words []byte, err error) {
 	r := headerReader{state}
 	if version := r.number(); version < stateVersion || version > aheadVersion {
@@ -163,7 +167,9 @@ func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words [
 
 // tags reports whether header is tag, whatever its version.
 func tags(header, tag []byte) bool {
-	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) && stateVersion <= header[0] && header[0] <= aheadVersion
+	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) &&
+		stateVersion <= header[0] &&
+		header[0] <= aheadVersion
 }
 
 // versioned returns the kernel of the states of k with a header.

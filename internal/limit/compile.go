@@ -10,7 +10,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// Kernel checks the parameters of s, and returns its kernel. Errors name the field as users know it.
+// Kernel checks the parameters of s, and returns its kernel. Errors name the field as users know
+// it.
 func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := s.positive(); err != nil {
 		return nil, err
@@ -60,8 +61,8 @@ func (s *Spec) positive() error {
 	return nil
 }
 
-// count checks the first two parameters, a number of events and the time that they count for, and returns the time in
-// ticks.
+// count checks the first two parameters, a number of events and the time that they count for, and
+// returns the time in ticks.
 func (s *Spec) count(enc kernel.Encoding) (events int, ticks uint64, err error) {
 	ticks, err = enc.Ticks(s.Duration(1), s.field(1))
 	return s.Int(0), ticks, cmp.Or(enc.Count(s.Int(0), s.field(0)), err)
@@ -80,9 +81,20 @@ func (s *Spec) tokenBucket(enc kernel.Encoding) (kernel.Kernel, error) {
 		return kernel.NewTokenBucket(rate.Events, rate.Per, rate, burst, enc, "TokenBucket")
 	case RefillInterval:
 		per, err := enc.Ticks(rate.Per, "TokenBucket.Rate.Per")
-		return kernel.NewIntervalBucket(burst, rate.Events, per), cmp.Or(err, enc.Count(burst, "TokenBucket.Burst"))
+		return kernel.NewIntervalBucket(
+				burst,
+				rate.Events,
+				per,
+			), cmp.Or(
+				err,
+				enc.Count(burst, "TokenBucket.Burst"),
+			)
 	}
-	return nil, param.Invalid("TokenBucket.Refill", refill, "must be RefillContinuous or RefillInterval")
+	return nil, param.Invalid(
+		"TokenBucket.Refill",
+		refill,
+		"must be RefillContinuous or RefillInterval",
+	)
 }
 
 // The values of FixedWindow's Start.
@@ -107,12 +119,23 @@ func (s *Spec) slidingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 	limit, window, segments := s.Int(0), s.Duration(1), s.Int(2)
 	switch {
 	case segments > kernel.MaxSlots:
-		return nil, param.Invalid("SlidingWindow.Segments", segments, fmt.Sprintf("must be at most %d, because each takes memory", kernel.MaxSlots))
+		return nil, param.Invalid(
+			"SlidingWindow.Segments",
+			segments,
+			fmt.Sprintf("must be at most %d, because each takes memory", kernel.MaxSlots),
+		)
 	case window%time.Duration(segments) != 0:
-		return nil, param.Invalid("SlidingWindow.Segments", segments, fmt.Sprintf("must divide Window, %v, into whole nanoseconds", window))
+		return nil, param.Invalid(
+			"SlidingWindow.Segments",
+			segments,
+			fmt.Sprintf("must divide Window, %v, into whole nanoseconds", window),
+		)
 	}
 	length, err := enc.Ticks(window/time.Duration(segments), "SlidingWindow.Window / Segments")
-	if err = cmp.Or(err, enc.Count(limit, "SlidingWindow.Limit"), enc.Slots(uint64(segments), "SlidingWindow.Segments")); err != nil {
+	err = cmp.Or(err,
+		enc.Count(limit, "SlidingWindow.Limit"),
+		enc.Slots(uint64(segments), "SlidingWindow.Segments"))
+	if err != nil {
 		return nil, err
 	}
 	return kernel.NewSlidingWindow(limit, uint64(segments), length, enc), nil
@@ -122,16 +145,35 @@ func (s *Spec) rollingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 	quota, window, period, most := s.Int(0), s.Duration(1), s.Duration(2), s.Int(3)
 	switch {
 	case period < 1 || window%period != 0:
-		return nil, param.Invalid("RollingWindow.Period", period, fmt.Sprintf("must be at least 1ns and divide Window, %v", window))
+		return nil, param.Invalid(
+			"RollingWindow.Period",
+			period,
+			fmt.Sprintf("must be at least 1ns and divide Window, %v", window),
+		)
 	case window/period > kernel.MaxSlots:
-		return nil, param.Invalid("RollingWindow.Period", period, fmt.Sprintf("must be at least a %dth of Window, %v, because each period takes memory", kernel.MaxSlots, window))
+		return nil, param.Invalid(
+			"RollingWindow.Period",
+			period,
+			fmt.Sprintf(
+				"must be at least a %dth of Window, %v, because each period takes memory",
+				kernel.MaxSlots,
+				window,
+			),
+		)
 	case most < 0:
-		return nil, param.Invalid("RollingWindow.PeriodLimit", most, "must be at least 1, or 0 for no such limit")
+		return nil, param.Invalid(
+			"RollingWindow.PeriodLimit",
+			most,
+			"must be at least 1, or 0 for no such limit",
+		)
 	}
 	periods := uint64(window / period)
 	length, err := enc.Ticks(period, "RollingWindow.Period")
 	_, long := enc.Ticks(window, "RollingWindow.Window")
-	if err = cmp.Or(err, long, enc.Count(quota, "RollingWindow.Quota"), enc.Slots(periods, "RollingWindow.Window / Period")); err != nil {
+	err = cmp.Or(err, long,
+		enc.Count(quota, "RollingWindow.Quota"),
+		enc.Slots(periods, "RollingWindow.Window / Period"))
+	if err != nil {
 		return nil, err
 	}
 	return kernel.NewRollingWindow(quota, most, periods, length), nil
@@ -143,13 +185,24 @@ const portableWarmup = 30 * 24 * time.Hour
 func (s *Spec) warmingUp(enc kernel.Encoding) (kernel.Kernel, error) {
 	rate, warmup, factor := s.Rate(), s.Duration(2), s.Float(3)
 	if !(factor >= 1 && factor <= math.MaxInt32) { // false for NaN, too
-		return nil, param.Invalid("WarmingUp.ColdFactor", factor, fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32))
+		return nil, param.Invalid(
+			"WarmingUp.ColdFactor",
+			factor,
+			fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32),
+		)
 	}
 	// A request costs less than three times the longer of these, and that in
 	// nanoseconds is to be a whole number that a double holds.
 	cold := float64(rate.Per) / float64(rate.Events) * factor
 	if enc.Portable && max(float64(warmup), cold) > float64(portableWarmup) {
-		return nil, param.Invalid("WarmingUp", s, fmt.Sprintf("must warm up within %v in this store, and a cold permit must not take longer", portableWarmup))
+		return nil, param.Invalid(
+			"WarmingUp",
+			s,
+			fmt.Sprintf(
+				"must warm up within %v in this store, and a cold permit must not take longer",
+				portableWarmup,
+			),
+		)
 	}
 	return kernel.NewWarmingUp(rate.Events, rate.Per, warmup, factor, enc), nil
 }

@@ -1,8 +1,8 @@
-// Package limit has a limit as data: its numbers, its kernel, and the bytes of its keys' states. It says
-// what a store implements.
+// Package limit has a limit as data: its numbers, its kernel, and the bytes of its keys' states. It
+// says what a store implements.
 //
-// Stores of bytes apply requests with [Limit.Apply]. A store that decides elsewhere, such as in a script in a
-// database, needs the rest.
+// Stores of bytes apply requests with [Limit.Apply]. A store that decides elsewhere, such as in a
+// script in a database, needs the rest.
 package limit
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Limit is an algorithm with checked parameters, ready to be applied to the states of keys. It holds no
-// state itself, and any number of goroutines may use it.
+// A Limit is an algorithm with checked parameters, ready to be applied to the states of keys. It
+// holds no state itself, and any number of goroutines may use it.
 type Limit struct {
 	*kernel.Compiled
 	Spec  Spec
@@ -98,13 +98,17 @@ func holdFor(s *Spec) (last time.Duration) {
 // It may delete the state once [kernel.Answer.IdleAfter] has passed by the limiter's clock.
 //
 // Each state names its algorithm and parameters. A state of other parameters is adopted; with an
-// algorithm of another kind, the key starts afresh. If a state cannot be read (because it is damaged, or
-// was written by a later version of this package), Apply applies req to a fresh state, and unread is an
-// error that matches [ErrState]. The caller stores next, so that the next call finds a readable state.
+// algorithm of another kind, the key starts afresh. If a state cannot be read (because it is
+// damaged, or was written by a later version of this package), Apply applies req to a fresh state,
+// and unread is an error that matches [ErrState]. The caller stores next, so that the next call
+// finds a readable state.
 //
-// Apply neither keeps nor changes state and next: the caller may reuse their memory. If changed is false, next
-// is state.
-func (l *Limit) Apply(state []byte, req kernel.Request) (next []byte, changed bool, a kernel.Answer, unread error) {
+// Apply neither keeps nor changes state and next: the caller may reuse their memory. If changed is
+// false, next is state.
+func (l *Limit) Apply(
+	state []byte,
+	req kernel.Request,
+) (next []byte, changed bool, a kernel.Answer, unread error) {
 	if l.Stateless() {
 		l.Decide(&req, &a)
 		return state, false, a, nil
@@ -113,8 +117,13 @@ func (l *Limit) Apply(state []byte, req kernel.Request) (next []byte, changed bo
 	left, words, err := l.read(state)
 	if err != nil {
 		left, words = l.Compiled, make([]uint64, l.Width())
-		unread = fmt.Errorf("%w: %w; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh",
-			ErrState, err, len(state), state[:min(len(state), mostShown)])
+		unread = fmt.Errorf(
+			"%w: %w; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh",
+			ErrState,
+			err,
+			len(state),
+			state[:min(len(state), mostShown)],
+		)
 	}
 	by, words, changed := l.StepFrom(left, words, &req, &a)
 	if !changed && unread == nil {
@@ -136,15 +145,16 @@ func (l *Limit) Tag() []byte {
 	return h
 }
 
-// Equals reports whether l and other, of which each may be nil, are limits with the same parameters. A lookup may
-// return those of a limit that is compiled anew each time.
+// Equals reports whether l and other, of which each may be nil, are limits with the same
+// parameters. A lookup may return those of a limit that is compiled anew each time.
 func (l *Limit) Equals(other *Limit) bool {
 	return l == other || l != nil && other != nil && bytes.Equal(l.Tag(), other.Tag())
 }
 
 // Origin returns the limit that left state, in the form of l, or nil if state is that of a key
-// whose limit has changed, which keeps two. Only the beginning of state is needed: its Tag. If another
-// version of this package wrote state, or if it is damaged or cut off, the error says why it cannot be read.
+// whose limit has changed, which keeps two. Only the beginning of state is needed: its Tag. If
+// another version of this package wrote state, or if it is damaged or cut off, the error says why
+// it cannot be read.
 func (l *Limit) Origin(state []byte) (*Limit, error) {
 	by, _, err := readHeader(state, l.Encoding)
 	if err != nil || len(by.Limits()) > 1 {
@@ -167,6 +177,11 @@ func (l *Limit) CheckSame(name string, other *Limit) error {
 		}
 		return fmt.Sprintf("%+v", l.Known)
 	}
-	return fmt.Errorf("ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName, or use WithLimits if the limit changes: %w",
-		name, describe(l), describe(other), param.ErrInvalid)
+	return fmt.Errorf(
+		"ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName, or use WithLimits if the limit changes: %w",
+		name,
+		describe(l),
+		describe(other),
+		param.ErrInvalid,
+	)
 }

@@ -37,9 +37,10 @@ type Spec struct {
 
 // A parameter is one of a kind of algorithm.
 type parameter struct {
-	name  string
-	is    numberKind
-	least string // what an error says that it must be at least: 1, in its unit; empty if it need not be
+	name string
+	is   numberKind
+	// What an error says that it must be at least: 1, in its unit; empty if it need not be.
+	least string
 }
 
 // A numberKind is the kind of number that a parameter is.
@@ -52,22 +53,77 @@ const (
 	aBool
 )
 
-// kinds has the name and the parameters of each kind. Their order never changes: a new one comes last.
+// kinds has the name and the parameters of each kind. Their order never changes: a new one comes
+// last.
 var kinds = [...]struct {
 	name string
 	has  []parameter
 }{
-	TokenBucket:   {"TokenBucket", []parameter{{"Rate.Events", anInt, "1"}, {"Rate.Per", aDuration, "1ns"}, {"Burst", anInt, "1, or 0 for Rate.Events"}, {"Refill", anInt, ""}}},
-	LeakyBucket:   {"LeakyBucket", []parameter{{"Rate.Events", anInt, "1"}, {"Rate.Per", aDuration, "1ns"}, {"Capacity", anInt, "1, or 0 for 1"}}},
-	FixedWindow:   {"FixedWindow", []parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Start", anInt, ""}}},
-	SlidingWindow: {"SlidingWindow", []parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Segments", anInt, "1, or 0 for 1"}}},
-	SlidingLog:    {"SlidingLog", []parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"CountDenied", aBool, ""}}},
-	RollingWindow: {"RollingWindow", []parameter{{"Quota", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Period", aDuration, ""}, {"PeriodLimit", anInt, ""}}},
-	WarmingUp:     {"WarmingUp", []parameter{{"Rate.Events", anInt, "1"}, {"Rate.Per", aDuration, "1ns"}, {"Warmup", aDuration, "1ns"}, {"ColdFactor", aFloat, ""}}},
-	All:           {name: "All"},
-	Unlimited:     {name: "Unlimited"},
-	Blocked:       {name: "Blocked"},
-	InFlight:      {"InFlight", []parameter{{"Limit", anInt, "1"}, {"Timeout", aDuration, "1ns, and longer than a request takes"}}},
+	TokenBucket: {
+		"TokenBucket",
+		[]parameter{
+			{"Rate.Events", anInt, "1"},
+			{"Rate.Per", aDuration, "1ns"},
+			{"Burst", anInt, "1, or 0 for Rate.Events"},
+			{"Refill", anInt, ""},
+		},
+	},
+	LeakyBucket: {
+		"LeakyBucket",
+		[]parameter{
+			{"Rate.Events", anInt, "1"},
+			{"Rate.Per", aDuration, "1ns"},
+			{"Capacity", anInt, "1, or 0 for 1"},
+		},
+	},
+	FixedWindow: {
+		"FixedWindow",
+		[]parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Start", anInt, ""}},
+	},
+	SlidingWindow: {
+		"SlidingWindow",
+		[]parameter{
+			{"Limit", anInt, "1"},
+			{"Window", aDuration, "1ns"},
+			{"Segments", anInt, "1, or 0 for 1"},
+		},
+	},
+	SlidingLog: {
+		"SlidingLog",
+		[]parameter{
+			{"Limit", anInt, "1"},
+			{"Window", aDuration, "1ns"},
+			{"CountDenied", aBool, ""},
+		},
+	},
+	RollingWindow: {
+		"RollingWindow",
+		[]parameter{
+			{"Quota", anInt, "1"},
+			{"Window", aDuration, "1ns"},
+			{"Period", aDuration, ""},
+			{"PeriodLimit", anInt, ""},
+		},
+	},
+	WarmingUp: {
+		"WarmingUp",
+		[]parameter{
+			{"Rate.Events", anInt, "1"},
+			{"Rate.Per", aDuration, "1ns"},
+			{"Warmup", aDuration, "1ns"},
+			{"ColdFactor", aFloat, ""},
+		},
+	},
+	All:       {name: "All"},
+	Unlimited: {name: "Unlimited"},
+	Blocked:   {name: "Blocked"},
+	InFlight: {
+		"InFlight",
+		[]parameter{
+			{"Limit", anInt, "1"},
+			{"Timeout", aDuration, "1ns, and longer than a request takes"},
+		},
+	},
 }
 
 // Int returns the i-th parameter, an int.

@@ -7,15 +7,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/line"
 )
 
-// States are the states of a limiter's keys in a store. Any number of goroutines may call the methods at
-// once. They return in time: at the latest when the timeout has passed with which the store opened the
-// States, or when ctx ends.
+// States are the states of a limiter's keys in a store. Any number of goroutines may call the
+// methods at once. They return in time: at the latest when the timeout has passed with which the
+// store opened the States, or when ctx ends.
 type States interface {
-	// Apply applies req to the state of key with l, atomically: concurrent calls have the same results as
-	// if they were made one after another. With limits of keys' own, l may differ from the one passed to
-	// Open. An error means that the store failed, never that a request was denied. After an error, the state may or may not have
-	// changed. If the error matches [ErrState], it could not be read, and the key has begun afresh. l is
-	// never stateless.
+	// Apply applies req to the state of key with l, atomically: concurrent calls have the same
+	// results as if they were made one after another. With limits of keys' own, l may differ from
+	// the one passed to Open. An error means that the store failed, never that a request was
+	// denied. After an error, the state may or may not have changed. If the error matches
+	// [ErrState], it could not be read, and the key has begun afresh. l is never stateless.
 	Apply(ctx context.Context, key string, l *Limit, req kernel.Request) (kernel.Answer, error)
 
 	// Reset forgets key of this limiter.
@@ -38,14 +38,14 @@ type Call struct {
 	Answered bool  // by ApplyAll: whether Answer is set
 }
 
-// EachStates are States that make many calls in less time than a loop of Apply, for example in one round
-// trip.
+// EachStates are States that make many calls in less time than a loop of Apply, for example in one
+// round trip.
 type EachStates interface {
 	States
 
-	// ApplyEach sets the Answer and Err of each call, an OpTake, to what Apply would return. The calls are
-	// independent: one that fails does not affect the others. Those on the same key take effect in their
-	// order. The timeout is for all of them together.
+	// ApplyEach sets the Answer and Err of each call, an OpTake, to what Apply would return. The
+	// calls are independent: one that fails does not affect the others. Those on the same key take
+	// effect in their order. The timeout is for all of them together.
 	ApplyEach(ctx context.Context, calls []Call)
 }
 
@@ -59,18 +59,19 @@ type JointStates interface {
 	// if the key can be decided on only alone.
 	Group(key string) any
 
-	// ApplyAll decides on the calls together. There are 2 to 1,024 calls, or any number in
-	// memory. Their keys are different keys of one group, and the receiver is among their States. The numbers of their
-	// events may differ, and a key of which 0 are asked for grants them and does not change. If all
-	// keys grant their requests, the Answer of each is what Apply would return, and Answered is true.
+	// ApplyAll decides on the calls together. There are 2 to 1,024 calls, or any number in memory.
+	// Their keys are different keys of one group, and the receiver is among their States. The
+	// numbers of their events may differ, and a key of which 0 are asked for grants them and does
+	// not change. If all keys grant their requests, the Answer of each is what Apply would return,
+	// and Answered is true.
 	//
 	// If a key refuses, nothing is spent. Answered says which of the Answers are set, of which at
 	// least one is denied: each is that of the request, or of a Refused one if the key
 	// itself would have granted it. Then Allowed is true, and the other fields describe the
 	// key as it is.
 	//
-	// If decided is false, ApplyAll has done nothing, and the limiters call Apply for one key
-	// after the other. An error means that the store failed for all keys. The shortest timeout of the
+	// If decided is false, ApplyAll has done nothing, and the limiters call Apply for one key after
+	// the other. An error means that the store failed for all keys. The shortest timeout of the
 	// States holds.
 	ApplyAll(ctx context.Context, calls []Call) (decided bool, err error)
 }

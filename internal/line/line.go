@@ -1,16 +1,17 @@
 // Package line keeps those who wait for a key, in one process, in the order in which they came.
 //
-// A [Line] has places and turns. A turn is a reservation in the state of the key. Only the first places have
-// turns, those that come soon: the first turn is that of the first place, the second that of the second, and so
-// on. Behind them are as many places as are asked for at the moment. It does not matter who asks: the answer is for
-// the line, and the place behind those is the next to ask. Who leaves takes no turn along. So those behind move up, and
-// have earlier turns at once; what is left over at the end is given back, newest first, which loses nothing. Where the
-// turns do not fit the places any more, because these are not for the same number of events, or by the same limit, they
-// are given back as well, and made again.
+// A [Line] has places and turns. A turn is a reservation in the state of the key. Only the first
+// places have turns, those that come soon: the first turn is that of the first place, the second
+// that of the second, and so on. Behind them are as many places as are asked for at the moment. It
+// does not matter who asks: the answer is for the line, and the place behind those is the next to
+// ask. Who leaves takes no turn along. So those behind move up, and have earlier turns at once;
+// what is left over at the end is given back, newest first, which loses nothing. Where the turns do
+// not fit the places any more, because these are not for the same number of events, or by the same
+// limit, they are given back as well, and made again.
 //
-// Each place has a goroutine, that of its caller. It asks [Place.Next] what to do, and is woken when that may
-// have changed. Nothing here calls a store: waiter.stand in waiter.go of the root does what it says, and overtakes,
-// there, denies those who would not stand in line.
+// Each place has a goroutine, that of its caller. It asks [Place.Next] what to do, and is woken
+// when that may have changed. Nothing here calls a store: waiter.stand in waiter.go of the root
+// does what it says, and overtakes, there, denies those who would not stand in line.
 package line
 
 import (
@@ -43,7 +44,8 @@ type Turn struct {
 	taken bool // whether it was asked for when it had come, so that it cannot be given back
 }
 
-// HasCome reports whether the turn has come at now. Who read the clock before a turn was taken may look at it afterwards.
+// HasCome reports whether the turn has come at now. Who read the clock before a turn was taken may
+// look at it afterwards.
 func (t *Turn) HasCome(now kernel.Instant) bool { return t.taken || t.Due <= now }
 
 // Lines are the lines of the keys of limiters with one name, in one store. The zero Lines has none.
@@ -51,8 +53,8 @@ type Lines struct {
 	count  atomic.Int64           // places, and turns that are being given back
 	shards atomic.Pointer[shards] // nil until the first line
 
-	// What follows is the caller's: how long the store took to answer lately, in nanoseconds, and how many have come, for
-	// Enter.
+	// What follows is the caller's: how long the store took to answer lately, in nanoseconds, and
+	// how many have come, for Enter.
 	Took, Came atomic.Int64
 }
 
@@ -62,7 +64,8 @@ type Named struct {
 	byName map[string]*Lines
 }
 
-// mostNamed bounds the memory of a Named. Limiters of one name that are made further apart have two lines.
+// mostNamed bounds the memory of a Named. Limiters of one name that are made further apart have two
+// lines.
 const mostNamed = 4096
 
 // Of returns the Lines of the limiters called name.
@@ -146,11 +149,12 @@ func (ls *Lines) use(key string, f func(ln *Line)) {
 	f(ln)
 }
 
-// Alone calls ask, which asks for a turn of key without a place, unless somebody has one, or as many are asking so as may
-// have turns. It returns whether it has called ask.
+// Alone calls ask, which asks for a turn of key without a place, unless somebody has one, or as
+// many are asking so as may have turns. It returns whether it has called ask.
 func (ls *Lines) Alone(key string, ask func()) (asked bool) {
 	ls.use(key, func(ln *Line) {
-		if asked = !ln.busy() && ln.asking < MostTurns; asked {
+		asked = !ln.busy() && ln.asking < MostTurns
+		if asked {
 			ln.asking++
 		}
 	})
@@ -171,12 +175,13 @@ type Entrant struct {
 	Since kernel.Instant  // when it came, or asked for the first time
 	Ended <-chan struct{} // closed once it waits no longer, if ever
 
-	// Asked is whether it has asked before: then it waits, and requests that come later do not overtake it. Who enters an
-	// empty line without having asked may yet be granted at once.
+	// Asked is whether it has asked before: then it waits, and requests that come later do not
+	// overtake it. Who enters an empty line without having asked may yet be granted at once.
 	Asked bool
 }
 
-// Enter takes the last place in the line of key, or one before those who have come later, unless may returns an error.
+// Enter takes the last place in the line of key, or one before those who have come later, unless
+// may returns an error.
 func (ls *Lines) Enter(key string, e Entrant, may func(ln *Line) error) (p *Place, err error) {
 	ls.use(key, func(ln *Line) {
 		if err = may(ln); err != nil {
@@ -193,7 +198,8 @@ func (ls *Lines) Enter(key string, e Entrant, may func(ln *Line) error) (p *Plac
 	return p, err
 }
 
-// Cancelled says that the turns that Line.Outdated has returned, for the line of key, have been given back.
+// Cancelled says that the turns that Line.Outdated has returned, for the line of key, have been
+// given back.
 func (ls *Lines) Cancelled(key string) { ls.use(key, (*Line).cancelled) }
 
 // A Line is that of a key. Its shard's lock protects it.
@@ -205,16 +211,18 @@ type Line struct {
 	places list.List // of *Place, in order
 	turns  []Turn    // the i-th is that of the i-th place
 
-	asking     int // callers that are asking for a turn, which will be that of the first place without one
+	// Callers that are asking for a turn, which will be that of the first place without one.
+	asking     int
 	width      int // how many may ask at once
 	cancelling int // callers that give turns back: until they have, nobody asks
 	changes    int // how often something has made room, so that who was denied is to ask again
 
-	waits bool           // whether anybody has had to wait since the line was empty
-	since kernel.Instant // when the state of the key has last changed, or the line began: no turn comes before
+	waits bool // whether anybody has had to wait since the line was empty
+	// When the state of the key has last changed, or the line began: no turn comes before.
+	since kernel.Instant
 
-	// What follows is the caller's: the state of the key after all who stand in line, which becomes nil once it is
-	// not true any more; and why the first one was denied.
+	// What follows is the caller's: the state of the key after all who stand in line, which becomes
+	// nil once it is not true any more; and why the first one was denied.
 	Ahead, Denial any
 }
 
@@ -278,8 +286,8 @@ func (ln *Line) index(p *Place) (i int) {
 	return i
 }
 
-// Wake wakes who may ask, because something may have made room at now: a Release or Settle (limiter.do in the root), an
-// Extend, a Reset. Who was denied asks the store again.
+// Wake wakes who may ask, because something may have made room at now: a Release or Settle
+// (limiter.do in the root), an Extend, a Reset. Who was denied asks the store again.
 func (ln *Line) Wake(now kernel.Instant) {
 	ln.Changed(now)
 	ln.changes++
@@ -292,8 +300,9 @@ func (ln *Line) Changed(now kernel.Instant) {
 	ln.since = max(ln.since, now)
 }
 
-// From returns the instant from which turns may be taken at now, if they are asked for when they have come: as long ago as
-// those who take them are late, but not before the state of the key has changed.
+// From returns the instant from which turns may be taken at now, if they are asked for when they
+// have come: as long ago as those who take them are late, but not before the state of the key has
+// changed.
 func (ln *Line) From(now kernel.Instant) kernel.Instant {
 	ln.sh.late.pass(now)
 	allowed := uint64(Tolerance + ln.sh.late.most())
@@ -308,8 +317,8 @@ func (ln *Line) Renew() {
 	ln.wake()
 }
 
-// wake wakes those for whom something may have changed: the first one, who gives turns back that fit nobody, those who
-// would sleep longer than until their turns, and the next to ask.
+// wake wakes those for whom something may have changed: the first one, who gives turns back that
+// fit nobody, those who would sleep longer than until their turns, and the next to ask.
 func (ln *Line) wake() {
 	next := ln.next()
 	for i, p := range ln.each {
@@ -332,7 +341,8 @@ func (ln *Line) at(i int) *Place {
 	return nil
 }
 
-// insert adds p at the end, or before those who have come later, unless they have turns that do not suit p.
+// insert adds p at the end, or before those who have come later, unless they have turns that do not
+// suit p.
 func (ln *Line) insert(p *Place) {
 	p.element = ln.places.PushBack(p)
 	for e := p.element.Prev(); e != nil; e = p.element.Prev() {
@@ -347,19 +357,21 @@ func (ln *Line) insert(p *Place) {
 	}
 }
 
-// Outdated renews the turns, and returns those to give back at now, newest first. If there are some, the caller, who need
-// not stand in line, then calls Lines.Cancelled.
+// Outdated renews the turns, and returns those to give back at now, newest first. If there are
+// some, the caller, who need not stand in line, then calls Lines.Cancelled.
 func (ln *Line) Outdated(now kernel.Instant) []Turn {
 	ln.Renew()
 	return ln.fit(now)
 }
 
-// fit takes the turns that suit nobody at now from the line, and returns them, newest first, for the caller to give back: those
-// from the first one on that is not for its place, and those that nobody needs.
+// fit takes the turns that suit nobody at now from the line, and returns them, newest first, for
+// the caller to give back: those from the first one on that is not for its place, and those that
+// nobody needs.
 func (ln *Line) fit(now kernel.Instant) (left []Turn) {
 	fits := 0
 	for i, p := range ln.each {
-		if i == len(ln.turns) || ln.turns[i].stale && !ln.turns[i].HasCome(now) || ln.turns[i].Terms != p.Terms {
+		if i == len(ln.turns) || ln.turns[i].stale && !ln.turns[i].HasCome(now) ||
+			ln.turns[i].Terms != p.Terms {
 			break // what has come cannot be given back
 		}
 		fits++
@@ -387,8 +399,8 @@ func (ln *Line) remove(p *Place) {
 	}
 }
 
-// serve removes p, and returns its turn, the i-th, if that has come, and those to give back because nobody else would. The
-// places behind may have become the first one, or the next to ask.
+// serve removes p, and returns its turn, the i-th, if that has come, and those to give back because
+// nobody else would. The places behind may have become the first one, or the next to ask.
 func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
 	if i >= len(ln.turns) || !ln.turns[i].HasCome(now) || ln.turns[i].Terms != p.Terms {
 		return nil
@@ -410,7 +422,8 @@ func (ln *Line) unlock() {
 	if ln.busy() || ln.asking > 0 {
 		return
 	}
-	if delete(sh.lines, ln.key); len(sh.lines) == 0 {
+	delete(sh.lines, ln.key)
+	if len(sh.lines) == 0 {
 		sh.lines = nil // maps do not shrink
 	}
 }
@@ -457,11 +470,15 @@ type Step int
 
 // The steps.
 const (
-	Rest     Step = iota // until an instant, or until it is woken
-	Ask                  // for a turn, and call Granted, Denied or Leave; for the place of another caller, Taken or InVain
-	GiveBack             // the turns that Next returns, newest first, and call Cancelled
-	Left                 // the caller waits no longer, and the place is not in line any more
-	Served               // the first turn that Next returns has come, the others are to be given back, and the place has left the line
+	Rest Step = iota // until an instant, or until it is woken
+	// For a turn, and call Granted, Denied or Leave; for the place of another caller, Taken or
+	// InVain.
+	Ask
+	GiveBack // the turns that Next returns, newest first, and call Cancelled
+	Left     // the caller waits no longer, and the place is not in line any more
+	// The first turn that Next returns has come, the others are to be given back, and the place has
+	// left the line.
+	Served
 )
 
 // A Move is what Next returns.
@@ -471,11 +488,13 @@ type Move struct {
 	Until kernel.Instant // of Rest
 	For   *Place         // of Ask that Behind returns: who is to get the turn
 	Now   kernel.Instant // of Ask
-	From  kernel.Instant // of Ask: how long ago that may have come, if it is asked for when it has come
+	// Of Ask: how long ago that may have come, if it is asked for when it has come.
+	From kernel.Instant
 }
 
-// Next returns what the place is to do at now. A turn is asked for once the one before it is no more than soon away, or
-// earlier if turns were taken late. If soon is 0, it is asked for when it has come, by whoever looks first: see Behind.
+// Next returns what the place is to do at now. A turn is asked for once the one before it is no
+// more than soon away, or earlier if turns were taken late. If soon is 0, it is asked for when it
+// has come, by whoever looks first: see Behind.
 func (p *Place) Next(now kernel.Instant, soon time.Duration) Move {
 	ln := p.lock()
 	defer ln.unlock()
@@ -513,9 +532,10 @@ func (ln *Line) overslept(p *Place, now kernel.Instant) {
 	p.until = 0
 }
 
-// Behind is Next for a caller who does not stand in the line of key, but runs: it is to ask for the next place, if that
-// has the given terms and its turn may have come, or to rest. Until the caller has called Taken or InVain, nobody else
-// asks, and the place cannot leave. So it must not wait for anything meanwhile, such as a lookup.
+// Behind is Next for a caller who does not stand in the line of key, but runs: it is to ask for the
+// next place, if that has the given terms and its turn may have come, or to rest. Until the caller
+// has called Taken or InVain, nobody else asks, and the place cannot leave. So it must not wait for
+// anything meanwhile, such as a lookup.
 func (ls *Lines) Behind(key string, by any, now kernel.Instant) (move Move) {
 	ls.Look(key, func(ln *Line) {
 		p := ln.nextStaying()
@@ -532,7 +552,8 @@ func (ln *Line) mayAsk(p *Place, now kernel.Instant, soon time.Duration) (until 
 	if ln.cancelling > 0 || ln.asking >= ln.width || ln.next() >= MostTurns {
 		return kernel.Forever
 	}
-	if ln.asking > 0 && p.element.Prev().Value.(*Place).Terms != p.Terms { // those who ask together are alike
+	if ln.asking > 0 && p.element.Prev().Value.(*Place).Terms != p.Terms {
+		// Those who ask together are alike.
 		return kernel.Forever
 	}
 	denied := p.changes == ln.changes && p.again > 0
@@ -549,8 +570,9 @@ func (ln *Line) mayAsk(p *Place, now kernel.Instant, soon time.Duration) (until 
 	return 0
 }
 
-// nextStaying returns the place that is the next to ask, or nil. Those whose callers wait no longer, and have not come
-// to leave yet, are removed. They will find that they have left, and wake nobody then.
+// nextStaying returns the place that is the next to ask, or nil. Those whose callers wait no
+// longer, and have not come to leave yet, are removed. They will find that they have left, and wake
+// nobody then.
 func (ln *Line) nextStaying() *Place {
 	for {
 		p := ln.at(ln.next())
@@ -577,21 +599,24 @@ func (ln *Line) ask(p, by *Place, from, now kernel.Instant) Move {
 	ln.overslept(p, now)
 	from = max(from, p.Since) // nobody has a turn before it came
 	p.asking, p.by, p.changes, p.again, p.from = true, by, ln.changes, 0, from
-	if ln.asking++; ln.asking < ln.width {
+	ln.asking++
+	if ln.asking < ln.width {
 		ln.wake()
 	}
 	return Move{Do: Ask, For: p, Now: now, From: from}
 }
 
-// Granted says that the place has got a turn that is due at an instant, which may become that of another one. If held is
-// nil, its events were granted at once, without a turn, and it has left. If the turn comes soon, twice as many places
-// may ask at once, up to wide, and otherwise half as many.
+// Granted says that the place has got a turn that is due at an instant, which may become that of
+// another one. If held is nil, its events were granted at once, without a turn, and it has left. If
+// the turn comes soon, twice as many places may ask at once, up to wide, and otherwise half as
+// many.
 func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, wide int) {
 	ln := p.lock()
 	defer ln.unlock()
 	p.granted(Turn{Terms: p.Terms, Due: due, Held: held})
 	switch {
-	case held == nil || due <= kernel.After(soon, uint64(ln.sh.late.most())): // while places are denied, the first one alone asks
+	case held == nil || due <= kernel.After(soon, uint64(ln.sh.late.most())):
+		// While places are denied, the first one alone asks.
 		ln.width = min(2*ln.width, wide)
 	case ln.asking == 0: // once for those who asked together
 		ln.width = max(1, ln.width/2)
@@ -611,7 +636,8 @@ func (p *Place) Taken(due kernel.Instant, held any) {
 func (p *Place) granted(turn Turn) {
 	ln := p.line
 	p.answered()
-	if turn.Due <= p.from && p.from > ln.since { // it may have come before, so long ago that those behind come later, too
+	if turn.Due <= p.from && p.from > ln.since {
+		// It may have come before, so long ago that those behind come later, too.
 		ln.Ahead = nil
 	}
 	ln.since = max(ln.since, turn.Due)
@@ -619,7 +645,8 @@ func (p *Place) granted(turn Turn) {
 		ln.remove(p)
 	} else {
 		at := len(ln.turns)
-		for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == p.Terms { // of an answer that was faster
+		for at > 0 && ln.turns[at-1].Due > turn.Due && ln.turns[at-1].Terms == p.Terms {
+			// Of an answer that was faster.
 			at--
 		}
 		ln.turns = slices.Insert(ln.turns, at, turn)
@@ -629,7 +656,8 @@ func (p *Place) granted(turn Turn) {
 	ln.changes++
 }
 
-// Denied says that the place was denied a turn, and is to ask again at an instant, or when it is woken.
+// Denied says that the place was denied a turn, and is to ask again at an instant, or when it is
+// woken.
 func (p *Place) Denied(why any, again kernel.Instant) {
 	ln := p.lock()
 	defer ln.unlock()
@@ -638,7 +666,8 @@ func (p *Place) Denied(why any, again kernel.Instant) {
 	ln.wake()
 }
 
-// InVain says that the caller of another place has asked for p at now in vain, and that p is to ask itself.
+// InVain says that the caller of another place has asked for p at now in vain, and that p is to ask
+// itself.
 func (p *Place) InVain(now kernel.Instant) {
 	ln := p.lock()
 	defer ln.unlock()
@@ -647,9 +676,10 @@ func (p *Place) InVain(now kernel.Instant) {
 	p.wake()
 }
 
-// Leave gives the place up at now, unless it has left. If its turn has come, it was served, and Leave returns what Next
-// does. Otherwise, Leave returns turns to give back, newest first; if there are some, the caller then calls Cancelled.
-// While the caller of another place is asking for it, do is Rest: it leaves when it is woken.
+// Leave gives the place up at now, unless it has left. If its turn has come, it was served, and
+// Leave returns what Next does. Otherwise, Leave returns turns to give back, newest first; if there
+// are some, the caller then calls Cancelled. While the caller of another place is asking for it, do
+// is Rest: it leaves when it is woken.
 func (p *Place) Leave(now kernel.Instant) Move {
 	ln := p.lock()
 	defer ln.unlock()
@@ -683,14 +713,15 @@ func (ln *Line) cancelled() {
 	ln.wake()
 }
 
-// Tolerance is how late a turn may be taken in a process that has not been late, because timers are not more exact.
+// Tolerance is how late a turn may be taken in a process that has not been late, because timers are
+// not more exact.
 const Tolerance = 2 * time.Millisecond
 
 // mostLate is the most that is allowed for a process that is late, besides Tolerance.
 const mostLate = 98 * time.Millisecond
 
-// A lateness is how late those who sleep are up, of late: in a process all of whose processors are busy, or whose timers
-// fire late.
+// A lateness is how late those who sleep are up, of late: in a process all of whose processors are
+// busy, or whose timers fire late.
 type lateness struct {
 	latest, before time.Duration // the most since an instant, and in the time before that
 	since          kernel.Instant

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// Safely calls log in a goroutine that no code of the program has started, such as that of a timer. There, nobody could
-// recover from a panic of the program's log handler, which would end the process. So Safely writes the panic to the
-// standard error, and returns.
+// Safely calls log in a goroutine that no code of the program has started, such as that of a timer.
+// There, nobody could recover from a panic of the program's log handler, which would end the
+// process. So Safely writes the panic to the standard error, and returns.
 func Safely(log func()) {
 	defer func() {
 		if p := recover(); p != nil {

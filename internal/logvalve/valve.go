@@ -13,11 +13,11 @@ type Valve struct {
 	held atomic.Int64              // messages held back that no message has told of yet
 }
 
-// Pass reports whether a message may be logged now, and how many were held back since the
-// previous one that passed. If it may not, held is how many are held back now, with this one. The
-// first of them, for which it is 1, can be logged when the interval is over: see Flush. If now is an interval or more before that one, the clock was set
-// back, and the message passes. If it is less, another goroutine may have read the clock later
-// and come earlier.
+// Pass reports whether a message may be logged now, and how many were held back since the previous
+// one that passed. If it may not, held is how many are held back now, with this one. The first of
+// them, for which it is 1, can be logged when the interval is over: see Flush. If now is an
+// interval or more before that one, the clock was set back, and the message passes. If it is less,
+// another goroutine may have read the clock later and come earlier.
 func (v *Valve) Pass(now time.Time, interval time.Duration) (held int, ok bool) {
 	for {
 		last := v.last.Load()

@@ -20,7 +20,8 @@ func (sp *Space) take() bool {
 	return true
 }
 
-// take takes places for new keys of a store with a bound. It returns false, and takes none, if there are fewer.
+// take takes places for new keys of a store with a bound. It returns false, and takes none, if
+// there are fewer.
 func (s *Store) take(keys int64) bool {
 	for {
 		held := s.held.Load()
@@ -81,7 +82,8 @@ func (sp *Space) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.I
 	defer a.mu.Unlock()
 	for !try() {
 		now, _ := req.Now()
-		if idle, full = sp.makeRoom(now); full {
+		idle, full = sp.makeRoom(now)
+		if full {
 			return idle, true
 		}
 	}
@@ -89,11 +91,20 @@ func (sp *Space) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.I
 }
 
 // refuse answers req, for whose key the store has no room. Another key may be idle at idle.
-func (s *Store) refuse(k *kernel.Compiled, req *kernel.Request, idle kernel.Instant, a *kernel.Answer) {
+func (s *Store) refuse(
+	k *kernel.Compiled,
+	req *kernel.Request,
+	idle kernel.Instant,
+	a *kernel.Answer,
+) {
 	if req.Op != kernel.OpPeek {
 		s.rejected.Add(1)
 	}
 	now, lag := req.Now()
 	wait := kernel.Until(max(idle, now+1), now, lag)
-	*a = kernel.Answer{Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait}, Wait: wait, Full: true}
+	*a = kernel.Answer{
+		Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait},
+		Wait:     wait,
+		Full:     true,
+	}
 }

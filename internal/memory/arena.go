@@ -2,8 +2,8 @@ package memory
 
 import "github.com/ratelimit-go/ratelimit/internal/kernel"
 
-// An arena holds the states of a shard that are not words. The word of a key refers to an entry by its
-// index (see table.go). An arena is accessed only under the lock of its shard.
+// An arena holds the states of a shard that are not words. The word of a key refers to an entry by
+// its index (see table.go). An arena is accessed only under the lock of its shard.
 //
 // The states are blocks of one slice of words, so the garbage collector has nothing to
 // scan. Blocks are taken from the end. A state that needs a larger block leaves its old
@@ -43,8 +43,9 @@ func (e *entry) unused() bool { return e.cap == 0 }
 
 // A block is a place for a state in the words of an arena.
 type block struct {
-	at       uint32
-	len, cap uint16 // words of the state, and of the block; if cap is isLarge, at is an index in large
+	at uint32
+	// Words of the state, and of the block; if cap is isLarge, at is an index in large.
+	len, cap uint16
 }
 
 const isLarge = 1<<16 - 1
@@ -55,8 +56,9 @@ type usedKernel struct {
 	keys int
 }
 
-// newArena returns an arena for a table of sh, with room for that many states and words in use, and for more states as
-// the table fills up. Their words may be fewer, and some may be unused: they grow when they have to.
+// newArena returns an arena for a table of sh, with room for that many states and words in use, and
+// for more states as the table fills up. Their words may be fewer, and some may be unused: they
+// grow when they have to.
 func (sh *shard) newArena(states, words float64) *arena {
 	load := loadOf(sh.first)
 	a := &arena{load: wordLoad * load}
@@ -159,8 +161,8 @@ func (a *arena) begins(st []uint64, at int) bool {
 	return cap(st) > 0 && at < cap(a.words) && &st[:1][0] == &a.words[:at+1][at]
 }
 
-// next returns zero words that are not taken yet, for which it may move all blocks. The caller gives them to
-// add or set before it calls next again, or does not use them.
+// next returns zero words that are not taken yet, for which it may move all blocks. The caller
+// gives them to add or set before it calls next again, or does not use them.
 func (a *arena) next(length, capacity int) []uint64 {
 	at := len(a.words)
 	if cap(a.words)-at < capacity && a.used < uint64(at-at/8) {
@@ -192,7 +194,8 @@ func (a *arena) copied(k *kernel.Compiled, st []uint64, opens bool) []uint64 {
 	return append(a.blank(k, opens)[:0], st...)
 }
 
-// put returns where st is kept from now on. It is copied to a block, unless it is too large for one, or next has returned it.
+// put returns where st is kept from now on. It is copied to a block, unless it is too large for
+// one, or next has returned it.
 func (a *arena) put(st []uint64) block {
 	if !a.begins(st, len(a.words)) && cap(st) <= mostBlock {
 		st = append(a.next(0, cap(st)), st...)
@@ -266,8 +269,8 @@ func (a *arena) fitting(e *entry) []uint64 {
 	return st // it is not copied, and all of it counts
 }
 
-// pack copies all blocks to another slice, with room for that many more words, and for so many that it is not soon called
-// again.
+// pack copies all blocks to another slice, with room for that many more words, and for so many that
+// it is not soon called again.
 func (a *arena) pack(more int) {
 	old := *a
 	more += len(a.entries)
@@ -292,6 +295,14 @@ func (a *arena) bytes() uint64 {
 		return 0
 	}
 	words := uint64(cap(a.words)) + a.outside
-	return sizeOf[arena]() + 8*words + uint64(cap(a.entries))*sizeOf[entry]() + uint64(cap(a.kernels))*sizeOf[usedKernel]() +
-		uint64(cap(a.large))*sizeOf[[]uint64]() + uint64(cap(a.vacant)+cap(a.free))*4
+	return sizeOf[arena]() + 8*words + uint64(
+		cap(a.entries),
+	)*sizeOf[entry]() + uint64(
+		cap(a.kernels),
+	)*sizeOf[usedKernel]() +
+		uint64(
+			cap(a.large),
+		)*sizeOf[[]uint64]() + uint64(
+		cap(a.vacant)+cap(a.free),
+	)*4
 }

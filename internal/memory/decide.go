@@ -7,10 +7,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides on states of one word without a lock. AllowN of a limiter (take.go in the root) calls Allow, and Take
-// calls Apply (locked.go): they find the word (table.go) and let the kernel decide on it: gcra.go for buckets,
-// fixedwindow.go, pair.go for a SlidingWindow. What it cannot do, locked.go does: the key is new, its limit changes, its
-// state is not a word, or has no room in one any more.
+// This file decides on states of one word without a lock. AllowN of a limiter (take.go in the root)
+// calls Allow, and Take calls Apply (locked.go): they find the word (table.go) and let the kernel
+// decide on it: gcra.go for buckets, fixedwindow.go, pair.go for a SlidingWindow. What it cannot
+// do, locked.go does: the key is new, its limit changes, its state is not a word, or has no room in
+// one any more.
 
 // Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.
 // It is a faster Apply for callers that need nothing else.
@@ -74,7 +75,8 @@ func (sp *Space) allow(clk *kernel.Timeline, id identity, tag any, n int) (grant
 		if !granted && (renewed || !clk.Renew()) {
 			return false, true // guarantee 5
 		}
-		if renewed = !granted; granted {
+		renewed = !granted
+		if granted {
 			backOff(tries)
 		}
 	}
@@ -110,9 +112,10 @@ type decider struct {
 	word kernel.Word // k, if a state is one word; else nil
 }
 
-// decide applies a request that places allows to a state of one word. It returns false, and changes nothing, if there
-// is none, or if one has no room for the next one. So it does for what is rare: events that are reserved or charged
-// without being granted at once, and numbers of events that are granted always, or never.
+// decide applies a request that places allows to a state of one word. It returns false, and changes
+// nothing, if there is none, or if one has no room for the next one. So it does for what is rare:
+// events that are reserved or charged without being granted at once, and numbers of events that are
+// granted always, or never.
 func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
 	looks := req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && req.N == 0
 	for tries, renewed := 0, req.Fixed != nil; ; tries++ {
@@ -154,7 +157,13 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 }
 
 // reserved reports whether the events of a reservation, which t takes, may happen at once.
-func (by *decider) reserved(t *kernel.Taking, word uint64, at *kernel.Reading, req *kernel.Request, a *kernel.Answer) bool {
+func (by *decider) reserved(
+	t *kernel.Taking,
+	word uint64,
+	at *kernel.Reading,
+	req *kernel.Request,
+	a *kernel.Answer,
+) bool {
 	by.k.Tell(t, word, at, a)
 	return t.Granted && a.Delay == 0 && req.MaxWait >= 0
 }

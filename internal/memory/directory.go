@@ -80,8 +80,8 @@ func (d *directory) publish(t *table) {
 	d.entries.Store(&entries)
 }
 
-// shards iterates over the shards whose first entry is at least from, also over those that are split off meanwhile: they
-// come after the shard that is split.
+// shards iterates over the shards whose first entry is at least from, also over those that are
+// split off meanwhile: they come after the shard that is split.
 func (d *directory) shards(from int) iter.Seq[*shard] {
 	return func(yield func(*shard) bool) {
 		for i := from; ; i++ {

@@ -8,27 +8,35 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides what a full store forgets for a new key, and answers the requests of new keys for
-// which it forgets nothing.
+// This file decides what a full store forgets for a new key, and answers the requests of new keys
+// for which it forgets nothing.
 //
-// For each new key, a full store looks at a sample of its keys. It forgets those that are idle: whose state equals a fresh
-// one. (Any store forgets keys that have been idle for five seconds: whoever inserts a key sweeps its shard for them, unless
-// that was done within the last five: idle.go.) If it finds none, it evicts the key with the most events remaining; among
-// equals one of the flooded limiter, and then the one that regains capacity, and then is Fresh, soonest. With RefuseNew it
-// denies the new key instead, until the first key of the sample becomes idle. A Wait then fails with ErrFull, and Reserve denies.
+// For each new key, a full store looks at a sample of its keys. It forgets those that are idle:
+// whose state equals a fresh one. (Any store forgets keys that have been idle for five seconds:
+// whoever inserts a key sweeps its shard for them, unless that was done within the last five:
+// idle.go.) If it finds none, it evicts the key with the most events remaining; among equals one of
+// the flooded limiter, and then the one that regains capacity, and then is Fresh, soonest. With
+// RefuseNew it denies the new key instead, until the first key of the sample becomes idle. A Wait
+// then fails with ErrFull, and Reserve denies.
 //
-// So a flood of new keys evicts keys of the flood. Samples go through all keys in turn. Shards hold keys in the
-// order of their hashes, so which ones are in a sample is random.
+// So a flood of new keys evicts keys of the flood. Samples go through all keys in turn. Shards hold
+// keys in the order of their hashes, so which ones are in a sample is random.
 //
-// The best candidates of samples stay in a pool, as in Redis' own eviction. So a sample need not be large: once a store has
-// looked at many keys in a row that are used up, the best of a few more and of the pool is as good as the best of many.
+// The best candidates of samples stay in a pool, as in Redis' own eviction. So a sample need not be
+// large: once a store has looked at many keys in a row that are used up, the best of a few more and
+// of the pool is as good as the best of many.
 //
-// The flooded limiter is the one whose new key was the last to find the store full, if it holds more than its share of
-// the keys. Half of a sample is keys of it. (A limiter with fewer keys may take the places of others: if its keys could only
-// take each other's, those that come in turns would all be forgotten before they come again.)
+// The flooded limiter is the one whose new key was the last to find the store full, if it holds
+// more than its share of the keys. Half of a sample is keys of it. (A limiter with fewer keys may
+// take the places of others: if its keys could only take each other's, those that come in turns
+// would all be forgotten before they come again.)
 type sampleSizes struct {
-	few  int // keys of each sample; enough if one of them is idle, or the pool has one with events remaining
-	most int // used-up keys in a row after which a store does not look further for one with events remaining
+	// Keys of each sample; enough if one of them is idle, or the pool has one with events
+	// remaining.
+	few int
+	// Used-up keys in a row after which a store does not look further for one with events
+	// remaining.
+	most int
 	all  int // a store with no more keys looks at all of them
 }
 
@@ -47,7 +55,8 @@ type candidate struct {
 	fresh     kernel.Instant // when it is idle
 }
 
-// compare returns a positive number if v is to be evicted before other, a negative one if after it, and 0 for equals.
+// compare returns a positive number if v is to be evicted before other, a negative one if after it,
+// and 0 for equals.
 func (v candidate) compare(other candidate) int {
 	if order := cmp.Compare(v.remaining, other.remaining); order != 0 {
 		return order
@@ -62,8 +71,19 @@ func (v candidate) compare(other candidate) int {
 }
 
 // candidateAt returns the key at p, which has the state st of k, as a candidate.
-func (sh *shard) candidateAt(t *table, p place, k *kernel.Compiled, st []uint64, now kernel.Instant) candidate {
-	v := candidate{space: sh.space, id: t.id(p), remaining: k.Remaining(st, now), fresh: k.Fresh(st)}
+func (sh *shard) candidateAt(
+	t *table,
+	p place,
+	k *kernel.Compiled,
+	st []uint64,
+	now kernel.Instant,
+) candidate {
+	v := candidate{
+		space:     sh.space,
+		id:        t.id(p),
+		remaining: k.Remaining(st, now),
+		fresh:     k.Fresh(st),
+	}
 	if v.remaining == 0 {
 		v.ready = k.Ready(st, now, 1)
 	}
@@ -81,7 +101,10 @@ func (c *pool) add(v candidate) {
 	if len(*c) == poolSize && v.compare((*c)[0]) <= 0 {
 		return
 	}
-	known := slices.IndexFunc(*c, func(other candidate) bool { return other.id == v.id && other.space == v.space })
+	known := slices.IndexFunc(
+		*c,
+		func(other candidate) bool { return other.id == v.id && other.space == v.space },
+	)
 	switch {
 	case known >= 0:
 		*c = slices.Delete(*c, known, known+1)
@@ -160,7 +183,8 @@ func (sh *shard) offer(e *sample, few int) {
 	t := sh.current()
 	slots := t.groups * groupSlots
 	for range slots {
-		if sh.next++; uint64(sh.next) >= slots {
+		sh.next++
+		if uint64(sh.next) >= slots {
 			sh.next = 0
 		}
 		p := place{uint64(sh.next) / groupSlots * t.size, uint64(sh.next) % groupSlots}
@@ -168,13 +192,15 @@ func (sh *shard) offer(e *sample, few int) {
 			continue
 		}
 		e.look(sh, t, p)
-		if left--; left == 0 {
+		left--
+		if left == 0 {
 			return
 		}
 	}
 }
 
-// evict forgets a key, and counts the eviction, if the key is idle or has not been used since it was looked at.
+// evict forgets a key, and counts the eviction, if the key is idle or has not been used since it
+// was looked at.
 func (v *candidate) evict(now kernel.Instant) {
 	s := v.space.store
 	sh, t := v.space.lock(v.id)
@@ -199,9 +225,9 @@ func (v *candidate) evict(now kernel.Instant) {
 // A cursor points at the shards of a space from an entry of its directory on.
 type cursor struct{ space, shard int }
 
-// makeRoom looks at a sample, and frees a place for a new key of sp, or reports full if the store refuses new keys. It frees
-// none if the key to be evicted was used meanwhile, or if all places are taken by keys that are still being inserted: admit
-// calls it until there is a place.
+// makeRoom looks at a sample, and frees a place for a new key of sp, or reports full if the store
+// refuses new keys. It frees none if the key to be evicted was used meanwhile, or if all places are
+// taken by keys that are still being inserted: admit calls it until there is a place.
 //
 // It judges the keys of all spaces at now, because limiters that share a store share a
 // clock.
@@ -231,13 +257,21 @@ func (a *admission) floods(sp *Space) {
 	}
 }
 
-// look takes a sample: a few keys of the flooded limiter, and then keys of each shard, from the cursor on, until it is done, or
-// has found no key in any space.
+// look takes a sample: a few keys of the flooded limiter, and then keys of each shard, from the
+// cursor on, until it is done, or has found no key in any space.
 func (s *Store) look(now kernel.Instant) *sample {
 	a := &s.admission
 	spaces := s.spaces()
 	e := &a.sample
-	*e = sample{sampleSizes: a.sizes, refuses: s.RefuseNew, now: now, flooded: a.flooded, idle: math.MaxUint64, usedUp: e.usedUp, pool: e.pool}
+	*e = sample{
+		sampleSizes: a.sizes,
+		refuses:     s.RefuseNew,
+		now:         now,
+		flooded:     a.flooded,
+		idle:        math.MaxUint64,
+		usedUp:      e.usedUp,
+		pool:        e.pool,
+	}
 	few := e.few
 	switch held := s.Len(); {
 	case held <= e.all:
@@ -252,14 +286,16 @@ func (s *Store) look(now kernel.Instant) *sample {
 		sp, seen := spaces[a.next.space%len(spaces)], e.seen
 		if sp.keys.Load() > 0 {
 			for sh := range sp.shards(a.next.shard) {
-				if sh.offer(e, few); e.done() {
+				sh.offer(e, few)
+				if e.done() {
 					a.next.shard = int(sh.first) + 1
 					return e
 				}
 			}
 		}
 		a.next = cursor{a.next.space + 1, 0}
-		if empty++; e.seen > seen {
+		empty++
+		if e.seen > seen {
 			empty = 0
 		}
 	}
@@ -271,7 +307,8 @@ func (a *admission) lookAtFlooded(e *sample, few int) {
 	for range 2 { // from the cursor on, and then from the start
 		for sh := range a.flooded.shards(a.own) {
 			a.own = int(sh.first) + 1
-			if sh.offer(e, few-e.seen); e.seen >= few {
+			sh.offer(e, few-e.seen)
+			if e.seen >= few {
 				return
 			}
 		}

@@ -265,7 +265,7 @@ func TestPool(t *testing.T) {
 	for range 1000 {
 		v := candidate{id: identity{hi: 1 + rng.Uint64N(poolSize-1)}, flooded: rng.IntN(2) == 0, remaining: rng.IntN(3)}
 		if v.remaining == 0 {
-			v.ready = kernel.Instant(rng.Uint64N(3))
+			v.ready = rng.Uint64N(3)
 		}
 		c.add(v) // there are no more keys than it has room for
 		last[v.id.hi] = v

@@ -36,9 +36,9 @@ const (
 	// sparse is the load below which a sweep replaces a table by a smaller one.
 	sparse = 0.15
 
-	// stateWeight is the number of keys that a state in the arena counts as when a shard is split, and
-	// wordsPerKey that of words of states that count as a key, so that copying all of them takes a fraction of
-	// a millisecond, too.
+	// stateWeight is the number of keys that a state in the arena counts as when a shard is split,
+	// and wordsPerKey that of words of states that count as a key, so that copying all of them
+	// takes a fraction of a millisecond, too.
 	stateWeight = 8
 	wordsPerKey = 4
 
@@ -52,7 +52,13 @@ var noKeys = make([]uint64, groupHead+groupSlots)
 
 func (sh *shard) newTable(keys uint32) *table {
 	width := sh.space.width
-	t := &table{words: noKeys, groups: 1, width: width, size: groupHead + groupSlots*width, shard: sh}
+	t := &table{
+		words:  noKeys,
+		groups: 1,
+		width:  width,
+		size:   groupHead + groupSlots*width,
+		shard:  sh,
+	}
 	if keys > 0 {
 		t.groups = uint64(float64(keys)/loadOf(sh.first))/groupSlots + 1
 		t.words = make([]uint64, t.groups*t.size)
@@ -66,8 +72,8 @@ func (sh *shard) crowded(t *table, keys uint32) bool {
 	return sh.used+keys > t.most || sh.inserts%sweepInserts == sweepInserts-1
 }
 
-// makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new keys
-// or, after a sweep, is sparse.
+// makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new
+// keys or, after a sweep, is sparse.
 func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) (swept, replaced bool) {
 	due, slots := now >= sh.swept+idleTime, float64(t.groups*groupSlots)
 	if due {
@@ -103,15 +109,21 @@ func (sh *shard) weight() uint64 {
 
 // heavy reports whether the states in the arena have grown so much that the shard is to be split.
 func (sh *shard) heavy() bool {
-	return sh.arena != nil && sh.arena.used > splitAt*wordsPerKey && sh.space.splits(sh.weight(), sh.depth)
+	return sh.arena != nil && sh.arena.used > splitAt*wordsPerKey &&
+		sh.space.splits(sh.weight(), sh.depth)
 }
 
-// replaceLocked replaces the table with one for the keys held and more further keys. If the shard has too many, it first
-// gives half of its directory entries, and their keys, to a new shard.
+// replaceLocked replaces the table with one for the keys held and more further keys. If the shard
+// has too many, it first gives half of its directory entries, and their keys, to a new shard.
 func (sh *shard) replaceLocked(old *table, more uint32) {
 	from, of := sh.arena, sh.keys
 	if sh.space.splits(sh.weight(), sh.depth) {
-		other := &shard{space: sh.space, first: sh.first | 1<<sh.depth, depth: sh.depth + 1, swept: sh.swept}
+		other := &shard{
+			space: sh.space,
+			first: sh.first | 1<<sh.depth,
+			depth: sh.depth + 1,
+			swept: sh.swept,
+		}
 		other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 		defer other.mu.Unlock()
 		for p := range old.held() {
@@ -128,8 +140,8 @@ func (sh *shard) replaceLocked(old *table, more uint32) {
 
 func (sh *shard) owns(id identity) bool { return id.entry()&(1<<sh.depth-1) == uint64(sh.first) }
 
-// renewLocked makes a table for the keys of sh, which are in old, and more, and an arena for their share of the states in
-// from, which had those of a number of keys.
+// renewLocked makes a table for the keys of sh, which are in old, and more, and an arena for their
+// share of the states in from, which had those of a number of keys.
 func (sh *shard) renewLocked(old *table, more uint32, from *arena, of uint32) {
 	sh.used, sh.arena = sh.keys, nil
 	if from != nil && from.keys() > 0 {
@@ -145,8 +157,8 @@ func (sh *shard) renewLocked(old *table, more uint32, from *arena, of uint32) {
 	sh.space.publish(t)
 }
 
-// copyFrom copies a key of an old table, whose states are in from, to t, which is not published yet, and makes the
-// old word final.
+// copyFrom copies a key of an old table, whose states are in from, to t, which is not published
+// yet, and makes the old word final.
 func (t *table) copyFrom(old *table, p place, from *arena) {
 	id := old.id(p)
 	to, _ := t.find(id)

@@ -39,9 +39,10 @@ const (
 // first and its last eight bytes, and a shorter one a word and 0. So n and the blocks
 // determine a key of up to longKey bytes.
 //
-// For two such keys with the same number of blocks, NH is equal for at most 2⁻⁶⁴ of all secrets. If all blocks are
-// equal, the lengths differ, and so does NH. Otherwise, the sums have a given difference, here that of the lengths, for at
-// most so many: NH with words of w bits is 2⁻ʷ-almost-Δ-universal, as the paper says.
+// For two such keys with the same number of blocks, NH is equal for at most 2⁻⁶⁴ of all secrets. If
+// all blocks are equal, the lengths differ, and so does NH. Otherwise, the sums have a given
+// difference, here that of the lengths, for at most so many: NH with words of w bits is
+// 2⁻ʷ-almost-Δ-universal, as the paper says.
 //
 // If one key has more blocks, fix all secrets except the two of a block that the other
 // key lacks. The product of this block has to be a fixed number, and at most 2⁶⁵ of the

@@ -28,9 +28,14 @@ func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
 	}
 }
 
-// forgetIdle forgets the key at p if it has been idle since the given instant, so that its holds have ended by themselves.
-// It returns what read does.
-func (sh *shard) forgetIdle(t *table, p place, since kernel.Instant, room *[1]uint64) (k *kernel.Compiled, st []uint64, idle bool) {
+// forgetIdle forgets the key at p if it has been idle since the given instant, so that its holds
+// have ended by themselves. It returns what read does.
+func (sh *shard) forgetIdle(
+	t *table,
+	p place,
+	since kernel.Instant,
+	room *[1]uint64,
+) (k *kernel.Compiled, st []uint64, idle bool) {
 	k, st = sh.read(t, p, room)
 	if k.Fresh(st) > since || !sh.freeze(t, p, st) {
 		return k, st, false

@@ -14,8 +14,8 @@ import (
 
 // # Several keys, one decision
 //
-// A joint decides on several different keys at once: of any spaces, and of any stores. It grants a request
-// only if all keys grant it, and then spends it in all.
+// A joint decides on several different keys at once: of any spaces, and of any stores. It grants a
+// request only if all keys grant it, and then spends it in all.
 //
 // It locks the shards of all keys, owns the states of one word, reads the clock, asks all keys, and
 // stores all states. Other states are changed only under a lock. To own a word is to replace it by
@@ -23,21 +23,22 @@ import (
 // of the states changed and others not, and nobody decides on one of them after the clock was
 // read. Callers of single keys do nothing for it.
 //
-// What cannot be done while words are owned is done before or afterwards (jointroom.go): a table is replaced, and
-// then the attempt starts over; a full store evicts keys. No place is taken beforehand, because joints might wait
-// for each other's: new keys enter, and the store may exceed its bound until they have got their places.
+// What cannot be done while words are owned is done before or afterwards (jointroom.go): a table is
+// replaced, and then the attempt starts over; a full store evicts keys. No place is taken
+// beforehand, because joints might wait for each other's: new keys enter, and the store may exceed
+// its bound until they have got their places.
 //
-// The locks of shards are acquired in one order: by the serials of their spaces and, in a space, by the first entry
-// in the directory. So two joints, or a joint and any other caller, never wait for each other. If the user's clock
-// panics, the words that are owned are put back.
+// The locks of shards are acquired in one order: by the serials of their spaces and, in a space, by
+// the first entry in the directory. So two joints, or a joint and any other caller, never wait for
+// each other. If the user's clock panics, the words that are owned are put back.
 //
 // TakeWords does the same with less, for a few known keys whose states are words.
 
 // serials numbers spaces, from 1, in the order in which locks are acquired.
 var serials atomic.Uint64
 
-// An asked is a key that a joint decides on. Its Answer says what this key does; what all do is up to the
-// caller. If the request is denied, Allowed is whether this key would have granted it.
+// An asked is a key that a joint decides on. Its Answer says what this key does; what all do is up
+// to the caller. If the request is denied, Allowed is whether this key would have granted it.
 type asked struct {
 	*limit.Call
 	space *Space
@@ -67,8 +68,10 @@ type joint struct {
 	decided  bool
 	made     bool // whether full stores have made room for the new keys, as far as they could
 	granted  bool
-	delay    time.Duration // of the events of a HoldAll that is granted: the longest of those of its keys
-	notes    bool          // whether the logs note a denial: not if more events are asked for than a key ever grants
+	// Of the events of a HoldAll that is granted: the longest of those of its keys.
+	delay time.Duration
+	// Whether the logs note a denial: not if more events are asked for than a key ever grants.
+	notes bool
 }
 
 var joints = sync.Pool{New: func() any { return new(joint) }}
@@ -90,8 +93,8 @@ func (j *joint) close() {
 // mostKept is the most keys of a joint whose memory is kept.
 const mostKept = 64
 
-// decide spends the events of each key, if all grant them, and sets the answers. It returns false, and has done nothing,
-// if a store that refuses new keys has no room for those that come.
+// decide spends the events of each key, if all grant them, and sets the answers. It returns false,
+// and has done nothing, if a store that refuses new keys has no room for those that come.
 func (j *joint) decide() (decided bool) {
 	for !j.decided {
 		full := j.attempt()
@@ -121,7 +124,8 @@ func (j *joint) attempt() (full *Store) {
 	}
 	j.read()
 	j.ask()
-	if full = j.full(); full != nil {
+	full = j.full()
+	if full != nil {
 		return full
 	}
 	for i := range j.asked {
@@ -152,7 +156,8 @@ func (e *asked) own() {
 	}
 }
 
-// disown puts back the words that were not replaced: nothing was decided, or the user's clock has panicked.
+// disown puts back the words that were not replaced: nothing was decided, or the user's clock has
+// panicked.
 func (j *joint) disown() {
 	for i := range j.asked {
 		if e := &j.asked[i]; e.found && e.word != nil {
@@ -161,8 +166,8 @@ func (j *joint) disown() {
 	}
 }
 
-// read reads the clock of the first key once for all keys that have it, and that of any other key. A
-// denial cannot be decided on twice, so a coarse clock is renewed.
+// read reads the clock of the first key once for all keys that have it, and that of any other key.
+// A denial cannot be decided on twice, so a coarse clock is renewed.
 func (j *joint) read() {
 	first := &j.asked[0]
 	for i := range j.asked {
@@ -263,18 +268,20 @@ func (j *joint) apply(e *asked) {
 	}
 }
 
-// returns reports whether the state of a known key is in the arena, or a word of another limit, and may have an equal that is
-// a word of the limit.
+// returns reports whether the state of a known key is in the arena, or a word of another limit, and
+// may have an equal that is a word of the limit.
 func (e *asked) returns() bool {
 	return e.found && e.word == nil && e.by == e.by.Base() && e.lim.places(&e.Request)
 }
 
-// Group implements [limit.JointStates]. It is nil: the limiters know that all keys in memory are a group, whatever their
-// stores, and which of them are the same. If it is asked behind another store, the keys are asked alone.
+// Group implements [limit.JointStates]. It is nil: the limiters know that all keys in memory are a
+// group, whatever their stores, and which of them are the same. If it is asked behind another
+// store, the keys are asked alone.
 func (sp *States) Group(string) any { return nil }
 
-// ApplyAll implements [limit.JointStates], for any number of calls. It does not decide if a store that refuses new keys is
-// full, because only a request of a single key makes room there, or is denied.
+// ApplyAll implements [limit.JointStates], for any number of calls. It does not decide if a store
+// that refuses new keys is full, because only a request of a single key makes room there, or is
+// denied.
 func (sp *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
 	j := joints.Get().(*joint)
 	defer j.close()

@@ -9,8 +9,8 @@ import (
 
 // This file finds the states of the keys of a joint, and makes room for new keys and new events.
 
-// find finds the state of a key, or where that of a new key is to be. It returns false if it had to make
-// room in a table, so that other keys may be elsewhere.
+// find finds the state of a key, or where that of a new key is to be. It returns false if it had to
+// make room in a table, so that other keys may be elsewhere.
 func (j *joint) find(e *asked) (ok bool) {
 	sh, opens := e.t.shard, e.Request.Opens()
 	if sh.heavy() {
@@ -45,7 +45,8 @@ func (j *joint) find(e *asked) (ok bool) {
 		sh.arena.makeRoom(sh.arena.at(word), e.Request.N, opens)
 	}
 	if !e.found && e.mayEnter() && sh.crowded(e.t, keys) {
-		if e.clock.Now == 0 { // once: a clock that leaps on each reading would let each attempt sweep
+		if e.clock.Now == 0 {
+			// once: a clock that leaps on each reading would let each attempt sweep.
 			e.clock.Now, _ = e.Request.Clock.Now()
 		}
 		swept, replaced := sh.makeRoomLocked(e.t, keys, e.clock.Now)
@@ -65,9 +66,10 @@ type entries struct {
 	now   kernel.Instant
 }
 
-// full finds out which keys enter, because they are new and their states change, and counts them. If a store has no room
-// for them, it counts none, and returns that: first one that refuses new keys, for which no other is to evict any. But once
-// the stores have made room, keys for which there is none enter one that evicts all the same, and owe their places.
+// full finds out which keys enter, because they are new and their states change, and counts them.
+// If a store has no room for them, it counts none, and returns that: first one that refuses new
+// keys, for which no other is to evict any. But once the stores have made room, keys for which
+// there is none enter one that evicts all the same, and owe their places.
 func (j *joint) full() *Store {
 	j.entering = j.entering[:0]
 	for i := range j.asked {
@@ -116,10 +118,11 @@ func (j *joint) enter(s *Store, now kernel.Instant) {
 	}
 }
 
-// makeRoom has full stores evict keys for those that are to enter, which would otherwise be found themselves once they have
-// entered: so that a new key is not forgotten at once, again and again, if others have less remaining. It takes no places,
-// because joints might wait for each other's: others may come first, and a joint may have more keys than a store may hold. It
-// looks at one sample for each key that is to enter.
+// makeRoom has full stores evict keys for those that are to enter, which would otherwise be found
+// themselves once they have entered: so that a new key is not forgotten at once, again and again,
+// if others have less remaining. It takes no places, because joints might wait for each other's:
+// others may come first, and a joint may have more keys than a store may hold. It looks at one
+// sample for each key that is to enter.
 func (j *joint) makeRoom() {
 	j.made = true
 	for i := range j.asked {
@@ -133,8 +136,9 @@ func (j *joint) makeRoom() {
 	}
 }
 
-// pay takes the places of the keys that have entered without one, so that the stores are within their bounds when the call
-// returns. Nobody else evicts a key for them. The admission lock is acquired for each anew, so that others come in between.
+// pay takes the places of the keys that have entered without one, so that the stores are within
+// their bounds when the call returns. Nobody else evicts a key for them. The admission lock is
+// acquired for each anew, so that others come in between.
 func (j *joint) pay() {
 	for i := range j.asked {
 		e := &j.asked[i]

@@ -7,12 +7,14 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file applies requests: to a word without a lock (decide.go) or, if that cannot be, under the lock of a shard.
+// This file applies requests: to a word without a lock (decide.go) or, if that cannot be, under the
+// lock of a shard.
 //
-// A slot has no room for what a hold or a reservation leaves behind nor, if it has one word, for what a debt or a change of
-// its limit does (kernel, narrow.go). A state with that is in the arena; so is one of another kind of limit, or of one that
-// came when no number was left. It comes back when the key is granted events, if it has an equal for which there is room. A
-// word of another limit gets another slot (guarantee 2).
+// A slot has no room for what a hold or a reservation leaves behind nor, if it has one word, for
+// what a debt or a change of its limit does (kernel, narrow.go). A state with that is in the arena;
+// so is one of another kind of limit, or of one that came when no number was left. It comes back
+// when the key is granted events, if it has an equal for which there is room. A word of another
+// limit gets another slot (guarantee 2).
 
 // Apply applies req to the state of key, with the limit lim, and fills in the answer.
 func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.Answer) {
@@ -22,7 +24,8 @@ func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.An
 func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
 	if lim.places(req) {
 		t := sp.at(id)
-		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) && lim.decide(t.word(p), req, a) {
+		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) &&
+			lim.decide(t.word(p), req, a) {
 			return
 		}
 	}
@@ -59,9 +62,15 @@ func (sp *Space) hasUpdated(id identity, lim *Limit, req *kernel.Request, a *ker
 	}
 }
 
-// tryUpdate tries an update under the lock, which it releases even if the user's clock panics. It is to be tried again
-// if the table was replaced or swept; otherwise, ok is false if the store is full.
-func (sp *Space) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
+// tryUpdate tries an update under the lock, which it releases even if the user's clock panics. It
+// is to be tried again if the table was replaced or swept; otherwise, ok is false if the store is
+// full.
+func (sp *Space) tryUpdate(
+	id identity,
+	lim *Limit,
+	req *kernel.Request,
+	a *kernel.Answer,
+) (ok, again bool) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	p, held := t.find(id)
@@ -80,7 +89,8 @@ func (sp *Space) tryUpdate(id identity, lim *Limit, req *kernel.Request, a *kern
 	return true, false
 }
 
-// stepLocked applies a request to the state at p, which is not a word of lim with room for what the request leaves.
+// stepLocked applies a request to the state at p, which is not a word of lim with room for what the
+// request leaves.
 func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
 	word, refers := t.refers(p)
 	var by *kernel.Compiled
@@ -88,10 +98,12 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 	if refers || t.width > 1 {
 		by, st = sh.read(t, p, nil)
 	} else {
-		// The state is owned before the clock is read: otherwise another caller could decide on it at a later time.
+		// The state is owned before the clock is read: otherwise another caller could decide on it
+		// at a later time.
 		word = atomic.SwapUint64(t.word(p), gone) // guarantee 3
 		defer func() {
-			if t.holds(p) { // if it is still gone, it is unchanged, or the user's clock has panicked
+			if t.holds(p) {
+				// If it is still gone, it is unchanged, or the user's clock has panicked.
 				atomic.CompareAndSwapUint64(t.word(p), gone, word)
 			}
 		}()
@@ -148,9 +160,15 @@ func (lim *Limit) widen(word uint64) (by *kernel.Compiled, st []uint64) {
 	return lim.loose, wide[:]
 }
 
-// place applies a request whose time is fixed to a state that by left, and returns the word that it leaves. It returns false,
-// and changes nothing, if it does not change the state, or if that has no equal in a word, such as that of two limits.
-func (lim *Limit) place(by *kernel.Compiled, st []uint64, req *kernel.Request, a *kernel.Answer) (word uint64, ok bool) {
+// place applies a request whose time is fixed to a state that by left, and returns the word that it
+// leaves. It returns false, and changes nothing, if it does not change the state, or if that has no
+// equal in a word, such as that of two limits.
+func (lim *Limit) place(
+	by *kernel.Compiled,
+	st []uint64,
+	req *kernel.Request,
+	a *kernel.Answer,
+) (word uint64, ok bool) {
 	k, met, _ := lim.loose.Meet(by, st, req.Fixed.Now)
 	if k != lim.loose {
 		return 0, false
@@ -163,8 +181,8 @@ func (lim *Limit) place(by *kernel.Compiled, st []uint64, req *kernel.Request, a
 	return next, ok && next != word
 }
 
-// replaceWord replaces the state at p, which nobody else uses, by a word of lim: there, if that is the limit of the slot, and
-// otherwise in another slot, for which there is one.
+// replaceWord replaces the state at p, which nobody else uses, by a word of lim: there, if that is
+// the limit of the slot, and otherwise in another slot, for which there is one.
 func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 	if sh.space.limitAt(t, p) == lim {
 		sh.release(t, p)
@@ -180,7 +198,14 @@ func (sh *shard) replaceWord(t *table, p place, lim *Limit, word uint64) {
 
 // insertLocked inserts id, with the limit lim, at p in t if req changes the state of a key never
 // seen.
-func (sh *shard) insertLocked(t *table, p place, id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) (ok, again bool) {
+func (sh *shard) insertLocked(
+	t *table,
+	p place,
+	id identity,
+	lim *Limit,
+	req *kernel.Request,
+	a *kernel.Answer,
+) (ok, again bool) {
 	if sh.space.dropped.Load() { // a key would take a place that nobody finds again
 		lim.loose.StepFrom(lim.loose, lim.loose.NewState(), req, a)
 		return true, false
@@ -233,7 +258,8 @@ func (sh *shard) forgetLocked(t *table, p place) {
 
 // dropLocked is forgetLocked for a key that gets another slot.
 func (sh *shard) dropLocked(t *table, p place) {
-	if sh.release(t, p); t.width == 1 {
+	sh.release(t, p)
+	if t.width == 1 {
 		atomic.StoreUint64(t.word(p), gone) // guarantee 3
 	}
 	t.setSecond(p, 0)
@@ -242,13 +268,15 @@ func (sh *shard) dropLocked(t *table, p place) {
 
 func (sh *shard) release(t *table, p place) {
 	if word, ok := t.refers(p); ok {
-		if sh.arena.remove(word); t.width > 1 {
+		sh.arena.remove(word)
+		if t.width > 1 {
 			t.setNumber(p, 0)
 		}
 	}
 }
 
-// read returns the kernel of the state at p, and the state or, if that is a word, a copy of it in room.
+// read returns the kernel of the state at p, and the state or, if that is a word, a copy of it in
+// room.
 func (sh *shard) read(t *table, p place, room *[1]uint64) (by *kernel.Compiled, st []uint64) {
 	word, ok := t.refers(p)
 	switch {
@@ -262,7 +290,8 @@ func (sh *shard) read(t *table, p place, room *[1]uint64) (by *kernel.Compiled, 
 	return sh.space.limitAt(t, p).k, room[:]
 }
 
-// freeze makes the state at p, which read has returned, final. It returns false if that has changed.
+// freeze makes the state at p, which read has returned, final. It returns false if that has
+// changed.
 func (sh *shard) freeze(t *table, p place, st []uint64) bool {
 	if _, ok := t.refers(p); ok || t.width > 1 {
 		return true
@@ -290,8 +319,14 @@ func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n in
 	return a.Allowed
 }
 
-// allowState is Allow for a key with a state of several words that lim has left. Otherwise, ok is false.
-func (sp *Space) allowState(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted, ok bool) {
+// allowState is Allow for a key with a state of several words that lim has left. Otherwise, ok is
+// false.
+func (sp *Space) allowState(
+	clk *kernel.Timeline,
+	id identity,
+	lim *Limit,
+	n int,
+) (granted, ok bool) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	p, ok := t.find(id)
@@ -326,8 +361,8 @@ func (sp *Space) Reset(key string) {
 	}
 }
 
-// State returns a copy of the state of key, and the kernel that left it, as of an instant during the call, or nil if it
-// has open holds.
+// State returns a copy of the state of key, and the kernel that left it, as of an instant during
+// the call, or nil if it has open holds.
 func (sp *Space) State(key string) (by *kernel.Compiled, st []uint64) {
 	id := sp.store.identify(key)
 	sh, t := sp.lock(id)
@@ -339,7 +374,8 @@ func (sp *Space) State(key string) (by *kernel.Compiled, st []uint64) {
 	if word, refers := t.refers(p); !refers && t.width == 1 {
 		return sp.limitAt(t, p).widen(word)
 	}
-	if by, st = sh.read(t, p, nil); by.OpenHolds(st) > 0 {
+	by, st = sh.read(t, p, nil)
+	if by.OpenHolds(st) > 0 {
 		return nil, nil
 	}
 	return by, slices.Clone(st)

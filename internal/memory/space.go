@@ -53,7 +53,8 @@ func newSpace(s *Store, k, loose *kernel.Compiled, varies bool) *Space {
 		sp.word = sp.base.word
 		sp.width = max(1, uint64(k.Width()))
 	}
-	if sp.limits.Store(&[]*Limit{sp.base}); sp.width > 1 {
+	sp.limits.Store(&[]*Limit{sp.base})
+	if sp.width > 1 {
 		sp.limits.Store(&[]*Limit{sp.base, reference: sp.base})
 	}
 	sh := &shard{space: sp}

@@ -45,7 +45,12 @@ func (sp *States) Share(l *limit.Limit) *States {
 func (sp *States) Lines() *line.Lines { return &sp.waiters }
 
 // Apply implements [limit.States].
-func (sp *States) Apply(_ context.Context, key string, l *limit.Limit, req kernel.Request) (a kernel.Answer, _ error) {
+func (sp *States) Apply(
+	_ context.Context,
+	key string,
+	l *limit.Limit,
+	req kernel.Request,
+) (a kernel.Answer, _ error) {
 	sp.Space.Apply(key, sp.LimitOf(l), &req, &a)
 	runtime.KeepAlive(sp) // else they might be dropped meanwhile
 	return a, nil

@@ -3,14 +3,15 @@
 // answers the requests of those for which there is none. It knows the arithmetic only
 // as a [kernel.Compiled].
 //
-// A decision on a state of one word (a TokenBucket, LeakyBucket, FixedWindow, or
-// SlidingWindow of one segment, with most limits) takes no lock: it finds the word in a table (table.go), reads
-// the clock, and swaps the new state in; a denial only reads (decide.go). A shard's lock is
-// taken for a new key, for all other states (locked.go), some of which are in the shard's arena (a SlidingLog, or a
-// bucket of which events are held, say: arena.go), and while a table is replaced (growth.go).
+// A decision on a state of one word (a TokenBucket, LeakyBucket, FixedWindow, or SlidingWindow of
+// one segment, with most limits) takes no lock: it finds the word in a table (table.go), reads the
+// clock, and swaps the new state in; a denial only reads (decide.go). A shard's lock is taken for a
+// new key, for all other states (locked.go), some of which are in the shard's arena (a SlidingLog,
+// or a bucket of which events are held, say: arena.go), and while a table is replaced (growth.go).
 //
-// A key is idle when its state equals that of a new key. Who inserts a key forgets those of its shard that have been idle
-// for a while (idle.go). A full store has a lock for admitting new keys, for which it forgets others (evict.go).
+// A key is idle when its state equals that of a new key. Who inserts a key forgets those of its
+// shard that have been idle for a while (idle.go). A full store has a lock for admitting new keys,
+// for which it forgets others (evict.go).
 package memory
 
 import (
@@ -24,8 +25,9 @@ import (
 // concurrent use. The zero Store is empty and ready to use.
 type Store struct {
 	// Both must not change once there is a space.
-	MaxKeys   int64 // 0 means no bound
-	RefuseNew bool  // whether a full store refuses a new key, and does not evict the key with most events left
+	MaxKeys int64 // 0 means no bound
+	// Whether a full store refuses a new key, and does not evict the key with most events left.
+	RefuseNew bool
 
 	identifier              // with the secrets of this store
 	held       atomic.Int64 // keys that have a place, if there is a bound: never more than that
@@ -36,9 +38,10 @@ type Store struct {
 	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
 	ended      atomic.Uint64                   // holds that ended by themselves
 	mu         sync.Mutex                      // protects dropped, and against another Open or Drop
-	all        atomic.Pointer[[]*Space]        // also those that were dropped, until these are more than half
-	dropped    int                             // spaces in all that were dropped
-	admission  admission
+	// Also those that were dropped, until these are more than half.
+	all       atomic.Pointer[[]*Space]
+	dropped   int // spaces in all that were dropped
+	admission admission
 }
 
 // Stats are the counts of a Store.
@@ -62,7 +65,10 @@ func (s *Store) Len() int {
 // Stats returns the counts of the store. They are not read at a single instant.
 func (s *Store) Stats() Stats {
 	stats := Stats{
-		Inserts: s.inserts.Load(), Evictions: s.evicted.Load(), Rejected: s.rejected.Load(), Ended: s.ended.Load(),
+		Inserts:   s.inserts.Load(),
+		Evictions: s.evicted.Load(),
+		Rejected:  s.rejected.Load(),
+		Ended:     s.ended.Load(),
 	}
 	for _, sp := range s.spaces() {
 		stats.Bytes += sizeOf[Space]() + 24 + 8*uint64(len(*sp.entries.Load()))
@@ -107,8 +113,8 @@ func (s *Store) spaces() []*Space {
 	return nil
 }
 
-// OpenSpace returns a space for the keys of a limit: k in words, if a state of k is one, and loose in all other states.
-// If it varies, that is the limit of keys without one of their own.
+// OpenSpace returns a space for the keys of a limit: k in words, if a state of k is one, and loose
+// in all other states. If it varies, that is the limit of keys without one of their own.
 func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +146,8 @@ func (s *Store) Drop(sp *Space) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropped++
-	if all := s.spaces(); s.dropped > len(all)/2 { // so that each is copied only a few times, however many there are
+	if all := s.spaces(); s.dropped > len(all)/2 {
+		// So that each is copied only a few times, however many there are.
 		left := make([]*Space, 0, len(all)-s.dropped)
 		for _, other := range all {
 			if !other.dropped.Load() {
@@ -158,7 +165,8 @@ func (s *Store) countEnded(a *kernel.Answer) {
 	}
 }
 
-// Timeline returns the timeline of the store's limiters. If there is none yet, it is what first returns.
+// Timeline returns the timeline of the store's limiters. If there is none yet, it is what first
+// returns.
 func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 	if s.time.Load() == nil {
 		s.time.CompareAndSwap(nil, first())
@@ -166,7 +174,8 @@ func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 	return s.time.Load()
 }
 
-// keepTime remembers the timeline of a request, for a store behind another one, whose limiters do not ask for it.
+// keepTime remembers the timeline of a request, for a store behind another one, whose limiters do
+// not ask for it.
 func (s *Store) keepTime(clk *kernel.Timeline) {
 	if clk != nil {
 		s.time.CompareAndSwap(nil, clk)

@@ -38,21 +38,21 @@ import (
 // group where the search begins. The search continues group by group until it finds the
 // key or a slot that was never taken.
 //
-// Which states have one word is up to the kernels (see kernel.Compiled.Word): those of a
-// continuous TokenBucket and of a LeakyBucket at most rates, and with most limits those of
-// a FixedWindow aligned to multiples of its length and of a SlidingWindow of one segment.
-// TestWidths in the root has examples. If all keys have one limit, states of more words are in the table, too,
-// if these are always as many. All other states are in the arena (arena.go): those that grow, and those for
+// Which states have one word is up to the kernels (see kernel.Compiled.Word): those of a continuous
+// TokenBucket and of a LeakyBucket at most rates, and with most limits those of a FixedWindow
+// aligned to multiples of its length and of a SlidingWindow of one segment. TestWidths in the root
+// has examples. If all keys have one limit, states of more words are in the table, too, if these
+// are always as many. All other states are in the arena (arena.go): those that grow, and those for
 // which a slot has no room for now, because events are held, say (locked.go).
 //
-// No kernel makes a word from kernel.NoWord on. They are the references, apart from the last one, gone. If
-// states have several words, the first may be any: then a slot with a reference has the number of another
-// limit, which is the same.
+// No kernel makes a word from kernel.NoWord on. They are the references, apart from the last one,
+// gone. If states have several words, the first may be any: then a slot with a reference has the
+// number of another limit, which is the same.
 //
 // # What is atomic
 //
-// A word is changed only by an atomic operation. Without the lock, that is a compare-and-swap of one state
-// by another; a denial only reads. Any other state is accessed under the shard's lock.
+// A word is changed only by an atomic operation. Without the lock, that is a compare-and-swap of
+// one state by another; a denial only reads. Any other state is accessed under the shard's lock.
 //
 // Guarantees, numbered as the code refers to them:
 //
@@ -151,7 +151,8 @@ func (t *table) find(id identity) (p place, ok bool) {
 		case c == 0:
 			return place{p.group, 2}, false
 		}
-		if p.group += t.size; p.group == uint64(len(t.words)) {
+		p.group += t.size
+		if p.group == uint64(len(t.words)) {
 			p.group = 0
 		}
 	}
@@ -180,7 +181,9 @@ const numberBits = 10
 const _ = uint(32 - groupSlots*numberBits) // they share the upper half of a word
 
 func (t *table) number(p place) uint64 {
-	return atomic.LoadUint64(&t.words[p.group+groupHead-1]) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
+	return atomic.LoadUint64(
+		&t.words[p.group+groupHead-1],
+	) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
 }
 
 // The caller holds the lock.
@@ -202,7 +205,8 @@ func (t *table) state(p place) []uint64 {
 // reference is the number of the limit of a slot with a reference, if states have several words.
 const reference = 1
 
-// refers returns the word at p that refers to a state in the arena, if that is so. The caller holds the lock.
+// refers returns the word at p that refers to a state in the arena, if that is so. The caller holds
+// the lock.
 func (t *table) refers(p place) (word uint64, ok bool) {
 	if t.width > 1 {
 		return t.state(p)[0], t.number(p) == reference

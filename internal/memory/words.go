@@ -6,7 +6,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides on a few known keys together whose states are words: what a joint does, with less.
+// This file decides on a few known keys together whose states are words: what a joint does, with
+// less.
 
 // MostWords is the most keys on which TakeWords decides.
 const MostWords = 4
@@ -61,7 +62,8 @@ func TakeWords(words []Word) (ok bool) {
 	}()
 	for ok = true; ok && owned < len(words); {
 		w := &words[owned]
-		if ok = atomic.LoadUint64(w.state) < kernel.NoWord; ok { // only under its lock does it become one
+		if ok = atomic.LoadUint64(w.state) < kernel.NoWord; ok {
+			// Only under its lock does it become one.
 			w.old = atomic.SwapUint64(w.state, gone) // guarantee 3
 			owned++
 		}

@@ -8,13 +8,14 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// This file is the law of reservations, by definition: events that are reserved for later have not happened
-// yet. They happen at their turn, on top of all that has happened until then. So one that is cancelled before
-// is left out, and the others keep their turns.
+// This file is the law of reservations, by definition: events that are reserved for later have not
+// happened yet. They happen at their turn, on top of all that has happened until then. So one that
+// is cancelled before is left out, and the others keep their turns.
 //
-// One that the turns of later ones depend on stays until a settlement finds that they do not: without it, they would
-// come too early, because a window of StartOnFirstEvent, the refills of RefillInterval or the warmth of a WarmingUp would
-// begin later. For the same reason, a hold that was made before the turns may give nothing back.
+// One that the turns of later ones depend on stays until a settlement finds that they do not:
+// without it, they would come too early, because a window of StartOnFirstEvent, the refills of
+// RefillInterval or the warmth of a WarmingUp would begin later. For the same reason, a hold that
+// was made before the turns may give nothing back.
 
 // A booking is a reservation whose turn is ahead.
 type booking struct {
@@ -36,7 +37,11 @@ type Reservation struct {
 // more than maxWait away, and returns the instant at which they are due. Events do not
 // wait for room in a queue: the queue must have room when the other parts grant them. The
 // reservation is nil if there is nothing to cancel.
-func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *Reservation, err error) {
+func (k *Key) Reserve(
+	now int64,
+	n int,
+	maxWait time.Duration,
+) (due uint64, r *Reservation, err error) {
 	_, flies := k.timeout()
 	due, h, err := k.reserve(now, n, Terms{}, maxWait, !flies)
 	if err != nil || h == nil {
@@ -47,12 +52,23 @@ func (k *Key) Reserve(now int64, n int, maxWait time.Duration) (due uint64, r *R
 
 // HoldWithin is Reserve. If the events are granted, it opens a hold of them, which lasts from
 // their turn on. If not, Held is nil.
-func (k *Key) HoldWithin(now int64, n int, terms Terms, maxWait time.Duration) (due uint64, _ *Held, err error) {
+func (k *Key) HoldWithin(
+	now int64,
+	n int,
+	terms Terms,
+	maxWait time.Duration,
+) (due uint64, _ *Held, err error) {
 	return k.reserve(now, n, terms, maxWait, false)
 }
 
 // reserve is HoldWithin or, if the hold ends at its turn, Reserve.
-func (k *Key) reserve(now int64, n int, terms Terms, maxWait time.Duration, turn bool) (due uint64, _ *Held, err error) {
+func (k *Key) reserve(
+	now int64,
+	n int,
+	terms Terms,
+	maxWait time.Duration,
+	turn bool,
+) (due uint64, _ *Held, err error) {
 	at := k.reach(now)
 	if n == 0 {
 		return at, new(Held), nil
@@ -61,7 +77,15 @@ func (k *Key) reserve(now int64, n int, terms Terms, maxWait time.Duration, turn
 	if err != nil {
 		return 0, nil, err
 	}
-	b := booking{Held: &Held{n}, n: n, act: act, due: due, end: k.ends(due, terms.For), back: terms.GiveBack, turn: turn}
+	b := booking{
+		Held: &Held{n},
+		n:    n,
+		act:  act,
+		due:  due,
+		end:  k.ends(due, terms.For),
+		back: terms.GiveBack,
+		turn: turn,
+	}
 	if turn {
 		b.end = due
 	}
@@ -95,7 +119,8 @@ func (k *Key) turn(now instant, n int, maxWait time.Duration) (act, due instant,
 			return 0, 0, ratelimit.ErrQueueFull
 		}
 	}
-	switch due = k.whole(act + instant(k.delay(act))); {
+	due = k.whole(act + instant(k.delay(act)))
+	switch {
 	case due-now >= instant(ratelimit.Never):
 		return 0, 0, ratelimit.ErrNever
 	case due-now > instant(maxWait):
@@ -142,13 +167,24 @@ func (k *Key) come(b booking) {
 	indexes := k.indexes()
 	k.spend(b, b.n)
 	if b.Held != nil && (!b.turn || b.end > b.act) {
-		k.opens = append(k.opens, open{Held: b.Held, back: b.back, turn: b.turn, due: b.due, end: b.end, indexes: indexes})
+		k.opens = append(
+			k.opens,
+			open{
+				Held:    b.Held,
+				back:    b.back,
+				turn:    b.turn,
+				due:     b.due,
+				end:     b.end,
+				indexes: indexes,
+			},
+		)
 		k.endOldest()
 	}
 }
 
-// settleAhead settles the i-th booking for n events, at most as many as it has. Void ones leave together, or else the
-// i-th alone, if the others come no earlier then; those with nothing behind them always do.
+// settleAhead settles the i-th booking for n events, at most as many as it has. Void ones leave
+// together, or else the i-th alone, if the others come no earlier then; those with nothing behind
+// them always do.
 func (k *Key) settleAhead(i, n int) {
 	b := &k.ahead[i]
 	b.Held, b.end, b.void = nil, b.act, n == 0
@@ -158,7 +194,8 @@ func (k *Key) settleAhead(i, n int) {
 	}
 	stays := func(j int) bool { return !k.ahead[j].void }
 	if !k.fit(k, stays, 0) {
-		if stays = others; n > 0 || !k.fit(k, stays, 0) {
+		stays = others
+		if n > 0 || !k.fit(k, stays, 0) {
 			stays = everyTurn
 		}
 	}
@@ -176,8 +213,8 @@ func (k *Key) settleAhead(i, n int) {
 
 func everyTurn(int) bool { return true }
 
-// fit reports whether no turn would come too early if those that do not stay had only n events, and what happened
-// before them were that of another key.
+// fit reports whether no turn would come too early if those that do not stay had only n events, and
+// what happened before them were that of another key.
 func (k *Key) fit(before *Key, stays func(i int) bool, n int) bool {
 	drifts := slices.ContainsFunc(k.parts, func(p part) bool {
 		switch p.(type) {
@@ -205,11 +242,12 @@ func (k *Key) fit(before *Key, stays func(i int) bool, n int) bool {
 	return true
 }
 
-// giveBack is called with a change of k that gives events of holds back. If a turn would then come too early, it makes
-// the other change instead.
+// giveBack is called with a change of k that gives events of holds back. If a turn would then come
+// too early, it makes the other change instead.
 func (k *Key) giveBack(change, otherwise func(k *Key)) {
 	changed := k.Clone()
-	if change(changed); !k.fit(changed, everyTurn, 0) {
+	change(changed)
+	if !k.fit(changed, everyTurn, 0) {
 		otherwise(k)
 		return
 	}
@@ -219,7 +257,11 @@ func (k *Key) giveBack(change, otherwise func(k *Key)) {
 // grants returns the first instant, from the turn of b on, at which all parts grant its events.
 func (k *Key) grants(b booking) (at instant) {
 	for _, p := range k.parts {
-		t, ok := first(max(b.act, k.frontier), farthest, func(t instant) bool { return p.grantable(t, b.n) })
+		t, ok := first(
+			max(b.act, k.frontier),
+			farthest,
+			func(t instant) bool { return p.grantable(t, b.n) },
+		)
 		if !ok {
 			t = farthest
 		}

@@ -182,7 +182,12 @@ type intervalState struct {
 
 func newIntervalBucket(a ratelimit.TokenBucket) *intervalBucket {
 	burst := burstOf(a)
-	return &intervalBucket{newStack(intervalState{tokens: int64(burst)}), a.Rate.Events, instant(a.Rate.Per), burst}
+	return &intervalBucket{
+		newStack(intervalState{tokens: int64(burst)}),
+		a.Rate.Events,
+		instant(a.Rate.Per),
+		burst,
+	}
 }
 
 // tokens is the tokens after a charge, plus the refills that arrived since then until t.
@@ -203,7 +208,12 @@ func (b *intervalBucket) refilledAt(t instant) instant {
 
 func (b *intervalBucket) limit() int { return b.burst }
 
-func (b *intervalBucket) grantable(t instant, n int) bool { return b.tokens(b.last(), t) >= int64(n) }
+func (b *intervalBucket) grantable(
+	t instant,
+	n int,
+) bool {
+	return b.tokens(b.last(), t) >= int64(n)
+}
 
 func (b *intervalBucket) forgotten(t instant) bool { return b.grantable(t, b.burst) }
 
@@ -218,7 +228,11 @@ func (b *intervalBucket) charge(t instant, n int) {
 func (b *intervalBucket) settle(index, n int) { b.replay(index, n, b.spend) }
 
 func (b *intervalBucket) spend(before intervalState, c charge[intervalState]) intervalState {
-	return intervalState{at: c.at, anchor: c.state.anchor, tokens: b.tokens(before, c.at) - int64(c.n)}
+	return intervalState{
+		at:     c.at,
+		anchor: c.state.anchor,
+		tokens: b.tokens(before, c.at) - int64(c.n),
+	}
 }
 
 func (b *intervalBucket) clone() part {

@@ -11,17 +11,19 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A Changing is a key whose limit changes. It keeps two limits, the present one, which granted last, and a
-// former one: what is granted is charged in both, except that a bucket owes what the other one grants only up to
-// what it grants at once; the one that is asked decides alone; a limit that is neither of them begins with the
-// level of the one that was asked last, or of one that it is similar to (a bucket: with the one that leaves less),
-// and replaces the other one; and the former one goes when it was not asked for as long as either remembers. The one
-// that was asked last is the former one if it has denied since the last grant, and else the present one.
+// A Changing is a key whose limit changes. It keeps two limits, the present one, which granted
+// last, and a former one: what is granted is charged in both, except that a bucket owes what the
+// other one grants only up to what it grants at once; the one that is asked decides alone; a limit
+// that is neither of them begins with the level of the one that was asked last, or of one that it
+// is similar to (a bucket: with the one that leaves less), and replaces the other one; and the
+// former one goes when it was not asked for as long as either remembers. The one that was asked
+// last is the former one if it has denied since the last grant, and else the present one.
 type Changing struct {
 	kept []keptLimit // the present limit, and the former one if there is one
-	told instant     // until when the former one was asked: until the end of its RetryAfter, if it denied
-	last int         // the index of the one that was asked last
-	both bool        // whether anything was granted since both are there
+	// Until when the former one was asked: until the end of its RetryAfter, if it denied.
+	told instant
+	last int  // the index of the one that was asked last
+	both bool // whether anything was granted since both are there
 	tick time.Duration
 }
 
@@ -80,7 +82,12 @@ func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
 	}
 	for i, l := range kept {
 		if l.alg == alg {
-			return asking{keptLimit: l, other: slices.Delete(slices.Clone(kept), i, i+1), present: i == 0, told: c.told}
+			return asking{
+				keptLimit: l,
+				other:     slices.Delete(slices.Clone(kept), i, i+1),
+				present:   i == 0,
+				told:      c.told,
+			}
 		}
 	}
 	for i, l := range kept {
@@ -92,22 +99,36 @@ func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
 			if last == 1 && i == 1 && c.both {
 				key = key.raised(kept[0], alg, at, false)
 			}
-			return asking{keptLimit: keptLimit{alg, key}, other: slices.Delete(slices.Clone(kept), i, i+1), present: i == 0, keep: i == 1 || i != last, told: c.told}
+			return asking{
+				keptLimit: keptLimit{alg, key},
+				other:     slices.Delete(slices.Clone(kept), i, i+1),
+				present:   i == 0,
+				keep:      i == 1 || i != last,
+				told:      c.told,
+			}
 		}
 	}
 	old := kept[last]
 	key, lasting := old.key.adopted(old.alg, alg, at, last == 1)
 	if last == 1 && c.both { // a bucket may not have counted what the present one granted
-		if level, _ := kept[0].key.adopted(kept[0].alg, alg, at, false); level.missing(at).Cmp(key.missing(at)) > 0 {
+		if level, _ := kept[0].key.adopted(kept[0].alg, alg, at, false); level.missing(at).
+			Cmp(key.missing(at)) >
+			0 {
 			key = level
 		}
 	}
 	keep := !lasting || key.fresh(at) > old.key.fresh(at)
-	return asking{keptLimit: keptLimit{alg, key}, other: []keptLimit{old}, added: true, keep: keep, told: at}
+	return asking{
+		keptLimit: keptLimit{alg, key},
+		other:     []keptLimit{old},
+		added:     true,
+		keep:      keep,
+		told:      at,
+	}
 }
 
-// raised returns k, a key of the limit alg, with the level of another limit if a bucket misses more then, but no more
-// than it has credit for.
+// raised returns k, a key of the limit alg, with the level of another limit if a bucket misses more
+// then, but no more than it has credit for.
 func (k *Key) raised(other keptLimit, alg ratelimit.Algorithm, at instant, denied bool) *Key {
 	level, _ := other.key.adopted(other.alg, alg, at, denied)
 	switch {
@@ -120,8 +141,8 @@ func (k *Key) raised(other keptLimit, alg ratelimit.Algorithm, at instant, denie
 	return k
 }
 
-// decided keeps the limit that was asked as the present one, if it granted, or as the former one, if it
-// is that already or is to be kept.
+// decided keeps the limit that was asked as the present one, if it granted, or as the former one,
+// if it is that already or is to be kept.
 func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bool, n int) {
 	until := instant(now) + instant(d.RetryAfter)
 	known := slices.Contains(c.kept, a.keptLimit)
@@ -130,7 +151,9 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 		for _, other := range a.other {
 			other.key.Charge(now, min(n, other.key.credit(instant(now))))
 		}
-		c.kept, c.told, c.last, c.both = append([]keptLimit{a.keptLimit}, a.other...), a.told, 0, true
+		c.kept, c.told, c.last, c.both = append(
+			[]keptLimit{a.keptLimit},
+			a.other...), a.told, 0, true
 		if !a.present {
 			c.told = instant(now)
 		}
@@ -138,15 +161,19 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 	case a.present && a.keep: // it counts more than before, and is otherwise what it was
 		c.kept = append([]keptLimit{a.keptLimit}, a.other...)
 	case !a.present && (known || a.keep):
-		c.kept, c.told, c.last, c.both = append(slices.Clone(a.other), a.keptLimit), a.told, 1, c.both && !a.added
+		c.kept, c.told, c.last, c.both = append(
+			slices.Clone(a.other),
+			a.keptLimit,
+		), a.told, 1, c.both &&
+			!a.added
 		if c.told+c.memory()/2 <= until {
 			c.told = until
 		}
 	}
 }
 
-// credit returns how many events that the other limit grants at t a key counts: those of a bucket leave no more
-// missing than twice what it grants at once.
+// credit returns how many events that the other limit grants at t a key counts: those of a bucket
+// leave no more missing than twice what it grants at once.
 func (k *Key) credit(t instant) int {
 	more := new(big.Rat)
 	switch p := k.parts[0].(type) {
@@ -222,15 +249,21 @@ func similar(a, b ratelimit.Algorithm) bool {
 	case ratelimit.LeakyBucket:
 		return perNano(a.Rate).Cmp(perNano(b.(ratelimit.LeakyBucket).Rate)) == 0
 	case ratelimit.SlidingLog:
-		return a.Window == b.(ratelimit.SlidingLog).Window && a.CountDenied == b.(ratelimit.SlidingLog).CountDenied
+		b := b.(ratelimit.SlidingLog)
+		return a.Window == b.Window && a.CountDenied == b.CountDenied
 	}
 	panic(fmt.Sprintf("model: %T does not change", a))
 }
 
-// adopted returns a key of the limit alg that begins at now with the level of k, whose limit is old. lasting
-// reports whether it would be the same at any later instant. denied says that k has counted nothing since it began
-// itself: then the refills of an interval are counted from the last one of k on, of which one may be due.
-func (k *Key) adopted(old, alg ratelimit.Algorithm, now instant, denied bool) (next *Key, lasting bool) {
+// adopted returns a key of the limit alg that begins at now with the level of k, whose limit is
+// old. lasting reports whether it would be the same at any later instant. denied says that k has
+// counted nothing since it began itself: then the refills of an interval are counted from the last
+// one of k on, of which one may be due.
+func (k *Key) adopted(
+	old, alg ratelimit.Algorithm,
+	now instant,
+	denied bool,
+) (next *Key, lasting bool) {
 	next = New(alg, time.Duration(k.tick))
 	lasting = similar(old, alg)
 	switch p := next.parts[0].(type) {
@@ -272,8 +305,9 @@ func (k *Key) adopted(old, alg ratelimit.Algorithm, now instant, denied bool) (n
 // counted is countedTo at the rate of b.
 func (b *tokenBucket) counted(missing *big.Rat) *big.Rat { return countedTo(b.rate, missing) }
 
-// countedTo returns the events that come at a rate in the time that those given take, rounded up to the next
-// fraction of a nanosecond that the bucket counts: of which the time of an event is a whole number.
+// countedTo returns the events that come at a rate in the time that those given take, rounded up to
+// the next fraction of a nanosecond that the bucket counts: of which the time of an event is a
+// whole number.
 func countedTo(rate, events *big.Rat) *big.Rat {
 	fractions := new(big.Rat).SetInt(rate.Num())
 	time := new(big.Rat).Quo(events, rate)

@@ -31,8 +31,9 @@ type Held struct{ n int }
 
 // Terms say when a hold ends by itself, and how.
 type Terms struct {
-	For      time.Duration // how long it lasts at most; 0 is the longest Timeout of an InFlight, or ten minutes
-	GiveBack bool          // whether it is then settled for nothing, and not for what it holds
+	// How long it lasts at most; 0 is the longest Timeout of an InFlight, or ten minutes.
+	For      time.Duration
+	GiveBack bool // whether it is then settled for nothing, and not for what it holds
 }
 
 // An open is a hold that has neither been settled nor ended.
@@ -45,8 +46,8 @@ type open struct {
 	indexes []int   // of the charge, in each part
 }
 
-// Hold is Take. If the events are granted, it opens a hold of them, which lasts from when they leave the
-// queue on, if they are queued. If not, Held is nil.
+// Hold is Take. If the events are granted, it opens a hold of them, which lasts from when they
+// leave the queue on, if they are queued. If not, Held is nil.
 func (k *Key) Hold(now int64, n int, terms Terms) (*Held, ratelimit.Decision) {
 	at := k.reach(now)
 	if n == 0 || !k.mayTake(at, n) {
@@ -58,7 +59,14 @@ func (k *Key) Hold(now int64, n int, terms Terms) (*Held, ratelimit.Decision) {
 	}
 	delay := k.delay(at)
 	due := k.whole(at + instant(delay))
-	b := booking{Held: &Held{n}, n: n, act: at, due: due, end: k.ends(due, terms.For), back: terms.GiveBack}
+	b := booking{
+		Held: &Held{n},
+		n:    n,
+		act:  at,
+		due:  due,
+		end:  k.ends(due, terms.For),
+		back: terms.GiveBack,
+	}
 	k.come(b)
 	return b.Held, k.granted(at, delay)
 }
@@ -84,7 +92,8 @@ func (k *Key) timeout() (longest time.Duration, flies bool) {
 	return longest, true
 }
 
-// ends returns when a hold ends that lasts for a time from an instant on, but not beyond the last instant.
+// ends returns when a hold ends that lasts for a time from an instant on, but not beyond the last
+// instant.
 func (k *Key) ends(from instant, d time.Duration) instant {
 	if d == 0 {
 		d, _ = k.timeout()
@@ -111,7 +120,7 @@ func (k *Key) Settle(now int64, h *Held, n int) ratelimit.Decision {
 	}
 	if i := k.find(h); i >= 0 {
 		k.giveBack(func(k *Key) { k.settle(i, min(n, h.n)) }, func(k *Key) { k.settle(i, h.n) })
-	} else if i = k.findAhead(h); i >= 0 {
+	} else if i := k.findAhead(h); i >= 0 {
 		k.settleAhead(i, min(n, h.n))
 	}
 	for _, p := range k.parts {
@@ -198,7 +207,8 @@ func (k *Key) end(i int) {
 	k.settle(i, n)
 }
 
-// reach lets the turns come, and ends the holds that end by themselves, until now, which it returns.
+// reach lets the turns come, and ends the holds that end by themselves, until now, which it
+// returns.
 func (k *Key) reach(now int64) instant {
 	for len(k.ahead) > 0 && k.ahead[0].act <= instant(now) {
 		b := k.ahead[0]
@@ -210,8 +220,8 @@ func (k *Key) reach(now int64) instant {
 	return instant(now)
 }
 
-// endUntil ends the holds that end by themselves until an instant. Of those that end at the same instant, the oldest ends
-// first.
+// endUntil ends the holds that end by themselves until an instant. Of those that end at the same
+// instant, the oldest ends first.
 func (k *Key) endUntil(until instant) {
 	due := func(k *Key) (next int) {
 		next = -1

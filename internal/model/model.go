@@ -72,8 +72,8 @@ type denialCounter interface {
 type Key struct {
 	parts []part
 
-	// frontier is the instant of the latest turn that has come. In a copy in which all have, nothing is
-	// granted before it.
+	// frontier is the instant of the latest turn that has come. In a copy in which all have,
+	// nothing is granted before it.
 	frontier instant
 
 	opens []open    // in the order in which they were made
@@ -109,7 +109,8 @@ func newParts(alg ratelimit.Algorithm) []part {
 	case ratelimit.SlidingWindow:
 		return []part{newSlidingWindow(a)}
 	case ratelimit.SlidingLog:
-		return []part{&slidingLog{max: a.Limit, window: instant(a.Window), countDenied: a.CountDenied}}
+		log := &slidingLog{max: a.Limit, window: instant(a.Window), countDenied: a.CountDenied}
+		return []part{log}
 	case ratelimit.InFlight:
 		return []part{newInFlight(a)}
 	case ratelimit.RollingWindow:
@@ -132,7 +133,12 @@ func newParts(alg ratelimit.Algorithm) []part {
 
 // Clone returns an independent copy of the key, its open holds and its reservations.
 func (k *Key) Clone() *Key {
-	c := &Key{frontier: k.frontier, opens: slices.Clone(k.opens), ahead: slices.Clone(k.ahead), tick: k.tick}
+	c := &Key{
+		frontier: k.frontier,
+		opens:    slices.Clone(k.opens),
+		ahead:    slices.Clone(k.ahead),
+		tick:     k.tick,
+	}
 	for _, p := range k.parts {
 		c.parts = append(c.parts, p.clone())
 	}
@@ -211,7 +217,8 @@ func (k *Key) delay(t instant) time.Duration {
 func (k *Key) granted(now instant, delay time.Duration) ratelimit.Decision {
 	d := k.describe(now)
 	d.Allowed = true
-	if d.Delay = delay; delay < ratelimit.Never {
+	d.Delay = delay
+	if delay < ratelimit.Never {
 		d.Delay = time.Duration(k.whole(instant(delay)))
 	}
 	for i, p := range k.parts {

@@ -74,7 +74,8 @@ func (w *fixedWindow) limit() int                      { return w.max }
 func (w *fixedWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *fixedWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
 func (w *fixedWindow) charge(t instant, n int)         { w.add(batch{at: t, n: n}) }
-func (w *fixedWindow) clone() part                     { return &fixedWindow{w.history.clone(), w.max, w.window} }
+
+func (w *fixedWindow) clone() part { return &fixedWindow{w.history.clone(), w.max, w.window} }
 
 // eventWindow is ratelimit.FixedWindow with StartOnFirstEvent.
 type eventWindow struct {
@@ -83,7 +84,12 @@ type eventWindow struct {
 	window instant
 }
 
-func (w *eventWindow) counts(b batch, t instant) bool { return b.start <= t && t-b.start < w.window }
+func (w *eventWindow) counts(
+	b batch,
+	t instant,
+) bool {
+	return b.start <= t && t-b.start < w.window
+}
 
 // current counts the events whose window contains t.
 func (w *eventWindow) current(t instant) *big.Int {
@@ -93,7 +99,8 @@ func (w *eventWindow) current(t instant) *big.Int {
 func (w *eventWindow) limit() int                      { return w.max }
 func (w *eventWindow) grantable(t instant, n int) bool { return fits(w.current(t), n, w.max) }
 func (w *eventWindow) forgotten(t instant) bool        { return w.current(t).Sign() == 0 }
-func (w *eventWindow) clone() part                     { return &eventWindow{w.history.clone(), w.max, w.window} }
+
+func (w *eventWindow) clone() part { return &eventWindow{w.history.clone(), w.max, w.window} }
 
 // charge adds the events to the window that contains t, or to a new one that starts at t. When
 // a window began is part of the history: it lasts as long as any of its events counts, also if

@@ -43,7 +43,8 @@ func New(events int, per, warmup time.Duration, factor float64) Constants {
 		Cooldown:  float(div(w, most)),
 		Limit:     math.MaxInt,
 	}
-	if whole := new(big.Int).Quo(most.Num(), most.Denom()); whole.IsInt64() && whole.Int64() <= math.MaxInt {
+	if whole := new(big.Int).Quo(most.Num(), most.Denom()); whole.IsInt64() &&
+		whole.Int64() <= math.MaxInt {
 		consts.Limit = max(1, int(whole.Int64()))
 	}
 	return consts

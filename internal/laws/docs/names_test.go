@@ -458,7 +458,7 @@ func (p *page) literal(e *ast.CompositeLit, theirs string) error {
 			return fmt.Errorf("%T is no field", pair.Key)
 		}
 		d := p.seen()
-		if d.members[of+"."+field.Name] == nil && !(ofAny && d.names[field.Name] != nil) {
+		if d.members[of+"."+field.Name] == nil && (!ofAny || d.names[field.Name] == nil) {
 			return fmt.Errorf("%s has no field %s", of, field.Name)
 		}
 		err := p.arguments([]ast.Expr{pair.Value})
