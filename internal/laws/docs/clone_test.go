@@ -17,6 +17,7 @@ import (
 // imports the root module and one more. They need a network only if nothing has fetched yet what these modules require.
 func TestCloneIsUsable(t *testing.T) {
 	budget.Alone(t)
+	inRoot(t)
 	root, err := filepath.Abs(".")
 	require.NoError(t, err)
 	commands := regexp.MustCompile(`(?m)^    (go mod .*)$`).FindAllStringSubmatch(read(t, "README.md"), -1)

@@ -28,6 +28,7 @@ import (
 // program of this repository.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
 	budget.Alone(t)
+	inRoot(t)
 	var compiled []string
 	for _, source := range sources(t, func(path string) bool {
 		return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "examples/")
@@ -88,6 +89,7 @@ func TestTokens(t *testing.T) {
 // TestDocumentedLinksExist checks that the files, folders and headings that pages point at
 // are there.
 func TestDocumentedLinksExist(t *testing.T) {
+	inRoot(t)
 	link := regexp.MustCompile(`\]\(([^)#:]*)#?([^):]*)\)`)
 	headings := 0
 	for _, page := range pages(t) {
@@ -109,6 +111,7 @@ func TestDocumentedLinksExist(t *testing.T) {
 // TestDocLinksResolve checks that the links in the doc comments of all packages that users import lead
 // somewhere: [Name] to what the package declares, and [pkg.Name] to a package that it imports.
 func TestDocLinksResolve(t *testing.T) {
+	inRoot(t)
 	packages := make(map[string][]*ast.File)
 	set := token.NewFileSet()
 	for _, file := range files(t, func(path string) bool {

@@ -35,6 +35,7 @@ import (
 // which the other columns of the row may repeat.
 func TestDocumentedNamesExist(t *testing.T) {
 	budget.Alone(t)
+	inRoot(t)
 	r := newRepository(t)
 	spans := 0
 	used := make(map[string]bool)
@@ -575,6 +576,7 @@ func (r *repository) target(words []string) error {
 // TestFind checks that what is gone or was never there is not found, on a page for users and on one about the inside.
 func TestFind(t *testing.T) {
 	budget.Alone(t)
+	inRoot(t)
 	r := newRepository(t)
 	const code = "\n\n    go run ./examples/replay\n\n```go\nvisits := 1\n```\n"
 	users, inside := r.page("README.md", code), r.page("docs/design.md", code)

@@ -26,6 +26,7 @@ import (
 // TestSealedSet finds the algorithms in the source, and looks whether every place that
 // must know an algorithm, and that the compiler does not ask for, knows all of them.
 func TestSealedSet(t *testing.T) {
+	inRoot(t)
 	declared := receivers(t, "spec")
 	require.NotEmpty(t, declared)
 	tested := make(map[string]ratelimit.Algorithm)
