@@ -18,6 +18,7 @@ var readable = []string{"internal", "observe", "limitpage", "otellimit", "rateli
 // TestHeadersDoNotWrite: the header of an if or a switch declares names, or decides, and changes nothing:
 // a reader who looks for what is changed looks at statements. An error or an ok may be set there.
 func TestHeadersDoNotWrite(t *testing.T) {
+	inRoot(t)
 	looked := 0
 	for _, path := range files(t, isReadable) {
 		looked++
