@@ -133,7 +133,7 @@ func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
 	switch {
 	case !op.settles():
 		from, st, pin = c.Meet(from, st, h.now)
-	case from.Fresh(st) > h.now:
+	case from.Base() == c || from.Fresh(st) > h.now:
 		from = from.present(st)
 	default:
 		from, st = c, c.NewState()

@@ -6,6 +6,10 @@ import "time"
 
 // Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
 func (c *Compiled) Grants(st []uint64, req *Request) bool {
+	if c.base == nil { // no holds are open and no turns ahead, as in most states
+		v := c.view(req)
+		return v.ready(st, req.N) <= v.now
+	}
 	h := holding{view: c.view(req)}
 	h.read(c, st)
 	h.lent = true
