@@ -470,3 +470,29 @@ func TestTakeAllNeverExceedsAStoreThatRefuses(t *testing.T) {
 		require.LessOrEqual(t, store.Len(), 3)
 	}
 }
+
+// TestRefusingStoreForgetsWhatIsSettled: a key is idle when the last of the holds that are still open has
+// ended, and not when one would have that was settled, or that ends earlier now. Its room is that of a new
+// key then.
+func TestRefusingStoreForgetsWhatIsSettled(t *testing.T) {
+	for name, end := range map[string]func(r *ratelimit.Reservation) error{
+		"cancelled": func(r *ratelimit.Reservation) error { r.Cancel(); return nil },
+		"settled":   func(r *ratelimit.Reservation) error { _, err := r.Settle(t.Context(), 1); return err },
+		"extended":  func(r *ratelimit.Reservation) error { return r.Extend(t.Context(), time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}
+			limit := ratelimit.FixedWindow{Limit: 5, Window: time.Second}
+			l, clk := fakes.At(t, limit, ratelimit.WithStore(store), ratelimit.WithName("test"))
+			_, _, err := l.Hold(t.Context(), "held", 1, ratelimit.HoldFor(time.Minute))
+			require.NoError(t, err)
+			r, _, err := l.Hold(t.Context(), "held", 1, ratelimit.HoldFor(time.Hour))
+			require.NoError(t, err)
+			require.NoError(t, end(r))
+			clk.Advance(time.Minute - 1)
+			assert.False(t, l.Allow("new"), "a hold is open")
+			clk.Advance(time.Minute)
+			assert.True(t, l.Allow("new"))
+		})
+	}
+}
