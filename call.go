@@ -72,7 +72,7 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 			ln.Changed(now)
 		})
 	case kernel.OpSettle:
-		l.wake(c.Key) // even if the store failed, which may have given events back
+		l.settled(c) // even if the store failed, which may have given events back
 	}
 	if c.Err != nil && !spends || c.unseen {
 		return r, err // the FailurePolicy has decided, or who stands in line makes no difference

@@ -73,10 +73,10 @@ type Limiter interface {
 	//
 	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that
 	// has come is taken as of the instant at which it came, if that is no longer ago than others
-	// were late within the last second, plus two milliseconds, and at most a tenth of a second; for
-	// holds, and while events of the key are held, it is taken when its goroutine runs. So a
-	// process that stood still serves its line at the limit afterwards, and not all at once. In
-	// other stores, turns are made that much earlier instead, at most 64 of them.
+	// were late within the last second, plus two milliseconds, and at most a tenth of a second. It
+	// is no earlier than the last Settle or Cancel that gave events of the key back. So a process
+	// that stood still serves its line at the limit afterwards, and not all at once. In other
+	// stores, turns are made that much earlier instead, at most 64 of them.
 	//
 	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred
 	// bytes besides its goroutine. In other stores, it costs one call of the store, and nobody

@@ -84,10 +84,10 @@ func (l *limiter) newTurn(
 
 // applyFrom has the store make a call for a turn that has come since an instant, as if that had
 // been asked for when it came, and reports whether there is one. While somebody stands in line,
-// nothing else changes the state of the key. There is none while a hold is open, nor if the turn is
-// a hold itself, since what comes back makes others earlier.
+// nothing else changes the state of the key but what Line.Changed is told of. If the turn is a
+// hold, that lasts from now on.
 func (l *limiter) applyFrom(c *call, from kernel.Instant) bool {
-	if c.h.holds || from == kernel.Forever {
+	if from == kernel.Forever {
 		return false
 	}
 	now, _ := l.timeline.Now()
@@ -128,8 +128,8 @@ func (l *limiter) reach(t *limit.Limit, holds bool) (soon time.Duration, wide in
 // serveBehind takes the turns of those in the line of key that have come, in memory, as by decides:
 // their own callers may be late, and this one runs.
 func (l *limiter) serveBehind(key string, by *limit.Limit, h holding) {
-	if l.local == nil || h.holds || by.Flies() {
-		return
+	if soon, _ := l.reach(by, h.holds); soon > 0 || by.Flies() {
+		return // a turn is asked for before it comes
 	}
 	for again := true; again; {
 		now, _ := l.timeline.Now()
@@ -226,6 +226,21 @@ func (l *limiter) madeBy(ln *line.Line) *limit.Limit {
 		return r.by
 	}
 	return nil
+}
+
+// settled tells those who wait for the key of a settlement. Room that it makes was not there
+// before. It makes none if all events of the hold have happened, and no other hold has ended;
+// except in an InFlight, which has no late turns.
+func (l *limiter) settled(c *call) {
+	l.waiters.Look(c.Key, func(ln *line.Line) {
+		allHappened := c.Request.N == c.Request.Of
+		if c.Err == nil && allHappened && c.Answer.Ended == 0 {
+			ln.Look()
+			return
+		}
+		now, _ := l.timeline.Now()
+		ln.Wake(now)
+	})
 }
 
 // wake wakes those who wait for key, because something may have made room.

@@ -53,8 +53,10 @@
 // # Which algorithm
 //
 // Use [ratelimit.TokenBucket], with a Burst of 10 to 250 milliseconds of the Rate. With a
-// much smaller Burst, tokens are lost, because timers of the operating system fire up to a
-// millisecond late, and the bucket is full by then.
+// much smaller Burst, a stream that is alone on its key loses tokens, because timers of the
+// operating system fire up to a millisecond late, and much later if all processors are busy, and
+// the bucket is full by then. Streams that wait behind others lose nothing in memory, as
+// [ratelimit.Limiter.WaitN] says.
 //
 // A [ratelimit.LeakyBucket] works as well. Its queue has room for at least 15 streams, which
 // take turns. If it is full, further streams wait until it has room; none fails, but their

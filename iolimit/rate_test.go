@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -260,6 +261,45 @@ func TestStreamsThatEndTakeNothingAlong(t *testing.T) {
 			assert.GreaterOrEqual(t, passed.Load(), int32(590))
 			assert.LessOrEqual(t, passed.Load(), int32(611))
 			time.Sleep(time.Second)
+		})
+	}
+}
+
+// A tardyClock is one whose timers fire late, as those of a process whose processors are busy.
+type tardyClock struct{ clock.Clock }
+
+func (c tardyClock) Timer(d time.Duration) *clock.Timer {
+	return c.Clock.Timer(d + 35*time.Millisecond)
+}
+
+// Streams that share a key have its rate even if timers fire late, and the limit grants one chunk at a time.
+func TestStreamsKeepTheirRateWhileTimersAreLate(t *testing.T) {
+	const perSecond = 100
+	for name, move := range map[string]func(ctx context.Context, b ratelimit.Bound, f *flow) error{
+		"Reader": func(ctx context.Context, b ratelimit.Bound, f *flow) error {
+			_, err := io.Copy(f, iolimit.Reader(ctx, new(zeros), b))
+			return err
+		},
+		"Writer": func(ctx context.Context, b ratelimit.Bound, f *flow) error {
+			_, err := io.Copy(iolimit.Writer(ctx, f, b), new(zeros))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(perSecond), Burst: 1}
+				b := ratelimit.For(ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(tardyClock{clock.New()}))), "key")
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				all := newFlow()
+				var streams sync.WaitGroup
+				for range 64 {
+					streams.Go(func() { assert.ErrorIs(t, move(ctx, b, all), context.DeadlineExceeded) })
+				}
+				streams.Wait()
+				// How many turns have come when a span ends, and are not taken yet, depends on when the timers fire.
+				assert.InDelta(t, 2*perSecond, all.within(time.Second, 3*time.Second), 4)
+			})
 		})
 	}
 }

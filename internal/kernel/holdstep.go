@@ -341,7 +341,11 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 	v, st := h.deciding()
 	at, due, ok := v.turn(st, req, a)
-	if ok && at > h.now && req.Yields && h.soonest() < Forever {
+	asked := After(h.now, uint64(req.Near)/h.Tick) // when it is asked for, which is later than now if the turn may have come before
+	first := h.soonest()
+	isOpen := first < Forever
+	mayBeEarlier := first <= at || at > asked && isOpen // by a hold that ends before the turn, or one that is settled until then
+	if ok && at > h.now && req.Yields && mayBeEarlier {
 		soon := *req
 		soon.MaxWait = 0
 		req, ok = &soon, false
@@ -350,10 +354,10 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 		v.refused(st, req, a)
 		return false
 	}
-	id, of := req.Hold.ID, hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
+	id, of := req.Hold.ID, hold{h.ends(max(due, asked), req.Hold.For), req.N, req.Hold.Back}
 	h.reserved(due, req, a)
 	switch {
-	case h.turns() > 0 || id != 0 && at > h.now:
+	case h.turns() > 0 || id != 0 && at > asked: // a turn that has come cannot be cancelled
 		h.add(id, at, of)
 	case a.Held:
 		h.open(id, of, at)

@@ -60,8 +60,8 @@ type Request struct {
 
 	Hold Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
 	Of   int    // for OpSettle: the events of the hold, if it is not open any more
-	// Whether it is of a Wait: an OpReserve is denied if it cannot be spent now while holds are
-	// open, since one that is settled may make that earlier.
+	// Whether it is of a Wait: an OpReserve whose turn has not come is denied while holds are open,
+	// since one that is settled may make it earlier.
 	Yields bool
 
 	// Of OpHold: how long the events are delayed by other keys that have granted them, at least:

@@ -290,6 +290,13 @@ func (ln *Line) index(p *Place) (i int) {
 // (limiter.do in the root), an Extend, a Reset. Who was denied asks the store again.
 func (ln *Line) Wake(now kernel.Instant) {
 	ln.Changed(now)
+	ln.Look()
+}
+
+// Look wakes who may ask, too, although what happened makes no turn earlier: a Settle of all events
+// of a hold. So turns that have come may still be taken as of before it.
+func (ln *Line) Look() {
+	ln.Ahead = nil
 	ln.changes++
 	ln.wake()
 }

@@ -77,6 +77,113 @@ func TestWait_KeepsItsRateWhileTimersAreLate(t *testing.T) {
 	}
 }
 
+// So does a line of holds in memory, all of whose events happen, also while another hold is open.
+func TestHold_WaitingKeepsItsRateWhileTimersAreLate(t *testing.T) {
+	const perSecond = 100
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(perSecond), Burst: 1},
+		"SlidingLog":  ratelimit.SlidingLog{Limit: 1, Window: time.Second / perSecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clk := &tardyClock{Clock: clock.New()}
+				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+				_, _, err := l.Hold(t.Context(), "key", 1) // which is settled never
+				require.NoError(t, err)
+				ctx, stop := context.WithCancel(t.Context())
+				var total atomic.Int64
+				for range 64 {
+					go func() {
+						for {
+							r, _, err := l.Hold(ctx, "key", 1, ratelimit.Waiting())
+							if err != nil {
+								return
+							}
+							_, err = r.Settle(ctx, 1)
+							assert.NoError(t, err)
+							total.Add(1)
+						}
+					}()
+				}
+				clk.late.Store(int64(35 * time.Millisecond))
+				time.Sleep(time.Second) // in which this is learned
+				synctest.Wait()
+				before := total.Load()
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				// How many turns have come when the time ends, and are not taken yet, depends on when the timers fire.
+				assert.InDelta(t, 2*perSecond, total.Load()-before, 4)
+				stop()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// Who comes asks for the hold of somebody whose turn has come, and who is late.
+func TestHold_WaitingIsServedByWhoComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk := &tardyClock{Clock: clock.New()}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1}, ratelimit.WithClock(clk)))
+		require.True(t, l.Allow("key"))
+		clk.late.Store(int64(time.Hour))
+		first := fakes.WaitFor(t, l, "key", 1)
+		synctest.Wait()
+		time.Sleep(101 * time.Millisecond)
+		_ = fakes.WaitFor(t, l, "key", 1)
+		synctest.Wait()
+		assert.True(t, first.Done.Load())
+	})
+}
+
+// A hold whose turn is taken late counts from its turn, and lasts from when it was taken. What a hold gives back is no
+// earlier turn of who is late.
+func TestHold_TakenLate(t *testing.T) {
+	alg := ratelimit.SlidingLog{Limit: 1, Window: 100 * time.Millisecond}
+	for name, tt := range map[string]struct {
+		settled int           // events of the hold that is open when the line begins, of one
+		counts  time.Duration // from when on the turn counts
+	}{
+		"all happened": {1, 100 * time.Millisecond},
+		"given back":   {0, 125 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clk := &tardyClock{Clock: clock.New()}
+				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+				clk.late.Store(int64(35 * time.Millisecond))
+				require.True(t, l.Allow("key"))
+				require.NoError(t, l.Wait(t.Context(), "key")) // its lateness is learned
+				time.Sleep(2 * alg.Window)                     // nothing counts any more
+				begin := time.Now()
+				at := func(d time.Duration) {
+					time.Sleep(d - time.Since(begin))
+					synctest.Wait()
+				}
+				first, _, err := l.Hold(t.Context(), "key", 1)
+				require.NoError(t, err)
+				var second *ratelimit.Reservation
+				go func() {
+					second, _, err = l.Hold(t.Context(), "key", 1, ratelimit.Waiting(), ratelimit.HoldFor(20*time.Millisecond))
+				}()
+				at(125 * time.Millisecond) // its turn has come, and its timer has not fired
+				require.Nil(t, second)
+				_, settling := first.Settle(t.Context(), tt.settled)
+				require.NoError(t, settling)
+				synctest.Wait()
+				require.NoError(t, err)
+				require.NotNil(t, second)
+				at(144 * time.Millisecond)
+				require.NoError(t, second.Extend(t.Context(), time.Minute), "it has not ended")
+				at(tt.counts + alg.Window - 1)
+				assert.False(t, l.Allow("key"))
+				at(tt.counts + alg.Window)
+				assert.True(t, l.Allow("key"))
+			})
+		})
+	}
+}
+
 // While timers are late, others ask for the turn of who is late. They look up the limit before, so that nobody waits for a
 // lookup of another caller, nor for one that has panicked.
 func TestWait_WaitsForNoLookupOfAnother(t *testing.T) {
