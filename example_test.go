@@ -272,7 +272,8 @@ func ExampleLimiter_Hold() {
 	tokens := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)}))
 	hold, d, err := tokens.Hold(ctx, user, 1_000) // the most that the call may use
 	if !d.Allowed {
-		return // d.RetryAfter, or err
+		fmt.Println(err, d.RetryAfter)
+		return
 	}
 	used, failure := callModel(ctx) // if the call fails, used is what it has cost all the same, mostly 0
 	// ctx ends if the client leaves. The tokens are settled all the same.
@@ -406,7 +407,8 @@ func ExampleHoldAll() {
 	hold, d, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(requests, user),
 		ratelimit.For(tokens, user).N(1200), ratelimit.For(cents, org).N(3))
 	if !d.Allowed {
-		return // d.Part says which of them refuses, and d.RetryAfter for how long, or err says why
+		fmt.Println(err, d.Part, d.RetryAfter) // which of them refuses, and for how long
+		return
 	}
 	_, err = hold.Settle(context.WithoutCancel(ctx), 1, 830, 2) // even if the client has left
 

@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -63,6 +65,9 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 			w.stood = true
 			if err := w.l.sleep(w.until, move.Until, w.place.Woken()); err != nil {
 				now, _ = w.l.timeline.Now()
+				if w.mayStillAsk(move.Until, now) {
+					continue
+				}
 				if r := w.leave(now); r != nil {
 					return r, nil
 				}
@@ -70,6 +75,17 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 			}
 		}
 	}
+}
+
+// mayStillAsk reports whether w, whose context has ended, may ask for its turn all the same: that was to
+// be asked for at an instant that has come, and the context ended by a deadline that was no earlier.
+func (w *waiter) mayStillAsk(at, now kernel.Instant) bool {
+	deadline, ok := w.until.Deadline()
+	if !ok || at > now || !errors.Is(w.until.Err(), context.DeadlineExceeded) {
+		return false
+	}
+	late := -w.l.timeline.Clock().Until(deadline)
+	return late >= 0 && at <= now-min(now, uint64(late))
 }
 
 // leave gives the place up, if that is not done, and returns its turn if that has come.

@@ -3,6 +3,7 @@
 package benchmarks
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -16,13 +17,18 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // BenchmarkBusyLine has 64 goroutines wait for one key while all processors are busy, or while timers fire late. The
 // figures are how many are served, in per cent of the rate and of what x/time/rate serves in the same run. A run lasts as
 // long as the rate needs for b.N events: give it a few seconds (-benchtime 2000x).
 func BenchmarkBusyLine(b *testing.B) {
+	stores := map[string]func() []ratelimit.Option{
+		"memory": func() []ratelimit.Option { return nil },
+		"bytes": func() []ratelimit.Option {
+			return []ratelimit.Option{ratelimit.WithStore(ratelimit.NewStore(new(oneKey))), ratelimit.WithName("test")}
+		},
+	}
 	type load struct {
 		name string
 		busy bool          // whether goroutines that only compute use all processors
@@ -34,7 +40,7 @@ func BenchmarkBusyLine(b *testing.B) {
 				"LeakyBucket": ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(perSecond), Capacity: 100},
 				"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(perSecond), Burst: 1},
 			} {
-				for kept, opts := range map[string]func() []ratelimit.Option{"memory": fakes.InMemory, "bytes": fakes.InBytes} {
+				for kept, opts := range stores {
 					b.Run(fmt.Sprintf("%s/%d/%s/%s", l.name, perSecond, name, kept), func(b *testing.B) {
 						busy, stop := context.WithCancel(context.Background())
 						defer stop()
@@ -62,6 +68,35 @@ func BenchmarkBusyLine(b *testing.B) {
 			}
 		}
 	}
+}
+
+// A oneKey is a database of one key.
+type oneKey struct {
+	mu    sync.Mutex // protects state
+	state []byte
+}
+
+func (db *oneKey) Get(context.Context, string) ([]byte, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.state, nil
+}
+
+func (db *oneKey) CompareAndSwap(_ context.Context, _ string, old, state []byte, _ time.Time) (swapped bool, err error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if !bytes.Equal(old, db.state) {
+		return false, nil
+	}
+	db.state = bytes.Clone(state)
+	return true, nil
+}
+
+func (db *oneKey) Delete(context.Context, string) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.state = nil
+	return nil
 }
 
 // served returns how many of 64 goroutines that wait again and again are served in the time in which a rate has n events.

@@ -352,7 +352,7 @@ func (tr *trace) ask(key string, req kernel.Request) kernel.Answer {
 	if req.Op == kernel.OpSettle || req.Op == kernel.OpExtend {
 		got.Idle, want.Idle = 0, 0 // the script knows the ends of all holds, and its reply has some
 	}
-	if tr.conn.sent == sent {    // a cached denial
+	if tr.conn.sent == sent { // a cached denial
 		got, want = kernel.Answer{Decision: got.Decision}, kernel.Answer{Decision: want.Decision}
 	}
 	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {

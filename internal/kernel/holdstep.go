@@ -341,10 +341,12 @@ func (h *holding) take(req *Request, a *Answer) (changed bool) {
 func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 	v, st := h.deciding()
 	at, due, ok := v.turn(st, req, a)
-	asked := After(h.now, uint64(req.Near)/h.Tick) // when it is asked for, which is later than now if the turn may have come before
+	// When it is asked for, which is later than now if the turn may have come before.
+	asked := After(h.now, uint64(req.Near)/h.Tick)
 	first := h.soonest()
 	isOpen := first < Forever
-	mayBeEarlier := first <= at || at > asked && isOpen // by a hold that ends before the turn, or one that is settled until then
+	// By a hold that ends before the turn, or one that is settled until then.
+	mayBeEarlier := first <= at || at > asked && isOpen
 	if ok && at > h.now && req.Yields && mayBeEarlier {
 		soon := *req
 		soon.MaxWait = 0

@@ -3,6 +3,7 @@ package fault_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,7 +124,7 @@ func TestPeekAndChargeByTheLimitOfNew(t *testing.T) {
 			require.ErrorIs(t, err, errLookup)
 			assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: time.Hour, ResetAfter: time.Hour, Degraded: true, StandIn: true}, d)
 			assert.Equal(t, ratelimit.Failed, p.seen.One(t).Outcome)
-			_, err = p.Charge(ctx, "key", 1<<62)
+			_, err = p.Charge(ctx, "key", math.MaxInt)
 			require.ErrorIs(t, err, errLookup)
 			require.ErrorIs(t, err, ratelimit.ErrDebt)
 			p.own.Err = nil

@@ -280,3 +280,20 @@ func TestWait_BehindWhoHasLeftWithoutAProcessor(t *testing.T) {
 		assert.True(t, second.Done.Load())
 	})
 }
+
+// TestWait_AtItsDeadline: a Wait whose turn comes no later than its deadline is granted, also if the two are
+// the same instant, and whichever of them its goroutine learns of first.
+func TestWait_AtItsDeadline(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
+			require.True(t, l.Allow("key"))
+			until, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.NoError(t, l.Wait(until, "key"))
+			short, cancel := context.WithTimeout(t.Context(), time.Second-1)
+			defer cancel()
+			require.ErrorIs(t, l.Wait(short, "key"), context.DeadlineExceeded)
+		})
+	}
+}
