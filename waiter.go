@@ -77,8 +77,9 @@ func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 	}
 }
 
-// mayStillAsk reports whether w, whose context has ended, may ask for its turn all the same: that was to
-// be asked for at an instant that has come, and the context ended by a deadline that was no earlier.
+// mayStillAsk reports whether w, whose context has ended, may ask for its turn all the same: that
+// was to be asked for at an instant that has come, and the context ended by a deadline that was no
+// earlier.
 func (w *waiter) mayStillAsk(at, now kernel.Instant) bool {
 	deadline, ok := w.until.Deadline()
 	if !ok || at > now || !errors.Is(w.until.Err(), context.DeadlineExceeded) {
