@@ -50,6 +50,10 @@ func (c *byteChoices) within(n time.Duration) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(word[:]) % uint64(n))
 }
 
+// mostDenied bounds the limit of a log that counts denials: the library counts at most 2⁶² events, and a few
+// denials of as many as a limit near that leave no room for reserved ones, which the model does not know.
+const mostDenied = math.MaxInt >> 10
+
 // A kind of algorithm, and how to choose its parameters.
 type kind struct {
 	name string
@@ -81,7 +85,7 @@ var simpleKinds = []kind{
 	}},
 	{"SlidingLogCountDenied", func(d *drawer) ratelimit.Algorithm {
 		d.counts = true
-		return ratelimit.SlidingLog{Limit: d.count(), Window: d.span(), CountDenied: true}
+		return ratelimit.SlidingLog{Limit: min(d.count(), mostDenied), Window: d.span(), CountDenied: true}
 	}},
 	{"RollingWindow", (*drawer).rollingWindow},
 	{"WarmingUp", (*drawer).warmingUp},
