@@ -20,9 +20,7 @@ type denied struct {
 	by *limit.Limit   // what decided it
 }
 
-func (d *denied) age(
-	now kernel.Instant,
-) time.Duration {
+func (d *denied) age(now kernel.Instant) time.Duration {
 	return time.Duration(now - min(now, d.at))
 }
 

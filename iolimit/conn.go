@@ -104,11 +104,17 @@ func (c *conn) named(op string, ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return err // of c.Conn, or of the limiter
 	}
-	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: context.Cause(ctx)}
+	return &net.OpError{
+		Op:     op,
+		Net:    c.LocalAddr().Network(),
+		Source: c.LocalAddr(),
+		Addr:   c.RemoteAddr(),
+		Err:    context.Cause(ctx),
+	}
 }
 
-// SetDeadline implements [net.Conn]. The waits for tokens obey it even if it fails: a net.Pipe whose
-// peer has closed it refuses deadlines, and what was read before is still to be delivered.
+// SetDeadline implements [net.Conn]. The waits for tokens obey it even if it fails: a net.Pipe
+// whose peer has closed it refuses deadlines, and what was read before is still to be delivered.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.readDeadline.set(t)
 	c.writeDeadline.set(t)

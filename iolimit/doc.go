@@ -4,10 +4,10 @@
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 20), Burst: 256 << 10}))
 //	n, err := io.Copy(dst, iolimit.Reader(ctx, src, ratelimit.For(limiter, userID)))
 //
-// Streams that share a key share its limit, chunk by chunk in the order of their arrival: they stand in the
-// line of [ratelimit.Limiter.Wait], and one that ends while it waits costs the others nothing. So
-// one limiter serves a limit per user, however many connections the user has. To combine
-// limits, such as a rate and a volume per day, use [ratelimit.All].
+// Streams that share a key share its limit, chunk by chunk in the order of their arrival: they
+// stand in the line of [ratelimit.Limiter.Wait], and one that ends while it waits costs the others
+// nothing. So one limiter serves a limit per user, however many connections the user has. To
+// combine limits, such as a rate and a volume per day, use [ratelimit.All].
 //
 // # Chunks
 //

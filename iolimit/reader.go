@@ -85,4 +85,6 @@ func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error
 	return n, err
 }
 
-var errReadCount = errors.New("iolimit: the reader's Read returned a negative count, or more bytes than were asked for")
+var errReadCount = errors.New(
+	"iolimit: the reader's Read returned a negative count, or more bytes than were asked for",
+)

@@ -25,8 +25,8 @@ const (
 	// largestChunk is about as much as a system call moves efficiently.
 	largestChunk = 64 << 10
 
-	// longestCall is how long a Read or Write of a chunk may take. If it takes longer, what it has not
-	// moved stays spent.
+	// longestCall is how long a Read or Write of a chunk may take. If it takes longer, what it has
+	// not moved stays spent.
 	longestCall = 10 * time.Minute
 
 	// worthwhile is the part of a chunk that must be left of the limit for the stream to
@@ -47,8 +47,8 @@ type payer struct {
 	limit   int // of the latest decision; 0 if it is unknown, or nothing can be granted
 }
 
-// newPayer returns the payer of a stream. A missing limiter is logged, because the program may use the
-// stream much later.
+// newPayer returns the payer of a stream. A missing limiter is logged, because the program may use
+// the stream much later.
 func newPayer(b ratelimit.Bound) payer {
 	p := payer{limiter: b.Limiter(), key: b.Key()}
 	if err := p.check(context.Background()); err != nil {
@@ -61,9 +61,19 @@ func newPayer(b ratelimit.Bound) payer {
 func (p *payer) check(ctx context.Context) error {
 	switch {
 	case param.IsNil(p.limiter):
-		return param.InvalidIn("iolimit", "the Bound's limiter", nil, "must not be nil; ratelimit.For(limiter, key) makes a Bound")
+		return param.InvalidIn(
+			"iolimit",
+			"the Bound's limiter",
+			nil,
+			"must not be nil; ratelimit.For(limiter, key) makes a Bound",
+		)
 	case ctx == nil:
-		return param.InvalidIn("iolimit", "ctx", nil, "must not be nil; context.Background() is one")
+		return param.InvalidIn(
+			"iolimit",
+			"ctx",
+			nil,
+			"must not be nil; context.Background() is one",
+		)
 	}
 	return ctx.Err()
 }
@@ -78,7 +88,8 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 		if err != nil && !d.Degraded {
 			return 0, err
 		}
-		if p.limit = d.Limit; p.limit < 1 {
+		p.limit = d.Limit
+		if p.limit < 1 {
 			if err != nil {
 				return 0, err
 			}
@@ -101,20 +112,34 @@ func (p *payer) suits(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		if _, flies := part.(ratelimit.InFlight); flies {
-			return param.InvalidIn("iolimit", "the limit of the Bound, or a part of it,", fmt.Sprintf("%T%+v", part, part),
-				"must not be an InFlight, because nobody releases bytes; to limit how many streams run at once, hold an event of another limiter for each stream")
+			return param.InvalidIn(
+				"iolimit",
+				"the limit of the Bound, or a part of it,",
+				fmt.Sprintf("%T%+v", part, part),
+				"must not be an InFlight, because nobody releases bytes; to limit how many streams run at once, hold an event of another limiter for each stream",
+			)
 		}
 	}
 	return nil
 }
 
 func (p *payer) never(n int) error {
-	return fmt.Errorf("%w: %d bytes of key %q with a limit of %d", ratelimit.ErrNever, n, p.key, p.limit)
+	return fmt.Errorf(
+		"%w: %d bytes of key %q with a limit of %d",
+		ratelimit.ErrNever,
+		n,
+		p.key,
+		p.limit,
+	)
 }
 
-// pay waits until some of n bytes may pass, at most a chunk, spends them, and returns how many. With options, it holds
-// them, and also returns the hold.
-func (p *payer) pay(ctx context.Context, n int, opts ...ratelimit.HoldOption) (held *ratelimit.Reservation, paid int, err error) {
+// pay waits until some of n bytes may pass, at most a chunk, spends them, and returns how many.
+// With options, it holds them, and also returns the hold.
+func (p *payer) pay(
+	ctx context.Context,
+	n int,
+	opts ...ratelimit.HoldOption,
+) (held *ratelimit.Reservation, paid int, err error) {
 	for paid == 0 {
 		most, err := p.chunk(ctx)
 		if err == nil {
@@ -127,24 +152,40 @@ func (p *payer) pay(ctx context.Context, n int, opts ...ratelimit.HoldOption) (h
 	return held, paid, nil
 }
 
-// spend is pay for a chunk. It may return 0, to be called again with a chunk of the limit as it is now.
-func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (held *ratelimit.Reservation, paid int, err error) {
-	held, d, _ := p.limiter.Reserve(ctx, p.key, n, append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)...) // if the store has failed, the policy decides
+// spend is pay for a chunk. It may return 0, to be called again with a chunk of the limit as it is
+// now.
+func (p *payer) spend(
+	ctx context.Context,
+	n int,
+	opts []ratelimit.HoldOption,
+) (held *ratelimit.Reservation, paid int, err error) {
+	// If the store has failed, the policy decides.
+	held, d, _ := p.limiter.Reserve(
+		ctx,
+		p.key,
+		n,
+		append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)...)
 	p.limit = d.Limit
 	switch {
 	case held != nil && !d.Checked(): // nothing is held
 		return nil, n, nil
 	case held != nil:
 		return held, n, nil
-	case 1 <= d.Limit && d.Limit < n: // the limit has become lower, or a lower one decides in its place
+	case 1 <= d.Limit && d.Limit < n:
+		// The limit has become lower, or a lower one decides in its place.
 		return nil, 0, nil
 	case d.RetryAfter == ratelimit.Never:
 		return nil, 0, p.never(n)
-	case d.Remaining < n && d.Remaining*worthwhile >= n: // the end of a window would be lost if all n went into the next one
+	case d.Remaining < n && d.Remaining*worthwhile >= n:
+		// The end of a window would be lost if all n went into the next one.
 		n = d.Remaining
 	}
 	if len(opts) > 0 {
-		held, _, err = p.limiter.Hold(patient{ctx}, p.key, n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
+		held, _, err = p.limiter.Hold(
+			patient{ctx},
+			p.key,
+			n,
+			append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
 	} else {
 		err = p.limiter.WaitN(patient{ctx}, p.key, n)
 	}
@@ -153,13 +194,15 @@ func (p *payer) spend(ctx context.Context, n int, opts []ratelimit.HoldOption) (
 		return held, n, nil
 	case errors.Is(err, ratelimit.ErrQueueFull):
 		return nil, 0, sleep(ctx, ratelimit.Describe(p.limiter).Clock, d.RetryAfter)
-	case errors.Is(err, ratelimit.ErrNever): // the limit has become lower, as the next decision says
+	case errors.Is(err, ratelimit.ErrNever):
+		// The limit has become lower, as the next decision says.
 		return nil, 0, nil
 	}
 	return nil, 0, err
 }
 
-// A patient context has no deadline, but ends at it: nobody gives up early, because the turn may come earlier.
+// A patient context has no deadline, but ends at it: nobody gives up early, because the turn may
+// come earlier.
 type patient struct{ context.Context }
 
 // Deadline implements [context.Context].

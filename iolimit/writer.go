@@ -52,7 +52,8 @@ func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (writt
 			err = io.ErrShortWrite
 		}
 		_, _ = held.Settle(context.WithoutCancel(ctx), n) // what a failed store keeps, it keeps
-		if written += n; err != nil {
+		written += n
+		if err != nil {
 			return written, err
 		}
 		p = p[n:]
@@ -60,4 +61,6 @@ func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (writt
 	return written, nil
 }
 
-var errWriteCount = errors.New("iolimit: the writer's Write returned a negative count, or more bytes than it was given")
+var errWriteCount = errors.New(
+	"iolimit: the writer's Write returned a negative count, or more bytes than it was given",
+)

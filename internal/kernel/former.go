@@ -263,20 +263,17 @@ func (c *Compiled) meet(
 		kept[asked].limit, kept[asked].st = c, next
 		pin = asked != present || asked != last || !lasting
 		if asked != last {
-			level, _ := c.Adopt(kept[last].limit.Kernel, kept[last].st, now, latest)
-			kept[asked].raise(level, now)
+			kept[asked].raise(kept[last].adoptedBy(c, now, latest), now)
 		}
 		if uncounted && asked != present {
-			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now, now)
-			kept[asked].raise(level, now)
+			kept[asked].raise(kept[present].adoptedBy(c, now, now), now)
 		}
 	default:
 		old := kept[last]
 		next, lasting := c.Adopt(old.limit.Kernel, old.st, now, latest)
 		added := member{c, next, slices.Clone(old.sources)}
 		if uncounted {
-			level, _ := c.Adopt(kept[present].limit.Kernel, kept[present].st, now, now)
-			added.deepen(level, now)
+			added.deepen(kept[present].adoptedBy(c, now, now), now)
 		}
 		pin = !lasting || c.Fresh(added.st) > max(now, old.limit.Fresh(old.st))
 		kept, asked = []member{old, added}, 1
@@ -307,17 +304,26 @@ func newMember(limit *Compiled, st []uint64, first int) member {
 	return m
 }
 
+// adoptedBy returns the state that c adopts from that of m.
+func (m *member) adoptedBy(c *Compiled, now, latest Instant) []uint64 {
+	st, _ := c.Adopt(m.limit.Kernel, m.st, now, latest)
+	return st
+}
+
+// deepen gives each bucket of m that misses less than in level the state that it has there.
+func (m *member) deepen(level []uint64, now Instant) {
+	m.deepenBy(level, now, func(_ Kernel, st, deeper []uint64) []uint64 {
+		copy(st, deeper)
+		return st
+	})
+}
+
 // raise is deepen for a limit that was there before: its buckets owe no more than they have credit
 // for.
 func (m *member) raise(level []uint64, now Instant) {
-	levels := m.limit.partStates(level)
-	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
-		if !misses(part, st, levels[i], now) {
-			return st
-		}
-		m.sources[i] = -1
-		if part.credit(levels[i], now) > 0 {
-			copy(st, levels[i])
+	m.deepenBy(level, now, func(part Kernel, st, deeper []uint64) []uint64 {
+		if part.credit(deeper, now) > 0 {
+			copy(st, deeper)
 			return st
 		}
 		more := min(part.credit(st, now), part.chargeable(st, now, m.limit.Encoding), math.MaxInt)
@@ -328,15 +334,20 @@ func (m *member) raise(level []uint64, now Instant) {
 	})
 }
 
-// deepen gives each bucket of m that misses less than in level the state that it has there.
-func (m *member) deepen(level []uint64, now Instant) {
+// deepenBy replaces the state of each bucket of m that misses less than in level with the result of
+// f, which is called with the one that it has there.
+func (m *member) deepenBy(
+	level []uint64,
+	now Instant,
+	f func(part Kernel, st, deeper []uint64) []uint64,
+) {
 	levels := m.limit.partStates(level)
 	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
-		if misses(part, st, levels[i], now) {
-			copy(st, levels[i])
-			m.sources[i] = -1
+		if !misses(part, st, levels[i], now) {
+			return st
 		}
-		return st
+		m.sources[i] = -1
+		return f(part, st, levels[i])
 	})
 }
 
@@ -413,10 +424,7 @@ func (k *changed) Fresh(st []uint64) Instant {
 	return at
 }
 
-func (k *changed) delay(
-	st []uint64,
-	at Instant,
-) uint64 {
+func (k *changed) delay(st []uint64, at Instant) uint64 {
 	return k.limit().delay(k.askedState(st), at)
 }
 

@@ -202,11 +202,7 @@ func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 }
 
 // Await implements Word.
-func (k *gcra) Await(
-	word uint64,
-	now Instant,
-	n int,
-) Instant {
+func (k *gcra) Await(word uint64, now Instant, n int) Instant {
 	return k.Ready([]uint64{word}, now, n)
 }
 

@@ -89,9 +89,7 @@ func (k *intervalBucket) Fresh(st []uint64) Instant {
 	return k.refillAt(st[0], ceilDiv(st[1], k.refill))
 }
 
-func (k *intervalBucket) Valid(
-	st []uint64,
-) bool {
+func (k *intervalBucket) Valid(st []uint64) bool {
 	return st[0] <= MaxInstant && st[1] <= mostCounted
 }
 

@@ -36,9 +36,7 @@ func (k *pair) counts(word uint64) (slot, full, oldest uint64) {
 	return word >> k.shift, word & k.mask, word >> k.bits & k.mask
 }
 
-func (k *pair) word(
-	slot, full, oldest uint64,
-) uint64 {
+func (k *pair) word(slot, full, oldest uint64) uint64 {
 	return slot<<k.shift | oldest<<k.bits | full
 }
 
@@ -98,11 +96,7 @@ func (k *pair) Remaining(st []uint64, now Instant) int {
 }
 
 // Await implements Word.
-func (k *pair) Await(
-	word uint64,
-	now Instant,
-	n int,
-) Instant {
+func (k *pair) Await(word uint64, now Instant, n int) Instant {
 	return k.Ready([]uint64{word}, now, n)
 }
 

@@ -101,10 +101,9 @@ func (c *pool) add(v candidate) {
 	if len(*c) == poolSize && v.compare((*c)[0]) <= 0 {
 		return
 	}
-	known := slices.IndexFunc(
-		*c,
-		func(other candidate) bool { return other.id == v.id && other.space == v.space },
-	)
+	known := slices.IndexFunc(*c, func(other candidate) bool {
+		return other.id == v.id && other.space == v.space
+	})
 	switch {
 	case known >= 0:
 		*c = slices.Delete(*c, known, known+1)

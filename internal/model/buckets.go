@@ -208,10 +208,7 @@ func (b *intervalBucket) refilledAt(t instant) instant {
 
 func (b *intervalBucket) limit() int { return b.burst }
 
-func (b *intervalBucket) grantable(
-	t instant,
-	n int,
-) bool {
+func (b *intervalBucket) grantable(t instant, n int) bool {
 	return b.tokens(b.last(), t) >= int64(n)
 }
 

@@ -30,10 +30,7 @@ func (f *inFlight) limit() int                      { return f.most }
 func (f *inFlight) grantable(t instant, n int) bool { return fits(f.flying(t), n, f.most) }
 func (f *inFlight) forgotten(t instant) bool        { return f.flying(t).Sign() == 0 }
 
-func (f *inFlight) charge(
-	t instant,
-	n int,
-) {
+func (f *inFlight) charge(t instant, n int) {
 	f.add(batch{at: t, n: n, until: t + f.timeout})
 }
 

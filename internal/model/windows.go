@@ -84,10 +84,7 @@ type eventWindow struct {
 	window instant
 }
 
-func (w *eventWindow) counts(
-	b batch,
-	t instant,
-) bool {
+func (w *eventWindow) counts(b batch, t instant) bool {
 	return b.start <= t && t-b.start < w.window
 }
 

@@ -126,7 +126,7 @@ type repository struct {
 	foreign *declarations // what of other modules is used
 	fields  []string      // the string literals of httplimit, among which are the names of header fields
 	paths   []string      // of all files and folders
-	texts   string        // all string literals, and all files that are not Go, but for the pages
+	texts   string        // all string literals, and all files that are not Go, except the pages
 	targets string        // the Makefile
 }
 

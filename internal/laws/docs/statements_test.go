@@ -13,7 +13,7 @@ import (
 )
 
 // readable are the folders of isReadable.
-var readable = []string{"internal", "observe", "limitpage", "otellimit", "ratelimittest", "storetest"}
+var readable = []string{"internal", "iolimit", "observe", "limitpage", "otellimit", "ratelimittest", "storetest"}
 
 // TestHeadersDoNotWrite: the header of an if or a switch declares names, or decides, and changes nothing:
 // a reader who looks for what is changed looks at statements. An error or an ok may be set there.

@@ -43,7 +43,7 @@ func (l *lookupsOf) of(name string) int {
 	return l.counts[name]
 }
 
-// What is cancelled, or given back because nobody gets it, needs no lookup, also if others stand in line on the key: so it
+// What is cancelled, or given back because nobody gets it, needs no lookup, even if others stand in line on the key: so it
 // is not held up by one, and a lookup that panics does so in a goroutine of a caller.
 func TestNothingIsLookedUpToGiveBack(t *testing.T) {
 	for store, make := range fakes.Stores {
