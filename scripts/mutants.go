@@ -377,8 +377,13 @@ func (c check) limit() time.Duration {
 		binary := filepath.Join(dir, c.binary())
 		must(c.build(binary))
 		begin := time.Now()
-		if by, _ := c.fails(binary, c.run, time.Hour); by != "" {
-			log.Fatalf("%+v: %s fails on the unchanged code", c, by)
+		by, test := c.fails(binary, c.run, time.Hour)
+		if test != "" {
+			log.Printf("%v: %s fails on the unchanged code, and is tried once more", c, by)
+			by, _ = c.fails(binary, "^"+test+"$", time.Hour)
+		}
+		if by != "" {
+			log.Fatalf("%v: %s fails on the unchanged code", c, by)
 		}
 		limits[c] = 5*time.Since(begin) + 10*time.Second
 	}
