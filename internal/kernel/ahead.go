@@ -126,12 +126,16 @@ func everyTurn(int) bool { return true }
 // on.
 func (h *holding) come(turn []uint64) {
 	id, at, of := turn[turnID], turn[turnAt], holdOf(turn[turnEnd:])
-	if id == 0 || endsAtTurn(id) && (of.end <= h.now || at > h.now) {
-		// It is over, or is not ahead any more because the list was too long or the limit has
-		// changed.
-		h.pass(at)
-	} else {
+	switch {
+	case id != 0 && (!endsAtTurn(id) || at <= h.now && of.end > h.now):
 		h.open(id, of, at)
+	case at > h.now && h.Flies():
+		// The log of an InFlight has events by their ends, and knows turns from its holds only.
+		h.open(turnOnly, hold{end: at}, at)
+	default:
+		// The turn is over, or is not ahead any more because the list was too long or the limit
+		// has changed.
+		h.pass(at)
 	}
 	h.set(h.spend(h.inner(), turn, of.n))
 }

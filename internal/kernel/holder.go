@@ -52,6 +52,10 @@ func (h hold) events() (word uint64) {
 // are odd.
 func endsAtTurn(id uint64) bool { return id%2 == 0 }
 
+// turnOnly is the ID of a hold of no events, whose mark says that a turn is ahead which cannot be
+// settled any more. Callers choose IDs below 2⁵³.
+const turnOnly = 1 << 53
+
 // A refund is a hold that ends, and how many of its events are unused.
 type refund struct {
 	hold

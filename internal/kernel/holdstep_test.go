@@ -331,6 +331,41 @@ func TestHolds_TurnsInFlight(t *testing.T) {
 	assert.True(t, s.ask(c, begun, OpTake, 1).Allowed, "its turn is not ahead any more")
 }
 
+// TestHolds_TurnsThatAreOnlyTurns: if the limit of a key changes, nothing is granted before a turn
+// that cannot be settled any more, whatever others release or cancel.
+func TestHolds_TurnsThatAreOnlyTurns(t *testing.T) {
+	enc := InMemory.Varying()
+	c := Compile(NewInFlight(2, 3*second), enc)
+	raised := Compile(NewInFlight(4, 3*second), enc)
+	reserve := func(s *shared, hold Handle, wait time.Duration) {
+		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 2, MaxWait: time.Hour, Hold: hold})
+		require.Equal(t, wait, a.Wait)
+	}
+	for name, settled := range map[string]Request{
+		"settled for some": {Op: OpSettle, N: 1, Hold: Handle{ID: 5}},
+		"settled for all":  {Op: OpSettle, N: 2, Hold: Handle{ID: 5}},
+	} {
+		s := keyOf(c)
+		s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 1, For: 3 * time.Second}})
+		s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 3, For: 2 * time.Second}})
+		reserve(s, Handle{ID: 5, For: time.Second / 2}, 3*time.Second)
+		s.send(c, begun, settled)
+		reserve(s, Handle{ID: 7, For: time.Second}, 3*time.Second)
+		wait := 3*time.Second - 1
+				require.Equal(t, wait, s.ask(raised, begun+1, OpTake, 1).RetryAfter, name)
+		a, _ := s.send(raised, begun+1, Request{Op: OpSettle, Hold: Handle{ID: 7}})
+		require.True(t, a.Held && s.from.Valid(s.st), name)
+		assert.Equal(t, wait, a.RetryAfter, "%s: the other reservation is cancelled", name)
+		a, _ = s.send(raised, begun+1, Request{Op: OpSettle, N: 1, Hold: Handle{ID: 3}})
+		require.True(t, a.Held, name)
+		assert.Equal(t, wait, a.RetryAfter, "%s: a hold is released", name)
+		a = s.ask(raised, begun+3*second, OpTake, 4)
+		assert.True(t, a.Allowed, name)
+		assert.Equal(t, 1, a.Ended, "%s: a turn is no hold", name)
+		assert.Nil(t, s.from.base, name)
+	}
+}
+
 // TestHolds_Cancel: a reservation that is cancelled takes its hold with it.
 func TestHolds_Cancel(t *testing.T) {
 	for _, enc := range encodings {

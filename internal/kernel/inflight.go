@@ -112,15 +112,23 @@ func (k *inFlight) settleAll(st []uint64, now Instant, refunds []refund, m marks
 // which says nothing about their turns. A turn may be ahead if the limit has changed since it was
 // reserved.
 func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m marks) []uint64 {
-	if promised <= now || len(st) == 0 {
+	if promised <= now {
 		return st
 	}
+	turn := k.frontier(st)
 	for i := range m.count {
 		mark := m.of(i)[0]
 		if m.entries[i*m.size+holdID] != 0 && mark > 0 {
-			st[2] = max(st[2], min(promised, mark-1))
+			turn = max(turn, min(promised, mark-1))
 		}
 	}
+	switch {
+	case turn == k.frontier(st):
+		return st
+	case len(st) == 0: // the events are over, and the turn is ahead
+		st = append(st, 0, logHeader, 0)
+	}
+	st[2] = turn
 	return st
 }
 
