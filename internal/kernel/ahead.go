@@ -152,7 +152,7 @@ func (h *holding) add(id uint64, at Instant, of hold) {
 			h.spendAgain()
 		}
 	}
-	h.list = append(h.list, id, at, of.end, of.events())
+	h.list = append(h.list, id, at, of.end, eventsWord(of))
 	h.after = h.spend(h.after, h.entry(h.turns()-1), of.n)
 }
 
@@ -208,17 +208,7 @@ func (h *holding) fit(stays func(i int) bool, n int, before []uint64) bool {
 }
 
 // drifts reports whether events may come later because earlier ones did not happen.
-func (c *Compiled) drifts() bool {
-	return slices.ContainsFunc(c.leaves, func(leaf Kernel) bool {
-		switch k := leaf.(type) {
-		case *fixed:
-			return !k.aligned
-		case *intervalBucket, *warming:
-			return true
-		}
-		return false
-	})
-}
+func (c *Compiled) drifts() bool { return slices.ContainsFunc(c.leaves, Kernel.drifts) }
 
 func (k *ahead) Valid(st []uint64) bool {
 	if len(st) < aheadHeader || st[aheadTurns] == 0 || st[aheadTurns] > MostHolds ||

@@ -28,16 +28,10 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 	}
 	k := &all{parts: make([]Kernel, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
 	for i, part := range parts {
-		switch p := part.(type) {
-		case *stateless: // an Unlimited, which has no effect
+		if _, unlimited := Stateless(part); unlimited { // which has no effect
 			continue
-		case *pair:
-			part = &p.sliding // other parts determine when events are reserved
-		case *gcra:
-			keeping := *p
-			keeping.keeps = true
-			part = &keeping
 		}
+		part = PartOf(part)
 		k.parts, k.places = append(k.parts, part), append(k.places, i)
 		k.most = min(k.most, part.Limit())
 		if part.Width() == 0 {
@@ -47,6 +41,23 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 		k.ends = append(k.ends, k.fixed)
 	}
 	return k
+}
+
+// statelessOf returns the kernel of an All whose parts make it stateless: one of them is blocked,
+// so that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
+func statelessOf(parts []Kernel) Kernel {
+	limited := false
+	for i, part := range parts {
+		_, ok := Stateless(part)
+		if ok && part.Limit() == 0 {
+			return NewBlockedPart(i)
+		}
+		limited = limited || !ok
+	}
+	if limited {
+		return nil
+	}
+	return NewUnlimited()
 }
 
 func (k *all) Limit() int { return k.most }
@@ -204,7 +215,7 @@ func (k *all) delay(st []uint64, at Instant) (ticks uint64) {
 func (k *all) full(st []uint64, now Instant, n int) bool {
 	at := now
 	for part, st := range k.states(st) {
-		if !delays(part) {
+		if !part.delays() {
 			at = max(at, part.Ready(st, now, n))
 		}
 	}
@@ -265,9 +276,13 @@ func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 	return index
 }
 
-func (k *all) notes() bool {
-	return slices.ContainsFunc(k.parts, Kernel.notes)
-}
+func (k *all) notes() bool { return slices.ContainsFunc(k.parts, Kernel.notes) }
+
+func (k *all) delays() bool { return slices.ContainsFunc(k.parts, Kernel.delays) }
+
+func (k *all) drifts() bool { return slices.ContainsFunc(k.parts, Kernel.drifts) }
+
+func (k *all) releases() bool { return slices.ContainsFunc(k.parts, Kernel.releases) }
 
 func (k *all) Valid(st []uint64) bool {
 	if len(st) == 0 {

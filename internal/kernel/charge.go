@@ -5,15 +5,6 @@ package kernel
 // or counted, than the limit allows, and Ready tells when there is room again. Only the words bound
 // it.
 
-func (enc Encoding) mostCount() uint64 {
-	if enc.Portable {
-		return portableMost
-	}
-	return mostCounted
-}
-
-func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
-
 // charge counts n events whatever the limit says, and answers as OpPeek does afterwards.
 func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	if n > 0 && !v.exceeds(st, n, a) {

@@ -17,6 +17,7 @@ type Compiled struct {
 	parts   *all     // the kernel, if it is one; else nil
 	changed *changed // likewise
 	denials bool     // whether the kernel notes denials
+	queues  bool     // whether it delays events
 	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
 	leaves []Kernel
 
@@ -34,7 +35,7 @@ type Compiled struct {
 
 // Compile returns k, whose states have encoding enc, ready to be applied.
 func Compile(k Kernel, enc Encoding) *Compiled {
-	c := &Compiled{Kernel: k, Encoding: enc, denials: k.notes()}
+	c := &Compiled{Kernel: k, Encoding: enc, denials: k.notes(), queues: k.delays()}
 	c.parts, _ = k.(*all)
 	c.changed, _ = k.(*changed)
 	switch {
@@ -50,17 +51,40 @@ func Compile(k Kernel, enc Encoding) *Compiled {
 
 // Flies reports whether events are released when they are settled, in a part at least.
 func (c *Compiled) Flies() bool {
-	return slices.ContainsFunc(c.leaves, flies)
+	return slices.ContainsFunc(c.leaves, Kernel.releases)
 }
 
 // Delays reports whether events that are granted may have to wait, in a part at least.
 func (c *Compiled) Delays() bool {
-	return slices.ContainsFunc(c.leaves, delays)
+	return slices.ContainsFunc(c.leaves, Kernel.delays)
 }
 
 // Remaining returns the most events that are granted at now: 0 while a reservation is
 // ahead.
 func (c *Compiled) Remaining(st []uint64, now Instant) int { return remaining(c.Kernel, st, now) }
+
+// remaining returns the most events that k grants at now: 0 while a reservation is
+// ahead.
+func remaining(k Kernel, st []uint64, now Instant) int {
+	if now < k.frontier(st) {
+		return 0
+	}
+	return k.Remaining(st, now)
+}
+
+// Stateless reports whether c decides without a state, by Decide. A state of another kernel
+// is then left as it is.
+func (c *Compiled) Stateless() bool {
+	_, ok := Stateless(c.Kernel)
+	return ok
+}
+
+// Decide is Step for a kernel that is Stateless.
+func (c *Compiled) Decide(req *Request, a *Answer) {
+	c.Step(nil, req, a)
+	a.Part, _ = Stateless(c.Kernel)
+	a.Held = false // there is nothing to settle
+}
 
 // Word returns the kernel if a state is one word, and nil if not.
 func (c *Compiled) Word() Word {

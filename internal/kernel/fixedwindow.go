@@ -205,6 +205,8 @@ func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return most - min(count, most)
 }
 
+func (k *fixed) drifts() bool { return !k.aligned }
+
 // mark writes the start of the window that the events are counted in, plus 1.
 func (k *fixed) mark(st []uint64, at Instant, _ int, mark []uint64) {
 	start, _ := k.current(st, at)

@@ -184,7 +184,7 @@ func (c *Compiled) Similar(other *Compiled) bool {
 		return false
 	}
 	return c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width() &&
-		slices.EqualFunc(c.leaves, other.leaves, sameTimeout)
+		slices.EqualFunc(c.leaves, other.leaves, Kernel.sameTimeout)
 }
 
 // Meet returns the kernel that applies requests which ask for c, and the state that it applies
@@ -343,20 +343,12 @@ func (m *member) deepenBy(
 ) {
 	levels := m.limit.partStates(level)
 	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
-		if !misses(part, st, levels[i], now) {
+		if !part.missesLess(st, levels[i], now) {
 			return st
 		}
 		m.sources[i] = -1
 		return f(part, st, levels[i])
 	})
-}
-
-// misses reports whether a bucket misses less in one state than in another.
-func misses(part Kernel, st, other []uint64, now Instant) bool {
-	if bucket, ok := part.(level); ok {
-		return bucket.missing(st, now).Less(bucket.missing(other, now))
-	}
-	return part.credit(st, now) > part.credit(other, now)
 }
 
 // states returns the states of the limits. To append to one leaves st as it is.
@@ -480,11 +472,7 @@ func (k *changed) follow(part Kernel, st []uint64, at Instant, n int) []uint64 {
 	if most == 0 {
 		return st
 	}
-	st = part.Spend(st, at, int(most))
-	if log, ok := part.(*eventLog); ok { // in which another limit may grant any number of events
-		st = log.shed(st)
-	}
-	return st
+	return part.shed(part.Spend(st, at, int(most)))
 }
 
 func (k *changed) Pack(st []uint64) []uint64 {

@@ -313,6 +313,10 @@ func (k *gcra) credit(st []uint64, at Instant) uint64 {
 	return k.span.Add(k.span).Sub(k.missing(st, at)).Div(k.cost)
 }
 
+func (k *gcra) missesLess(st, other []uint64, now Instant) bool {
+	return k.missing(st, now).Less(k.missing(other, now))
+}
+
 // missing returns what the bucket lacks at an instant, or at that of a reservation ahead, in units.
 func (k *gcra) missing(st []uint64, at Instant) uint128.Uint128 {
 	return k.load(st).Sub(uint128.Mul(max(at, k.frontier(st)), k.unit))
@@ -329,6 +333,10 @@ func (k *gcra) marks() int {
 func (k *gcra) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.Mul(uint64(n), k.cost)))
 }
+
+func (k *gcra) lower(mark, st []uint64, at Instant) { lowered(k, mark, k.missing(st, at)) }
+
+func (k *gcra) lowerTo(mark, ended []uint64) { lowered(k, mark, k.load(ended)) }
 
 func (k *gcra) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
 	return k.store(st, k.load(st).Sub(comesBack(k, r, m, k.cost)))

@@ -2,14 +2,22 @@ package kernel
 
 // This file is what the list of open holds asks of a kernel.
 
-// A holder is a kernel that takes unused events of a hold back, as all kernels with states do. A
-// mark whose words are 0 gives nothing back.
+// A holder is what a kernel does for open holds: it takes their unused events back, as all kernels
+// with states do. A mark is what it needs for that, for one hold. A mark whose words are 0 gives
+// nothing back.
 type holder interface {
 	// marks returns the number of words of a mark.
 	marks() int
 
 	// mark sets a mark to that of n events that are about to be spent at an instant.
 	mark(st []uint64, at Instant, n int, mark []uint64)
+
+	// lower lowers the mark of the youngest hold, before events are spent at an instant, to what is
+	// missing then. Only the marks of buckets say what was least missing since a hold.
+	lower(mark, st []uint64, at Instant)
+
+	// lowerTo lowers a mark to another one, that of the next younger hold, which has ended.
+	lowerTo(mark, ended []uint64)
 
 	// settle takes the unused events of a hold back, and changes the marks accordingly.
 	settle(st []uint64, now Instant, r refund, m marks) []uint64
@@ -20,9 +28,23 @@ type holder interface {
 
 	// sound is Valid for a mark.
 	sound(mark []uint64) bool
+
+	// releases reports whether events are over once their hold has ended, whatever happened, and
+	// count until then. Then these methods do so; those of others leave a state as it is.
+	releases() bool
+
+	// lasts lets n events that have just been spent count until an instant.
+	lasts(st []uint64, n int, end Instant) []uint64
+
+	// extend lets the events of a hold count until another instant.
+	extend(st []uint64, h hold, end Instant) []uint64
+
+	// carryHolds lets the events of holds, which Adopt has taken from a state of another kernel of
+	// the same type, go on to count until the holds end.
+	carryHolds(from Kernel, st []uint64, holds []hold) []uint64
 }
 
-// A batchHolder is a holder whose settle takes time in proportion to its state or to the open
+// A batchHolder is a kernel whose settle takes time in proportion to its state or to the open
 // holds. So it has a settle for many holds, at least one and in the order of their indexes, which
 // takes no longer.
 type batchHolder interface {
@@ -36,26 +58,6 @@ type hold struct {
 	back bool // whether its events are given back when it ends by itself
 }
 
-// holdOf returns what an entry, or a turn, says from the word with its end on.
-func holdOf(words []uint64) hold { return hold{words[0], int(words[1] / 2), words[1]%2 == 1} }
-
-// events returns the word after that.
-func (h hold) events() (word uint64) {
-	word = uint64(h.n) * 2
-	if h.back {
-		word++
-	}
-	return word
-}
-
-// endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds
-// are odd.
-func endsAtTurn(id uint64) bool { return id%2 == 0 }
-
-// turnOnly is the ID of a hold of no events, whose mark says that a turn is ahead which cannot be
-// settled any more. Callers choose IDs below 2⁵³.
-const turnOnly = 1 << 53
-
 // A refund is a hold that ends, and how many of its events are unused.
 type refund struct {
 	hold
@@ -65,10 +67,13 @@ type refund struct {
 
 // marks are those of one part in all holds.
 type marks struct {
-	entries  []uint64
-	size     int // of an entry
-	from, to int // of the mark in an entry
+	entries  []uint64 // each begins with the ID of the hold, or 0 once that has ended
+	size     int      // of an entry
+	from, to int      // of the mark in an entry
 	count    int
 }
 
 func (m marks) of(i int) []uint64 { return m.entries[i*m.size+m.from : i*m.size+m.to] }
+
+// open reports whether the i-th hold has not ended.
+func (m marks) open(i int) bool { return m.entries[i*m.size] != 0 }

@@ -55,6 +55,26 @@ const (
 	holdMarks
 )
 
+// holdOf returns what an entry, or a turn, says from the word with its end on.
+func holdOf(words []uint64) hold { return hold{words[0], int(words[1] / 2), words[1]%2 == 1} }
+
+// eventsWord returns the word after that.
+func eventsWord(h hold) (word uint64) {
+	word = uint64(h.n) * 2
+	if h.back {
+		word++
+	}
+	return word
+}
+
+// endsAtTurn reports whether an ID is that of a reservation that ends at its turn. Those of holds
+// are odd.
+func endsAtTurn(id uint64) bool { return id%2 == 0 }
+
+// turnOnly is the ID of a hold of no events, whose mark says that a turn is ahead which cannot be
+// settled any more. Callers choose IDs below 2⁵³.
+const turnOnly = 1 << 53
+
 // MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
 const MostHolds = 4096
 
@@ -67,8 +87,7 @@ type opened struct {
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
 type markedPart struct {
-	holder
-	level    level // the holder, if it is one; else nil
+	Kernel
 	from, to int
 }
 
@@ -79,8 +98,7 @@ func newOpened(l listed) {
 	k := &opened{listed: l, size: holdMarks}
 	l.of.Kernel, l.of.open = k, k
 	for _, leaf := range l.base.leaves {
-		p := markedPart{holder: leaf.(holder), from: k.size}
-		p.level, _ = p.holder.(level)
+		p := markedPart{Kernel: leaf, from: k.size}
 		k.size += p.marks()
 		p.to = k.size
 		k.parts = append(k.parts, p)
@@ -190,7 +208,7 @@ func indexOf(id uint64, entries []uint64, size int) int {
 	return at / size
 }
 
-func (k *opened) marks(st []uint64, i int) marks {
+func (k *opened) marksOf(st []uint64, i int) marks {
 	p := &k.parts[i]
 	return marks{k.entries(st), k.size, p.from, p.to, k.count(st)}
 }
@@ -210,9 +228,8 @@ func (k *opened) pass(st []uint64, at Instant) {
 	}
 	mark := k.entry(st, k.count(st)-1)
 	k.base.each(k.inner(st), func(i int, _ bool, _ Kernel, st []uint64) []uint64 {
-		if p := &k.parts[i]; p.level != nil {
-			lower(p.level, mark[p.from:p.to], p.level.missing(st, at))
-		}
+		p := &k.parts[i]
+		p.lower(mark[p.from:p.to], st, at)
 		return st
 	})
 }
@@ -243,7 +260,7 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.end), max(st[lastEnd], h.end)
 	e := st[begin : begin+k.size]
 	clear(e)
-	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, h.events()
+	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, eventsWord(h)
 	k.base.each(k.inner(st), func(i int, asked bool, part Kernel, st []uint64) []uint64 {
 		at := max(at, part.frontier(st))
 		if p := &k.parts[i]; asked || uint64(h.n) <= part.chargeable(st, at, k.base.Encoding) {
@@ -269,25 +286,25 @@ func (k *opened) refundAtEnd(st []uint64, i int, back bool) refund {
 	return r
 }
 
-// settle takes the unused events of a hold back, and removes its entry.
-func (k *opened) settle(st []uint64, now Instant, r refund) []uint64 {
+// endHold takes the unused events of a hold back, and removes its entry.
+func (k *opened) endHold(st []uint64, now Instant, r refund) []uint64 {
 	k.pass(st, now)
 	k.entry(st, r.index)[holdID] = 0
 	st = k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
-		return k.parts[part].settle(inner, now, r, k.marks(st, part))
+		return k.parts[part].settle(inner, now, r, k.marksOf(st, part))
 	})
 	return k.sweep(st, r.index, r.index+1)
 }
 
-// settleAll is settle for several holds, at least one, in the order of their indexes.
-func (k *opened) settleAll(st []uint64, now Instant, refunds []refund) []uint64 {
+// endHolds is endHold for several holds, at least one, in the order of their indexes.
+func (k *opened) endHolds(st []uint64, now Instant, refunds []refund) []uint64 {
 	k.pass(st, now)
 	for _, r := range refunds {
 		k.entry(st, r.index)[holdID] = 0
 	}
 	st = k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
-		m := k.marks(st, part)
-		if batch, ok := k.parts[part].holder.(batchHolder); ok {
+		m := k.marksOf(st, part)
+		if batch, ok := k.parts[part].Kernel.(batchHolder); ok {
 			return batch.settleAll(inner, now, refunds, m)
 		}
 		for _, r := range refunds {
@@ -315,7 +332,7 @@ func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended 
 		due = append(due, k.refundAtEnd(st, i, back))
 	}
 	if len(due) > 0 {
-		st = k.settleAll(st, now, due)
+		st = k.endHolds(st, now, due)
 	}
 	st[firstEnd] = first
 	return st, ended
@@ -336,9 +353,7 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 		if to > 0 {
 			older := k.entry(st, to-1)
 			for _, p := range k.parts {
-				if p.level != nil {
-					lower(p.level, older[p.from:p.to], p.level.load(e[p.from:p.to]))
-				}
+				p.lowerTo(older[p.from:p.to], e[p.from:p.to])
 			}
 		}
 	}
@@ -363,15 +378,12 @@ func (k *opened) latestEnd(st []uint64) (latest Instant) {
 	return latest
 }
 
-func (k *opened) extend(st []uint64, i int, end Instant) []uint64 {
+func (k *opened) extendHold(st []uint64, i int, end Instant) []uint64 {
 	was := k.holdAt(st, i)
 	k.entry(st, i)[holdEnd] = end
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), k.latestEnd(st)
 	return k.each(st, func(_ int, _ bool, part Kernel, inner []uint64) []uint64 {
-		if log, ok := part.(*inFlight); ok {
-			return log.move(inner, was.n, was.end, end)
-		}
-		return inner
+		return part.extend(inner, was, end)
 	})
 }
 
@@ -444,19 +456,11 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 	if sources == nil {
 		return by.Opened(), carried, pin
 	}
+	holds := make([]hold, k.count(st))
+	for i := range holds {
+		holds[i] = k.holdAt(st, i)
+	}
 	return by.Opened(), to.each(carried, func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
-		log, ok := part.(*inFlight)
-		if !ok || sameTimeout(log, parts[sources[j]]) {
-			return inner
-		}
-		moves := make([]move, 0, k.count(st))
-		for i := range k.count(st) {
-			h := k.holdAt(st, i)
-			moves = append(
-				moves,
-				move{parts[sources[j]].(*inFlight).logged(h.end), log.logged(h.end), uint64(h.n)},
-			)
-		}
-		return log.moveAll(inner, moves)
+		return part.carryHolds(parts[sources[j]], inner, holds)
 	}), pin
 }

@@ -89,7 +89,7 @@ func (p *past) grant(g pastGrant) {
 func (p *past) amend(id uint64, n int) {
 	for i := range p.grants {
 		if g := &p.grants[i]; g.id == id {
-			if g.n = n; flies(p.part) {
+			if g.n = n; p.part.releases() {
 				g.n = 0
 			}
 		}
@@ -229,7 +229,7 @@ func (r *replay) end() (ended int) {
 		ended++
 		delete(r.open, id)
 		for _, p := range r.parts {
-			if h.back || flies(p.part) {
+			if h.back || p.part.releases() {
 				p.amend(id, 0)
 			}
 		}

@@ -51,7 +51,7 @@ func TestHolds_EndTogether(t *testing.T) {
 					i++
 					continue
 				}
-				alone = by.settle(alone, now, by.refundAtEnd(alone, i, true))
+				alone = by.endHold(alone, now, by.refundAtEnd(alone, i, true))
 				ended--
 			}
 			alone[firstEnd] = together[firstEnd]
@@ -59,46 +59,6 @@ func TestHolds_EndTogether(t *testing.T) {
 			require.Equal(t, by.Pack(alone), by.Pack(together), "%s, seed %d", name, seed)
 			require.True(t, by.count(together) == 0 || by.Valid(together), "%s, seed %d", name, seed)
 		}
-	}
-}
-
-// TestRemoveAll: each entry loses what is removed at its instant, in whatever order that is given, and
-// a log that loses all is the fresh one.
-func TestRemoveAll(t *testing.T) {
-	log := NewSlidingLog(1<<20, 10*second, false).(*eventLog)
-	var st []uint64
-	var removals []removal
-	const n = 1 << 12
-	for i := range Instant(n) {
-		st = log.Spend(st, begun+i, 2)
-		removals = append(removals, removal{begun + i, 1})
-	}
-	rand.New(rand.NewPCG(1, 1)).Shuffle(n, func(i, j int) { removals[i], removals[j] = removals[j], removals[i] })
-	st = log.removeAll(st, removals)
-	require.Equal(t, uint64(n), st[0])
-	require.Len(t, st, logHeader+n)
-	require.True(t, log.Valid(st))
-	st = log.removeAll(st, removals)
-	require.Empty(t, st)
-}
-
-// TestMoveAll: events that a log moves together are where they are if it moves them one after the other,
-// also if those of one hold are moved to where those of another one are.
-func TestMoveAll(t *testing.T) {
-	log := NewInFlight(1<<20, 0).(*inFlight)
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 2))
-		var st []uint64
-		for i := range Instant(20) {
-			st = log.Spend(st, begun+i, 1+rng.IntN(3))
-		}
-		alone, moves := slices.Clone(st), []move{}
-		for range 30 {
-			m := move{begun + Instant(rng.IntN(25)), begun + Instant(rng.IntN(25)), uint64(rng.IntN(4))}
-			alone = log.move(alone, int(m.n), m.from, m.to)
-			moves = append(moves, m)
-		}
-		require.Equal(t, log.Pack(alone), log.Pack(log.moveAll(st, moves)), "seed %d", seed)
 	}
 }
 

@@ -381,7 +381,7 @@ func (h *holding) open(id uint64, of hold, at Instant) {
 		h.st = h.by.open(h.st)
 	}
 	if h.by.count(h.st) >= MostHolds && !h.Flies() {
-		h.st = h.by.settle(h.st, h.now, h.by.refundAtEnd(h.st, 0, true))
+		h.st = h.by.endHold(h.st, h.now, h.by.refundAtEnd(h.st, 0, true))
 		h.ended++
 	}
 	h.st = h.by.insert(h.st, id, of, at)
@@ -390,10 +390,7 @@ func (h *holding) open(id uint64, of hold, at Instant) {
 // lasts lets n events that have just been spent, and are in flight, count until an instant.
 func (c *Compiled) lasts(st []uint64, n int, end Instant) []uint64 {
 	return c.each(st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 {
-		if log, ok := part.(*inFlight); ok {
-			return log.move(st, n, log.frontier(st)+log.window, end)
-		}
-		return st
+		return part.lasts(st, n, end)
 	})
 }
 
@@ -453,7 +450,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 			if back {
 				unused = max(0, -more)
 			}
-			return h.by.settle(st, h.now, h.by.refund(st, i, unused))
+			return h.by.endHold(st, h.now, h.by.refund(st, i, unused))
 		})
 	case turn >= 0:
 		h.settleTurn(turn, min(req.N, of))
@@ -471,7 +468,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
 	return c.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
 		switch {
-		case flies(part):
+		case part.releases():
 			return st
 		case asked:
 			return part.Spend(st, now, n)
@@ -487,7 +484,7 @@ func (h *holding) extend(req *Request, a *Answer) (changed bool) {
 	if a.Held {
 		h.unshare()
 		if end := h.ends(h.now, req.Hold.For); i >= 0 {
-			h.st = h.by.extend(h.st, i, end)
+			h.st = h.by.extendHold(h.st, i, end)
 		} else {
 			h.list = slices.Clone(h.list)
 			h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)

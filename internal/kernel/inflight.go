@@ -32,11 +32,31 @@ func (k *inFlight) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, 
 	return st, st[0] == 0
 }
 
-// sameTimeout reports whether events that a and b, kernels of one type, have in flight time out at
-// the same instants.
-func sameTimeout(a, b Kernel) bool {
-	log, ok := a.(*inFlight)
-	return !ok || log.window == b.(*inFlight).window
+func (k *inFlight) sameTimeout(other Kernel) bool { return k.window == other.(*inFlight).window }
+
+// shed keeps all events: each may be released.
+func (k *inFlight) shed(st []uint64) []uint64 { return st }
+
+func (k *inFlight) releases() bool { return true }
+
+func (k *inFlight) lasts(st []uint64, n int, end Instant) []uint64 {
+	return k.move(st, n, k.frontier(st)+k.window, end)
+}
+
+func (k *inFlight) extend(st []uint64, h hold, end Instant) []uint64 {
+	return k.move(st, h.n, h.end, end)
+}
+
+// carryHolds looks for the events of a hold where from has logged them.
+func (k *inFlight) carryHolds(from Kernel, st []uint64, holds []hold) []uint64 {
+	if k.sameTimeout(from) {
+		return st
+	}
+	moves := make([]move, len(holds))
+	for i, h := range holds {
+		moves[i] = move{from.(*inFlight).logged(h.end), k.logged(h.end), uint64(h.n)}
+	}
+	return k.moveAll(st, moves)
 }
 
 // move moves events that count until an instant, so that they count until another one. The log has
@@ -118,7 +138,7 @@ func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m marks) []uint
 	turn := k.frontier(st)
 	for i := range m.count {
 		mark := m.of(i)[0]
-		if m.entries[i*m.size+holdID] != 0 && mark > 0 {
+		if m.open(i) && mark > 0 {
 			turn = max(turn, min(promised, mark-1))
 		}
 	}

@@ -34,6 +34,20 @@ func After(t Instant, d uint64) Instant {
 	return t + d
 }
 
+// Until returns the time from a reading of the clock, now and lag, to t, all in
+// nanoseconds.
+func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag, 1) }
+
+func until(t, now Instant, lag, tick uint64) time.Duration {
+	if t <= now {
+		return 0
+	}
+	if t-now > uint64(Never)/tick {
+		return Never
+	}
+	return time.Duration(min((t-now)*tick+lag, uint64(Never)))
+}
+
 // An Encoding is the representation of a kernel's states.
 type Encoding struct {
 	Tick uint64 // the nanoseconds in a tick
@@ -110,6 +124,18 @@ func (enc Encoding) Count(n int, field string) error {
 	}
 	return nil
 }
+
+// mostCounted is the largest valid count. Sums must not overflow.
+const mostCounted = 1 << 62
+
+func (enc Encoding) mostCount() uint64 {
+	if enc.Portable {
+		return portableMost
+	}
+	return mostCounted
+}
+
+func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
 
 func ceilDiv(a, b uint64) uint64 {
 	q := a / b

@@ -135,6 +135,10 @@ func (k *intervalBucket) credit(st []uint64, at Instant) uint64 {
 	return 2*k.burst - min(k.missing(st, at).Lo, 2*k.burst)
 }
 
+func (k *intervalBucket) missesLess(st, other []uint64, now Instant) bool {
+	return k.missing(st, now).Less(k.missing(other, now))
+}
+
 // missing returns the tokens missing at an instant, or at that of a reservation ahead.
 func (k *intervalBucket) missing(st []uint64, at Instant) uint128.Uint128 {
 	_, missing := k.refilled(st, max(at, k.frontier(st)))
@@ -151,6 +155,10 @@ func (k *intervalBucket) store(mark []uint64, least uint128.Uint128) []uint64 {
 func (k *intervalBucket) mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
 }
+
+func (k *intervalBucket) lower(mark, st []uint64, at Instant) { lowered(k, mark, k.missing(st, at)) }
+
+func (k *intervalBucket) lowerTo(mark, ended []uint64) { lowered(k, mark, k.load(ended)) }
 
 // settle leaves the instants of refills as they are.
 func (k *intervalBucket) settle(st []uint64, now Instant, r refund, m marks) []uint64 {
@@ -172,3 +180,5 @@ func (k *intervalBucket) giveBack(st []uint64, now Instant, back uint128.Uint128
 	st[1] -= min(st[1], back.Lo)
 	return st
 }
+
+func (k *intervalBucket) drifts() bool { return true }

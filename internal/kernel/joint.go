@@ -17,8 +17,8 @@ func (c *Compiled) Grants(st []uint64, req *Request) bool {
 	return h.readyAfter(req.N) <= h.now
 }
 
-// Delay returns how long the events of req are delayed, if it is granted. Its time is fixed.
-func (c *Compiled) Delay(st []uint64, req *Request) time.Duration {
+// DelayIfGranted returns how long the events of req are delayed, if it is granted. Its time is fixed.
+func (c *Compiled) DelayIfGranted(st []uint64, req *Request) time.Duration {
 	if req.N == 0 {
 		return 0
 	}

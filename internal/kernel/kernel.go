@@ -1,9 +1,11 @@
-// Package kernel is the arithmetic of one key: what a state is, when events are
-// granted, and how a grant, a reservation or a cancellation changes the state.
+// Package kernel is the arithmetic of each algorithm: what the state of a key is, when events are
+// granted, and how a grant changes the state.
 //
-// Each kernel has a file with the same name as the file of its algorithm. Two kinds of bucket share
-// gcra.go, and windows pair.go and ring.go. step.go has
-// what they share. The package knows neither stores nor the types that users see.
+// Each kernel has a file with the same name as the file of its algorithm. Both buckets that refill
+// or drain continuously are a gcra; windows of several segments or periods are a ring, and a
+// SlidingWindow that fits into one word is a pair. This file is all that the packages above need:
+// what a request means, and what holds, turns and limits that change make of a state, they define
+// once, for all kernels. The package knows neither stores nor the types that users see.
 package kernel
 
 import (
@@ -42,6 +44,10 @@ type Kernel interface {
 	// number up to chargeable, whether or not they are granted.
 	Spend(st []uint64, at Instant, n int) []uint64
 
+	// take is Ready and Spend in one. It spends n events if they are granted at now, and
+	// reports whether they were.
+	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
+
 	// Remaining returns the most events that are granted at now, which is not before the
 	// frontier.
 	Remaining(st []uint64, now Instant) int
@@ -59,6 +65,48 @@ type Kernel interface {
 	// others may write to. Counts may lie above the limit.
 	Valid(st []uint64) bool
 
+	// Pack removes the unused words of a state.
+	Pack(st []uint64) []uint64
+
+	// chargeable returns the most events that Spend can count, whatever the limit says.
+	chargeable(st []uint64, now Instant, enc Encoding) uint64
+
+	queue
+	denialCounter
+	adopter
+	holder
+}
+
+// A queue is what a kernel says of the events that it grants and delays, so that they leave evenly.
+type queue interface {
+	// delays reports whether the kernel ever delays events.
+	delays() bool
+
+	// delay returns how long events granted at an instant are delayed, in ticks. st is the state
+	// before they are spent.
+	delay(st []uint64, at Instant) uint64
+
+	// full reports whether there is a queue that has no room for n events.
+	full(st []uint64, now Instant, n int) bool
+
+	// promise records that the events that Spend has just recorded were promised to be delayed no
+	// longer than delay said.
+	promise(st []uint64)
+}
+
+// A denialCounter is what a kernel does with events that are denied.
+type denialCounter interface {
+	// notes reports whether refuse ever changes a state.
+	notes() bool
+
+	// refuse records that n events were denied at now, if such events count, and reports whether
+	// that changed the state. Of the events in it, as many as are held may leave it again.
+	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
+}
+
+// An adopter is what a kernel does with the states of another kernel of the same type, when the
+// limit of a key changes.
+type adopter interface {
 	// Adopt converts a state of another kernel of the same type to one of this kernel, and
 	// does not change st. Events keep the times at which they happened, as exactly as both
 	// states can tell; an event whose time is unknown happened as late as it can have, and not
@@ -70,8 +118,9 @@ type Kernel interface {
 	// this kernel does: they differ only in how much they grant.
 	similar(from Kernel) bool
 
-	// chargeable returns the most events that Spend can count, whatever the limit says.
-	chargeable(st []uint64, now Instant, enc Encoding) uint64
+	// sameTimeout reports whether events that are in flight by this kernel and by other, one of the
+	// same type, time out at the same instants.
+	sameTimeout(other Kernel) bool
 
 	// credit returns the most events that can be charged at an instant until twice as many are
 	// missing as the kernel grants at once. A bucket pays for what exceeds its limit at its rate,
@@ -79,37 +128,25 @@ type Kernel interface {
 	// whatever they count is forgotten once it is old.
 	credit(st []uint64, at Instant) uint64
 
-	// take is Ready and Spend in one. It spends n events if they are granted at now, and
-	// reports whether they were.
-	take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
+	// missesLess reports whether a bucket misses less in one state than in another.
+	missesLess(st, other []uint64, now Instant) bool
 
-	// delay returns how long events granted at an instant are delayed by a queue, so that they
-	// leave it evenly, in ticks. st is the state before they are spent.
-	delay(st []uint64, at Instant) uint64
+	// shed removes what no decision can depend on from a state in which another limit has counted
+	// events.
+	shed(st []uint64) []uint64
 
-	// full reports whether there is a queue that has no room for n events.
-	full(st []uint64, now Instant, n int) bool
-
-	// promise records that the events that Spend has just recorded were promised to be delayed no
-	// longer than delay said.
-	promise(st []uint64)
-
-	// notes reports whether refuse ever changes a state.
-	notes() bool
-
-	// refuse records that n events were denied at now, if such events count, and reports whether
-	// that changed the state. Of the events in it, as many as are held may leave it again.
-	refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool)
-
-	// Pack removes the unused words of a state.
-	Pack(st []uint64) []uint64
+	// drifts reports whether events may come later because earlier ones did not happen: because a
+	// window, a refill or the warmth begins with what came first.
+	drifts() bool
 }
 
 // usual is what kernels do unless they define it otherwise. Of a hold, a mark is one word that any
 // parameters can use, and nothing is taken back.
 type usual struct{}
 
-func (usual) credit([]uint64, Instant) uint64 { return math.MaxUint64 }
+func (usual) Pack(st []uint64) []uint64 { return st }
+
+func (usual) delays() bool { return false }
 
 func (usual) delay([]uint64, Instant) uint64 { return 0 }
 
@@ -121,17 +158,39 @@ func (usual) notes() bool { return false }
 
 func (usual) refuse(st []uint64, _ Instant, _ int, _ uint64) ([]uint64, bool) { return st, false }
 
-func (usual) Pack(st []uint64) []uint64 { return st }
+func (usual) sameTimeout(Kernel) bool { return true }
+
+func (usual) credit([]uint64, Instant) uint64 { return math.MaxUint64 }
+
+func (usual) missesLess(_, _ []uint64, _ Instant) bool { return false }
+
+func (usual) shed(st []uint64) []uint64 { return st }
+
+func (usual) drifts() bool { return false }
+
+func (usual) DelayOf(uint64, Instant) uint64 { return 0 }
 
 func (usual) marks() int { return 1 }
 
 func (usual) mark([]uint64, Instant, int, []uint64) {}
+
+func (usual) lower([]uint64, []uint64, Instant) {}
+
+func (usual) lowerTo([]uint64, []uint64) {}
 
 func (usual) settle(st []uint64, _ Instant, _ refund, _ marks) []uint64 { return st }
 
 func (usual) carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
 
 func (usual) sound([]uint64) bool { return true }
+
+func (usual) releases() bool { return false }
+
+func (usual) lasts(st []uint64, _ int, _ Instant) []uint64 { return st }
+
+func (usual) extend(st []uint64, _ hold, _ Instant) []uint64 { return st }
+
+func (usual) carryHolds(_ Kernel, st []uint64, _ []hold) []uint64 { return st }
 
 // A Word is a kernel whose state may be a single word, on which it can then decide
 // without accessing memory.
@@ -146,6 +205,9 @@ type Word interface {
 	// Describe is Remaining, or 0 before the frontier, and Fresh.
 	Describe(word uint64, now Instant) (remaining int, fresh Instant)
 
+	// DelayOf is delay.
+	DelayOf(word uint64, at Instant) uint64
+
 	// Widen returns the state that equals word, in the form of the same kernel with
 	// Encoding.Varies.
 	Widen(word uint64) [2]uint64
@@ -154,17 +216,16 @@ type Word interface {
 	Narrow(st []uint64, now Instant) (word uint64, ok bool)
 }
 
-// flies reports whether, whatever happened, events are over once they are settled.
-func flies(k Kernel) bool {
-	_, ok := k.(*inFlight)
-	return ok
-}
-
-// remaining returns the most events that k grants at now: 0 while a reservation is
-// ahead.
-func remaining(k Kernel, st []uint64, now Instant) int {
-	if now < k.frontier(st) {
-		return 0
+// PartOf returns k as a part of an All, whose other parts determine when events are reserved: in a
+// form whose states say at which instant events were spent last.
+func PartOf(k Kernel) Kernel {
+	switch k := k.(type) {
+	case *pair:
+		return &k.sliding
+	case *gcra:
+		keeping := *k
+		keeping.keeps = true
+		return &keeping
 	}
-	return k.Remaining(st, now)
+	return k
 }

@@ -42,10 +42,10 @@ func (k *leaky) delay(st []uint64, at Instant) uint64 {
 	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }
 
-func delays(k Kernel) bool {
-	_, ok := k.(*leaky)
-	return ok
-}
+func (k *leaky) delays() bool { return true }
+
+// DelayOf implements Word.
+func (k *leaky) DelayOf(word uint64, at Instant) uint64 { return k.delay([]uint64{word}, at) }
 
 // Spend gives the events turns after those of all reservations.
 func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 {

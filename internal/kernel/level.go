@@ -14,7 +14,8 @@ type level interface {
 	store(mark []uint64, least uint128.Uint128) []uint64
 }
 
-func lower(k level, mark []uint64, missing uint128.Uint128) {
+// lowered lowers a mark to what is missing, if that is less.
+func lowered(k level, mark []uint64, missing uint128.Uint128) {
 	if missing.Less(k.load(mark)) {
 		k.store(mark, missing)
 	}

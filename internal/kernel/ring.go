@@ -242,9 +242,6 @@ func (r *ring) sameSlots(other *ring) bool {
 	return r.slots == other.slots && r.length == other.length
 }
 
-// mostCounted is the largest valid count. Sums must not overflow.
-const mostCounted = 1 << 62
-
 // Valid reports whether the counts can be added up, and the sum is theirs.
 func (r *ring) Valid(st []uint64) bool {
 	var sum uint64

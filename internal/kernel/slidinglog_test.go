@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -65,4 +66,24 @@ func TestLogRefusesNonsense(t *testing.T) {
 	for _, st := range [][]uint64{{0, 3}, {0, 2, 0}, {0, 4, 0}, {0, 3, MaxInstant + 1}, {1, 4, 7, 7}, {1, 3, MaxInstant + 1, 7}} {
 		assert.False(t, k.Valid(st), "%v", st)
 	}
+}
+
+// TestRemoveAll: each entry loses what is removed at its instant, in whatever order that is given, and
+// a log that loses all is the fresh one.
+func TestRemoveAll(t *testing.T) {
+	log := NewSlidingLog(1<<20, 10*second, false).(*eventLog)
+	var st []uint64
+	var removals []removal
+	const n = 1 << 12
+	for i := range Instant(n) {
+		st = log.Spend(st, begun+i, 2)
+		removals = append(removals, removal{begun + i, 1})
+	}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(n, func(i, j int) { removals[i], removals[j] = removals[j], removals[i] })
+	st = log.removeAll(st, removals)
+	require.Equal(t, uint64(n), st[0])
+	require.Len(t, st, logHeader+n)
+	require.True(t, log.Valid(st))
+	st = log.removeAll(st, removals)
+	require.Empty(t, st)
 }

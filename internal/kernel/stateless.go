@@ -3,7 +3,7 @@ package kernel
 import "math"
 
 // A stateless is the kernel of an algorithm that needs no state: one that grants everything, or
-// nothing. It never counts an event. [Compiled.Decide] applies it.
+// nothing. It never counts an event.
 type stateless struct {
 	usual
 	limit int // math.MaxInt, or 0
@@ -16,35 +16,16 @@ func NewUnlimited() Kernel { return &stateless{limit: math.MaxInt} }
 // NewBlocked returns the kernel of a Blocked.
 func NewBlocked() Kernel { return &stateless{} }
 
-// statelessOf returns the kernel of an All whose parts make it stateless: one of them is blocked,
-// so that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
-func statelessOf(parts []Kernel) Kernel {
-	limited := false
-	for i, part := range parts {
-		p, ok := part.(*stateless)
-		if ok && p.limit == 0 {
-			return &stateless{part: i}
-		}
-		limited = limited || !ok
-	}
-	if limited {
-		return nil
-	}
-	return NewUnlimited()
-}
+// NewBlockedPart returns the kernel of an All that is blocked by the part with an index.
+func NewBlockedPart(part int) Kernel { return &stateless{part: part} }
 
-// Stateless reports whether c decides without a state, by Decide. A state of another kernel
-// is then left as it is.
-func (c *Compiled) Stateless() bool {
-	_, ok := c.Kernel.(*stateless)
-	return ok
-}
-
-// Decide is Step for a kernel that is Stateless.
-func (c *Compiled) Decide(req *Request, a *Answer) {
-	c.Step(nil, req, a)
-	a.Part = c.Kernel.(*stateless).part
-	a.Held = false // there is nothing to settle
+// Stateless reports whether k needs no state, and returns the index of the part of an All that
+// decides.
+func Stateless(k Kernel) (part int, ok bool) {
+	if k, ok := k.(*stateless); ok {
+		return k.part, true
+	}
+	return 0, false
 }
 
 func (k *stateless) Limit() int { return k.limit }

@@ -83,21 +83,7 @@ type view struct {
 	lastTurn Instant
 }
 
-// Until returns the time from a reading of the clock, now and lag, to t, all in
-// nanoseconds.
-func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag, 1) }
-
 func (v *view) until(t Instant) time.Duration { return until(t, v.now, v.lag, v.Tick) }
-
-func until(t, now Instant, lag, tick uint64) time.Duration {
-	if t <= now {
-		return 0
-	}
-	if t-now > uint64(Never)/tick {
-		return Never
-	}
-	return time.Duration(min((t-now)*tick+lag, uint64(Never)))
-}
 
 // ready is the kernel's Ready, extended to n = 0 and n above the limit.
 func (v *view) ready(st []uint64, n int) Instant {

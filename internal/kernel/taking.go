@@ -57,7 +57,8 @@ func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
 	}
 	if !t.Granted {
 		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
-	} else if k, ok := c.Kernel.(*leaky); ok {
-		a.Delay = Until(After(at.Now, k.delay([]uint64{word}, at.Now)), at.Now, at.Lag)
+	} else if c.queues {
+		delay := c.Kernel.(Word).DelayOf(word, at.Now)
+		a.Delay = Until(After(at.Now, delay), at.Now, at.Lag)
 	}
 }

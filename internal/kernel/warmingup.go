@@ -173,6 +173,12 @@ func (k *warming) credit(st []uint64, at Instant) uint64 {
 	return uint64(sort.Search(twice, func(n int) bool { return free(st, at, n+1) > most }))
 }
 
+func (k *warming) missesLess(st, other []uint64, now Instant) bool {
+	return k.credit(st, now) > k.credit(other, now)
+}
+
+func (k *warming) drifts() bool { return true }
+
 // marks are the instant of the hold, plus 1, and the state before it.
 func (k *warming) marks() int { return 1 + k.Width() }
 

@@ -229,7 +229,7 @@ func (j *joint) ask() {
 		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
 		ever = ever && e.Request.N <= e.lim.loose.Limit()
 		if granted && e.Request.Op == kernel.OpHold {
-			j.delay = max(j.delay, k.Delay(st, j.as(e)))
+			j.delay = max(j.delay, k.DelayIfGranted(st, j.as(e)))
 		}
 	}
 	j.granted, j.notes = granted, notes && ever && !granted
