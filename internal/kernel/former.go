@@ -426,6 +426,8 @@ func (k *changed) full(st []uint64, now Instant, n int) bool {
 
 func (k *changed) notes() bool { return k.limit().Notes() }
 
+func (k *changed) delays() bool { return k.limit().Delays() }
+
 func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, noted bool) {
 	return k.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
 		if asked {

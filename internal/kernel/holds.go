@@ -461,6 +461,9 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		holds[i] = k.holdAt(st, i)
 	}
 	return by.Opened(), to.each(carried, func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
+		if sources[j] < 0 {
+			return inner
+		}
 		return part.carryHolds(parts[sources[j]], inner, holds)
 	}), pin
 }

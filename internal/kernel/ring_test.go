@@ -58,17 +58,3 @@ func TestRingAdoptsEmptySlots(t *testing.T) {
 	_, lasting := next.Adopt(old, st, 210, 210)
 	assert.True(t, lasting)
 }
-
-// TestRingFlag: the flag that earlier versions have stored in the first word makes no difference.
-func TestRingFlag(t *testing.T) {
-	c := Compile(NewSlidingWindow(10, 3, second, InMemory), InMemory)
-	st := c.Spend(c.NewState(), begun, 4)
-	flagged := append([]uint64{st[0] | 1<<63}, st[1:]...)
-	assert.True(t, c.Valid(flagged))
-	var want, got Answer
-	req := Request{Op: OpTake, N: 2, Fixed: &Reading{Now: begun + 1}}
-	st, _ = c.Step(st, &req, &want)
-	flagged, _ = c.Step(flagged, &req, &got)
-	assert.Equal(t, want, got)
-	assert.Equal(t, st, flagged)
-}

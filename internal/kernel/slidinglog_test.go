@@ -36,15 +36,6 @@ func TestLogGrowsWithUse(t *testing.T) {
 	require.LessOrEqual(t, cap(st), 1024)
 }
 
-// TestFirstEventFits: a new state has room for one event, and no more.
-func TestFirstEventFits(t *testing.T) {
-	k := Compile(NewSlidingLog(10, uint64(time.Second), false), InMemory)
-	st := k.NewState()
-	assert.Empty(t, st)
-	room := cap(st)
-	assert.Len(t, k.Spend(st, 1, 1), room)
-}
-
 // TestLogKeepsRefusedThatMatter checks that refused events do not grow a log
 // beyond its limit.
 func TestLogKeepsRefusedThatMatter(t *testing.T) {

@@ -38,7 +38,7 @@ func TestTaking(t *testing.T) {
 				at.Now = min(MaxInstant, at.Now+random.Uint64N(second/5)*random.Uint64N(2)*(1+random.Uint64N(2)*random.Uint64N(10)))
 				at.Lag = random.Uint64N(2) * random.Uint64N(second)
 				n := 1 + random.IntN(c.Limit())
-				if _, one := by.(*pair); !one {
+				if name != "pair" {
 					if random.IntN(8) == 0 {
 						st, _, _ = do(c, st, at.Now, Request{Op: OpReserve, N: n})
 						continue

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // TestWarmingUp: a cold key takes nearly three times as long for an event as a warm one.
@@ -32,17 +31,4 @@ func TestWarmingUp(t *testing.T) {
 	st, _ = faster.Adopt(k, st, at, at)
 	assert.Equal(t, at, faster.Ready(st, at, 1))
 	assert.Equal(t, at+2*second, faster.Fresh(st), "as warm as before")
-}
-
-// TestWarmingUp_HoldAtTheEndOfTime: a state with a hold of the last instant can be read.
-func TestWarmingUp_HoldAtTheEndOfTime(t *testing.T) {
-	for _, enc := range []Encoding{InMemory.Varying(), {Tick: 1000, Portable: true, Varies: true}} {
-		c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
-		for _, now := range []Instant{MaxInstant, MaxInstant - 1} {
-			s := keyOf(c)
-			a, _ := s.send(c, now, Request{Op: OpHold, N: 3, Hold: Handle{ID: 1, For: time.Hour}})
-			require.True(t, a.Held)
-			require.True(t, s.from.Valid(s.st), "%v", s.st)
-		}
-	}
 }

@@ -15,11 +15,6 @@ import (
 // each kernel, and 20 or 40; of limits that take turns, 75 and 300, and of 20 s and 60 s; of
 // words, 75 or 200, and 300 or 1000; of pairs and rings, 4000 or 5000, and 20,000.
 
-const second = uint64(time.Second)
-
-// begun is an instant at which aligned windows of a second begin.
-const begun = 1_800_000_000 * second
-
 // each has a kernel of each kind that grants ten events at once.
 func each(t *testing.T) map[string]*Compiled {
 	t.Helper()
@@ -98,7 +93,7 @@ func TestTake(t *testing.T) {
 			for range 100 {
 				now += random.Uint64N(second/5) * random.Uint64N(2) * (1 + random.Uint64N(2)*random.Uint64N(10))
 				n := 1 + random.IntN(min(4, c.Limit()))
-				if _, one := c.Kernel.(*pair); !one {
+				if name != "pair" {
 					if random.IntN(8) == 0 {
 						st, _, _ = do(c, st, now, Request{Op: OpReserve, N: n})
 						continue
@@ -114,6 +109,42 @@ func TestTake(t *testing.T) {
 				require.Equal(t, granted, took, name)
 				require.Equal(t, want, st, name)
 			}
+		}
+	}
+}
+
+// TestRingFlag: the flag that earlier versions have stored in the first word makes no difference.
+func TestRingFlag(t *testing.T) {
+	c := Compile(NewSlidingWindow(10, 3, second, InMemory), InMemory)
+	st := c.Spend(c.NewState(), begun, 4)
+	flagged := append([]uint64{st[0] | 1<<63}, st[1:]...)
+	assert.True(t, c.Valid(flagged))
+	var want, got Answer
+	req := Request{Op: OpTake, N: 2, Fixed: &Reading{Now: begun + 1}}
+	st, _ = c.Step(st, &req, &want)
+	flagged, _ = c.Step(flagged, &req, &got)
+	assert.Equal(t, want, got)
+	assert.Equal(t, st, flagged)
+}
+
+// TestFirstEventFits: a new state has room for one event, and no more.
+func TestFirstEventFits(t *testing.T) {
+	k := Compile(NewSlidingLog(10, uint64(time.Second), false), InMemory)
+	st := k.NewState()
+	assert.Empty(t, st)
+	room := cap(st)
+	assert.Len(t, k.Spend(st, 1, 1), room)
+}
+
+// TestWarmingUp_HoldAtTheEndOfTime: a state with a hold of the last instant can be read.
+func TestWarmingUp_HoldAtTheEndOfTime(t *testing.T) {
+	for _, enc := range []Encoding{InMemory.Varying(), {Tick: 1000, Portable: true, Varies: true}} {
+		c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
+		for _, now := range []Instant{MaxInstant, MaxInstant - 1} {
+			s := keyOf(c)
+			a, _ := s.send(c, now, Request{Op: OpHold, N: 3, Hold: Handle{ID: 1, For: time.Hour}})
+			require.True(t, a.Held)
+			require.True(t, s.from.Valid(s.st), "%v", s.st)
 		}
 	}
 }
