@@ -27,7 +27,7 @@ func TestChargeEndsTheLease(t *testing.T) {
 		for _, settles := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, daily)
-				f.delay = delay
+				f.Delay = delay
 				s, l := f.store(t, WithLease(100, time.Hour))
 				taken := 1
 				for s.Stats().Leased == 0 {
@@ -68,7 +68,7 @@ func TestChargeEndsTheLease(t *testing.T) {
 func TestChargeWhileALeaseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, daily)
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		s, l := f.store(t, WithLease(100, time.Hour))
 		for range 7 {
 			require.True(t, l.Allow("k")) // the next command asks for a lease
@@ -80,7 +80,7 @@ func TestChargeWhileALeaseIsAskedFor(t *testing.T) {
 		require.NoError(t, err)
 		wg.Wait()
 		settle()
-		assert.Equal(t, 2, f.batch[7], "with the lease")
+		assert.Equal(t, 2, f.Batches[7], "with the lease")
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 10_000-8-1, d.Remaining)
@@ -127,7 +127,7 @@ func TestDenialCacheOfAccounting(t *testing.T) {
 			assert.True(t, d.Allowed)
 			_, d, err = l.Hold(ctx, "k", 1)
 			require.NoError(t, err)
-			calls := f.calls()
+			calls := f.Calls()
 			again := func(want ratelimit.Decision) {
 				t.Helper()
 				r, d, err := l.Hold(ctx, "k", 1)
@@ -137,7 +137,7 @@ func TestDenialCacheOfAccounting(t *testing.T) {
 				d, err = l.Take(ctx, "k", 1)
 				require.NoError(t, err)
 				assert.Equal(t, want, d)
-				assert.Equal(t, calls, f.calls())
+				assert.Equal(t, calls, f.Calls())
 			}
 			again(d)
 			d, err = l.Charge(ctx, "k", 20)
@@ -146,7 +146,7 @@ func TestDenialCacheOfAccounting(t *testing.T) {
 			if _, ok := alg.(ratelimit.SlidingLog); ok {
 				continue // its cached state has not enough of the log
 			}
-			calls = f.calls()
+			calls = f.Calls()
 			assert.Equal(t, 21*6*time.Minute, d.RetryAfter)
 			again(d)
 		}
@@ -167,11 +167,11 @@ func TestDenialCacheOfAccounting(t *testing.T) {
 func TestAccountingTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, daily)
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		r, _, err := l.Hold(t.Context(), "k", 100)
 		require.NoError(t, err)
-		f.batch = nil
+		f.Batches = nil
 		var wg sync.WaitGroup
 		ask := func(f func() error) {
 			wg.Go(func() { assert.NoError(t, f()) })
@@ -182,7 +182,7 @@ func TestAccountingTogether(t *testing.T) {
 		ask(func() error { _, err := l.Charge(t.Context(), "k", 5); return err })
 		ask(func() error { _, _, err := l.Hold(t.Context(), "k", 11); return err })
 		wg.Wait()
-		assert.Equal(t, []int{1, 3}, f.batch)
+		assert.Equal(t, []int{1, 3}, f.Batches)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 10_000-1-60-5-11, d.Remaining)
@@ -198,7 +198,7 @@ func TestAccountingIsSentOnce(t *testing.T) {
 		require.NoError(t, err)
 		more, _, err := l.Hold(t.Context(), "k", 10)
 		require.NoError(t, err)
-		f.set(func() { f.hangs = true })
+		f.Set(func() { f.Hangs = true })
 		ctx := t.Context()
 		for i, ask := range []func() (ratelimit.Decision, error){
 			func() (ratelimit.Decision, error) { return r.Settle(ctx, 3) },
@@ -206,22 +206,22 @@ func TestAccountingIsSentOnce(t *testing.T) {
 			func() (ratelimit.Decision, error) { return l.Charge(ctx, "k", 1) },
 			func() (ratelimit.Decision, error) { _, d, err := l.Hold(ctx, "k", 2); return d, err },
 		} {
-			trips := f.trips
+			trips := f.Trips
 			d, err := ask()
 			require.ErrorIs(t, err, ErrTimeout)
 			assert.True(t, d.Degraded)
 			settle()
-			assert.Equal(t, trips+1, f.trips)
+			assert.Equal(t, trips+1, f.Trips)
 			stats := s.Stats()
 			assert.Equal(t, uint64(i+1), stats.Timeouts)
 			assert.Equal(t, uint64(7), stats.Lost, "of the first settlement")
 		}
-		f.set(func() { f.hangs = false })
+		f.Set(func() { f.Hangs = false })
 		_, err = r.Settle(ctx, 3)
 		require.ErrorIs(t, err, ratelimit.ErrEnded)
 
 		// A caller that leaves is not counted.
-		f.set(func() { f.hangs = true })
+		f.Set(func() { f.Hangs = true })
 		failures := s.Stats().Failures
 		gone, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -241,7 +241,7 @@ func TestAccountingIsSentOnce(t *testing.T) {
 func TestSettleAfterAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, daily)
-		f.delay = 2 * time.Millisecond
+		f.Delay = 2 * time.Millisecond
 		s, here := f.store(t)
 		_, other := f.store(t)
 		hold := func() *ratelimit.Reservation {

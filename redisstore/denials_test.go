@@ -15,22 +15,22 @@ import (
 func TestDenialCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 3})
-		f.skew = 77 * time.Hour
-		f.delay = 10 * time.Millisecond
+		f.Skew = 77 * time.Hour
+		f.Delay = 10 * time.Millisecond
 		s, l := f.store(t, WithDenialCache(time.Hour))
 		ctx := t.Context()
 		require.True(t, l.AllowN("k", 3))
 		d, err := l.Take(ctx, "k", 1)
 		require.NoError(t, err)
 		require.Equal(t, 495*time.Millisecond-5*time.Millisecond, d.RetryAfter, "counted from the server's reading")
-		asked := f.calls()
+		asked := f.Calls()
 		for range 100 {
 			time.Sleep(4 * time.Millisecond)
 			d, err = l.Take(ctx, "k", 1)
 			require.NoError(t, err)
 			require.False(t, d.Allowed)
 		}
-		assert.Equal(t, asked, f.calls())
+		assert.Equal(t, asked, f.Calls())
 		assert.EqualValues(t, 100, s.Stats().Cached)
 		// A caller that retries after RetryAfter is admitted.
 		time.Sleep(d.RetryAfter)
@@ -88,9 +88,9 @@ func TestDenialCacheEnds(t *testing.T) {
 		d, err := l.Peek(ctx, "k")
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
-		asked := f.calls()
+		asked := f.Calls()
 		require.False(t, l.Allow("k"))
-		assert.Equal(t, asked+1, f.calls(), "after a cancellation a call is sent")
+		assert.Equal(t, asked+1, f.Calls(), "after a cancellation a call is sent")
 	})
 }
 
@@ -119,25 +119,25 @@ func TestDenialOvertaken(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 		s, l := f.store(t)
 		require.True(t, l.Allow("k"))
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		denied := make(chan bool)
 		go func() { denied <- l.Allow("k") }()
 		time.Sleep(7 * time.Millisecond) // the answer is in transit
 		s.denials.forget(nameOf(nameIn(f)))
 		require.False(t, <-denied)
-		f.set(func() { clear(f.states) })
+		f.Set(func() { clear(f.Values) })
 		assert.True(t, l.Allow("k"))
 	})
 }
 
 // nameIn returns the name of the only key.
-func nameIn(f *fakeServer) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range f.states {
-		return name
-	}
-	return ""
+func nameIn(f *fakeServer) (name string) {
+	f.Set(func() {
+		for only := range f.Values {
+			name = only
+		}
+	})
+	return name
 }
 
 // With CountDenied, or a cache of duration 0, each denial takes a call.
@@ -155,7 +155,7 @@ func TestNoDenialCache(t *testing.T) {
 			for range 10 {
 				l.Allow("k")
 			}
-			assert.Equal(t, 10, f.calls(), "%+v", tt.alg)
+			assert.Equal(t, 10, f.Calls(), "%+v", tt.alg)
 		}
 	})
 }

@@ -43,14 +43,14 @@ func storeOn(t *testing.T, f *fakeServer, together bool, opts ...Option) (*Store
 func TestEachAtOnce(t *testing.T) {
 	bothWays(t, func(t *testing.T, together bool) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		s, l := storeOn(t, f, together)
 		keys := append(manyKeys(maxEach-3), "key 0", "key 1", "key 0")
 		begin := time.Now()
 		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
 		require.NoError(t, err)
 		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
-		assert.Equal(t, maxEach-3, f.calls())
+		assert.Equal(t, maxEach-3, f.Calls())
 		assert.Equal(t, uint64(3), s.Stats().Coalesced)
 		for i, d := range out {
 			want := 1
@@ -81,7 +81,7 @@ func TestEachWithoutCalls(t *testing.T) {
 		}
 		require.True(t, l.AllowN("exhausted", 1000))
 		require.False(t, l.Allow("exhausted"))
-		before, calls := s.Stats(), f.calls()
+		before, calls := s.Stats(), f.Calls()
 		out, err := ratelimit.TakeEach(t.Context(), l, []string{"exhausted", "leased", "new", "exhausted"}, 1, nil)
 		require.NoError(t, err)
 		var allowed []bool
@@ -89,7 +89,7 @@ func TestEachWithoutCalls(t *testing.T) {
 			allowed = append(allowed, d.Allowed)
 		}
 		assert.Equal(t, []bool{false, true, true, false}, allowed)
-		assert.Equal(t, calls+1, f.calls())
+		assert.Equal(t, calls+1, f.Calls())
 		assert.Equal(t, before.Leased+1, s.Stats().Leased)
 		assert.Equal(t, before.Cached+2, s.Stats().Cached)
 		require.NoError(t, s.Close(t.Context()))
@@ -105,15 +105,15 @@ func TestEachFails(t *testing.T) {
 		took   time.Duration
 		count  func(s Stats) uint64
 	}{
-		"timeout":      {func(f *fakeServer, _ *countingBreaker) { f.hangs = true }, ErrTimeout, 5, 50 * time.Millisecond, func(s Stats) uint64 { return s.Timeouts }},
+		"timeout":      {func(f *fakeServer, _ *countingBreaker) { f.Hangs = true }, ErrTimeout, 5, 50 * time.Millisecond, func(s Stats) uint64 { return s.Timeouts }},
 		"breaker open": {func(_ *fakeServer, b *countingBreaker) { b.open = errors.New("open") }, ErrOpen, 5, 0, func(s Stats) uint64 { return s.BreakerOpen }},
-		"two replies": {func(f *fakeServer, _ *countingBreaker) { f.fail, f.failures = errOOM, 2 }, errOOM, 2, 10 * time.Millisecond,
+		"two replies": {func(f *fakeServer, _ *countingBreaker) { f.Fail, f.Failures = errOOM, 2 }, errOOM, 2, 10 * time.Millisecond,
 			func(s Stats) uint64 { return s.ErrorReplies }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, together bool) {
 				f, b := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), &countingBreaker{}
-				f.delay = 10 * time.Millisecond
+				f.Delay = 10 * time.Millisecond
 				s, l := storeOn(t, f, together, WithBreaker(b), WithTimeout(50*time.Millisecond))
 				tt.change(f, b)
 				begin := time.Now()
@@ -149,7 +149,7 @@ var errOOM = errors.New("OOM command not allowed when used memory > 'maxmemory'"
 func TestEachCallerLeaves(t *testing.T) {
 	bothWays(t, func(t *testing.T, together bool) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		s, l := storeOn(t, f, together)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
@@ -161,7 +161,7 @@ func TestEachCallerLeaves(t *testing.T) {
 		assert.Zero(t, s.Stats().Failures)
 		settle()
 		requireIdle(t, s)
-		assert.LessOrEqual(t, f.calls(), maxEach, "keys that were not sent are not")
+		assert.LessOrEqual(t, f.Calls(), maxEach, "keys that were not sent are not")
 	})
 }
 
@@ -173,7 +173,7 @@ type pipelinedServer struct {
 
 func (p *pipelinedServer) DoEach(ctx context.Context, commands []Command) []Reply {
 	replies := make([]Reply, len(commands))
-	p.set(func() { p.together = append(p.together, len(commands)) })
+	p.Set(func() { p.together = append(p.together, len(commands)) })
 	var wg sync.WaitGroup
 	for i, c := range commands {
 		wg.Go(func() { replies[i].Text, replies[i].Err = p.Do(ctx, c) })
@@ -193,7 +193,7 @@ func (p *pipelinedServer) store(t *testing.T, opts ...Option) (*Store, ratelimit
 
 func newPipelinedServer(t *testing.T, limit int) *pipelinedServer {
 	p := &pipelinedServer{fakeServer: newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour})}
-	p.delay = 10 * time.Millisecond
+	p.Delay = 10 * time.Millisecond
 	return p
 }
 
@@ -215,17 +215,17 @@ func TestEachTogether(t *testing.T) {
 		assert.Equal(t, []int{8, 8, 8, 8, 8, 7}, remaining())
 		assert.Equal(t, []int{5}, p.together)
 
-		clear(p.known)
+		p.Flush()
 		assert.Equal(t, []int{6, 7, 7, 7, 7, 5}, remaining())
 		assert.Equal(t, []int{5, 5, 5}, p.together, "again, with the script")
 
-		trips := p.trips
-		p.fail, p.failures = errors.New("MOVED 7 127.0.0.1:7001"), 2
+		trips := p.Trips
+		p.Fail, p.Failures = errors.New("MOVED 7 127.0.0.1:7001"), 2
 		assert.Equal(t, []int{4, 6, 6, 6, 6, 3}, remaining())
 		assert.Equal(t, []int{5, 5, 5, 5}, p.together)
-		assert.Equal(t, trips+7, p.trips, "the client follows two redirections, one by one")
+		assert.Equal(t, trips+7, p.Trips, "the client follows two redirections, one by one")
 
-		p.damage()
+		p.Damage()
 		assert.Equal(t, uint64(0), s.Stats().Failures)
 		_, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
 		require.ErrorIs(t, err, ratelimit.ErrState)
@@ -254,7 +254,7 @@ func TestEachMeanwhile(t *testing.T) {
 		_, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.NoError(t, err)
 		wg.Wait()
-		assert.Equal(t, []int{1, 1, 1, 1, 1, 3}, p.batch)
+		assert.Equal(t, []int{1, 1, 1, 1, 1, 3}, p.Batches)
 		settle()
 		requireIdle(t, s)
 	})
@@ -265,15 +265,15 @@ func TestEachMeanwhile(t *testing.T) {
 func TestEachAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, b := newPipelinedServer(t, 9), &countingBreaker{}
-		p.hangs, p.stuck = true, make(chan struct{})
+		p.Hangs, p.Stuck = true, make(chan struct{})
 		s, l := p.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
 		begin := time.Now()
 		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
-		p.set(func() { p.hangs = false })
+		p.Set(func() { p.Hangs = false })
 		assert.True(t, l.Allow("key 1"))
-		close(p.stuck)
+		close(p.Stuck)
 		settle()
 		requireIdle(t, s)
 		assert.True(t, out[0].Degraded)

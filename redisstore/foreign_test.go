@@ -20,16 +20,12 @@ import (
 // know makes the server execute the plain scripts of limits per key, and returns their programs.
 func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []*program) {
 	t.Helper()
-	if f.limits == nil {
-		f.limits = map[string]*program{}
-	}
 	for _, limit := range limits {
 		of, err := fakes.NewLimit(limit)
 		require.NoError(t, err)
 		prog, err := newProgram(of)
 		require.NoError(t, err)
-		f.limits[prog.tag] = prog
-		f.known[prog.variantOf(plain).sha] = true
+		f.Load(prog.variantOf(plain).text)
 		progs = append(progs, prog)
 	}
 	return progs
@@ -70,14 +66,14 @@ func TestLimitChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := hours(300, 2)
 		f := newFakeServer(t, limits[0])
-		f.delay = 4 * time.Millisecond
+		f.Delay = 4 * time.Millisecond
 		f.know(t, limits...)
 		limit := pointerTo(limits[0])
 		s, l := f.varying(t, limit)
 		require.True(t, l.Allow("k"))
 		require.True(t, l.Allow("other"))
 		*limit = *pointerTo(limits[1]) // no call reads it now
-		f.trips = 0
+		f.Trips = 0
 		began := time.Now()
 		var wg sync.WaitGroup
 		for i := range 60 {
@@ -91,20 +87,20 @@ func TestLimitChange(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		assert.Equal(t, 2+1, f.trips, "and one for the calls that came meanwhile")
-		assert.Equal(t, 3*f.delay, time.Since(began))
+		assert.Equal(t, 2+1, f.Trips, "and one for the calls that came meanwhile")
+		assert.Equal(t, 3*f.Delay, time.Since(began))
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 301-61, d.Remaining)
 
-		f.trips = 0
+		f.Trips = 0
 		require.True(t, l.Allow("other"))
-		assert.Equal(t, 1, f.trips, "the process knows the limit that left this state")
-		assert.Equal(t, 1, f.replaced)
+		assert.Equal(t, 1, f.Trips, "the process knows the limit that left this state")
+		assert.Equal(t, 1, f.Replaced)
 		*limit = *pointerTo(limits[0])
 		time.Sleep(similarAge + time.Second)
 		require.True(t, l.Allow("k"))
-		assert.Equal(t, 2, f.replaced, "it has met no such state lately")
+		assert.Equal(t, 2, f.Replaced, "it has met no such state lately")
 		assert.Zero(t, s.Stats().Failures)
 	})
 }
@@ -120,14 +116,14 @@ func TestReplacedMeanwhile(t *testing.T) {
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
 		meddled := 0
-		f.meddle = func() { // before each of five commands, a process with another limit uses the key
+		f.Meddle = func() { // before each of five commands, a process with another limit uses the key
 			if meddled++; meddled > 5 {
 				return
 			}
-			for key, value := range f.states {
+			for key, value := range f.Values {
 				state, _, _, err := progs[1].l.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
-				f.states[key] = string(state)
+				f.Values[key] = string(state)
 			}
 		}
 		before := s.Stats()
@@ -136,8 +132,8 @@ func TestReplacedMeanwhile(t *testing.T) {
 		assert.True(t, d.Allowed)
 		assert.Equal(t, 300-7, d.Remaining)
 		assert.EqualValues(t, 6, s.Stats().Calls-before.Calls)
-		assert.Equal(t, 1, f.replaced)
-		for _, value := range f.states {
+		assert.Equal(t, 1, f.Replaced)
+		for _, value := range f.Values {
 			from, err := progs[0].l.Origin([]byte(value))
 			require.NoError(t, err)
 			assert.Nil(t, from, "it is a state of both")
@@ -157,14 +153,14 @@ func TestDenialUnderAnotherLimit(t *testing.T) {
 			_, l := f.varying(t, limit)
 			require.True(t, l.AllowN("k", 10))
 			*limit = *pointerTo(limits[1])
-			f.trips = 0
+			f.Trips = 0
 			for range 3 {
 				require.False(t, l.Allow("k"))
 			}
 			_, err := l.Peek(t.Context(), "k")
 			require.NoError(t, err)
-			assert.Equal(t, 4+stored, f.trips)
-			assert.Equal(t, stored, f.replaced)
+			assert.Equal(t, 4+stored, f.Trips)
+			assert.Equal(t, stored, f.Replaced)
 		})
 	}
 }
@@ -178,14 +174,14 @@ func TestOtherKind(t *testing.T) {
 		progs := f.know(t, limits...)
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
-		for key := range f.states {
+		for key := range f.Values {
 			state, _, _, err := progs[1].l.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 			require.NoError(t, err)
-			f.states[key] = string(state)
+			f.Values[key] = string(state)
 		}
 		require.True(t, l.AllowN("k", 2), "it starts afresh")
-		for key := range f.states {
-			f.states[key] = "\x7fwritten by a later version"
+		for key := range f.Values {
+			f.Values[key] = "\x7fwritten by a later version"
 		}
 		_, err := l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, ratelimit.ErrState)
@@ -204,19 +200,19 @@ func TestReplacedAgainAndAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			limits := append(hours(1_000_000, 1), ratelimit.FixedWindow{Limit: 1_000_000, Window: 24 * time.Hour})
 			f := newFakeServer(t, limits[0])
-			f.delay = 4 * time.Millisecond
+			f.Delay = 4 * time.Millisecond
 			progs := f.know(t, limits...)
 			s, l := f.varying(t, pointerTo(limits[0]))
 			require.True(t, l.Allow("k"))
 			meddled := 0
-			f.meddle = func() {
+			f.Meddle = func() {
 				if meddled++; meddled > times {
 					return
 				}
-				for key, value := range f.states {
+				for key, value := range f.Values {
 					state, _, _, err := progs[1].l.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
 					assert.NoError(t, err)
-					f.states[key] = string(state)
+					f.Values[key] = string(state)
 				}
 			}
 			asked := time.Now()

@@ -22,7 +22,7 @@ func TestInFlightIsAsked(t *testing.T) {
 			s, l := f.store(t, WithLease(100, time.Hour))
 			for i := range 1010 {
 				assert.Equal(t, i < 1000, l.Allow("k"))
-				assert.Equal(t, i+1, f.calls())
+				assert.Equal(t, i+1, f.Calls())
 			}
 			assert.Zero(t, s.Stats().Leased)
 			assert.Zero(t, s.Stats().Cached)
@@ -37,11 +37,11 @@ func TestReleaseIsSentOnce(t *testing.T) {
 		s, l := f.store(t)
 		r, _, err := l.Hold(t.Context(), "k", 4)
 		require.NoError(t, err)
-		f.set(func() { f.hangs = true })
-		trips := f.trips
+		f.Set(func() { f.Hangs = true })
+		trips := f.Trips
 		require.ErrorIs(t, r.Release(t.Context()), ErrTimeout)
 		settle()
-		assert.Equal(t, trips+1, f.trips)
+		assert.Equal(t, trips+1, f.Trips)
 		assert.Equal(t, uint64(4), s.Stats().Lost)
 		require.ErrorIs(t, r.Release(t.Context()), ratelimit.ErrEnded)
 	})

@@ -27,7 +27,7 @@ func (oneServer) OneServer() bool { return true }
 func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound), opts ...Option) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
-		f.known[scriptFor(true, together, []byte{fixedKind}).sha] = true
+		f.Load(scriptFor(true, together, []byte{fixedKind}).text)
 		s, err := New(oneServer{f}, opts...)
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
@@ -53,7 +53,7 @@ func TestJoint(t *testing.T) {
 		d, err := ratelimit.TakeAll(t.Context(), 1, a, b, c)
 		require.NoError(t, err)
 		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, Part: 1, ResetAfter: d.ResetAfter}, d)
-		assert.Equal(t, []int{1, 3}, f.batch)
+		assert.Equal(t, []int{1, 3}, f.Batches)
 
 		// A key that is given twice spends twice.
 		d, err = ratelimit.TakeAll(t.Context(), 1, a, b, a)
@@ -81,12 +81,12 @@ func TestJoint(t *testing.T) {
 // A server that does not know the script gets it.
 func TestJointUnknownScript(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
-		clear(f.known)
+		f.Flush()
 		d, err := ratelimit.TakeAll(t.Context(), 1, of("a"), of("b"))
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
-		assert.Equal(t, 2, f.trips)
-		assert.Equal(t, 1, f.evals)
+		assert.Equal(t, 2, f.Trips)
+		assert.Equal(t, 1, f.Evals)
 	})
 }
 
@@ -97,7 +97,7 @@ func TestJointHold(t *testing.T) {
 		r, d, err := ratelimit.HoldAll(t.Context(), 2, a, b)
 		require.NoError(t, err)
 		assert.Equal(t, 1, d.Remaining)
-		assert.Equal(t, []int{2}, f.batch)
+		assert.Equal(t, []int{2}, f.Batches)
 		_, err = r.Settle(t.Context(), 1)
 		require.NoError(t, err)
 		remaining(t, 2, a, b)
@@ -116,21 +116,21 @@ func TestJointDenialsAreCached(t *testing.T) {
 		d, err := ratelimit.TakeAll(t.Context(), 2, b, a)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
-		trips := f.trips
+		trips := f.Trips
 		assert.False(t, a.Limiter().AllowN(a.Key(), 2))
 		d, err = ratelimit.TakeAll(t.Context(), 2, b, a)
 		require.NoError(t, err)
 		assert.Equal(t, ratelimit.Decision{Limit: 3, Remaining: 1, Part: 1, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}, d)
-		assert.Equal(t, trips, f.trips)
+		assert.Equal(t, trips, f.Trips)
 		assert.Equal(t, uint64(2), s.Stats().Cached)
 		assert.True(t, b.Limiter().AllowN(b.Key(), 3), "which refused nothing")
 		assert.False(t, b.Limiter().Allow(b.Key()))
-		trips = f.trips
+		trips = f.Trips
 		d, err = ratelimit.TakeAll(t.Context(), 1, a, b)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
 		assert.Equal(t, 1, d.Part)
-		assert.Equal(t, trips, f.trips)
+		assert.Equal(t, trips, f.Trips)
 		for range 2 { // a key that never grants as many events decides, whatever is known of others
 			d, err = ratelimit.TakeAll(t.Context(), 2, of("c"), b, of("c"))
 			require.NoError(t, err)
@@ -154,9 +154,9 @@ func TestJointFailures(t *testing.T) {
 		want  func(s Stats) uint64
 		takes time.Duration
 	}{
-		"no answer":       {func(f *fakeServer) { f.hangs = true }, nil, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
-		"error":           {func(f *fakeServer) { f.fail = errors.New("OOM command not allowed") }, nil, func(s Stats) uint64 { return s.ErrorReplies }, 0},
-		"lost connection": {func(f *fakeServer) { f.fail = errors.New("EOF") }, nil, func(s Stats) uint64 { return s.OtherErrors }, 0},
+		"no answer":       {func(f *fakeServer) { f.Hangs = true }, nil, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
+		"error":           {func(f *fakeServer) { f.Fail = errors.New("OOM command not allowed") }, nil, func(s Stats) uint64 { return s.ErrorReplies }, 0},
+		"lost connection": {func(f *fakeServer) { f.Fail = errors.New("EOF") }, nil, func(s Stats) uint64 { return s.OtherErrors }, 0},
 		"breaker":         {func(*fakeServer) {}, []Option{WithBreaker(openBreaker{})}, func(s Stats) uint64 { return s.BreakerOpen }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestJointFailures(t *testing.T) {
 				assert.Equal(t, c.takes, time.Since(began))
 				assert.Equal(t, uint64(2), c.want(s.Stats()))
 				assert.Equal(t, uint64(2), s.Stats().Failures)
-				f.set(func() { f.hangs, f.fail = false, nil })
+				f.Set(func() { f.Hangs, f.Fail = false, nil })
 				settle()
 			}, c.opts...)
 		})
@@ -184,7 +184,7 @@ func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open")
 // The end of the caller's context ends the wait, and is no failure of the store.
 func TestJointContext(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
-		f.hangs = true
+		f.Hangs = true
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		began := time.Now()
@@ -220,7 +220,7 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 				require.True(t, of("k").Limiter().AllowN(of("k").Key(), 1))
 				_, _, err := ratelimit.HoldAll(t.Context(), 1, of("k")) // so that the server knows that script
 				require.NoError(t, err)
-				f.delay = 10 * time.Millisecond // so the holds, one after the other, arrive after 5 ms and 15 ms
+				f.Delay = 10 * time.Millisecond // so the holds, one after the other, arrive after 5 ms and 15 ms
 
 				var denied sync.WaitGroup
 				denied.Go(func() {
@@ -263,17 +263,17 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 // are taken in order.
 func TestJointInOrder(t *testing.T) {
 	for name, fault := range map[string]func(f *fakeServer){
-		"another slot":  func(f *fakeServer) { f.fail = errors.New("CROSSSLOT Keys in request don't hash to the same slot") },
-		"a slot moves":  func(f *fakeServer) { f.fail = errors.New("TRYAGAIN Multiple keys request during rehashing of slot") },
-		"script fails":  func(f *fakeServer) { f.fail = errors.New("ERR user_script:9: data string too short") },
-		"damaged state": (*fakeServer).damage,
+		"another slot":  func(f *fakeServer) { f.Fail = errors.New("CROSSSLOT Keys in request don't hash to the same slot") },
+		"a slot moves":  func(f *fakeServer) { f.Fail = errors.New("TRYAGAIN Multiple keys request during rehashing of slot") },
+		"script fails":  func(f *fakeServer) { f.Fail = errors.New("ERR user_script:9: data string too short") },
+		"damaged state": func(f *fakeServer) { f.Damage() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
 				a, b := of("a"), of("b")
 				require.True(t, a.Limiter().Allow(a.Key()))
 				fault(f)
-				f.failures, f.batch = 1, nil
+				f.Failures, f.Batches = 1, nil
 				d, err := ratelimit.TakeAll(t.Context(), 1, b, a)
 				if name == "damaged state" {
 					require.ErrorIs(t, err, ratelimit.ErrState, "that is reported once")
@@ -282,7 +282,7 @@ func TestJointInOrder(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, d.Allowed)
 				if name != "damaged state" {
-					assert.Equal(t, []int{1, 1, 1}, f.batch, "one held, one taken, and the first settled")
+					assert.Equal(t, []int{1, 1, 1}, f.Batches, "one held, one taken, and the first settled")
 					assert.Zero(t, s.Stats().Failures)
 				}
 			})
@@ -332,11 +332,11 @@ func TestManyJointly(t *testing.T) {
 			assert.Equal(t, want, d.Allowed)
 		}
 		take(true)
-		assert.Equal(t, []int{most, most, 2}, f.batch[:3])
-		assert.Len(t, f.batch, 3+2*most, "the first were held, and are settled")
+		assert.Equal(t, []int{most, most, 2}, f.Batches[:3])
+		assert.Len(t, f.Batches, 3+2*most, "the first were held, and are settled")
 
 		require.True(t, bounds[2*most].Limiter().AllowN(bounds[2*most].Key(), 2))
-		f.delay = time.Millisecond
+		f.Delay = time.Millisecond
 		begin := time.Now()
 		take(false)
 		assert.Less(t, time.Since(begin), 100*time.Millisecond, "and not 2 s")

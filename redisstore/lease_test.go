@@ -33,7 +33,7 @@ func TestLease(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		assert.Less(t, f.calls(), 200)
+		assert.Less(t, f.Calls(), 200)
 		assert.Greater(t, s.Stats().Leased, uint64(19_000))
 		require.ErrorIs(t, s.Close(nil), ratelimit.ErrInvalid) //nolint:staticcheck // it is refused
 		require.NoError(t, s.Close(t.Context()))
@@ -88,7 +88,7 @@ func TestGivingBack(t *testing.T) {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFakeServer(t, alg)
-					f.delay = time.Millisecond
+					f.Delay = time.Millisecond
 					s, l := f.store(t, WithLease(100, 100*time.Millisecond))
 					_, other := f.store(t)
 					used := 0
@@ -122,7 +122,7 @@ func TestGivingBackBesideOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, alg)
-				f.delay = time.Millisecond
+				f.Delay = time.Millisecond
 				s, l := f.store(t, WithLease(100, 100*time.Millisecond))
 				_, other := f.store(t)
 				used := 0
@@ -155,7 +155,7 @@ func TestClosed(t *testing.T) {
 		for range 100 {
 			require.True(t, l.Allow("k"))
 		}
-		assert.Equal(t, 100, f.calls())
+		assert.Equal(t, 100, f.Calls())
 		require.NoError(t, s.Close(t.Context()))
 
 		// Close returns when its context ends, even if the server is gone.
@@ -163,7 +163,7 @@ func TestClosed(t *testing.T) {
 		for range 100 {
 			require.True(t, l.Allow("k"))
 		}
-		f.hangs = true
+		f.Hangs = true
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		begin := time.Now()
@@ -209,7 +209,7 @@ func TestLeaseBound(t *testing.T) {
 	for seed := range budget.Seeds(t, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(rate), Burst: burst})
-			f.delay = 2 * time.Millisecond
+			f.Delay = 2 * time.Millisecond
 			var mu sync.Mutex
 			var granted []time.Duration // the instants at which one was
 			begin := time.Now()
@@ -313,7 +313,7 @@ func TestLeaseBesideCancels(t *testing.T) {
 		for i := range others {
 			require.True(t, l.AllowN(fmt.Sprint(i), limit)) // so that reservations are pending
 		}
-		f.delay = 4 * time.Millisecond
+		f.Delay = 4 * time.Millisecond
 		end := time.Now().Add(time.Second)
 		var wg sync.WaitGroup
 		for i := range others {
@@ -356,13 +356,13 @@ func (c *strangeConn) Do(ctx context.Context, cmd Command) (string, error) {
 }
 
 // spent returns the number of events that the server's window counts.
-func (c *strangeConn) spent() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, state := range c.states { // of one key
-		return int(binary.LittleEndian.Uint64([]byte(state[len(state)-8:])))
-	}
-	return 0
+func (c *strangeConn) spent() (events int) {
+	c.Set(func() {
+		for _, state := range c.Values { // of one key
+			events = int(binary.LittleEndian.Uint64([]byte(state[len(state)-8:])))
+		}
+	})
+	return events
 }
 
 // If the reply to a command that takes a lease is late or lost, no event is missing.
@@ -380,7 +380,7 @@ func TestLeaseReplies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
-				f.delay = time.Millisecond
+				f.Delay = time.Millisecond
 				c := &strangeConn{f, tt.reply}
 				s, err := New(c, WithLease(100, 100*time.Millisecond))
 				require.NoError(t, err)
@@ -424,7 +424,7 @@ func TestCloseDuringLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 10_000
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		s, l := f.store(t, WithLease(100, 100*time.Millisecond))
 		used, wait := askForLease(t, s, l)
 		require.NoError(t, s.Close(t.Context()))
@@ -444,10 +444,10 @@ func TestResetDuringLease(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			const limit = 10_000
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
-			f.delay = 10 * time.Millisecond
+			f.Delay = 10 * time.Millisecond
 			s, l := f.store(t, WithLease(100, 100*time.Millisecond))
 			_, wait := askForLease(t, s, l)
-			f.set(func() { f.delay = 0 })
+			f.Set(func() { f.Delay = 0 })
 			require.NoError(t, l.Reset(t.Context(), key))
 			wait()
 			synctest.Wait()
@@ -483,7 +483,7 @@ func TestFailedReset(t *testing.T) {
 					require.True(t, l.Allow("k"))
 					used++
 				}
-				f.set(func() { f.fail, f.failures = err, 1 })
+				f.Set(func() { f.Fail, f.Failures = err, 1 })
 				require.Error(t, l.Reset(t.Context(), "k"))
 				leased := s.Stats().Leased
 				require.True(t, l.Allow("k"))
@@ -514,9 +514,9 @@ func TestLeaseNotGivenBack(t *testing.T) {
 					require.True(t, l.Allow("k"))
 					used++
 				}
-				f.set(func() { f.fail = errors.New("ERR no more") })
+				f.Set(func() { f.Fail = errors.New("ERR no more") })
 				end(t, s)
-				f.set(func() { f.fail = nil })
+				f.Set(func() { f.Fail = nil })
 				conserved(t, f, s, limit, used)
 				assert.Positive(t, s.Stats().Lost)
 			})

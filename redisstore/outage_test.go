@@ -48,17 +48,17 @@ func TestOutages(t *testing.T) {
 		require.NoError(t, take())
 		assert.Empty(t, s.Stats().Outages)
 
-		f.fail = errors.New("EOF")
-		require.ErrorIs(t, take(), f.fail)
-		f.fail = errors.New("NOPERM this user has no permissions")
-		require.ErrorIs(t, take(), f.fail)
+		f.Fail = errors.New("EOF")
+		require.ErrorIs(t, take(), f.Fail)
+		f.Fail = errors.New("NOPERM this user has no permissions")
+		require.ErrorIs(t, take(), f.Fail)
 		assert.Empty(t, s.Stats().Outages, "the server answers")
 
 		begin := time.Now()
-		f.fail = errors.New("EOF")
-		require.ErrorIs(t, take(), f.fail)
+		f.Fail = errors.New("EOF")
+		require.ErrorIs(t, take(), f.Fail)
 		time.Sleep(time.Second)
-		f.hangs, f.stuck = true, make(chan struct{})
+		f.Hangs, f.Stuck = true, make(chan struct{})
 		err = take()
 		require.ErrorIs(t, err, ErrTimeout)
 		require.EqualError(t, err, "redisstore: no answer in time from redis:6379: 50ms passed")
@@ -68,11 +68,11 @@ func TestOutages(t *testing.T) {
 		require.NotErrorIs(t, err, ErrTimeout)
 		require.EqualError(t, err, "redisstore: not sent: circuit breaker is open, because of: redisstore: no answer in time from redis:6379: 50ms passed")
 
-		close(f.stuck) // the client says why, late
+		close(f.Stuck) // the client says why, late
 		synctest.Wait()
 		assert.Equal(t, map[string]Outage{"redis:6379": {begin, errors.New("i/o timeout")}}, s.Stats().Outages)
 
-		b.open, f.hangs, f.fail = nil, false, nil
+		b.open, f.Hangs, f.Fail = nil, false, nil
 		require.NoError(t, take())
 		assert.Empty(t, s.Stats().Outages)
 		settle()
@@ -89,7 +89,7 @@ func TestDialError(t *testing.T) {
 		s.backlog = func() bool { return false }
 		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.NoError(t, err)
-		f.hangs = true
+		f.Hangs = true
 		_, err = l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, refused)
 		require.NotErrorIs(t, err, ErrTimeout)
@@ -117,7 +117,7 @@ func TestTestedAgain(t *testing.T) {
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 			b := &statedBreaker{state: tt.state}
 			_, l := f.store(t, WithBreaker(b))
-			f.fail, f.hangs = io.EOF, tt.hangs
+			f.Fail, f.Hangs = io.EOF, tt.hangs
 			go l.Allow("k")
 			outcomes := func() []error {
 				synctest.Wait()
@@ -144,14 +144,14 @@ func TestCheck(t *testing.T) {
 		conn := &dialingServer{fakeServer: f}
 		s, err := New(conn, WithBreaker(&countingBreaker{open: errors.New("open")}))
 		require.NoError(t, err)
-		f.delay = time.Minute
+		f.Delay = time.Minute
 		require.NoError(t, s.Check(t.Context()))
-		assert.Empty(t, f.states)
+		assert.Empty(t, f.Values)
 
-		f.fail = errors.New("NOAUTH Authentication required.")
-		require.ErrorIs(t, s.Check(t.Context()), f.fail)
+		f.Fail = errors.New("NOAUTH Authentication required.")
+		require.ErrorIs(t, s.Check(t.Context()), f.Fail)
 
-		f.hangs, f.stuck = true, make(chan struct{}) // it ignores contexts
+		f.Hangs, f.Stuck = true, make(chan struct{}) // it ignores contexts
 		conn.dialed = errors.New("lookup redis: no such host")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -160,7 +160,7 @@ func TestCheck(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(begin))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, conn.dialed)
-		close(f.stuck)
+		close(f.Stuck)
 		require.ErrorIs(t, s.Check(nil), ratelimit.ErrInvalid) //nolint:staticcheck // it is refused
 	})
 }

@@ -23,7 +23,7 @@ import (
 func TestCoalescing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		s, l := f.store(t)
 		var mu sync.Mutex
 		remaining := map[int]int{}
@@ -45,7 +45,7 @@ func TestCoalescing(t *testing.T) {
 		}
 		time.Sleep(25 * time.Millisecond) // less than three calls take
 		synctest.Wait()
-		assert.Equal(t, []int{1, 49}, f.batch)
+		assert.Equal(t, []int{1, 49}, f.Batches)
 		assert.EqualValues(t, 48, s.Stats().Coalesced)
 		assert.EqualValues(t, 2, s.Stats().Calls)
 		assert.Equal(t, 30, allowed)
@@ -61,7 +61,7 @@ func TestCallingAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, calls = 40, 20
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: callers * calls, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		var wg sync.WaitGroup
 		for range callers {
@@ -72,7 +72,7 @@ func TestCallingAgain(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Less(t, f.calls(), calls*3/2)
+		assert.Less(t, f.Calls(), calls*3/2)
 	})
 }
 
@@ -80,7 +80,7 @@ func TestCallingAgain(t *testing.T) {
 func TestOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		s, l := f.store(t)
 		begin := time.Now()
 		var wg sync.WaitGroup
@@ -88,15 +88,15 @@ func TestOtherKeys(t *testing.T) {
 			wg.Go(func() { l.Allow(fmt.Sprint(i)) })
 		}
 		wg.Wait()
-		assert.Equal(t, f.delay, time.Since(begin))
-		assert.Equal(t, 500, f.calls())
+		assert.Equal(t, f.Delay, time.Since(begin))
+		assert.Equal(t, 500, f.Calls())
 		requireIdle(t, s)
 
 		// Senders that are done wait for more while one is busy, up to maxIdle of them.
-		f.delay = time.Hour
+		f.Delay = time.Hour
 		go l.Allow("long")
 		synctest.Wait()
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		for range 2 {
 			for i := range 100 {
 				wg.Go(func() { l.Allow(fmt.Sprint(i)) })
@@ -116,7 +116,7 @@ func TestOtherKeys(t *testing.T) {
 func TestCoalescingMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		ctx := t.Context()
 		next := func(do func()) { // they queue up in this order
@@ -138,7 +138,7 @@ func TestCoalescingMixed(t *testing.T) {
 		next(func() { d, err := l.Peek(ctx, "k"); note(5, d, err) })
 		time.Sleep(30 * time.Millisecond)
 		synctest.Wait()
-		assert.Equal(t, []int{1, 5}, f.batch)
+		assert.Equal(t, []int{1, 5}, f.Batches)
 		assert.Equal(t, "true 6 0s <nil>", got[0])
 		assert.Contains(t, got[1], "false 6 5m59.9")
 		assert.Equal(t, "true 6 0s <nil>", got[2])
@@ -152,7 +152,7 @@ func TestCoalescingMixed(t *testing.T) {
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		go l.Allow("k")
 		synctest.Wait()
@@ -179,7 +179,7 @@ func TestGivingUp(t *testing.T) {
 		time.Sleep(30 * time.Millisecond)
 		synctest.Wait()
 		assert.Equal(t, 5, allowed)
-		assert.Equal(t, []int{1, 5}, f.batch)
+		assert.Equal(t, []int{1, 5}, f.Batches)
 	})
 }
 
@@ -190,7 +190,7 @@ func TestTimeout(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		require.True(t, l.Allow("k"))
-		f.set(func() { f.hangs = true })
+		f.Set(func() { f.Hangs = true })
 		var wg sync.WaitGroup
 		for i := range 60 {
 			wg.Go(func() {
@@ -224,12 +224,12 @@ func TestBusy(t *testing.T) {
 		b := &countingBreaker{}
 		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
 		s.backlog = func() bool { return true }
-		f.delay = 190 * time.Millisecond
+		f.Delay = 190 * time.Millisecond
 		require.True(t, l.Allow("k"))
 		synctest.Wait()
 		assert.Equal(t, []error{nil}, b.outcomes)
 		settle() // so that ticks begin with the next call
-		f.delay = 210 * time.Millisecond
+		f.Delay = 210 * time.Millisecond
 		begin := time.Now()
 		_, err := l.Take(t.Context(), "k", 1)
 		assert.ErrorIs(t, err, ErrTimeout)
@@ -255,7 +255,7 @@ func TestBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
-				f.delay = time.Millisecond
+				f.Delay = time.Millisecond
 				s, err := New(tt.wrap(twoServers{f}), WithTimeout(50*time.Millisecond))
 				require.NoError(t, err)
 				s.backlog = func() bool { return tt.backlog }
@@ -286,7 +286,7 @@ func TestBehind(t *testing.T) {
 func TestTickHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
-		f.delay = 400 * time.Millisecond
+		f.Delay = 400 * time.Millisecond
 		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		s.backlog = func() bool {
 			time.Sleep(45 * time.Millisecond)
@@ -320,10 +320,10 @@ func TestGivenUp(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		b := &countingBreaker{}
 		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
-		f.hangs, f.stuck = true, make(chan struct{})
+		f.Hangs, f.Stuck = true, make(chan struct{})
 		go l.Allow("k")
 		synctest.Wait()
-		f.set(func() { f.hangs = false })
+		f.Set(func() { f.Hangs = false })
 		time.Sleep(10 * time.Millisecond) // a tick; all calls that arrive in the next one have the same timeout
 		var wg sync.WaitGroup
 		for range 10 {
@@ -332,11 +332,11 @@ func TestGivenUp(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		assert.Equal(t, []int{10}, f.batch, "together")
+		assert.Equal(t, []int{10}, f.Batches, "together")
 		require.Len(t, b.outcomes, 2)
 		assert.Contains(t, b.outcomes, nil, "both at one instant, in any order")
 		assert.ErrorIs(t, errors.Join(b.outcomes...), ErrTimeout)
-		close(f.stuck) // the client returns, too
+		close(f.Stuck) // the client returns, too
 		settle()
 		assert.Len(t, b.outcomes, 2, "its outcome was reported before")
 		assert.True(t, l.Allow("k"))
@@ -348,7 +348,7 @@ func TestGivenUp(t *testing.T) {
 func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		b := &countingBreaker{}
 		s, l := f.store(t, WithBreaker(b))
 		leave := func() {
@@ -363,7 +363,7 @@ func TestCallerLeaves(t *testing.T) {
 		}
 		leave()
 		assert.Equal(t, []error{nil}, b.outcomes)
-		f.hangs = true
+		f.Hangs = true
 		leave()
 		require.Len(t, b.outcomes, 2)
 		assert.ErrorIs(t, b.outcomes[1], ErrTimeout, "the caller did not wait for it")
@@ -371,10 +371,10 @@ func TestCallerLeaves(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		trips := f.trips
+		trips := f.Trips
 		_, err := l.Take(ctx, "k", 1)
 		require.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, trips, f.trips, "not sent at all")
+		assert.Equal(t, trips, f.Trips, "not sent at all")
 		requireIdle(t, s)
 	})
 }
@@ -383,7 +383,7 @@ func TestCallerLeaves(t *testing.T) {
 func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		b := &countingBreaker{}
 		s, l := f.store(t, WithBreaker(b))
 		var left, answered atomic.Int64
@@ -422,7 +422,7 @@ func TestImpatientCallers(t *testing.T) {
 func TestBreakerCountsCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		f.delay, f.fail, f.failures = 10*time.Millisecond, errors.New("EOF"), 2
+		f.Delay, f.Fail, f.Failures = 10*time.Millisecond, errors.New("EOF"), 2
 		b := &countingBreaker{}
 		_, l := f.store(t, WithBreaker(b))
 		var failed atomic.Int64
@@ -439,7 +439,7 @@ func TestBreakerCountsCommands(t *testing.T) {
 		}
 		wg.Wait()
 		assert.EqualValues(t, 100, failed.Load())
-		assert.Equal(t, []error{f.fail, f.fail}, b.outcomes)
+		assert.Equal(t, []error{f.Fail, f.Fail}, b.outcomes)
 	})
 }
 
@@ -447,8 +447,8 @@ func TestBreakerCountsCommands(t *testing.T) {
 // a connection was lost, no matter for how many keys, and one of each that was sent after.
 func TestBreakerCountsIncidents(t *testing.T) {
 	for name, fault := range map[string]func(f *fakeServer){
-		"stall": func(f *fakeServer) { f.hangs = true },
-		"reset": func(f *fakeServer) { f.delay, f.fail = 10*time.Millisecond, errors.New("EOF") },
+		"stall": func(f *fakeServer) { f.Hangs = true },
+		"reset": func(f *fakeServer) { f.Delay, f.Fail = 10*time.Millisecond, errors.New("EOF") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -531,23 +531,23 @@ func TestBreaker(t *testing.T) {
 		require.True(t, l.Allow("k"))
 		assert.Equal(t, []error{nil}, b.outcomes)
 
-		f.fail = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
+		f.Fail = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
 		_, err := l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.fail)
+		require.ErrorIs(t, err, f.Fail)
 		assert.NoError(t, b.outcomes[1], "the error concerns one key only")
 
-		f.fail = errors.New("LOADING Redis is loading the dataset in memory")
+		f.Fail = errors.New("LOADING Redis is loading the dataset in memory")
 		_, err = l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.fail)
-		assert.Equal(t, f.fail, b.outcomes[2])
+		require.ErrorIs(t, err, f.Fail)
+		assert.Equal(t, f.Fail, b.outcomes[2])
 
 		b.open = errors.New("too many failures")
-		calls := f.calls()
+		calls := f.Calls()
 		_, err = l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, ErrOpen)
 		require.ErrorIs(t, err, b.open)
 		require.ErrorIs(t, l.Reset(t.Context(), "k"), ErrOpen)
-		assert.Equal(t, calls, f.calls())
+		assert.Equal(t, calls, f.Calls())
 		assert.EqualValues(t, 1, s.Stats().BreakerOpen, "Reset returns its error, and no policy decides")
 		assert.EqualValues(t, 3, s.Stats().Failures)
 		settle()
@@ -620,7 +620,7 @@ func TestSlowBreaker(t *testing.T) {
 		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
 		settle()
 		assert.Equal(t, []error{context.Canceled}, b.outcomes)
-		assert.Zero(t, f.trips, "it was not sent")
+		assert.Zero(t, f.Trips, "it was not sent")
 		requireIdle(t, s)
 	})
 }
@@ -629,7 +629,7 @@ func TestSlowBreaker(t *testing.T) {
 func TestMaxGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2*maxGroup + 7, Window: time.Hour})
-		f.delay = 10 * time.Millisecond
+		f.Delay = 10 * time.Millisecond
 		_, l := f.store(t)
 		go l.Allow("k")
 		synctest.Wait()
@@ -638,7 +638,7 @@ func TestMaxGroup(t *testing.T) {
 			wg.Go(func() { assert.True(t, l.Allow("k")) })
 		}
 		wg.Wait()
-		assert.Equal(t, []int{1, maxGroup, maxGroup, 6}, f.batch)
+		assert.Equal(t, []int{1, maxGroup, maxGroup, 6}, f.Batches)
 		assert.False(t, l.Allow("k"))
 	})
 }
@@ -648,7 +648,7 @@ func TestMaxGroup(t *testing.T) {
 func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 300, Window: time.Hour})
-		f.delay = 4 * time.Millisecond
+		f.Delay = 4 * time.Millisecond
 		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		var wg sync.WaitGroup
 		var granted atomic.Int64
@@ -659,13 +659,13 @@ func TestRepair(t *testing.T) {
 		}
 		wg.Go(ask)
 		time.Sleep(3 * time.Millisecond) // the answer is in transit
-		f.set(func() { f.damage() })
+		f.Set(func() { f.Damage() })
 		for range 199 {
 			wg.Go(ask)
 		}
 		wg.Wait()
-		assert.Equal(t, 3, f.trips, "the first; the others; the state after them")
-		assert.Equal(t, []int{1}, f.batch)
+		assert.Equal(t, 3, f.Trips, "the first; the others; the state after them")
+		assert.Equal(t, []int{1}, f.Batches)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 300-199, d.Remaining)
@@ -674,8 +674,8 @@ func TestRepair(t *testing.T) {
 		assert.EqualValues(t, 1, s.Stats().Unreadable)
 
 		// If it cannot be replaced, each call fails within the timeout.
-		f.damage()
-		f.hanging = replace.sha
+		f.Damage()
+		f.Hanging = replace.sha
 		for range 100 {
 			wg.Go(func() {
 				asked := time.Now()
@@ -697,20 +697,20 @@ func TestScriptFails(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 		s, l := f.store(t)
 		require.True(t, l.Allow("k"))
-		f.fail, f.failures, f.trips = errors.New("OOM command not allowed, on @user_script:9."), 1, 0
+		f.Fail, f.Failures, f.Trips = errors.New("OOM command not allowed, on @user_script:9."), 1, 0
 		_, err := l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.fail)
-		assert.Equal(t, 1, f.trips, "that is not about the state")
+		require.ErrorIs(t, err, f.Fail)
+		assert.Equal(t, 1, f.Trips, "that is not about the state")
 
-		f.fail = errors.New("ERR user_script:9: data string too short")
+		f.Fail = errors.New("ERR user_script:9: data string too short")
 		for _, damaged := range []bool{false, true} {
 			if damaged {
-				f.damage()
+				f.Damage()
 			}
-			f.failures = 1
+			f.Failures = 1
 			_, err := l.Take(t.Context(), "k", 1)
 			if !damaged {
-				require.ErrorIs(t, err, f.fail)
+				require.ErrorIs(t, err, f.Fail)
 				continue
 			}
 			require.ErrorIs(t, err, ratelimit.ErrState)
@@ -732,11 +732,11 @@ func TestUnknownScript(t *testing.T) {
 		for range 5 {
 			require.True(t, l.Allow("k"))
 		}
-		assert.Zero(t, f.evals)
-		clear(f.known)
+		assert.Zero(t, f.Evals)
+		f.Flush()
 		require.True(t, l.Allow("k"))
 		require.True(t, l.Allow("k"))
-		assert.Equal(t, 1, f.evals)
+		assert.Equal(t, 1, f.Evals)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, 23, d.Remaining, "no call was executed twice")
@@ -773,14 +773,14 @@ func TestMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		_, l := f.store(t)
-		f.fail = errors.New("MOVED 7 127.0.0.1:7001")
-		f.failures = 2
+		f.Fail = errors.New("MOVED 7 127.0.0.1:7001")
+		f.Failures = 2
 		require.True(t, l.Allow("k"))
-		assert.Equal(t, 3, f.trips)
-		f.failures = 100
+		assert.Equal(t, 3, f.Trips)
+		f.Failures = 100
 		_, err := l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.fail)
-		assert.Equal(t, 3+1+maxResends, f.trips)
+		require.ErrorIs(t, err, f.Fail)
+		assert.Equal(t, 3+1+maxResends, f.Trips)
 		settle()
 	})
 }
@@ -800,19 +800,19 @@ func TestLost(t *testing.T) {
 		}
 		line[0].Cancel()
 		assert.Zero(t, s.Stats().Lost)
-		f.set(func() { f.hangs = true })
+		f.Set(func() { f.Hangs = true })
 		begin := time.Now()
 		line[1].Cancel()
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
 		assert.EqualValues(t, 2, s.Stats().Lost)
 		line[2].Cancel()
 		assert.EqualValues(t, 4, s.Stats().Lost, "after a failure, the others are still asked for")
-		f.set(func() { f.hangs = false })
+		f.Set(func() { f.Hangs = false })
 
 		for s.Stats().Leased == 0 {
 			require.True(t, l.Allow("other"))
 		}
-		f.set(func() { f.fail = errors.New("LOADING") })
+		f.Set(func() { f.Fail = errors.New("LOADING") })
 		require.Error(t, s.Close(t.Context()))
 		assert.Greater(t, s.Stats().Lost, uint64(2))
 		settle()

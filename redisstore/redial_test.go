@@ -65,7 +65,7 @@ func TestRedial(t *testing.T) {
 			"EOF":                                                       0,
 		} {
 			before := s.redialed()
-			s.set(func() { s.fail = errors.New(text) })
+			s.Set(func() { s.Fail = errors.New(text) })
 			_, err := l.Take(t.Context(), "k", 1)
 			require.ErrorContains(t, err, text)
 			assert.Equal(t, redials, s.redialed()-before, text)
@@ -78,8 +78,8 @@ func TestRedial(t *testing.T) {
 // to connect again.
 func TestRedialOnce(t *testing.T) {
 	onRedialed(t, func(t *testing.T, s *redialedServer, _ *Store, l ratelimit.Limiter) {
-		s.fail = errors.New("READONLY You can't write against a read only replica.")
-		s.delay, s.takes = 4*time.Millisecond, time.Millisecond
+		s.Fail = errors.New("READONLY You can't write against a read only replica.")
+		s.Delay, s.takes = 4*time.Millisecond, time.Millisecond
 		go l.Allow("a")
 		time.Sleep(2 * time.Millisecond)
 		go l.Allow("b") // its reply comes 2 ms after that of a, when there is a new connection
@@ -96,21 +96,21 @@ func TestRedialOnce(t *testing.T) {
 // Callers do not wait for longer than the timeout while the client connects.
 func TestRedialHangs(t *testing.T) {
 	onRedialed(t, func(t *testing.T, s *redialedServer, store *Store, l ratelimit.Limiter) {
-		s.fail, s.takes = errors.New("READONLY You can't write against a read only replica."), 10*time.Second
+		s.Fail, s.takes = errors.New("READONLY You can't write against a read only replica."), 10*time.Second
 		begin := time.Now()
 		_, err := l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, ErrTimeout)
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
 		_, err = l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, s.fail, "it does not wait for the connection again")
+		require.ErrorIs(t, err, s.Fail, "it does not wait for the connection again")
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
 
 		time.Sleep(time.Minute)
-		s.fail = errors.New("LOADING Redis is loading the dataset in memory")
+		s.Fail = errors.New("LOADING Redis is loading the dataset in memory")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin = time.Now()
-		require.ErrorIs(t, store.Check(ctx), s.fail)
+		require.ErrorIs(t, store.Check(ctx), s.Fail)
 		assert.Equal(t, time.Second, time.Since(begin))
 	})
 }
@@ -118,16 +118,16 @@ func TestRedialHangs(t *testing.T) {
 // Check is a reason as well, and so is the command that replaces the value of another limit.
 func TestRedialElsewhere(t *testing.T) {
 	onRedialed(t, func(t *testing.T, s *redialedServer, store *Store, l ratelimit.Limiter) {
-		s.fail = errors.New("NOAUTH Authentication required.")
-		require.ErrorIs(t, store.Check(t.Context()), s.fail)
+		s.Fail = errors.New("NOAUTH Authentication required.")
+		require.ErrorIs(t, store.Check(t.Context()), s.Fail)
 		require.Equal(t, 1, s.redialed())
 
-		s.fail = nil
+		s.Fail = nil
 		require.True(t, l.Allow("k"))
-		s.damage()
-		s.meddle = func() { // the script is answered, and what comes after it is not
-			if s.trips == 3 {
-				s.fail = errors.New("READONLY You can't write against a read only replica.")
+		s.Damage()
+		s.Meddle = func() { // the script is answered, and what comes after it is not
+			if s.Trips == 3 {
+				s.Fail = errors.New("READONLY You can't write against a read only replica.")
 			}
 		}
 		_, err := l.Take(t.Context(), "k", 1)

@@ -43,7 +43,7 @@ func TestSaturation(t *testing.T) {
 				t.Run(name+"/"+how+"/"+trip.String(), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						f := newFakeServer(t, tt.alg)
-						f.delay = trip
+						f.Delay = trip
 						used := saturate(t, f, how, time.Second, 3*time.Second)
 						want := 2 * float64(tt.rate)
 						if tt.one && how != "wait" {
@@ -129,7 +129,7 @@ func TestSaturation_WhoLeaves(t *testing.T) {
 			t.Run(name+"/"+trip.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFakeServer(t, alg)
-					f.delay = trip
+					f.Delay = trip
 					begin := time.Now()
 					over, stop := context.WithCancel(t.Context()) // clients that leave say nothing before
 					time.AfterFunc(6*time.Second, stop)
@@ -157,7 +157,7 @@ func TestSaturation_WhoLeaves(t *testing.T) {
 						}
 					}
 					time.Sleep(6 * time.Second)
-					calls := f.calls()
+					calls := f.Calls()
 					synctest.Wait()
 					t.Logf("%.1f %% used, %.2f calls for each", float64(served.Load())/(4*rate)*100, float64(calls)/float64(all.Load()))
 					assert.GreaterOrEqual(t, served.Load(), int64(0.97*4*rate))

@@ -26,8 +26,8 @@ func TestUnreadableState(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
 				s, l := f.store(t)
 				require.True(t, l.Allow("k"))
-				for key := range f.states {
-					f.states[key] = value
+				for key := range f.Values {
+					f.Values[key] = value
 				}
 				_, err := l.Take(t.Context(), "k", 1)
 				require.ErrorIs(t, err, ratelimit.ErrState)

@@ -70,7 +70,7 @@ func TestFailures(t *testing.T) {
 				opts := append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
 				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), opts...)
 				require.NoError(t, err)
-				f.hangs = true
+				f.Hangs = true
 				tt.call(t.Context(), l)
 				stats := s.Stats()
 				assert.Equal(t, tt.counts, stats.Failures == 1, "%+v", stats)
@@ -93,7 +93,7 @@ func TestFailuresOfCancel(t *testing.T) {
 		require.True(t, l.Allow("k"))
 		r, _, err := l.Reserve(t.Context(), "k", 1)
 		require.NoError(t, err)
-		f.hangs = true
+		f.Hangs = true
 		r.Cancel()
 		assert.EqualValues(t, 1, s.Stats().Failures)
 		settle()
@@ -119,7 +119,7 @@ func TestFailuresByKind(t *testing.T) {
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 			b := &countingBreaker{}
 			s, l := f.store(t, WithBreaker(b))
-			if f.fail = tt.err; errors.Is(tt.err, ErrOpen) {
+			if f.Fail = tt.err; errors.Is(tt.err, ErrOpen) {
 				b.open = errors.New("five failures")
 			}
 			_, err := l.Take(t.Context(), "k", 1)
@@ -139,9 +139,9 @@ func TestNoPermission(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 		b := &countingBreaker{}
 		_, l := f.store(t, WithBreaker(b))
-		f.fail = errors.New("NOPERM this user has no permissions")
+		f.Fail = errors.New("NOPERM this user has no permissions")
 		_, err := l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.fail)
+		require.ErrorIs(t, err, f.Fail)
 		synctest.Wait()
 		assert.Equal(t, []error{nil}, b.outcomes)
 	})
@@ -163,7 +163,7 @@ func TestLatency(t *testing.T) {
 			for _, d := range []time.Duration{0, 2} { // at the bound before this bucket, and after it
 				bucket := i
 				if i > 0 {
-					f.delay = bounds[i-1] + d
+					f.Delay = bounds[i-1] + d
 					if d == 0 {
 						bucket--
 					}
@@ -173,7 +173,7 @@ func TestLatency(t *testing.T) {
 				require.Equal(t, want, s.Stats().Latency)
 			}
 		}
-		f.hangs = true
+		f.Hangs = true
 		l.Allow("k")
 		assert.Equal(t, want, s.Stats().Latency, "there was no reply")
 		settle()

@@ -1,0 +1,91 @@
+package fakeredis
+
+import (
+	"math"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
+
+// endedUnit is what a script adds to the number of requests granted for each hold that has ended
+// without a request.
+const endedUnit = 1 << 16
+
+// decide does what lua/driver.lua does.
+func (s *Server) decide(run script, key string, args []string) (string, error) {
+	l, err := s.limits.of(args[1])
+	if err != nil {
+		return "", err
+	}
+	arg := reader{args[0]}
+	c := arg.constants(l)
+	now := arg.timeOr(s.now())
+	if run.holds {
+		arg.skipCosts(c)
+	}
+	value := s.Values[key]
+	has := run.find(value, c, args[1:])
+	switch has.outcome {
+	case replyHolds:
+		return headOf(now, replyHolds), nil
+	case replyOther:
+		return headOf(now, replyOther) + value, nil
+	}
+	state, changed := has.state, false
+	granted, requests := 0, 0
+	for len(arg.rest) > 0 {
+		op, times, req := arg.run(c, now)
+		for range times {
+			next, changes, res, unread := l.Apply(state, req)
+			if unread != nil {
+				return headOf(now, replyOther) + value, nil
+			}
+			state, changed = next, changed || changes
+			requests++
+			if res.Allowed && spends(op) {
+				granted++
+			}
+			if changes {
+				granted += endedUnit * res.Ended
+			}
+		}
+	}
+	if changed {
+		s.Values[key] = valueOf(state, c, args[1], now)
+	}
+	s.Batches = append(s.Batches, requests)
+	reply := appendDouble([]byte(headOf(now, has.outcome)), float64(granted))
+	return string(reply) + has.tells, nil
+}
+
+// spends reports whether an operation spends events if it is granted.
+func spends(op byte) bool { return op == opTake || op == opReserve || op == opHold }
+
+// run reads a run of equal requests.
+func (r *reader) run(c constants, now time.Time) (op byte, times int, req kernel.Request) {
+	op, times = r.byte(), r.uint32()
+	req.N, req.MaxWait = r.events(), r.ticks()
+	req.N = r.costs(c, req.N)
+	switch op {
+	case opTake:
+		req.Op = kernel.OpTake
+	case opPeek:
+		req.Op = kernel.OpPeek
+	case opCharge:
+		req.Op = kernel.OpCharge
+	case opNothing:
+		req.Op, req.N = kernel.OpCharge, 0
+	case opSettle:
+		req.Op, req.Hold.ID, req.Of = kernel.OpSettle, uint64(r.double()), r.events()
+		req.N = min(req.N, math.MaxInt-req.Of) + req.Of
+		r.byte() // no flags
+	case opReserve, opHold, opExtend:
+		req.Op = map[byte]kernel.Op{
+			opReserve: kernel.OpReserve, opHold: kernel.OpHold, opExtend: kernel.OpExtend,
+		}[op]
+		req.Hold.ID, req.Hold.For = uint64(r.double()), r.ticks()
+		flags := r.byte()
+		req.Hold.Back, req.Yields = flags&flagBack != 0, flags&flagYields != 0
+	}
+	return op, times, req.At(now)
+}

@@ -1,0 +1,128 @@
+package fakeredis
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+)
+
+// A member is a key of a call on several.
+type member struct {
+	key, tag string
+	limit    *limit.Limit
+	constants
+	found
+	req kernel.Request
+}
+
+// The bits that are added to the length of a state in a reply.
+const (
+	openBit  = 1 << 31
+	aheadBit = 1 << 30
+)
+
+// decideJointly does what lua/joint.lua does.
+func (s *Server) decideJointly(run script, keys, args []string) (string, error) {
+	head := reader{args[0]}
+	now, op := head.timeOr(s.now()), head.byte()
+	members, granted, delay := make([]member, len(keys)), op == opTake, time.Duration(0)
+	for i, key := range keys {
+		m, err := s.member(run, key, args[1+2*i], args[2+2*i], now)
+		if err != nil {
+			return "", err
+		}
+		due, readable := false, true
+		if m.outcome == replyAhead {
+			due, readable = turnsCome(m.tells, now)
+		}
+		switch {
+		case m.outcome == replyHolds:
+			return headOf(now, replyHolds), nil
+		case m.outcome == replyOther || !readable || m.outcome == replyAhead && m.notes:
+			return headOf(now, replyOther), nil
+		case due:
+			key := binary.LittleEndian.AppendUint32(nil, uint32(i+1))
+			return headOf(now, replyDue) + string(key), nil
+		}
+		_, _, res, unread := m.limit.Apply(m.state, m.req)
+		if unread != nil {
+			return headOf(now, replyOther), nil
+		}
+		granted, delay = granted && res.Allowed, max(delay, res.Delay)
+		members[i] = m
+	}
+	spent := 0
+	if granted {
+		spent = 1
+	}
+	var states []byte
+	for i := range members {
+		m := &members[i]
+		states = m.appendTo(states)
+		m.req.Refused, m.req.Notes, m.req.Delay = !granted, op == opTake, delay
+		next, changes, res, _ := m.limit.Apply(m.state, m.req)
+		writes := op == opTake && (m.req.N > 0 || !granted && m.notes)
+		if writes && changes {
+			s.Values[m.key] = valueOf(next, m.constants, m.tag, now)
+			spent += endedUnit * res.Ended
+		}
+	}
+	s.Batches = append(s.Batches, len(keys))
+	reply := appendDouble([]byte(headOf(now, replyDone)), float64(spent))
+	return string(append(reply, states...)), nil
+}
+
+// member reads the arguments and the value of a key.
+func (s *Server) member(run script, key, arg, tag string, now time.Time) (m member, err error) {
+	m.key, m.tag = key, tag
+	m.limit, err = s.limits.of(tag)
+	if err != nil {
+		return m, err
+	}
+	r := reader{arg}
+	r.byte() // whether it is an All, which the tag says
+	m.req = kernel.Request{Op: kernel.OpTake, N: r.events()}.At(now)
+	if run.holds {
+		m.req.Hold.ID, m.req.Hold.For = uint64(r.double()), r.ticks()
+		m.req.Hold.Back = r.byte()&flagBack != 0
+	}
+	if m.req.Hold.ID > 0 {
+		m.req.Op = kernel.OpHold
+	}
+	m.constants = r.constants(m.limit)
+	m.found = run.find(s.Values[key], m.constants, []string{tag})
+	return m, nil
+}
+
+// appendTo appends the state of a key to a reply.
+func (m *member) appendTo(states []byte) []byte {
+	length := uint32(len(m.tells))
+	switch m.outcome {
+	case replyOpen:
+		length |= openBit
+	case replyAhead:
+		length |= aheadBit
+	}
+	return append(binary.LittleEndian.AppendUint32(states, length), m.tells...)
+}
+
+// turnsCome reports whether the first turn of a value has come, or a hold that was open before the
+// turns has ended, and whether the list of turns can be read. internal/kernel/ahead.go has the
+// words.
+func turnsCome(value string, now time.Time) (due, readable bool) {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64([]byte(value[8*i:])) }
+	words := uint64(len(value) / 8)
+	if words < 2 || word(0) == 0 || word(0) > words/4 || word(1)%4 > 1 || word(1) > 4*words {
+		return false, false
+	}
+	const firstTurn, ofTurn, ofHead = 3, 4, 2
+	before := ofHead + ofTurn*word(0) + word(1)/4 // where the state before the turns begins
+	holdsBefore := word(1)%4 == 1
+	if before > words || holdsBefore && before+1 >= words {
+		return false, false
+	}
+	passed := uint64(now.UnixMicro())
+	return word(firstTurn) <= passed || holdsBefore && word(int(before)+1) <= passed, true
+}

@@ -1,0 +1,214 @@
+// Package fakeredis has a Redis server for the tests of package redisstore: one in this process, on
+// the clock of a test, which a test can slow down, stop and make fail. Package integration/redis
+// makes the same calls to stores on this server and on a real one, and compares all answers and all
+// values. Only tests import it.
+package fakeredis
+
+import (
+	"context"
+	"crypto/sha1" // by which Redis knows scripts
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// tick is the unit of Redis's clock.
+const tick = time.Microsecond
+
+// A Server answers the commands of a redisstore.Store as Redis does, one after another. It does not
+// run the scripts, which integration/redis tests on real servers: it decides by the kernels, from
+// the arguments of a script. So it serves to test everything around a call.
+//
+// A store gives the same answers as on Redis, and stores the same values. These differ:
+//   - Values do not expire.
+//   - A reply has the whole value of a key. A script tells only what the decisions depend on.
+//   - The server decides on requests that the scripts leave to the process, because they are rare
+//     while turns are ahead.
+//   - If several keys are denied together, a script writes the log of a key of no events again,
+//     without what is over, if the log counts denials. The server leaves the log alone.
+//
+// A test sets the fields before the calls that they concern, or within Set.
+type Server struct {
+	Skew  time.Duration // by how much its clock is ahead
+	Delay time.Duration // the round-trip time
+
+	Values   map[string]string // by key
+	Fail     error             // the error to reply with
+	Failures int               // how many times to reply with it; no limit if it was negative
+	Hangs    bool              // whether it does not reply
+	Stuck    chan struct{}     // if not nil, calls that hang return when it is closed
+	Hanging  string            // the hash or text of a script that is not answered
+	Meddle   func()            // if not nil, is called before each command is executed
+
+	Trips    int   // commands received
+	Evals    int   // scripts received in full
+	Batches  []int // the number of requests in each script call that was executed
+	Replaced int   // values that a process has computed
+
+	mu      sync.Mutex        // held while a command is executed
+	scripts map[string]script // those that the server knows, by their hashes
+	limits  limits
+}
+
+// New returns a server that knows no scripts and has no values.
+func New() *Server {
+	return &Server{Failures: -1, Values: map[string]string{}, scripts: map[string]script{}}
+}
+
+// Load makes the server know a script, as SCRIPT LOAD does.
+func (s *Server) Load(text string) {
+	sum := sha1.Sum([]byte(text))
+	s.scripts[hex.EncodeToString(sum[:])] = scriptOf(text)
+}
+
+// Flush makes the server know no scripts, as SCRIPT FLUSH does.
+func (s *Server) Flush() { clear(s.scripts) }
+
+// Set calls change while no command is executed.
+func (s *Server) Set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// Damage makes all values unreadable.
+func (s *Server) Damage() {
+	for key := range s.Values {
+		s.Values[key] = "damaged"
+	}
+}
+
+// Calls returns the number of script calls that the server has executed.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.Batches)
+}
+
+func (s *Server) String() string {
+	return "fake server, asked " + strconv.Itoa(s.Calls()) + " times"
+}
+
+// Do sends a command, and returns the reply. words[key] is the command's first key.
+func (s *Server) Do(ctx context.Context, words []string, key int) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if err := wait(ctx, s.Delay/2); err != nil {
+		return "", err
+	}
+	reply, hangs, err := s.receive(words, key)
+	switch {
+	case hangs && s.Stuck != nil:
+		<-s.Stuck
+		return "", errors.New("i/o timeout")
+	case hangs:
+		<-ctx.Done()
+		return "", errors.New("i/o timeout")
+	}
+	if err := wait(ctx, s.Delay/2); err != nil {
+		return "", err
+	}
+	return reply, err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d): // the bubble's clock
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// receive executes a command, unless the server does not answer it.
+func (s *Server) receive(words []string, key int) (reply string, hangs bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Trips++
+	if s.Hangs || s.Hanging != "" && words[1] == s.Hanging {
+		return "", true, nil
+	}
+	reply, err = s.execute(words, key)
+	return reply, false, err
+}
+
+var (
+	errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
+	errUnknown  = errors.New("ERR fakeredis: unknown command or script")
+)
+
+func (s *Server) execute(words []string, key int) (string, error) {
+	run := script{}
+	switch words[0] {
+	case "DEL":
+	case "EVAL":
+		s.Load(words[1])
+		s.Evals++
+		run = scriptOf(words[1])
+	case "EVALSHA":
+		known := false
+		run, known = s.scripts[words[1]]
+		if !known {
+			return "", errNoScript
+		}
+	default:
+		return "", errUnknown
+	}
+	if s.Fail != nil && s.Failures != 0 {
+		s.Failures--
+		return "", s.Fail
+	}
+	if words[0] == "DEL" {
+		return s.delete(words[key]), nil
+	}
+	many, err := strconv.Atoi(words[2])
+	if err != nil {
+		return "", err
+	}
+	keys, args := words[key:key+many], words[key+many:]
+	switch run.does {
+	case reads:
+		return s.Values[keys[0]], nil
+	case readsWithTime:
+		return headOf(s.now(), replyOther) + s.Values[keys[0]], nil
+	}
+	if s.Meddle != nil {
+		s.Meddle()
+	}
+	switch run.does {
+	case replaces:
+		return s.replace(keys[0], args), nil
+	case decides:
+		return s.decide(run, keys[0], args)
+	case decidesJointly:
+		return s.decideJointly(run, keys, args)
+	}
+	return "", errUnknown
+}
+
+// now returns the time of the server's clock.
+func (s *Server) now() time.Time { return time.Now().Add(s.Skew).Truncate(tick) }
+
+// delete returns how many keys it has deleted.
+func (s *Server) delete(key string) string {
+	_, had := s.Values[key]
+	if !had {
+		return "0"
+	}
+	delete(s.Values, key)
+	return "1"
+}
+
+// replace sets the value of a key, if it is still the one that the process has computed from.
+func (s *Server) replace(key string, args []string) string {
+	was, next := args[0], args[1]
+	if s.Values[key] != was {
+		return headOf(s.now(), replyOther) + s.Values[key]
+	}
+	s.Values[key] = next
+	s.Replaced++
+	return headOf(s.now(), replyDone)
+}
