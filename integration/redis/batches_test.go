@@ -32,21 +32,36 @@ func FuzzBatches(f *testing.F) {
 	var requests, commands int64
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		tr := newTrace(t, conn, seed)
-		tr.opened.number[0], tr.store.number[0] = 1<<20, 1<<20
-		for range 40 * (seed % 4 / 3) { // a long list of holds
-			tr.hold("a", 1)
+		if seed%4 == 3 {
+			tr.holdMany()
 		}
-		for range 20 {
-			tr.advance()
-			tr.holdBefore()
-			before := conn.sent.Load()
-			requests += int64(tr.batch(conn))
-			commands += conn.sent.Load() - before
-		}
+		made, sent := tr.batches(conn)
+		requests += made
+		commands += sent
 	})
 	if requests > 0 && commands > requests*2/3 {
 		f.Errorf("%d requests took %d commands: they do not share commands", requests, commands)
 	}
+}
+
+// holdMany opens a long list of holds.
+func (tr *trace) holdMany() {
+	for range 40 {
+		tr.hold("a", 1)
+	}
+}
+
+// batches makes batches of requests, and returns how many requests and commands there were.
+func (tr *trace) batches(conn *gate) (requests, commands int64) {
+	tr.opened.number[0], tr.store.number[0] = 1<<20, 1<<20
+	for range 20 {
+		tr.advance()
+		tr.holdBefore()
+		before := conn.sent.Load()
+		requests += int64(tr.batch(conn))
+		commands += conn.sent.Load() - before
+	}
+	return requests, commands
 }
 
 // A gate holds back commands while it is closed.

@@ -4,7 +4,8 @@
 // In CI each law is tested with one client, 0.5 ms away from the server, and at night
 // (RATELIMIT_NIGHTLY=1) with both and at all distances. Random histories, in CI and at night: 40 and
 // 120 of scripts, 60 and 200 of cancelling, 12 and 30 of batches, 50 and 150 of keys together and of
-// settling, and conformance with 60 and 200 calls of each algorithm.
+// settling, as many of each on a fake server, 60 and 200 that compare that with a real one, and
+// conformance with 60 and 200 calls of each algorithm.
 package redis_test
 
 import (
