@@ -192,9 +192,10 @@ func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.
 
 func (k *opened) holdAt(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
 
+// held returns how many events the open holds have, or mostCounted if they have more.
 func (k *opened) held(st []uint64) (sum uint64) {
 	for i := range k.count(st) {
-		sum += min(st[holdsHeader+i*k.size+holdEvents]/2, mostCounted/MostHolds)
+		sum += min(k.entry(st, i)[holdEvents]/2, mostCounted-sum)
 	}
 	return sum
 }

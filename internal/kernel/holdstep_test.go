@@ -352,7 +352,7 @@ func TestHolds_TurnsThatAreOnlyTurns(t *testing.T) {
 		s.send(c, begun, settled)
 		reserve(s, Handle{ID: 7, For: time.Second}, 3*time.Second)
 		wait := 3*time.Second - 1
-				require.Equal(t, wait, s.ask(raised, begun+1, OpTake, 1).RetryAfter, name)
+		require.Equal(t, wait, s.ask(raised, begun+1, OpTake, 1).RetryAfter, name)
 		a, _ := s.send(raised, begun+1, Request{Op: OpSettle, Hold: Handle{ID: 7}})
 		require.True(t, a.Held && s.from.Valid(s.st), name)
 		assert.Equal(t, wait, a.RetryAfter, "%s: the other reservation is cancelled", name)
@@ -532,6 +532,17 @@ func TestHolds_CountDenied(t *testing.T) {
 	a, _ = s.send(c, begun+4, Request{Op: OpSettle, Hold: hour(1)})
 	assert.Zero(t, a.Remaining)
 	assert.Equal(t, time.Duration(second-4), a.RetryAfter)
+
+	// Nor does it make a difference if the hold has very many events.
+	const most = math.MaxInt >> 5
+	c = Compile(NewSlidingLog(most, second, true), InMemory)
+	s = keyOf(c)
+	s.ask(c, begun, OpTake, 4)
+	s.send(c, begun+1, Request{Op: OpHold, N: most - 4, Hold: hour(1)})
+	s.ask(c, begun+2, OpTake, most-20)
+	s.ask(c, begun+3, OpTake, 10)
+	a, _ = s.send(c, begun+4, Request{Op: OpSettle, Hold: hour(1)})
+	assert.Equal(t, 20-4-10, a.Remaining)
 }
 
 // TestHolds_Valid: a state that is mangled is not one.

@@ -341,7 +341,7 @@ if not held then
     for _, list in ipairs({front, older, young}) do
       for from = 1, #list, size do
         local _, _, events = unpack('<I8I8I8', list, from)
-        held = held + min((events - events % 2) / 2, 1125899906842624) -- 2^50
+        held = held + (events - events % 2) / 2
       end
     end
     tells = 2

@@ -50,9 +50,10 @@ func (c *byteChoices) within(n time.Duration) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(word[:]) % uint64(n))
 }
 
-// mostDenied bounds the limit of a log that counts denials: the library counts at most 2⁶² events, and a few
-// denials of as many as a limit near that leave no room for reserved ones, which the model does not know.
-const mostDenied = math.MaxInt >> 10
+// mostDenied bounds the limit of a log that counts denials. Such a log keeps as many events as twice
+// the limit, and as many denials, and counts at most 2⁶²: then there is room for the turns that are
+// ahead, which the model does not bound.
+const mostDenied = math.MaxInt >> 5
 
 // A kind of algorithm, and how to choose its parameters.
 type kind struct {
