@@ -14,9 +14,10 @@ import (
 // [Limiter.Hold] returns a [Reservation], whose methods Release, Cancel and Settle release all its
 // events, whatever number Settle is told; so do those of a Reservation of Reserve. Events that are
 // not released, because their holder has crashed, stop counting after Timeout: choose one that is
-// longer than any request takes. The events of Allow, Take, Wait and Charge cannot be released. If
-// the context of a Hold or Reserve ends while the store decides, what the store grants after that
-// is released.
+// longer than any request takes, and shorter than fifty years. With a longer one, RetryAfter and
+// ResetAfter do not tell when shorter holds end. The events of Allow, Take, Wait and Charge cannot
+// be released. If the context of a Hold or Reserve ends while the store decides, what the store
+// grants after that is released.
 //
 // RetryAfter is the time until enough events time out. They may be released before, so a Wait does
 // not fail at once if ctx ends before that time. A blocked Wait asks the store again when events

@@ -146,11 +146,16 @@ func (s *schedule) most() (most int) {
 	return most
 }
 
-// start chooses the first instant.
+// start chooses the first instant. With an InFlight, that is no earlier than a Timeout after the
+// epoch: until then, a state does not tell when a shorter hold ends.
 func (s *schedule) start() int64 {
+	earliest := int64(0)
+	if s.flies {
+		earliest = int64(slices.Max(s.spans))
+	}
 	switch i := s.choices.below(8); {
 	case i < 3 && s.flies:
-		return max(1<<60, int64(slices.Max(s.spans))) // a state tells no time less than a Timeout after the epoch
+		return max(1<<60, earliest)
 	case i == 0:
 		return 0
 	case i == 1:
@@ -159,9 +164,10 @@ func (s *schedule) start() int64 {
 		return 1 << 61
 	case i == 3: // the edge of a window
 		span := int64(pick(s.choices, s.spans...))
-		return max(0, 1_700_000_000_000_000_000/span*span+int64(s.choices.below(3)-1))
+		edge := 1_700_000_000_000_000_000 / span * span
+		return max(earliest, edge+int64(s.choices.below(3)-1))
 	default:
-		return 1_700_000_000_000_000_000 + int64(s.choices.below(1_000_000_000))
+		return max(earliest, 1_700_000_000_000_000_000+int64(s.choices.below(1_000_000_000)))
 	}
 }
 
