@@ -137,12 +137,13 @@ type Limiter interface {
 	//
 	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets
 	// and WarmingUp, if it is paid before 2116; in windows and logs, if they count at most 2³¹−1
-	// events, and mostly far more. If there is no room, none of the events is counted, and the
-	// error matches [ErrDebt] and says how many would fit. If the store is full, it matches
-	// [ErrFull]. If the store fails, the [FailurePolicy] makes the Decision, the error says so, and
-	// it is unknown whether the events were counted; a [Fallback] counts them. If only the lookup
-	// of [WithLimits] fails, they are counted, and the error is the lookup's. An [Unlimited] or
-	// [Blocked] limit counts nothing, also as that of New if the lookup fails.
+	// events, and mostly far more. Reservations that are ahead need room beside them. If there is
+	// no room, none of the events is counted, and the error matches [ErrDebt] and says how many
+	// would fit. If the store is full, it matches [ErrFull]. If the store fails, the
+	// [FailurePolicy] makes the Decision, the error says so, and it is unknown whether the events
+	// were counted; a [Fallback] counts them. If only the lookup of [WithLimits] fails, they are
+	// counted, and the error is the lookup's. An [Unlimited] or [Blocked] limit counts nothing,
+	// also as that of New if the lookup fails.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events

@@ -69,7 +69,9 @@ func (h *holding) asks(c *Compiled) bool {
 }
 
 // spend returns st after n events of a turn, which may be fewer than were reserved. They keep their
-// instant even if they would not be granted then any more, because others were charged.
+// instant even if they would not be granted then any more, because others were charged. A charge
+// that leaves no room for them is refused. Only denials that a log counts, and events in flight
+// whose hold is extended, may leave room for fewer, if they are near the most that a log can count.
 func (h *holding) spend(st, turn []uint64, n int) []uint64 {
 	if n == 0 {
 		return st
@@ -100,6 +102,20 @@ func (h *holding) spendAgain() {
 		turn := h.entry(i)
 		h.after = h.spend(h.after, turn, holdOf(turn[turnEnd:]).n)
 	}
+}
+
+// leavesRoom reports whether all events of the turns can be spent after a state.
+func (h *holding) leavesRoom(before []uint64) bool {
+	st := slices.Clone(before)
+	for i := range h.turns() {
+		turn := h.entry(i)
+		at, n := turn[turnAt], holdOf(turn[turnEnd:]).n
+		if n > 0 && h.Ready(st, at, n) > at && uint64(n) > h.chargeable(st, at, h.Encoding) {
+			return false
+		}
+		st = h.spend(st, turn, n)
+	}
+	return true
 }
 
 // advance lets the turns come that do so until an instant, and ends the holds that are due now. It

@@ -143,6 +143,44 @@ func TestAhead_Charge(t *testing.T) {
 	assert.Nil(t, held.from.base)
 }
 
+// TestAhead_NoRoomBesideTurns: events that leave too little room for the turns ahead are not
+// charged, and the answer says how many would be. A bucket owes what it can pay before the last
+// instant.
+func TestAhead_NoRoomBesideTurns(t *testing.T) {
+	const (
+		now  = MaxInstant - 10*second // there are ten refills, and room for 30 events
+		room = 12                     // which leaves two at the second turn
+	)
+	c := Compile(NewIntervalBucket(10, 3, second), InMemory)
+	for name, req := range map[string]Request{
+		"charged":                {Op: OpCharge, N: room},
+		"beyond a hold":          {Op: OpSettle, N: 2 + room, Hold: hour(1)},
+		"beyond one that ended":  {Op: OpSettle, N: 2 + room, Of: 2, Hold: hour(2)},
+		"beyond the second turn": {Op: OpSettle, N: 2 + room, Hold: turnOf(2)},
+		"beyond the first turn":  {Op: OpSettle, N: 6 + room, Hold: turnOf(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := keyOf(c)
+			s.send(c, now, Request{Op: OpHold, N: 2, Hold: hour(1)})
+			s.ask(c, now, OpTake, 8)
+			waits := s.queue(t, c, now, 6, 2)
+			require.Equal(t, []time.Duration{2 * time.Second, 3 * time.Second}, waits)
+			before := slices.Clone(s.st)
+			for _, more := range []int{1, 8, 9} { // without the turns, there is room for 8
+				tooMany := req
+				tooMany.N += more
+				a, changed := s.send(c, now, tooMany)
+				require.True(t, a.Excess && !changed)
+				assert.Equal(t, uint64(room), a.Most)
+				assert.Equal(t, before, s.st)
+			}
+			a, changed := s.send(c, now, req)
+			require.True(t, changed && !a.Excess)
+			assert.Equal(t, 7*time.Second, a.RetryAfter, "all events of the turns count")
+		})
+	}
+}
+
 // TestAhead_AnotherLimit: when a key gets another limit, its turns are events that were spent, and those that are held
 // can be settled.
 func TestAhead_AnotherLimit(t *testing.T) {

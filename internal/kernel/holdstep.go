@@ -259,9 +259,8 @@ func (h *holding) find(id uint64) (i, turn int) {
 
 func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 	*a = Answer{}
-	ahead := h.turns() > 0
 	switch {
-	case req.Refused || ahead && req.Op.decides():
+	case req.Refused || h.turns() > 0 && req.Op.decides():
 		n := req.N
 		if req.Op == OpPeek {
 			n = 1
@@ -275,19 +274,14 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		return h.settle(req, a)
 	case req.Op == OpExtend:
 		return h.extend(req, a)
+	case req.Op == OpCharge:
+		return h.charge(req.N, a)
 	case req.Op != OpPeek:
 		h.unshare()
 		h.pass(h.now)
 	}
 	inner, changed := h.step(h.inner(), req, a)
 	h.set(inner)
-	if ahead { // of an OpCharge
-		if changed {
-			h.spendAgain()
-		}
-		*a = Answer{Excess: a.Excess, Most: a.Most}
-		h.describeAfter(a)
-	}
 	return changed
 }
 
@@ -438,7 +432,7 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 	}
 	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
-	if !a.Held && more <= 0 || more > 0 && h.exceeds(h.inner(), more, a) {
+	if !a.Held && more <= 0 || more > 0 && h.exceeds(more, h.chargeOthers, a) {
 		h.describeAfter(a)
 		return false
 	}
