@@ -422,11 +422,13 @@ func (ln *Line) serve(p *Place, i int, now kernel.Instant) (turns []Turn) {
 	return turns
 }
 
-// unlock unlocks the line, and forgets it if it is not used any more.
+// unlock unlocks the line, and forgets it if it is not used any more. A caller whose place has left
+// may come back to a line that was forgotten already. Since then, others may have begun a new line
+// of the key, which must stay: nobody would wake them otherwise.
 func (ln *Line) unlock() {
 	sh := ln.sh
 	defer sh.mu.Unlock()
-	if ln.busy() || ln.asking > 0 {
+	if ln.busy() || ln.asking > 0 || sh.lines[ln.key] != ln {
 		return
 	}
 	delete(sh.lines, ln.key)

@@ -37,7 +37,7 @@ func TestLine_Histories(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var lines Lines
 		wide, sizes := 1+rnd.IntN(3)*8, 1+rnd.IntN(2)
-		var asking, resting, cancelling []*Place
+		var asking, resting, cancelling, gone []*Place
 		order, until := map[*Place]int{}, map[*Place]kernel.Instant{}
 		made, ended, now, frontier, served := 0, 0, kernel.Instant(1), kernel.Instant(1), map[int]int{}
 		left := func(p *Place, turns []Turn) {
@@ -51,6 +51,7 @@ func TestLine_Histories(t *testing.T) {
 		leave := func(p *Place) {
 			move := p.Leave(now)
 			turns := move.Turns
+			gone = append(gone, p)
 			if move.Do != Served {
 				left(p, turns)
 				return
@@ -91,6 +92,9 @@ func TestLine_Histories(t *testing.T) {
 				cancelling = cancelling[1:]
 			case what == 5 && step%16 == 0:
 				lines.Renew("key")
+			case what == 5 && len(gone) > 0: // as every waiter does when its call returns
+				require.Equal(t, Move{Do: Left}, gone[0].Leave(now))
+				gone = gone[1:]
 			default:
 				now += kernel.Instant(rnd.IntN(4))
 			}
@@ -125,12 +129,18 @@ func TestLine_Histories(t *testing.T) {
 							served[p.N] = order[p]
 						}
 						ended++
+						gone = append(gone, p)
 						resting = forget(resting, i)
 						again, i = true, i-1
 					}
 				}
 			}
-			lines.Look("key", func(ln *Line) { ln.check(t) })
+			standing := 0
+			lines.Look("key", func(ln *Line) {
+				ln.check(t)
+				standing = ln.Len()
+			})
+			require.Equal(t, len(asking)+len(resting), standing, "all stand in one line")
 		}
 		for _, p := range append(asking, resting...) {
 			leave(p)
@@ -287,4 +297,51 @@ func TestLine_WhoRemovesTheNextOneWakesThoseBehind(t *testing.T) {
 	require.Equal(t, Left, first.Leave(2).Do)
 	require.Len(t, second.Woken(), 1)
 	step(t, Ask, second, 2)
+}
+
+// A place that has left may be given up once more, as every waiter does when its call returns. That
+// changes nothing for those who have begun a new line of the key meanwhile: they stand in line, and
+// are woken.
+func TestLine_WhoHasLeftChangesNothing(t *testing.T) {
+	for how, leave := range map[string]func(p *Place){
+		"granted at once": func(p *Place) {
+			step(t, Ask, p, 1)
+			p.Granted(1, nil, 0, 1)
+		},
+		"served": func(p *Place) {
+			step(t, Ask, p, 1)
+			p.Granted(5, "turn", 20, 1)
+			step(t, Served, p, 5)
+		},
+		"ended": func(p *Place) { require.Equal(t, Left, p.Leave(1).Do) },
+	} {
+		for again, look := range map[string]func(p *Place) Move{
+			"Leave": func(p *Place) Move { return p.Leave(6) },
+			"Next":  func(p *Place) Move { return p.Next(6, 10) },
+		} {
+			t.Run(how+"/"+again, func(t *testing.T) {
+				var lines Lines
+				first := in(t, &lines, 1)[0]
+				leave(first)
+				second := in(t, &lines, 1)[0]
+				step(t, Ask, second, 6)
+				second.Denied("why", kernel.Forever)
+				step(t, Rest, second, 6)
+				for len(second.Woken()) > 0 {
+					<-second.Woken()
+				}
+
+				require.Equal(t, Move{Do: Left}, look(first))
+				assert.True(t, lines.Has("key"))
+				third := in(t, &lines, 1)[0]
+				assert.Equal(t, Rest, third.Next(6, 10).Do, "behind the second one")
+				lines.Wake("key", 7)
+				assert.Len(t, second.Woken(), 1)
+
+				require.Equal(t, Left, second.Leave(7).Do)
+				require.Equal(t, Left, third.Leave(7).Do)
+				assert.Empty(t, lines.shard("key").lines)
+			})
+		}
+	}
 }
