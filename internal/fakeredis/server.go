@@ -25,7 +25,7 @@ const tick = time.Microsecond
 //   - Values do not expire.
 //   - A reply has the whole value of a key. A script tells only what the decisions depend on.
 //   - The server decides on requests that the scripts leave to the process, because they are rare
-//     while turns are ahead.
+//     while holds are open or turns ahead.
 //   - If several keys are denied together, a script writes the log of a key of no events again,
 //     without what is over, if the log counts denials. The server leaves the log alone.
 //

@@ -45,8 +45,8 @@ func (l *limits) of(tag string) (*limit.Limit, error) {
 
 // These begin a state: the versions of its form.
 const (
-	openVersion  = "\x02"
-	aheadVersion = "\x03"
+	openVersion  = 2
+	aheadVersion = 3
 )
 
 // A found value is what a script makes of the value of a key.
@@ -73,14 +73,14 @@ func (run script) find(value string, c constants, tags []string) found {
 			return found{replyDone, []byte(tag + rest), rest}
 		}
 	}
-	for version, outcome := range map[string]byte{openVersion: replyOpen, aheadVersion: replyAhead} {
-		rest, its := strings.CutPrefix(value, version+tag[1:])
-		if its && !run.holds {
-			return found{outcome: replyHolds}
-		}
-		if its {
-			return found{outcome, []byte(value), rest}
-		}
+	rest, its := strings.CutPrefix(value[1:], tag[1:])
+	switch {
+	case its && !run.holds: // whatever the version is
+		return found{outcome: replyHolds}
+	case its && value[0] == openVersion:
+		return found{replyOpen, []byte(value), rest}
+	case its && value[0] == aheadVersion:
+		return found{replyAhead, []byte(value), rest}
 	}
 	return found{outcome: replyOther}
 }
