@@ -18,7 +18,7 @@ func TestAllWords(t *testing.T) {
 	assert.Zero(t, k.Width())
 	st := k.Spend(nil, begun, 1)
 	st = k.Spend(st, begun+1, 2)
-	entries := []uint64{3, 3, begun + 1, begun, begun + 1, 2 | logMany}
+	entries := []uint64{3, 3, begun + 1, begun, begun + 1, 2 | 1<<63}
 	want := append([]uint64{6, 6, begun, 3}, append(entries, entries...)...)
 	assert.Equal(t, want, st)
 	assert.True(t, k.Valid(st))

@@ -77,7 +77,9 @@ func newPast(part Kernel, enc Encoding) *past {
 }
 
 // is reports whether the part is of a kind whose windows or refills begin with an event, or InFlight.
-func (p *past) is(kind string) bool { return p.kind == kind && (kind != firstWindow || p.part.drifts()) }
+func (p *past) is(kind string) bool {
+	return p.kind == kind && (kind != firstWindow || p.part.drifts())
+}
 
 type pastGrant struct {
 	id     uint64
