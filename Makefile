@@ -51,7 +51,7 @@ alone:
 arch:
 	GOARCH=s390x go vet . ./internal/...
 	@if ! scripts/runs 386; then echo "== test 386: SKIPPED, this machine cannot run it"; exit 0; fi; \
-		set -ex; GOARCH=386 go test ./internal/kernel ./internal/uint128 ./internal/model; \
+		set -ex; GOARCH=386 go test ./internal/kernel ./internal/step ./internal/timeline ./internal/uint128 ./internal/model; \
 		GOARCH=386 go test -run 'Model|Extremes|Params|Rate|States|SettleExactly' . $(addprefix ./internal/laws/,decide fault memory)
 
 # Runs fuzz targets FUZZ times, or a tenth of that if they ask a server each time. Of these, the

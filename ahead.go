@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file tells what is known behind a line: whether a request would overtake those who wait, and
@@ -26,15 +27,15 @@ func (d *denied) age(now kernel.Instant) time.Duration {
 
 // An ahead is the state of a key after those who stand in line.
 type ahead struct {
-	by   *kernel.Compiled
+	by   *step.Machine
 	st   []uint64
 	last kernel.Instant // when the turn of the last one comes
 }
 
 // apply applies a request of t to the state, at now.
-func (a *ahead) apply(t *limit.Limit, req kernel.Request, now kernel.Instant) (ans kernel.Answer) {
-	req.Fixed = &kernel.Reading{Now: now, Own: true}
-	req.Refused = req.Op == kernel.OpTake
+func (a *ahead) apply(t *limit.Limit, req step.Request, now kernel.Instant) (ans step.Answer) {
+	req.Fixed = &step.Reading{Now: now, Own: true}
+	req.Refused = req.Op == step.OpTake
 	if req.Refused {
 		t.StepFrom(a.by, slices.Clone(a.st), &req, &ans) // which may change it in place
 	} else {
@@ -65,12 +66,12 @@ func (l *limiter) stateAhead(ln *line.Line, key string, t *limit.Limit, now kern
 		if of.By.(terms).l == l { // it will ask for its turn by t
 			by = t
 		}
-		if by.Flies() {
+		if by.Releases() {
 			return nil
 		}
 		a.apply(
 			by.Loose(),
-			kernel.Request{Op: kernel.OpReserve, N: of.N, MaxWait: Never - 1},
+			step.Request{Op: step.OpReserve, N: of.N, MaxWait: Never - 1},
 			max(from, min(of.Since, now)),
 		)
 	}
@@ -91,14 +92,14 @@ func (l *limiter) mayEnter(ln *line.Line, w *want, t *limit.Limit) error {
 		)
 	}
 	_, hurries := w.until.Deadline()
-	if t.Flies() || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.Delays() {
+	if t.Releases() || ln.Len() == 0 || ln.Ahead == nil && !hurries && !t.Delays() {
 		// It is not known, or the first one is told when it asks, or nothing can go wrong.
 		return nil
 	}
 	now, _ := l.timeline.Now()
 	left := l.patience(w.until)
 	if a := l.stateAhead(ln, w.key, t, now); a != nil {
-		ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpReserve, N: w.n, MaxWait: left}, now)
+		ans := a.apply(t.Loose(), step.Request{Op: step.OpReserve, N: w.n, MaxWait: left}, now)
 		if ans.Allowed {
 			return nil
 		}
@@ -135,7 +136,7 @@ func (l *limiter) overtakes(c *call, n int) (d Decision, does bool) {
 		does, d.Limit = true, t.Limit()
 		turn, passed := ln.Last(), time.Duration(0)
 		if a := l.stateAhead(ln, key, t, now); a != nil {
-			ans := a.apply(t.Loose(), kernel.Request{Op: kernel.OpTake, N: n}, now)
+			ans := a.apply(t.Loose(), step.Request{Op: step.OpTake, N: n}, now)
 			d = Decision(ans.Decision)
 			turn = max(turn, a.last) // a LeakyBucket has room before
 		} else if why != nil {

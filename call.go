@@ -3,9 +3,9 @@ package ratelimit
 import (
 	"context"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file is the way of a call to the store: past those who wait for the key, to the store, and
@@ -28,15 +28,15 @@ type call struct {
 	unseen  bool // of an OpSettle: whether nobody sees the Decision
 }
 
-func newCall(ctx context.Context, op kernel.Op, key string, n int) call {
-	return call{Call: limit.Call{Key: key, Request: kernel.Request{Op: op, N: n}}, ctx: ctx}
+func newCall(ctx context.Context, op step.Op, key string, n int) call {
+	return call{Call: limit.Call{Key: key, Request: step.Request{Op: op, N: n}}, ctx: ctx}
 }
 
 // decidesOn returns how many events the Decision is about, and whether it spends them. It does not
 // after a Peek, Charge or Settle: then it is what Take of one event would return.
 func (c *call) decidesOn() (n int, spends bool) {
 	switch c.Request.Op {
-	case kernel.OpTake, kernel.OpHold, kernel.OpReserve:
+	case step.OpTake, step.OpHold, step.OpReserve:
 		return c.Request.N, true
 	}
 	return 1, false
@@ -44,13 +44,13 @@ func (c *call) decidesOn() (n int, spends bool) {
 
 // holds reports whether a Reservation is asked for.
 func (c *call) holds() bool {
-	return c.Request.Op == kernel.OpHold || c.Request.Op == kernel.OpReserve
+	return c.Request.Op == step.OpHold || c.Request.Op == step.OpReserve
 }
 
 // spends reports whether the events are spent if the limit allows it, which then becomes that of
 // the state. Those of an OpSettle are of the limit that has granted them.
 func (c *call) spends() bool {
-	return c.holds() || c.Request.Op == kernel.OpTake || c.Request.Op == kernel.OpCharge
+	return c.holds() || c.Request.Op == step.OpTake || c.Request.Op == step.OpCharge
 }
 
 // do makes a call that does not wait: past those who stand in line, to the store or the
@@ -66,19 +66,19 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 		r, err = l.decide(c)
 	}
 	switch c.Request.Op { // who waits for the key is told of what was counted or given back
-	case kernel.OpCharge:
+	case step.OpCharge:
 		l.waiters.Look(c.Key, func(ln *line.Line) {
 			now, _ := l.timeline.Now()
 			ln.Changed(now)
 		})
-	case kernel.OpSettle:
+	case step.OpSettle:
 		l.settled(c) // even if the store failed, which may have given events back
 	}
 	if c.Err != nil && !spends || c.unseen {
 		return r, err // the FailurePolicy has decided, or who stands in line makes no difference
 	}
 	if d, ok := l.overtakes(c, n); ok {
-		c.Answer.Decision = kernel.Decision(d)
+		c.Answer.Decision = step.Decision(d)
 		err = c.standIn()
 	} else if spends {
 		r, err = l.decide(c)
@@ -99,7 +99,7 @@ func (l *limiter) answered(c *call) (r *Reservation, err error) {
 		return l.degraded(c)
 	}
 	if c.holds() && c.Answer.Allowed {
-		if c.Request.Op == kernel.OpReserve {
+		if c.Request.Op == step.OpReserve {
 			c.Answer.Delay = c.Answer.Wait
 		}
 		r = l.held(&c.Call)
@@ -115,7 +115,7 @@ func (c *call) standIn() error {
 		return nil
 	}
 	if n, _ := c.decidesOn(); n > c.Limit.Limit() {
-		c.Answer.Decision = kernel.Decision(closed(c.Limit))
+		c.Answer.Decision = step.Decision(closed(c.Limit))
 	} else {
 		c.Answer.Degraded, c.Answer.StandIn = true, true
 	}
@@ -141,7 +141,7 @@ func (l *limiter) apply(c *call) {
 		t.Decide(req, &c.Answer)
 	case l.local != nil:
 		l.local.Space.Apply(c.Key, l.local.LimitOf(t), req, &c.Answer)
-	case t.Flies() && c.holds() && c.ctx.Done() != nil:
+	case t.Releases() && c.holds() && c.ctx.Done() != nil:
 		one := []limit.Call{c.Call}
 		_, c.Err = applyOrRelease(c.ctx, one, []*limiter{l}, l.applyAlone)
 		c.Answer = one[0].Answer
@@ -165,7 +165,7 @@ func (l *limiter) applyOwn(c *call) (done bool) {
 		return false
 	}
 	alg, err := l.limits.lookup(c.ctx, c.Key)
-	if err == nil && l.local != nil && c.Request.Op <= kernel.OpPeek &&
+	if err == nil && l.local != nil && c.Request.Op <= step.OpPeek &&
 		l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
 		return true
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file counts events that have happened, whatever the limit says.
@@ -34,7 +34,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 
 // charge is Charge without checks.
 func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
-	c := newCall(ctx, kernel.OpCharge, key, n)
+	c := newCall(ctx, step.OpCharge, key, n)
 	_, err := l.do(&c)
 	return Decision(c.Answer.Decision), c.counted(n, err)
 }
@@ -52,7 +52,7 @@ func (c *call) counted(n int, err error) error {
 }
 
 // uncounted returns the error of n events that could not be counted.
-func uncounted(res *kernel.Answer, n int) error {
+func uncounted(res *step.Answer, n int) error {
 	switch {
 	case res.Excess:
 		return fmt.Errorf(

@@ -6,8 +6,8 @@ import (
 
 	"github.com/benbjohnson/clock"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // NewCoarseClock returns the system's clock, read only once every resolution, for [WithClock].
@@ -42,15 +42,15 @@ func NewCoarseClock(resolution time.Duration) (clk clock.Clock, stop func(), err
 type coarseClock struct {
 	clock.Clock // for timers, which are exact
 
-	readings kernel.Coarse
-	timeline *kernel.Timeline // of all that use the clock
+	readings timeline.Coarse
+	timeline *timeline.Timeline // of all that use the clock
 }
 
 // newCoarseClock returns one whose readings are not renewed yet.
 func newCoarseClock() *coarseClock {
 	c := &coarseClock{Clock: clock.New()}
 	c.readings.Init()
-	c.timeline = kernel.NewTimeline(c, &c.readings)
+	c.timeline = timeline.New(c, &c.readings)
 	return c
 }
 
@@ -75,9 +75,9 @@ func (c *coarseClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func (c *coarseClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
 // newTimeline returns the timeline of clk, or of the system's clock if clk is nil.
-func newTimeline(clk clock.Clock) *kernel.Timeline {
+func newTimeline(clk clock.Clock) *timeline.Timeline {
 	if c, ok := clk.(*coarseClock); ok {
 		return c.timeline
 	}
-	return kernel.NewTimeline(clk, nil)
+	return timeline.New(clk, nil)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // Never is the RetryAfter of a request that is never granted, however long the caller waits.
@@ -64,7 +64,7 @@ func (d Decision) Checked() bool { return !d.Degraded || d.StandIn }
 
 // set sets d to a decision. It is not one assignment, because the compiler would copy that in
 // larger pieces than it was written in, for which a core must wait until all of it is in its cache.
-func (d *Decision) set(a *kernel.Decision) {
+func (d *Decision) set(a *step.Decision) {
 	d.Allowed = a.Allowed
 	d.Limit = a.Limit
 	d.Remaining = a.Remaining

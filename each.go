@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the
@@ -95,7 +95,7 @@ func (l *limiter) takeTogether(
 	var asked []limit.Call // those that need the store
 	for i, key := range keys {
 		c := &calls[i]
-		*c = newCall(ctx, kernel.OpTake, key, n)
+		*c = newCall(ctx, step.OpTake, key, n)
 		c.Request.Clock = l.timeline
 		c.Limit, c.unknown, c.Err = l.limitFor(ctx, key)
 		if c.Err == nil && !c.Limit.Stateless() {
@@ -127,8 +127,8 @@ func (l *limiter) takeTogether(
 
 // takeFast is TakeEach if l.fast is not nil.
 func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
-	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
-	var a kernel.Answer
+	req := step.Request{Op: step.OpTake, N: n, Clock: l.timeline}
+	var a step.Answer
 	var b memory.Batch
 	out = slices.Grow(out, len(keys))
 	for len(keys) > 0 {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // What follows shows the external tests of this package some of its inside.
@@ -17,11 +18,11 @@ var Sum = sum
 var LateCoarseClock = newCoarseClock
 
 // KernelOf returns alg as the arithmetic has it.
-func KernelOf(t testing.TB, alg Algorithm) *kernel.Compiled {
+func KernelOf(t testing.TB, alg Algorithm) *step.Machine {
 	t.Helper()
 	l, err := newLimit(alg, kernel.InMemory)
 	require.NoError(t, err)
-	return l.Compiled
+	return l.Machine
 }
 
 // NowOf returns the time for l.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file has what decides while the store fails.
@@ -69,7 +69,7 @@ func WithFailurePolicy(p FailurePolicy) Option {
 // degraded has the FailurePolicy decide on a call that failed, and returns an error that says so.
 func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 	if c.Limit == nil || errors.Is(c.ctx.Err(), context.Canceled) {
-		c.Answer = kernel.Answer{}
+		c.Answer = step.Answer{}
 		return nil, c.ctx.Err() // the caller left; the store may be well
 	}
 	err = l.failing(c.ctx, c.Err)
@@ -93,7 +93,7 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 			r = &Reservation{l: l, key: c.Key}
 		}
 	}
-	c.Answer = kernel.Answer{Decision: kernel.Decision(d)}
+	c.Answer = step.Answer{Decision: step.Decision(d)}
 	return r, err
 }
 
@@ -106,15 +106,15 @@ func closed(t *limit.Limit) Decision {
 func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
 	ctx := context.WithoutCancel(c.ctx)
 	switch c.Request.Op {
-	case kernel.OpTake:
+	case step.OpTake:
 		d, err = fallback.Take(ctx, c.Key, c.Request.N)
-	case kernel.OpPeek:
+	case step.OpPeek:
 		d, err = fallback.Peek(ctx, c.Key)
-	case kernel.OpCharge:
+	case step.OpCharge:
 		d, err = fallback.Charge(ctx, c.Key, c.Request.N)
-	case kernel.OpReserve:
+	case step.OpReserve:
 		r, d, err = fallback.Reserve(ctx, c.Key, c.Request.N, c.opts...)
-	case kernel.OpHold:
+	case step.OpHold:
 		r, d, err = fallback.Hold(ctx, c.Key, c.Request.N, c.opts...)
 	}
 	if !d.Allowed {

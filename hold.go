@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file has Hold, and the options that say how events are held.
@@ -31,7 +31,7 @@ func (l *limiter) Hold(
 		d.Allowed = err == nil
 		return r, d, err
 	}
-	c := newCall(ctx, kernel.OpHold, key, n)
+	c := newCall(ctx, step.OpHold, key, n)
 	c.h, c.opts = h, opts
 	r, err = l.do(&c)
 	l.decided(ctx, CallHold, &c.Call, r, err)
@@ -137,15 +137,15 @@ func (b Bound) holding() (holding, error) {
 
 // newHandle returns the Handle of new events that t grants. If they are not held, it is only that
 // of their turn. Those of an InFlight always are.
-func newHandle(t *limit.Limit, h holding) kernel.Handle {
+func newHandle(t *limit.Limit, h holding) step.Handle {
 	last := time.Duration(0)
 	switch {
 	case h.lastSet:
 		last = h.last
-	case h.holds || t.Flies():
+	case h.holds || t.Releases():
 		last = t.HoldFor
 	}
-	return kernel.Handle{ID: newID(last), For: last, Back: h.back}
+	return step.Handle{ID: newID(last), For: last, Back: h.back}
 }
 
 // newID returns an ID by which a store finds a hold or, if that lasts for no time, a reservation.

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key,
@@ -106,7 +106,7 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 		return false
 	}
 	m := merging{varies: varies(of)}
-	var a kernel.Answer
+	var a step.Answer
 	for i, b := range of {
 		words[i].Answer(&a)
 		m.add(i, &a.Decision, b.events(n))
@@ -428,7 +428,7 @@ func (k *asked) look(ctx context.Context) {
 }
 
 // flies reports whether the key has an InFlight.
-func (k *asked) flies() bool { return k.t != nil && k.t.Flies() }
+func (k *asked) flies() bool { return k.t != nil && k.t.Releases() }
 
 // maxJoint bounds the calls of [limit.JointStates.ApplyAll], except in memory.
 const maxJoint = 1024
@@ -464,7 +464,7 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 		}
 		for _, k := range keys {
 			// The store may have begun to decide.
-			k.Answered, k.Answer, k.failed = false, kernel.Answer{}, err
+			k.Answered, k.Answer, k.failed = false, step.Answer{}, err
 		}
 	}
 	last := a.last
@@ -482,7 +482,7 @@ func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
 func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
 	if a.holds() {
 		for _, k := range keys {
-			k.Request.Op, k.Request.Hold = kernel.OpHold, newHandle(k.t, a.holding(k))
+			k.Request.Op, k.Request.Hold = step.OpHold, newHandle(k.t, a.holding(k))
 		}
 	}
 	ask := keys[0].States.(limit.JointStates)
@@ -543,7 +543,7 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 		c := call{Call: *k.Call, ctx: a.ctx}
 		c.unknown, c.Err = k.unknown, k.failed
 		if a.holds() {
-			c.Request.Op, c.h, c.opts = kernel.OpHold, a.holding(k), k.bound.held()
+			c.Request.Op, c.h, c.opts = step.OpHold, a.holding(k), k.bound.held()
 		}
 		k.r, k.err = k.l.do(&c)
 		k.Answer = c.Answer
@@ -559,14 +559,14 @@ func (a *asking) askAlone(k *asked) (granted bool) {
 }
 
 // askForeign asks a limiter that New has not made.
-func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ kernel.Decision, err error) {
+func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ step.Decision, err error) {
 	var d Decision
 	if a.all {
 		r, d, err = b.limiter.Hold(a.ctx, b.key, n, b.held()...)
 	} else {
 		d, err = b.limiter.Take(a.ctx, b.key, n)
 	}
-	return r, kernel.Decision(d), err
+	return r, step.Decision(d), err
 }
 
 // holds reports whether the keys that are asked now are held.

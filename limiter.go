@@ -8,6 +8,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // A Limiter decides for each key separately whether events may happen. A key is any string,
@@ -227,7 +228,7 @@ type limiter struct {
 	t           *limit.Limit // for keys without a limit of their own
 	limits      *limits      // for the others; nil without WithLimits
 	states      limit.States
-	timeline    *kernel.Timeline
+	timeline    *timeline.Timeline
 	waiters     *line.Lines    // who waits
 	mostWaiters int            // on a key; 0 for any number
 	local       *memory.States // states, if they are in memory and used

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file has the limits of keys' own: the lookup, what decides if a lookup fails, and the cache
@@ -199,7 +200,7 @@ func (l *limiter) presentLimit(c *call) *limit.Limit {
 	if c.present != nil {
 		return c.present
 	}
-	if c.Request.Op == kernel.OpSettle { // whose Limit is that of the hold
+	if c.Request.Op == step.OpSettle { // whose Limit is that of the hold
 		t, unknown, _ := l.limitFor(c.ctx, c.Key)
 		c.unknown = unknown
 		return t

@@ -3,7 +3,7 @@ package ratelimit
 import (
 	"math"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file merges the decisions of several keys into one.
@@ -22,7 +22,7 @@ type merging struct {
 }
 
 // add adds the decision of the i-th key, which was asked for n events.
-func (m *merging) add(i int, d *kernel.Decision, n int) {
+func (m *merging) add(i int, d *step.Decision, n int) {
 	left := d.Remaining
 	if m.varies {
 		left = math.MaxInt

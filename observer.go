@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // An Observer is told what limiters decide: to count it, to log it, or to find the keys that are
@@ -170,7 +171,7 @@ func hasLeft(ctx context.Context, err error) bool {
 }
 
 // outcome returns what came of a request that was answered with res and err.
-func outcome(ctx context.Context, res *kernel.Answer, err error) Outcome {
+func outcome(ctx context.Context, res *step.Answer, err error) Outcome {
 	switch {
 	case err != nil:
 		return counted(ctx, Decision(res.Decision), err)

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
@@ -347,7 +348,7 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		*d, err = l.Peek(ctx, r.key)
 		return err
 	}
-	c := newCall(ctx, kernel.OpSettle, r.key, n)
+	c := newCall(ctx, step.OpSettle, r.key, n)
 	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.hold // an ID of 0 is found by no store
 	c.unseen = d == nil
 	if r.is(isQuiet) { // it belongs to a call that has looked the limit up
@@ -364,13 +365,13 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 // it counts all that have happened, except in an InFlight, where they are over. It sets d, unless
 // that is nil.
 func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err error) {
-	c := newCall(ctx, kernel.OpCharge, r.key, n)
+	c := newCall(ctx, step.OpCharge, r.key, n)
 	c.Limit, c.unknown, err = r.l.limitFor(ctx, r.key)
 	if err != nil {
 		return err
 	}
-	if c.Limit.Flies() {
-		c.Request.Op = kernel.OpSettle // of nothing: no store finds an ID of 0
+	if c.Limit.Releases() {
+		c.Request.Op = step.OpSettle // of nothing: no store finds an ID of 0
 	}
 	_, err = r.l.do(&c)
 	if d != nil {
@@ -430,7 +431,7 @@ func (r *Reservation) settleParts(ctx context.Context, has func(i int) int) (Dec
 		if s.err != nil {
 			errs = append(errs, s.err)
 		}
-		m.add(i, (*kernel.Decision)(&s.d), p.n)
+		m.add(i, (*step.Decision)(&s.d), p.n)
 	}
 	err := errors.Join(errs...)
 	if isUncounted(err) {
@@ -484,8 +485,8 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	// Which stands still if the clock has stepped back, as for the store.
 	now, _ := r.l.timeline.Now()
 	delay := time.Duration(max(r.due, now) - now)
-	c := newCall(ctx, kernel.OpExtend, r.key, 0)
-	c.Limit, c.Request.Hold = r.by, kernel.Handle{
+	c := newCall(ctx, step.OpExtend, r.key, 0)
+	c.Limit, c.Request.Hold = r.by, step.Handle{
 		ID:  r.hold,
 		For: delay + min(d, math.MaxInt64-delay),
 	}

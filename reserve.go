@@ -3,7 +3,7 @@ package ratelimit
 import (
 	"context"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // Reserve implements [Limiter].
@@ -17,10 +17,10 @@ func (l *limiter) Reserve(
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	c := newCall(ctx, kernel.OpReserve, key, n)
+	c := newCall(ctx, step.OpReserve, key, n)
 	c.h, c.opts, c.Request.MaxWait = h, opts, h.within
 	if n == 0 {
-		c.Request.Op, c.opts = kernel.OpHold, nil // which grants them, whatever the state
+		c.Request.Op, c.opts = step.OpHold, nil // which grants them, whatever the state
 	}
 	r, err := l.do(&c)
 	l.decided(ctx, CallReserve, &c.Call, r, err)

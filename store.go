@@ -9,10 +9,10 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit/internal/casstore"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // A Store keeps the states of keys, and decides on each key for one request at a time. This module
@@ -217,11 +217,11 @@ func (s *MemoryStore) begin() error {
 type timekeeper interface {
 	// timelineOf returns the timeline of the store's limiters, or an error if their clock is not
 	// clk.
-	timelineOf(clk clock.Clock) (*kernel.Timeline, error)
+	timelineOf(clk clock.Clock) (*timeline.Timeline, error)
 }
 
 // timelineOf returns the timeline for a limiter on store with the clock clk.
-func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
+func timelineOf(store Store, clk clock.Clock) (*timeline.Timeline, error) {
 	if s, ok := store.(timekeeper); ok {
 		return s.timelineOf(clk)
 	}
@@ -229,8 +229,8 @@ func timelineOf(store Store, clk clock.Clock) (*kernel.Timeline, error) {
 }
 
 // timelineOf implements timekeeper.
-func (s *MemoryStore) timelineOf(clk clock.Clock) (*kernel.Timeline, error) {
-	t := s.engine.Timeline(func() *kernel.Timeline { return newTimeline(clk) })
+func (s *MemoryStore) timelineOf(clk clock.Clock) (*timeline.Timeline, error) {
+	t := s.engine.Timeline(func() *timeline.Timeline { return newTimeline(clk) })
 	if !t.Tells(clk) {
 		return nil, param.Invalid(
 			"WithClock's clock",

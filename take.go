@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
@@ -39,7 +39,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	}
 	t, unknown, _ := l.limitBy(ctx, key, alg, err) // no end of ctx: AllowN has none
 	if unknown != nil {
-		c := newCall(ctx, kernel.OpTake, key, n)
+		c := newCall(ctx, step.OpTake, key, n)
 		c.Limit, c.unknown = t, unknown
 		_, _ = l.decide(&c)
 		return c.Answer.Allowed
@@ -60,7 +60,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 		return Decision{}, err
 	}
 	if l.fast != nil && !l.waiters.Any() {
-		l.decideQuick(kernel.OpTake, key, n, &d)
+		l.decideQuick(step.OpTake, key, n, &d)
 		return d, nil
 	}
 	return l.take(ctx, CallTake, key, n)
@@ -68,16 +68,16 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 
 // take is Take without checks.
 func (l *limiter) take(ctx context.Context, name Call, key string, n int) (Decision, error) {
-	c := newCall(ctx, kernel.OpTake, key, n)
+	c := newCall(ctx, step.OpTake, key, n)
 	_, err := l.do(&c)
 	l.decided(ctx, name, &c.Call, nil, err)
 	return Decision(c.Answer.Decision), err
 }
 
 // decideQuick applies an OpTake or OpPeek if l.fast is not nil. It sets d.
-func (l *limiter) decideQuick(op kernel.Op, key string, n int, d *Decision) {
-	req := kernel.Request{Op: op, N: n, Clock: l.timeline}
-	var a kernel.Answer
+func (l *limiter) decideQuick(op step.Op, key string, n int, d *Decision) {
+	req := step.Request{Op: op, N: n, Clock: l.timeline}
+	var a step.Answer
 	l.fast.Apply(key, l.fast.Base(), &req, &a)
 	l.keepStates()
 	d.set(&a.Decision)
@@ -88,10 +88,10 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 		return Decision{}, err
 	}
 	if l.fast != nil && !l.waiters.Any() {
-		l.decideQuick(kernel.OpPeek, key, 1, &d)
+		l.decideQuick(step.OpPeek, key, 1, &d)
 		return d, nil
 	}
-	c := newCall(ctx, kernel.OpPeek, key, 1)
+	c := newCall(ctx, step.OpPeek, key, 1)
 	_, err := l.do(&c)
 	return Decision(c.Answer.Decision), err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file asks the store for the turns of those who stand in line, and gives turns back that were
@@ -22,11 +23,11 @@ func (l *limiter) reserveTurn(
 	w *want,
 	t *limit.Limit,
 	from kernel.Instant,
-) (_ *Reservation, denied *kernel.Answer, _ error) {
+) (_ *Reservation, denied *step.Answer, _ error) {
 	patience := l.patience(w.until)
 	c, again := l.newTurn(w.ctx, w.key, w.n, t, w.h)
 	c.unknown, c.Request.MaxWait = w.unknown, patience
-	flies := t.Flies()
+	flies := t.Releases()
 	if !again || !l.applyFrom(&c, from) {
 		l.apply(&c)
 	}
@@ -72,12 +73,12 @@ func (l *limiter) newTurn(
 	h holding,
 ) (c call, again bool) {
 	soon, _ := l.reach(t, h.holds)
-	again = soon == 0 && !t.Flies()
-	c = newCall(ctx, kernel.OpReserve, key, n)
+	again = soon == 0 && !t.Releases()
+	c = newCall(ctx, step.OpReserve, key, n)
 	c.h, c.Limit, c.kept = h, t, again && !h.holds
 	c.Request.MaxWait, c.Request.Again, c.Request.Yields = Never-1, again, true
-	if t.Flies() { // when a turn comes is not known
-		c.Request.Op = kernel.OpHold
+	if t.Releases() { // when a turn comes is not known
+		c.Request.Op = step.OpHold
 	}
 	return c, again
 }
@@ -95,7 +96,7 @@ func (l *limiter) applyFrom(c *call, from kernel.Instant) bool {
 		return false
 	}
 	late := *c
-	late.Request.Fixed = &kernel.Reading{Now: from, Own: true}
+	late.Request.Fixed = &step.Reading{Now: from, Own: true}
 	late.Request.Near = time.Duration(now - from)
 	l.apply(&late)
 	if late.Err != nil || !late.Answer.Allowed {
@@ -119,7 +120,7 @@ func (l *limiter) reach(t *limit.Limit, holds bool) (soon time.Duration, wide in
 		return 0, 1
 	}
 	soon = max(line.Tolerance, 2*time.Duration(l.waiters.Took.Load()))
-	if t.Flies() {
+	if t.Releases() {
 		return soon, 1
 	}
 	return soon, line.MostTurns
@@ -128,7 +129,7 @@ func (l *limiter) reach(t *limit.Limit, holds bool) (soon time.Duration, wide in
 // serveBehind takes the turns of those in the line of key that have come, in memory, as by decides:
 // their own callers may be late, and this one runs.
 func (l *limiter) serveBehind(key string, by *limit.Limit, h holding) {
-	if soon, _ := l.reach(by, h.holds); soon > 0 || by.Flies() {
+	if soon, _ := l.reach(by, h.holds); soon > 0 || by.Releases() {
 		return // a turn is asked for before it comes
 	}
 	for again := true; again; {

@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file has Wait, and Hold with Waiting: who need not wait, who may stand in line, and what a
@@ -129,10 +130,10 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 		came = l.waiters.Came.Add(1)
 	}
 	var first *Reservation
-	var denial *kernel.Answer
+	var denial *step.Answer
 	asked, ask := false, func() { first, denial, err = l.reserveTurn(w, t, kernel.Forever) }
 	switch {
-	case t.Flies():
+	case t.Releases():
 	case l.local == nil:
 		asked = l.waiters.Alone(w.key, ask)
 	case !l.waiters.Has(w.key):
@@ -169,14 +170,14 @@ func (l *limiter) wait(w *want) (*Reservation, error) {
 	// A caller that tries again at once would keep those who wait from their turns.
 	runtime.Gosched()
 	if in.denial == (Decision{}) { // the line is too long
-		c := newCall(w.ctx, kernel.OpTake, w.key, w.n)
+		c := newCall(w.ctx, step.OpTake, w.key, w.n)
 		in.denial, _ = l.overtakes(&c, w.n)
 	}
 	return nil, err
 }
 
 // refusal returns the error of a Wait that t has denied.
-func (w *want) refusal(a *kernel.Answer, t *limit.Limit, patience time.Duration) error {
+func (w *want) refusal(a *step.Answer, t *limit.Limit, patience time.Duration) error {
 	w.denial = Decision(a.Decision)
 	switch {
 	case a.Full:

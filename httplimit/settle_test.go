@@ -22,8 +22,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // remaining returns how much the client 192.0.2.1 has left.
@@ -357,9 +357,9 @@ func (f *flaky) Open(name string, t *limit.Limit, timeout time.Duration) (_ limi
 	return f, err
 }
 
-func (f *flaky) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (f *flaky) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	if f.down {
-		return kernel.Answer{}, errors.New("no route to the store")
+		return step.Answer{}, errors.New("no route to the store")
 	}
 	return f.States.Apply(ctx, key, t, req)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/iolimit"
 )
 
@@ -275,9 +275,9 @@ type failingStates struct {
 	store *failing
 }
 
-func (f *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (f *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	if f.store.down {
-		return kernel.Answer{}, errDown
+		return step.Answer{}, errDown
 	}
 	return f.States.Apply(ctx, key, t, req)
 }

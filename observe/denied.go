@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
@@ -44,7 +45,7 @@ import (
 // The time since a denial is rounded to 1/1024 of the half-life.
 type DeniedKeys struct {
 	most     int
-	timeline *kernel.Timeline
+	timeline *timeline.Timeline
 	start    kernel.Instant
 	halfLife time.Duration
 	step     uint64 // nanoseconds; all denials within one have the same weight
@@ -179,7 +180,7 @@ func TopDenied(k int, opts ...TopOption) (*DeniedKeys, error) {
 	}
 	t := &DeniedKeys{
 		most:     k,
-		timeline: kernel.NewTimeline(c.clock, nil),
+		timeline: timeline.New(c.clock, nil),
 		halfLife: c.halfLife,
 		step:     uint64(max(c.halfLife/1024, 1)),
 		seeds:    [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},

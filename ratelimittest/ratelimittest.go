@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // New returns a limiter without a limit: decide decides. It is called with what is called of the
@@ -80,29 +80,29 @@ func (f decider) Apply(
 	ctx context.Context,
 	key string,
 	_ *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
+	req step.Request,
+) (step.Answer, error) {
 	call, told := ctx.Value(callKey{}).(ratelimit.Call)
 	n := req.N
 	switch req.Op {
-	case kernel.OpSettle:
+	case step.OpSettle:
 		call, told = ratelimit.CallSettle, true
-	case kernel.OpExtend:
-		return kernel.Answer{Held: true}, nil
+	case step.OpExtend:
+		return step.Answer{Held: true}, nil
 	}
 	switch {
 	case told:
-	case req.Op == kernel.OpHold:
+	case req.Op == step.OpHold:
 		call = ratelimit.CallHold
-	case req.Op == kernel.OpReserve && req.Yields:
+	case req.Op == step.OpReserve && req.Yields:
 		call = ratelimit.CallWait
-	case req.Op == kernel.OpReserve:
+	case req.Op == step.OpReserve:
 		call = ratelimit.CallReserve
 	default:
 		call = ratelimit.CallTake // or a Peek
 	}
 	d := f(call, key, n)
-	res := kernel.Answer{Decision: kernel.Decision(d)}
+	res := step.Answer{Decision: step.Decision(d)}
 	if d.Allowed {
 		res.Wait, res.Held = d.Delay, req.Hold.ID != 0
 	} else {

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A call is one request and its answer, or a raw command and its reply.
 type call struct {
-	name   name           // of the key in Redis
-	prog   *program       // nil for a raw command
-	req    kernel.Request // if prog is not nil
-	res    kernel.Answer  // the answer
-	unread error          // says that the state could not be read
+	name   name         // of the key in Redis
+	prog   *program     // nil for a raw command
+	req    step.Request // if prog is not nil
+	res    step.Answer  // the answer
+	unread error        // says that the state could not be read
 
 	cmd      Command       // the raw command
 	script   *script       // that it runs, if any, and if the server may not know it
@@ -68,7 +68,7 @@ const (
 // op returns the operation that the script executes for c. A request that can never be
 // granted only peeks, and so does one that changes nothing.
 func (c *call) op() byte {
-	if op := c.operation(); op != opPeek || c.req.Op == kernel.OpPeek {
+	if op := c.operation(); op != opPeek || c.req.Op == step.OpPeek {
 		return op
 	}
 	return opNothing
@@ -77,22 +77,22 @@ func (c *call) op() byte {
 func (c *call) operation() byte {
 	n := c.req.N
 	switch c.req.Op {
-	case kernel.OpSettle:
+	case step.OpSettle:
 		return opSettle
-	case kernel.OpExtend:
+	case step.OpExtend:
 		return opExtend
-	case kernel.OpCharge:
+	case step.OpCharge:
 		if n > 0 {
 			return opCharge
 		}
 		return opPeek
 	}
 	switch {
-	case n == 0 || n > c.prog.limit || c.req.Op == kernel.OpPeek:
+	case n == 0 || n > c.prog.limit || c.req.Op == step.OpPeek:
 		return opPeek
-	case c.req.Op == kernel.OpReserve:
+	case c.req.Op == step.OpReserve:
 		return opReserve
-	case c.req.Op == kernel.OpHold:
+	case c.req.Op == step.OpHold:
 		return opHold
 	}
 	return opTake
@@ -179,7 +179,7 @@ func (c *call) holds() bool {
 }
 
 // stays reports whether the state that c finds stays that of the limit that left it.
-func (c *call) stays() bool { return c.req.Op == kernel.OpSettle || c.req.Op == kernel.OpExtend }
+func (c *call) stays() bool { return c.req.Op == step.OpSettle || c.req.Op == step.OpExtend }
 
 // wait returns the longest wait for a reservation, in ticks.
 func (c *call) wait() float64 {

@@ -3,7 +3,7 @@ package redisstore
 import (
 	"sync"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // After a denial, the process knows the state of the key. Until something is given back,
@@ -30,10 +30,10 @@ type denials [shards]struct {
 const drift = 1000
 
 // denied returns the denial of req if it is known without a call.
-func (s *Store) denied(name name, prog *program, req kernel.Request) (d kernel.Decision, ok bool) {
+func (s *Store) denied(name name, prog *program, req step.Request) (d step.Decision, ok bool) {
 	n := req.N
 	switch req.Op {
-	case kernel.OpTake, kernel.OpPeek, kernel.OpHold:
+	case step.OpTake, step.OpPeek, step.OpHold:
 	default:
 		return d, false
 	}

@@ -3,8 +3,8 @@ package redisstore
 import (
 	"context"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // maxEach bounds the calls of an ApplyEach that are in progress at once, so that the last of
@@ -43,7 +43,7 @@ func (s *states) prepareEach(ctx context.Context, calls []limit.Call, asked []*c
 		}
 		name := s.name(e.Key)
 		if d, ok := s.known(name, prog, e.Request); ok {
-			e.Answer = kernel.Answer{Decision: d}
+			e.Answer = step.Answer{Decision: d}
 			continue
 		}
 		asked[i] = s.newCall()

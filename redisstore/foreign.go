@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A value may be the state of another limit: the limit was changed, or processes disagree about it
@@ -55,7 +55,7 @@ func (s *Store) met(prog *program) (tags []string) {
 // meet remembers the limit that left value, if prog can use its states.
 func (s *Store) meet(prog *program, value string) {
 	from, err := prog.l.Origin(prog.stateOf(value))
-	if err != nil || from == nil || string(from.Tag()) == prog.tag || !prog.l.Similar(from.Compiled) {
+	if err != nil || from == nil || string(from.Tag()) == prog.tag || !prog.l.ReadsStatesOf(from.Machine) {
 		return
 	}
 	known := &prog.similars
@@ -164,7 +164,7 @@ func (s *Store) found(g *group) string {
 }
 
 // ttl returns for how many milliseconds the state of a result is kept.
-func (s *Store) ttl(res *kernel.Answer) string {
+func (s *Store) ttl(res *step.Answer) string {
 	ttl := res.IdleAfter()/time.Millisecond + 1
 	if s.limiterClock {
 		ttl += time.Hour / time.Millisecond // because the limiter's time is not the server's
@@ -174,7 +174,7 @@ func (s *Store) ttl(res *kernel.Answer) string {
 
 // compute applies the requests of a group to a value, at the time of the server's clock. It returns the
 // state after them, the last answer, with the number of holds that have ended in all, and whether the value could not be read.
-func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last kernel.Answer, changed, unread bool) {
+func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last step.Answer, changed, unread bool) {
 	prog := g.calls[0].prog
 	base := g.base
 	if !s.limiterClock {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // know makes the server execute the plain scripts of limits per key, and returns their programs.
@@ -121,7 +121,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 				return
 			}
 			for key, value := range f.Values {
-				state, _, _, err := progs[1].l.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
+				state, _, _, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
 				f.Values[key] = string(state)
 			}
@@ -175,7 +175,7 @@ func TestOtherKind(t *testing.T) {
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
 		for key := range f.Values {
-			state, _, _, err := progs[1].l.Apply(nil, kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
+			state, _, _, err := progs[1].l.Apply(nil, step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 			require.NoError(t, err)
 			f.Values[key] = string(state)
 		}
@@ -210,7 +210,7 @@ func TestReplacedAgainAndAgain(t *testing.T) {
 					return
 				}
 				for key, value := range f.Values {
-					state, _, _, err := progs[1].l.Apply([]byte(value), kernel.Request{Op: kernel.OpTake, N: 1}.At(time.Now()))
+					state, _, _, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 					assert.NoError(t, err)
 					f.Values[key] = string(state)
 				}

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A decision on several keys is one call of a script (lua/joint.lua) if the keys are on one
@@ -116,7 +116,7 @@ func (s *Store) knownJointly(calls []limit.Call, members []member) (known bool) 
 		d, ok := s.denied(m.name, m.prog, c.Request)
 		if ok {
 			s.counts.cached.Add(1)
-			c.Answer, c.Answered, known = kernel.Answer{Decision: d}, true, true
+			c.Answer, c.Answered, known = step.Answer{Decision: d}, true, true
 		}
 	}
 	return known
@@ -162,7 +162,7 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		if len(reply) == 13 && reply[8] == replyDue {
 			i := binary.LittleEndian.Uint32([]byte(reply[9:])) - 1
 			come := calls[i].Request
-			come.Op, come.N, come.Hold = kernel.OpCharge, 0, kernel.Handle{}
+			come.Op, come.N, come.Hold = step.OpCharge, 0, step.Handle{}
 			if _, err := s.ask(ctx, members[i].name, members[i].prog, come); err != nil {
 				return err
 			}
@@ -215,7 +215,7 @@ func jointOp(calls []limit.Call, members []member) byte {
 }
 
 // decideJointly sets the results of the calls from the reply, and updates the cached denials.
-func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.Request, at snapshot, reply string) error {
+func (s *Store) decideJointly(calls []limit.Call, members []member, base step.Request, at snapshot, reply string) error {
 	switch {
 	case len(reply) < 9:
 		return errShort
@@ -234,7 +234,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 	}
 	granted, delay := true, time.Duration(0)
 	next := make([][]byte, len(calls))
-	apply := func(i int, req kernel.Request) error {
+	apply := func(i int, req step.Request) error {
 		c, m := &calls[i], &members[i]
 		var unread error
 		if next[i], _, c.Answer, unread = m.prog.l.Apply(found[i], req.AsOf(&base)); unread != nil {
@@ -259,7 +259,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base kernel.
 		switch {
 		case !granted:
 			again.Refused, again.Notes = true, op != opPeek
-		case again.Op == kernel.OpHold && calls[i].Answer.Delay < delay:
+		case again.Op == step.OpHold && calls[i].Answer.Delay < delay:
 			again.Delay = delay
 		}
 		if !granted || again.Delay > 0 {

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // A lease is a hold of a key, whose events are granted without a call. When it ends, it is settled with
@@ -17,15 +18,15 @@ import (
 // the goroutine that settles it.
 type lease struct {
 	prog  *program
-	id    uint64           // of the hold
-	clock *kernel.Timeline // of the limiter, to settle it with
-	n     int              // its events
-	left  int              // those that can still be granted
-	over  bool             // whether it has to end at once, because events were charged or the key was reset since it was asked for
-	until time.Duration    // when it ends, by the store's clock
-	last  kernel.Decision  // the decision that took it
-	since time.Duration    // when that was received, by the store's clock
-	timer *time.Timer      // ends it
+	id    uint64             // of the hold
+	clock *timeline.Timeline // of the limiter, to settle it with
+	n     int                // its events
+	left  int                // those that can still be granted
+	over  bool               // whether it has to end at once, because events were charged or the key was reset since it was asked for
+	until time.Duration      // when it ends, by the store's clock
+	last  step.Decision      // the decision that took it
+	since time.Duration      // when that was received, by the store's clock
+	timer *time.Timer        // ends it
 }
 
 // A demand counts the events requested of a key lately, to decide on the size of its next
@@ -59,7 +60,7 @@ const (
 )
 
 // fromLease grants req from the key's lease, if that has enough events left.
-func (s *Store) fromLease(name name, prog *program, req kernel.Request) (decision kernel.Decision, ok bool) {
+func (s *Store) fromLease(name name, prog *program, req step.Request) (decision step.Decision, ok bool) {
 	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
 		return decision, false
 	}
@@ -133,7 +134,7 @@ func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call)
 	l = &lease{prog: prog, id: 2*rand.Uint64N(1<<52) + 1, n: n, left: n}
 	shard.asked[name.text] = l
 	s.returns.begin() // until leaseOutcome
-	req := kernel.Request{Op: kernel.OpHold, N: n, Hold: kernel.Handle{ID: l.id, For: s.leaseAge + leaseMargin}}
+	req := step.Request{Op: step.OpHold, N: n, Hold: step.Handle{ID: l.id, For: s.leaseAge + leaseMargin}}
 	return append(calls, &call{name: name, prog: prog, req: req, forLease: true})
 }
 
@@ -142,11 +143,11 @@ func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call)
 const leaseMargin = 10 * time.Second
 
 // takesLease reports whether c takes a lease.
-func (c *call) takesLease() bool { return c.forLease && c.req.Op == kernel.OpHold }
+func (c *call) takesLease() bool { return c.forLease && c.req.Op == step.OpHold }
 
 // settlement returns the request that settles a lease.
-func (l *lease) settlement() kernel.Request {
-	return kernel.Request{Op: kernel.OpSettle, N: l.n - l.left, Of: l.n, Hold: kernel.Handle{ID: l.id}, Clock: l.clock}
+func (l *lease) settlement() step.Request {
+	return step.Request{Op: step.OpSettle, N: l.n - l.left, Of: l.n, Hold: step.Handle{ID: l.id}, Clock: l.clock}
 }
 
 // leaseOutcome records what remains of a key after the calls of a command, or the

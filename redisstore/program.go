@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
@@ -102,7 +102,7 @@ func newProgram(l *limit.Limit) (*program, error) {
 	p.variantOf(plain) // to assemble it now, not at the first request
 
 	p.limit = l.Limit()
-	usual := &call{prog: p, req: kernel.Request{Op: kernel.OpTake, N: 1}}
+	usual := &call{prog: p, req: step.Request{Op: step.OpTake, N: 1}}
 	p.one = string(usual.appendRun(appendDouble(params, -1), 1, plain))
 	return p, nil
 }

@@ -7,15 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A request is decided on from a lease or a cached denial, if that is possible. Otherwise, it is a call in the queue of its
 // key, whose commands command.go makes.
 
 // Apply implements [limit.States].
-func (s *states) Apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *states) Apply(ctx context.Context, key string, l *limit.Limit, req step.Request) (step.Answer, error) {
 	bounded, cancel := within(ctx, s.timeout)
 	defer cancel()
 	res, err := s.apply(bounded, key, l, req)
@@ -23,37 +23,37 @@ func (s *states) Apply(ctx context.Context, key string, l *limit.Limit, req kern
 	return res, err
 }
 
-func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *states) apply(ctx context.Context, key string, l *limit.Limit, req step.Request) (step.Answer, error) {
 	prog, err := s.programs.get(l)
 	if err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	name := s.name(key)
 	switch req.Op {
-	case kernel.OpCharge, kernel.OpHold:
+	case step.OpCharge, step.OpHold:
 		s.endLease(name)
-	case kernel.OpReserve:
+	case step.OpReserve:
 		if req.Hold.For > 0 {
 			s.endLease(name)
 		}
-	case kernel.OpSettle:
+	case step.OpSettle:
 		if req.N > req.Of {
 			s.endLease(name)
 		}
 	}
 	switch req.Op {
-	case kernel.OpSettle, kernel.OpExtend:
+	case step.OpSettle, step.OpExtend:
 		return s.settle(ctx, s.queue(name, prog, req), prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {
-		return kernel.Answer{Decision: d}, nil
+		return step.Answer{Decision: d}, nil
 	}
 	return s.ask(ctx, name, prog, req)
 }
 
 // known returns the decision on req if it needs no call.
-func (s *Store) known(name name, prog *program, req kernel.Request) (d kernel.Decision, ok bool) {
-	if req.Op == kernel.OpTake {
+func (s *Store) known(name name, prog *program, req step.Request) (d step.Decision, ok bool) {
+	if req.Op == step.OpTake {
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return d, true
 		}
@@ -65,12 +65,12 @@ func (s *Store) known(name name, prog *program, req kernel.Request) (d kernel.De
 }
 
 // ask queues a request and waits for its result.
-func (s *Store) ask(ctx context.Context, name name, prog *program, req kernel.Request) (kernel.Answer, error) {
+func (s *Store) ask(ctx context.Context, name name, prog *program, req step.Request) (step.Answer, error) {
 	return s.result(ctx, s.queue(name, prog, req))
 }
 
 // queue queues a request.
-func (s *Store) queue(name name, prog *program, req kernel.Request) *call {
+func (s *Store) queue(name name, prog *program, req step.Request) *call {
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
 	s.enqueue(c)
@@ -78,9 +78,9 @@ func (s *Store) queue(name name, prog *program, req kernel.Request) *call {
 }
 
 // result waits for the result of a request.
-func (s *Store) result(ctx context.Context, c *call) (kernel.Answer, error) {
+func (s *Store) result(ctx context.Context, c *call) (step.Answer, error) {
 	if err := c.await(ctx); err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	res, unread := c.res, c.unread
 	s.free(c)
@@ -89,18 +89,18 @@ func (s *Store) result(ctx context.Context, c *call) (kernel.Answer, error) {
 
 // settle waits until c, for a request about a hold, has settled it. If that fails, it counts what was not
 // given back as lost: it stays spent, unless the command was executed and only its reply was lost.
-func (s *Store) settle(ctx context.Context, c *call, prog *program, req kernel.Request) (kernel.Answer, error) {
+func (s *Store) settle(ctx context.Context, c *call, prog *program, req step.Request) (step.Answer, error) {
 	// Cached denials are forgotten when the reply was read, or in case there is none.
 	defer s.denials.forget(c.name)
 	res, err := s.result(ctx, c)
-	if err != nil && req.Op == kernel.OpSettle {
+	if err != nil && req.Op == step.OpSettle {
 		s.counts.lost.Add(uint64(prog.givesBack(req)))
 	}
 	return res, err
 }
 
 // givesBack returns how many events an OpSettle gives back.
-func (p *program) givesBack(req kernel.Request) int {
+func (p *program) givesBack(req step.Request) int {
 	if slices.Contains(p.kinds, flightKind) {
 		return req.Of // they are released, whatever happened
 	}
@@ -159,9 +159,9 @@ type group struct {
 	script  *script // that cmd runs, if any
 	reply   string
 	err     error
-	base    kernel.Request // provides the time of all calls, with WithLimiterClock
-	epoch   uint64         // of the key's cached denials, before sending
-	variant variant        // of the script
+	base    step.Request // provides the time of all calls, with WithLimiterClock
+	epoch   uint64       // of the key's cached denials, before sending
+	variant variant      // of the script
 
 	begin  time.Duration   // when it was sent
 	age    int             // the weight of the ticks since it left the queue; protected by the lock of the queue's shard

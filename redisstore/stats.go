@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // Stats are a store's counters since it was made.
@@ -90,7 +90,7 @@ type counts struct {
 }
 
 // tally counts a request if the limiter lets its policy decide because of the outcome.
-func (c *counts) tally(ctx context.Context, req *kernel.Request, err error) {
+func (c *counts) tally(ctx context.Context, req *step.Request, err error) {
 	switch {
 	case err == nil, !policyDecides(ctx, req):
 	case errors.Is(err, ErrTimeout), isTimeout(err):
@@ -106,11 +106,11 @@ func (c *counts) tally(ctx context.Context, req *kernel.Request, err error) {
 
 // policyDecides reports whether a limiter's FailurePolicy decides req, whose call has failed. It does not if the caller has
 // left, for a Wait also if its deadline has passed, and for what is not decided.
-func policyDecides(ctx context.Context, req *kernel.Request) bool {
+func policyDecides(ctx context.Context, req *step.Request) bool {
 	if req.Yields {
 		return ctx.Err() == nil
 	}
-	return req.Op != kernel.OpExtend && !errors.Is(ctx.Err(), context.Canceled)
+	return req.Op != step.OpExtend && !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // observe counts a command that returned err after took, if the server replied.

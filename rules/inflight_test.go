@@ -18,8 +18,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // In every format, an in-flight rule has a limit and a timeout.
@@ -306,7 +306,7 @@ func TestSettleFindsTheRule(t *testing.T) {
 // A watched store calls a function after each request.
 type watched struct {
 	limit.States
-	after func(key string, op kernel.Op)
+	after func(key string, op step.Op)
 }
 
 func (s *watched) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
@@ -314,7 +314,7 @@ func (s *watched) Open(name string, t *limit.Limit, timeout time.Duration) (_ li
 	return s, err
 }
 
-func (s *watched) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *watched) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	res, err := s.States.Apply(ctx, key, t, req)
 	if s.after != nil {
 		s.after(key, req.Op)
@@ -364,8 +364,8 @@ func TestInFlightRivals(t *testing.T) {
 					watch = tt.other.ID
 				}
 				done := false
-				store.after = func(key string, op kernel.Op) {
-					if !done && op == kernel.OpPeek && ruleOf(key) == watch {
+				store.after = func(key string, op step.Op) {
+					if !done && op == step.OpPeek && ruleOf(key) == watch {
 						done = true
 						rival()
 					}
@@ -386,7 +386,7 @@ func TestHoldEnds(t *testing.T) {
 		store := &watched{}
 		s, _ := newSet(t, Static(rules...), WithLimiter(ratelimit.WithStore(store)))
 		ctx, leave := context.WithCancel(t.Context())
-		store.after = func(string, kernel.Op) { leave() }
+		store.after = func(string, step.Op) { leave() }
 		h, _, err := s.Hold(ctx, "192.0.2.1", "GET", "/a%2Fb", 1)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Nil(t, h)

@@ -49,7 +49,9 @@ var subjects = []struct {
 	files  string
 	checks []check
 }{
-	{"internal/kernel/*.go", slices.Concat([]check{{".", "internal/kernel", ""}}, root, []check{{".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}})},
+	{"internal/kernel/*.go", slices.Concat(checks("", "internal/kernel", "internal/step"), root, []check{{".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}})},
+	{"internal/step/*.go", slices.Concat(checks("", "internal/step"), root, []check{{".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}})},
+	{"internal/timeline/*.go", slices.Concat(checks("", "internal/timeline"), root)},
 	{"internal/memory/*.go", slices.Concat([]check{{".", "internal/memory", ""}}, root, []check{{"integration", "linear", ""}})},
 	{"[a-z]*.go", slices.Concat(root, []check{{".", "storetest", ""}, {"integration", "linear", ""}})},
 	{"redisstore/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},
@@ -57,8 +59,8 @@ var subjects = []struct {
 	{"internal/limit/*.go", slices.Concat(checks("", "internal/limit"), root, checks("", "storetest"))},
 	{"internal/line/*.go", slices.Concat(checks("", "internal/line", "internal/laws/wait"), root)},
 	{"internal/casstore/*.go", checks("", "internal/casstore", "storetest", "internal/laws/fault")},
-	{"internal/uint128/*.go", checks("", "internal/uint128", "internal/kernel")},
-	{"internal/warmup/*.go", slices.Concat(checks("", "internal/kernel", "redisstore"), []check{{"integration", "redis", "Fuzz"}})},
+	{"internal/uint128/*.go", checks("", "internal/uint128", "internal/kernel", "internal/step")},
+	{"internal/warmup/*.go", slices.Concat(checks("", "internal/kernel", "internal/step", "redisstore"), []check{{"integration", "redis", "Fuzz"}})},
 	{"internal/param/*.go", slices.Concat(checks("", "internal/param", "internal/limit"), root, checks("", "httplimit", "iolimit"))},
 	{"internal/logvalve/*.go", slices.Concat(checks("", "internal/logvalve", "internal/laws/seen", "observe"), root)},
 	{"internal/topk/*.go", checks("", "internal/topk", "observe")},

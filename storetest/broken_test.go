@@ -19,9 +19,9 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -37,13 +37,13 @@ type lockedStore struct {
 	open     func(name string) error            // returns the error of Open
 	fail     func(key string) error             // returns the error of Apply
 	reset    func(s *lockedStore, key string)   // implements Reset
-	request  func(kernel.Request) kernel.Request
-	keeps    func(kernel.Answer) bool // whether a change is stored
-	shares   bool                     // whether any algorithm may have any name
-	forgets  int                      // the most states that it keeps
-	order    []string                 // in which the states were added
-	context  context.Context          // of the first call
-	oneFirst bool                     // whether all calls use that context
+	request  func(step.Request) step.Request
+	keeps    func(step.Answer) bool // whether a change is stored
+	shares   bool                   // whether any algorithm may have any name
+	forgets  int                    // the most states that it keeps
+	order    []string               // in which the states were added
+	context  context.Context        // of the first call
+	oneFirst bool                   // whether all calls use that context
 }
 
 func newLockedStore() *lockedStore {
@@ -77,10 +77,10 @@ type lockedStates struct {
 // Lines implements limit.States.
 func (s *lockedStates) Lines() *line.Lines { return new(line.Lines) }
 
-func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	if s.fail != nil {
 		if err := s.fail(key); err != nil {
-			return kernel.Answer{}, err
+			return step.Answer{}, err
 		}
 	}
 	if s.request != nil {
@@ -92,7 +92,7 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, re
 		s.context = ctx
 	}
 	if s.oneFirst && s.context.Err() != nil {
-		return kernel.Answer{}, s.context.Err()
+		return step.Answer{}, s.context.Err()
 	}
 	id := s.id(s.name, key)
 	state := s.states[id]
@@ -107,7 +107,7 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, re
 	if s.put != nil {
 		var err error
 		if stored, err = s.put(stored); err != nil {
-			return kernel.Answer{}, err
+			return step.Answer{}, err
 		}
 	}
 	s.states[id] = stored
@@ -139,7 +139,7 @@ func locked(change func(s *lockedStore)) func(clock.Clock) ratelimit.Store {
 }
 
 // requests returns a constructor of stores that change each request.
-func requests(change func(req kernel.Request) kernel.Request) func(clock.Clock) ratelimit.Store {
+func requests(change func(req step.Request) step.Request) func(clock.Clock) ratelimit.Store {
 	return locked(func(s *lockedStore) { s.request = change })
 }
 
@@ -335,7 +335,7 @@ func TestBrokenStores(t *testing.T) {
 		"states refused from 64 KiB": {rule: "LargeStates", says: errTooLarge.Error(), store: locked(func(s *lockedStore) { s.put = refused(64 << 10) })},
 		"evicts above 10,000":        {rule: "ManyKeys", store: locked(func(s *lockedStore) { s.forgets = 10_000 })},
 		"time before the state": {rule: "Meanwhile", store: locked(func(s *lockedStore) {
-			s.request = func(req kernel.Request) kernel.Request { req, _ = req.Read(); return req }
+			s.request = func(req step.Request) step.Request { req, _ = req.Read(); return req }
 		})},
 		"recreates what was reset": {rule: "Meanwhile", database: broken(func(db *database, key, old, state string, until time.Time) bool {
 			return db.swap(key, func(v value) bool { return v.state == "" || v.state == old }, state, until)
@@ -386,69 +386,69 @@ func TestBrokenStores(t *testing.T) {
 			}
 		})},
 		"stores grants only": {rule: "CountDenied", store: locked(func(s *lockedStore) {
-			s.keeps = func(res kernel.Answer) bool { return res.Allowed }
+			s.keeps = func(res step.Answer) bool { return res.Allowed }
 		})},
 		"no wait": {rule: "Wait", store: locked(func(s *lockedStore) {
-			s.request = func(req kernel.Request) kernel.Request { req.MaxWait = ratelimit.Never; return req }
+			s.request = func(req step.Request) step.Request { req.MaxWait = ratelimit.Never; return req }
 		})},
-		"settles nothing": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpSettle {
-				req.Op, req.N = kernel.OpPeek, 1
+		"settles nothing": {rule: "Settle", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpSettle {
+				req.Op, req.N = step.OpPeek, 1
 			}
 			return req
 		})},
-		"settles as charges": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpSettle {
-				req.Op = kernel.OpCharge
+		"settles as charges": {rule: "Settle", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpSettle {
+				req.Op = step.OpCharge
 			}
 			return req
 		})},
-		"holds nothing": {rule: "Settle", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpHold {
+		"holds nothing": {rule: "Settle", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpHold {
 				req.N = 0
 			}
 			return req
 		})},
-		"holds for ever": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpHold {
+		"holds for ever": {rule: "Holds", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpHold {
 				req.Hold.For = ratelimit.Never
 			}
 			return req
 		})},
-		"gives nothing back": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+		"gives nothing back": {rule: "Holds", store: requests(func(req step.Request) step.Request {
 			req.Hold.Back = false
 			return req
 		})},
-		"gives all back": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+		"gives all back": {rule: "Holds", store: requests(func(req step.Request) step.Request {
 			req.Hold.Back = true
 			return req
 		})},
-		"extends nothing": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpExtend {
-				req.Op, req.N = kernel.OpPeek, 1
+		"extends nothing": {rule: "Holds", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpExtend {
+				req.Op, req.N = step.OpPeek, 1
 			}
 			return req
 		})},
-		"one hold for each key": {rule: "Holds", store: requests(func(req kernel.Request) kernel.Request {
+		"one hold for each key": {rule: "Holds", store: requests(func(req step.Request) step.Request {
 			if req.Hold.ID != 0 {
 				req.Hold.ID = 1
 			}
 			return req
 		})},
 		"forgets holds at a restart": {rule: "Holds", reopen: func(s ratelimit.Store) ratelimit.Store {
-			return &lockedStore{names: map[string]string{}, states: s.(*lockedStore).states, id: s.(*lockedStore).id, request: func(req kernel.Request) kernel.Request {
+			return &lockedStore{names: map[string]string{}, states: s.(*lockedStore).states, id: s.(*lockedStore).id, request: func(req step.Request) step.Request {
 				req.Hold.ID ^= 1 // so that none is found
 				return req
 			}}
 		}, store: locked(func(*lockedStore) {})},
-		"charges only what is granted": {rule: "Charge", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpCharge {
-				req.Op = kernel.OpTake
+		"charges only what is granted": {rule: "Charge", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpCharge {
+				req.Op = step.OpTake
 			}
 			return req
 		})},
-		"charges twice": {rule: "Charge", store: requests(func(req kernel.Request) kernel.Request {
-			if req.Op == kernel.OpCharge {
+		"charges twice": {rule: "Charge", store: requests(func(req step.Request) step.Request {
+			if req.Op == step.OpCharge {
 				req.N *= 2
 			}
 			return req
@@ -457,28 +457,28 @@ func TestBrokenStores(t *testing.T) {
 			return db.swap(key, func(value) bool { return true }, state, until)
 		})},
 		"releases nothing": {rule: "InFlight", store: locked(func(s *lockedStore) {
-			s.request = func(req kernel.Request) kernel.Request {
-				if req.Op == kernel.OpSettle {
-					req.Op, req.N = kernel.OpPeek, 1
+			s.request = func(req step.Request) step.Request {
+				if req.Op == step.OpSettle {
+					req.Op, req.N = step.OpPeek, 1
 				}
 				return req
 			}
 		})},
 		"releases of others": {rule: "InFlight", store: locked(func(s *lockedStore) {
 			var latest uint64 // the ID of the latest hold, which is settled in place of each
-			s.request = func(req kernel.Request) kernel.Request {
+			s.request = func(req step.Request) step.Request {
 				switch req.Op {
-				case kernel.OpHold:
+				case step.OpHold:
 					latest = req.Hold.ID
-				case kernel.OpSettle:
+				case step.OpSettle:
 					req.Hold.ID = latest
 				}
 				return req
 			}
 		})},
 		"cancels nothing": {rule: "Cancel", says: "connection lost", store: func(clock.Clock) ratelimit.Store {
-			return failing{newLockedStore(), func(op kernel.Op) error {
-				if op == kernel.OpSettle {
+			return failing{newLockedStore(), func(op step.Op) error {
+				if op == step.OpSettle {
 					return errors.New("connection lost")
 				}
 				return nil
@@ -490,7 +490,7 @@ func TestBrokenStores(t *testing.T) {
 		})},
 		"fails at times": {rule: "Atomic", says: "database is locked", store: func(clock.Clock) ratelimit.Store {
 			calls := 0
-			return failing{newLockedStore(), func(kernel.Op) error {
+			return failing{newLockedStore(), func(step.Op) error {
 				if calls++; calls%50 == 0 {
 					return errors.New("database is locked")
 				}
@@ -498,7 +498,7 @@ func TestBrokenStores(t *testing.T) {
 			}}
 		}},
 		"each key once": {rule: "Each", store: together(func(calls []limit.Call, apply func(*limit.Call)) {
-			first := make(map[string]kernel.Answer)
+			first := make(map[string]step.Answer)
 			for i := range calls {
 				c, known := &calls[i], false
 				if c.Answer, known = first[c.Key]; !known {
@@ -719,7 +719,7 @@ func (s looping) Open(string, *limit.Limit, time.Duration) (limit.States, error)
 // Lines implements limit.States.
 func (looping) Lines() *line.Lines { return new(line.Lines) }
 
-func (s looping) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s looping) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for {
@@ -822,7 +822,7 @@ func (s plansRefused) Open(name string, t *limit.Limit, timeout time.Duration) (
 // failing returns errors that depend on the operation.
 type failing struct {
 	ratelimit.Store
-	fail func(op kernel.Op) error
+	fail func(op step.Op) error
 }
 
 func (s failing) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
@@ -833,15 +833,15 @@ func (s failing) Open(name string, t *limit.Limit, timeout time.Duration) (limit
 type failingStates struct {
 	limit.States
 	mu   sync.Mutex
-	fail func(op kernel.Op) error
+	fail func(op step.Op) error
 }
 
-func (s *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	s.mu.Lock()
 	err := s.fail(req.Op)
 	s.mu.Unlock()
 	if err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	return s.States.Apply(ctx, key, t, req)
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -71,12 +71,12 @@ type restlessStates struct {
 	calls atomic.Int64
 }
 
-func (s *restlessStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *restlessStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	other := req
-	other.Op, other.N = kernel.OpTake, 1
+	other.Op, other.N = step.OpTake, 1
 	i := s.calls.Add(1)
 	if _, err := s.States.Apply(ctx, fmt.Sprint("restless ", i), t, other); err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	if i%4 == 0 {
 		s.store.Shrink()
@@ -252,10 +252,10 @@ type portableStates struct {
 	tick time.Duration
 }
 
-func (s portableStates) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s portableStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	t, err := t.Portable(s.tick)
 	if err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	return s.States.Apply(ctx, key, t, req)
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A watch records failures of a store in one subtest. A limiter hides some of them: Allow
@@ -135,16 +135,16 @@ func (s *watchedStates) Apply(
 	ctx context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
-	var a kernel.Answer
+	req step.Request,
+) (step.Answer, error) {
+	var a step.Answer
 	err := s.watch.guard(ctx, fmt.Sprintf("Apply(%.20q)", key), func() error {
 		got, err := s.states.Apply(ctx, key, l, req)
 		a = got
 		return err
 	})
 	if err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	return a, nil
 }

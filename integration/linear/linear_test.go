@@ -21,8 +21,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -60,8 +60,8 @@ func (hs holds) find(hold int) (n int, ok bool) {
 }
 
 // handle returns the identity of a hold.
-func handle(hold int) kernel.Handle {
-	return kernel.Handle{ID: uint64(hold) + 1, For: 10 * time.Minute}
+func handle(hold int) step.Handle {
+	return step.Handle{ID: uint64(hold) + 1, For: 10 * time.Minute}
 }
 
 // sequential returns the specification: the compiled limits, applied to one key
@@ -101,20 +101,20 @@ func sequential(limits []*limit.Limit, times times) porcupine.Model {
 
 // step makes a call at a time, and reports whether it has the given result.
 func (st state) step(limit *limit.Limit, c call, now int64, output ratelimit.Decision) (after state, ok bool) {
-	req := kernel.Request{Op: kernel.OpTake, N: c.n}
+	req := step.Request{Op: step.OpTake, N: c.n}
 	switch c.op {
 	case "peek":
-		req.Op = kernel.OpPeek
+		req.Op = step.OpPeek
 	case "hold":
-		req.Op, req.Hold = kernel.OpHold, handle(c.hold)
+		req.Op, req.Hold = step.OpHold, handle(c.hold)
 	case "settle":
 		of, granted := st.holds.find(c.hold)
 		if !granted {
 			return st, output == ratelimit.Decision{}
 		}
-		req.Op, req.Hold, req.Of = kernel.OpSettle, handle(c.hold), of
+		req.Op, req.Hold, req.Of = step.OpSettle, handle(c.hold), of
 	case "charge":
-		req.Op = kernel.OpCharge
+		req.Op = step.OpCharge
 	}
 	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -77,7 +77,7 @@ func jointly(limits [][manyKeys]*limit.Limit, times times) porcupine.Model {
 
 // step makes a call at a time, and reports whether it has the given result.
 func (st jointState) step(limits [manyKeys]*limit.Limit, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
-	apply := func(key int, req kernel.Request) (string, kernel.Answer) {
+	apply := func(key int, req step.Request) (string, step.Answer) {
 		next, _, res, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
 		if err != nil {
 			panic(err)
@@ -96,14 +96,14 @@ func (st jointState) step(limits [manyKeys]*limit.Limit, c jointCall, now int64,
 		}
 		return st, d == output
 	}
-	key, req := c.keys[0], kernel.Request{Op: kernel.OpTake, N: c.n}
+	key, req := c.keys[0], step.Request{Op: step.OpTake, N: c.n}
 	switch c.op {
 	case "peek":
-		req.Op = kernel.OpPeek
+		req.Op = step.OpPeek
 	case "hold":
-		req.Op, req.Hold = kernel.OpHold, handle(c.hold)
+		req.Op, req.Hold = step.OpHold, handle(c.hold)
 	case "settle":
-		req.Op, req.Hold = kernel.OpSettle, handle(c.hold)
+		req.Op, req.Hold = step.OpSettle, handle(c.hold)
 		req.Of, _ = st.holds.find(c.hold)
 	}
 	next, res := apply(key, req)
@@ -118,20 +118,20 @@ func (st jointState) step(limits [manyKeys]*limit.Limit, c jointCall, now int64,
 }
 
 // takeAll takes n events of all keys of a call or of none.
-func (st jointState) takeAll(c jointCall, apply func(key int, req kernel.Request) (string, kernel.Answer)) (next [manyKeys]string, d ratelimit.Decision) {
+func (st jointState) takeAll(c jointCall, apply func(key int, req step.Request) (string, step.Answer)) (next [manyKeys]string, d ratelimit.Decision) {
 	times := map[int]int{}
 	for _, key := range c.keys {
 		times[key]++
 	}
 	granted := true
 	next = st.bytes
-	req := kernel.Request{Op: kernel.OpTake}
+	req := step.Request{Op: step.OpTake}
 	if c.op == "allHeld" {
-		req.Op, req.Hold = kernel.OpHold, handle(c.hold)
+		req.Op, req.Hold = step.OpHold, handle(c.hold)
 	}
 	var answers [manyKeys]ratelimit.Decision
 	for key, k := range times {
-		var res kernel.Answer
+		var res step.Answer
 		req.N = k * c.n
 		next[key], res = apply(key, req)
 		answers[key] = ratelimit.Decision(res.Decision)
@@ -139,8 +139,8 @@ func (st jointState) takeAll(c jointCall, apply func(key int, req kernel.Request
 	}
 	for key := range times {
 		if !granted && answers[key].Allowed { // it keeps its events, by the present limit
-			var res kernel.Answer
-			next[key], res = apply(key, kernel.Request{Op: kernel.OpTake})
+			var res step.Answer
+			next[key], res = apply(key, step.Request{Op: step.OpTake})
 			answers[key] = ratelimit.Decision(res.Decision)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -138,8 +138,8 @@ func (tr *trace) holdBefore() {
 		require.NoError(tr, err)
 		req := tr.store.req
 		tr.ids++
-		req.Op, req.N = kernel.OpHold, tr.events()
-		req.Hold = kernel.Handle{ID: tr.ids, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}
+		req.Op, req.N = step.OpHold, tr.events()
+		req.Hold = step.Handle{ID: tr.ids, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}
 		got, err := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
 		require.NoError(tr, err)
 		want, err := tr.store.Apply(tr.Context(), key, tr.store.t, req)
@@ -154,7 +154,7 @@ func (tr *trace) holdBefore() {
 // A hold is a request that was granted.
 type hold struct {
 	key string
-	req kernel.Request
+	req step.Request
 }
 
 // settlement returns a request that settles a hold, if there is one.
@@ -166,7 +166,7 @@ func (tr *trace) settlement(key string) (_ request, ok bool) {
 	req := tr.holds[i].req
 	tr.holds = slices.Delete(tr.holds, i, i+1)
 	held := req.N
-	req.Op, req.N, req.Of = kernel.OpSettle, tr.rng.IntN(held+2), held
+	req.Op, req.N, req.Of = step.OpSettle, tr.rng.IntN(held+2), held
 	return request{what: fmt.Sprintf("Settle(%d of %d)", req.N, held), ask: func(l ratelimit.Limiter) string {
 		var s limit.States = tr.store
 		if l == tr.redis {

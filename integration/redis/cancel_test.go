@@ -21,8 +21,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -310,7 +310,7 @@ func (g *gatedStore) Open(name string, t *limit.Limit, timeout time.Duration) (l
 
 func (g *gatedStore) Bounded() bool { return true }
 
-func (g *gatedStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (g *gatedStore) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	g.ids.Store(req.Hold.ID, true)
 	return g.States.Apply(ctx, key, t, req)
 }
@@ -327,7 +327,7 @@ func (s *sharedStore) Open(_ string, t *limit.Limit, timeout time.Duration) (lim
 	return s, err
 }
 
-func (s *sharedStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *sharedStore) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.of.Apply(ctx, key, t, req)
@@ -403,7 +403,7 @@ func TestTurns(t *testing.T) {
 			tr.rng = rand.New(rand.NewPCG(seed, 3))
 			_, err := tr.here.Peek(t.Context(), "k") // sets the request
 			require.NoError(t, err)
-			ask := func(req kernel.Request) kernel.Answer {
+			ask := func(req step.Request) step.Answer {
 				tr.note("%+v", req)
 				return tr.ask("k", req)
 			}
@@ -412,23 +412,23 @@ func TestTurns(t *testing.T) {
 				n := 1 + tr.rng.IntN(2)
 				switch tr.rng.IntN(9) {
 				default:
-					req := kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: time.Hour, Hold: kernel.Handle{ID: 2*id + 2}}
+					req := step.Request{Op: step.OpReserve, N: n, MaxWait: time.Hour, Hold: step.Handle{ID: 2*id + 2}}
 					if tr.rng.IntN(4) == 0 {
-						req.Hold = kernel.Handle{ID: 2*id + 1, For: time.Minute, Back: n == 1}
+						req.Hold = step.Handle{ID: 2*id + 1, For: time.Minute, Back: n == 1}
 					}
 					if ask(req).Held {
 						held = append(held, openHold{"k", req.Hold.ID, n})
 					}
 				case 0:
-					ask(kernel.Request{Op: kernel.OpCharge, N: n})
+					ask(step.Request{Op: step.OpCharge, N: n})
 				case 1, 2:
 					if len(held) > 0 {
 						i := tr.rng.IntN(len(held))
-						ask(kernel.Request{Op: kernel.OpSettle, Of: held[i].n, Hold: kernel.Handle{ID: held[i].id}})
+						ask(step.Request{Op: step.OpSettle, Of: held[i].n, Hold: step.Handle{ID: held[i].id}})
 						held = slices.Delete(held, i, i+1)
 					}
 				case 3:
-					ask(kernel.Request{Op: kernel.OpTake, N: n})
+					ask(step.Request{Op: step.OpTake, N: n})
 				case 4, 5:
 					tr.clk.Advance(time.Duration(tr.rng.Int64N(int64(20 * time.Second))).Truncate(time.Microsecond))
 					tr.note("at %d", tr.clk.Now().UnixMicro())

@@ -20,8 +20,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -269,11 +269,11 @@ func (tr *trace) debt(n int) int {
 // hold takes or reserves events, and holds them.
 func (tr *trace) hold(key string, n int) {
 	tr.ids += 2
-	req := kernel.Request{Op: kernel.OpHold, N: n, Hold: kernel.Handle{ID: tr.ids - 1, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}}
+	req := step.Request{Op: step.OpHold, N: n, Hold: step.Handle{ID: tr.ids - 1, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}}
 	if n > 0 && tr.rng.IntN(3) == 0 {
-		req.Op, req.MaxWait = kernel.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
+		req.Op, req.MaxWait = step.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
 		if req.Yields = tr.rng.IntN(4) == 0; tr.rng.IntN(3) == 0 {
-			req.Hold = kernel.Handle{ID: tr.ids} // a turn
+			req.Hold = step.Handle{ID: tr.ids} // a turn
 		}
 	}
 	tr.note("Hold(%s, %+v)", key, req)
@@ -307,7 +307,7 @@ func (tr *trace) extend() {
 	if h.id%2 == 0 {
 		return // not a hold
 	}
-	req := kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: h.id, For: tr.lasts()}}
+	req := step.Request{Op: step.OpExtend, Hold: step.Handle{ID: h.id, For: tr.lasts()}}
 	tr.note("Extend(%+v, %v)", h, req.Hold.For)
 	tr.ask(h.key, req)
 }
@@ -331,11 +331,11 @@ func (tr *trace) settle() {
 		tr.holding = slices.Delete(tr.holding, i, i+1)
 	}
 	tr.note("Settle(%d of %+v)", n, h)
-	tr.ask(h.key, kernel.Request{Op: kernel.OpSettle, N: n, Of: h.n, Hold: kernel.Handle{ID: h.id}})
+	tr.ask(h.key, step.Request{Op: step.OpSettle, N: n, Of: h.n, Hold: step.Handle{ID: h.id}})
 }
 
 // ask makes a request in both stores.
-func (tr *trace) ask(key string, req kernel.Request) kernel.Answer {
+func (tr *trace) ask(key string, req step.Request) step.Answer {
 	tr.Helper()
 	req = req.At(tr.clk.Now())
 	loads, replaced, sent := tr.conn.loads, tr.conn.replaced, tr.conn.sent
@@ -349,11 +349,11 @@ func (tr *trace) ask(key string, req kernel.Request) kernel.Answer {
 		tr.store.states[key] = was
 	}
 	got.Ended, want.Ended = 0, 0 // the script says it otherwise
-	if req.Op == kernel.OpSettle || req.Op == kernel.OpExtend {
+	if req.Op == step.OpSettle || req.Op == step.OpExtend {
 		got.Idle, want.Idle = 0, 0 // the script knows the ends of all holds, and its reply has some
 	}
 	if tr.conn.sent == sent { // a cached denial
-		got, want = kernel.Answer{Decision: got.Decision}, kernel.Answer{Decision: want.Decision}
+		got, want = step.Answer{Decision: got.Decision}, step.Answer{Decision: want.Decision}
 	}
 	if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 		tr.fail("in Redis %+v, %v\n    here %+v, %v", got, gotErr, want, wantErr)
@@ -571,7 +571,7 @@ type portableStore struct {
 
 	// of the latest Apply
 	t   *limit.Limit
-	req kernel.Request
+	req step.Request
 }
 
 func (s *portableStore) Open(_ string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
@@ -579,13 +579,13 @@ func (s *portableStore) Open(_ string, t *limit.Limit, timeout time.Duration) (l
 	return s, err
 }
 
-func (s *portableStore) Apply(_ context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *portableStore) Apply(_ context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	s.t, s.req = t, req
 	t, err := t.Portable(time.Microsecond)
 	if err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
-	return s.number.apply(req, func(req kernel.Request) (kernel.Answer, error) {
+	return s.number.apply(req, func(req step.Request) (step.Answer, error) {
 		next, changed, res, err := t.Apply(s.states[key], req)
 		if changed {
 			s.states[key] = next
@@ -614,8 +614,8 @@ func (o *opened) Open(name string, t *limit.Limit, timeout time.Duration) (limit
 	return o, err
 }
 
-func (o *opened) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
-	return o.number.apply(req, func(req kernel.Request) (kernel.Answer, error) {
+func (o *opened) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
+	return o.number.apply(req, func(req step.Request) (step.Answer, error) {
 		return o.States.Apply(ctx, key, t, req)
 	})
 }
@@ -624,7 +624,7 @@ func (o *opened) Apply(ctx context.Context, key string, t *limit.Limit, req kern
 type numbers map[uint64]uint64
 
 // apply makes a request. A hold gets its number when it is opened.
-func (n numbers) apply(req kernel.Request, apply func(kernel.Request) (kernel.Answer, error)) (kernel.Answer, error) {
+func (n numbers) apply(req step.Request, apply func(step.Request) (step.Answer, error)) (step.Answer, error) {
 	id := req.Hold.ID
 	if n == nil || id <= 1<<20 {
 		return apply(req)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -72,16 +72,16 @@ func TestManyHolds(t *testing.T) {
 		_, err := tr.here.Peek(t.Context(), "k") // sets the request
 		require.NoError(t, err)
 		odd := func(id int) uint64 { return 2*uint64(id) - 1 }
-		hold := func(id int) kernel.Request {
-			return kernel.Request{Op: kernel.OpHold, N: 2, Hold: kernel.Handle{ID: odd(id), For: time.Hour, Back: id%3 == 0}}
+		hold := func(id int) step.Request {
+			return step.Request{Op: step.OpHold, N: 2, Hold: step.Handle{ID: odd(id), For: time.Hour, Back: id%3 == 0}}
 		}
 		for id := 1; id <= 40; id++ {
 			tr.clk.Advance(time.Millisecond)
 			tr.ask("k", hold(id))
-			tr.ask("k", kernel.Request{Op: kernel.OpTake, N: 1})
+			tr.ask("k", step.Request{Op: step.OpTake, N: 1})
 			if id%4 == 0 {
-				assert.True(t, tr.ask("k", kernel.Request{Op: kernel.OpExtend, Hold: kernel.Handle{ID: odd(id / 2), For: 2 * time.Hour}}).Held)
-				assert.True(t, tr.ask("k", kernel.Request{Op: kernel.OpSettle, N: id % 3, Of: 2, Hold: kernel.Handle{ID: odd(id - 1)}}).Held)
+				assert.True(t, tr.ask("k", step.Request{Op: step.OpExtend, Hold: step.Handle{ID: odd(id / 2), For: 2 * time.Hour}}).Held)
+				assert.True(t, tr.ask("k", step.Request{Op: step.OpSettle, N: id % 3, Of: 2, Hold: step.Handle{ID: odd(id - 1)}}).Held)
 			}
 		}
 		for id := 41; id <= 4096+14; id++ { // 30 of the first 40 are open
@@ -93,9 +93,9 @@ func TestManyHolds(t *testing.T) {
 			}
 		}
 		tr.compareStates("k")
-		assert.False(t, tr.ask("k", kernel.Request{Op: kernel.OpSettle, N: 0, Of: 2, Hold: kernel.Handle{ID: odd(1)}}).Held)
-		assert.True(t, tr.ask("k", kernel.Request{Op: kernel.OpSettle, N: 0, Of: 2, Hold: kernel.Handle{ID: odd(4000)}}).Held)
+		assert.False(t, tr.ask("k", step.Request{Op: step.OpSettle, N: 0, Of: 2, Hold: step.Handle{ID: odd(1)}}).Held)
+		assert.True(t, tr.ask("k", step.Request{Op: step.OpSettle, N: 0, Of: 2, Hold: step.Handle{ID: odd(4000)}}).Held)
 		tr.clk.Advance(90 * time.Minute)
-		tr.ask("k", kernel.Request{Op: kernel.OpTake, N: 1})
+		tr.ask("k", step.Request{Op: step.OpTake, N: 1})
 	}
 }

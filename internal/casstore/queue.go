@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // The database is asked about a key by one goroutine at a time. It makes all calls that wait, which
@@ -33,12 +34,12 @@ type queue struct {
 type call struct {
 	ctx   context.Context // of the caller
 	l     *limit.Limit
-	req   kernel.Request
+	req   step.Request
 	place *list.Element // in waiting, until it is in a round
 	left  atomic.Bool   // whether nobody waits for the answer any more
 
 	done   chan struct{} // closed when the following are set
-	answer kernel.Answer
+	answer step.Answer
 	err    error
 }
 
@@ -52,11 +53,11 @@ func (s *Store) do(
 	timeout time.Duration,
 	key string,
 	c *call,
-) (kernel.Answer, error) {
+) (step.Answer, error) {
 	c.ctx, c.done = ctx, make(chan struct{})
 	q, err := s.enter(key, c)
 	if err != nil {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	// A context's deadline by a mock clock may have passed in real time.
 	timer := time.NewTimer(timeout)
@@ -69,7 +70,7 @@ func (s *Store) do(
 		err = fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded)
 	}
 	if err != nil && !s.leave(q, c) {
-		return kernel.Answer{}, err
+		return step.Answer{}, err
 	}
 	return c.answer, c.err
 }
@@ -160,7 +161,7 @@ func (s *Store) round(ctx context.Context, key string, q *queue) {
 		}
 		for _, c := range q.calls {
 			if err != nil {
-				c.answer, c.err = kernel.Answer{}, err
+				c.answer, c.err = step.Answer{}, err
 			}
 			close(c.done)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A table is a database in a map. Each of its methods first does what its meanwhile does.
@@ -117,14 +118,14 @@ func check(t *testing.T, s *Store) {
 }
 
 // limiter is the limit of the tests: events enough for all, so that those granted are counted exactly.
-func limiter(t *testing.T, s *Store, timeout time.Duration) (limit.States, *limit.Limit, func() kernel.Request) {
+func limiter(t *testing.T, s *Store, timeout time.Duration) (limit.States, *limit.Limit, func() step.Request) {
 	t.Helper()
 	spec := limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{1 << 30, uint64(1 << 60)}}
 	l, err := limit.New(spec, kernel.InMemory, nil)
 	require.NoError(t, err)
 	states, err := s.Open("test", l, timeout)
 	require.NoError(t, err)
-	return states, l, func() kernel.Request { return kernel.Request{N: 1}.At(time.Unix(1<<31, 0)) }
+	return states, l, func() step.Request { return step.Request{N: 1}.At(time.Unix(1<<31, 0)) }
 }
 
 func TestStore_History(t *testing.T) {
@@ -367,7 +368,7 @@ func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 		assert.LessOrEqual(t, swaps.Load(), tried+3, "the one in progress, and two of the next round, the first of which may have met the stuck table")
 		check(t, s)
 		assert.Empty(t, s.queues)
-		a, err := states.Apply(t.Context(), "key", l, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(1<<31, 0)))
+		a, err := states.Apply(t.Context(), "key", l, step.Request{Op: step.OpPeek}.At(time.Unix(1<<31, 0)))
 		require.NoError(t, err)
 		assert.Equal(t, 1<<30-1, a.Remaining, "the one that has left is not applied")
 

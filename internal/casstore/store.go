@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A Database is that of package ratelimit, which documents it.
@@ -84,8 +84,8 @@ func (s *states) Apply(
 	ctx context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
+	req step.Request,
+) (step.Answer, error) {
 	return s.do(ctx, s.timeout, s.key(key), &call{l: l, req: req})
 }
 

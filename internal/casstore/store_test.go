@@ -19,7 +19,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -66,7 +66,7 @@ func TestStore(t *testing.T) {
 		require.NoError(t, err)
 		st, err := s.Open("test", tr, 0)
 		require.NoError(t, err)
-		_, err = st.Apply(ended, "key", tr, kernel.Request{N: 1}.At(fakes.Midnight))
+		_, err = st.Apply(ended, "key", tr, step.Request{N: 1}.At(fakes.Midnight))
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("unreadable", func(t *testing.T) {

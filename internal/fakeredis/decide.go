@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // endedUnit is what a script adds to the number of requests granted for each hold that has ended
@@ -62,26 +62,26 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 func spends(op byte) bool { return op == opTake || op == opReserve || op == opHold }
 
 // run reads a run of equal requests.
-func (r *reader) run(c constants, now time.Time) (op byte, times int, req kernel.Request) {
+func (r *reader) run(c constants, now time.Time) (op byte, times int, req step.Request) {
 	op, times = r.byte(), r.uint32()
 	req.N, req.MaxWait = r.events(), r.ticks()
 	req.N = r.costs(c, req.N)
 	switch op {
 	case opTake:
-		req.Op = kernel.OpTake
+		req.Op = step.OpTake
 	case opPeek:
-		req.Op = kernel.OpPeek
+		req.Op = step.OpPeek
 	case opCharge:
-		req.Op = kernel.OpCharge
+		req.Op = step.OpCharge
 	case opNothing:
-		req.Op, req.N = kernel.OpCharge, 0
+		req.Op, req.N = step.OpCharge, 0
 	case opSettle:
-		req.Op, req.Hold.ID, req.Of = kernel.OpSettle, uint64(r.double()), r.events()
+		req.Op, req.Hold.ID, req.Of = step.OpSettle, uint64(r.double()), r.events()
 		req.N = min(req.N, math.MaxInt-req.Of) + req.Of
 		r.byte() // no flags
 	case opReserve, opHold, opExtend:
-		req.Op = map[byte]kernel.Op{
-			opReserve: kernel.OpReserve, opHold: kernel.OpHold, opExtend: kernel.OpExtend,
+		req.Op = map[byte]step.Op{
+			opReserve: step.OpReserve, opHold: step.OpHold, opExtend: step.OpExtend,
 		}[op]
 		req.Hold.ID, req.Hold.For = uint64(r.double()), r.ticks()
 		flags := r.byte()

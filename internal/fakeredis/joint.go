@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A member is a key of a call on several.
@@ -14,7 +14,7 @@ type member struct {
 	limit    *limit.Limit
 	constants
 	found
-	req kernel.Request
+	req step.Request
 }
 
 // The bits that are added to the length of a state in a reply.
@@ -83,13 +83,13 @@ func (s *Server) member(run script, key, arg, tag string, now time.Time) (m memb
 	}
 	r := reader{arg}
 	r.byte() // whether it is an All, which the tag says
-	m.req = kernel.Request{Op: kernel.OpTake, N: r.events()}.At(now)
+	m.req = step.Request{Op: step.OpTake, N: r.events()}.At(now)
 	if run.holds {
 		m.req.Hold.ID, m.req.Hold.For = uint64(r.double()), r.ticks()
 		m.req.Hold.Back = r.byte()&flagBack != 0
 	}
 	if m.req.Hold.ID > 0 {
-		m.req.Op = kernel.OpHold
+		m.req.Op = step.OpHold
 	}
 	m.constants = r.constants(m.limit)
 	m.found = run.find(s.Values[key], m.constants, []string{tag})
@@ -109,7 +109,7 @@ func (m *member) appendTo(states []byte) []byte {
 }
 
 // turnsCome reports whether the first turn of a value has come, or a hold that was open before the
-// turns has ended, and whether the list of turns can be read. internal/kernel/ahead.go has the
+// turns has ended, and whether the list of turns can be read. internal/step/turns.go has the
 // words.
 func turnsCome(value string, now time.Time) (due, readable bool) {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64([]byte(value[8*i:])) }

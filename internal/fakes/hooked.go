@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A Hooked store is one whose calls a test sees, changes and fails. What of it is not set does
@@ -15,8 +15,8 @@ type Hooked struct {
 	ratelimit.Store
 	With   *limit.Limit // that it was opened with
 	Err    error        // of Apply, instead of asking the store
-	Before func(req kernel.Request) kernel.Request
-	After  func(req kernel.Request, res kernel.Answer)
+	Before func(req step.Request) step.Request
+	After  func(req step.Request, res step.Answer)
 }
 
 // Open implements ratelimit.Store.
@@ -35,10 +35,10 @@ func (s hookedStates) Apply(
 	ctx context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
+	req step.Request,
+) (step.Answer, error) {
 	if s.store.Err != nil {
-		return kernel.Answer{}, s.store.Err
+		return step.Answer{}, s.store.Err
 	}
 	if s.store.Before != nil {
 		req = s.store.Before(req)

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -142,8 +142,8 @@ func (m MapStates) Apply(
 	_ context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
+	req step.Request,
+) (step.Answer, error) {
 	next, changed, res, err := l.Apply([]byte(m[key]), req)
 	if changed {
 		m[key] = string(next)
@@ -185,8 +185,8 @@ func (s portableStates) Apply(
 	_ context.Context,
 	key string,
 	_ *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
+	req step.Request,
+) (step.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, _, res, err := s.l.Apply(s.states[key], req.At(s.clk.Now()))
@@ -222,10 +222,10 @@ func (s *Broken) Apply(
 	ctx context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
+	req step.Request,
+) (step.Answer, error) {
 	if s.Err != nil {
-		return kernel.Answer{}, s.Err
+		return step.Answer{}, s.Err
 	}
 	return s.States.Apply(ctx, key, l, req)
 }
@@ -363,17 +363,17 @@ func (s failingStates) Apply(
 	ctx context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (kernel.Answer, error) {
-	if req.Op != kernel.OpSettle || req.N > 0 {
+	req step.Request,
+) (step.Answer, error) {
+	if req.Op != step.OpSettle || req.N > 0 {
 		return s.States.Apply(ctx, key, l, req)
 	}
 	if s.store.Drops.Load() {
-		return kernel.Answer{}, errors.New("the request was lost")
+		return step.Answer{}, errors.New("the request was lost")
 	}
 	res, err := s.States.Apply(ctx, key, l, req)
 	if s.store.Fails.Load() {
-		return kernel.Answer{}, errors.New("the answer was lost")
+		return step.Answer{}, errors.New("the answer was lost")
 	}
 	return res, err
 }

@@ -7,7 +7,7 @@ import "math/bits"
 // window's number and the count often fit in one word, with the number in the high
 // bits.
 type fixed struct {
-	usual
+	Usual
 	most    uint64 // the limit
 	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length
@@ -52,8 +52,8 @@ func (k *fixed) store(st []uint64, start Instant, count uint64) []uint64 {
 	return st
 }
 
-// frontier returns the start of the window, which is in the future if it was reserved.
-func (k *fixed) frontier(st []uint64) Instant {
+// Frontier returns the start of the window, which is in the future if it was reserved.
+func (k *fixed) Frontier(st []uint64) Instant {
 	start, _ := k.load(st)
 	return start
 }
@@ -84,7 +84,7 @@ func (k *fixed) end(start Instant) Instant {
 }
 
 func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st))
+	now = max(now, k.Frontier(st))
 	start, count := k.current(st, now)
 	if count+uint64(n) <= k.most {
 		return now
@@ -93,11 +93,11 @@ func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
-	start, count := k.current(st, max(at, k.frontier(st)))
+	start, count := k.current(st, max(at, k.Frontier(st)))
 	return k.store(st, start, count+uint64(n))
 }
 
-func (k *fixed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *fixed) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.packed > 0 {
 		next, granted := k.Decide(st[0], now, n)
 		if granted {
@@ -105,7 +105,7 @@ func (k *fixed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 		}
 		return st, granted
 	}
-	if now < k.frontier(st) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	start, count := k.current(st, now)
@@ -141,7 +141,7 @@ func (k *fixed) Await(word uint64, now Instant, n int) Instant {
 // Describe implements Word.
 func (k *fixed) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
 	st := []uint64{word}
-	if now >= k.frontier(st) {
+	if now >= k.Frontier(st) {
 		remaining = k.Remaining(st, now)
 	}
 	return remaining, k.Fresh(st)
@@ -164,7 +164,7 @@ func (k *fixed) Fresh(st []uint64) Instant {
 
 func (k *fixed) Valid(st []uint64) bool {
 	start, count := k.load(st)
-	return start <= MaxInstant && count <= mostCounted
+	return start <= MaxInstant && count <= MostCounted
 }
 
 // Adopt keeps the count in the window that contains the old one. If there is none, the events
@@ -172,7 +172,7 @@ func (k *fixed) Valid(st []uint64) bool {
 func (k *fixed) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
 	old := from.(*fixed)
 	start, count := old.load(st)
-	if k.similar(from) {
+	if k.SharesStates(from) {
 		return []uint64{start, count}, true
 	}
 	if old.Fresh(st) <= now {
@@ -191,43 +191,43 @@ func (k *fixed) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64
 	return []uint64{start, count}, false
 }
 
-func (k *fixed) similar(from Kernel) bool {
+func (k *fixed) SharesStates(from Kernel) bool {
 	old := from.(*fixed)
 	return k.length == old.length && k.aligned == old.aligned
 }
 
-func (k *fixed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	most := enc.mostCount()
+func (k *fixed) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	most := enc.MostCount()
 	if k.packed > 0 { // as it may be in an All
 		most = 1<<k.packed - 1
 	}
-	_, count := k.current(st, max(now, k.frontier(st)))
+	_, count := k.current(st, max(now, k.Frontier(st)))
 	return most - min(count, most)
 }
 
-func (k *fixed) drifts() bool { return !k.aligned }
+func (k *fixed) Drifts() bool { return !k.aligned }
 
-// mark writes the start of the window that the events are counted in, plus 1.
-func (k *fixed) mark(st []uint64, at Instant, _ int, mark []uint64) {
+// Mark writes the start of the window that the events are counted in, plus 1.
+func (k *fixed) Mark(st []uint64, at Instant, _ int, mark []uint64) {
 	start, _ := k.current(st, at)
 	mark[0] = start + 1
 }
 
-// settle takes the unused events out of their window. If it has fewer, the state is not the one
+// Settle takes the unused events out of their window. If it has fewer, the state is not the one
 // that they were granted in.
-func (k *fixed) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+func (k *fixed) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	start, count := k.load(st)
-	if start+1 == m.of(r.index)[0] && count >= uint64(r.unused) {
-		st = k.store(st, start, count-uint64(r.unused))
+	if start+1 == m.Of(r.Index)[0] && count >= uint64(r.Unused) {
+		st = k.store(st, start, count-uint64(r.Unused))
 	}
 	return st
 }
 
-func (k *fixed) carry(from Kernel, was, st []uint64, _ Instant, old, mark []uint64) {
+func (k *fixed) Carry(from Kernel, was, st []uint64, _ Instant, old, mark []uint64) {
 	began, had := from.(*fixed).load(was)
 	begins, has := k.load(st)
 	switch {
-	case k.similar(from):
+	case k.SharesStates(from):
 		copy(mark, old)
 	case old[0] == began+1 && had > 0 && has > 0:
 		mark[0] = begins + 1

@@ -36,9 +36,9 @@ func TestFixedWindowIsNeverNoWord(t *testing.T) {
 		k := NewFixedWindow(limit, length, true, InMemory)
 		require.Equal(t, 1, k.Width(), length)
 		st := k.Spend([]uint64{0}, MaxInstant, limit)
-		st = k.Spend(st, MaxInstant, int(k.chargeable(st, MaxInstant, InMemory)))
+		st = k.Spend(st, MaxInstant, int(k.Chargeable(st, MaxInstant, InMemory)))
 		assert.Less(t, st[0], uint64(NoWord), length)
-		assert.Equal(t, MaxInstant-MaxInstant%length, k.frontier(st), "the debt stays in its bits")
+		assert.Equal(t, MaxInstant-MaxInstant%length, k.Frontier(st), "the debt stays in its bits")
 		assert.Equal(t, 2, NewFixedWindow(2*limit+1, length, true, InMemory).Width(), length)
 	}
 }

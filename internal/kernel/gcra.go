@@ -31,7 +31,7 @@ import (
 // were spent. A hold that is settled while a reservation is ahead must not let a caller overtake it
 // either, so a TokenBucket has that word in all states that need more than one anyway.
 type gcra struct {
-	usual
+	Usual
 	depth int             // most events at once
 	cost  uint64          // T, in units; cost/unit is in lowest terms
 	unit  uint64          // units in a tick
@@ -95,9 +95,9 @@ func (k *gcra) cells() *gcra { return k }
 
 func (k *gcra) Width() int {
 	if k.keeps {
-		return k.marks() + 1
+		return k.Marks() + 1
 	}
-	return k.marks()
+	return k.Marks()
 }
 
 // latest returns the latest instant at which events were spent or, in a queue, the
@@ -109,7 +109,7 @@ func (k *gcra) latest(st []uint64) Instant {
 	return 0
 }
 
-func (k *gcra) frontier(st []uint64) Instant {
+func (k *gcra) Frontier(st []uint64) Instant {
 	if k.queue {
 		return 0
 	}
@@ -153,7 +153,7 @@ func (k *gcra) next(st []uint64, at Instant, n int) (t, tat uint128.Uint128) {
 }
 
 func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st))
+	now = max(now, k.Frontier(st))
 	t, tat := k.next(st, now, n)
 	if k.grants(tat, t) {
 		return now
@@ -162,7 +162,7 @@ func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
 }
 
 func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
-	at = max(at, k.frontier(st))
+	at = max(at, k.Frontier(st))
 	_, tat := k.next(st, at, n)
 	if k.keeps && !k.queue {
 		st[len(st)-1] = at
@@ -170,8 +170,8 @@ func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, tat)
 }
 
-func (k *gcra) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if now < k.frontier(st) {
+func (k *gcra) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	if k.wide || k.split {
@@ -215,7 +215,7 @@ func (k *gcra) Describe(word uint64, now Instant) (remaining int, fresh Instant)
 	}
 	fresh = word
 	if k.unit > 1 {
-		fresh = ceilDiv(word, k.unit)
+		fresh = CeilDiv(word, k.unit)
 	}
 	return remaining, fresh
 }
@@ -246,13 +246,13 @@ func (k *gcra) Valid(st []uint64) bool {
 func (k *gcra) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
 	old := from.(interface{ cells() *gcra }).cells()
 	next := make([]uint64, k.Width())
-	if k.similar(from) {
+	if k.SharesStates(from) {
 		if k.keeps {
 			next[len(next)-1] = old.latest(st)
 		}
 		return k.storeMost(next, old.load(st)), true
 	}
-	pivot := max(now, old.frontier(st))
+	pivot := max(now, old.Frontier(st))
 	if latest := old.latest(st); latest > now {
 		next[len(next)-1] = latest
 	}
@@ -275,7 +275,7 @@ func (k *gcra) storeMost(st []uint64, tat uint128.Uint128) []uint64 {
 	return k.store(st, tat)
 }
 
-func (k *gcra) similar(from Kernel) bool {
+func (k *gcra) SharesStates(from Kernel) bool {
 	old := from.(interface{ cells() *gcra }).cells()
 	return k.cost == old.cost && k.unit == old.unit
 }
@@ -301,62 +301,62 @@ func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 	return scaled
 }
 
-// chargeable keeps the instant at which the bucket is full again within what a state can hold.
-func (k *gcra) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	now = max(now, k.frontier(st))
+// Chargeable keeps the instant at which the bucket is full again within what a state can hold.
+func (k *gcra) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	now = max(now, k.Frontier(st))
 	t := uint128.Mul(now, k.unit)
-	most := uint128.Mul(enc.lastInstant(), k.unit).Sub(uint128.Max(k.load(st), t)).Div(k.cost)
+	most := uint128.Mul(enc.LastInstant(), k.unit).Sub(uint128.Max(k.load(st), t)).Div(k.cost)
 	return max(most, uint64(k.Remaining(st, now)))
 }
 
-func (k *gcra) credit(st []uint64, at Instant) uint64 {
+func (k *gcra) Credit(st []uint64, at Instant) uint64 {
 	return k.span.Add(k.span).Sub(k.missing(st, at)).Div(k.cost)
 }
 
-func (k *gcra) missesLess(st, other []uint64, now Instant) bool {
+func (k *gcra) MissesLess(st, other []uint64, now Instant) bool {
 	return k.missing(st, now).Less(k.missing(other, now))
 }
 
 // missing returns what the bucket lacks at an instant, or at that of a reservation ahead, in units.
 func (k *gcra) missing(st []uint64, at Instant) uint128.Uint128 {
-	return k.load(st).Sub(uint128.Mul(max(at, k.frontier(st)), k.unit))
+	return k.load(st).Sub(uint128.Mul(max(at, k.Frontier(st)), k.unit))
 }
 
-// marks is the number of words that store writes.
-func (k *gcra) marks() int {
+// Marks is the number of words that store writes.
+func (k *gcra) Marks() int {
 	if k.wide || k.split {
 		return 2
 	}
 	return 1
 }
 
-func (k *gcra) mark(st []uint64, at Instant, n int, mark []uint64) {
+func (k *gcra) Mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.Mul(uint64(n), k.cost)))
 }
 
-func (k *gcra) lower(mark, st []uint64, at Instant) { lowered(k, mark, k.missing(st, at)) }
+func (k *gcra) Lower(mark, st []uint64, at Instant) { lowered(k, mark, k.missing(st, at)) }
 
-func (k *gcra) lowerTo(mark, ended []uint64) { lowered(k, mark, k.load(ended)) }
+func (k *gcra) LowerTo(mark, ended []uint64) { lowered(k, mark, k.load(ended)) }
 
-func (k *gcra) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+func (k *gcra) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return k.store(st, k.load(st).Sub(comesBack(k, r, m, k.cost)))
 }
 
-// settleAll implements batchHolder.
-func (k *gcra) settleAll(st []uint64, _ Instant, refunds []refund, m marks) []uint64 {
+// SettleAll implements batchHolder.
+func (k *gcra) SettleAll(st []uint64, _ Instant, refunds []Refund, m Marks) []uint64 {
 	for _, back := range comeBack(k, refunds, m, k.cost) {
 		st = k.store(st, k.load(st).Sub(back))
 	}
 	return st
 }
 
-func (k *gcra) carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
+func (k *gcra) Carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
 	of := from.(interface{ cells() *gcra }).cells()
 	least := of.load(old)
-	if !k.similar(from) {
+	if !k.SharesStates(from) {
 		least = k.scaled(least, of)
 	}
 	k.storeMost(mark, least)
 }
 
-func (k *gcra) sound(mark []uint64) bool { return !k.split || mark[1] < k.unit }
+func (k *gcra) ValidMark(mark []uint64) bool { return !k.split || mark[1] < k.unit }

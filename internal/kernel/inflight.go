@@ -17,8 +17,8 @@ func NewInFlight(limit int, timeout uint64) Kernel {
 	return &inFlight{eventLog{most: uint64(limit), window: timeout}}
 }
 
-// similar is true: releases look for the events in one log.
-func (k *inFlight) similar(Kernel) bool { return true }
+// SharesStates is true: releases look for the events in one log.
+func (k *inFlight) SharesStates(Kernel) bool { return true }
 
 // Adopt keeps the events that have not timed out. They are not lasting if they time out later from
 // now on: another instant would find fewer of them.
@@ -32,29 +32,29 @@ func (k *inFlight) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, 
 	return st, st[0] == 0
 }
 
-func (k *inFlight) sameTimeout(other Kernel) bool { return k.window == other.(*inFlight).window }
+func (k *inFlight) SameTimeout(other Kernel) bool { return k.window == other.(*inFlight).window }
 
-// shed keeps all events: each may be released.
-func (k *inFlight) shed(st []uint64) []uint64 { return st }
+// Shed keeps all events: each may be released.
+func (k *inFlight) Shed(st []uint64) []uint64 { return st }
 
-func (k *inFlight) releases() bool { return true }
+func (k *inFlight) Releases() bool { return true }
 
-func (k *inFlight) lasts(st []uint64, n int, end Instant) []uint64 {
-	return k.move(st, n, k.frontier(st)+k.window, end)
+func (k *inFlight) Lasts(st []uint64, n int, end Instant) []uint64 {
+	return k.move(st, n, k.Frontier(st)+k.window, end)
 }
 
-func (k *inFlight) extend(st []uint64, h hold, end Instant) []uint64 {
-	return k.move(st, h.n, h.end, end)
+func (k *inFlight) Extend(st []uint64, h Hold, end Instant) []uint64 {
+	return k.move(st, h.N, h.End, end)
 }
 
-// carryHolds looks for the events of a hold where from has logged them.
-func (k *inFlight) carryHolds(from Kernel, st []uint64, holds []hold) []uint64 {
-	if k.sameTimeout(from) {
+// CarryHolds looks for the events of a hold where from has logged them.
+func (k *inFlight) CarryHolds(from Kernel, st []uint64, holds []Hold) []uint64 {
+	if k.SameTimeout(from) {
 		return st
 	}
 	moves := make([]move, len(holds))
 	for i, h := range holds {
-		moves[i] = move{from.(*inFlight).logged(h.end), k.logged(h.end), uint64(h.n)}
+		moves[i] = move{from.(*inFlight).logged(h.End), k.logged(h.End), uint64(h.N)}
 	}
 	return k.moveAll(st, moves)
 }
@@ -109,20 +109,20 @@ func (k *inFlight) moveAll(st []uint64, moves []move) []uint64 {
 	return st
 }
 
-// settle removes all events of the hold, however many happened.
-func (k *inFlight) settle(st []uint64, now Instant, r refund, m marks) []uint64 {
-	promised := k.frontier(st)
-	st = k.remove(st, k.logged(r.end), r.n)
+// Settle removes all events of the hold, however many happened.
+func (k *inFlight) Settle(st []uint64, now Instant, r Refund, m Marks) []uint64 {
+	promised := k.Frontier(st)
+	st = k.remove(st, k.logged(r.End), r.N)
 	return k.keepTurns(st, now, promised, m)
 }
 
-// settleAll implements batchHolder.
-func (k *inFlight) settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64 {
+// SettleAll implements batchHolder.
+func (k *inFlight) SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64 {
 	removals := make([]removal, 0, len(refunds))
 	for _, r := range refunds {
-		removals = append(removals, removal{k.logged(r.end), uint64(r.n)})
+		removals = append(removals, removal{k.logged(r.End), uint64(r.N)})
 	}
-	promised := k.frontier(st)
+	promised := k.Frontier(st)
 	st = k.removeAll(st, removals)
 	return k.keepTurns(st, now, promised, m)
 }
@@ -131,19 +131,19 @@ func (k *inFlight) settleAll(st []uint64, now Instant, refunds []refund, m marks
 // further than to the latest turn of the holds that stay: the log has their events by their ends,
 // which says nothing about their turns. A turn may be ahead if the limit has changed since it was
 // reserved.
-func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m marks) []uint64 {
+func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m Marks) []uint64 {
 	if promised <= now {
 		return st
 	}
-	turn := k.frontier(st)
-	for i := range m.count {
-		mark := m.of(i)[0]
-		if m.open(i) && mark > 0 {
+	turn := k.Frontier(st)
+	for i := range m.Count {
+		mark := m.Of(i)[0]
+		if m.Open(i) && mark > 0 {
 			turn = max(turn, min(promised, mark-1))
 		}
 	}
 	switch {
-	case turn == k.frontier(st):
+	case turn == k.Frontier(st):
 		return st
 	case len(st) == 0: // the events are over, and the turn is ahead
 		st = append(st, 0, logHeader, 0)

@@ -36,9 +36,9 @@ func After(t Instant, d uint64) Instant {
 
 // Until returns the time from a reading of the clock, now and lag, to t, all in
 // nanoseconds.
-func Until(t, now Instant, lag uint64) time.Duration { return until(t, now, lag, 1) }
+func Until(t, now Instant, lag uint64) time.Duration { return UntilIn(t, now, lag, 1) }
 
-func until(t, now Instant, lag, tick uint64) time.Duration {
+func UntilIn(t, now Instant, lag, tick uint64) time.Duration {
 	if t <= now {
 		return 0
 	}
@@ -126,18 +126,18 @@ func (enc Encoding) Count(n int, field string) error {
 }
 
 // mostCounted is the largest valid count. Sums must not overflow.
-const mostCounted = 1 << 62
+const MostCounted = 1 << 62
 
-func (enc Encoding) mostCount() uint64 {
+func (enc Encoding) MostCount() uint64 {
 	if enc.Portable {
 		return portableMost
 	}
-	return mostCounted
+	return MostCounted
 }
 
-func (enc Encoding) lastInstant() Instant { return MaxInstant / enc.Tick }
+func (enc Encoding) LastInstant() Instant { return MaxInstant / enc.Tick }
 
-func ceilDiv(a, b uint64) uint64 {
+func CeilDiv(a, b uint64) uint64 {
 	q := a / b
 	if a%b != 0 {
 		q++

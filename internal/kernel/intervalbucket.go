@@ -9,7 +9,7 @@ import (
 // the first token from a full bucket, or of a later refill), and the tokens missing
 // then. If none are missing, the first word is only the frontier.
 type intervalBucket struct {
-	usual
+	Usual
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills
@@ -25,7 +25,7 @@ func (k *intervalBucket) Limit() int { return int(k.burst) }
 
 func (k *intervalBucket) Width() int { return 2 }
 
-func (k *intervalBucket) frontier(st []uint64) Instant { return st[0] }
+func (k *intervalBucket) Frontier(st []uint64) Instant { return st[0] }
 
 // refilled returns the words of the state at t, which is not before the state's own,
 // after the refills up to t.
@@ -46,16 +46,16 @@ func (k *intervalBucket) refilled(st []uint64, t Instant) (anchor Instant, missi
 }
 
 func (k *intervalBucket) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st))
+	now = max(now, k.Frontier(st))
 	anchor, missing := k.refilled(st, now)
 	if missing+uint64(n) <= k.burst {
 		return now
 	}
-	return k.refillAt(anchor, ceilDiv(missing+uint64(n)-k.burst, k.refill))
+	return k.refillAt(anchor, CeilDiv(missing+uint64(n)-k.burst, k.refill))
 }
 
-func (k *intervalBucket) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if now < k.frontier(st) {
+func (k *intervalBucket) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	anchor, missing := k.refilled(st, now)
@@ -75,7 +75,7 @@ func (k *intervalBucket) refillAt(anchor Instant, count uint64) Instant {
 }
 
 func (k *intervalBucket) Spend(st []uint64, at Instant, n int) []uint64 {
-	anchor, missing := k.refilled(st, max(at, k.frontier(st)))
+	anchor, missing := k.refilled(st, max(at, k.Frontier(st)))
 	st[0], st[1] = anchor, missing+uint64(n)
 	return st
 }
@@ -86,11 +86,11 @@ func (k *intervalBucket) Remaining(st []uint64, now Instant) int {
 }
 
 func (k *intervalBucket) Fresh(st []uint64) Instant {
-	return k.refillAt(st[0], ceilDiv(st[1], k.refill))
+	return k.refillAt(st[0], CeilDiv(st[1], k.refill))
 }
 
 func (k *intervalBucket) Valid(st []uint64) bool {
-	return st[0] <= MaxInstant && st[1] <= mostCounted
+	return st[0] <= MaxInstant && st[1] <= MostCounted
 }
 
 // Adopt counts refills from now on. If nothing was spent since latest, it counts them from the last
@@ -102,7 +102,7 @@ func (k *intervalBucket) Adopt(
 ) (_ []uint64, lasting bool) {
 	old := from.(*intervalBucket)
 	anchor, missing := st[0], st[1]
-	if k.similar(from) {
+	if k.SharesStates(from) {
 		return []uint64{anchor, missing}, true
 	}
 	if now > anchor {
@@ -115,33 +115,33 @@ func (k *intervalBucket) Adopt(
 	return []uint64{max(anchor, begin), missing}, missing == 0
 }
 
-func (k *intervalBucket) similar(from Kernel) bool {
+func (k *intervalBucket) SharesStates(from Kernel) bool {
 	old := from.(*intervalBucket)
 	return k.per == old.per && k.refill == old.refill
 }
 
-// chargeable keeps the last refill that pays for a debt within what a state can hold.
-func (k *intervalBucket) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	now = max(now, k.frontier(st))
+// Chargeable keeps the last refill that pays for a debt within what a state can hold.
+func (k *intervalBucket) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	now = max(now, k.Frontier(st))
 	anchor, missing := k.refilled(st, now)
-	most := uint128.Mul((enc.lastInstant()-anchor)/k.per, k.refill)
-	if most.Hi > 0 || most.Lo > enc.mostCount() {
-		most = uint128.From(enc.mostCount())
+	most := uint128.Mul((enc.LastInstant()-anchor)/k.per, k.refill)
+	if most.Hi > 0 || most.Lo > enc.MostCount() {
+		most = uint128.From(enc.MostCount())
 	}
 	return max(most.Lo-min(missing, most.Lo), uint64(k.Remaining(st, now)))
 }
 
-func (k *intervalBucket) credit(st []uint64, at Instant) uint64 {
+func (k *intervalBucket) Credit(st []uint64, at Instant) uint64 {
 	return 2*k.burst - min(k.missing(st, at).Lo, 2*k.burst)
 }
 
-func (k *intervalBucket) missesLess(st, other []uint64, now Instant) bool {
+func (k *intervalBucket) MissesLess(st, other []uint64, now Instant) bool {
 	return k.missing(st, now).Less(k.missing(other, now))
 }
 
 // missing returns the tokens missing at an instant, or at that of a reservation ahead.
 func (k *intervalBucket) missing(st []uint64, at Instant) uint128.Uint128 {
-	_, missing := k.refilled(st, max(at, k.frontier(st)))
+	_, missing := k.refilled(st, max(at, k.Frontier(st)))
 	return uint128.From(missing)
 }
 
@@ -152,21 +152,21 @@ func (k *intervalBucket) store(mark []uint64, least uint128.Uint128) []uint64 {
 	return mark
 }
 
-func (k *intervalBucket) mark(st []uint64, at Instant, n int, mark []uint64) {
+func (k *intervalBucket) Mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
 }
 
-func (k *intervalBucket) lower(mark, st []uint64, at Instant) { lowered(k, mark, k.missing(st, at)) }
+func (k *intervalBucket) Lower(mark, st []uint64, at Instant) { lowered(k, mark, k.missing(st, at)) }
 
-func (k *intervalBucket) lowerTo(mark, ended []uint64) { lowered(k, mark, k.load(ended)) }
+func (k *intervalBucket) LowerTo(mark, ended []uint64) { lowered(k, mark, k.load(ended)) }
 
-// settle leaves the instants of refills as they are.
-func (k *intervalBucket) settle(st []uint64, now Instant, r refund, m marks) []uint64 {
+// Settle leaves the instants of refills as they are.
+func (k *intervalBucket) Settle(st []uint64, now Instant, r Refund, m Marks) []uint64 {
 	return k.giveBack(st, now, comesBack(k, r, m, 1))
 }
 
-// settleAll implements batchHolder.
-func (k *intervalBucket) settleAll(st []uint64, now Instant, refunds []refund, m marks) []uint64 {
+// SettleAll implements batchHolder.
+func (k *intervalBucket) SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64 {
 	for _, back := range comeBack(k, refunds, m, 1) {
 		st = k.giveBack(st, now, back)
 	}
@@ -181,4 +181,4 @@ func (k *intervalBucket) giveBack(st []uint64, now Instant, back uint128.Uint128
 	return st
 }
 
-func (k *intervalBucket) drifts() bool { return true }
+func (k *intervalBucket) Drifts() bool { return true }

@@ -36,16 +36,16 @@ func (k *leaky) turns(st []uint64) (over uint128.Uint128, late bool) {
 	return level, false
 }
 
-// delay returns the time until all turns are over.
-func (k *leaky) delay(st []uint64, at Instant) uint64 {
+// Delay returns the time until all turns are over.
+func (k *leaky) Delay(st []uint64, at Instant) uint64 {
 	over, _ := k.turns(st)
 	return over.Sub(uint128.Mul(at, k.unit)).DivCeil(k.unit)
 }
 
-func (k *leaky) delays() bool { return true }
+func (k *leaky) Delays() bool { return true }
 
 // DelayOf implements Word.
-func (k *leaky) DelayOf(word uint64, at Instant) uint64 { return k.delay([]uint64{word}, at) }
+func (k *leaky) DelayOf(word uint64, at Instant) uint64 { return k.Delay([]uint64{word}, at) }
 
 // Spend gives the events turns after those of all reservations.
 func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 {
@@ -56,7 +56,7 @@ func (k *leaky) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.gcra.Spend(st, at, n)
 }
 
-func (k *leaky) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *leaky) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.Ready(st, now, n) > now {
 		return st, false
 	}
@@ -64,27 +64,27 @@ func (k *leaky) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return st, true
 }
 
-// promise records when all turns are over. So if the bucket leaks faster later, no
+// Promise records when all turns are over. So if the bucket leaks faster later, no
 // caller gets an earlier turn.
-func (k *leaky) promise(st []uint64) {
+func (k *leaky) Promise(st []uint64) {
 	if k.keeps {
 		end := &st[len(st)-1]
 		*end = max(*end, k.load(st).DivCeil(k.unit))
 	}
 }
 
-func (k *leaky) full(st []uint64, now Instant, n int) bool {
+func (k *leaky) Full(st []uint64, now Instant, n int) bool {
 	return k.Ready(st, now, n) > now
 }
 
-// settle also lets the turns of reservations end earlier: by as much as the level is lower or, if
+// Settle also lets the turns of reservations end earlier: by as much as the level is lower or, if
 // the level has leaked out later than they end, not after that.
-func (k *leaky) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
+func (k *leaky) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return k.giveBack(st, comesBack(k, r, m, k.cost))
 }
 
-// settleAll implements batchHolder.
-func (k *leaky) settleAll(st []uint64, _ Instant, refunds []refund, m marks) []uint64 {
+// SettleAll implements batchHolder.
+func (k *leaky) SettleAll(st []uint64, _ Instant, refunds []Refund, m Marks) []uint64 {
 	for _, back := range comeBack(k, refunds, m, k.cost) {
 		st = k.giveBack(st, back)
 	}

@@ -14,12 +14,12 @@ func TestQueue(t *testing.T) {
 	require.NoError(t, err)
 	k := made.(*leaky)
 	st := k.Spend(make([]uint64, k.Width()), begun, 3)
-	assert.Equal(t, 300*ms, k.delay(st, begun))
-	assert.Equal(t, 50*ms, k.delay(st, begun+250*ms))
-	assert.Zero(t, k.delay(st, begun+second))
-	assert.False(t, k.full(st, begun, 7))
-	assert.True(t, k.full(st, begun, 8))
-	assert.False(t, k.full(st, begun+100*ms, 8))
+	assert.Equal(t, 300*ms, k.Delay(st, begun))
+	assert.Equal(t, 50*ms, k.Delay(st, begun+250*ms))
+	assert.Zero(t, k.Delay(st, begun+second))
+	assert.False(t, k.Full(st, begun, 7))
+	assert.True(t, k.Full(st, begun, 8))
+	assert.False(t, k.Full(st, begun+100*ms, 8))
 }
 
 // TestTurnsStay: a reservation keeps its turn when the bucket leaks faster, and later
@@ -32,8 +32,8 @@ func TestTurnsStay(t *testing.T) {
 	}
 	slow, fast := bucket(1), bucket(10)
 	st := slow.Spend(make([]uint64, slow.Width()), begun, 5)
-	slow.promise(st)
+	slow.Promise(st)
 	st, _ = fast.Adopt(slow, st, begun, begun)
-	assert.Equal(t, 5*second, fast.delay(st, begun))
-	assert.Equal(t, 5*second+100*ms, fast.delay(fast.Spend(st, begun, 1), begun))
+	assert.Equal(t, 5*second, fast.Delay(st, begun))
+	assert.Equal(t, 5*second+100*ms, fast.Delay(fast.Spend(st, begun, 1), begun))
 }

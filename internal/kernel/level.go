@@ -23,23 +23,23 @@ func lowered(k level, mark []uint64, missing uint128.Uint128) {
 
 // comesBack returns how much comes back of a refund, whose unused events have a cost each, and
 // lowers the marks of the holds since by that.
-func comesBack(k level, r refund, m marks, cost uint64) uint128.Uint128 {
-	back := uint128.Mul(uint64(r.unused), cost)
-	for i := r.index; i < m.count && back != (uint128.Uint128{}); i++ {
-		back = uint128.Min(back, k.load(m.of(i)))
+func comesBack(k level, r Refund, m Marks, cost uint64) uint128.Uint128 {
+	back := uint128.Mul(uint64(r.Unused), cost)
+	for i := r.Index; i < m.Count && back != (uint128.Uint128{}); i++ {
+		back = uint128.Min(back, k.load(m.Of(i)))
 	}
-	for i := r.index; i < m.count && back != (uint128.Uint128{}); i++ {
-		k.store(m.of(i), k.load(m.of(i)).Sub(back))
+	for i := r.Index; i < m.Count && back != (uint128.Uint128{}); i++ {
+		k.store(m.Of(i), k.load(m.Of(i)).Sub(back))
 	}
 	return back
 }
 
 // comeBack is comesBack for any number of refunds, one after the other. It looks at each mark once.
-func comeBack(k level, refunds []refund, m marks, cost uint64) []uint128.Uint128 {
-	first := refunds[0].index
-	least := make([]uint128.Uint128, m.count-first) // that was missing since each hold
+func comeBack(k level, refunds []Refund, m Marks, cost uint64) []uint128.Uint128 {
+	first := refunds[0].Index
+	least := make([]uint128.Uint128, m.Count-first) // that was missing since each hold
 	for i := len(least) - 1; i >= 0; i-- {
-		least[i] = k.load(m.of(first + i))
+		least[i] = k.load(m.Of(first + i))
 		if i+1 < len(least) {
 			least[i] = uint128.Min(least[i], least[i+1])
 		}
@@ -48,12 +48,12 @@ func comeBack(k level, refunds []refund, m marks, cost uint64) []uint128.Uint128
 	// Of what has come back: it is missing no more since the holds that are younger.
 	var sum uint128.Uint128
 	for i := range least {
-		if len(backs) < len(refunds) && refunds[len(backs)].index == first+i {
-			unused := uint128.Mul(uint64(refunds[len(backs)].unused), cost)
+		if len(backs) < len(refunds) && refunds[len(backs)].Index == first+i {
+			unused := uint128.Mul(uint64(refunds[len(backs)].Unused), cost)
 			back := uint128.Min(unused, least[i].Sub(sum))
 			backs, sum = append(backs, back), sum.Add(back)
 		}
-		mark := m.of(first + i)
+		mark := m.Of(first + i)
 		k.store(mark, k.load(mark).Sub(sum))
 	}
 	return backs

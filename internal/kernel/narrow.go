@@ -48,7 +48,7 @@ func (k *pair) Widen(word uint64) (w [2]uint64) {
 
 // Narrow requires that the latest instant has passed, and no more events than the limit.
 func (k *pair) Narrow(st []uint64, now Instant) (word uint64, ok bool) {
-	frontier := k.sliding.frontier(st)
+	frontier := k.sliding.Frontier(st)
 	slot := frontier / k.length
 	full, oldest := k.back(st, slot, 0), k.back(st, slot, 1)
 	if max(full, oldest) > k.most || max(frontier+1, k.falls(slot, full, oldest)) > now {

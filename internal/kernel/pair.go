@@ -72,7 +72,7 @@ func (k *pair) Decide(word uint64, now Instant, n int) (next uint64, granted boo
 	return k.word(slot, full, oldest), true
 }
 
-func (k *pair) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *pair) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	next, granted := k.Decide(st[0], now, n)
 	if granted {
 		st[0] = next
@@ -117,14 +117,14 @@ func (k *pair) Fresh(st []uint64) Instant {
 	return slot * k.length
 }
 
-func (k *pair) frontier(st []uint64) Instant { return k.falls(k.counts(st[0])) }
+func (k *pair) Frontier(st []uint64) Instant { return k.falls(k.counts(st[0])) }
 
 func (k *pair) Spend(st []uint64, at Instant, n int) []uint64 {
 	st[0], _ = k.Decide(st[0], at, n)
 	return st
 }
 
-// chargeable is asked only for events that are granted.
-func (k *pair) chargeable(st []uint64, now Instant, _ Encoding) uint64 {
+// Chargeable is asked only for events that are granted.
+func (k *pair) Chargeable(st []uint64, now Instant, _ Encoding) uint64 {
 	return uint64(k.Remaining(st, now))
 }

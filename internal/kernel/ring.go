@@ -12,7 +12,7 @@ const MaxSlots = 1 << 20
 // is the sum of all counts, so that a decision need not read them. The others are counts: slot i is
 // at place i mod slots. Slots without an event since the frontier are not written; they read as 0.
 type ring struct {
-	usual
+	Usual
 	slots  uint64 // number of slots, including the latest
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word
@@ -72,11 +72,11 @@ func (r *ring) add(st []uint64, place, n uint64) {
 	}
 }
 
-// frontier returns the latest instant that events were spent at. The top bit of the word is a flag
+// Frontier returns the latest instant that events were spent at. The top bit of the word is a flag
 // that earlier versions have stored.
-func (r *ring) frontier(st []uint64) Instant { return st[0] &^ (1 << 63) }
+func (r *ring) Frontier(st []uint64) Instant { return st[0] &^ (1 << 63) }
 
-func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.frontier(st)) }
+func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.Frontier(st)) }
 
 func (r *ring) place(slot uint64) uint64 { return slot - r.perSlots.quotient(slot)*r.slots }
 
@@ -164,7 +164,7 @@ func (r *ring) back(st []uint64, slot, back uint64) uint64 {
 }
 
 func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
-	at = max(at, r.frontier(st))
+	at = max(at, r.Frontier(st))
 	t := r.at(st, at)
 	r.spend(st, &t, at, n)
 	return st
@@ -193,11 +193,11 @@ func (r *ring) Fresh(st []uint64) Instant {
 	place := r.place(latest)
 	for back := range r.slots {
 		if r.get(st, place) > 0 {
-			return max(r.frontier(st), (latest-back+r.slots)*r.length)
+			return max(r.Frontier(st), (latest-back+r.slots)*r.length)
 		}
 		place = r.before(place)
 	}
-	return r.frontier(st)
+	return r.Frontier(st)
 }
 
 // slotted returns the ring that two algorithms share.
@@ -208,7 +208,7 @@ func (r *ring) slotted() *ring { return r }
 func (r *ring) Adopt(from Kernel, st []uint64, _, latest Instant) (_ []uint64, lasting bool) {
 	old := from.(interface{ slotted() *ring }).slotted()
 	next := make([]uint64, r.Width())
-	frontier, newest := old.frontier(st), old.latest(st)
+	frontier, newest := old.Frontier(st), old.latest(st)
 	latestEvent := max(latest, frontier)
 	lasting = true
 	for back := range min(old.slots, newest+1) {
@@ -247,31 +247,31 @@ func (r *ring) Valid(st []uint64) bool {
 	var sum uint64
 	for place := range r.slots {
 		n := r.get(st, place)
-		if n > mostCounted-sum {
+		if n > MostCounted-sum {
 			return false
 		}
 		sum += n
 	}
-	return r.frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
+	return r.Frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
 }
 
-func (r *ring) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	t := r.at(st, max(now, r.frontier(st)))
+func (r *ring) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+	t := r.at(st, max(now, r.Frontier(st)))
 	if r.narrow {
 		return math.MaxUint32 - r.used(st, &t)
 	}
-	return enc.mostCount() - min(t.sum, enc.mostCount())
+	return enc.MostCount() - min(t.sum, enc.MostCount())
 }
 
-// mark writes the slot that the events are counted in, plus 1.
-func (r *ring) mark(_ []uint64, at Instant, _ int, mark []uint64) {
+// Mark writes the slot that the events are counted in, plus 1.
+func (r *ring) Mark(_ []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = r.perLength.quotient(at) + 1
 }
 
-// settle takes the unused events out of their slot, unless it has fewer, and leaves the frontier
+// Settle takes the unused events out of their slot, unless it has fewer, and leaves the frontier
 // where it is.
-func (r *ring) settle(st []uint64, _ Instant, ended refund, m marks) []uint64 {
-	mark, unused := m.of(ended.index)[0], uint64(ended.unused)
+func (r *ring) Settle(st []uint64, _ Instant, ended Refund, m Marks) []uint64 {
+	mark, unused := m.Of(ended.Index)[0], uint64(ended.Unused)
 	if mark == 0 || unused == 0 {
 		return st
 	}
@@ -282,13 +282,13 @@ func (r *ring) settle(st []uint64, _ Instant, ended refund, m marks) []uint64 {
 	return st
 }
 
-// carry finds the slot that Adopt has put the events in.
-func (r *ring) carry(from Kernel, was, _ []uint64, now Instant, old, mark []uint64) {
+// Carry finds the slot that Adopt has put the events in.
+func (r *ring) Carry(from Kernel, was, _ []uint64, now Instant, old, mark []uint64) {
 	of := from.(interface{ slotted() *ring }).slotted()
 	switch {
 	case r.sameSlots(of):
 		copy(mark, old)
 	case old[0] > 0 && of.back(was, old[0]-1, 0) > 0:
-		mark[0] = r.perLength.quotient(min(old[0]*of.length-1, max(now, of.frontier(was)))) + 1
+		mark[0] = r.perLength.quotient(min(old[0]*of.length-1, max(now, of.Frontier(was)))) + 1
 	}
 }

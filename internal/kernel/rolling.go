@@ -33,7 +33,7 @@ func (k *rolling) room(st []uint64, t *turn) uint64 {
 }
 
 func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st))
+	now = max(now, k.Frontier(st))
 	t := k.at(st, now)
 	if k.room(st, &t) >= uint64(n) {
 		return now
@@ -46,8 +46,8 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 	}
 }
 
-func (k *rolling) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if now < k.frontier(st) {
+func (k *rolling) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	t := k.at(st, now)
@@ -63,7 +63,7 @@ func (k *rolling) Remaining(st []uint64, now Instant) int {
 	return int(k.room(st, &t))
 }
 
-func (k *rolling) similar(from Kernel) bool {
+func (k *rolling) SharesStates(from Kernel) bool {
 	old := from.(*rolling)
 	return k.sameSlots(&old.ring) && k.perSlot == old.perSlot
 }

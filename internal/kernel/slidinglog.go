@@ -19,7 +19,7 @@ import (
 // have left the window. The others stand for at most as many events as the limit, except
 // for those that were denied or charged.
 type eventLog struct {
-	usual
+	Usual
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool
@@ -46,7 +46,7 @@ func (k *eventLog) entry(st []uint64, i uint64) (at Instant, n, next uint64) {
 	return st[i], 1, i + 1
 }
 
-func (k *eventLog) frontier(st []uint64) Instant {
+func (k *eventLog) Frontier(st []uint64) Instant {
 	if len(st) == 0 {
 		return 0
 	}
@@ -83,7 +83,7 @@ func (k *eventLog) live(st []uint64, t Instant) (n, first uint64) {
 
 // Ready finds the event that makes room for n when it leaves the window.
 func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st))
+	now = max(now, k.Frontier(st))
 	live, i := k.live(st, now)
 	for live > k.most-uint64(n) {
 		at, many, next := k.entry(st, i)
@@ -93,8 +93,8 @@ func (k *eventLog) Ready(st []uint64, now Instant, n int) Instant {
 	return now
 }
 
-func (k *eventLog) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if now < k.frontier(st) {
+func (k *eventLog) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	live, first := k.live(st, now)
@@ -107,7 +107,7 @@ func (k *eventLog) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 func (k *eventLog) Spend(st []uint64, at Instant, n int) []uint64 {
-	at = max(at, k.frontier(st))
+	at = max(at, k.Frontier(st))
 	st = k.insert(k.trim(st, at), at, uint64(n), logMany-1)
 	st[2] = at
 	return st
@@ -127,8 +127,8 @@ func (k *eventLog) drop(st []uint64, live, first uint64) []uint64 {
 	return k.compact(st)
 }
 
-// shed drops the oldest entries beyond twice as many as decisions can depend on.
-func (k *eventLog) shed(st []uint64) []uint64 {
+// Shed drops the oldest entries beyond twice as many as decisions can depend on.
+func (k *eventLog) Shed(st []uint64) []uint64 {
 	for (uint64(len(st))-st[1])/4 > k.most { // an entry has two words at most
 		_, many, next := k.entry(st, st[1])
 		st[0], st[1] = st[0]-many, next
@@ -203,16 +203,16 @@ func (k *eventLog) Remaining(st []uint64, now Instant) int {
 // later: after a settlement, it may be. Nothing is granted before the frontier.
 func (k *eventLog) Fresh(st []uint64) Instant {
 	if i, ok := k.lastEntry(st, uint64(len(st))); ok {
-		return max(k.frontier(st), st[i]+k.window)
+		return max(k.Frontier(st), st[i]+k.window)
 	}
-	return k.frontier(st)
+	return k.Frontier(st)
 }
 
-// refuse logs denied events, if they count. Of the events before, only the newest Limit
+// Refuse logs denied events, if they count. Of the events before, only the newest Limit
 // can matter, and as many more as may leave when holds are settled: while they are in the window,
 // older ones make no difference. But no more are dropped than are added, because a limiter with a
 // higher Limit may use the state too, and must not find room that it did not have before.
-func (k *eventLog) refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
+func (k *eventLog) Refuse(st []uint64, now Instant, n int, held uint64) ([]uint64, bool) {
 	if !k.countDenied {
 		return st, false
 	}
@@ -309,7 +309,7 @@ func (k *eventLog) removeAll(st []uint64, removals []removal) []uint64 {
 	return st
 }
 
-func (k *eventLog) notes() bool { return k.countDenied }
+func (k *eventLog) Notes() bool { return k.countDenied }
 
 // Valid checks the entries: they are in the order of time, no window has more than can
 // be counted, and the first word is their sum.
@@ -318,7 +318,7 @@ func (k *eventLog) Valid(st []uint64) bool {
 		return true
 	}
 	if len(st) < logHeader || st[1] < logHeader || st[1] > uint64(len(st)) ||
-		k.frontier(st) > MaxInstant {
+		k.Frontier(st) > MaxInstant {
 		return false
 	}
 	var sum, last uint64
@@ -348,33 +348,33 @@ func (k *eventLog) Adopt(_ Kernel, st []uint64, _, _ Instant) (_ []uint64, lasti
 	return slices.Clone(st), true
 }
 
-func (k *eventLog) similar(from Kernel) bool {
+func (k *eventLog) SharesStates(from Kernel) bool {
 	old := from.(*eventLog)
 	return k.window == old.window && k.countDenied == old.countDenied
 }
 
-func (k *eventLog) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+func (k *eventLog) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	live, _ := k.live(st, now)
-	return enc.mostCount() - min(live, enc.mostCount())
+	return enc.MostCount() - min(live, enc.MostCount())
 }
 
-// mark writes the instant of the events, plus 1.
-func (k *eventLog) mark(_ []uint64, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
+// Mark writes the instant of the events, plus 1.
+func (k *eventLog) Mark(_ []uint64, at Instant, _ int, mark []uint64) { mark[0] = at + 1 }
 
-// settle removes the unused events. Denied ones stay.
-func (k *eventLog) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
-	if mark := m.of(r.index)[0]; mark > 0 && r.unused > 0 {
-		st = k.remove(st, mark-1, r.unused)
+// Settle removes the unused events. Denied ones stay.
+func (k *eventLog) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
+	if mark := m.Of(r.Index)[0]; mark > 0 && r.Unused > 0 {
+		st = k.remove(st, mark-1, r.Unused)
 	}
 	return st
 }
 
-// settleAll implements batchHolder.
-func (k *eventLog) settleAll(st []uint64, _ Instant, refunds []refund, m marks) []uint64 {
+// SettleAll implements batchHolder.
+func (k *eventLog) SettleAll(st []uint64, _ Instant, refunds []Refund, m Marks) []uint64 {
 	removals := make([]removal, 0, len(refunds))
 	for _, r := range refunds {
-		if mark := m.of(r.index)[0]; mark > 0 && r.unused > 0 {
-			removals = append(removals, removal{mark - 1, uint64(r.unused)})
+		if mark := m.Of(r.Index)[0]; mark > 0 && r.Unused > 0 {
+			removals = append(removals, removal{mark - 1, uint64(r.Unused)})
 		}
 	}
 	return k.removeAll(st, removals)

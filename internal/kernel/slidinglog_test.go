@@ -43,7 +43,7 @@ func TestLogKeepsRefusedThatMatter(t *testing.T) {
 	st := k.Spend(nil, 1, 10)
 	for i := range uint64(10_000) {
 		var changed bool
-		st, changed = k.refuse(st, 2+i, 1+int(i%10), 0)
+		st, changed = k.Refuse(st, 2+i, 1+int(i%10), 0)
 		require.True(t, changed)
 		require.LessOrEqual(t, st[0], uint64(10+20), "those before, and those at one instant")
 		require.LessOrEqual(t, len(st), logHeader+2*(2*10))

@@ -34,7 +34,7 @@ func (k *sliding) Limit() int { return int(k.most) }
 // Ready follows the estimate from segment to segment. The estimate only falls while
 // nothing happens.
 func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
-	now = max(now, k.frontier(st))
+	now = max(now, k.Frontier(st))
 	t := k.at(st, now)
 	oldest := k.oldest(st, &t)
 	for t.sum-oldest+uint64(n) > k.most {
@@ -44,8 +44,8 @@ func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	return max(now, t.slot*k.length+k.fades(oldest, k.most-uint64(n)-(t.sum-oldest)))
 }
 
-func (k *sliding) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if now < k.frontier(st) {
+func (k *sliding) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	t := k.at(st, now)
@@ -94,4 +94,4 @@ func (k *sliding) left(full, oldest, elapsed uint64) int {
 	return int(max(k.most, full+weighted) - full - weighted)
 }
 
-func (k *sliding) similar(from Kernel) bool { return k.sameSlots(&from.(*sliding).ring) }
+func (k *sliding) SharesStates(from Kernel) bool { return k.sameSlots(&from.(*sliding).ring) }

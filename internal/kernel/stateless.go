@@ -5,7 +5,7 @@ import "math"
 // A stateless is the kernel of an algorithm that needs no state: one that grants everything, or
 // nothing. It never counts an event.
 type stateless struct {
-	usual
+	Usual
 	limit int // math.MaxInt, or 0
 	part  int // the index of the part of an All that decides
 }
@@ -41,14 +41,14 @@ func (k *stateless) Remaining([]uint64, Instant) int { return k.limit }
 
 func (k *stateless) Fresh([]uint64) Instant { return 0 }
 
-func (k *stateless) frontier([]uint64) Instant { return 0 }
+func (k *stateless) Frontier([]uint64) Instant { return 0 }
 
 func (k *stateless) Valid(st []uint64) bool { return len(st) == 0 }
 
 func (k *stateless) Adopt(_ Kernel, st []uint64, _, _ Instant) ([]uint64, bool) { return st, true }
 
-func (k *stateless) take(st []uint64, _ Instant, _ int) ([]uint64, bool) { return st, true }
+func (k *stateless) Take(st []uint64, _ Instant, _ int) ([]uint64, bool) { return st, true }
 
-func (k *stateless) similar(Kernel) bool { return true }
+func (k *stateless) SharesStates(Kernel) bool { return true }
 
-func (k *stateless) chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }
+func (k *stateless) Chargeable([]uint64, Instant, Encoding) uint64 { return math.MaxUint64 }

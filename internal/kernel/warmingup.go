@@ -14,7 +14,7 @@ import (
 // portable state, in whole ticks and nanoseconds). The warmth is the maximum of stored
 // permits less those stored, at the next free time; it is 0 when cold.
 type warming struct {
-	usual
+	Usual
 	encoding Encoding
 	warmup.Constants
 }
@@ -54,16 +54,16 @@ func (k *warming) ticks(ns uint64) Instant {
 	if k.encoding.Tick == 1 { // avoids a division
 		return ns
 	}
-	return ceilDiv(ns, k.encoding.Tick)
+	return CeilDiv(ns, k.encoding.Tick)
 }
 
-// frontier returns the next free time, which does not depend on the number of events.
-func (k *warming) frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
+// Frontier returns the next free time, which does not depend on the number of events.
+func (k *warming) Frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
 
-func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.frontier(st)) }
+func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.Frontier(st)) }
 
 func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
-	at = max(at, k.frontier(st))
+	at = max(at, k.Frontier(st))
 	warmth := k.warmth(st, at)
 	stored := k.Stored - warmth
 	taken := lesser(float64(n), stored)
@@ -73,8 +73,8 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, warmth+taken, After(at*k.encoding.Tick, saturated(math.Round(cost))))
 }
 
-func (k *warming) take(st []uint64, now Instant, n int) ([]uint64, bool) {
-	if now < k.frontier(st) {
+func (k *warming) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+	if now < k.Frontier(st) {
 		return st, false
 	}
 	k.Spend(st, now, n)
@@ -147,22 +147,22 @@ func (k *warming) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, l
 	), false
 }
 
-func (k *warming) similar(from Kernel) bool { return k.Constants == from.(*warming).Constants }
+func (k *warming) SharesStates(from Kernel) bool { return k.Constants == from.(*warming).Constants }
 
-func (k *warming) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+func (k *warming) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	tick := float64(enc.Tick)
-	at := max(now, k.frontier(st))
+	at := max(now, k.Frontier(st))
 	// What all stored permits cost at most.
 	cold := k.ticks(saturated(math.Ceil(k.cost(k.Stored, k.Stored))))
-	if After(at, cold) >= enc.lastInstant() {
+	if After(at, cold) >= enc.LastInstant() {
 		return 0
 	}
-	left := float64(float64(enc.lastInstant()-at-cold) * tick) // Redis computes the same
-	return min(saturated(math.Floor(left/k.Stable)), enc.mostCount())
+	left := float64(float64(enc.LastInstant()-at-cold) * tick) // Redis computes the same
+	return min(saturated(math.Floor(left/k.Stable)), enc.MostCount())
 }
 
-// credit compares the next free time with that of twice as many events, requested when idle.
-func (k *warming) credit(st []uint64, at Instant) uint64 {
+// Credit compares the next free time with that of twice as many events, requested when idle.
+func (k *warming) Credit(st []uint64, at Instant) uint64 {
 	free := func(st []uint64, at Instant, n int) uint64 {
 		var next [3]uint64
 		copy(next[:], st)
@@ -173,45 +173,45 @@ func (k *warming) credit(st []uint64, at Instant) uint64 {
 	return uint64(sort.Search(twice, func(n int) bool { return free(st, at, n+1) > most }))
 }
 
-func (k *warming) missesLess(st, other []uint64, now Instant) bool {
-	return k.credit(st, now) > k.credit(other, now)
+func (k *warming) MissesLess(st, other []uint64, now Instant) bool {
+	return k.Credit(st, now) > k.Credit(other, now)
 }
 
-func (k *warming) drifts() bool { return true }
+func (k *warming) Drifts() bool { return true }
 
-// marks are the instant of the hold, plus 1, and the state before it.
-func (k *warming) marks() int { return 1 + k.Width() }
+// Marks are the instant of the hold, plus 1, and the state before it.
+func (k *warming) Marks() int { return 1 + k.Width() }
 
-func (k *warming) mark(st []uint64, at Instant, _ int, mark []uint64) {
+func (k *warming) Mark(st []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = at + 1
 	copy(mark[1:], st)
 }
 
-// settle takes the unused events back if nothing was granted since: the state is the one that the
+// Settle takes the unused events back if nothing was granted since: the state is the one that the
 // hold left. Otherwise, others have waited for them already.
-func (k *warming) settle(st []uint64, _ Instant, r refund, m marks) []uint64 {
-	at, before := m.of(r.index)[0], m.of(r.index)[1:]
-	if at == 0 || r.unused == 0 {
+func (k *warming) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
+	at, before := m.Of(r.Index)[0], m.Of(r.Index)[1:]
+	if at == 0 || r.Unused == 0 {
 		return st
 	}
 	var w [3]uint64
 	after := w[:len(st)]
 	copy(after, before)
-	if slices.Equal(k.Spend(after, at-1, r.n), st) {
+	if slices.Equal(k.Spend(after, at-1, r.N), st) {
 		copy(st, before)
-		if left := r.n - r.unused; left > 0 {
+		if left := r.N - r.Unused; left > 0 {
 			k.Spend(st, at-1, left)
 		}
 	}
 	return st
 }
 
-func (k *warming) carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
-	if k.similar(from) {
+func (k *warming) Carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
+	if k.SharesStates(from) {
 		copy(mark, old)
 	}
 }
 
-func (k *warming) sound(mark []uint64) bool {
+func (k *warming) ValidMark(mark []uint64) bool {
 	return mark[0] <= MaxInstant+1 && k.Valid(mark[1:])
 }

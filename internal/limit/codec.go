@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file encodes states as bytes, for stores that keep them in a database.
@@ -15,7 +16,7 @@ import (
 //	header = version encoding (limit | 0 limit limit)
 //
 // The version is 1; 2 while holds are open: then the words begin with these
-// (internal/kernel/holds.go); or 3 while turns are ahead (internal/kernel/ahead.go). Packages that
+// (internal/step/holds.go); or 3 while turns are ahead (internal/step/turns.go). Packages that
 // are older than these do not read it.
 //
 //	limit  = kind fields | All count limit...
@@ -28,7 +29,7 @@ import (
 // algorithm.
 //
 // Once the limit of a key has changed, the words are those of two limits
-// (internal/kernel/former.go).
+// (internal/step/former.go).
 //
 // All numbers are varints (encoding/binary). The encoding is twice the tick in nanoseconds, plus 1
 // if the words are portable. Bit i of the mask says that field i is not zero and that its number
@@ -44,7 +45,7 @@ const (
 	aheadVersion = 3 // of a state with turns ahead
 )
 
-func appendHeader(b []byte, k *kernel.Compiled) []byte {
+func appendHeader(b []byte, k *step.Machine) []byte {
 	code := k.Tick << 1
 	if k.Portable {
 		code |= 1
@@ -123,7 +124,7 @@ func (r *headerReader) all() (s Spec, ok bool) {
 	return s, ok
 }
 
-func (r *headerReader) one(enc kernel.Encoding) *kernel.Compiled {
+func (r *headerReader) one(enc kernel.Encoding) *step.Machine {
 	s, ok := r.limit(false)
 	if !ok {
 		return nil
@@ -132,10 +133,10 @@ func (r *headerReader) one(enc kernel.Encoding) *kernel.Compiled {
 	if err != nil {
 		return nil
 	}
-	return l.Compiled
+	return l.Machine
 }
 
-func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
+func (r *headerReader) kernel(enc kernel.Encoding) *step.Machine {
 	rest, changed := bytes.CutPrefix(r.rest, []byte{byte(two)})
 	r.rest = rest
 	first := r.one(enc)
@@ -143,15 +144,15 @@ func (r *headerReader) kernel(enc kernel.Encoding) *kernel.Compiled {
 		return first
 	}
 	second := r.one(enc)
-	if second == nil || first.Stateless() || !second.Alike(first) {
+	if second == nil || first.Stateless() || !second.SameKind(first) {
 		return nil
 	}
-	return kernel.Join(first, second)
+	return step.JoinLimits(first, second)
 }
 
 // readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's
 // words.
-func readHeader(state []byte, enc kernel.Encoding) (by *kernel.Compiled, words []byte, err error) {
+func readHeader(state []byte, enc kernel.Encoding) (by *step.Machine, words []byte, err error) {
 	r := headerReader{state}
 	if version := r.number(); version < stateVersion || version > aheadVersion {
 		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
@@ -173,34 +174,34 @@ func tags(header, tag []byte) bool {
 }
 
 // versioned returns the kernel of the states of k with a header.
-func versioned(k *kernel.Compiled, header []byte) *kernel.Compiled {
+func versioned(k *step.Machine, header []byte) *step.Machine {
 	switch header[0] {
 	case openVersion:
-		return k.Opened()
+		return k.WithHolds()
 	case aheadVersion:
-		return k.Ahead()
+		return k.WithTurns()
 	}
 	return k
 }
 
-func versionOf(k *kernel.Compiled) byte {
+func versionOf(k *step.Machine) byte {
 	switch k {
 	case k.Base():
 		return stateVersion
-	case k.Base().Ahead():
+	case k.Base().WithTurns():
 		return aheadVersion
 	}
 	return openVersion
 }
 
 // read returns the kernel that left a state, and the state's words. l is loose.
-func (l *Limit) read(state []byte) (by *kernel.Compiled, words []uint64, err error) {
+func (l *Limit) read(state []byte) (by *step.Machine, words []uint64, err error) {
 	if len(state) == 0 {
-		return l.Compiled, make([]uint64, l.Width()), nil
+		return l.Machine, make([]uint64, l.Width()), nil
 	}
 	var encoded []byte
 	if size := len(l.Tag()); len(state) >= size && tags(state[:size], l.Tag()) {
-		by, encoded = versioned(l.Compiled, state), state[size:]
+		by, encoded = versioned(l.Machine, state), state[size:]
 	} else if by, encoded, err = readHeader(state, l.Encoding); err != nil {
 		return nil, nil, err
 	}
@@ -218,7 +219,7 @@ func (l *Limit) read(state []byte) (by *kernel.Compiled, words []uint64, err err
 	return by, words, nil
 }
 
-func describe(k *kernel.Compiled) string {
+func describe(k *step.Machine) string {
 	var specs []Spec
 	for _, limit := range k.Limits() {
 		specs = append(specs, of(limit).Spec)
@@ -227,7 +228,7 @@ func describe(k *kernel.Compiled) string {
 }
 
 // write returns a state that by left as bytes, and may change words.
-func write(by *kernel.Compiled, words []uint64) []byte {
+func write(by *step.Machine, words []uint64) []byte {
 	words = by.Pack(words)
 	var header []byte
 	if limits := by.Limits(); len(limits) == 1 {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -76,7 +76,7 @@ func TestHeaders(t *testing.T) {
 // TestStates pins states as a whole, after one event at noon: the header, and the words in
 // nanoseconds and as portable words in microseconds.
 func TestStates(t *testing.T) {
-	req := kernel.Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	req := step.Request{N: 1}.At(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	second := time.Second
 	for _, tt := range []struct {
 		alg                    ratelimit.Algorithm
@@ -166,15 +166,15 @@ func TestStateSizes(t *testing.T) {
 		ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: most, Per: 999 * time.Hour}, Warmup: 999 * time.Hour, ColdFactor: 1.1},
 		ratelimit.FixedWindow{Limit: 1, Window: 1},
 	} {
-		state, _, _, err := mustLimit(t, alg).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1e9, 0)))
+		state, _, _, err := mustLimit(t, alg).Apply(nil, step.Request{N: 1}.At(time.Unix(1e9, 0)))
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(state), 60, "%+v", alg)
 		assert.GreaterOrEqual(t, len(state), 10, "%+v", alg)
 	}
-	state, _, _, err := mustLimit(t, ratelimit.SlidingWindow{Limit: most, Window: 1000 * time.Hour, Segments: 1000}).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1e9, 0)))
+	state, _, _, err := mustLimit(t, ratelimit.SlidingWindow{Limit: most, Window: 1000 * time.Hour, Segments: 1000}).Apply(nil, step.Request{N: 1}.At(time.Unix(1e9, 0)))
 	require.NoError(t, err)
 	assert.InDelta(t, 4000, len(state), 60)
-	state, _, _, err = mustLimit(t, ratelimit.RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour}).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1e9, 0)))
+	state, _, _, err = mustLimit(t, ratelimit.RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour}).Apply(nil, step.Request{N: 1}.At(time.Unix(1e9, 0)))
 	require.NoError(t, err)
 	assert.InDelta(t, 4000, len(state), 60)
 }
@@ -238,7 +238,7 @@ func TestUnreadableStates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	tr, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
 	require.NoError(t, err)
-	good, _, _, err := tr.Apply(nil, kernel.Request{N: 1}.At(now))
+	good, _, _, err := tr.Apply(nil, step.Request{N: 1}.At(now))
 	require.NoError(t, err)
 	with := func(at int, b byte) []byte {
 		state := append([]byte(nil), good...)
@@ -247,9 +247,9 @@ func TestUnreadableStates(t *testing.T) {
 	}
 	portable, err := tr.Portable(time.Microsecond)
 	require.NoError(t, err)
-	foreign, _, _, err := portable.Apply(nil, kernel.Request{N: 1}.At(now))
+	foreign, _, _, err := portable.Apply(nil, step.Request{N: 1}.At(now))
 	require.NoError(t, err)
-	longer, _, _, err := mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}).Apply(nil, kernel.Request{N: 1}.At(now))
+	longer, _, _, err := mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}).Apply(nil, step.Request{N: 1}.At(now))
 	require.NoError(t, err)
 	for name, state := range map[string][]byte{
 		"a later version":     with(0, 4),
@@ -284,16 +284,16 @@ func TestUnreadableStates(t *testing.T) {
 		"a queue of none":     append(unhex(t, "010202030a8094ebdc03"), make([]byte, 16)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for op := kernel.OpTake; op <= kernel.OpReserve; op++ {
-				next, changed, _, err := tr.Apply(state, kernel.Request{Op: op, N: 1, MaxWait: ratelimit.Never}.At(now))
+			for op := step.OpTake; op <= step.OpReserve; op++ {
+				next, changed, _, err := tr.Apply(state, step.Request{Op: op, N: 1, MaxWait: ratelimit.Never}.At(now))
 				require.True(t, changed, "it is to be replaced")
 				require.ErrorIs(t, err, ratelimit.ErrState)
 				require.ErrorContains(t, err, "damaged")
 
-				_, _, res, err := tr.Apply(next, kernel.Request{Op: kernel.OpTake, N: 1}.At(now))
+				_, _, res, err := tr.Apply(next, step.Request{Op: step.OpTake, N: 1}.At(now))
 				require.NoError(t, err, "once")
 				want := 1
-				if op == kernel.OpTake || op == kernel.OpReserve {
+				if op == step.OpTake || op == step.OpReserve {
 					want = 0
 				}
 				require.Equal(t, want, res.Remaining, "the request was applied to a fresh key")
@@ -375,7 +375,7 @@ func mustLimit(t testing.TB, alg ratelimit.Algorithm) *limit.Limit {
 func FuzzStates(f *testing.F) {
 	by := mustLimit(f, ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}})
 	for _, tt := range storedAlgorithms {
-		state, _, _, err := mustLimit(f, tt.alg).Apply(nil, kernel.Request{N: 1}.At(time.Unix(1000, 0)))
+		state, _, _, err := mustLimit(f, tt.alg).Apply(nil, step.Request{N: 1}.At(time.Unix(1000, 0)))
 		require.NoError(f, err)
 		f.Add(state)
 		f.Add(state[:max(0, len(state)-8)])
@@ -383,13 +383,13 @@ func FuzzStates(f *testing.F) {
 	}
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, state []byte) {
-		next, changed, _, err := by.Apply(state, kernel.Request{N: 1}.At(time.Unix(1001, 0)))
+		next, changed, _, err := by.Apply(state, step.Request{N: 1}.At(time.Unix(1001, 0)))
 		if err != nil {
 			require.True(t, changed)
 			require.ErrorIs(t, err, ratelimit.ErrState)
 		}
 		if changed {
-			_, _, _, err = by.Apply(next, kernel.Request{N: 1}.At(time.Unix(1002, 0)))
+			_, _, _, err = by.Apply(next, step.Request{N: 1}.At(time.Unix(1002, 0)))
 			require.NoError(t, err, "the stored state can be read")
 		}
 	})
@@ -405,7 +405,7 @@ func TestLogsArePacked(t *testing.T) {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		var state []byte
 		for range 15 {
-			next, _, res, err := tr.Apply(state, kernel.Request{N: 1}.At(now))
+			next, _, res, err := tr.Apply(state, step.Request{N: 1}.At(now))
 			require.NoError(t, err)
 			require.True(t, res.Allowed)
 			state, now = next, now.Add(100*time.Millisecond)

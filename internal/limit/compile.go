@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // Kernel checks the parameters of s, and returns its kernel. Errors name the field as users know
@@ -48,7 +49,7 @@ func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {
 			return nil, param.Within(fmt.Sprintf("All[%d]", i), err)
 		}
 	}
-	return kernel.NewAll(parts, enc), nil
+	return step.NewAll(parts, enc), nil
 }
 
 // positive returns an error unless all parameters are at least 1 that must be.

@@ -15,12 +15,13 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A Limit is an algorithm with checked parameters, ready to be applied to the states of keys. It
 // holds no state itself, and any number of goroutines may use it.
 type Limit struct {
-	*kernel.Compiled
+	*step.Machine
 	Spec  Spec
 	Known any // the algorithm as users know it; nil if it was read from a state
 
@@ -40,7 +41,7 @@ func New(spec Spec, enc kernel.Encoding, known any) (*Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limit{Compiled: kernel.Compile(k, enc), Spec: spec, Known: known, HoldFor: holdFor(&spec)}
+	l := &Limit{Machine: step.NewMachine(k, enc), Spec: spec, Known: known, HoldFor: holdFor(&spec)}
 	l.Of = l
 	return l, nil
 }
@@ -107,8 +108,8 @@ func holdFor(s *Spec) (last time.Duration) {
 // false, next is state.
 func (l *Limit) Apply(
 	state []byte,
-	req kernel.Request,
-) (next []byte, changed bool, a kernel.Answer, unread error) {
+	req step.Request,
+) (next []byte, changed bool, a step.Answer, unread error) {
 	if l.Stateless() {
 		l.Decide(&req, &a)
 		return state, false, a, nil
@@ -116,7 +117,7 @@ func (l *Limit) Apply(
 	l = l.Loose()
 	left, words, err := l.read(state)
 	if err != nil {
-		left, words = l.Compiled, make([]uint64, l.Width())
+		left, words = l.Machine, make([]uint64, l.Width())
 		unread = fmt.Errorf(
 			"%w: %w; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh",
 			ErrState,
@@ -140,7 +141,7 @@ func (l *Limit) Tag() []byte {
 	if h := l.header.Load(); h != nil {
 		return *h
 	}
-	h := appendHeader(nil, l.Compiled)
+	h := appendHeader(nil, l.Machine)
 	l.header.Store(&h)
 	return h
 }
@@ -163,7 +164,7 @@ func (l *Limit) Origin(state []byte) (*Limit, error) {
 	return of(by.Limits()[0]), nil
 }
 
-func of(k *kernel.Compiled) *Limit { return k.Of.(*Limit) }
+func of(k *step.Machine) *Limit { return k.Of.(*Limit) }
 
 // CheckSame returns an error that matches [param.ErrInvalid] if l and other are not the same
 // limit, so that limiters with both of them cannot have the same name.

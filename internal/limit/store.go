@@ -3,8 +3,8 @@ package limit
 import (
 	"context"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // States are the states of a limiter's keys in a store. Any number of goroutines may call the
@@ -16,7 +16,7 @@ type States interface {
 	// the one passed to Open. An error means that the store failed, never that a request was
 	// denied. After an error, the state may or may not have changed. If the error matches
 	// [ErrState], it could not be read, and the key has begun afresh. l is never stateless.
-	Apply(ctx context.Context, key string, l *Limit, req kernel.Request) (kernel.Answer, error)
+	Apply(ctx context.Context, key string, l *Limit, req step.Request) (step.Answer, error)
 
 	// Reset forgets key of this limiter.
 	Reset(ctx context.Context, key string) error
@@ -30,10 +30,10 @@ type Call struct {
 	States  States // of the key, as Open returned them
 	Key     string
 	Limit   *Limit
-	Request kernel.Request // of the same Op as the other calls
+	Request step.Request // of the same Op as the other calls
 
 	// Set by the store:
-	Answer   kernel.Answer
+	Answer   step.Answer
 	Err      error // by ApplyEach
 	Answered bool  // by ApplyAll: whether Answer is set
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file admits new keys to a full store: it counts the places, has evict.go make room, and
@@ -55,8 +56,8 @@ func (sp *Space) leave() {
 // answers reports whether a request that changes nothing can be answered for a new key
 // without a place in the store. That is true except for an OpPeek when the store may
 // have to reject the OpTake that it foretells.
-func (s *Store) answers(op kernel.Op) bool {
-	return op != kernel.OpPeek || !s.RefuseNew || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
+func (s *Store) answers(op step.Op) bool {
+	return op != step.OpPeek || !s.RefuseNew || s.MaxKeys == 0 || s.held.Load() < s.MaxKeys
 }
 
 // An admission makes room for new keys, one at a time, if the store has a bound.
@@ -76,7 +77,7 @@ type admission struct {
 //
 // Only one call runs at a time: a key has its place before the next one looks for
 // another.
-func (sp *Space) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.Instant, full bool) {
+func (sp *Space) admit(req *step.Request, try func() (ok bool)) (idle kernel.Instant, full bool) {
 	a := &sp.store.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,18 +93,18 @@ func (sp *Space) admit(req *kernel.Request, try func() (ok bool)) (idle kernel.I
 
 // refuse answers req, for whose key the store has no room. Another key may be idle at idle.
 func (s *Store) refuse(
-	k *kernel.Compiled,
-	req *kernel.Request,
+	k *step.Machine,
+	req *step.Request,
 	idle kernel.Instant,
-	a *kernel.Answer,
+	a *step.Answer,
 ) {
-	if req.Op != kernel.OpPeek {
+	if req.Op != step.OpPeek {
 		s.rejected.Add(1)
 	}
 	now, lag := req.Now()
 	wait := kernel.Until(max(idle, now+1), now, lag)
-	*a = kernel.Answer{
-		Decision: kernel.Decision{Limit: k.Limit(), RetryAfter: wait},
+	*a = step.Answer{
+		Decision: step.Decision{Limit: k.Limit(), RetryAfter: wait},
 		Wait:     wait,
 		Full:     true,
 	}

@@ -1,6 +1,10 @@
 package memory
 
-import "github.com/ratelimit-go/ratelimit/internal/kernel"
+import (
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+
+	"github.com/ratelimit-go/ratelimit/internal/step"
+)
 
 // An arena holds the states of a shard that are not words. The word of a key refers to an entry by
 // its index (see table.go). An arena is accessed only under the lock of its shard.
@@ -52,7 +56,7 @@ const isLarge = 1<<16 - 1
 
 // A usedKernel is a kernel, and how many states of it there are. It is zero if there are none.
 type usedKernel struct {
-	*kernel.Compiled
+	*step.Machine
 	keys int
 }
 
@@ -75,7 +79,7 @@ const wordLoad = 1.7
 func (a *arena) at(word uint64) *entry { return &a.entries[word-kernel.NoWord] }
 
 // add adds a state that k left, and returns the word that refers to it.
-func (a *arena) add(k *kernel.Compiled, st []uint64) (word uint64) {
+func (a *arena) add(k *step.Machine, st []uint64) (word uint64) {
 	e := entry{by: a.enlist(k), block: a.put(st)}
 	if last := len(a.free) - 1; last >= 0 {
 		i := a.free[last]
@@ -96,7 +100,7 @@ func (a *arena) remove(word uint64) {
 
 func (a *arena) keys() int { return len(a.entries) - len(a.free) }
 
-func (a *arena) kernel(e *entry) *kernel.Compiled { return a.kernels[e.by].Compiled }
+func (a *arena) kernel(e *entry) *step.Machine { return a.kernels[e.by].Machine }
 
 func (a *arena) state(e *entry) []uint64 {
 	if e.cap == isLarge {
@@ -107,7 +111,7 @@ func (a *arena) state(e *entry) []uint64 {
 
 // set stores the state of e, which k left. It may have been changed in place, have moved, or be the
 // words that next has returned.
-func (a *arena) set(e *entry, k *kernel.Compiled, st []uint64) {
+func (a *arena) set(e *entry, k *step.Machine, st []uint64) {
 	if a.kernel(e) != k {
 		a.delist(e.by)
 		e.by = a.enlist(k)
@@ -131,10 +135,10 @@ func (a *arena) move(e *entry, st []uint64) {
 	e.block = to
 }
 
-func (a *arena) enlist(k *kernel.Compiled) uint32 {
+func (a *arena) enlist(k *step.Machine) uint32 {
 	at := len(a.kernels)
 	for i := range a.kernels {
-		switch a.kernels[i].Compiled {
+		switch a.kernels[i].Machine {
 		case k:
 			a.kernels[i].keys++
 			return uint32(i)
@@ -178,7 +182,7 @@ func (a *arena) next(length, capacity int) []uint64 {
 }
 
 // blank returns the state of a key never seen, with room for a hold if opens is true.
-func (a *arena) blank(k *kernel.Compiled, opens bool) []uint64 {
+func (a *arena) blank(k *step.Machine, opens bool) []uint64 {
 	length, capacity := k.NewSize()
 	if opens {
 		capacity += k.HoldWords()
@@ -190,7 +194,7 @@ func (a *arena) blank(k *kernel.Compiled, opens bool) []uint64 {
 }
 
 // copied returns a copy of a state of a slot, as blank does.
-func (a *arena) copied(k *kernel.Compiled, st []uint64, opens bool) []uint64 {
+func (a *arena) copied(k *step.Machine, st []uint64, opens bool) []uint64 {
 	return append(a.blank(k, opens)[:0], st...)
 }
 
@@ -260,7 +264,7 @@ func (a *arena) makeRoom(e *entry, n int, opens bool) {
 // fitting returns the state of e with the capacity that it gets when it is copied.
 func (a *arena) fitting(e *entry) []uint64 {
 	st, k, spare := a.state(e), a.kernel(e), 2
-	if k.HasOpened() {
+	if k.MayHaveHolds() {
 		spare += k.HoldWords()
 	}
 	if fits := min(cap(st), len(st)+len(st)/8+spare); fits <= mostBlock {

@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // Random histories of these tests are the seeds of fuzz targets, which always run. At night
@@ -44,7 +45,7 @@ func TestRemovedKeysHideNoOthers(t *testing.T) {
 // states in slices of their own.
 func TestStatesGrowAndMove(t *testing.T) {
 	budget.Alone(t)
-	for _, k := range []*kernel.Compiled{
+	for _, k := range []*step.Machine{
 		eventLog(2000, time.Second),
 		must(kernel.NewSlidingLog(700, uint64(time.Second), true), nil),
 		all(eventLog(1000, time.Second), bucket(5000, time.Second), eventLog(1500, 2*time.Second)),
@@ -104,7 +105,7 @@ func TestKernelsAreForgotten(t *testing.T) {
 // keep their memory, even if they fill their slots.
 func TestWordsAreGivenBack(t *testing.T) {
 	l := newVariedLimiter()
-	allow := func(key string, k *kernel.Compiled) {
+	allow := func(key string, k *step.Machine) {
 		require.True(t, l.AllowBy(l.timeline, key, l.Limit(nil, k, k), 1))
 	}
 	short, long := eventLog(100, time.Hour), eventLog(100, time.Second)
@@ -199,7 +200,7 @@ func TestGrowingStatesSplitAShard(t *testing.T) {
 			}
 			j := joints.Get().(*joint)
 			defer j.close()
-			j.add(l.Space, lim, &limit.Call{Key: key, Request: kernel.Request{Clock: l.timeline, N: 1}})
+			j.add(l.Space, lim, &limit.Call{Key: key, Request: step.Request{Clock: l.timeline, N: 1}})
 			return j.decide() && j.granted
 		}
 		const keys = 100

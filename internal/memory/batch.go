@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file decides on many keys of one space faster than in a loop.
@@ -35,6 +35,6 @@ func (sp *Space) Touch(keys []string, b *Batch) (n int) {
 }
 
 // TakeOf applies req to the i-th key of b, and fills in the answer.
-func (sp *Space) TakeOf(b *Batch, i int, req *kernel.Request, a *kernel.Answer) {
+func (sp *Space) TakeOf(b *Batch, i int, req *step.Request, a *step.Answer) {
 	sp.apply(b[i], sp.base, req, a)
 }

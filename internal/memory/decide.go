@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // This file decides on states of one word without a lock. AllowN of a limiter (take.go in the root)
@@ -15,7 +17,7 @@ import (
 
 // Allow reports whether n events of key are granted, 1 ≤ n ≤ limit, if all keys have one limit.
 // It is a faster Apply for callers that need nothing else.
-func (sp *Space) Allow(clk *kernel.Timeline, key string, n int) bool {
+func (sp *Space) Allow(clk *timeline.Timeline, key string, n int) bool {
 	id := sp.store.identify(key)
 	if sp.word != nil {
 		if granted, ok := sp.allow(clk, id, nil, n); ok {
@@ -26,7 +28,7 @@ func (sp *Space) Allow(clk *kernel.Timeline, key string, n int) bool {
 }
 
 // AllowBy is Allow with the limit lim.
-func (sp *Space) AllowBy(clk *kernel.Timeline, key string, lim *Limit, n int) bool {
+func (sp *Space) AllowBy(clk *timeline.Timeline, key string, lim *Limit, n int) bool {
 	id := sp.store.identify(key)
 	if lim.word != nil {
 		if granted, ok := sp.allow(clk, id, lim.tag, n); ok {
@@ -38,13 +40,13 @@ func (sp *Space) AllowBy(clk *kernel.Timeline, key string, lim *Limit, n int) bo
 
 // AllowAs is Allow with the limit that has the given tag. ok is false if the key is not there
 // with that limit, or if its state is not one word.
-func (sp *Space) AllowAs(clk *kernel.Timeline, key string, tag any, n int) (granted, ok bool) {
+func (sp *Space) AllowAs(clk *timeline.Timeline, key string, tag any, n int) (granted, ok bool) {
 	return sp.allow(clk, sp.store.identify(key), tag, n)
 }
 
 // allow is Allow without a lock, with the limit that has the given tag. ok is false if the key is
 // not there with that limit, or if its state is not one word.
-func (sp *Space) allow(clk *kernel.Timeline, id identity, tag any, n int) (granted, ok bool) {
+func (sp *Space) allow(clk *timeline.Timeline, id identity, tag any, n int) (granted, ok bool) {
 	t := sp.at(id)
 	p, ok := t.find(id)
 	if !ok {
@@ -84,7 +86,7 @@ func (sp *Space) allow(clk *kernel.Timeline, id identity, tag any, n int) (grant
 
 // ApplyAs is Apply of an OpTake or OpPeek with the limit that has the given tag. It returns
 // false if the key is not there with that limit, or if its state is not one word.
-func (sp *Space) ApplyAs(key string, tag any, req *kernel.Request, a *kernel.Answer) (ok bool) {
+func (sp *Space) ApplyAs(key string, tag any, req *step.Request, a *step.Answer) (ok bool) {
 	id := sp.store.identify(key)
 	t := sp.at(id)
 	p, ok := t.find(id)
@@ -108,7 +110,7 @@ func backOff(tries int) {
 // A decider is a kernel. If its states are one word, it decides on them without a lock, faster than
 // by Step.
 type decider struct {
-	k    *kernel.Compiled
+	k    *step.Machine
 	word kernel.Word // k, if a state is one word; else nil
 }
 
@@ -116,28 +118,28 @@ type decider struct {
 // nothing, if there is none, or if one has no room for the next one. So it does for what is rare:
 // events that are reserved or charged without being granted at once, and numbers of events that are
 // granted always, or never.
-func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) (ok bool) {
-	looks := req.Op == kernel.OpPeek || req.Op == kernel.OpCharge && req.N == 0
+func (by *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok bool) {
+	looks := req.Op == step.OpPeek || req.Op == step.OpCharge && req.N == 0
 	for tries, renewed := 0, req.Fixed != nil; ; tries++ {
 		word := atomic.LoadUint64(state)
 		if word >= kernel.NoWord || !looks && !by.grantable(req.N) {
 			return false // guarantee 4
 		}
-		var at kernel.Reading
+		var at step.Reading
 		at.Now, at.Lag = req.Now()
-		var t kernel.Taking
+		var t step.Taking
 		about := word
 		switch {
 		case looks:
 			t.Charge(by.word, word, at.Now, 0)
-		case req.Op == kernel.OpCharge:
+		case req.Op == step.OpCharge:
 			if !t.Charge(by.word, word, at.Now, req.N) {
 				return false
 			}
 			about = t.Next
 		default:
 			t.Take(by.word, word, at.Now, req.N)
-			if req.Op == kernel.OpReserve && !by.reserved(&t, word, &at, req, a) {
+			if req.Op == step.OpReserve && !by.reserved(&t, word, &at, req, a) {
 				return false
 			}
 		}
@@ -147,7 +149,7 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 		}
 		if replaced(state, word, t.Next) { // guarantee 5
 			by.k.Tell(&t, about, &at, a)
-			if req.Op == kernel.OpReserve {
+			if req.Op == step.OpReserve {
 				a.Due = at.Now
 			}
 			return true
@@ -158,11 +160,11 @@ func (by *decider) decide(state *uint64, req *kernel.Request, a *kernel.Answer) 
 
 // reserved reports whether the events of a reservation, which t takes, may happen at once.
 func (by *decider) reserved(
-	t *kernel.Taking,
+	t *step.Taking,
 	word uint64,
-	at *kernel.Reading,
-	req *kernel.Request,
-	a *kernel.Answer,
+	at *step.Reading,
+	req *step.Request,
+	a *step.Answer,
 ) bool {
 	by.k.Tell(t, word, at, a)
 	return t.Granted && a.Delay == 0 && req.MaxWait >= 0

@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // each takes n events of each key.
-func (l *limiter) each(keys []string, n int, between func(i int)) (answers []kernel.Answer) {
-	req := kernel.Request{Op: kernel.OpTake, N: n, Clock: l.timeline}
+func (l *limiter) each(keys []string, n int, between func(i int)) (answers []step.Answer) {
+	req := step.Request{Op: step.OpTake, N: n, Clock: l.timeline}
 	var b Batch
 	for len(keys) > 0 {
 		count := l.fast.Touch(keys, &b)
 		for i := range count {
 			between(len(answers))
-			var a kernel.Answer
+			var a step.Answer
 			l.fast.TakeOf(&b, i, &req, &a)
 			answers = append(answers, a)
 		}
@@ -33,7 +33,7 @@ func (l *limiter) each(keys []string, n int, between func(i int)) (answers []ker
 
 // What others do to a key after a batch has looked for it is not lost, and not overlooked.
 func TestBatchMeanwhile(t *testing.T) {
-	for _, k := range []*kernel.Compiled{bucket(10, time.Second), aligned(10, time.Second), sliding(10, time.Second, 5)} {
+	for _, k := range []*step.Machine{bucket(10, time.Second), aligned(10, time.Second), sliding(10, time.Second, 5)} {
 		for name, meanwhile := range map[string]func(l *limiter, s *Store, advance func(time.Duration)){
 			"nothing": func(*limiter, *Store, func(time.Duration)) {},
 			"taken":   func(l *limiter, _ *Store, _ func(time.Duration)) { l.AllowN("key", 3) },
@@ -72,12 +72,12 @@ func TestBatchMeanwhile(t *testing.T) {
 					}
 				})
 				s.check(t)
-				var want []kernel.Answer
+				var want []step.Answer
 				for i, key := range keys {
 					if i == 1 {
 						meanwhile(loop, loop.fast.store, clk2.Advance)
 					}
-					want = append(want, loop.apply(kernel.OpTake, key, 2))
+					want = append(want, loop.apply(step.OpTake, key, 2))
 				}
 				require.Equal(t, want, got, "%s, %T, %d used", name, k.Kernel, used)
 			}
@@ -87,7 +87,7 @@ func TestBatchMeanwhile(t *testing.T) {
 
 // A batch keeps the limit together with others, while tables are replaced and split.
 func TestBatchConcurrent(t *testing.T) {
-	for _, k := range []*kernel.Compiled{bucket(100, 1000*time.Hour), aligned(100, 10_000*time.Hour), sliding(100, 10_000*time.Hour, 5)} {
+	for _, k := range []*step.Machine{bucket(100, 1000*time.Hour), aligned(100, 10_000*time.Hour), sliding(100, 10_000*time.Hour, 5)} {
 		l, s, _ := newTestLimiter(t, k)
 		keys := make([]string, 3*BatchKeys/2)
 		for i := range keys {

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // TestSplit grows a limiter until each directory entry has a shard of its own, and
 // further, and checks that every key has kept its state.
 func TestSplit(t *testing.T) {
-	for _, alg := range []*kernel.Compiled{
+	for _, alg := range []*step.Machine{
 		bucket(10, time.Hour),
 		sliding(10, time.Hour, 1),
 	} {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file decides what a full store forgets for a new key, and answers the requests of new keys
@@ -74,7 +75,7 @@ func (v candidate) compare(other candidate) int {
 func (sh *shard) candidateAt(
 	t *table,
 	p place,
-	k *kernel.Compiled,
+	k *step.Machine,
 	st []uint64,
 	now kernel.Instant,
 ) candidate {

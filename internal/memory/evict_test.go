@@ -13,7 +13,9 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // TestSamples: how many keys are looked at.
@@ -49,7 +51,7 @@ func TestSamples(t *testing.T) {
 			if i > 0 && tt.then > 0 {
 				want = tt.then
 			}
-			assert.Equal(t, want, s.look(kernel.InstantOf(clk.Now())).seen, name)
+			assert.Equal(t, want, s.look(timeline.InstantOf(clk.Now())).seen, name)
 		}
 		s.check(t)
 	}
@@ -77,7 +79,7 @@ func TestSamplesSpareExhaustedKeys(t *testing.T) {
 func TestRefusingStoreFindsIdleKeys(t *testing.T) {
 	budget.Alone(t)
 	const bound, busy = 4000, 3600
-	for _, alg := range []*kernel.Compiled{bucket(10, time.Minute), eventLog(10, time.Minute)} {
+	for _, alg := range []*step.Machine{bucket(10, time.Minute), eventLog(10, time.Minute)} {
 		l, s, clk := newTestLimiter(t, alg, withMaxKeys(bound), refusingNew(true))
 		fill(t, l, bound, 0)
 		clk.Advance(time.Minute) // and so all are idle
@@ -111,7 +113,7 @@ func TestRefusingStoreFindsIdleKeys(t *testing.T) {
 // TestFewKeysAreAllCompared: a small store forgets an idle key, wherever it is, or else evicts the key with the
 // most events remaining.
 func TestFewKeysAreAllCompared(t *testing.T) {
-	for _, alg := range []*kernel.Compiled{bucket(10, time.Minute), eventLog(10, time.Minute)} {
+	for _, alg := range []*step.Machine{bucket(10, time.Minute), eventLog(10, time.Minute)} {
 		for idle := range 16 {
 			l, s, clk := newTestLimiter(t, alg, withMaxKeys(16))
 			require.True(t, l.Allow(fmt.Sprint(idle)))
@@ -144,7 +146,7 @@ func TestFewKeysAreAllCompared(t *testing.T) {
 	assert.EqualValues(t, 50, s.Stats().Evictions)
 	kept := 0
 	for i := range 100 {
-		if a := l.apply(kernel.OpPeek, fmt.Sprint(i), 1); a.Remaining == 5 {
+		if a := l.apply(step.OpPeek, fmt.Sprint(i), 1); a.Remaining == 5 {
 			kept++
 		}
 	}
@@ -164,7 +166,7 @@ func TestIdleKeysGoFirst(t *testing.T) {
 			for _, sh := range l.fast.list() {
 				for p := range sh.current().held() {
 					k, st := sh.read(sh.current(), p, new([1]uint64))
-					found = found || k.Fresh(st) <= kernel.InstantOf(clk.Now())
+					found = found || k.Fresh(st) <= timeline.InstantOf(clk.Now())
 				}
 			}
 			return found
@@ -234,7 +236,7 @@ func TestEvictSparesKeysUsedSince(t *testing.T) {
 		evicted   bool
 	}{{5, 5, true}, {5, 6, true}, {5, 4, false}, {1, 0, false}, {0, 0, true}, {0, 1, true}} {
 		l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
-		now := func() kernel.Instant { return kernel.InstantOf(clk.Now()) }
+		now := func() kernel.Instant { return timeline.InstantOf(clk.Now()) }
 		require.True(t, l.AllowN("key", 10-tt.then))
 		e := s.look(now())
 		v := e.pool.best()
@@ -249,11 +251,11 @@ func TestEvictSparesKeysUsedSince(t *testing.T) {
 	}
 	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
 	require.True(t, l.AllowN("key", 10))
-	e := s.look(kernel.InstantOf(clk.Now()))
+	e := s.look(timeline.InstantOf(clk.Now()))
 	v := e.pool.best()
 	clk.Advance(time.Hour / 2)
 	require.True(t, l.AllowN("key", 5))
-	v.evict(kernel.InstantOf(clk.Now()))
+	v.evict(timeline.InstantOf(clk.Now()))
 	assert.Equal(t, 1, s.Len(), "it is used up again, for longer")
 }
 
@@ -311,7 +313,7 @@ func TestNewKeysPayForThemselves(t *testing.T) {
 		require.EqualValues(t, i+1, s.Stats().Evictions)
 	}
 	for range owed {
-		l.fast.pay(kernel.InstantOf(clk.Now()))
+		l.fast.pay(timeline.InstantOf(clk.Now()))
 	}
 	assert.EqualValues(t, 10+owed, s.Stats().Evictions)
 	s.check(t)

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // fuzzedAlgorithms have states of one word, of two, of several, and in maps.
-var fuzzedAlgorithms = append([]*kernel.Compiled{
+var fuzzedAlgorithms = append([]*step.Machine{
 	aligned(3, time.Second),
 	onFirstEvent(3, time.Second),
 	rolling(5, 4*time.Second, time.Second),
@@ -81,20 +82,20 @@ type mirror struct {
 	evictions uint64
 }
 
-func (m *mirror) apply(key string, op kernel.Op, n int) (a kernel.Answer) {
+func (m *mirror) apply(key string, op step.Op, n int) (a step.Answer) {
 	k, st := m.l.k, slices.Clone(m.states[key])
 	if st == nil {
 		st = k.NewState()
 	}
-	now := kernel.InstantOf(m.clk.Now())
-	if st, changed := k.Step(st, &kernel.Request{Op: op, N: n, Fixed: &kernel.Reading{Now: now}}, &a); changed {
+	now := timeline.InstantOf(m.clk.Now())
+	if st, changed := k.Step(st, &step.Request{Op: op, N: n, Fixed: &step.Reading{Now: now}}, &a); changed {
 		m.states[key] = st
 	}
 	return a
 }
 
 func (m *mirror) take(key string, n int, allow bool) {
-	want := m.apply(key, kernel.OpTake, n)
+	want := m.apply(key, step.OpTake, n)
 	if allow {
 		require.Equal(m.t, want.Allowed, m.l.AllowN(key, n))
 		return
@@ -114,10 +115,10 @@ func (m *mirror) forget(admitted string) {
 	require.Equal(m.t, m.evictions+1, stats.Evictions)
 	m.evictions++
 	lost := ""
-	var answer kernel.Answer // of the lost key
-	decisions := make(map[string]kernel.Answer)
+	var answer step.Answer // of the lost key
+	decisions := make(map[string]step.Answer)
 	for key := range m.states {
-		want := m.apply(key, kernel.OpPeek, 1)
+		want := m.apply(key, step.OpPeek, 1)
 		got, err := m.l.Peek(context.Background(), key)
 		require.NoError(m.t, err)
 		if got != want {

@@ -12,13 +12,15 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // TestGrowthLosesNoUpdate lets goroutines spend from the same keys while new
 // keys make their tables be replaced all the time, others are reset, and the
 // store shrinks: each of the keys is granted exactly its limit.
 func TestGrowthLosesNoUpdate(t *testing.T) {
-	for _, alg := range []*kernel.Compiled{
+	for _, alg := range []*step.Machine{
 		bucket(1000, time.Hour),
 		must(kernel.NewTokenBucket(1001, time.Hour, time.Hour, 1000, kernel.InMemory, "")),
 		aligned(1000, time.Hour),
@@ -77,7 +79,7 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	v := candidate{space: sp, id: sp.store.identify("key"), remaining: 1}
 	v.evict(0)
 	require.False(t, l.Allow("key"), "it had no events remaining, and is still there")
-	v.evict(kernel.InstantOf(clk.Now().Add(time.Second)))
+	v.evict(timeline.InstantOf(clk.Now().Add(time.Second)))
 	require.Zero(t, sp.store.Len())
 	require.Zero(t, sp.store.evicted.Load(), "it is idle by now")
 }
@@ -97,17 +99,17 @@ func (k looked) Fresh(st []uint64) kernel.Instant {
 // and each is forgotten before two of them have passed since it became idle.
 func TestSweepsAreRare(t *testing.T) {
 	budget.Alone(t)
-	const keys, step = 40_000, time.Millisecond
-	perIdleTime := int(idleTime / uint64(step))
-	for name, k := range map[string]*kernel.Compiled{
+	const keys, pause = 40_000, time.Millisecond
+	perIdleTime := int(idleTime / uint64(pause))
+	for name, k := range map[string]*step.Machine{
 		"tables": bucket(1000, time.Second), // a key is idle after a millisecond
 		"logs":   eventLog(1, time.Millisecond),
 	} {
 		looks := 0
-		l, s, clk := newTestLimiter(t, kernel.Compile(looked{k.Kernel, &looks}, kernel.InMemory))
+		l, s, clk := newTestLimiter(t, step.NewMachine(looked{k.Kernel, &looks}, kernel.InMemory))
 		for i := range keys {
 			require.True(t, l.Allow(fmt.Sprint(i)))
-			clk.Advance(step)
+			clk.Advance(pause)
 			if i%100 == 0 {
 				require.LessOrEqual(t, s.Len(), perIdleTime*5/2, name)
 			}
@@ -122,7 +124,7 @@ func TestSweepsAreRare(t *testing.T) {
 // quarter of them.
 func TestTablesShrinkSlowly(t *testing.T) {
 	budget.Alone(t)
-	for name, k := range map[string]*kernel.Compiled{"tables": bucket(1000, time.Second), "logs": eventLog(1, time.Millisecond)} {
+	for name, k := range map[string]*step.Machine{"tables": bucket(1000, time.Second), "logs": eventLog(1, time.Millisecond)} {
 		l, s, clk := newTestLimiter(t, k)
 		bytes := func() uint64 { return s.Stats().Bytes }
 		for i := range 100_000 {

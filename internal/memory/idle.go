@@ -2,6 +2,7 @@ package memory
 
 import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // # Idle keys
@@ -35,7 +36,7 @@ func (sh *shard) forgetIdle(
 	p place,
 	since kernel.Instant,
 	room *[1]uint64,
-) (k *kernel.Compiled, st []uint64, idle bool) {
+) (k *step.Machine, st []uint64, idle bool) {
 	k, st = sh.read(t, p, room)
 	if k.Fresh(st) > since || !sh.freeze(t, p, st) {
 		return k, st, false

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // # Several keys, one decision
@@ -46,23 +46,23 @@ type asked struct {
 	id    identity
 
 	// For one attempt:
-	clock  kernel.Reading
+	clock  step.Reading
 	t      *table // whose shard is locked
 	at     place
 	found  bool
-	enters bool             // whether it is new, and its state changes
-	k      *kernel.Compiled // what decides
-	word   *uint64          // the state, if it is, or is to be, a word
-	owned  [1]uint64        // what that was, and then what replaces it
-	by     *kernel.Compiled // what left the state
-	st     []uint64         // the state; owned, if that is a word
+	enters bool          // whether it is new, and its state changes
+	k      *step.Machine // what decides
+	word   *uint64       // the state, if it is, or is to be, a word
+	owned  [1]uint64     // what that was, and then what replaces it
+	by     *step.Machine // what left the state
+	st     []uint64      // the state; owned, if that is a word
 }
 
 // A joint decides on several keys: see ApplyAll. Its memory is used again.
 type joint struct {
 	asked []asked
 
-	req      kernel.Request // for one of the keys at a time: see as
+	req      step.Request // for one of the keys at a time: see as
 	locks    []*shard
 	entering []entries
 	decided  bool
@@ -135,7 +135,7 @@ func (j *joint) attempt() (full *Store) {
 	return nil
 }
 
-func (j *joint) as(e *asked) *kernel.Request {
+func (j *joint) as(e *asked) *step.Request {
 	j.req = e.Request
 	j.req.Fixed = &e.clock
 	return &j.req
@@ -225,10 +225,10 @@ func (j *joint) ask() {
 	j.delay = 0
 	for i := range j.asked {
 		e := &j.asked[i]
-		k, st, _ := e.k.Meet(e.by, e.st, e.clock.Now)
+		k, st, _ := e.k.Reconcile(e.by, e.st, e.clock.Now)
 		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
 		ever = ever && e.Request.N <= e.lim.loose.Limit()
-		if granted && e.Request.Op == kernel.OpHold {
+		if granted && e.Request.Op == step.OpHold {
 			j.delay = max(j.delay, k.DelayIfGranted(st, j.as(e)))
 		}
 	}

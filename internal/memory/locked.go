@@ -4,7 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // This file applies requests: to a word without a lock (decide.go) or, if that cannot be, under the
@@ -17,11 +18,11 @@ import (
 // limit gets another slot (guarantee 2).
 
 // Apply applies req to the state of key, with the limit lim, and fills in the answer.
-func (sp *Space) Apply(key string, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+func (sp *Space) Apply(key string, lim *Limit, req *step.Request, a *step.Answer) {
 	sp.apply(sp.store.identify(key), lim, req, a)
 }
 
-func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+func (sp *Space) apply(id identity, lim *Limit, req *step.Request, a *step.Answer) {
 	if lim.places(req) {
 		t := sp.at(id)
 		if p, ok := t.find(id); ok && (!sp.varies || sp.limitAt(t, p) == lim) &&
@@ -33,18 +34,18 @@ func (sp *Space) apply(id identity, lim *Limit, req *kernel.Request, a *kernel.A
 }
 
 // places reports whether req may be decided on a state of one word.
-func (lim *Limit) places(req *kernel.Request) bool {
+func (lim *Limit) places(req *step.Request) bool {
 	switch {
-	case lim.word == nil || req.Op == kernel.OpHold:
+	case lim.word == nil || req.Op == step.OpHold:
 		return false
-	case req.Op == kernel.OpReserve:
+	case req.Op == step.OpReserve:
 		return req.Hold.For <= 0
 	}
-	return req.Op <= kernel.OpPeek || req.Op == kernel.OpCharge && req.N <= lim.k.Limit()
+	return req.Op <= step.OpPeek || req.Op == step.OpCharge && req.N <= lim.k.Limit()
 }
 
 // update applies a request under the lock.
-func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+func (sp *Space) update(id identity, lim *Limit, req *step.Request, a *step.Answer) {
 	if sp.hasUpdated(id, lim, req, a) {
 		return
 	}
@@ -54,7 +55,7 @@ func (sp *Space) update(id identity, lim *Limit, req *kernel.Request, a *kernel.
 }
 
 // hasUpdated is update, or returns false if the store is full.
-func (sp *Space) hasUpdated(id identity, lim *Limit, req *kernel.Request, a *kernel.Answer) bool {
+func (sp *Space) hasUpdated(id identity, lim *Limit, req *step.Request, a *step.Answer) bool {
 	for {
 		if ok, again := sp.tryUpdate(id, lim, req, a); !again {
 			return ok
@@ -68,8 +69,8 @@ func (sp *Space) hasUpdated(id identity, lim *Limit, req *kernel.Request, a *ker
 func (sp *Space) tryUpdate(
 	id identity,
 	lim *Limit,
-	req *kernel.Request,
-	a *kernel.Answer,
+	req *step.Request,
+	a *step.Answer,
 ) (ok, again bool) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
@@ -91,9 +92,9 @@ func (sp *Space) tryUpdate(
 
 // stepLocked applies a request to the state at p, which is not a word of lim with room for what the
 // request leaves.
-func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, a *kernel.Answer) {
+func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *step.Request, a *step.Answer) {
 	word, refers := t.refers(p)
-	var by *kernel.Compiled
+	var by *step.Machine
 	var st []uint64
 	if refers || t.width > 1 {
 		by, st = sh.read(t, p, nil)
@@ -119,14 +120,14 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 		}
 	}
 	switch {
-	case refers && t.width > 1 && by == by.Base() && req.Op == kernel.OpTake:
+	case refers && t.width > 1 && by == by.Base() && req.Op == step.OpTake:
 		copy(t.state(p), st)
 		sh.arena.remove(word)
 		t.setNumber(p, 0)
 		st = t.state(p)
 	case refers:
 		e := sh.arena.at(word)
-		if req.Op != kernel.OpPeek {
+		if req.Op != step.OpPeek {
 			sh.arena.makeRoom(e, req.Adds(), req.Opens())
 		}
 		by, st, _ = lim.loose.StepFrom(sh.arena.kernel(e), sh.arena.state(e), req, a)
@@ -141,7 +142,7 @@ func (sh *shard) stepLocked(t *table, p place, lim *Limit, req *kernel.Request, 
 }
 
 // put stores the state at p, which by left: in the slot, if that has room for it.
-func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
+func (sh *shard) put(t *table, p place, by *step.Machine, st []uint64) {
 	word, refers := t.refers(p)
 	switch {
 	case t.width > 1 && by == sh.space.base.loose:
@@ -155,7 +156,7 @@ func (sh *shard) put(t *table, p place, by *kernel.Compiled, st []uint64) {
 }
 
 // widen returns the state of the arena that equals a word, and the kernel of it.
-func (lim *Limit) widen(word uint64) (by *kernel.Compiled, st []uint64) {
+func (lim *Limit) widen(word uint64) (by *step.Machine, st []uint64) {
 	wide := lim.word.Widen(word)
 	return lim.loose, wide[:]
 }
@@ -164,12 +165,12 @@ func (lim *Limit) widen(word uint64) (by *kernel.Compiled, st []uint64) {
 // leaves. It returns false, and changes nothing, if it does not change the state, or if that has no
 // equal in a word, such as that of two limits.
 func (lim *Limit) place(
-	by *kernel.Compiled,
+	by *step.Machine,
 	st []uint64,
-	req *kernel.Request,
-	a *kernel.Answer,
+	req *step.Request,
+	a *step.Answer,
 ) (word uint64, ok bool) {
-	k, met, _ := lim.loose.Meet(by, st, req.Fixed.Now)
+	k, met, _ := lim.loose.Reconcile(by, st, req.Fixed.Now)
 	if k != lim.loose {
 		return 0, false
 	}
@@ -203,8 +204,8 @@ func (sh *shard) insertLocked(
 	p place,
 	id identity,
 	lim *Limit,
-	req *kernel.Request,
-	a *kernel.Answer,
+	req *step.Request,
+	a *step.Answer,
 ) (ok, again bool) {
 	if sh.space.dropped.Load() { // a key would take a place that nobody finds again
 		lim.loose.StepFrom(lim.loose, lim.loose.NewState(), req, a)
@@ -277,7 +278,7 @@ func (sh *shard) release(t *table, p place) {
 
 // read returns the kernel of the state at p, and the state or, if that is a word, a copy of it in
 // room.
-func (sh *shard) read(t *table, p place, room *[1]uint64) (by *kernel.Compiled, st []uint64) {
+func (sh *shard) read(t *table, p place, room *[1]uint64) (by *step.Machine, st []uint64) {
 	word, ok := t.refers(p)
 	switch {
 	case ok:
@@ -308,13 +309,13 @@ func (sh *shard) states() *arena {
 }
 
 // allowLocked is AllowBy under the lock.
-func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n int) (granted bool) {
+func (sp *Space) allowLocked(clk *timeline.Timeline, id identity, lim *Limit, n int) (granted bool) {
 	if lim.word == nil {
 		if granted, ok := sp.allowState(clk, id, lim, n); ok {
 			return granted
 		}
 	}
-	req, a := kernel.Request{Op: kernel.OpTake, N: n, Clock: clk, Brief: true}, kernel.Answer{}
+	req, a := step.Request{Op: step.OpTake, N: n, Clock: clk, Brief: true}, step.Answer{}
 	sp.update(id, lim, &req, &a)
 	return a.Allowed
 }
@@ -322,7 +323,7 @@ func (sp *Space) allowLocked(clk *kernel.Timeline, id identity, lim *Limit, n in
 // allowState is Allow for a key with a state of several words that lim has left. Otherwise, ok is
 // false.
 func (sp *Space) allowState(
-	clk *kernel.Timeline,
+	clk *timeline.Timeline,
 	id identity,
 	lim *Limit,
 	n int,
@@ -363,7 +364,7 @@ func (sp *Space) Reset(key string) {
 
 // State returns a copy of the state of key, and the kernel that left it, as of an instant during
 // the call, or nil if it has open holds.
-func (sp *Space) State(key string) (by *kernel.Compiled, st []uint64) {
+func (sp *Space) State(key string) (by *step.Machine, st []uint64) {
 	id := sp.store.identify(key)
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()

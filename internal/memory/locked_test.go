@@ -15,19 +15,21 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // An own is a limit of a key's own, in both forms.
-type own struct{ k, loose *kernel.Compiled }
+type own struct{ k, loose *step.Machine }
 
 func ownOf(of func(enc kernel.Encoding) (kernel.Kernel, error)) own {
-	compiled := func(enc kernel.Encoding) *kernel.Compiled {
+	compiled := func(enc kernel.Encoding) *step.Machine {
 		k, err := of(enc)
 		if err != nil {
 			panic(err)
 		}
-		return kernel.Compile(k, enc)
+		return step.NewMachine(k, enc)
 	}
 	return own{compiled(kernel.InMemory), compiled(kernel.InMemory.Varying())}
 }
@@ -70,7 +72,7 @@ type variedLimiter struct {
 	*Space
 	s        *Store
 	clk      *stepclock.Clock
-	timeline *kernel.Timeline
+	timeline *timeline.Timeline
 }
 
 func newVariedLimiter(opts ...option) *variedLimiter {
@@ -79,7 +81,7 @@ func newVariedLimiter(opts ...option) *variedLimiter {
 		opt(s)
 	}
 	return &variedLimiter{s.OpenSpace(owns[0].k, owns[0].loose, true), s, clk,
-		s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
+		s.Timeline(func() *timeline.Timeline { return timeline.New(clk, nil) })}
 }
 
 func (l *variedLimiter) tag(i int) any {
@@ -104,9 +106,9 @@ func (l *variedLimiter) take(key string, i, n int) bool {
 	return n <= owns[i].k.Limit() && l.AllowBy(l.timeline, key, l.limit(i), n)
 }
 
-func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answer) {
+func (l *variedLimiter) do(key string, i int, req step.Request) (a step.Answer) {
 	req.Clock = l.timeline
-	if req.Op > kernel.OpPeek || !l.ApplyAs(key, l.tag(i), &req, &a) {
+	if req.Op > step.OpPeek || !l.ApplyAs(key, l.tag(i), &req, &a) {
 		l.Apply(key, l.limit(i), &req, &a)
 	}
 	return a
@@ -114,11 +116,11 @@ func (l *variedLimiter) do(key string, i int, req kernel.Request) (a kernel.Answ
 
 // takeAll takes n events of the first key, one more of the next, and so on, each with the limit of
 // the same index, or none.
-func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted bool, answers []kernel.Answer) {
+func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted bool, answers []step.Answer) {
 	j := joints.Get().(*joint)
 	defer j.close()
 	for at, key := range keys {
-		j.add(l.Space, l.limit(limits[at]), &limit.Call{Key: key, Request: kernel.Request{Clock: l.timeline, N: n + at}})
+		j.add(l.Space, l.limit(limits[at]), &limit.Call{Key: key, Request: step.Request{Clock: l.timeline, N: n + at}})
 	}
 	granted = j.decide() && j.granted
 	for i := range j.asked {
@@ -157,7 +159,7 @@ func FuzzVaried(f *testing.F) {
 		l := newVariedLimiter()
 		l.splitAt = 1
 		type held struct {
-			by *kernel.Compiled
+			by *step.Machine
 			st []uint64
 		}
 		states := make(map[string]held)
@@ -175,12 +177,12 @@ func FuzzVaried(f *testing.F) {
 		var turns []turn
 		for data = data[:min(len(data), 3000)]; len(data) >= 3; data = data[3:] {
 			key, i, n := fmt.Sprint(data[0]%16), int(data[1])%len(owns), 1+int(data[2]%4)
-			req := kernel.Request{Op: kernel.OpTake, N: n}
+			req := step.Request{Op: step.OpTake, N: n}
 			switch data[0] / 16 {
 			case 7:
 				keys, limits := []string{key, fmt.Sprint((data[0] + 1 + data[2]%15) % 16)}, []int{i, int(data[2]) % len(owns)}
-				req.Fixed = &kernel.Reading{Now: kernel.InstantOf(l.clk.Now()), Own: true}
-				want, granted, next := make([]kernel.Answer, 2), true, make([]held, 2)
+				req.Fixed = &step.Reading{Now: timeline.InstantOf(l.clk.Now()), Own: true}
+				want, granted, next := make([]step.Answer, 2), true, make([]held, 2)
 				for at, key := range keys {
 					was, o := state(key, limits[at]), owns[limits[at]].loose
 					req.N = n + at
@@ -204,16 +206,16 @@ func FuzzVaried(f *testing.F) {
 				require.Equal(t, want, answers)
 				continue
 			case 8, 9:
-				req.Op = kernel.OpPeek
+				req.Op = step.OpPeek
 			case 10:
-				req.Op, req.MaxWait, req.Hold.ID = kernel.OpReserve, time.Duration(data[1])*10*time.Millisecond, uint64(len(data)*2)
+				req.Op, req.MaxWait, req.Hold.ID = step.OpReserve, time.Duration(data[1])*10*time.Millisecond, uint64(len(data)*2)
 			case 11:
 				if len(turns) == 0 {
 					continue
 				}
 				r := turns[int(data[1])%len(turns)]
 				key, i = r.key, r.i
-				req.Op, req.N, req.Hold.ID = kernel.OpSettle, 0, r.id
+				req.Op, req.N, req.Hold.ID = step.OpSettle, 0, r.id
 			case 12:
 				l.clk.Advance(time.Duration(data[1])<<(data[2]%24) + 1)
 				continue
@@ -231,14 +233,14 @@ func FuzzVaried(f *testing.F) {
 				l.check(t)
 				continue
 			}
-			allow := req.Op == kernel.OpTake && data[2]&64 != 0
+			allow := req.Op == step.OpTake && data[2]&64 != 0
 			if allow && n > owns[i].k.Limit() {
 				require.False(t, l.take(key, i, n)) // and the store is not asked
 				continue
 			}
 			was := state(key, i)
-			other, b := req, kernel.Answer{}
-			other.Fixed = &kernel.Reading{Now: kernel.InstantOf(l.clk.Now()), Own: true}
+			other, b := req, step.Answer{}
+			other.Fixed = &step.Reading{Now: timeline.InstantOf(l.clk.Now()), Own: true}
 			by, st, _ := owns[i].loose.StepFrom(was.by, slices.Clone(was.st), &other, &b)
 			states[key] = held{by, st}
 			if allow {
@@ -246,11 +248,11 @@ func FuzzVaried(f *testing.F) {
 				continue
 			}
 			a := l.do(key, i, req)
-			if req.Op == kernel.OpReserve && a.Held {
+			if req.Op == step.OpReserve && a.Held {
 				turns = append(turns, turn{key, i, req.Hold.ID})
 			}
-			a.Idle, b.Idle = 0, 0          // the store may have forgotten what is idle
-			if req.Op != kernel.OpSettle { // it describes the limit that left the state, unless the key is forgotten
+			a.Idle, b.Idle = 0, 0        // the store may have forgotten what is idle
+			if req.Op != step.OpSettle { // it describes the limit that left the state, unless the key is forgotten
 				require.Equal(t, b, a, "%+v with limit %d", req, i)
 			}
 		}
@@ -292,7 +294,7 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 					case i%100 == 13 && g == 0:
 						l.s.Shrink()
 					case i%100 == 15:
-						l.do(fmt.Sprint(g, "/", i), 0, kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Hour})
+						l.do(fmt.Sprint(g, "/", i), 0, step.Request{Op: step.OpReserve, N: 2, MaxWait: time.Hour})
 					default:
 						ok, known := l.AllowAs(l.timeline, key, 100+now, 1)
 						if !known {
@@ -334,9 +336,9 @@ func TestPlaces(t *testing.T) {
 	l.clk.Advance(time.Second)
 	require.True(t, l.take("key", 0, 1))
 	places(1, 0)
-	require.False(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Second, Hold: kernel.Handle{ID: 2}}).Held)
+	require.False(t, l.do("key", 0, step.Request{Op: step.OpReserve, N: 2, MaxWait: time.Second, Hold: step.Handle{ID: 2}}).Held)
 	places(1, 0) // its turn is now
-	require.True(t, l.do("key", 0, kernel.Request{Op: kernel.OpReserve, N: 2, MaxWait: time.Second, Hold: kernel.Handle{ID: 4}}).Held)
+	require.True(t, l.do("key", 0, step.Request{Op: step.OpReserve, N: 2, MaxWait: time.Second, Hold: step.Handle{ID: 4}}).Held)
 	places(0, 1) // the reservation may be cancelled
 	require.False(t, l.take("key", 0, 1))
 	l.clk.Advance(time.Second)
@@ -367,10 +369,10 @@ func TestJointsMoveStatesBack(t *testing.T) {
 	all := func(limit int) []int { return slices.Repeat([]int{limit}, len(keys)) }
 	for i, limits := range []int{0, 1, 6, 7, 0} {
 		for at, key := range keys {
-			hold := kernel.Handle{ID: uint64(2*(i*len(keys)+at) + 1), For: time.Second}
-			require.True(t, l.do(key, limits, kernel.Request{Op: kernel.OpHold, N: 1, Hold: hold}).Held)
+			hold := step.Handle{ID: uint64(2*(i*len(keys)+at) + 1), For: time.Second}
+			require.True(t, l.do(key, limits, step.Request{Op: step.OpHold, N: 1, Hold: hold}).Held)
 			if at%2 == 0 { // the others end by themselves
-				l.do(key, limits, kernel.Request{Op: kernel.OpSettle, Hold: hold})
+				l.do(key, limits, step.Request{Op: step.OpSettle, Hold: hold})
 			}
 		}
 		_, inArenas := l.check(t)
@@ -389,13 +391,13 @@ func TestJointsMoveStatesBack(t *testing.T) {
 
 	wide, s, clk := newTestLimiter(t, sliding(10, time.Second, 5))
 	for _, key := range keys {
-		require.True(t, wide.do(key, &kernel.Request{Op: kernel.OpHold, N: 1, Clock: wide.timeline, Hold: kernel.Handle{ID: 1, For: time.Second}}).Held)
+		require.True(t, wide.do(key, &step.Request{Op: step.OpHold, N: 1, Clock: wide.timeline, Hold: step.Handle{ID: 1, For: time.Second}}).Held)
 	}
 	clk.Advance(10 * time.Second)
 	for range 2 {
 		j := joints.Get().(*joint)
 		for _, key := range keys {
-			j.add(wide.fast, wide.fast.Base(), &limit.Call{Key: key, Request: kernel.Request{Clock: wide.timeline, N: 1}})
+			j.add(wide.fast, wide.fast.Base(), &limit.Call{Key: key, Request: step.Request{Clock: wide.timeline, N: 1}})
 		}
 		require.True(t, j.decide() && j.granted)
 		j.close()
@@ -408,7 +410,7 @@ func TestJointsMoveStatesBack(t *testing.T) {
 
 // TestMovedKeysAreForgotten: idle keys are also forgotten if their states have moved to the arena, or back.
 func TestMovedKeysAreForgotten(t *testing.T) {
-	reserve := kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour, Hold: kernel.Handle{ID: 2}}
+	reserve := step.Request{Op: step.OpReserve, N: 1, MaxWait: time.Hour, Hold: step.Handle{ID: 2}}
 	for name, use := range map[string]func(l *variedLimiter, key string){
 		"to the arena": func(l *variedLimiter, key string) {
 			for l.take(key, 1, 1) {
@@ -420,7 +422,7 @@ func TestMovedKeysAreForgotten(t *testing.T) {
 			}
 			a := l.do(key, 6, reserve)
 			require.True(t, a.Held)
-			l.do(key, 6, kernel.Request{Op: kernel.OpSettle, Hold: reserve.Hold})
+			l.do(key, 6, step.Request{Op: step.OpSettle, Hold: reserve.Hold})
 			l.clk.Advance(a.Wait)
 			require.True(t, l.take(key, 6, 1))
 		},
@@ -532,11 +534,11 @@ func TestVariedAtTheCap(t *testing.T) {
 						case 0:
 							l.Reset(key)
 						case 1:
-							l.do(key, i, kernel.Request{Op: kernel.OpPeek, N: 1})
+							l.do(key, i, step.Request{Op: step.OpPeek, N: 1})
 						case 2:
-							id := kernel.Handle{ID: 2 + 2*rng.Uint64N(1<<40)}
-							if a := l.do(key, i, kernel.Request{Op: kernel.OpReserve, N: 1, MaxWait: time.Hour, Hold: id}); a.Held {
-								l.do(key, i, kernel.Request{Op: kernel.OpSettle, Hold: id})
+							id := step.Handle{ID: 2 + 2*rng.Uint64N(1<<40)}
+							if a := l.do(key, i, step.Request{Op: step.OpReserve, N: 1, MaxWait: time.Hour, Hold: id}); a.Held {
+								l.do(key, i, step.Request{Op: step.OpSettle, Hold: id})
 							}
 						case 3:
 							l.clk.Advance(50 * time.Millisecond)
@@ -579,7 +581,7 @@ func (c *hooked) Since(t time.Time) time.Duration {
 func TestChangesOwnTheState(t *testing.T) {
 	clk := &hooked{Clock: stepclock.New()}
 	l := newVariedLimiter()
-	l.timeline = kernel.NewTimeline(clk, nil)
+	l.timeline = timeline.New(clk, nil)
 	old, next := ownWindow(60, time.Hour), ownWindow(61, time.Hour)
 	require.True(t, l.AllowBy(l.timeline, "key", l.Limit("old", old.k, old.loose), 59))
 	clk.hook = func() {
@@ -602,8 +604,8 @@ func TestChargesLeaveWords(t *testing.T) {
 	sh, tbl := l.lock(id)
 	p, ok := tbl.find(id)
 	require.True(t, ok)
-	var a kernel.Answer
-	sh.stepLocked(tbl, p, l.limit(1), &kernel.Request{Op: kernel.OpCharge, N: 1, Clock: l.timeline}, &a)
+	var a step.Answer
+	sh.stepLocked(tbl, p, l.limit(1), &step.Request{Op: step.OpCharge, N: 1, Clock: l.timeline}, &a)
 	sh.mu.Unlock()
 	words, _ := l.check(t)
 	require.Equal(t, 1, words)

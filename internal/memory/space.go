@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // This file has the states of one limiter, and the limits that its keys have.
@@ -32,10 +33,10 @@ type Space struct {
 // compared.
 type Limit struct {
 	space   *Space
-	tag     any              // what the caller knows it by; nil for the base
-	number  uint64           // 0 for the base, and for limits without a number
-	decider                  // for states of one word; zero if there are none of this limit
-	loose   *kernel.Compiled // for states in the arena
+	tag     any           // what the caller knows it by; nil for the base
+	number  uint64        // 0 for the base, and for limits without a number
+	decider               // for states of one word; zero if there are none of this limit
+	loose   *step.Machine // for states in the arena
 }
 
 // mostNumbers is the most limits of a space that have a number.
@@ -43,7 +44,7 @@ const mostNumbers = 1 << numberBits
 
 // newSpace returns a space in which all keys have one limit: k if a state is one word, and loose
 // otherwise. If it varies, that is the limit of the keys without one of their own.
-func newSpace(s *Store, k, loose *kernel.Compiled, varies bool) *Space {
+func newSpace(s *Store, k, loose *step.Machine, varies bool) *Space {
 	sp := &Space{store: s, varies: varies, width: 1, serial: serials.Add(1)}
 	sp.base = &Limit{space: sp, loose: loose}
 	if word := k.Word(); word != nil {
@@ -67,7 +68,7 @@ func (sp *Space) Base() *Limit { return sp.base }
 
 // Limit returns a limit. Limits with the same tag, which must be comparable and not nil,
 // must have the same kernels: k for states of one word, and loose for others.
-func (sp *Space) Limit(tag any, k, loose *kernel.Compiled) *Limit {
+func (sp *Space) Limit(tag any, k, loose *step.Machine) *Limit {
 	lim := &Limit{space: sp, loose: loose}
 	word := k.Word()
 	if word == nil {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // States are those of all limiters with one name.
@@ -26,7 +26,7 @@ func (s *Store) Open(l *limit.Limit, leave bool) *States {
 	case l.Word() != nil:
 		loose = l.Loose()
 	}
-	sp := &States{Limit: l, Space: s.OpenSpace(single.Compiled, loose.Compiled, l.Varies)}
+	sp := &States{Limit: l, Space: s.OpenSpace(single.Machine, loose.Machine, l.Varies)}
 	if leave {
 		runtime.AddCleanup(sp, s.Drop, sp.Space)
 	}
@@ -49,8 +49,8 @@ func (sp *States) Apply(
 	_ context.Context,
 	key string,
 	l *limit.Limit,
-	req kernel.Request,
-) (a kernel.Answer, _ error) {
+	req step.Request,
+) (a step.Answer, _ error) {
 	sp.Space.Apply(key, sp.LimitOf(l), &req, &a)
 	runtime.KeepAlive(sp) // else they might be dropped meanwhile
 	return a, nil
@@ -68,7 +68,7 @@ func (sp *States) LimitOf(l *limit.Limit) *Limit {
 	if tag == nil {
 		tag = l.Known
 	}
-	lim := sp.Space.Limit(tag, l.Single().Compiled, l.Compiled)
+	lim := sp.Space.Limit(tag, l.Single().Machine, l.Machine)
 	l.InMemory.Store(lim)
 	return lim
 }

@@ -18,7 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // A Store keeps states in the memory of the process, in spaces. It is safe for
@@ -34,10 +35,10 @@ type Store struct {
 	owed       atomic.Int64 // keys that have none yet: see joint.pay
 	evicted    atomic.Uint64
 	rejected   atomic.Uint64
-	time       atomic.Pointer[kernel.Timeline] // of all limiters; nil until the first
-	inserts    atomic.Uint64                   // keys inserted into spaces that were dropped
-	ended      atomic.Uint64                   // holds that ended by themselves
-	mu         sync.Mutex                      // protects dropped, and against another Open or Drop
+	time       atomic.Pointer[timeline.Timeline] // of all limiters; nil until the first
+	inserts    atomic.Uint64                     // keys inserted into spaces that were dropped
+	ended      atomic.Uint64                     // holds that ended by themselves
+	mu         sync.Mutex                        // protects dropped, and against another Open or Drop
 	// Also those that were dropped, until these are more than half.
 	all       atomic.Pointer[[]*Space]
 	dropped   int // spaces in all that were dropped
@@ -90,7 +91,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) Shrink() {
 	clk := s.time.Load()
 	if clk == nil {
-		clk = kernel.NewTimeline(nil, nil) // no keys, or only keys of requests with a fixed time
+		clk = timeline.New(nil, nil) // no keys, or only keys of requests with a fixed time
 	}
 	for _, sp := range s.spaces() {
 		for sh := range sp.shards(0) {
@@ -115,7 +116,7 @@ func (s *Store) spaces() []*Space {
 
 // OpenSpace returns a space for the keys of a limit: k in words, if a state of k is one, and loose
 // in all other states. If it varies, that is the limit of keys without one of their own.
-func (s *Store) OpenSpace(k, loose *kernel.Compiled, varies bool) *Space {
+func (s *Store) OpenSpace(k, loose *step.Machine, varies bool) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all.Load() == nil {
@@ -159,7 +160,7 @@ func (s *Store) Drop(sp *Space) {
 	}
 }
 
-func (s *Store) countEnded(a *kernel.Answer) {
+func (s *Store) countEnded(a *step.Answer) {
 	if a.Ended > 0 {
 		s.ended.Add(uint64(a.Ended))
 	}
@@ -167,7 +168,7 @@ func (s *Store) countEnded(a *kernel.Answer) {
 
 // Timeline returns the timeline of the store's limiters. If there is none yet, it is what first
 // returns.
-func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
+func (s *Store) Timeline(first func() *timeline.Timeline) *timeline.Timeline {
 	if s.time.Load() == nil {
 		s.time.CompareAndSwap(nil, first())
 	}
@@ -176,7 +177,7 @@ func (s *Store) Timeline(first func() *kernel.Timeline) *kernel.Timeline {
 
 // keepTime remembers the timeline of a request, for a store behind another one, whose limiters do
 // not ask for it.
-func (s *Store) keepTime(clk *kernel.Timeline) {
+func (s *Store) keepTime(clk *timeline.Timeline) {
 	if clk != nil {
 		s.time.CompareAndSwap(nil, clk)
 	}

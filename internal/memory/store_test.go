@@ -16,23 +16,25 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // The kernels that the tests use; the argument is the limit.
 
-func must(k kernel.Kernel, err error) *kernel.Compiled {
+func must(k kernel.Kernel, err error) *step.Machine {
 	if err != nil {
 		panic(err)
 	}
-	return kernel.Compile(k, kernel.InMemory)
+	return step.NewMachine(k, kernel.InMemory)
 }
 
 // loose has the kernels for logs of those for tables, if they differ.
 var loose sync.Map
 
 // both returns the kernel for tables.
-func both(of func(enc kernel.Encoding) (kernel.Kernel, error)) *kernel.Compiled {
+func both(of func(enc kernel.Encoding) (kernel.Kernel, error)) *step.Machine {
 	o := ownOf(of)
 	if o.k.Word() != nil {
 		loose.Store(o.k, o.loose)
@@ -40,45 +42,45 @@ func both(of func(enc kernel.Encoding) (kernel.Kernel, error)) *kernel.Compiled 
 	return o.k
 }
 
-func bucket(events int, per time.Duration) *kernel.Compiled {
+func bucket(events int, per time.Duration) *step.Machine {
 	return both(func(enc kernel.Encoding) (kernel.Kernel, error) {
 		return kernel.NewTokenBucket(events, per, per, events, enc, "")
 	})
 }
 
-func aligned(limit int, window time.Duration) *kernel.Compiled {
+func aligned(limit int, window time.Duration) *step.Machine {
 	return both(func(enc kernel.Encoding) (kernel.Kernel, error) {
 		return kernel.NewFixedWindow(limit, uint64(window), true, enc), nil
 	})
 }
 
-func onFirstEvent(limit int, window time.Duration) *kernel.Compiled {
+func onFirstEvent(limit int, window time.Duration) *step.Machine {
 	return must(kernel.NewFixedWindow(limit, uint64(window), false, kernel.InMemory), nil)
 }
 
-func sliding(limit int, window time.Duration, segments uint64) *kernel.Compiled {
+func sliding(limit int, window time.Duration, segments uint64) *step.Machine {
 	return both(func(enc kernel.Encoding) (kernel.Kernel, error) {
 		return kernel.NewSlidingWindow(limit, segments, uint64(window)/segments, enc), nil
 	})
 }
 
-func rolling(quota int, window, period time.Duration) *kernel.Compiled {
+func rolling(quota int, window, period time.Duration) *step.Machine {
 	return must(kernel.NewRollingWindow(quota, 0, uint64(window/period), uint64(period)), nil)
 }
 
-func eventLog(limit int, window time.Duration) *kernel.Compiled {
+func eventLog(limit int, window time.Duration) *step.Machine {
 	return must(kernel.NewSlidingLog(limit, uint64(window), false), nil)
 }
 
-func all(parts ...*kernel.Compiled) *kernel.Compiled {
+func all(parts ...*step.Machine) *step.Machine {
 	var kernels []kernel.Kernel
 	for _, part := range parts {
 		kernels = append(kernels, part.Kernel)
 	}
-	return must(kernel.NewAll(kernels, kernel.InMemory), nil)
+	return must(step.NewAll(kernels, kernel.InMemory), nil)
 }
 
-var everyWidth = []*kernel.Compiled{
+var everyWidth = []*step.Machine{
 	bucket(10, time.Second),
 	sliding(10, time.Second, 5),
 	eventLog(10, time.Second),
@@ -87,26 +89,26 @@ var everyWidth = []*kernel.Compiled{
 
 // A limiter is a space, and a clock.
 type limiter struct {
-	k        *kernel.Compiled
+	k        *step.Machine
 	fast     *Space
-	timeline *kernel.Timeline
+	timeline *timeline.Timeline
 }
 
-func newLimiter(s *Store, k *kernel.Compiled, clk clock.Clock) *limiter {
-	l := &limiter{k: k, timeline: s.Timeline(func() *kernel.Timeline { return kernel.NewTimeline(clk, nil) })}
+func newLimiter(s *Store, k *step.Machine, clk clock.Clock) *limiter {
+	l := &limiter{k: k, timeline: s.Timeline(func() *timeline.Timeline { return timeline.New(clk, nil) })}
 	inArena := k
 	if other, ok := loose.Load(k); ok {
-		inArena = other.(*kernel.Compiled)
+		inArena = other.(*step.Machine)
 	}
 	l.fast = s.OpenSpace(k, inArena, false)
 	return l
 }
 
-func (l *limiter) apply(op kernel.Op, key string, n int) (a kernel.Answer) {
-	return l.do(key, &kernel.Request{Op: op, N: n, Clock: l.timeline})
+func (l *limiter) apply(op step.Op, key string, n int) (a step.Answer) {
+	return l.do(key, &step.Request{Op: op, N: n, Clock: l.timeline})
 }
 
-func (l *limiter) do(key string, req *kernel.Request) (a kernel.Answer) {
+func (l *limiter) do(key string, req *step.Request) (a step.Answer) {
 	l.fast.Apply(key, l.fast.Base(), req, &a)
 	return a
 }
@@ -115,17 +117,17 @@ func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
 	if n > l.k.Limit() {
-		return l.apply(kernel.OpTake, key, n).Allowed
+		return l.apply(step.OpTake, key, n).Allowed
 	}
 	return l.fast.Allow(l.timeline, key, n)
 }
 
-func (l *limiter) Take(_ context.Context, key string, n int) (kernel.Answer, error) {
-	return l.apply(kernel.OpTake, key, n), nil
+func (l *limiter) Take(_ context.Context, key string, n int) (step.Answer, error) {
+	return l.apply(step.OpTake, key, n), nil
 }
 
-func (l *limiter) Peek(_ context.Context, key string) (kernel.Answer, error) {
-	return l.apply(kernel.OpPeek, key, 1), nil
+func (l *limiter) Peek(_ context.Context, key string) (step.Answer, error) {
+	return l.apply(step.OpPeek, key, 1), nil
 }
 
 func (l *limiter) Reset(_ context.Context, key string) error {
@@ -139,7 +141,7 @@ type option func(*Store)
 func withMaxKeys(n int) option  { return func(s *Store) { s.MaxKeys = int64(n) } }
 func refusingNew(r bool) option { return func(s *Store) { s.RefuseNew = r } }
 
-func newTestLimiter(t testing.TB, k *kernel.Compiled, opts ...option) (*limiter, *Store, *stepclock.Clock) {
+func newTestLimiter(t testing.TB, k *step.Machine, opts ...option) (*limiter, *Store, *stepclock.Clock) {
 	t.Helper()
 	s, clk := new(Store), stepclock.New()
 	for _, opt := range opts {
@@ -271,7 +273,7 @@ func (a *arena) check(t testing.TB, references []uint64) {
 	}
 	used, outside, apart := 0, 0, 0
 	blocks := make([]bool, len(a.words)) // by the word where one begins
-	states := make(map[*kernel.Compiled]int)
+	states := make(map[*step.Machine]int)
 	for _, word := range references {
 		e := a.at(word)
 		require.False(t, e.unused())
@@ -295,8 +297,8 @@ func (a *arena) check(t testing.TB, references []uint64) {
 		require.Nil(t, a.large[i])
 	}
 	for _, u := range a.kernels {
-		require.Equal(t, states[u.Compiled], u.keys)
-		delete(states, u.Compiled)
+		require.Equal(t, states[u.Machine], u.keys)
+		delete(states, u.Machine)
 	}
 	require.Empty(t, states, "each kernel is listed, once")
 }
@@ -338,9 +340,9 @@ func TestConcurrency(t *testing.T) {
 }
 
 func (l *limiter) reserveAndCancel(key string, n int) {
-	req := kernel.Request{Op: kernel.OpReserve, N: n, MaxWait: time.Hour, Clock: l.timeline, Hold: kernel.Handle{ID: 2 + 2*rand.Uint64N(1<<40)}}
+	req := step.Request{Op: step.OpReserve, N: n, MaxWait: time.Hour, Clock: l.timeline, Hold: step.Handle{ID: 2 + 2*rand.Uint64N(1<<40)}}
 	if a := l.do(key, &req); a.Held {
-		l.do(key, &kernel.Request{Op: kernel.OpSettle, Hold: req.Hold, Clock: l.timeline})
+		l.do(key, &step.Request{Op: step.OpSettle, Hold: req.Hold, Clock: l.timeline})
 	}
 }
 
@@ -359,7 +361,7 @@ func TestDropped(t *testing.T) {
 			require.Equal(t, 300, s.Len())
 			for i := range 300 {
 				require.True(t, l.AllowN(fmt.Sprint(i), 2), "%v: the call goes on", k.Kind())
-				a := l.do(fmt.Sprint(i), &kernel.Request{Op: kernel.OpHold, N: 1, Clock: l.timeline, Hold: kernel.Handle{ID: 1, For: time.Hour}})
+				a := l.do(fmt.Sprint(i), &step.Request{Op: step.OpHold, N: 1, Clock: l.timeline, Hold: step.Handle{ID: 1, For: time.Hour}})
 				require.True(t, a.Allowed && a.Held)
 			}
 			require.Equal(t, 300, s.Len())
@@ -422,16 +424,16 @@ func TestSpacesLeave(t *testing.T) {
 // state that the slower one would.
 func TestDecideIsEnough(t *testing.T) {
 	k, clk := bucket(10, time.Second), stepclock.New()
-	by, timeline := decider{k, k.Word()}, kernel.NewTimeline(clk, nil)
-	for _, req := range []kernel.Request{
-		{Op: kernel.OpTake, N: 4}, {Op: kernel.OpCharge, N: 1}, {Op: kernel.OpPeek}, {Op: kernel.OpTake, N: 1},
+	by, passing := decider{k, k.Word()}, timeline.New(clk, nil)
+	for _, req := range []step.Request{
+		{Op: step.OpTake, N: 4}, {Op: step.OpCharge, N: 1}, {Op: step.OpPeek}, {Op: step.OpTake, N: 1},
 	} {
-		req.Clock = timeline
-		for _, word := range []uint64{0, kernel.InstantOf(clk.Now().Add(500 * time.Millisecond)), kernel.InstantOf(clk.Now().Add(time.Second))} {
-			var fast, slow kernel.Answer
+		req.Clock = passing
+		for _, word := range []uint64{0, timeline.InstantOf(clk.Now().Add(500 * time.Millisecond)), timeline.InstantOf(clk.Now().Add(time.Second))} {
+			var fast, slow step.Answer
 			st := []uint64{word}
 			k.Step(st, &req, &slow)
-			if req.Op == kernel.OpCharge && word != 0 && !slow.Allowed {
+			if req.Op == step.OpCharge && word != 0 && !slow.Allowed {
 				continue // what it counts is not granted
 			}
 			require.True(t, by.decide(&word, &req, &fast), "%+v", req)

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // This file decides on a few known keys together whose states are words: what a joint does, with
@@ -20,14 +22,14 @@ type Word struct {
 	state  *uint64
 	old    uint64 // the state before the decision
 	n      int    // how many events to take
-	clock  *kernel.Timeline
-	at     kernel.Reading
-	taking kernel.Taking
+	clock  *timeline.Timeline
+	at     step.Reading
+	taking step.Taking
 }
 
 // Load finds the state of a key of which n events are to be taken. It returns false if a joint
 // has to decide.
-func (w *Word) Load(sp *Space, clk *kernel.Timeline, key string, n int) (ok bool) {
+func (w *Word) Load(sp *Space, clk *timeline.Timeline, key string, n int) (ok bool) {
 	by := &sp.base.decider
 	if by.word == nil || !by.grantable(n) {
 		return false
@@ -91,4 +93,4 @@ func TakeWords(words []Word) (ok bool) {
 }
 
 // Answer is what the key answers, as in an asked.
-func (w *Word) Answer(a *kernel.Answer) { w.by.k.Tell(&w.taking, w.old, &w.at, a) }
+func (w *Word) Answer(a *step.Answer) { w.by.k.Tell(&w.taking, w.old, &w.at, a) }

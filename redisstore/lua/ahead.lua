@@ -1,4 +1,4 @@
--- Turns ahead: internal/kernel/ahead.go says what they are, and the words of their state. Only the
+-- Turns ahead: internal/step/turns.go says what they are, and the words of their state. Only the
 -- scripts that insert holds.lua insert these sections.
 --
 -- The parts p have the state after the turns, which are in the string turns. The string before has the

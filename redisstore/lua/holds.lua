@@ -1,4 +1,4 @@
--- Open holds: internal/kernel/holds.go says what they are. Only the scripts for requests with holds and
+-- Open holds: internal/step/holds.go says what they are. Only the scripts for requests with holds and
 -- reservations, and for keys that have some, insert these sections; see driver.lua. The other scripts find
 -- out that a value has open holds only when it is not a state of theirs.
 --

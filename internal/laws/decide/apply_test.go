@@ -11,8 +11,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 func TestApplyRefusesNonsense(t *testing.T) {
@@ -25,7 +25,7 @@ func TestApplyRefusesNonsense(t *testing.T) {
 			for i := range state {
 				state[i] = 0xff
 			}
-			_, _, _, err := tr.Apply(state, kernel.Request{N: 1}.At(at))
+			_, _, _, err := tr.Apply(state, step.Request{N: 1}.At(at))
 			assert.ErrorIs(t, err, ratelimit.ErrState, "%T, %d bytes", alg, size)
 		}
 	}
@@ -77,12 +77,12 @@ func FuzzApply(f *testing.F) {
 		t, err := fakes.NewLimit(alg)
 		require.NoError(f, err)
 		compiled[i] = t
-		_, _, fresh, err := t.Apply(nil, kernel.Request{Op: kernel.OpPeek}.At(time.Unix(0, 0)))
+		_, _, fresh, err := t.Apply(nil, step.Request{Op: step.OpPeek}.At(time.Unix(0, 0)))
 		require.NoError(f, err)
 		limits[t] = fresh.Limit
 		var state []byte
 		for n := range 3 {
-			state, _, _, err = t.Apply(state, kernel.Request{N: 1}.At(time.Unix(int64(n), 5)))
+			state, _, _, err = t.Apply(state, step.Request{N: 1}.At(time.Unix(int64(n), 5)))
 			require.NoError(f, err)
 			f.Add(i, state, 1, int64(n))
 			f.Add(i, state, math.MaxInt, int64(n))
@@ -91,13 +91,13 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which int, state []byte, n int, sec int64) {
 		tr := compiled[uint(which)%uint(len(compiled))]
 		at := time.Unix(sec, 0)
-		apply := func(state []byte, req kernel.Request) (next []byte, _ kernel.Answer) {
+		apply := func(state []byte, req step.Request) (next []byte, _ step.Answer) {
 			next, _, res, err := tr.Apply(state, req.At(at))
 			if err != nil {
-				return nil, kernel.Answer{}
+				return nil, step.Answer{}
 			}
 			limit := limits[tr]
-			if req.Op == kernel.OpSettle {
+			if req.Op == step.OpSettle {
 				limit = res.Limit // of the limit that has left the state
 			}
 			require.LessOrEqual(t, res.Remaining, limit)
@@ -105,16 +105,16 @@ func FuzzApply(f *testing.F) {
 			return next, res
 		}
 		some := max(0, n)
-		for _, op := range []kernel.Op{kernel.OpTake, kernel.OpPeek, kernel.OpCharge} {
-			apply(state, kernel.Request{Op: op, N: some})
+		for _, op := range []step.Op{step.OpTake, step.OpPeek, step.OpCharge} {
+			apply(state, step.Request{Op: op, N: some})
 		}
-		apply(state, kernel.Request{Op: kernel.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})
-		between, _ := apply(state, kernel.Request{Op: kernel.OpHold, N: some, Hold: kernel.Handle{ID: 1, For: time.Hour}})
+		apply(state, step.Request{Op: step.OpReserve, N: max(1, n), MaxWait: ratelimit.Never})
+		between, _ := apply(state, step.Request{Op: step.OpHold, N: some, Hold: step.Handle{ID: 1, For: time.Hour}})
 		at = at.Add(time.Duration(some))
 		for id := range uint64(3) {
 			for _, state := range [][]byte{state, between} {
-				apply(state, kernel.Request{Op: kernel.OpSettle, N: some / 2, Of: some, Hold: kernel.Handle{ID: id}})
-				apply(state, kernel.Request{Op: kernel.OpSettle, N: some, Of: some / 2, Hold: kernel.Handle{ID: id}})
+				apply(state, step.Request{Op: step.OpSettle, N: some / 2, Of: some, Hold: step.Handle{ID: id}})
+				apply(state, step.Request{Op: step.OpSettle, N: some, Of: some / 2, Hold: step.Handle{ID: id}})
 			}
 		}
 	})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -116,9 +116,9 @@ func (s *eachStore) Open(name string, t *limit.Limit, timeout time.Duration) (_ 
 	return s, err
 }
 
-func (s *eachStore) Apply(ctx context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *eachStore) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	if s.down != nil && s.down(key) != nil {
-		return kernel.Answer{}, s.down(key)
+		return step.Answer{}, s.down(key)
 	}
 	return s.States.Apply(ctx, key, t, req)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -50,19 +50,19 @@ func (s *jointStore) Open(name string, _ *limit.Limit, timeout time.Duration) (l
 
 func (s *jointStates) Group(string) any { return s.jointStore }
 
-func (s *jointStates) Apply(_ context.Context, key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *jointStates) Apply(_ context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if req.Op != kernel.OpSettle { // which ends what was held
+	if req.Op != step.OpSettle { // which ends what was held
 		s.single++
 	}
 	if s.down != nil {
-		return kernel.Answer{}, s.down
+		return step.Answer{}, s.down
 	}
 	return s.apply(key, t, req)
 }
 
-func (s *jointStates) apply(key string, t *limit.Limit, req kernel.Request) (kernel.Answer, error) {
+func (s *jointStates) apply(key string, t *limit.Limit, req step.Request) (step.Answer, error) {
 	next, _, res, err := t.Apply(s.states[s.name+"/"+key], req)
 	s.states[s.name+"/"+key] = next
 	return res, err

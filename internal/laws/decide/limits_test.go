@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -437,7 +437,7 @@ func TestDamagedStates(t *testing.T) {
 		ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 10, Window: time.Hour}},
 	} {
 		tr := varying(t, alg)
-		req := kernel.Request{N: 1}.At(time.Unix(1e9, 0))
+		req := step.Request{N: 1}.At(time.Unix(1e9, 0))
 		state, _, res, err := tr.Apply(nil, req)
 		require.NoError(t, err)
 		if math.MaxInt == math.MaxInt32 && res.Limit == math.MaxInt {

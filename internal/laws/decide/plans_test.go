@@ -13,7 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -56,7 +56,7 @@ func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ra
 				t.Parallel()
 				store := open()
 				calls := 0
-				var with ratelimit.Store = &fakes.Hooked{Store: store, After: func(kernel.Request, kernel.Answer) { calls++ }}
+				var with ratelimit.Store = &fakes.Hooked{Store: store, After: func(step.Request, step.Answer) { calls++ }}
 				if kind == "memory" {
 					with = store
 				}
@@ -420,7 +420,7 @@ func TestDescribePlan(t *testing.T) {
 func TestPlanAppliesToBytes(t *testing.T) {
 	limited, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
-	now := kernel.Request{N: 1}.At(time.Unix(1000, 0))
+	now := step.Request{N: 1}.At(time.Unix(1000, 0))
 	state, _, _, err := limited.Apply(nil, now)
 	require.NoError(t, err)
 	for _, tt := range unmetered {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -473,7 +473,7 @@ func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	}
 	r, _, err := ratelimit.HoldAll(ctx, 3, bounds...)
 	require.NoError(t, err)
-	ending.After = func(kernel.Request, kernel.Answer) { cancel() }
+	ending.After = func(step.Request, step.Answer) { cancel() }
 	d, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
 	require.Error(t, ctx.Err())
@@ -524,7 +524,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	first := ratelimit.For(window(10, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test")), "a")
 	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
 	local := ratelimit.For(window(3), "c")
-	remote.After = func(kernel.Request, kernel.Answer) { between() }
+	remote.After = func(step.Request, step.Answer) { between() }
 	bounds := []ratelimit.Bound{local, first, second}
 	remaining := func(want ...int) {
 		t.Helper()

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -64,7 +64,7 @@ func readBack(t *testing.T, tr *limit.Limit) {
 	half, err := fakes.NewLimit(ratelimit.Share(tr.Known.(ratelimit.Algorithm), 2))
 	require.NoError(t, err)
 	require.NotEqual(t, tr.Tag(), half.Tag())
-	now := kernel.Request{N: 1}.At(time.Unix(1000, 0))
+	now := step.Request{N: 1}.At(time.Unix(1000, 0))
 	state, _, _, err := tr.Apply(nil, now)
 	require.NoError(t, err)
 	_, _, _, err = half.Apply(state, now)

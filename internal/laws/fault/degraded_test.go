@@ -12,8 +12,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 func TestFailurePolicies(t *testing.T) {
@@ -92,9 +92,9 @@ type leavingStates struct {
 	leave func()
 }
 
-func (s leavingStates) Apply(ctx context.Context, _ string, _ *limit.Limit, _ kernel.Request) (kernel.Answer, error) {
+func (s leavingStates) Apply(ctx context.Context, _ string, _ *limit.Limit, _ step.Request) (step.Answer, error) {
 	s.leave()
-	return kernel.Answer{}, ctx.Err()
+	return step.Answer{}, ctx.Err()
 }
 
 // decidingCalls are the calls that return a Decision, for n events of a key.

@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -546,7 +546,7 @@ func TestStatesWithoutALimiter(t *testing.T) {
 		states, err := s.Open("", tr, 0)
 		require.NoError(t, err)
 		at := time.Now().Add(-time.Hour)
-		_, err = states.Apply(t.Context(), "key", tr, kernel.Request{N: 1}.At(at))
+		_, err = states.Apply(t.Context(), "key", tr, step.Request{N: 1}.At(at))
 		require.NoError(t, err)
 		require.Equal(t, 1, s.Len())
 		s.Shrink()

@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // places are where the states of keys that are waited for may be.
@@ -335,8 +335,8 @@ func TestWait_RoomBeforeItStandsInLine(t *testing.T) {
 		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test")))
 		h := fakes.Held(t, l, "key", 1)
-		s.After = func(req kernel.Request, res kernel.Answer) {
-			if req.Op == kernel.OpReserve && !res.Allowed {
+		s.After = func(req step.Request, res step.Answer) {
+			if req.Op == step.OpReserve && !res.Allowed {
 				h.Cancel()
 			}
 		}
@@ -396,11 +396,11 @@ func TestWait_GivesTurnsBackAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var cancels, reserved atomic.Int64
-				s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req kernel.Request, _ kernel.Answer) {
+				s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req step.Request, _ step.Answer) {
 					switch req.Op {
-					case kernel.OpSettle:
+					case step.OpSettle:
 						cancels.Add(1)
-					case kernel.OpReserve:
+					case step.OpReserve:
 						reserved.Add(1)
 					}
 				}}
@@ -435,10 +435,10 @@ func TestWait_ManyComeBeforeTheFirstAnswer(t *testing.T) {
 		var asking, most, granted, late int
 		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 		var mu sync.Mutex
-		s.After = func(req kernel.Request, _ kernel.Answer) {
+		s.After = func(req step.Request, _ step.Answer) {
 			mu.Lock()
 			defer mu.Unlock()
-			if req.Op == kernel.OpReserve {
+			if req.Op == step.OpReserve {
 				asking++
 				most = max(most, asking)
 				mu.Unlock()
@@ -596,8 +596,8 @@ func TestWait_TurnsStayWhileTheLimitDoes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var cancels atomic.Int64
-		s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req kernel.Request, _ kernel.Answer) {
-			if req.Op == kernel.OpSettle {
+		s := &fakes.Hooked{Store: fakes.NewMapDB().Store(), After: func(req step.Request, _ step.Answer) {
+			if req.Op == step.OpSettle {
 				cancels.Add(1)
 			}
 		}}
@@ -799,7 +799,7 @@ func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 func TestWait_TogetherAfterADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := fakes.NewMapDB().Store()
-		far := &fakes.Hooked{Store: db, Before: func(req kernel.Request) kernel.Request {
+		far := &fakes.Hooked{Store: db, Before: func(req step.Request) step.Request {
 			time.Sleep(2 * time.Millisecond)
 			return req
 		}}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A movingClock is a mock that moves on by itself whenever it is read.
@@ -39,7 +39,7 @@ func (c *movingClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func TestDueInstantIsTheDecidedOne(t *testing.T) {
 	for name, store := range map[string]ratelimit.Store{
 		"tables": new(ratelimit.MemoryStore),
-		"read": &fakes.Hooked{Store: new(ratelimit.MemoryStore), Before: func(req kernel.Request) kernel.Request {
+		"read": &fakes.Hooked{Store: new(ratelimit.MemoryStore), Before: func(req step.Request) step.Request {
 			req, _ = req.Read() // which fixes its time to what the limiter's clock shows
 			return req
 		}},

@@ -18,7 +18,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -562,8 +562,8 @@ func TestGrantedTooLate(t *testing.T) {
 				t.Run(name+"/"+method+"/"+kind, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						answers := make(chan struct{})
-						store := &fakes.Hooked{Store: open(), After: func(req kernel.Request, _ kernel.Answer) {
-							if req.Op == kernel.OpHold || req.Op == kernel.OpReserve {
+						store := &fakes.Hooked{Store: open(), After: func(req step.Request, _ step.Answer) {
+							if req.Op == step.OpHold || req.Op == step.OpReserve {
 								<-answers
 							}
 						}}

@@ -1,6 +1,10 @@
-package kernel
+package step
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
 
 // This file keeps the reservations of a key whose turns are ahead as a part of its state.
 //
@@ -47,70 +51,70 @@ const (
 	turnWords
 )
 
-// ahead is the kernel of states with turns.
-type ahead struct{ listed }
+// turnsKernel is the kernel of states with turns.
+type turnsKernel struct{ listKernel }
 
-// Ahead returns the kernel of the states of c, which is a Base, with turns ahead.
-func (c *Compiled) Ahead() *Compiled { return c.listing(&c.withTurns, newAhead) }
+// WithTurns returns the kernel of the states of c, which is a Base, with turns ahead.
+func (c *Machine) WithTurns() *Machine { return c.listing(&c.turnsMachine, newAhead) }
 
-func newAhead(l listed) { l.of.Kernel = &ahead{l} }
+func newAhead(l listKernel) { l.of.Kernel = &turnsKernel{l} }
 
-func (h *holding) turns() int { return len(h.list) / turnWords }
+func (h *heldState) turns() int { return len(h.turnList) / turnWords }
 
-func (h *holding) entry(i int) []uint64 { return h.list[i*turnWords:][:turnWords] }
+func (h *heldState) entry(i int) []uint64 { return h.turnList[i*turnWords:][:turnWords] }
 
 // asks reports whether c is the limit that has reserved the turns, if there are any.
-func (h *holding) asks(c *Compiled) bool {
+func (h *heldState) asks(c *Machine) bool {
 	if h.turns() == 0 {
 		return true
 	}
-	limit, _ := h.decider(h.after)
-	return limit.same(c)
+	limit, _ := h.askedLimit(h.after)
+	return limit.equal(c)
 }
 
 // spend returns st after n events of a turn, which may be fewer than were reserved. They keep their
 // instant even if they would not be granted then any more, because others were charged. A charge
 // that leaves no room for them is refused. Only denials that a log counts, and events in flight
 // whose hold is extended, may leave room for fewer, if they are near the most that a log can count.
-func (h *holding) spend(st, turn []uint64, n int) []uint64 {
+func (h *heldState) spend(st, turn []uint64, n int) []uint64 {
 	if n == 0 {
 		return st
 	}
 	at := turn[turnAt]
 	if h.Ready(st, at, n) == at {
 		st = h.Spend(st, at, n)
-		h.promise(st)
+		h.Promise(st)
 	} else {
-		n = int(min(uint64(n), h.chargeable(st, at, h.Encoding)))
+		n = int(min(uint64(n), h.Chargeable(st, at, h.Encoding)))
 		if n > 0 {
 			st = h.Spend(st, at, n)
 		}
 	}
-	if h.changed != nil {
+	if h.two != nil {
 		st[promised] = max(st[promised], at)
 	}
 	return h.lasts(st, n, turn[turnEnd])
 }
 
 // spendAgain makes the state after the turns, if there are any, of that before them.
-func (h *holding) spendAgain() {
+func (h *heldState) spendAgain() {
 	if h.turns() == 0 {
 		return
 	}
 	h.after = slices.Clone(h.inner())
 	for i := range h.turns() {
 		turn := h.entry(i)
-		h.after = h.spend(h.after, turn, holdOf(turn[turnEnd:]).n)
+		h.after = h.spend(h.after, turn, holdOf(turn[turnEnd:]).N)
 	}
 }
 
 // leavesRoom reports whether all events of the turns can be spent after a state.
-func (h *holding) leavesRoom(before []uint64) bool {
+func (h *heldState) leavesRoom(before []uint64) bool {
 	st := slices.Clone(before)
 	for i := range h.turns() {
 		turn := h.entry(i)
-		at, n := turn[turnAt], holdOf(turn[turnEnd:]).n
-		if n > 0 && h.Ready(st, at, n) > at && uint64(n) > h.chargeable(st, at, h.Encoding) {
+		at, n := turn[turnAt], holdOf(turn[turnEnd:]).N
+		if n > 0 && h.Ready(st, at, n) > at && uint64(n) > h.Chargeable(st, at, h.Encoding) {
 			return false
 		}
 		st = h.spend(st, turn, n)
@@ -120,15 +124,15 @@ func (h *holding) leavesRoom(before []uint64) bool {
 
 // advance lets the turns come that do so until an instant, and ends the holds that are due now. It
 // reports whether anything was due.
-func (h *holding) advance(until Instant) (due bool) {
-	if (h.turns() == 0 || h.list[turnAt] > until) && (h.by == nil || h.st[firstEnd] > h.now) {
+func (h *heldState) advance(until kernel.Instant) (due bool) {
+	if (h.turns() == 0 || h.turnList[turnAt] > until) && (h.holds == nil || h.st[firstEnd] > h.now) {
 		return false
 	}
 	h.unshare()
-	for ; h.turns() > 0 && h.list[turnAt] <= until; h.list = h.list[turnWords:] {
+	for ; h.turns() > 0 && h.turnList[turnAt] <= until; h.turnList = h.turnList[turnWords:] {
 		// In the order of time, which makes a difference in a WarmingUp.
-		h.end(min(h.list[turnAt], h.now))
-		h.come(h.list[:turnWords])
+		h.end(min(h.turnList[turnAt], h.now))
+		h.come(h.turnList[:turnWords])
 	}
 	h.end(h.now)
 	h.spendAgain()
@@ -140,57 +144,57 @@ func everyTurn(int) bool { return true }
 
 // come spends the events of a turn in the state before all turns, and opens its hold, if that goes
 // on.
-func (h *holding) come(turn []uint64) {
+func (h *heldState) come(turn []uint64) {
 	id, at, of := turn[turnID], turn[turnAt], holdOf(turn[turnEnd:])
 	switch {
-	case id != 0 && (!endsAtTurn(id) || at <= h.now && of.end > h.now):
+	case id != 0 && (!endsAtTurn(id) || at <= h.now && of.End > h.now):
 		h.open(id, of, at)
-	case at > h.now && h.Flies():
+	case at > h.now && h.Releases():
 		// The log of an InFlight has events by their ends, and knows turns from its holds only.
-		h.open(turnOnly, hold{end: at}, at)
+		h.open(turnOnly, kernel.Hold{End: at}, at)
 	default:
 		// The turn is over, or is not ahead any more because the list was too long or the limit
 		// has changed.
 		h.pass(at)
 	}
-	h.set(h.spend(h.inner(), turn, of.n))
+	h.setInner(h.spend(h.inner(), turn, of.N))
 }
 
-func (h *holding) add(id uint64, at Instant, of hold) {
-	_, st := h.deciding()
+func (h *heldState) add(id uint64, at kernel.Instant, of kernel.Hold) {
+	_, st := h.afterTurns()
 	h.after = slices.Clone(st)
 	if h.turns() >= MostHolds {
 		h.unshare()
 		ended := h.ended
-		h.come(h.list[:turnWords])
-		h.list = h.list[turnWords:]
+		h.come(h.turnList[:turnWords])
+		h.turnList = h.turnList[turnWords:]
 		if h.ended > ended { // the oldest hold, which may have given its events back
 			h.spendAgain()
 		}
 	}
-	h.list = append(h.list, id, at, of.end, eventsWord(of))
-	h.after = h.spend(h.after, h.entry(h.turns()-1), of.n)
+	h.turnList = append(h.turnList, id, at, of.End, eventsWord(of))
+	h.after = h.spend(h.after, h.entry(h.turns()-1), of.N)
 }
 
 // settleTurn lets n events of the i-th turn happen, at most as many as it has. If none do, it
 // leaves the list, and so do the void ones that the others do not need any more.
-func (h *holding) settleTurn(i, n int) {
-	h.list = slices.Clone(h.list)
+func (h *heldState) settleTurn(i, n int) {
+	h.turnList = slices.Clone(h.turnList)
 	turn := h.entry(i)
 	turn[turnID], turn[turnEnd] = 0, turn[turnAt]
 	if n == 0 {
 		turn[turnEnd] = 0
-	} else if h.fit(func(j int) bool { return j != i }, n, h.inner()) {
+	} else if h.noneTooEarly(func(j int) bool { return j != i }, n, h.inner()) {
 		turn[turnEvents] = 2 * uint64(n)
 	}
 	stays := func(j int) bool { return h.entry(j)[turnEnd] > 0 }
-	if !h.fit(stays, 0, h.inner()) { // else all void ones leave
+	if !h.noneTooEarly(stays, 0, h.inner()) { // else all void ones leave
 		stays = func(j int) bool { return j != i || n > 0 }
-		if !h.fit(stays, 0, h.inner()) {
+		if !h.noneTooEarly(stays, 0, h.inner()) {
 			stays = everyTurn
 		}
 	}
-	left := h.list[:0]
+	left := h.turnList[:0]
 	for j := range h.turns() {
 		if stays(j) {
 			left = append(left, h.entry(j)...)
@@ -199,19 +203,19 @@ func (h *holding) settleTurn(i, n int) {
 	for len(left) > 0 && left[len(left)-turnWords+turnEnd] == 0 { // nothing is behind these
 		left = left[:len(left)-turnWords]
 	}
-	h.list = left
+	h.turnList = left
 }
 
-// fit reports whether no turn would come too early if those that do not stay had only n events, and
+// noneTooEarly reports whether no turn would come too early if those that do not stay had only n events, and
 // the state before them, without the list of holds, were another one.
-func (h *holding) fit(stays func(i int) bool, n int, before []uint64) bool {
-	if !h.drifts() {
+func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64) bool {
+	if !h.anyDrifts() {
 		return true
 	}
 	all, other := slices.Clone(h.inner()), slices.Clone(before)
 	for i := range h.turns() {
 		turn := h.entry(i)
-		at, events := turn[turnAt], holdOf(turn[turnEnd:]).n
+		at, events := turn[turnAt], holdOf(turn[turnEnd:]).N
 		has := events
 		if !stays(i) {
 			has = n
@@ -223,40 +227,40 @@ func (h *holding) fit(stays func(i int) bool, n int, before []uint64) bool {
 	return true
 }
 
-// drifts reports whether events may come later because earlier ones did not happen.
-func (c *Compiled) drifts() bool { return slices.ContainsFunc(c.leaves, Kernel.drifts) }
+// anyDrifts reports whether events may come later because earlier ones did not happen.
+func (c *Machine) anyDrifts() bool { return slices.ContainsFunc(c.leaves, kernel.Kernel.Drifts) }
 
-func (k *ahead) Valid(st []uint64) bool {
+func (k *turnsKernel) Valid(st []uint64) bool {
 	if len(st) < aheadHeader || st[aheadTurns] == 0 || st[aheadTurns] > MostHolds ||
 		st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
-		st[aheadForm]&2 != 0 && k.base.changed == nil ||
+		st[aheadForm]&2 != 0 && k.base.two == nil ||
 		st[aheadForm]>>2 > uint64(len(st)-aheadHeader)-st[aheadTurns]*turnWords {
 		return false
 	}
-	var h holding
+	var h heldState
 	h.read(k.of, st)
-	last := Instant(0)
+	last := kernel.Instant(0)
 	for i := range h.turns() {
 		turn := h.entry(i)
-		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.lastInstant() ||
+		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.LastInstant() ||
 			turn[turnEvents]/2 > uint64(h.Limit()) ||
 			turn[turnID] != 0 && turn[turnEnd] < turn[turnAt] {
 			return false
 		}
 		last = turn[turnAt]
 	}
-	by := h.Compiled
-	if h.by != nil {
-		by = h.Opened()
+	by := h.Machine
+	if h.holds != nil {
+		by = h.WithHolds()
 	}
 	return h.sound(h.after) && by.sound(h.st)
 }
 
-func (k *ahead) Pack(st []uint64) []uint64 {
-	var h holding
+func (k *turnsKernel) Pack(st []uint64) []uint64 {
+	var h heldState
 	h.read(k.of, st)
 	h.unshare()
-	h.set(h.Pack(h.inner()))
+	h.setInner(h.Pack(h.inner()))
 	h.after = h.Pack(slices.Clone(h.after))
 	_, st = h.closed()
 	return st

@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"math/rand/v2"
@@ -10,21 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A limit is a kernel in both forms.
-type limit struct{ narrow, wide *Compiled }
+type limit struct{ narrow, wide *Machine }
 
 // limitsOf returns limits of one kind, among which a key may change.
 func limitsOf(t *testing.T) map[string][]limit {
 	t.Helper()
-	gcra := func(of func(int, time.Duration, Encoding) (Kernel, error), sizes ...time.Duration) (all []limit) {
+	gcra := func(of func(int, time.Duration, kernel.Encoding) (kernel.Kernel, error), sizes ...time.Duration) (all []limit) {
 		for i, per := range sizes {
 			var l limit
-			for _, enc := range []Encoding{InMemory, InMemory.Varying()} {
+			for _, enc := range []kernel.Encoding{kernel.InMemory, kernel.InMemory.Varying()} {
 				k, err := of(3+4*i, per, enc)
 				require.NoError(t, err)
-				l.narrow, l.wide = l.wide, Compile(k, enc)
+				l.narrow, l.wide = l.wide, NewMachine(k, enc)
 			}
 			all = append(all, l)
 		}
@@ -32,24 +33,28 @@ func limitsOf(t *testing.T) map[string][]limit {
 	}
 	fixed := func(windows ...uint64) (all []limit) {
 		for i, window := range windows {
-			k := func(enc Encoding) *Compiled { return Compile(NewFixedWindow(3+4*i, window, true, enc), enc) }
-			all = append(all, limit{k(InMemory), k(InMemory.Varying())})
+			k := func(enc kernel.Encoding) *Machine {
+				return NewMachine(kernel.NewFixedWindow(3+4*i, window, true, enc), enc)
+			}
+			all = append(all, limit{k(kernel.InMemory), k(kernel.InMemory.Varying())})
 		}
 		return all
 	}
 	sliding := func(windows ...uint64) (all []limit) {
 		for i, window := range windows {
-			k := func(enc Encoding) *Compiled { return Compile(NewSlidingWindow(3+4*i, 1, window, enc), enc) }
-			all = append(all, limit{k(InMemory), k(InMemory.Varying())})
+			k := func(enc kernel.Encoding) *Machine {
+				return NewMachine(kernel.NewSlidingWindow(3+4*i, 1, window, enc), enc)
+			}
+			all = append(all, limit{k(kernel.InMemory), k(kernel.InMemory.Varying())})
 		}
 		return all
 	}
 	return map[string][]limit{
-		"token": gcra(func(n int, per time.Duration, enc Encoding) (Kernel, error) {
-			return NewTokenBucket(3, per, per, n, enc, "")
+		"token": gcra(func(n int, per time.Duration, enc kernel.Encoding) (kernel.Kernel, error) {
+			return kernel.NewTokenBucket(3, per, per, n, enc, "")
 		}, time.Second, 7*time.Second, time.Second),
-		"leaky": gcra(func(n int, per time.Duration, enc Encoding) (Kernel, error) {
-			return NewLeakyBucket(3, per, per, n, enc, "")
+		"leaky": gcra(func(n int, per time.Duration, enc kernel.Encoding) (kernel.Kernel, error) {
+			return kernel.NewLeakyBucket(3, per, per, n, enc, "")
 		}, time.Second, 7*time.Second, time.Second),
 		"fixed":         fixed(second, second, 2*second),
 		"sliding":       sliding(second, second, 2*second),
@@ -80,7 +85,7 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 					now += []uint64{1, rng.Uint64N(second), rng.Uint64N(10 * second)}[rng.IntN(3)]
 				}
 				req := Request{Op: []Op{OpTake, OpTake, OpTake, OpPeek, OpReserve, OpSettle}[rng.IntN(6)], N: 1 + rng.IntN(3)}
-				req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, Never-1
+				req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, kernel.Never-1
 				switch req.Op {
 				case OpReserve:
 					req.Hold.ID = uint64(2 * step)
@@ -96,7 +101,7 @@ func TestNarrowStatesEqualWideOnes(t *testing.T) {
 					st, from, isWord = wider[:], owner.wide, false
 				}
 				if !isWord && fits {
-					if k, met, _ := l.wide.Meet(from, st, now); k == l.wide {
+					if k, met, _ := l.wide.Reconcile(from, st, now); k == l.wide {
 						one, ok := l.narrow.Word().Narrow(met, now)
 						if _, changed := l.narrow.Step([]uint64{one}, &other, &b); ok && (changed || from == l.wide) {
 							word, owner, isWord = one, l, true

@@ -1,4 +1,5 @@
-package kernel
+// Package timeline converts the readings of a clock to instants.
+package timeline
 
 import (
 	"reflect"
@@ -7,6 +8,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -34,13 +36,13 @@ type anchor struct {
 	base   time.Time // an earlier reading, or this one; time is counted from there
 	since  time.Duration
 	shown  time.Time // the reading, taken when since had passed
-	origin Instant
+	origin kernel.Instant
 	due    atomic.Int64 // the time since base at which the wall clock is compared next
 }
 
-// NewTimeline returns the timeline of clk, or of the system's clock if clk is nil.
+// New returns the timeline of clk, or of the system's clock if clk is nil.
 // coarse has the readings of clk if it is a coarse clock, and is nil otherwise.
-func NewTimeline(clk clock.Clock, coarse *Coarse) *Timeline {
+func New(clk clock.Clock, coarse *Coarse) *Timeline {
 	t := &Timeline{clk: clk, coarse: coarse}
 	switch {
 	case isSystem(clk):
@@ -77,12 +79,12 @@ const (
 )
 
 // InstantOf returns the instant of a time.
-func InstantOf(t time.Time) Instant {
+func InstantOf(t time.Time) kernel.Instant {
 	sec := t.Unix()
 	if shifted(sec) {
 		sec = (sec%epochTurn + epochTurn) % epochTurn
 	}
-	return Instant(sec)*1e9 + Instant(t.Nanosecond())
+	return kernel.Instant(sec)*1e9 + kernel.Instant(t.Nanosecond())
 }
 
 func shifted(sec int64) bool { return sec < 0 || sec >= epochEnd }
@@ -90,7 +92,7 @@ func shifted(sec int64) bool { return sec < 0 || sec >= epochEnd }
 func anchorAt(t time.Time) *anchor { return &anchor{base: t, shown: t, origin: InstantOf(t)} }
 
 // Now returns the present instant, and by how much the clock is behind it.
-func (t *Timeline) Now() (now Instant, lag uint64) {
+func (t *Timeline) Now() (now kernel.Instant, lag uint64) {
 	var d time.Duration
 	from := t.anchor.Load()
 	switch {
@@ -118,7 +120,7 @@ func (t *Timeline) compare(from *anchor, d time.Duration) *anchor {
 
 // after returns the instant at which d has passed since the base. From 2100 to MaxInstant are 16
 // years.
-func (a *anchor) after(d time.Duration) Instant { return a.origin + Instant(d-a.since) }
+func (a *anchor) after(d time.Duration) kernel.Instant { return a.origin + kernel.Instant(d-a.since) }
 
 // compareEvery is the time after which the wall clock is compared again. It is long enough that
 // this costs nothing: a comparison takes as long as two or three readings.
@@ -157,7 +159,7 @@ func (t *Timeline) Renew() bool { return t.coarse != nil && t.coarse.Refresh() }
 // instant before it reads the clock: a clock that is behind that has stepped back, and
 // was not only overtaken by another caller's reading. A state that was at hand before was
 // left at that instant at the latest.
-func (t *Timeline) unsteady() (now Instant, lag uint64) {
+func (t *Timeline) unsteady() (now kernel.Instant, lag uint64) {
 	for {
 		latest := t.latest.Load()
 		from := t.anchor.Load()
@@ -182,15 +184,15 @@ func (t *Timeline) unsteady() (now Instant, lag uint64) {
 
 // at returns the instant at which d has passed since the base, limited to the range of instants: at
 // its end, time stands still.
-func (a *anchor) at(d time.Duration) Instant {
+func (a *anchor) at(d time.Duration) kernel.Instant {
 	if d < a.since {
-		return a.origin - min(a.origin, Instant(a.since)-Instant(d))
+		return a.origin - min(a.origin, kernel.Instant(a.since)-kernel.Instant(d))
 	}
-	return min(a.after(d), MaxInstant)
+	return min(a.after(d), kernel.MaxInstant)
 }
 
 // Wall returns the time that the clock showed when Now returned now and lag.
-func (t *Timeline) Wall(now Instant, lag uint64) time.Time {
+func (t *Timeline) Wall(now kernel.Instant, lag uint64) time.Time {
 	from := t.anchor.Load()
 	return from.shown.Add(time.Duration(now) - time.Duration(from.origin) - time.Duration(lag))
 }
@@ -203,16 +205,16 @@ func (t *Timeline) Time() time.Time {
 }
 
 // Until returns the time until the clock reaches an instant.
-func (t *Timeline) Until(at Instant) time.Duration {
+func (t *Timeline) Until(at kernel.Instant) time.Duration {
 	t.Renew()
 	now, lag := t.Now()
-	return Until(at, now, lag)
+	return kernel.Until(at, now, lag)
 }
 
 // In returns the instant that the clock will show after d.
-func (t *Timeline) In(d time.Duration) Instant {
+func (t *Timeline) In(d time.Duration) kernel.Instant {
 	now, lag := t.Now()
-	return After(now, uint64(d)-min(uint64(d), lag))
+	return kernel.After(now, uint64(d)-min(uint64(d), lag))
 }
 
 // Clock returns the clock.

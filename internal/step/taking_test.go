@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // TestTakingEqualsStep applies random requests to one key twice, as a Taking and by Step, while
@@ -42,7 +43,7 @@ func TestTakingEqualsStep(t *testing.T) {
 							continue
 						}
 					default:
-						next, _ := c.Step(slices.Clone(st), &Request{Op: OpReserve, N: n, MaxWait: Never, Fixed: at}, &want)
+						next, _ := c.Step(slices.Clone(st), &Request{Op: OpReserve, N: n, MaxWait: kernel.Never, Fixed: at}, &want)
 						if want.Wait == 0 { // otherwise, it is not stored as a word
 							st = next
 						}

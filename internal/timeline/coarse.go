@@ -1,4 +1,4 @@
-package kernel
+package timeline
 
 import (
 	"sync/atomic"

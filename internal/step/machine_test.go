@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // Random histories of these tests, in CI and at night (RATELIMIT_NIGHTLY=1): of holds, 8 or 12 of
@@ -16,37 +17,37 @@ import (
 // words, 75 or 200, and 300 or 1000; of pairs and rings, 4000 or 5000, and 20,000.
 
 // each has a kernel of each kind that grants ten events at once.
-func each(t *testing.T) map[string]*Compiled {
+func each(t *testing.T) map[string]*Machine {
 	t.Helper()
-	bucket := func(k Kernel, err error) Kernel {
+	bucket := func(k kernel.Kernel, err error) kernel.Kernel {
 		require.NoError(t, err)
 		return k
 	}
-	kernels := map[string]Kernel{
-		"token":    bucket(NewTokenBucket(10, time.Second, time.Second, 10, InMemory, "")),
-		"sevenths": bucket(NewTokenBucket(7, time.Second, time.Second, 10, InMemory, "")),
-		"interval": NewIntervalBucket(10, 10, second),
-		"leaky":    bucket(NewLeakyBucket(10, time.Second, time.Second, 10, InMemory, "")),
-		"fixed":    NewFixedWindow(10, second, true, InMemory),
-		"first":    NewFixedWindow(10, second, false, InMemory),
-		"sliding":  NewSlidingWindow(10, 2, second/2, InMemory),
-		"rolling":  NewRollingWindow(10, 0, 2, second/2),
-		"log":      NewSlidingLog(10, second, false),
-		"counted":  NewSlidingLog(10, second, true),
-		"warming":  NewWarmingUp(10, time.Second, time.Second, 3, InMemory),
+	kernels := map[string]kernel.Kernel{
+		"token":    bucket(kernel.NewTokenBucket(10, time.Second, time.Second, 10, kernel.InMemory, "")),
+		"sevenths": bucket(kernel.NewTokenBucket(7, time.Second, time.Second, 10, kernel.InMemory, "")),
+		"interval": kernel.NewIntervalBucket(10, 10, second),
+		"leaky":    bucket(kernel.NewLeakyBucket(10, time.Second, time.Second, 10, kernel.InMemory, "")),
+		"fixed":    kernel.NewFixedWindow(10, second, true, kernel.InMemory),
+		"first":    kernel.NewFixedWindow(10, second, false, kernel.InMemory),
+		"sliding":  kernel.NewSlidingWindow(10, 2, second/2, kernel.InMemory),
+		"rolling":  kernel.NewRollingWindow(10, 0, 2, second/2),
+		"log":      kernel.NewSlidingLog(10, second, false),
+		"counted":  kernel.NewSlidingLog(10, second, true),
+		"warming":  kernel.NewWarmingUp(10, time.Second, time.Second, 3, kernel.InMemory),
 	}
-	kernels["all"] = NewAll([]Kernel{kernels["token"], kernels["log"], kernels["fixed"]}, InMemory)
-	compiled := make(map[string]*Compiled)
+	kernels["all"] = NewAll([]kernel.Kernel{kernels["token"], kernels["log"], kernels["fixed"]}, kernel.InMemory)
+	compiled := make(map[string]*Machine)
 	for name, k := range kernels {
-		compiled[name] = Compile(k, InMemory)
+		compiled[name] = NewMachine(k, kernel.InMemory)
 	}
 	return compiled
 }
 
 // do applies a request at an instant.
-func do(c *Compiled, st []uint64, now Instant, req Request) ([]uint64, bool, Answer) {
+func do(c *Machine, st []uint64, now kernel.Instant, req Request) ([]uint64, bool, Answer) {
 	var a Answer
-	req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, Never-1
+	req.Fixed, req.MaxWait = &Reading{Now: now, Own: true}, kernel.Never-1
 	st, changed := c.Step(st, &req, &a)
 	return st, changed, a
 }
@@ -57,14 +58,14 @@ func TestAdoptedByItself(t *testing.T) {
 	again, others := each(t), each(t)
 	for name, c := range each(t) {
 		st, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: 1})
-		k, kept, pin := again[name].Meet(c, slices.Clone(st), begun)
+		k, kept, pin := again[name].Reconcile(c, slices.Clone(st), begun)
 		assert.Same(t, again[name], k)
 		assert.False(t, pin, name)
 		assert.Equal(t, st, kept, name)
 		assert.True(t, c.Valid(st) || name == "fixed" && c.Width() == 1, name)
 		for other, k := range others {
 			if k.Kind() != c.Kind() {
-				_, fresh, pin := k.Meet(c, slices.Clone(st), begun)
+				_, fresh, pin := k.Reconcile(c, slices.Clone(st), begun)
 				assert.False(t, pin)
 				assert.True(t, k.Valid(fresh), "%s after %s", other, name)
 				assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
@@ -76,16 +77,16 @@ func TestAdoptedByItself(t *testing.T) {
 // TestTake: take is Ready and Spend, also after reservations and returns.
 func TestTake(t *testing.T) {
 	kernels := each(t)
-	kernels["pair"] = Compile(NewSlidingWindow(10, 1, second, InMemory), InMemory)
-	kernels["rings"] = Compile(NewAll([]Kernel{kernels["sliding"].Kernel, kernels["rolling"].Kernel, kernels["pair"].Kernel, kernels["leaky"].Kernel}, InMemory), InMemory)
-	rings := make([]Kernel, 10)
+	kernels["pair"] = NewMachine(kernel.NewSlidingWindow(10, 1, second, kernel.InMemory), kernel.InMemory)
+	kernels["rings"] = NewMachine(NewAll([]kernel.Kernel{kernels["sliding"].Kernel, kernels["rolling"].Kernel, kernels["pair"].Kernel, kernels["leaky"].Kernel}, kernel.InMemory), kernel.InMemory)
+	rings := make([]kernel.Kernel, 10)
 	for i := range rings {
 		rings[i] = kernels["sliding"].Kernel
 	}
-	kernels["many"] = Compile(NewAll(rings, InMemory), InMemory)
-	varying, err := NewLeakyBucket(10, time.Second, time.Second, 10, InMemory.Varying(), "")
+	kernels["many"] = NewMachine(NewAll(rings, kernel.InMemory), kernel.InMemory)
+	varying, err := kernel.NewLeakyBucket(10, time.Second, time.Second, 10, kernel.InMemory.Varying(), "")
 	require.NoError(t, err)
-	kernels["varying"] = Compile(varying, InMemory.Varying())
+	kernels["varying"] = NewMachine(varying, kernel.InMemory.Varying())
 	for name, c := range kernels {
 		random := budget.Rand(t)
 		for range budget.Histories(75, 300) {
@@ -105,7 +106,7 @@ func TestTake(t *testing.T) {
 					want = c.Spend(want, now, n)
 				}
 				var took bool
-				st, took = c.take(st, now, n)
+				st, took = c.Take(st, now, n)
 				require.Equal(t, granted, took, name)
 				require.Equal(t, want, st, name)
 			}
@@ -115,7 +116,7 @@ func TestTake(t *testing.T) {
 
 // TestRingFlag: the flag that earlier versions have stored in the first word makes no difference.
 func TestRingFlag(t *testing.T) {
-	c := Compile(NewSlidingWindow(10, 3, second, InMemory), InMemory)
+	c := NewMachine(kernel.NewSlidingWindow(10, 3, second, kernel.InMemory), kernel.InMemory)
 	st := c.Spend(c.NewState(), begun, 4)
 	flagged := append([]uint64{st[0] | 1<<63}, st[1:]...)
 	assert.True(t, c.Valid(flagged))
@@ -129,7 +130,7 @@ func TestRingFlag(t *testing.T) {
 
 // TestFirstEventFits: a new state has room for one event, and no more.
 func TestFirstEventFits(t *testing.T) {
-	k := Compile(NewSlidingLog(10, uint64(time.Second), false), InMemory)
+	k := NewMachine(kernel.NewSlidingLog(10, uint64(time.Second), false), kernel.InMemory)
 	st := k.NewState()
 	assert.Empty(t, st)
 	room := cap(st)
@@ -138,9 +139,9 @@ func TestFirstEventFits(t *testing.T) {
 
 // TestWarmingUp_HoldAtTheEndOfTime: a state with a hold of the last instant can be read.
 func TestWarmingUp_HoldAtTheEndOfTime(t *testing.T) {
-	for _, enc := range []Encoding{InMemory.Varying(), {Tick: 1000, Portable: true, Varies: true}} {
-		c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
-		for _, now := range []Instant{MaxInstant, MaxInstant - 1} {
+	for _, enc := range []kernel.Encoding{kernel.InMemory.Varying(), {Tick: 1000, Portable: true, Varies: true}} {
+		c := NewMachine(kernel.NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
+		for _, now := range []kernel.Instant{kernel.MaxInstant, kernel.MaxInstant - 1} {
 			s := keyOf(c)
 			a, _ := s.send(c, now, Request{Op: OpHold, N: 3, Hold: Handle{ID: 1, For: time.Hour}})
 			require.True(t, a.Held)

@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"slices"
@@ -9,18 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // TestTaking: a Taking and Tell leave the state, and give the answer, that Step does.
 func TestTaking(t *testing.T) {
 	kernels := each(t)
-	kernels["pair"] = Compile(NewSlidingWindow(10, 1, second, InMemory), InMemory)
-	thirds, err := NewTokenBucket(3, time.Second, time.Second, 10, InMemory, "")
+	kernels["pair"] = NewMachine(kernel.NewSlidingWindow(10, 1, second, kernel.InMemory), kernel.InMemory)
+	thirds, err := kernel.NewTokenBucket(3, time.Second, time.Second, 10, kernel.InMemory, "")
 	require.NoError(t, err)
-	kernels["thirds"] = Compile(thirds, InMemory)
-	slow, err := NewTokenBucket(1, time.Duration(MaxInstant-1<<32), time.Second, 1, InMemory, "")
+	kernels["thirds"] = NewMachine(thirds, kernel.InMemory)
+	slow, err := kernel.NewTokenBucket(1, time.Duration(kernel.MaxInstant-1<<32), time.Second, 1, kernel.InMemory, "")
 	require.NoError(t, err)
-	kernels["slow"] = Compile(slow, InMemory)
+	kernels["slow"] = NewMachine(slow, kernel.InMemory)
 	seen := 0
 	for name, c := range kernels {
 		by := c.Word()
@@ -32,10 +33,10 @@ func TestTaking(t *testing.T) {
 		for i := range budget.Histories(200, 1000) {
 			st, at := c.NewState(), Reading{Now: begun}
 			if i%2 == 1 {
-				at.Now = MaxInstant - 5*second
+				at.Now = kernel.MaxInstant - 5*second
 			}
 			for range 50 {
-				at.Now = min(MaxInstant, at.Now+random.Uint64N(second/5)*random.Uint64N(2)*(1+random.Uint64N(2)*random.Uint64N(10)))
+				at.Now = min(kernel.MaxInstant, at.Now+random.Uint64N(second/5)*random.Uint64N(2)*(1+random.Uint64N(2)*random.Uint64N(10)))
 				at.Lag = random.Uint64N(2) * random.Uint64N(second)
 				n := 1 + random.IntN(c.Limit())
 				if name != "pair" {

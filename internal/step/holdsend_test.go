@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"math/rand/v2"
@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // manyHolds returns states of c with holds at random instants, some of which give their events back.
-func manyHolds(c *Compiled, rng *rand.Rand, holds int) *shared {
+func manyHolds(c *Machine, rng *rand.Rand, holds int) *shared {
 	s := keyOf(c)
 	for i := range uint64(holds) {
 		h := Handle{ID: 2*i + 1, For: time.Duration(1 + rng.IntN(int(second))), Back: rng.IntN(2) == 0}
@@ -23,31 +25,31 @@ func manyHolds(c *Compiled, rng *rand.Rand, holds int) *shared {
 
 // TestHolds_EndTogether: holds that end together leave the state that they leave one after the other.
 func TestHolds_EndTogether(t *testing.T) {
-	enc := InMemory.Varying()
-	token, err := NewTokenBucket(10, time.Second, nil, 400, enc, "")
+	enc := kernel.InMemory.Varying()
+	token, err := kernel.NewTokenBucket(10, time.Second, nil, 400, enc, "")
 	require.NoError(t, err)
-	leaky, err := NewLeakyBucket(10, time.Second, nil, 400, enc, "")
+	leaky, err := kernel.NewLeakyBucket(10, time.Second, nil, 400, enc, "")
 	require.NoError(t, err)
-	for name, k := range map[string]Kernel{
-		"log":       NewSlidingLog(400, 10*second, false),
-		"in flight": NewInFlight(400, 10*second),
+	for name, k := range map[string]kernel.Kernel{
+		"log":       kernel.NewSlidingLog(400, 10*second, false),
+		"in flight": kernel.NewInFlight(400, 10*second),
 		"token":     token,
 		"leaky":     leaky,
-		"interval":  NewIntervalBucket(400, 3, second),
-		"window":    NewFixedWindow(400, 10*second, true, enc),
-		"all":       NewAll([]Kernel{NewSlidingLog(400, 10*second, false), token, NewInFlight(400, 5*second)}, enc),
+		"interval":  kernel.NewIntervalBucket(400, 3, second),
+		"window":    kernel.NewFixedWindow(400, 10*second, true, enc),
+		"all":       NewAll([]kernel.Kernel{kernel.NewSlidingLog(400, 10*second, false), token, kernel.NewInFlight(400, 5*second)}, enc),
 	} {
 		for seed := range uint64(50) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			s := manyHolds(Compile(k, enc), rng, 40+rng.IntN(60))
-			by := s.from.open
+			s := manyHolds(NewMachine(k, enc), rng, 40+rng.IntN(60))
+			by := s.from.holds
 			require.NotNil(t, by, name)
-			now := begun + Instant(rng.IntN(int(second)))
+			now := begun + kernel.Instant(rng.IntN(int(second)))
 
 			together, ended := by.endDue(slices.Clone(s.st), now, true)
 			alone := slices.Clone(s.st)
 			for i := 0; i < by.count(alone); {
-				if by.holdAt(alone, i).end > now {
+				if by.holdAt(alone, i).End > now {
 					i++
 					continue
 				}
@@ -66,7 +68,7 @@ func TestHolds_EndTogether(t *testing.T) {
 // each of these moves. The time is that of a hold.
 func BenchmarkTimeoutChanges(b *testing.B) {
 	for _, holds := range []int{64, 1024, 16_384} {
-		shorter, longer := Compile(NewInFlight(holds, 3600*second), InMemory), Compile(NewInFlight(holds, 7200*second), InMemory)
+		shorter, longer := NewMachine(kernel.NewInFlight(holds, 3600*second), kernel.InMemory), NewMachine(kernel.NewInFlight(holds, 7200*second), kernel.InMemory)
 		s := keyOf(longer)
 		for i := range uint64(holds) {
 			s.send(longer, begun+i, Request{Op: OpHold, N: 1, Hold: Handle{ID: 2*i + 1, For: time.Hour}})
@@ -87,13 +89,13 @@ func BenchmarkTimeoutChanges(b *testing.B) {
 // TestRetryAfter_ManyHolds: to find when a denied request will be granted takes as many copies of the state
 // with thousands of holds that give their events back as with a few, because the shard is locked meanwhile.
 func TestRetryAfter_ManyHolds(t *testing.T) {
-	for name, k := range map[string]Kernel{
-		"window": NewFixedWindow(MostHolds, 1000*second, false, InMemory),
-		"log":    NewSlidingLog(MostHolds, 1000*second, false),
+	for name, k := range map[string]kernel.Kernel{
+		"window": kernel.NewFixedWindow(MostHolds, 1000*second, false, kernel.InMemory),
+		"log":    kernel.NewSlidingLog(MostHolds, 1000*second, false),
 	} {
 		for _, n := range []int{1, 2, 5} {
 			allocs := func(holds int) float64 {
-				c := Compile(k, InMemory)
+				c := NewMachine(k, kernel.InMemory)
 				s := keyOf(c)
 				s.send(c, begun, Request{Op: OpTake, N: MostHolds - holds})
 				for i := range uint64(holds) {

@@ -1,7 +1,9 @@
-package kernel
+package step
 
 import (
 	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // This file keeps the open holds of a key as a part of its state. What users are promised, with the
@@ -56,12 +58,14 @@ const (
 )
 
 // holdOf returns what an entry, or a turn, says from the word with its end on.
-func holdOf(words []uint64) hold { return hold{words[0], int(words[1] / 2), words[1]%2 == 1} }
+func holdOf(words []uint64) kernel.Hold {
+	return kernel.Hold{End: words[0], N: int(words[1] / 2), Back: words[1]%2 == 1}
+}
 
 // eventsWord returns the word after that.
-func eventsWord(h hold) (word uint64) {
-	word = uint64(h.n) * 2
-	if h.back {
+func eventsWord(h kernel.Hold) (word uint64) {
+	word = uint64(h.N) * 2
+	if h.Back {
 		word++
 	}
 	return word
@@ -78,36 +82,36 @@ const turnOnly = 1 << 53
 // MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
 const MostHolds = 4096
 
-// opened is the kernel of states with open holds.
-type opened struct {
-	listed
+// holdsKernel is the kernel of states with open holds.
+type holdsKernel struct {
+	listKernel
 	parts []markedPart
 	size  int // of an entry
 }
 
 // A markedPart is a part of a kernel, and where its marks are in an entry.
 type markedPart struct {
-	Kernel
+	kernel.Kernel
 	from, to int
 }
 
-// Opened returns the kernel of the states of c with open holds.
-func (c *Compiled) Opened() *Compiled { return c.Base().listing(&c.Base().withHolds, newOpened) }
+// WithHolds returns the kernel of the states of c with open holds.
+func (c *Machine) WithHolds() *Machine { return c.Base().listing(&c.Base().holdsMachine, newOpened) }
 
-func newOpened(l listed) {
-	k := &opened{listed: l, size: holdMarks}
-	l.of.Kernel, l.of.open = k, k
+func newOpened(l listKernel) {
+	k := &holdsKernel{listKernel: l, size: holdMarks}
+	l.of.Kernel, l.of.holds = k, k
 	for _, leaf := range l.base.leaves {
 		p := markedPart{Kernel: leaf, from: k.size}
-		k.size += p.marks()
+		k.size += p.Marks()
 		p.to = k.size
 		k.parts = append(k.parts, p)
 	}
 }
 
-// Base returns the kernel of the states of c without open holds and turns: c itself, unless Opened
-// or Ahead returned it.
-func (c *Compiled) Base() *Compiled {
+// Base returns the kernel of the states of c without open holds and turns: c itself, unless
+// WithHolds or WithTurns returned it.
+func (c *Machine) Base() *Machine {
 	if c.base != nil {
 		return c.base
 	}
@@ -115,26 +119,26 @@ func (c *Compiled) Base() *Compiled {
 }
 
 // HoldWords returns the most words that a hold takes in a state of c: those of the first one.
-func (c *Compiled) HoldWords() int { return holdsHeader + c.Opened().open.size }
+func (c *Machine) HoldWords() int { return holdsHeader + c.WithHolds().holds.size }
 
-// HasOpened reports whether a hold was opened in a state of c, or may have been.
-func (c *Compiled) HasOpened() bool { return c.open != nil || c.withHolds.Load() != nil }
+// MayHaveHolds reports whether a hold was opened in a state of c, or may have been.
+func (c *Machine) MayHaveHolds() bool { return c.holds != nil || c.holdsMachine.Load() != nil }
 
 // HasTurns reports whether states of c have turns ahead. Such a state is not changed in place.
-func (c *Compiled) HasTurns() bool { return c.base != nil && c.open == nil }
+func (c *Machine) HasTurns() bool { return c.base != nil && c.holds == nil }
 
 // OpenHolds returns how many holds are open in a state of c, or will be at their turns.
-func (c *Compiled) OpenHolds(st []uint64) (open int) {
-	var h holding
+func (c *Machine) OpenHolds(st []uint64) (open int) {
+	var h heldState
 	h.read(c, st)
 	for i := range h.turns() {
 		if !endsAtTurn(h.entry(i)[turnID]) {
 			open++
 		}
 	}
-	if h.by != nil {
-		for i := range h.by.count(h.st) {
-			if !endsAtTurn(h.by.entry(h.st, i)[holdID]) {
+	if h.holds != nil {
+		for i := range h.holds.count(h.st) {
+			if !endsAtTurn(h.holds.entry(h.st, i)[holdID]) {
 				open++
 			}
 		}
@@ -142,8 +146,8 @@ func (c *Compiled) OpenHolds(st []uint64) (open int) {
 	return open
 }
 
-// holds reports whether holds are open, and not only turns of events that a queue delays.
-func (k *opened) holds(st []uint64) bool {
+// hasHolds reports whether holds are open, and not only turns of events that a queue delays.
+func (k *holdsKernel) hasHolds(st []uint64) bool {
 	for i := range k.count(st) {
 		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			return true
@@ -153,22 +157,22 @@ func (k *opened) holds(st []uint64) bool {
 }
 
 // open returns st, a state without open holds, as one of k.
-func (k *opened) open(st []uint64) []uint64 {
+func (k *holdsKernel) open(st []uint64) []uint64 {
 	st = shift(st, 0, holdsHeader)
-	st[openHolds], st[firstEnd], st[lastEnd] = 0, k.base.lastInstant(), 0
+	st[openHolds], st[firstEnd], st[lastEnd] = 0, k.base.LastInstant(), 0
 	return st
 }
 
 // begin returns where the state of the key's own kernel begins.
-func (k *opened) begin(st []uint64) int { return holdsHeader + k.count(st)*k.size }
+func (k *holdsKernel) begin(st []uint64) int { return holdsHeader + k.count(st)*k.size }
 
-func (k *opened) count(st []uint64) int { return int(st[openHolds]) }
+func (k *holdsKernel) count(st []uint64) int { return int(st[openHolds]) }
 
-func (k *opened) inner(st []uint64) []uint64 { return st[k.begin(st):] }
+func (k *holdsKernel) inner(st []uint64) []uint64 { return st[k.begin(st):] }
 
-// replace replaces the state of the key's own kernel with inner, which may be that state, changed
+// replaceInner replaces the state of the key's own kernel with inner, which may be that state, changed
 // in place.
-func (k *opened) replace(st, inner []uint64) []uint64 {
+func (k *holdsKernel) replaceInner(st, inner []uint64) []uint64 {
 	at := k.begin(st)
 	if len(inner) > 0 && at < cap(st) && &inner[0] == &st[:at+1][at] {
 		return st[:at+len(inner)]
@@ -186,16 +190,16 @@ func shift(st []uint64, from, to int) []uint64 {
 	return st
 }
 
-func (k *opened) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
+func (k *holdsKernel) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
 
-func (k *opened) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
+func (k *holdsKernel) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
 
-func (k *opened) holdAt(st []uint64, i int) hold { return holdOf(k.entry(st, i)[holdEnd:]) }
+func (k *holdsKernel) holdAt(st []uint64, i int) kernel.Hold { return holdOf(k.entry(st, i)[holdEnd:]) }
 
 // held returns how many events the open holds have, or mostCounted if they have more.
-func (k *opened) held(st []uint64) (sum uint64) {
+func (k *holdsKernel) held(st []uint64) (sum uint64) {
 	for i := range k.count(st) {
-		sum += min(k.entry(st, i)[holdEvents]/2, mostCounted-sum)
+		sum += min(k.entry(st, i)[holdEvents]/2, kernel.MostCounted-sum)
 	}
 	return sum
 }
@@ -209,41 +213,47 @@ func indexOf(id uint64, entries []uint64, size int) int {
 	return at / size
 }
 
-func (k *opened) marksOf(st []uint64, i int) marks {
+func (k *holdsKernel) marksOf(st []uint64, i int) kernel.Marks {
 	p := &k.parts[i]
-	return marks{k.entries(st), k.size, p.from, p.to, k.count(st)}
+	return kernel.Marks{
+		Entries: k.entries(st),
+		Size:    k.size,
+		From:    p.from,
+		To:      p.to,
+		Count:   k.count(st),
+	}
 }
 
-func (k *opened) each(
+func (k *holdsKernel) each(
 	st []uint64,
-	f func(i int, asked bool, part Kernel, inner []uint64) []uint64,
+	f func(i int, asked bool, part kernel.Kernel, inner []uint64) []uint64,
 ) []uint64 {
-	return k.replace(st, k.base.each(k.inner(st), f))
+	return k.replaceInner(st, k.base.each(k.inner(st), f))
 }
 
 // pass prepares the marks for events that are about to be spent at an instant: of those since the
 // youngest hold, none is missing any more that was not missing then.
-func (k *opened) pass(st []uint64, at Instant) {
+func (k *holdsKernel) pass(st []uint64, at kernel.Instant) {
 	if k.count(st) == 0 {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
-	k.base.each(k.inner(st), func(i int, _ bool, _ Kernel, st []uint64) []uint64 {
+	k.base.each(k.inner(st), func(i int, _ bool, _ kernel.Kernel, st []uint64) []uint64 {
 		p := &k.parts[i]
-		p.lower(mark[p.from:p.to], st, at)
+		p.Lower(mark[p.from:p.to], st, at)
 		return st
 	})
 }
 
 // forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that
 // owes as much as it may: it may not have counted all that was granted since the hold.
-func (k *opened) forfeit(st []uint64, now Instant) {
+func (k *holdsKernel) forfeit(st []uint64, now kernel.Instant) {
 	if k.count(st) == 0 {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
-	k.base.each(k.inner(st), func(i int, asked bool, part Kernel, inner []uint64) []uint64 {
-		if !asked && part.credit(inner, now) == 0 {
+	k.base.each(k.inner(st), func(i int, asked bool, part kernel.Kernel, inner []uint64) []uint64 {
+		if !asked && part.Credit(inner, now) == 0 {
 			clear(mark[k.parts[i].from:k.parts[i].to])
 		}
 		return inner
@@ -253,19 +263,19 @@ func (k *opened) forfeit(st []uint64, now Instant) {
 // insert adds the entry of n events that are about to be spent at an instant: no earlier than at
 // the frontier, which may be later than a turn if others were charged. A part that is not the asked
 // limit's own does not count them if they are more than its state can hold.
-func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
+func (k *holdsKernel) insert(st []uint64, id uint64, h kernel.Hold, at kernel.Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
 	st = shift(st, begin, begin+k.size)
 	st[openHolds]++
-	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.end), max(st[lastEnd], h.end)
+	st[firstEnd], st[lastEnd] = min(st[firstEnd], h.End), max(st[lastEnd], h.End)
 	e := st[begin : begin+k.size]
 	clear(e)
-	e[holdID], e[holdEnd], e[holdEvents] = id, h.end, eventsWord(h)
-	k.base.each(k.inner(st), func(i int, asked bool, part Kernel, st []uint64) []uint64 {
-		at := max(at, part.frontier(st))
-		if p := &k.parts[i]; asked || uint64(h.n) <= part.chargeable(st, at, k.base.Encoding) {
-			p.mark(st, at, h.n, e[p.from:p.to])
+	e[holdID], e[holdEnd], e[holdEvents] = id, h.End, eventsWord(h)
+	k.base.each(k.inner(st), func(i int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
+		at := max(at, part.Frontier(st))
+		if p := &k.parts[i]; asked || uint64(h.N) <= part.Chargeable(st, at, k.base.Encoding) {
+			p.Mark(st, at, h.N, e[p.from:p.to])
 		}
 		return st
 	})
@@ -273,55 +283,55 @@ func (k *opened) insert(st []uint64, id uint64, h hold, at Instant) []uint64 {
 }
 
 // refund returns what the i-th hold gives back if unused of its events have not happened.
-func (k *opened) refund(st []uint64, i, unused int) refund {
-	return refund{k.holdAt(st, i), i, unused}
+func (k *holdsKernel) refund(st []uint64, i, unused int) kernel.Refund {
+	return kernel.Refund{Hold: k.holdAt(st, i), Index: i, Unused: unused}
 }
 
 // refundAtEnd returns what the i-th hold gives back if it ends by itself, which is nothing unless
 // back is true.
-func (k *opened) refundAtEnd(st []uint64, i int, back bool) refund {
+func (k *holdsKernel) refundAtEnd(st []uint64, i int, back bool) kernel.Refund {
 	r := k.refund(st, i, 0)
-	if r.back && back {
-		r.unused = r.n
+	if r.Back && back {
+		r.Unused = r.N
 	}
 	return r
 }
 
 // endHold takes the unused events of a hold back, and removes its entry.
-func (k *opened) endHold(st []uint64, now Instant, r refund) []uint64 {
+func (k *holdsKernel) endHold(st []uint64, now kernel.Instant, r kernel.Refund) []uint64 {
 	k.pass(st, now)
-	k.entry(st, r.index)[holdID] = 0
-	st = k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
-		return k.parts[part].settle(inner, now, r, k.marksOf(st, part))
+	k.entry(st, r.Index)[holdID] = 0
+	st = k.each(st, func(part int, _ bool, _ kernel.Kernel, inner []uint64) []uint64 {
+		return k.parts[part].Settle(inner, now, r, k.marksOf(st, part))
 	})
-	return k.sweep(st, r.index, r.index+1)
+	return k.sweep(st, r.Index, r.Index+1)
 }
 
 // endHolds is endHold for several holds, at least one, in the order of their indexes.
-func (k *opened) endHolds(st []uint64, now Instant, refunds []refund) []uint64 {
+func (k *holdsKernel) endHolds(st []uint64, now kernel.Instant, refunds []kernel.Refund) []uint64 {
 	k.pass(st, now)
 	for _, r := range refunds {
-		k.entry(st, r.index)[holdID] = 0
+		k.entry(st, r.Index)[holdID] = 0
 	}
-	st = k.each(st, func(part int, _ bool, _ Kernel, inner []uint64) []uint64 {
+	st = k.each(st, func(part int, _ bool, _ kernel.Kernel, inner []uint64) []uint64 {
 		m := k.marksOf(st, part)
-		if batch, ok := k.parts[part].Kernel.(batchHolder); ok {
-			return batch.settleAll(inner, now, refunds, m)
+		if batch, ok := k.parts[part].Kernel.(kernel.BatchHolder); ok {
+			return batch.SettleAll(inner, now, refunds, m)
 		}
 		for _, r := range refunds {
-			inner = k.parts[part].settle(inner, now, r, m)
+			inner = k.parts[part].Settle(inner, now, r, m)
 		}
 		return inner
 	})
-	return k.sweep(st, refunds[0].index, refunds[len(refunds)-1].index+1)
+	return k.sweep(st, refunds[0].Index, refunds[len(refunds)-1].Index+1)
 }
 
 // endDue ends the holds that are due, and returns how many these are. Their order makes no
 // difference, nor does it that they end now and not at their time: nothing was spent in between.
 // Only a WarmingUp may take back less, because it looks at what was granted last.
-func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended int) {
-	first := k.base.lastInstant()
-	var due []refund
+func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []uint64, ended int) {
+	first := k.base.LastInstant()
+	var due []kernel.Refund
 	for i := range k.count(st) {
 		if end := k.entry(st, i)[holdEnd]; end > now {
 			first = min(first, end)
@@ -341,7 +351,7 @@ func (k *opened) endDue(st []uint64, now Instant, back bool) (_ []uint64, ended 
 
 // sweep removes the holds that have ended. All those are from the given index on, and before until.
 // What was least missing since them was so since the next older one as well.
-func (k *opened) sweep(st []uint64, from, until int) []uint64 {
+func (k *holdsKernel) sweep(st []uint64, from, until int) []uint64 {
 	to, endedLast := from, false
 	for i := from; i < until; i++ {
 		e := k.entry(st, i)
@@ -354,7 +364,7 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 		if to > 0 {
 			older := k.entry(st, to-1)
 			for _, p := range k.parts {
-				p.lowerTo(older[p.from:p.to], e[p.from:p.to])
+				p.LowerTo(older[p.from:p.to], e[p.from:p.to])
 			}
 		}
 	}
@@ -372,49 +382,49 @@ func (k *opened) sweep(st []uint64, from, until int) []uint64 {
 }
 
 // latestEnd returns the latest instant at which an open hold ends by itself, or 0 if none is open.
-func (k *opened) latestEnd(st []uint64) (latest Instant) {
+func (k *holdsKernel) latestEnd(st []uint64) (latest kernel.Instant) {
 	for i := range k.count(st) {
 		latest = max(latest, k.entry(st, i)[holdEnd])
 	}
 	return latest
 }
 
-func (k *opened) extendHold(st []uint64, i int, end Instant) []uint64 {
+func (k *holdsKernel) extendHold(st []uint64, i int, end kernel.Instant) []uint64 {
 	was := k.holdAt(st, i)
 	k.entry(st, i)[holdEnd] = end
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), k.latestEnd(st)
-	return k.each(st, func(_ int, _ bool, part Kernel, inner []uint64) []uint64 {
-		return part.extend(inner, was, end)
+	return k.each(st, func(_ int, _ bool, part kernel.Kernel, inner []uint64) []uint64 {
+		return part.Extend(inner, was, end)
 	})
 }
 
 // closed returns st, and the kernel that it is stored with: without the list of holds if none is
 // open.
-func (k *opened) closed(st []uint64) (*Compiled, []uint64) {
-	by := k.base.stored()
+func (k *holdsKernel) closed(st []uint64) (*Machine, []uint64) {
+	by := k.base.storedAs()
 	if k.count(st) > 0 {
-		return by.Opened(), st
+		return by.WithHolds(), st
 	}
 	return by, shift(st, holdsHeader, 0)
 }
 
-func (k *opened) Pack(st []uint64) []uint64 { return k.replace(st, k.base.Pack(k.inner(st))) }
+func (k *holdsKernel) Pack(st []uint64) []uint64 { return k.replaceInner(st, k.base.Pack(k.inner(st))) }
 
-func (k *opened) Valid(st []uint64) bool {
+func (k *holdsKernel) Valid(st []uint64) bool {
 	if len(st) < holdsHeader || st[openHolds] == 0 ||
 		st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
-		st[openHolds] > MostHolds && !k.base.Flies() ||
-		st[lastEnd] > k.base.lastInstant() {
+		st[openHolds] > MostHolds && !k.base.Releases() ||
+		st[lastEnd] > k.base.LastInstant() {
 		return false
 	}
 	for i := range k.count(st) {
 		e := k.entry(st, i)
 		if e[holdID] == 0 || e[holdEnd] < st[firstEnd] || e[holdEnd] > st[lastEnd] ||
-			e[holdEvents]/2 > k.base.mostCount() {
+			e[holdEvents]/2 > k.base.MostCount() {
 			return false
 		}
 		for _, p := range k.parts {
-			if !p.sound(e[p.from:p.to]) {
+			if !p.ValidMark(e[p.from:p.to]) {
 				return false
 			}
 		}
@@ -423,22 +433,22 @@ func (k *opened) Valid(st []uint64) bool {
 }
 
 // sound reports whether c can work with st, of any length.
-func (c *Compiled) sound(st []uint64) bool {
+func (c *Machine) sound(st []uint64) bool {
 	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
 }
 
-// meet is Meet for a state of k: the entries go along, if the limit is of the same kind, with what
+// reconcile is Reconcile for a state of k: the entries go along, if the limit is of the same kind, with what
 // they mark. If nothing counts any more, they have nothing to give back.
-func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []uint64, pin bool) {
+func (k *holdsKernel) reconcile(c *Machine, st []uint64, now kernel.Instant) (by *Machine, _ []uint64, pin bool) {
 	inner := k.inner(st)
-	by, next, pin, sources := c.meet(k.base, inner, now)
+	by, next, pin, sources := c.reconcile(k.base, inner, now)
 	switch {
-	case sources == nil && !c.Alike(k.base):
+	case sources == nil && !c.SameKind(k.base):
 		return by, next, pin
 	case sources != nil && len(sources) == 0: // all that is stored stays
-		return by.Opened(), st, pin
+		return by.WithHolds(), st, pin
 	}
-	to := by.Opened().open
+	to := by.WithHolds().holds
 	size := k.count(st) * to.size
 	carried := make([]uint64, holdsHeader+size, holdsHeader+size+len(next)+to.size)
 	copy(carried, st[:holdsHeader])
@@ -449,22 +459,22 @@ func (k *opened) meet(c *Compiled, st []uint64, now Instant) (by *Compiled, _ []
 		for j, source := range sources {
 			if source >= 0 {
 				o, p := &k.parts[source], &to.parts[j]
-				p.carry(parts[source], was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
+				p.Carry(parts[source], was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
 			}
 		}
 	}
 	carried = append(carried, next...)
 	if sources == nil {
-		return by.Opened(), carried, pin
+		return by.WithHolds(), carried, pin
 	}
-	holds := make([]hold, k.count(st))
+	holds := make([]kernel.Hold, k.count(st))
 	for i := range holds {
 		holds[i] = k.holdAt(st, i)
 	}
-	return by.Opened(), to.each(carried, func(j int, _ bool, part Kernel, inner []uint64) []uint64 {
+	return by.WithHolds(), to.each(carried, func(j int, _ bool, part kernel.Kernel, inner []uint64) []uint64 {
 		if sources[j] < 0 {
 			return inner
 		}
-		return part.carryHolds(parts[sources[j]], inner, holds)
+		return part.CarryHolds(parts[sources[j]], inner, holds)
 	}), pin
 }

@@ -1,25 +1,27 @@
-package kernel
+package step
 
 import (
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A plan answers each operation without a state, and leaves nothing to take back.
 func TestPlanDecides(t *testing.T) {
-	window := NewFixedWindow(5, 1000, true, InMemory)
+	window := kernel.NewFixedWindow(5, 1000, true, kernel.InMemory)
 	for _, tt := range []struct {
-		k           Kernel
+		k           kernel.Kernel
 		limit, part int
 	}{
-		{NewUnlimited(), math.MaxInt, 0},
-		{NewBlocked(), 0, 0},
-		{NewAll([]Kernel{NewUnlimited(), NewUnlimited()}, InMemory), math.MaxInt, 0},
-		{NewAll([]Kernel{NewUnlimited(), window, NewBlocked(), NewBlocked()}, InMemory), 0, 2},
+		{kernel.NewUnlimited(), math.MaxInt, 0},
+		{kernel.NewBlocked(), 0, 0},
+		{NewAll([]kernel.Kernel{kernel.NewUnlimited(), kernel.NewUnlimited()}, kernel.InMemory), math.MaxInt, 0},
+		{NewAll([]kernel.Kernel{kernel.NewUnlimited(), window, kernel.NewBlocked(), kernel.NewBlocked()}, kernel.InMemory), 0, 2},
 	} {
-		c := Compile(tt.k, InMemory)
+		c := NewMachine(tt.k, kernel.InMemory)
 		assert.True(t, c.Stateless())
 		grants := tt.limit > 0
 		for op := OpTake; op <= OpSettle; op++ {
@@ -28,7 +30,7 @@ func TestPlanDecides(t *testing.T) {
 					continue
 				}
 				var a Answer
-				c.Decide(&Request{Op: op, N: n, MaxWait: Never - 1, Fixed: &Reading{Now: 7}}, &a)
+				c.Decide(&Request{Op: op, N: n, MaxWait: kernel.Never - 1, Fixed: &Reading{Now: 7}}, &a)
 				assert.Equal(t, []int{tt.limit, tt.limit, tt.part}, []int{a.Limit, a.Remaining, a.Part}, "op %d", op)
 				assert.Zero(t, a.ResetAfter, "op %d", op)
 				assert.False(t, a.Held, "op %d", op)
@@ -39,17 +41,17 @@ func TestPlanDecides(t *testing.T) {
 				default:
 					assert.Equal(t, grants || n == 0, a.Allowed, "op %d of %d", op, n)
 				}
-				assert.Equal(t, !a.Allowed, a.RetryAfter == Never, "op %d of %d", op, n)
+				assert.Equal(t, !a.Allowed, a.RetryAfter == kernel.Never, "op %d of %d", op, n)
 			}
 		}
 	}
-	assert.False(t, Compile(NewAll([]Kernel{NewUnlimited(), window}, InMemory), InMemory).Stateless())
+	assert.False(t, NewMachine(NewAll([]kernel.Kernel{kernel.NewUnlimited(), window}, kernel.InMemory), kernel.InMemory).Stateless())
 }
 
 // TestPlanDecides_Open: a state from a store may say that it has open holds of a limit that has no states.
 func TestPlanDecides_Open(t *testing.T) {
-	c := Compile(NewUnlimited(), InMemory)
-	k := c.Opened()
+	c := NewMachine(kernel.NewUnlimited(), kernel.InMemory)
+	k := c.WithHolds()
 	st := make([]uint64, c.HoldWords())
 	st[openHolds], st[holdsHeader+holdID], st[holdsHeader+holdEvents] = 1, 1, 4
 	assert.True(t, k.Valid(st))

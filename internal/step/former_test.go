@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"math"
@@ -13,68 +13,71 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // rivals returns, for each kind, two limits whose states differ.
-func rivals(t *testing.T) map[string][2]*Compiled {
-	enc := InMemory.Varying()
-	compile := func(k Kernel, err error) *Compiled {
+func rivals(t *testing.T) map[string][2]*Machine {
+	enc := kernel.InMemory.Varying()
+	compile := func(k kernel.Kernel, err error) *Machine {
 		require.NoError(t, err)
-		return Compile(k, enc)
+		return NewMachine(k, enc)
 	}
-	bucket := func(events int, per time.Duration, burst int) *Compiled {
-		return compile(NewTokenBucket(events, per, per, burst, enc, ""))
+	bucket := func(events int, per time.Duration, burst int) *Machine {
+		return compile(kernel.NewTokenBucket(events, per, per, burst, enc, ""))
 	}
-	queue := func(events int, per time.Duration, capacity int) *Compiled {
-		return compile(NewLeakyBucket(events, per, per, capacity, enc, ""))
+	queue := func(events int, per time.Duration, capacity int) *Machine {
+		return compile(kernel.NewLeakyBucket(events, per, per, capacity, enc, ""))
 	}
-	fixed := func(limit int, length uint64, aligned bool) *Compiled {
-		return compile(NewFixedWindow(limit, length, aligned, enc), nil)
+	fixed := func(limit int, length uint64, aligned bool) *Machine {
+		return compile(kernel.NewFixedWindow(limit, length, aligned, enc), nil)
 	}
-	all := func(parts ...*Compiled) *Compiled {
-		var kernels []Kernel
+	all := func(parts ...*Machine) *Machine {
+		var kernels []kernel.Kernel
 		for _, part := range parts {
 			kernels = append(kernels, part.Kernel)
 		}
 		return compile(NewAll(kernels, enc), nil)
 	}
-	log := func(limit int, window uint64) *Compiled { return compile(NewSlidingLog(limit, window, false), nil) }
-	return map[string][2]*Compiled{
+	log := func(limit int, window uint64) *Machine {
+		return compile(kernel.NewSlidingLog(limit, window, false), nil)
+	}
+	return map[string][2]*Machine{
 		"bucket: burst and rate": {bucket(100, time.Second, 1), bucket(1, time.Second, 100)},
 		"bucket: rate":           {bucket(10, time.Second, 10), bucket(30, 2*time.Second, 10)},
 		"leaky: rate":            {queue(10, time.Second, 10), queue(5, time.Second, 3)},
-		"interval: per":          {compile(NewIntervalBucket(10, 10, second), nil), compile(NewIntervalBucket(5, 5, second/2), nil)},
-		"interval: burst":        {compile(NewIntervalBucket(40, 3, second), nil), compile(NewIntervalBucket(5, 5, second), nil)},
+		"interval: per":          {compile(kernel.NewIntervalBucket(10, 10, second), nil), compile(kernel.NewIntervalBucket(5, 5, second/2), nil)},
+		"interval: burst":        {compile(kernel.NewIntervalBucket(40, 3, second), nil), compile(kernel.NewIntervalBucket(5, 5, second), nil)},
 		"fixed: window":          {fixed(10, second, true), fixed(20, 2*second, true)},
 		"fixed: a long window":   {fixed(10, second, true), fixed(15, 60*second, true)},
 		"fixed: equal limits":    {fixed(7, second, true), fixed(7, 2*second, true)},
 		"fixed: start":           {fixed(10, second, true), fixed(10, second, false)},
-		"sliding: segments":      {compile(NewSlidingWindow(10, 5, second/5, enc), nil), compile(NewSlidingWindow(10, 10, second/10, enc), nil)},
-		"sliding: window":        {compile(NewSlidingWindow(10, 1, second, enc), nil), compile(NewSlidingWindow(20, 1, 2*second, enc), nil)},
-		"rolling: period":        {compile(NewRollingWindow(10, 0, 5, second/5), nil), compile(NewRollingWindow(10, 0, 10, second/10), nil)},
-		"rolling: period limit":  {compile(NewRollingWindow(10, 3, 5, second/5), nil), compile(NewRollingWindow(7, 0, 5, second/5), nil)},
+		"sliding: segments":      {compile(kernel.NewSlidingWindow(10, 5, second/5, enc), nil), compile(kernel.NewSlidingWindow(10, 10, second/10, enc), nil)},
+		"sliding: window":        {compile(kernel.NewSlidingWindow(10, 1, second, enc), nil), compile(kernel.NewSlidingWindow(20, 1, 2*second, enc), nil)},
+		"rolling: period":        {compile(kernel.NewRollingWindow(10, 0, 5, second/5), nil), compile(kernel.NewRollingWindow(10, 0, 10, second/10), nil)},
+		"rolling: period limit":  {compile(kernel.NewRollingWindow(10, 3, 5, second/5), nil), compile(kernel.NewRollingWindow(7, 0, 5, second/5), nil)},
 		"log: window":            {log(10, second), log(20, 2*second)},
 		"log: a long window":     {log(10, second), log(15, 60*second)},
-		"warming up":             {compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), nil), compile(NewWarmingUp(5, time.Second, 2*time.Second, 3, enc), nil)},
+		"warming up":             {compile(kernel.NewWarmingUp(10, time.Second, time.Second, 3, enc), nil), compile(kernel.NewWarmingUp(5, time.Second, 2*time.Second, 3, enc), nil)},
 		"all":                    {all(log(10, second), bucket(100, time.Minute, 5)), all(log(20, 2*second), bucket(200, time.Minute, 20))},
 	}
 }
 
 // A shared is a key that several limits are asked of.
 type shared struct {
-	from   *Compiled
+	from   *Machine
 	st     []uint64
 	grants []grantAt
 }
 
 type grantAt struct {
-	at      Instant
+	at      kernel.Instant
 	n       int
-	by      *Compiled
+	by      *Machine
 	charged int // how many of them the other limit was charged
 }
 
-func (s *shared) ask(c *Compiled, now Instant, op Op, n int) (a Answer) {
+func (s *shared) ask(c *Machine, now kernel.Instant, op Op, n int) (a Answer) {
 	req := Request{Op: op, N: n, Fixed: &Reading{Now: now, Own: true}}
 	var changed bool
 	if s.from, s.st, changed = c.StepFrom(s.from, s.st, &req, &a); a.Allowed && changed {
@@ -84,7 +87,7 @@ func (s *shared) ask(c *Compiled, now Instant, op Op, n int) (a Answer) {
 }
 
 // alone returns how many events c grants if it is asked for one every step until end.
-func alone(c *Compiled, end, step Instant) int {
+func alone(c *Machine, end, step kernel.Instant) int {
 	s := shared{from: c, st: c.NewState()}
 	for now := begun; now < begun+end; now += step {
 		s.ask(c, now, OpTake, 1)
@@ -127,15 +130,15 @@ func TestFormer_NeitherStarves(t *testing.T) {
 
 // counted returns how many of n events that another limit grants a part counts: of a bucket the most that leave
 // no more missing than twice what it grants at once.
-func counted(part Kernel, st []uint64, at Instant, n int) int {
-	twice := func(at Instant) []uint64 {
+func counted(part kernel.Kernel, st []uint64, at kernel.Instant, n int) int {
+	twice := func(at kernel.Instant) []uint64 {
 		return part.Spend(make([]uint64, part.Width()), at, 2*min(part.Limit(), math.MaxInt/2))
 	}
 	bounded := func(st []uint64) bool {
-		if Compile(part, InMemory).Kind() == "warming" { // which is in debt until its next free time
-			return part.frontier(st) <= at+part.frontier(twice(0))
+		if NewMachine(part, kernel.InMemory).Kind() == "warming" { // which is in debt until its next free time
+			return part.Frontier(st) <= at+part.Frontier(twice(0))
 		}
-		return !part.missesLess(twice(at), st, at)
+		return !part.MissesLess(twice(at), st, at)
 	}
 	for n > 0 && !bounded(part.Spend(slices.Clone(st), at, n)) {
 		n--
@@ -147,12 +150,12 @@ func counted(part Kernel, st []uint64, at Instant, n int) int {
 // one grants were charged to it, as far as it counts that.
 func TestFormer_Law(t *testing.T) {
 	for name, limits := range rivals(t) {
-		granted, bound, memory := [2]int{}, 0, Join(limits[0], limits[1]).changed.memory
+		granted, bound, memory := [2]int{}, 0, JoinLimits(limits[0], limits[1]).two.memory
 		for seed := range budget.Seeds(t, budget.Histories(100, 1000)) {
 			rng := rand.New(rand.NewPCG(seed, 2))
 			s := shared{from: limits[0], st: limits[0].NewState()}
 			alone := [2]shared{{from: limits[0], st: limits[0].NewState()}}
-			now, asked := begun, [2]Instant{begun, begun}
+			now, asked := begun, [2]kernel.Instant{begun, begun}
 			for range 60 {
 				now += rng.Uint64N(min(second, memory) / 4)
 				i, op := rng.IntN(2), []Op{OpTake, OpTake, OpTake, OpPeek, OpCharge}[rng.IntN(5)]
@@ -173,7 +176,7 @@ func TestFormer_Law(t *testing.T) {
 				got.Idle, want.Idle = 0, 0
 				require.Equal(t, want, got, "%s, seed %d: %d of %d at %d ms", name, seed, op, i, (now-begun)/ms)
 				if other := &alone[1-i]; other.from != nil && (op == OpCharge || op == OpTake && got.Allowed) {
-					other.st = other.from.each(other.st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 {
+					other.st = other.from.each(other.st, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
 						k := counted(part, st, now, n)
 						if k < n {
 							bound++
@@ -193,8 +196,8 @@ func TestFormer_Law(t *testing.T) {
 			}
 		}
 		assert.Positive(t, min(granted[0], granted[1]), name)
-		owing := slices.ContainsFunc(limits[0].leaves, func(part Kernel) bool {
-			return part.credit(make([]uint64, part.Width()), 0) < math.MaxUint64
+		owing := slices.ContainsFunc(limits[0].leaves, func(part kernel.Kernel) bool {
+			return part.Credit(make([]uint64, part.Width()), 0) < math.MaxUint64
 		})
 		if !owing {
 			assert.Zero(t, bound, name)
@@ -207,19 +210,19 @@ func TestFormer_Law(t *testing.T) {
 // TestFormer_Debt: ten minutes of a higher rate beside a lower one, used up all the time, are soon paid when only
 // the lower one is asked.
 func TestFormer_Debt(t *testing.T) {
-	enc := InMemory.Varying()
-	bucket := func(events int) *Compiled { return bucketOf(t, events, time.Second, events) }
-	queue := func(events int) *Compiled {
-		k, err := NewLeakyBucket(events, time.Second, time.Second, events, enc, "")
+	enc := kernel.InMemory.Varying()
+	bucket := func(events int) *Machine { return bucketOf(t, events, time.Second, events) }
+	queue := func(events int) *Machine {
+		k, err := kernel.NewLeakyBucket(events, time.Second, time.Second, events, enc, "")
 		require.NoError(t, err)
-		return Compile(k, enc)
+		return NewMachine(k, enc)
 	}
-	interval := func(events int) *Compiled { return Compile(NewIntervalBucket(events, events, second), enc) }
-	warming := func(events int) *Compiled {
-		return Compile(NewWarmingUp(events, time.Second, time.Second, 3, enc), enc)
+	interval := func(events int) *Machine { return NewMachine(kernel.NewIntervalBucket(events, events, second), enc) }
+	warming := func(events int) *Machine {
+		return NewMachine(kernel.NewWarmingUp(events, time.Second, time.Second, 3, enc), enc)
 	}
 	for name, tt := range map[string]struct {
-		limit func(events int) *Compiled
+		limit func(events int) *Machine
 		most  time.Duration // RetryAfter: (burst + 1) / rate, or twice a burst if it comes back at once
 	}{
 		"token":    {bucket, 1100 * time.Millisecond},
@@ -251,7 +254,7 @@ func TestFormer_Debt(t *testing.T) {
 			}
 			now -= 100 * ms
 			if how != OpHold {
-				assert.LessOrEqual(t, s.from.Fresh(s.st), now+uint64(most)+s.from.Base().changed.memory, "%s, %d: it stays until the former one goes", name, how)
+				assert.LessOrEqual(t, s.from.Fresh(s.st), now+uint64(most)+s.from.Base().two.memory, "%s, %d: it stays until the former one goes", name, how)
 			}
 			a := s.ask(low, now, OpTake, 1)
 			assert.False(t, a.Allowed, "%s, %d", name, how)
@@ -321,7 +324,7 @@ func TestFormer_DebtTakenBack(t *testing.T) {
 
 // gainsOf returns how long a bucket that has just been emptied takes to gain each of its next events, for
 // half a minute.
-func gainsOf(c *Compiled) (after []Instant) {
+func gainsOf(c *Machine) (after []kernel.Instant) {
 	st := c.Spend(c.NewState(), begun, c.Limit())
 	for now := begun; now < begun+30*second; {
 		now = c.Ready(st, now, 1)
@@ -334,9 +337,9 @@ func gainsOf(c *Compiled) (after []Instant) {
 // bounded checks that no span that ends with a grant by a bucket has more events than that bucket grants
 // in it: its Limit, and what comes back in the span. Of what the other limit has granted, those count that it was
 // charged.
-func bounded(t *testing.T, name string, limits [2]*Compiled, grants []grantAt) {
-	gains := map[*Compiled][]Instant{limits[0]: gainsOf(limits[0]), limits[1]: gainsOf(limits[1])}
-	most := func(c *Compiled, span Instant) uint64 {
+func bounded(t *testing.T, name string, limits [2]*Machine, grants []grantAt) {
+	gains := map[*Machine][]kernel.Instant{limits[0]: gainsOf(limits[0]), limits[1]: gainsOf(limits[1])}
+	most := func(c *Machine, span kernel.Instant) uint64 {
 		if c.Kind() == "intervalBucket" { // the first refill may come at once
 			span += gains[c][0]
 		}
@@ -345,7 +348,7 @@ func bounded(t *testing.T, name string, limits [2]*Compiled, grants []grantAt) {
 		return uint64(c.Limit() + gained)
 	}
 	for i, first := range grants {
-		sums := map[*Compiled]int{}
+		sums := map[*Machine]int{}
 		for _, last := range grants[i:min(len(grants), i+500)] {
 			for _, c := range limits {
 				if c == last.by {
@@ -380,7 +383,7 @@ func TestFormer_ThereAndBack(t *testing.T) {
 				if a.Allowed && ask.op == OpTake {
 					want.ask(c, begun+after, OpCharge, ask.n)
 				}
-				for later := range Instant(4) {
+				for later := range kernel.Instant(4) {
 					now := begun + after + later*second/4
 					got, want := s.ask(c, now, OpPeek, 1), want.ask(c, now, OpPeek, 1)
 					assert.Equal(t, want.ResetAfter, got.ResetAfter, "%s %d: %+v, later %d", name, i, ask, later)
@@ -424,14 +427,14 @@ func TestFormer_RetryAfter(t *testing.T) {
 }
 
 // bucketOf returns a TokenBucket.
-func bucketOf(t *testing.T, events int, per time.Duration, burst int) *Compiled {
-	k, err := NewTokenBucket(events, per, per, burst, InMemory.Varying(), "")
+func bucketOf(t *testing.T, events int, per time.Duration, burst int) *Machine {
+	k, err := kernel.NewTokenBucket(events, per, per, burst, kernel.InMemory.Varying(), "")
 	require.NoError(t, err)
-	return Compile(k, InMemory.Varying())
+	return NewMachine(k, kernel.InMemory.Varying())
 }
 
-func logOf(limit int, window uint64) *Compiled {
-	return Compile(NewSlidingLog(limit, window, false), InMemory.Varying())
+func logOf(limit int, window uint64) *Machine {
+	return NewMachine(kernel.NewSlidingLog(limit, window, false), kernel.InMemory.Varying())
 }
 
 // TestFormer_Third: a limit that is neither the present nor the former one adopts the level of the one
@@ -445,7 +448,7 @@ func TestFormer_Third(t *testing.T) {
 	assert.Equal(t, Answer{Decision: Decision{Limit: 1, RetryAfter: 5 * time.Second, ResetAfter: 5 * time.Second}, Idle: denied.Idle}, denied)
 	assert.False(t, s.ask(c, begun+10*second-1, OpTake, 1).Allowed)
 	assert.True(t, s.ask(c, begun+10*second, OpTake, 1).Allowed)
-	assert.Equal(t, []*Compiled{b, c}, s.from.Limits())
+	assert.Equal(t, []*Machine{b, c}, s.from.Limits())
 
 	// What the former one remembers, a third one does not.
 	s = shared{from: logOf(10, 3600*second), st: nil}
@@ -456,14 +459,16 @@ func TestFormer_Third(t *testing.T) {
 
 // TestFormer_ThreeInTurns: not even three limits that are asked in turns starve the key.
 func TestFormer_ThreeInTurns(t *testing.T) {
-	for name, create := range map[string]func(n uint64) Kernel{
-		"fixed":    func(n uint64) Kernel { return NewFixedWindow(int(10*n), n*second, n%2 == 0, InMemory.Varying()) },
-		"interval": func(n uint64) Kernel { return NewIntervalBucket(int(10*n), int(10*n), n*second) },
-		"rolling":  func(n uint64) Kernel { return NewRollingWindow(10, 0, 2*n, second/2/n) },
+	for name, create := range map[string]func(n uint64) kernel.Kernel{
+		"fixed": func(n uint64) kernel.Kernel {
+			return kernel.NewFixedWindow(int(10*n), n*second, n%2 == 0, kernel.InMemory.Varying())
+		},
+		"interval": func(n uint64) kernel.Kernel { return kernel.NewIntervalBucket(int(10*n), int(10*n), n*second) },
+		"rolling":  func(n uint64) kernel.Kernel { return kernel.NewRollingWindow(10, 0, 2*n, second/2/n) },
 	} {
-		var limits []*Compiled
+		var limits []*Machine
 		for n := range uint64(3) {
-			limits = append(limits, Compile(create(n+1), InMemory.Varying()))
+			limits = append(limits, NewMachine(create(n+1), kernel.InMemory.Varying()))
 		}
 		s := shared{from: limits[0], st: limits[0].NewState()}
 		for turn := range 12_000 {
@@ -481,7 +486,7 @@ func TestFormer_Goes(t *testing.T) {
 		s.ask(limits[0], begun, OpTake, 1)
 		s.ask(limits[1], begun+ms, OpTake, 1)
 		require.Len(t, s.from.Limits(), 2, name)
-		memory := s.from.changed.memory
+		memory := s.from.two.memory
 		for now := begun; now < begun+memory; now += memory / 500 {
 			s.ask(limits[1], now, OpTake, 1)
 			require.Len(t, s.from.Limits(), 2, "%s after %d ms", name, (now-begun)/ms)
@@ -504,7 +509,7 @@ func TestFormer_Goes(t *testing.T) {
 	s = shared{from: slow, st: slow.NewState()}
 	s.ask(slow, begun, OpTake, 10)
 	changes := 0
-	for i := range Instant(1000) {
+	for i := range kernel.Instant(1000) {
 		s.ask(fast, begun+i*10*second, OpTake, 1)
 		require.False(t, s.ask(slow, begun+i*10*second, OpTake, 1).Allowed)
 		before := slices.Clone(s.st)
@@ -514,7 +519,7 @@ func TestFormer_Goes(t *testing.T) {
 			changes++
 		}
 	}
-	assert.Equal(t, []*Compiled{slow, fast}, s.from.Limits())
+	assert.Equal(t, []*Machine{slow, fast}, s.from.Limits())
 	assert.Less(t, changes, 10)
 
 	// It stays until the time that it has named, although it does not remember anything for so long.
@@ -532,7 +537,7 @@ func TestFormer_Goes(t *testing.T) {
 func TestFormer_Present(t *testing.T) {
 	a, b := logOf(10, second), logOf(20, 2*second)
 	s := shared{from: a, st: a.NewState()}
-	limit := func(now Instant) int {
+	limit := func(now kernel.Instant) int {
 		asked, _ := s.send(logOf(30, second), now, Request{Op: OpSettle, Hold: hour(9)})
 		return asked.Limit
 	}
@@ -558,12 +563,12 @@ func TestFormer_Valid(t *testing.T) {
 		s.ask(limits[1], begun+ms, OpTake, 1)
 		for i := range s.st {
 			assert.False(t, s.from.Valid(s.st[:i]) && i < formerHeader, "%s: the first %d words", name, i)
-			for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, MaxInstant, 1 << 63, Forever} {
+			for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
 				mangled := shared{from: s.from, st: slices.Clone(s.st)}
 				if mangled.st[i] = to; !s.from.Valid(mangled.st) {
 					continue
 				}
-				for j := range Instant(4) {
+				for j := range kernel.Instant(4) {
 					mangled.ask(limits[j%2], begun+j*second, OpTake, 1)
 				}
 				if !strings.Contains(name, "leaky") { // whose turns may end after MaxInstant

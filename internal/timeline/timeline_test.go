@@ -1,4 +1,4 @@
-package kernel
+package timeline
 
 import (
 	"sync"
@@ -10,6 +10,8 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 func TestInstantOf(t *testing.T) {
@@ -21,7 +23,7 @@ func TestInstantOf(t *testing.T) {
 		time.Date(-4000, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
 		got := InstantOf(at)
-		assert.LessOrEqual(t, got, MaxInstant, at)
+		assert.LessOrEqual(t, got, kernel.MaxInstant, at)
 		shown := time.Unix(0, int64(got)).UTC()
 		assert.Equal(t, at.Weekday(), shown.Weekday(), at)
 		assert.Equal(t, at.Format("15:04:05.000000000"), shown.Format("15:04:05.000000000"), at)
@@ -50,7 +52,7 @@ func (c *overtakenClock) Since(t time.Time) time.Duration {
 func TestOvertakenReading(t *testing.T) {
 	clk := &overtakenClock{Mock: clock.NewMock()}
 	clk.Add(time.Hour)
-	tl := NewTimeline(clk, nil)
+	tl := New(clk, nil)
 	clk.Add(time.Second)
 	clk.during = func() {
 		clk.Add(500 * time.Millisecond)
@@ -71,8 +73,8 @@ func TestOvertakenReading(t *testing.T) {
 // TestFollowsTheWallClock: a timeline follows the wall clock if that is far ahead, and else stays.
 func TestFollowsTheWallClock(t *testing.T) {
 	for name, open := range map[string]func(c *Coarse) *Timeline{
-		"system": func(*Coarse) *Timeline { return NewTimeline(nil, nil) },
-		"coarse": func(c *Coarse) *Timeline { return NewTimeline(clock.NewMock(), c) },
+		"system": func(*Coarse) *Timeline { return New(nil, nil) },
+		"coarse": func(c *Coarse) *Timeline { return New(clock.NewMock(), c) },
 	} {
 		for _, tt := range []struct {
 			ahead   time.Duration // of the wall clock
@@ -84,7 +86,7 @@ func TestFollowsTheWallClock(t *testing.T) {
 				var c Coarse
 				c.Init()
 				tl := open(&c)
-				read := func() Instant {
+				read := func() kernel.Instant {
 					c.Refresh()
 					now, lag := tl.Now()
 					assert.Zero(t, lag)
@@ -94,15 +96,15 @@ func TestFollowsTheWallClock(t *testing.T) {
 				require.Equal(t, InstantOf(time.Now()), read())
 
 				from := tl.anchor.Load()
-				from.origin -= Instant(tt.ahead) // as if the wall clock had been set since
+				from.origin -= kernel.Instant(tt.ahead) // as if the wall clock had been set since
 				time.Sleep(compareEvery - 1)
-				assert.Equal(t, InstantOf(time.Now())-Instant(tt.ahead), read(), "%s, %v: it was compared just before", name, tt.ahead)
+				assert.Equal(t, InstantOf(time.Now())-kernel.Instant(tt.ahead), read(), "%s, %v: it was compared just before", name, tt.ahead)
 				time.Sleep(time.Nanosecond)
 				for range 3 {
 					now := read()
 					want := InstantOf(time.Now())
 					if !tt.follows {
-						want -= Instant(tt.ahead)
+						want -= kernel.Instant(tt.ahead)
 					}
 					assert.Equal(t, want, now, "%s, %v", name, tt.ahead)
 					assert.True(t, tl.Wall(now, 0).Equal(time.Now()), "%s, %v", name, tt.ahead)
@@ -147,7 +149,7 @@ func (c *twoSidedClock) Since(time.Time) time.Duration {
 func TestAllFollowTheWallClock(t *testing.T) {
 	clk := new(twoSidedClock)
 	var latest atomic.Uint64
-	tl := NewTimeline(clk, nil)
+	tl := New(clk, nil)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -176,7 +178,7 @@ func TestAllFollowTheWallClock(t *testing.T) {
 func TestInOfAClockThatIsBehind(t *testing.T) {
 	clk := clock.NewMock()
 	clk.Add(time.Hour)
-	tl := NewTimeline(clk, nil)
+	tl := New(clk, nil)
 	tl.Now()
 	clk.Set(clk.Now().Add(-time.Minute))
 	for d, want := range map[time.Duration]time.Duration{

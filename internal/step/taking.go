@@ -1,4 +1,8 @@
-package kernel
+package step
+
+import (
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+)
 
 // This file decides on states of one word in memory, faster than Step does: a state is passed by
 // value, and nothing is allocated.
@@ -6,14 +10,14 @@ package kernel
 // A Taking is the result of an operation on a state of one word.
 type Taking struct {
 	Granted   bool
-	Next      uint64  // the state after it
-	ready     Instant // if denied: when it would be granted
-	remaining int     // at Next
-	fresh     Instant // likewise
+	Next      uint64         // the state after it
+	ready     kernel.Instant // if denied: when it would be granted
+	remaining int            // at Next
+	fresh     kernel.Instant // likewise
 }
 
 // Take takes n events, 1 ≤ n ≤ limit. by is the Word of a kernel.
-func (t *Taking) Take(by Word, word uint64, now Instant, n int) {
+func (t *Taking) Take(by kernel.Word, word uint64, now kernel.Instant, n int) {
 	t.Next, t.Granted = by.Decide(word, now, n)
 	if !t.Granted {
 		t.Next, t.ready = word, by.Await(word, now, n)
@@ -23,7 +27,7 @@ func (t *Taking) Take(by Word, word uint64, now Instant, n int) {
 
 // Charge takes n events, 0 ≤ n ≤ limit, and looks whether one more would be granted. It returns
 // false if they are not granted at now: they have to be charged nevertheless.
-func (t *Taking) Charge(by Word, word uint64, now Instant, n int) (ok bool) {
+func (t *Taking) Charge(by kernel.Word, word uint64, now kernel.Instant, n int) (ok bool) {
 	t.Next = word
 	if n > 0 {
 		if t.Next, ok = by.Decide(word, now, n); !ok {
@@ -39,26 +43,26 @@ func (t *Taking) Charge(by Word, word uint64, now Instant, n int) (ok bool) {
 }
 
 // Leave leaves word as it is, at now, although the request was granted.
-func (t *Taking) Leave(by Word, word uint64, now Instant) {
+func (t *Taking) Leave(by kernel.Word, word uint64, now kernel.Instant) {
 	t.Next = word
 	t.remaining, t.fresh = by.Describe(word, now)
 }
 
 // Tell sets a to the answer to a request with the given result on the state word, at a reading of
 // the clock: it is the answer of Step. Of an OpCharge or OpPeek, word is the state after it.
-func (c *Compiled) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
+func (c *Machine) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
 	*a = Answer{
 		Decision: Decision{
 			Allowed:    t.Granted,
 			Limit:      c.Limit(),
 			Remaining:  t.remaining,
-			ResetAfter: Until(t.fresh, at.Now, at.Lag),
+			ResetAfter: kernel.Until(t.fresh, at.Now, at.Lag),
 		},
 	}
 	if !t.Granted {
-		a.RetryAfter = Until(t.ready, at.Now, at.Lag)
+		a.RetryAfter = kernel.Until(t.ready, at.Now, at.Lag)
 	} else if c.queues {
-		delay := c.Kernel.(Word).DelayOf(word, at.Now)
-		a.Delay = Until(After(at.Now, delay), at.Now, at.Lag)
+		delay := c.Kernel.(kernel.Word).DelayOf(word, at.Now)
+		a.Delay = kernel.Until(kernel.After(at.Now, delay), at.Now, at.Lag)
 	}
 }

@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"math"
@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // send applies any request of a limit.
-func (s *shared) send(c *Compiled, now Instant, req Request) (a Answer, changed bool) {
+func (s *shared) send(c *Machine, now kernel.Instant, req Request) (a Answer, changed bool) {
 	req.Fixed = &Reading{Now: now, Own: true}
 	s.from, s.st, changed = c.StepFrom(s.from, s.st, &req, &a)
 	return a, changed
 }
 
-func keyOf(c *Compiled) *shared { return &shared{from: c, st: c.NewState()} }
+func keyOf(c *Machine) *shared { return &shared{from: c, st: c.NewState()} }
 
 // hour is a hold of an hour, with an ID that is odd.
 func hour(n uint64) Handle { return Handle{ID: 2*n - 1, For: time.Hour} }
@@ -52,7 +53,7 @@ func TestHolds_ThereAndBack(t *testing.T) {
 				a, _ = s.send(limits[ask.n%2], begun+2*after, Request{Op: OpSettle, N: 1, Hold: hour(1)})
 				require.True(t, a.Held, name)
 				require.Equal(t, ask.op == OpHold && a.Remaining >= 0 && s.from.base != nil, s.from.base != nil, name)
-				for later := range Instant(4) {
+				for later := range kernel.Instant(4) {
 					now := begun + 2*after + later*second/4
 					got, want := s.ask(c, now, OpPeek, 1), want.ask(c, now, OpPeek, 1)
 					got.Idle, want.Idle, got.Ends, want.Ends = 0, 0, 0, 0
@@ -80,7 +81,7 @@ func TestHolds_Adopted(t *testing.T) {
 			want.ask(other, begun+after, OpCharge, 1)
 			a, _ := s.send(other, begun+2*after, Request{Op: OpSettle, N: 1, Hold: hour(1)})
 			require.True(t, a.Held, name)
-			for later := range Instant(4) {
+			for later := range kernel.Instant(4) {
 				now := begun + 2*after + later*second/4
 				got, want := s.ask(other, now, OpPeek, 1), want.ask(other, now, OpPeek, 1)
 				assert.Equal(t, want.Remaining, got.Remaining, "%s %d, later %d", name, i, later)
@@ -107,7 +108,7 @@ func TestHolds_Reserved(t *testing.T) {
 				return s
 			}
 			s, want := key(3, 1), key(1, 1)
-			for later := range Instant(4) {
+			for later := range kernel.Instant(4) {
 				for _, c := range limits {
 					now := begun + 2*second + later*second/4
 					assert.Equal(t, want.ask(c, now, OpPeek, 1), s.ask(c, now, OpPeek, 1), "%s %d, later %d", name, i, later)
@@ -118,9 +119,9 @@ func TestHolds_Reserved(t *testing.T) {
 }
 
 // missing returns how many whole events c lacks at an instant, if it is a bucket and a limit of the key.
-func (s *shared) missing(c *Compiled, now Instant) (events uint64, owes bool) {
+func (s *shared) missing(c *Machine, now kernel.Instant) (events uint64, owes bool) {
 	inner := s.st
-	if o := s.from.open; o != nil {
+	if o := s.from.holds; o != nil {
 		inner = o.inner(inner)
 	}
 	i := slices.Index(s.from.Limits(), c)
@@ -131,10 +132,10 @@ func (s *shared) missing(c *Compiled, now Instant) (events uint64, owes bool) {
 	if !isBucket(c) {
 		return 0, false
 	}
-	return 2*uint64(c.Limit()) - c.credit(st, now), true
+	return 2*uint64(c.Limit()) - c.Credit(st, now), true
 }
 
-func isBucket(c *Compiled) bool {
+func isBucket(c *Machine) bool {
 	return slices.Contains([]string{"gcra", "leaky", "intervalBucket"}, c.Kind())
 }
 
@@ -153,7 +154,7 @@ func TestHolds_Former(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			s := keyOf(limits[seed%2])
 			open := map[uint64]int{} // where the hold is in s.grants
-			asked, last := [2]Instant{}, uint64(0)
+			asked, last := [2]kernel.Instant{}, uint64(0)
 			for now := begun; now < begun+20*second; now += rng.Uint64N(60 * ms) {
 				turn := rng.IntN(2)
 				c := limits[turn]
@@ -215,8 +216,8 @@ func TestHolds_Former(t *testing.T) {
 
 // TestHolds_AnotherKind: a hold is gone if its limit is replaced by one of another kind.
 func TestHolds_AnotherKind(t *testing.T) {
-	log := Compile(NewSlidingLog(10, second, false), InMemory.Varying())
-	window := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	log := NewMachine(kernel.NewSlidingLog(10, second, false), kernel.InMemory.Varying())
+	window := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	s := keyOf(log)
 	s.send(log, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
 	s.send(window, begun+1, Request{Op: OpTake, N: 5})
@@ -234,15 +235,15 @@ func TestHolds_AnotherKind(t *testing.T) {
 // TestHolds_NothingCounts: a hold stays open if nothing of its key counts any more when the limit
 // changes. It has nothing to give back then.
 func TestHolds_NothingCounts(t *testing.T) {
-	enc := InMemory.Varying()
-	bucket := func(rate int) *Compiled {
-		k, err := NewTokenBucket(rate, time.Second, nil, 10, enc, "")
+	enc := kernel.InMemory.Varying()
+	bucket := func(rate int) *Machine {
+		k, err := kernel.NewTokenBucket(rate, time.Second, nil, 10, enc, "")
 		require.NoError(t, err)
-		return Compile(k, enc)
+		return NewMachine(k, enc)
 	}
-	for _, limits := range [][2]*Compiled{
-		{Compile(NewSlidingLog(10, second, false), enc), Compile(NewSlidingLog(10, 2*second, false), enc)},
-		{Compile(NewFixedWindow(10, second, true, enc), enc), Compile(NewFixedWindow(10, 2*second, true, enc), enc)},
+	for _, limits := range [][2]*Machine{
+		{NewMachine(kernel.NewSlidingLog(10, second, false), enc), NewMachine(kernel.NewSlidingLog(10, 2*second, false), enc)},
+		{NewMachine(kernel.NewFixedWindow(10, second, true, enc), enc), NewMachine(kernel.NewFixedWindow(10, 2*second, true, enc), enc)},
 		{bucket(100), bucket(50)},
 	} {
 		was, is := limits[0], limits[1]
@@ -266,7 +267,7 @@ func TestHolds_NothingCounts(t *testing.T) {
 // TestHolds_LastEnd: a key is idle when the last of the holds that are still open has ended, and not
 // when one would have that was settled, or that ends earlier now.
 func TestHolds_LastEnd(t *testing.T) {
-	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	c := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	minute := Handle{ID: 1, For: time.Minute}
 	for name, sooner := range map[string]Request{
 		"cancelled": {Op: OpSettle, Of: 1, Hold: hour(2)},
@@ -292,9 +293,9 @@ func TestHolds_LastEnd(t *testing.T) {
 // TestHolds_InFlight: what is in flight counts until its hold has ended, even if the timeout changes, and
 // then no more.
 func TestHolds_InFlight(t *testing.T) {
-	enc := InMemory.Varying()
-	c := Compile(NewInFlight(10, second), enc)
-	longer := Compile(NewInFlight(8, 5*second), enc)
+	enc := kernel.InMemory.Varying()
+	c := NewMachine(kernel.NewInFlight(10, second), enc)
+	longer := NewMachine(kernel.NewInFlight(8, 5*second), enc)
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 3, Hold: Handle{ID: 1, For: 2 * time.Second}})
 	s.send(c, begun, Request{Op: OpHold, N: 4, Hold: Handle{ID: 3, For: 3 * time.Second, Back: true}})
@@ -318,7 +319,7 @@ func TestHolds_InFlight(t *testing.T) {
 // TestHolds_TurnsInFlight: nothing is granted before the turn of a hold that is reserved, whatever others
 // release.
 func TestHolds_TurnsInFlight(t *testing.T) {
-	c := Compile(NewInFlight(2, 3*second), InMemory)
+	c := NewMachine(kernel.NewInFlight(2, 3*second), kernel.InMemory)
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 1, For: 3 * time.Second}})
 	s.send(c, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 3, For: 2 * time.Second}})
@@ -333,9 +334,9 @@ func TestHolds_TurnsInFlight(t *testing.T) {
 // TestHolds_TurnsThatAreOnlyTurns: if the limit of a key changes, nothing is granted before a turn
 // that cannot be settled any more, whatever others release or cancel.
 func TestHolds_TurnsThatAreOnlyTurns(t *testing.T) {
-	enc := InMemory.Varying()
-	c := Compile(NewInFlight(2, 3*second), enc)
-	raised := Compile(NewInFlight(4, 3*second), enc)
+	enc := kernel.InMemory.Varying()
+	c := NewMachine(kernel.NewInFlight(2, 3*second), enc)
+	raised := NewMachine(kernel.NewInFlight(4, 3*second), enc)
 	reserve := func(s *shared, hold Handle, wait time.Duration) {
 		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 2, MaxWait: time.Hour, Hold: hold})
 		require.Equal(t, wait, a.Wait)
@@ -396,12 +397,12 @@ func TestHolds_Cancel(t *testing.T) {
 
 // TestHolds_NobodyOvertakes: a hold that is settled makes room, but not before the turn of a reservation.
 func TestHolds_NobodyOvertakes(t *testing.T) {
-	wide, err := NewTokenBucket(7, time.Second, time.Second, 10, InMemory, "")
+	wide, err := kernel.NewTokenBucket(7, time.Second, time.Second, 10, kernel.InMemory, "")
 	require.NoError(t, err)
-	narrow, err := NewTokenBucket(10, time.Second, time.Second, 10, InMemory, "")
+	narrow, err := kernel.NewTokenBucket(10, time.Second, time.Second, 10, kernel.InMemory, "")
 	require.NoError(t, err)
-	for name, k := range map[string]Kernel{"wide": wide, "all": NewAll([]Kernel{narrow, narrow}, InMemory)} {
-		c := Compile(k, InMemory)
+	for name, k := range map[string]kernel.Kernel{"wide": wide, "all": NewAll([]kernel.Kernel{narrow, narrow}, kernel.InMemory)} {
+		c := NewMachine(k, kernel.InMemory)
 		s := keyOf(c)
 		s.send(c, begun, Request{Op: OpHold, N: 10, Hold: hour(1)})
 		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 2, MaxWait: time.Hour})
@@ -417,7 +418,7 @@ func TestHolds_NobodyOvertakes(t *testing.T) {
 
 // TestHolds_Yields: a reservation that yields is denied if it must wait while a hold is open.
 func TestHolds_Yields(t *testing.T) {
-	c := Compile(NewFixedWindow(10, second, true, InMemory), InMemory)
+	c := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory), kernel.InMemory)
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 9, Hold: hour(1)})
 	for _, tt := range []struct {
@@ -435,7 +436,7 @@ func TestHolds_Yields(t *testing.T) {
 
 // TestHolds_Most: of more holds than may be open, the oldest ends early, as it would have at its time.
 func TestHolds_Most(t *testing.T) {
-	c := Compile(NewSlidingLog(3*MostHolds, 3600*second, false), InMemory.Varying())
+	c := NewMachine(kernel.NewSlidingLog(3*MostHolds, 3600*second, false), kernel.InMemory.Varying())
 	s := keyOf(c)
 	for id := range uint64(MostHolds + 3) {
 		a, _ := s.send(c, begun+id, Request{Op: OpHold, N: 2, Hold: Handle{ID: 2*id + 1, For: time.Hour, Back: id == 1}})
@@ -446,7 +447,7 @@ func TestHolds_Most(t *testing.T) {
 		}
 		require.Equal(t, early, a.Ended)
 	}
-	o := s.from.open
+	o := s.from.holds
 	assert.Equal(t, MostHolds, o.count(s.st))
 	assert.True(t, s.from.Valid(s.st))
 	assert.Equal(t, 3*MostHolds-2*(MostHolds+2), s.ask(c, begun+2*MostHolds, OpPeek, 1).Remaining)
@@ -454,12 +455,12 @@ func TestHolds_Most(t *testing.T) {
 	a := s.ask(c, begun+3600*second+MostHolds, OpTake, 1)
 	assert.Equal(t, MostHolds-2, a.Ended)
 
-	flying := Compile(NewInFlight(2*MostHolds, 3600*second), InMemory)
+	flying := NewMachine(kernel.NewInFlight(2*MostHolds, 3600*second), kernel.InMemory)
 	s = keyOf(flying)
 	for id := range uint64(MostHolds + 3) {
 		s.send(flying, begun, Request{Op: OpHold, N: 1, Hold: hour(id + 1)})
 	}
-	assert.Equal(t, MostHolds+3, s.from.open.count(s.st))
+	assert.Equal(t, MostHolds+3, s.from.holds.count(s.st))
 }
 
 // TestHolds_Excess: a settlement for more than the state can hold changes nothing.
@@ -469,8 +470,8 @@ func TestHolds_Excess(t *testing.T) {
 	if more > math.MaxInt {
 		t.Skip("no int is as large")
 	}
-	enc := Encoding{Tick: 1000, Portable: true, Varies: true}
-	c := Compile(NewFixedWindow(10, second/1000, true, enc), enc)
+	enc := kernel.Encoding{Tick: 1000, Portable: true, Varies: true}
+	c := NewMachine(kernel.NewFixedWindow(10, second/1000, true, enc), enc)
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 4, Hold: hour(1)})
 	before := slices.Clone(s.st)
@@ -482,7 +483,7 @@ func TestHolds_Excess(t *testing.T) {
 
 // TestHolds_Charged: what others are charged for is not given back to a hold that came back already.
 func TestHolds_Charged(t *testing.T) {
-	c := holdKernels(t, InMemory)["token"]
+	c := holdKernels(t, kernel.InMemory)["token"]
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 10, Hold: hour(1)})
 	s.send(c, begun+second/2, Request{Op: OpSettle, N: 5, Hold: hour(2)}) // one that is not open
@@ -493,7 +494,7 @@ func TestHolds_Charged(t *testing.T) {
 // TestHolds_WarmingUp: what was not used comes back if nothing was granted since.
 func TestHolds_WarmingUp(t *testing.T) {
 	for _, enc := range encodings {
-		c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
+		c := NewMachine(kernel.NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
 		hold := func(between int) (used, held Answer) {
 			s, want := keyOf(c), keyOf(c)
 			s.ask(c, begun, OpTake, 1)
@@ -516,7 +517,7 @@ func TestHolds_WarmingUp(t *testing.T) {
 
 // TestHolds_CountDenied: what was not used leaves the log; what was denied stays.
 func TestHolds_CountDenied(t *testing.T) {
-	c := Compile(NewSlidingLog(10, second, true), InMemory)
+	c := NewMachine(kernel.NewSlidingLog(10, second, true), kernel.InMemory)
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 8, Hold: hour(1)})
 	assert.False(t, s.ask(c, begun+1, OpTake, 3).Allowed)
@@ -535,7 +536,7 @@ func TestHolds_CountDenied(t *testing.T) {
 
 	// Nor does it make a difference if the hold has very many events.
 	const most = math.MaxInt >> 5
-	c = Compile(NewSlidingLog(most, second, true), InMemory)
+	c = NewMachine(kernel.NewSlidingLog(most, second, true), kernel.InMemory)
 	s = keyOf(c)
 	s.ask(c, begun, OpTake, 4)
 	s.send(c, begun+1, Request{Op: OpHold, N: most - 4, Hold: hour(1)})
@@ -552,14 +553,14 @@ func TestHolds_Valid(t *testing.T) {
 			continue
 		}
 		kernels := holdKernels(t, enc)
-		kernels["warming"] = Compile(NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
+		kernels["warming"] = NewMachine(kernel.NewWarmingUp(10, time.Second, time.Second, 3, enc), enc)
 		for kind, c := range kernels {
 			s := keyOf(c)
 			for id := range uint64(3) {
 				a, _ := s.send(c, begun+id*second, Request{Op: OpHold, N: 2, Hold: Handle{ID: 2*id + 1, For: time.Hour + time.Duration(id)*time.Second}})
 				require.True(t, a.Held, kind)
 			}
-			k, o := s.from, s.from.open
+			k, o := s.from, s.from.holds
 			require.True(t, k.Valid(s.st), kind)
 			for i := range s.st {
 				if c.Width() == 0 && i == o.begin(s.st) {
@@ -572,16 +573,16 @@ func TestHolds_Valid(t *testing.T) {
 				to   uint64
 			}{
 				{openHolds, 0}, {openHolds, 2}, {openHolds, 4}, {openHolds, 1 << 63},
-				{firstEnd, s.st[firstEnd] + 1}, {lastEnd, s.st[lastEnd] - 1}, {lastEnd, Forever},
-				{holdsHeader + holdID, 0}, {holdsHeader + holdEnd, s.st[lastEnd] + 1}, {holdsHeader + holdEnd, MaxInstant},
-				{holdsHeader + holdEvents, Forever},
+				{firstEnd, s.st[firstEnd] + 1}, {lastEnd, s.st[lastEnd] - 1}, {lastEnd, kernel.Forever},
+				{holdsHeader + holdID, 0}, {holdsHeader + holdEnd, s.st[lastEnd] + 1}, {holdsHeader + holdEnd, kernel.MaxInstant},
+				{holdsHeader + holdEvents, kernel.Forever},
 			} {
 				st := slices.Clone(s.st)
 				st[bad.word] = bad.to
 				assert.False(t, k.Valid(st), "%s %s: %+v", name, kind, bad)
 			}
 			for i := range s.st { // whatever is Valid does no harm
-				for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, MaxInstant, 1 << 63, Forever} {
+				for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
 					st := slices.Clone(s.st)
 					if st[i] = to; k.Valid(st) {
 						mangled := shared{from: k, st: st}
@@ -612,7 +613,7 @@ func TestHolds_EveryMethod(t *testing.T) {
 					now += second / enc.Tick / 100
 				}
 				o, st := key.from, key.st
-				k := o.open
+				k := o.holds
 				inner := func() []uint64 { return slices.Clone(k.inner(st)) }
 				list := slices.Clone(st[:k.begin(st)])
 				assert.Equal(t, c.Limit(), o.Limit())
@@ -621,7 +622,7 @@ func TestHolds_EveryMethod(t *testing.T) {
 					assert.Equal(t, c.Ready(inner(), now, n+1), o.Ready(st, now, n+1), n)
 				}
 				assert.Equal(t, c.Remaining(inner(), now), o.Remaining(st, now))
-				assert.Equal(t, c.frontier(inner()), o.frontier(st))
+				assert.Equal(t, c.Frontier(inner()), o.Frontier(st))
 				assert.Equal(t, max(st[lastEnd], c.Fresh(inner())), o.Fresh(st))
 				assert.True(t, o.Valid(st))
 				assert.Equal(t, c.Notes(), o.Notes())
@@ -637,7 +638,7 @@ func TestHolds_EveryMethod(t *testing.T) {
 
 // TestHolds_Opened: a state with open holds decides by StepFrom and Grants as one without.
 func TestHolds_Opened(t *testing.T) {
-	for name, c := range holdKernels(t, InMemory.Varying()) {
+	for name, c := range holdKernels(t, kernel.InMemory.Varying()) {
 		s := keyOf(c)
 		s.send(c, begun, Request{Op: OpHold, N: 6, Hold: Handle{ID: 1, For: time.Second / 2, Back: true}})
 		k := s.from
@@ -645,9 +646,9 @@ func TestHolds_Opened(t *testing.T) {
 		assert.Equal(t, c, k.Base())
 		assert.Zero(t, k.Width())
 		assert.Nil(t, k.Word())
-		assert.True(t, k.Alike(c) && c.Alike(k) && !c.Similar(k))
+		assert.True(t, k.SameKind(c) && c.SameKind(k) && !c.ReadsStatesOf(k))
 		assert.GreaterOrEqual(t, k.Fresh(s.st), (begun+second/2)/c.Tick, name)
-		for _, now := range []Instant{begun, begun + second/2} {
+		for _, now := range []kernel.Instant{begun, begun + second/2} {
 			clk := &Reading{Now: now, Own: true}
 			free := c.Limit() - 6
 			if now > begun {
@@ -677,7 +678,7 @@ func TestHolds_Allocs(t *testing.T) {
 	if testing.CoverMode() != "" {
 		t.Skip("coverage changes what is inlined")
 	}
-	for name, c := range holdKernels(t, InMemory) {
+	for name, c := range holdKernels(t, kernel.InMemory) {
 		s := keyOf(c)
 		s.send(c, begun, Request{Op: OpHold, N: 1, Hold: hour(1)})
 		s.st = slices.Grow(s.st, 100)
@@ -699,28 +700,28 @@ func TestHolds_Allocs(t *testing.T) {
 // use: as often as the limit allows with those that are open at full.
 func TestHolds_Throughput(t *testing.T) {
 	const held, used = 1000, 250
-	bucket := func(k Kernel, err error) Kernel {
+	bucket := func(k kernel.Kernel, err error) kernel.Kernel {
 		require.NoError(t, err)
 		return k
 	}
 	minute := 60 * second
 	for name, tt := range map[string]struct {
-		Kernel
+		kernel.Kernel
 		want [3]int // events in ten minutes, if a stream lasts 0.5, 5 or 20 seconds
 	}{
-		"token":    {bucket(NewTokenBucket(10_000, time.Minute, time.Minute, 10_000, InMemory, "")), [3]int{100_000, 100_000, 97_500}},
-		"leaky":    {bucket(NewLeakyBucket(10_000, time.Minute, time.Minute, 10_000, InMemory, "")), [3]int{100_000, 100_000, 97_500}},
-		"interval": {NewIntervalBucket(10_000, 1000, minute/10), [3]int{100_000, 100_000, 92_500}},
-		"fixed":    {NewFixedWindow(10_000, minute, true, InMemory), [3]int{92_500, 92_500, 55_000}},
-		"sliding":  {NewSlidingWindow(10_000, 1, minute, InMemory.Varying()), [3]int{90_000, 75_000, 45_000}},
-		"log":      {NewSlidingLog(10_000, minute, false), [3]int{92_500, 77_750, 47_500}},
-		"rolling":  {NewRollingWindow(10_000, 0, 60, second), [3]int{92_500, 77_750, 47_500}},
+		"token":    {bucket(kernel.NewTokenBucket(10_000, time.Minute, time.Minute, 10_000, kernel.InMemory, "")), [3]int{100_000, 100_000, 97_500}},
+		"leaky":    {bucket(kernel.NewLeakyBucket(10_000, time.Minute, time.Minute, 10_000, kernel.InMemory, "")), [3]int{100_000, 100_000, 97_500}},
+		"interval": {kernel.NewIntervalBucket(10_000, 1000, minute/10), [3]int{100_000, 100_000, 92_500}},
+		"fixed":    {kernel.NewFixedWindow(10_000, minute, true, kernel.InMemory), [3]int{92_500, 92_500, 55_000}},
+		"sliding":  {kernel.NewSlidingWindow(10_000, 1, minute, kernel.InMemory.Varying()), [3]int{90_000, 75_000, 45_000}},
+		"log":      {kernel.NewSlidingLog(10_000, minute, false), [3]int{92_500, 77_750, 47_500}},
+		"rolling":  {kernel.NewRollingWindow(10_000, 0, 60, second), [3]int{92_500, 77_750, 47_500}},
 	} {
-		c := Compile(tt.Kernel, InMemory)
-		for i, lasts := range []Instant{second / 2, 5 * second, 20 * second} {
+		c := NewMachine(tt.Kernel, kernel.InMemory)
+		for i, lasts := range []kernel.Instant{second / 2, 5 * second, 20 * second} {
 			const first, minutes = 2, 10
 			s, id, granted := keyOf(c), uint64(0), 0
-			var open []Instant
+			var open []kernel.Instant
 			for now := begun; now < begun+(first+minutes)*minute; {
 				for len(open) > 0 && open[0] <= now {
 					a, _ := s.send(c, now, Request{Op: OpSettle, N: used, Hold: hour(id - uint64(len(open)) + 1)})

@@ -1,17 +1,19 @@
-package kernel
+package step
 
 import (
 	"iter"
 	"math"
 	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // all is the arithmetic of an All. Its state consists of the states of its parts: first
 // those of fixed width, in the order of the parts, then those that grow with use. If
 // any grow, the state begins with the length of each of them.
 type all struct {
-	usual
-	parts []Kernel
+	kernel.Usual
+	parts []kernel.Kernel
 	// The index of each part among those that the user gave, of which unlimited ones are left out.
 	places []int
 	ends   []int  // for each part of fixed width, where its state would end if no others grew
@@ -22,16 +24,16 @@ type all struct {
 }
 
 // NewAll returns the kernel of an All of the given parts, none of which is an All.
-func NewAll(parts []Kernel, enc Encoding) Kernel {
+func NewAll(parts []kernel.Kernel, enc kernel.Encoding) kernel.Kernel {
 	if k := statelessOf(parts); k != nil {
 		return k
 	}
-	k := &all{parts: make([]Kernel, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
+	k := &all{parts: make([]kernel.Kernel, 0, len(parts)), most: math.MaxInt, tick: enc.Tick}
 	for i, part := range parts {
-		if _, unlimited := Stateless(part); unlimited { // which has no effect
+		if _, unlimited := kernel.Stateless(part); unlimited { // which has no effect
 			continue
 		}
-		part = PartOf(part)
+		part = kernel.PartOf(part)
 		k.parts, k.places = append(k.parts, part), append(k.places, i)
 		k.most = min(k.most, part.Limit())
 		if part.Width() == 0 {
@@ -45,19 +47,19 @@ func NewAll(parts []Kernel, enc Encoding) Kernel {
 
 // statelessOf returns the kernel of an All whose parts make it stateless: one of them is blocked,
 // so that nothing is ever granted or counted, or all are unlimited. Otherwise, it returns nil.
-func statelessOf(parts []Kernel) Kernel {
+func statelessOf(parts []kernel.Kernel) kernel.Kernel {
 	limited := false
 	for i, part := range parts {
-		_, ok := Stateless(part)
+		_, ok := kernel.Stateless(part)
 		if ok && part.Limit() == 0 {
-			return NewBlockedPart(i)
+			return kernel.NewBlockedPart(i)
 		}
 		limited = limited || !ok
 	}
 	if limited {
 		return nil
 	}
-	return NewUnlimited()
+	return kernel.NewUnlimited()
 }
 
 func (k *all) Limit() int { return k.most }
@@ -69,8 +71,8 @@ func (k *all) Width() int {
 	return k.fixed
 }
 
-func (k *all) states(st []uint64) iter.Seq2[Kernel, []uint64] {
-	return func(yield func(Kernel, []uint64) bool) {
+func (k *all) states(st []uint64) iter.Seq2[kernel.Kernel, []uint64] {
+	return func(yield func(kernel.Kernel, []uint64) bool) {
 		st := k.begin(st)
 		c := k.cursor()
 		for _, part := range k.parts {
@@ -83,7 +85,7 @@ func (k *all) states(st []uint64) iter.Seq2[Kernel, []uint64] {
 }
 
 // update replaces each part's state with the result of f.
-func (k *all) update(st []uint64, f func(i int, part Kernel, st []uint64) []uint64) []uint64 {
+func (k *all) update(st []uint64, f func(i int, part kernel.Kernel, st []uint64) []uint64) []uint64 {
 	st = k.begin(st)
 	c := k.cursor()
 	for i, part := range k.parts {
@@ -128,7 +130,7 @@ type cursor struct {
 
 func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
 
-func (c *cursor) next(part Kernel, st []uint64) (from, to int) {
+func (c *cursor) next(part kernel.Kernel, st []uint64) (from, to int) {
 	if w := part.Width(); w > 0 {
 		from, c.fixed = c.fixed, c.fixed+w
 		return from, c.fixed
@@ -144,10 +146,10 @@ func (c *cursor) resized(st []uint64, length int) {
 	st[c.length-1] = uint64(length)
 }
 
-// frontier is 0: each part has one of its own.
-func (k *all) frontier([]uint64) Instant { return 0 }
+// Frontier is 0: each part has one of its own.
+func (k *all) Frontier([]uint64) kernel.Instant { return 0 }
 
-func (k *all) Ready(st []uint64, now Instant, n int) Instant {
+func (k *all) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
 	at := now
 	for part, st := range k.states(st) {
 		at = max(at, part.Ready(st, now, n))
@@ -158,8 +160,8 @@ func (k *all) Ready(st []uint64, now Instant, n int) Instant {
 // mostCopied is the greatest width of a state that take copies, in words.
 const mostCopied = 16
 
-// take restores the states of the parts before one that refuses.
-func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+// Take restores the states of the parts before one that refuses.
+func (k *all) Take(st []uint64, now kernel.Instant, n int) ([]uint64, bool) {
 	if k.grows > 0 || k.fixed > mostCopied {
 		if k.Ready(st, now, n) > now {
 			return st, false
@@ -173,7 +175,7 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 		for j := from; j < to; j++ {
 			before[j] = st[j]
 		}
-		if _, granted := part.take(st[from:to:to], now, n); !granted {
+		if _, granted := part.Take(st[from:to:to], now, n); !granted {
 			copy(st, before[:from])
 			return st, false
 		}
@@ -182,14 +184,14 @@ func (k *all) take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return st, true
 }
 
-func (k *all) Spend(st []uint64, at Instant, n int) []uint64 {
+func (k *all) Spend(st []uint64, at kernel.Instant, n int) []uint64 {
 	return k.update(
 		st,
-		func(_ int, part Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) },
+		func(_ int, part kernel.Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) },
 	)
 }
 
-func (k *all) Remaining(st []uint64, now Instant) int {
+func (k *all) Remaining(st []uint64, now kernel.Instant) int {
 	most := k.most
 	for part, st := range k.states(st) {
 		most = min(most, remaining(part, st, now))
@@ -197,48 +199,48 @@ func (k *all) Remaining(st []uint64, now Instant) int {
 	return most
 }
 
-func (k *all) Fresh(st []uint64) (at Instant) {
+func (k *all) Fresh(st []uint64) (at kernel.Instant) {
 	for part, st := range k.states(st) {
 		at = max(at, part.Fresh(st))
 	}
 	return at
 }
 
-func (k *all) delay(st []uint64, at Instant) (ticks uint64) {
+func (k *all) Delay(st []uint64, at kernel.Instant) (ticks uint64) {
 	for part, st := range k.states(st) {
-		ticks = max(ticks, part.delay(st, at))
+		ticks = max(ticks, part.Delay(st, at))
 	}
 	return ticks
 }
 
-// full checks the queues at the instant at which all other parts grant.
-func (k *all) full(st []uint64, now Instant, n int) bool {
+// Full checks the queues at the instant at which all other parts grant.
+func (k *all) Full(st []uint64, now kernel.Instant, n int) bool {
 	at := now
 	for part, st := range k.states(st) {
-		if !part.delays() {
+		if !part.Delays() {
 			at = max(at, part.Ready(st, now, n))
 		}
 	}
-	if at > MaxInstant/k.tick {
+	if at > kernel.MaxInstant/k.tick {
 		return false // never granted, which is not the same as a full queue
 	}
 	for part, st := range k.states(st) {
-		if part.full(st, at, n) {
+		if part.Full(st, at, n) {
 			return true
 		}
 	}
 	return false
 }
 
-func (k *all) promise(st []uint64) {
+func (k *all) Promise(st []uint64) {
 	for part, st := range k.states(st) {
-		part.promise(st)
+		part.Promise(st)
 	}
 }
 
-func (k *all) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, changed bool) {
-	st = k.update(st, func(_ int, part Kernel, st []uint64) []uint64 {
-		st, noted := part.refuse(st, now, n, held)
+func (k *all) Refuse(st []uint64, now kernel.Instant, n int, held uint64) (_ []uint64, changed bool) {
+	st = k.update(st, func(_ int, part kernel.Kernel, st []uint64) []uint64 {
+		st, noted := part.Refuse(st, now, n, held)
 		changed = changed || noted
 		return st
 	})
@@ -249,23 +251,23 @@ func (k *all) Pack(st []uint64) []uint64 {
 	if len(st) == 0 {
 		return st
 	}
-	return k.update(st, func(_ int, part Kernel, st []uint64) []uint64 { return part.Pack(st) })
+	return k.update(st, func(_ int, part kernel.Kernel, st []uint64) []uint64 { return part.Pack(st) })
 }
 
 // part returns the index, among the parts that the user gave, of the one that decides: the one that
 // grants n events last or, with turns, whose turn for them is the latest; if n is 0, the one with
 // the fewest events remaining.
-func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
+func (k *all) part(st []uint64, now kernel.Instant, n int, turns bool) (index int) {
 	most, i := uint64(0), 0
 	for part, st := range k.states(st) {
-		by := Forever
+		by := kernel.Forever
 		switch {
 		case n == 0:
 			by = uint64(math.MaxInt - remaining(part, st, now))
 		case n <= part.Limit():
 			by = part.Ready(st, now, n)
 			if turns {
-				by = After(by, part.delay(st, by))
+				by = kernel.After(by, part.Delay(st, by))
 			}
 		}
 		if by > most {
@@ -276,13 +278,13 @@ func (k *all) part(st []uint64, now Instant, n int, turns bool) (index int) {
 	return index
 }
 
-func (k *all) notes() bool { return slices.ContainsFunc(k.parts, Kernel.notes) }
+func (k *all) Notes() bool { return slices.ContainsFunc(k.parts, kernel.Kernel.Notes) }
 
-func (k *all) delays() bool { return slices.ContainsFunc(k.parts, Kernel.delays) }
+func (k *all) Delays() bool { return slices.ContainsFunc(k.parts, kernel.Kernel.Delays) }
 
-func (k *all) drifts() bool { return slices.ContainsFunc(k.parts, Kernel.drifts) }
+func (k *all) Drifts() bool { return slices.ContainsFunc(k.parts, kernel.Kernel.Drifts) }
 
-func (k *all) releases() bool { return slices.ContainsFunc(k.parts, Kernel.releases) }
+func (k *all) Releases() bool { return slices.ContainsFunc(k.parts, kernel.Kernel.Releases) }
 
 func (k *all) Valid(st []uint64) bool {
 	if len(st) == 0 {
@@ -306,7 +308,7 @@ func (k *all) Valid(st []uint64) bool {
 	return true
 }
 
-func (k *all) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
+func (k *all) Adopt(from kernel.Kernel, st []uint64, now, latest kernel.Instant) (_ []uint64, lasting bool) {
 	lasting = true
 	var states [][]uint64
 	for old, st := range from.(*all).states(st) {
@@ -316,7 +318,7 @@ func (k *all) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, 
 	return joined(k.parts, states), lasting
 }
 
-func joined(parts []Kernel, states [][]uint64) []uint64 {
+func joined(parts []kernel.Kernel, states [][]uint64) []uint64 {
 	var lengths, fixed, growing []uint64
 	for i, st := range states {
 		if parts[i].Width() > 0 {
@@ -328,14 +330,14 @@ func joined(parts []Kernel, states [][]uint64) []uint64 {
 	return append(append(lengths, fixed...), growing...)
 }
 
-func (k *all) similar(from Kernel) bool {
-	return slices.EqualFunc(k.parts, from.(*all).parts, Kernel.similar)
+func (k *all) SharesStates(from kernel.Kernel) bool {
+	return slices.EqualFunc(k.parts, from.(*all).parts, kernel.Kernel.SharesStates)
 }
 
-func (k *all) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+func (k *all) Chargeable(st []uint64, now kernel.Instant, enc kernel.Encoding) uint64 {
 	most := uint64(math.MaxUint64)
 	for part, st := range k.states(st) {
-		most = min(most, part.chargeable(st, now, enc))
+		most = min(most, part.Chargeable(st, now, enc))
 	}
 	return most
 }

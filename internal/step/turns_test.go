@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"math/rand/v2"
@@ -11,16 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // turnOf is a reservation that ends at its turn, with an ID that is even.
 func turnOf(n uint64) Handle { return Handle{ID: 2 * n} }
 
 // queue reserves events for later, with the numbers from 1 on, and returns the waits.
-func (s *shared) queue(t *testing.T, c *Compiled, now Instant, events ...int) (waits []time.Duration) {
+func (s *shared) queue(t *testing.T, c *Machine, now kernel.Instant, events ...int) (waits []time.Duration) {
 	t.Helper()
 	for i, n := range events {
-		a, changed := s.send(c, now, Request{Op: OpReserve, N: n, MaxWait: Never - 1, Hold: turnOf(uint64(i) + 1)})
+		a, changed := s.send(c, now, Request{Op: OpReserve, N: n, MaxWait: kernel.Never - 1, Hold: turnOf(uint64(i) + 1)})
 		require.True(t, a.Held && changed)
 		require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
 		waits = append(waits, a.Wait)
@@ -74,9 +75,9 @@ func TestAhead_Cancel(t *testing.T) {
 
 // TestAhead_Drifts: a turn is not left out as long as a later one would then come before its time.
 func TestAhead_Drifts(t *testing.T) {
-	bucket, err := NewTokenBucket(1, 4*time.Second, time.Second, 3, InMemory, "")
+	bucket, err := kernel.NewTokenBucket(1, 4*time.Second, time.Second, 3, kernel.InMemory, "")
 	require.NoError(t, err)
-	c := Compile(NewAll([]Kernel{bucket, NewFixedWindow(3, 10*second, false, InMemory)}, InMemory), InMemory)
+	c := NewMachine(NewAll([]kernel.Kernel{bucket, kernel.NewFixedWindow(3, 10*second, false, kernel.InMemory)}, kernel.InMemory), kernel.InMemory)
 	s := keyOf(c)
 	s.ask(c, begun, OpTake, 3)
 	require.Equal(t, []time.Duration{10 * time.Second, 12 * time.Second, 20 * time.Second}, s.queue(t, c, begun, 1, 2, 2))
@@ -96,7 +97,7 @@ func TestAhead_Drifts(t *testing.T) {
 // TestAhead_Settle: a turn that is settled for fewer events leaves the key as if these had been reserved, and one that is
 // settled for more charges the rest now.
 func TestAhead_Settle(t *testing.T) {
-	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	c := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	for happened := range 8 {
 		s := keyOf(c)
 		s.ask(c, begun, OpTake, 6)
@@ -111,7 +112,7 @@ func TestAhead_Settle(t *testing.T) {
 		if happened == 0 {
 			assert.Equal(t, 4, a.Remaining)
 		}
-		s.send(c, begun, Request{Op: OpReserve, N: 10, MaxWait: Never - 1, Hold: turnOf(3)})
+		s.send(c, begun, Request{Op: OpReserve, N: 10, MaxWait: kernel.Never - 1, Hold: turnOf(3)})
 		a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(3)})
 		assert.Equal(t, 10-min(happened, 5), s.ask(c, begun+second, OpPeek, 1).Remaining)
 	}
@@ -119,7 +120,7 @@ func TestAhead_Settle(t *testing.T) {
 
 // TestAhead_Charge: what happens meanwhile counts now, and the turns stay.
 func TestAhead_Charge(t *testing.T) {
-	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	c := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	s := keyOf(c)
 	s.ask(c, begun, OpTake, 5)
 	s.queue(t, c, begun, 8)
@@ -133,7 +134,7 @@ func TestAhead_Charge(t *testing.T) {
 	held := keyOf(c)
 	held.send(c, begun, Request{Op: OpHold, N: 9, Hold: hour(1)})
 	held.queue(t, c, begun, 8)
-	a, _ = held.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: turnOf(9), Yields: true})
+	a, _ = held.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: turnOf(9), Yields: true})
 	assert.False(t, a.Allowed, "a hold is open")
 	assert.Equal(t, time.Hour, a.Ends)
 	a, _ = held.send(c, begun, Request{Op: OpSettle, N: 4, Hold: hour(1)})
@@ -148,10 +149,10 @@ func TestAhead_Charge(t *testing.T) {
 // instant.
 func TestAhead_NoRoomBesideTurns(t *testing.T) {
 	const (
-		now  = MaxInstant - 10*second // there are ten refills, and room for 30 events
-		room = 12                     // which leaves two at the second turn
+		now  = kernel.MaxInstant - 10*second // there are ten refills, and room for 30 events
+		room = 12                            // which leaves two at the second turn
 	)
-	c := Compile(NewIntervalBucket(10, 3, second), InMemory)
+	c := NewMachine(kernel.NewIntervalBucket(10, 3, second), kernel.InMemory)
 	for name, req := range map[string]Request{
 		"charged":                {Op: OpCharge, N: room},
 		"beyond a hold":          {Op: OpSettle, N: 2 + room, Hold: hour(1)},
@@ -192,7 +193,7 @@ func TestAhead_AnotherLimit(t *testing.T) {
 		s := keyOf(c)
 		s.ask(c, begun, OpTake, c.Limit())
 		s.queue(t, c, begun, 1)
-		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: hour(9)})
+		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: hour(9)})
 		require.True(t, a.Held, name)
 		before := slices.Clone(s.st)
 		s.ask(other, begun+1, OpPeek, 1)
@@ -246,18 +247,18 @@ func TestAhead_Valid(t *testing.T) {
 					s.send(c, begun, Request{Op: OpHold, N: 2, Hold: hour(1)})
 				}
 				s.ask(c, begun, OpTake, c.Limit()-2)
-				s.send(c, begun, Request{Op: OpReserve, N: 3, MaxWait: Never - 1, Hold: turnOf(1)})
+				s.send(c, begun, Request{Op: OpReserve, N: 3, MaxWait: kernel.Never - 1, Hold: turnOf(1)})
 				if !s.from.HasTurns() {
 					continue // the part that is full is a queue
 				}
-				s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: hour(2)})
+				s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: hour(2)})
 				k := s.from
 				require.True(t, k.Valid(s.st), "%s %s", name, kind)
 				for i := range aheadHeader + turnWords {
 					assert.False(t, k.Valid(s.st[:i]), "%s %s: the first %d words", name, kind, i)
 				}
 				for i := range s.st {
-					for _, to := range []uint64{0, 1, 2, s.st[i] + 1, 1 << 52, MaxInstant, 1 << 63, Forever} {
+					for _, to := range []uint64{0, 1, 2, s.st[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
 						st := slices.Clone(s.st)
 						if st[i] = to; !k.Valid(st) {
 							continue
@@ -279,7 +280,7 @@ func TestAhead_Valid(t *testing.T) {
 
 // TestAhead_EveryMethod: a store that looks for a key to evict asks the kernel of whatever state it has.
 func TestAhead_EveryMethod(t *testing.T) {
-	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	c := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	s := keyOf(c)
 	s.ask(c, begun, OpTake, 6)
 	s.queue(t, c, begun, 5, 3)
@@ -296,29 +297,29 @@ func TestAhead_EveryMethod(t *testing.T) {
 		assert.Equal(t, granted, k.Grants(s.st, &Request{Op: OpTake, N: n, Fixed: &Reading{Now: begun}}))
 	}
 	// One that meets the state when its turns have come, or with another limit, finds none.
-	by, st, _ := c.Meet(k, s.st, begun+second)
+	by, st, _ := c.Reconcile(k, s.st, begun+second)
 	assert.Equal(t, c, by)
 	assert.Equal(t, 2, by.Remaining(st, begun+second))
-	by, _, _ = c.Meet(k, s.st, begun)
+	by, _, _ = c.Reconcile(k, s.st, begun)
 	assert.Equal(t, k, by)
-	other := Compile(NewFixedWindow(20, second, true, InMemory.Varying()), InMemory.Varying())
-	by, st, _ = other.Meet(k, s.st, begun)
+	other := NewMachine(kernel.NewFixedWindow(20, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
+	by, st, _ = other.Reconcile(k, s.st, begun)
 	assert.Equal(t, other, by)
 	assert.Equal(t, begun+second, by.Ready(st, begun, 1))
 }
 
 // TestAhead_NothingToSettle: what is not there is settled and extended without spending the turns again.
 func TestAhead_NothingToSettle(t *testing.T) {
-	bucket := func(n int) *Compiled {
-		k, err := NewTokenBucket(n, time.Second, time.Second, 5, InMemory.Varying(), "")
+	bucket := func(n int) *Machine {
+		k, err := kernel.NewTokenBucket(n, time.Second, time.Second, 5, kernel.InMemory.Varying(), "")
 		require.NoError(t, err)
-		return Compile(k, InMemory.Varying())
+		return NewMachine(k, kernel.InMemory.Varying())
 	}
 	c, s := bucket(1000), keyOf(bucket(900))
 	s.ask(s.from, begun, OpTake, 1)
 	s.ask(c, begun, OpTake, 4)
 	for i := range 100 {
-		s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: Never - 1, Hold: turnOf(uint64(i) + 1)})
+		s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: turnOf(uint64(i) + 1)})
 	}
 	for _, op := range []Op{OpSettle, OpExtend} {
 		var a Answer
@@ -332,10 +333,10 @@ func TestAhead_NothingToSettle(t *testing.T) {
 
 // TestAhead_Extend: a hold cannot end before its turn, whatever the clock of the process that extends it shows.
 func TestAhead_Extend(t *testing.T) {
-	c := Compile(NewFixedWindow(10, second, true, InMemory.Varying()), InMemory.Varying())
+	c := NewMachine(kernel.NewFixedWindow(10, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	s := keyOf(c)
 	s.ask(c, begun, OpTake, 10)
-	s.send(c, begun, Request{Op: OpReserve, N: 4, MaxWait: Never - 1, Hold: hour(1)})
+	s.send(c, begun, Request{Op: OpReserve, N: 4, MaxWait: kernel.Never - 1, Hold: hour(1)})
 	a, _ := s.send(c, begun, Request{Op: OpExtend, Hold: Handle{ID: 1, For: time.Millisecond}})
 	assert.True(t, a.Held)
 	assert.True(t, s.from.Valid(s.st))
@@ -346,9 +347,9 @@ func TestAhead_Extend(t *testing.T) {
 // TestAhead_HoldsDrift: a hold that began a window gives nothing back if a turn in it would then begin a later one, which
 // would have more events than the limit.
 func TestAhead_HoldsDrift(t *testing.T) {
-	bucket, err := NewTokenBucket(1, 4*time.Second, time.Second, 3, InMemory, "")
+	bucket, err := kernel.NewTokenBucket(1, 4*time.Second, time.Second, 3, kernel.InMemory, "")
 	require.NoError(t, err)
-	c := Compile(NewAll([]Kernel{bucket, NewFixedWindow(3, 10*second, false, InMemory)}, InMemory), InMemory)
+	c := NewMachine(NewAll([]kernel.Kernel{bucket, kernel.NewFixedWindow(3, 10*second, false, kernel.InMemory)}, kernel.InMemory), kernel.InMemory)
 	for _, back := range []bool{false, true} {
 		s := keyOf(c)
 		s.ask(c, begun, OpTake, 3)
@@ -363,7 +364,7 @@ func TestAhead_HoldsDrift(t *testing.T) {
 		} else {
 			s.send(c, now, Request{Op: OpSettle, Of: 1, Hold: Handle{ID: 1}})
 		}
-		var h holding
+		var h heldState
 		h.read(s.from, s.st)
 		window := c.partStates(h.after)[1]
 		assert.Equal(t, []uint64{now + 10*second, 2}, window, "it begins with the second turn, and the first is of the window before")
@@ -372,7 +373,7 @@ func TestAhead_HoldsDrift(t *testing.T) {
 
 // TestAhead_ManyVoid: to cancel one of many turns takes time in proportion to their number, also if they drift.
 func TestAhead_ManyVoid(t *testing.T) {
-	c := Compile(NewWarmingUp(10, time.Second, time.Second, 3, InMemory), InMemory)
+	c := NewMachine(kernel.NewWarmingUp(10, time.Second, time.Second, 3, kernel.InMemory), kernel.InMemory)
 	s := keyOf(c)
 	s.ask(c, begun, OpTake, c.Limit())
 	const many = 1000

@@ -1,7 +1,10 @@
-package kernel
+package step
 
 import (
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // An Op is the kind of a Request.
@@ -55,7 +58,7 @@ type Request struct {
 	Again bool
 	// With Again: 0 or, if the time is fixed to one that has passed, how long ago that was.
 	Near  time.Duration
-	Clock *Timeline
+	Clock *timeline.Timeline
 	Fixed *Reading // if not nil, used instead of reading Clock
 
 	Hold Handle // for OpHold, OpReserve: the hold to open; for OpSettle, OpExtend: an open one
@@ -100,7 +103,7 @@ func (r *Request) Opens() bool {
 
 // A Reading is a reading of a clock, as instants in nanoseconds.
 type Reading struct {
-	Now  Instant
+	Now  kernel.Instant
 	Lag  uint64    // by how much the clock is behind Now
 	Wall time.Time // the time that the clock showed
 	Own  bool      // whether the clock is the limiter's
@@ -108,7 +111,7 @@ type Reading struct {
 
 // Now returns the present instant, in nanoseconds, and by how much the clock is behind
 // it.
-func (r *Request) Now() (now Instant, lag uint64) {
+func (r *Request) Now() (now kernel.Instant, lag uint64) {
 	if r.Fixed != nil {
 		return r.Fixed.Now, r.Fixed.Lag
 	}
@@ -139,7 +142,7 @@ func (r *Request) Read() (fixed Request, now time.Time) {
 
 // At returns the request with its time fixed to t, for stores with a clock of their own.
 func (r Request) At(t time.Time) Request {
-	r.Fixed = &Reading{Now: InstantOf(t), Wall: t}
+	r.Fixed = &Reading{Now: timeline.InstantOf(t), Wall: t}
 	return r
 }
 
@@ -174,7 +177,7 @@ type Answer struct {
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
 	// For OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock.
-	Due Instant
+	Due kernel.Instant
 	// For OpCharge and OpSettle: whether the state cannot hold as many events.
 	Excess bool
 	Most   uint64 // with Excess: how many it can hold in addition to those in it

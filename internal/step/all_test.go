@@ -1,19 +1,21 @@
-package kernel
+package step
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // TestAllWords pins where the states of the parts lie: the length of each log, the
 // others, the logs.
 func TestAllWords(t *testing.T) {
-	k := NewAll([]Kernel{
-		NewSlidingLog(10, second, false),
-		NewFixedWindow(8, second, false, InMemory),
-		NewSlidingLog(20, 2*second, false),
-	}, InMemory)
+	k := NewAll([]kernel.Kernel{
+		kernel.NewSlidingLog(10, second, false),
+		kernel.NewFixedWindow(8, second, false, kernel.InMemory),
+		kernel.NewSlidingLog(20, 2*second, false),
+	}, kernel.InMemory)
 	assert.Equal(t, 8, k.Limit())
 	assert.Zero(t, k.Width())
 	st := k.Spend(nil, begun, 1)

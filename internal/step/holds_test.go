@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"fmt"
@@ -11,55 +11,56 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-var encodings = map[string]Encoding{
-	"in memory": InMemory,
-	"varying":   InMemory.Varying(),
+var encodings = map[string]kernel.Encoding{
+	"in memory": kernel.InMemory,
+	"varying":   kernel.InMemory.Varying(),
 	"portable":  {Tick: 1000, Portable: true, Varies: true},
 }
 
 // holdKernels has kernels whose holds are settled exactly: of limits of about ten, and a few seconds.
-func holdKernels(t *testing.T, enc Encoding) map[string]*Compiled {
+func holdKernels(t *testing.T, enc kernel.Encoding) map[string]*Machine {
 	s := second / enc.Tick
-	bucket := func(k Kernel, err error) Kernel {
+	bucket := func(k kernel.Kernel, err error) kernel.Kernel {
 		require.NoError(t, err)
 		return k
 	}
-	parts := map[string]func() Kernel{
-		"token":    func() Kernel { return bucket(NewTokenBucket(10, time.Second, time.Second, 10, enc, "")) },
-		"sevenths": func() Kernel { return bucket(NewTokenBucket(7, time.Second, time.Second, 10, enc, "")) },
-		"leaky":    func() Kernel { return bucket(NewLeakyBucket(3, time.Second, time.Second, 10, enc, "")) },
-		"interval": func() Kernel { return NewIntervalBucket(10, 3, s) },
-		"fixed":    func() Kernel { return NewFixedWindow(10, s, true, enc) },
-		"first":    func() Kernel { return NewFixedWindow(10, s, false, enc) },
-		"pair":     func() Kernel { return NewSlidingWindow(10, 1, s, enc.Varying()) },
-		"sliding":  func() Kernel { return NewSlidingWindow(10, 3, s/2, enc) },
-		"rolling":  func() Kernel { return NewRollingWindow(12, 7, 3, s/2) },
-		"log":      func() Kernel { return NewSlidingLog(10, s, false) },
-		"inflight": func() Kernel { return NewInFlight(10, s) },
+	parts := map[string]func() kernel.Kernel{
+		"token":    func() kernel.Kernel { return bucket(kernel.NewTokenBucket(10, time.Second, time.Second, 10, enc, "")) },
+		"sevenths": func() kernel.Kernel { return bucket(kernel.NewTokenBucket(7, time.Second, time.Second, 10, enc, "")) },
+		"leaky":    func() kernel.Kernel { return bucket(kernel.NewLeakyBucket(3, time.Second, time.Second, 10, enc, "")) },
+		"interval": func() kernel.Kernel { return kernel.NewIntervalBucket(10, 3, s) },
+		"fixed":    func() kernel.Kernel { return kernel.NewFixedWindow(10, s, true, enc) },
+		"first":    func() kernel.Kernel { return kernel.NewFixedWindow(10, s, false, enc) },
+		"pair":     func() kernel.Kernel { return kernel.NewSlidingWindow(10, 1, s, enc.Varying()) },
+		"sliding":  func() kernel.Kernel { return kernel.NewSlidingWindow(10, 3, s/2, enc) },
+		"rolling":  func() kernel.Kernel { return kernel.NewRollingWindow(12, 7, 3, s/2) },
+		"log":      func() kernel.Kernel { return kernel.NewSlidingLog(10, s, false) },
+		"inflight": func() kernel.Kernel { return kernel.NewInFlight(10, s) },
 	}
-	kernels := make(map[string]*Compiled)
+	kernels := make(map[string]*Machine)
 	for name, k := range parts {
-		kernels[name] = Compile(k(), enc)
+		kernels[name] = NewMachine(k(), enc)
 	}
 	for _, names := range [][]string{{"token", "fixed", "log"}, {"interval", "first", "rolling"}, {"inflight", "sevenths"}, {"leaky", "pair", "inflight", "interval"}} {
-		var all []Kernel
+		var all []kernel.Kernel
 		for _, name := range names {
 			all = append(all, parts[name]())
 		}
-		kernels[fmt.Sprint(names)] = Compile(NewAll(all, enc), enc)
+		kernels[fmt.Sprint(names)] = NewMachine(NewAll(all, enc), enc)
 	}
 	return kernels
 }
 
 // A past is what a part has granted, with what is known by now of how many events happened.
 type past struct {
-	part   Kernel
-	kind   string  // the type of the kernel
-	second Instant // in ticks
+	part   kernel.Kernel
+	kind   string         // the type of the kernel
+	second kernel.Instant // in ticks
 	grants []pastGrant
-	begun  Instant // when the present window, or the grid of refills, began; in an InFlight, the frontier
+	begun  kernel.Instant // when the present window, or the grid of refills, began; in an InFlight, the frontier
 }
 
 // The kinds of part whose state says when something began, and so is not what Spend makes of the
@@ -72,21 +73,21 @@ const (
 	refillTokens = 3
 )
 
-func newPast(part Kernel, enc Encoding) *past {
-	return &past{part: part, kind: Compile(part, enc).Kind(), second: second / enc.Tick}
+func newPast(part kernel.Kernel, enc kernel.Encoding) *past {
+	return &past{part: part, kind: NewMachine(part, enc).Kind(), second: second / enc.Tick}
 }
 
 // is reports whether the part is of a kind whose windows or refills begin with an event, or InFlight.
 func (p *past) is(kind string) bool {
-	return p.kind == kind && (kind != firstWindow || p.part.drifts())
+	return p.kind == kind && (kind != firstWindow || p.part.Drifts())
 }
 
 type pastGrant struct {
 	id     uint64
-	at     Instant
+	at     kernel.Instant
 	n      int
-	ends   Instant // in an InFlight
-	excess bool    // whether more happened than was held
+	ends   kernel.Instant // in an InFlight
+	excess bool           // whether more happened than was held
 }
 
 // grant records a grant.
@@ -121,7 +122,7 @@ func (p *past) amend(id uint64, n int) {
 		}
 	}
 	if p.is(flights) {
-		var last Instant
+		var last kernel.Instant
 		for _, g := range p.grants {
 			if g.n > 0 {
 				last = max(last, g.at)
@@ -132,7 +133,7 @@ func (p *past) amend(id uint64, n int) {
 }
 
 // state returns the state that the grants leave if they are made again, as they happened.
-func (p *past) state(now Instant) []uint64 {
+func (p *past) state(now kernel.Instant) []uint64 {
 	switch {
 	case p.is(firstWindow):
 		return []uint64{p.begun, uint64(p.events())}
@@ -151,9 +152,9 @@ func (p *past) state(now Instant) []uint64 {
 }
 
 // refilled returns the state of a bucket with refills: when the last one came, and what is missing.
-func (p *past) refilled(now Instant) []uint64 {
+func (p *past) refilled(now kernel.Instant) []uint64 {
 	var missing, came uint64
-	refill := func(at Instant) {
+	refill := func(at kernel.Instant) {
 		if periods := (at - p.begun) / p.second; at >= p.begun && periods > came {
 			missing -= min(missing, (periods-came)*refillTokens)
 			came = periods
@@ -169,7 +170,7 @@ func (p *past) refilled(now Instant) []uint64 {
 
 // logged returns a log in which each event lies a timeout before the end of its hold.
 func (p *past) logged() (st []uint64) {
-	counts := make(map[Instant]uint64)
+	counts := make(map[kernel.Instant]uint64)
 	sum := uint64(0)
 	for _, g := range p.grants {
 		counts[g.ends-p.second] += uint64(g.n)
@@ -196,10 +197,10 @@ func (p *past) logged() (st []uint64) {
 type replay struct {
 	t     *testing.T
 	rng   *rand.Rand
-	c     *Compiled
-	by    *Compiled
+	c     *Machine
+	by    *Machine
 	st    []uint64
-	now   Instant // in ticks
+	now   kernel.Instant // in ticks
 	parts []*past
 	open  map[uint64]*openHold
 	last  uint64 // ID
@@ -208,12 +209,12 @@ type replay struct {
 }
 
 type openHold struct {
-	end  Instant
+	end  kernel.Instant
 	n    int
 	back bool
 }
 
-func newReplay(t *testing.T, c *Compiled, seed uint64) *replay {
+func newReplay(t *testing.T, c *Machine, seed uint64) *replay {
 	r := &replay{t: t, rng: rand.New(rand.NewPCG(seed, 0)), c: c, by: c, st: c.NewState(), now: begun / c.Tick, open: map[uint64]*openHold{}}
 	for _, leaf := range c.leaves {
 		r.parts = append(r.parts, newPast(leaf, c.Encoding))
@@ -266,7 +267,7 @@ func (r *replay) end() (ended int) {
 		ended++
 		delete(r.open, id)
 		for _, p := range r.parts {
-			if h.back || p.part.releases() {
+			if h.back || p.part.Releases() {
 				p.amend(id, 0)
 			}
 		}
@@ -385,7 +386,7 @@ func (r *replay) check() {
 	if r.c.parts != nil {
 		st = joined(r.c.parts.parts, states)
 	}
-	for _, later := range []Instant{0, r.rng.Uint64N(second / r.c.Tick)} {
+	for _, later := range []kernel.Instant{0, r.rng.Uint64N(second / r.c.Tick)} {
 		now := r.now + later
 		if later > 0 && slices.ContainsFunc(slices.Collect(maps.Values(r.open)), func(h *openHold) bool { return h.end <= now }) {
 			continue

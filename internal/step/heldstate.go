@@ -1,8 +1,10 @@
-package kernel
+package step
 
 import (
 	"slices"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // This file has what stores call, StepFrom, and applies requests to states that another limit has
@@ -11,12 +13,12 @@ import (
 // StepFrom is Step for a state that from left, whose parameters may differ from those
 // of c. It also returns the kernel of the resulting state. What is about a hold is applied
 // by from, not c. Only StepFrom opens holds, and denies what another key refuses.
-func (c *Compiled) StepFrom(
-	from *Compiled,
+func (c *Machine) StepFrom(
+	from *Machine,
 	st []uint64,
 	req *Request,
 	a *Answer,
-) (by *Compiled, _ []uint64, changed bool) {
+) (by *Machine, _ []uint64, changed bool) {
 	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
 		st, changed = c.Step(st, req, a)
 		return c, st, changed
@@ -26,22 +28,22 @@ func (c *Compiled) StepFrom(
 
 // stepFrom is StepFrom. If turns are ahead that are those of another limit than c, they stay in the
 // state as events that were spent, so that only those that are held can be settled.
-func (c *Compiled) stepFrom(
-	from *Compiled,
+func (c *Machine) stepFrom(
+	from *Machine,
 	st []uint64,
 	req *Request,
 	a *Answer,
-) (by *Compiled, _ []uint64, changed bool) {
+) (by *Machine, _ []uint64, changed bool) {
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}
-	h := holding{view: c.view(req)}
+	h := heldState{view: c.view(req)}
 	h.read(from, st)
-	h.lent = h.lent || req.Op == OpPeek
+	h.shared = h.shared || req.Op == OpPeek
 	had := h.turns() > 0
 	due := h.advance(h.now)
 	if !req.Op.settles() && !h.asks(c) {
-		h.advance(Forever)
+		h.advance(kernel.Forever)
 		due = true
 	}
 	ahead, pin := h.turns() > 0, false
@@ -50,36 +52,36 @@ func (c *Compiled) stepFrom(
 		if due {
 			by, next = h.closed()
 		}
-		pin = h.meet(c, by, next, req.Op)
+		pin = h.reconcile(c, by, next, req.Op)
 	}
-	if h.by != nil && h.denials {
-		h.held = h.by.held(h.st)
+	if h.holds != nil && h.denials {
+		h.held = h.holds.held(h.st)
 	}
 	changed = h.apply(req, a)
 	h.retryAfter(req, a)
 	if req.Op == OpPeek {
 		return from, st, false
 	}
-	both := h.changed // the two limits that the state would be stored for, if these are two
+	both := h.two // the two limits that the state would be stored for, if these are two
 	switch {
-	case a.RetryAfter == Never:
+	case a.RetryAfter == kernel.Never:
 		pin = false
 	case both == nil || ahead || req.Op.settles():
-	case pin || h.stored() == by.Base().stored():
-		noted := both.denies(h.inner(), After(h.now, uint64(a.RetryAfter)/h.Tick))
+	case pin || h.storedAs() == by.Base().storedAs():
+		noted := both.denies(h.inner(), kernel.After(h.now, uint64(a.RetryAfter)/h.Tick))
 		pin = pin || noted
 	}
 	changed = changed || pin || ahead && due
 	if changed {
-		if h.by != nil && h.changed != nil {
+		if h.holds != nil && h.two != nil {
 			h.unshare()
-			h.by.forfeit(h.st, h.now)
+			h.holds.forfeit(h.st, h.now)
 		}
 		by, next = h.closed()
 	}
 	a.Ended = h.ended
 	changed = changed || h.ended > 0 || had && due
-	if by.base != nil || by.changed != nil || changed && by != c {
+	if by.base != nil || by.two != nil || changed && by != c {
 		// Else ResetAfter says when it is idle.
 		h.tellEnds(by, next, a)
 	}
@@ -87,54 +89,54 @@ func (c *Compiled) stepFrom(
 }
 
 // tellEnds sets h to a state of by, and says when that is idle, and when a hold ends by itself.
-func (h *holding) tellEnds(by *Compiled, st []uint64, a *Answer) {
+func (h *heldState) tellEnds(by *Machine, st []uint64, a *Answer) {
 	h.read(by, st)
 	a.Idle = h.until(h.fresh())
-	if first := h.soonest(); first < Forever {
+	if first := h.soonest(); first < kernel.Forever {
 		a.Ends = h.until(first)
 	}
 }
 
-// A holding is a state of a key taken apart, at a reading of the clock: what has happened, in which
+// A heldState is a state of a key taken apart, at a reading of the clock: what has happened, in which
 // holds may be open, and the turns that are ahead.
-type holding struct {
-	view          // of the kernel that decides, of states without either
-	by    *opened // if there are open holds: the kernel of st; else nil
-	st    []uint64
-	list  []uint64 // the turns, in order
-	after []uint64 // if there are any: the state after them, without the list of holds
-	lent  bool     // whether st is not to be changed in place
-	noted bool     // whether the state notes that the request is denied
+type heldState struct {
+	view                  // of the kernel that decides, of states without either
+	holds    *holdsKernel // if there are open holds: the kernel of st; else nil
+	st       []uint64
+	turnList []uint64 // the turns, in order
+	after    []uint64 // if there are any: the state after them, without the list of holds
+	shared   bool     // whether st is not to be changed in place
+	noted    bool     // whether the state notes that the request is denied
 	// How many holds have ended by themselves, of those that advance or a new one ended.
 	ended int
 }
 
-func (h *holding) read(c *Compiled, st []uint64) {
-	h.Compiled, h.by, h.st, h.list, h.lent = c.Base(), c.open, st, nil, false
+func (h *heldState) read(c *Machine, st []uint64) {
+	h.Machine, h.holds, h.st, h.turnList, h.shared = c.Base(), c.holds, st, nil, false
 	if !c.HasTurns() {
 		return
 	}
 	form := st[aheadForm]
 	from := aheadHeader + int(st[aheadTurns])*turnWords
 	to := from + int(form>>2)
-	h.list, h.after = st[aheadHeader:from:from], st[from:to:to]
-	h.st, h.lent = st[to:len(st):len(st)], true
-	if two := h.changed; two != nil {
-		h.Compiled = two.asking[form>>1&1]
+	h.turnList, h.after = st[aheadHeader:from:from], st[from:to:to]
+	h.st, h.shared = st[to:len(st):len(st)], true
+	if two := h.two; two != nil {
+		h.Machine = two.byAsked[form>>1&1]
 	}
 	if form&1 != 0 {
-		h.by = h.Opened().open
+		h.holds = h.WithHolds().holds
 	}
 }
 
-// meet makes h, without turns, that of a state that from left. Settlements are applied by the
+// reconcile makes h, without turns, that of a state that from left. Settlements are applied by the
 // present limit or, if the state is idle, so that a store may have forgotten it, by c.
-func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
+func (h *heldState) reconcile(c, from *Machine, st []uint64, op Op) (pin bool) {
 	switch {
 	case !op.settles():
-		from, st, pin = c.Meet(from, st, h.now)
+		from, st, pin = c.Reconcile(from, st, h.now)
 	case from.Base() == c || from.Fresh(st) > h.now:
-		from = from.present(st)
+		from = from.presentLimit(st)
 	default:
 		from, st = c, c.NewState()
 	}
@@ -143,24 +145,24 @@ func (h *holding) meet(c, from *Compiled, st []uint64, op Op) (pin bool) {
 }
 
 // unshare lets h change its state in place.
-func (h *holding) unshare() {
-	if h.lent {
-		h.st, h.lent = slices.Clone(h.st), false
+func (h *heldState) unshare() {
+	if h.shared {
+		h.st, h.shared = slices.Clone(h.st), false
 	}
 }
 
 // inner returns the state before the turns, without the list of holds.
-func (h *holding) inner() []uint64 {
-	if h.by == nil {
+func (h *heldState) inner() []uint64 {
+	if h.holds == nil {
 		return h.st
 	}
-	return h.by.inner(h.st)
+	return h.holds.inner(h.st)
 }
 
-// deciding returns the state that decides on requests, and its view: nothing is granted before the
+// afterTurns returns the state that decides on requests, and its view: nothing is granted before the
 // last turn. The kernel need not know that. A turn lies in a window that has begun before it if
 // others were charged first, and a frontier is where a window begins.
-func (h *holding) deciding() (view, []uint64) {
+func (h *heldState) afterTurns() (view, []uint64) {
 	v := h.view
 	if h.turns() == 0 {
 		return v, h.inner()
@@ -170,55 +172,55 @@ func (h *holding) deciding() (view, []uint64) {
 }
 
 // readyAfter returns the first instant at which n events are granted, not before the last turn.
-func (h *holding) readyAfter(n int) Instant {
-	v, st := h.deciding()
+func (h *heldState) readyAfter(n int) kernel.Instant {
+	v, st := h.afterTurns()
 	return v.ready(st, n)
 }
 
 // describeAfter answers as OpPeek does.
-func (h *holding) describeAfter(a *Answer) {
-	v, st := h.deciding()
+func (h *heldState) describeAfter(a *Answer) {
+	v, st := h.afterTurns()
 	v.peek(st, a)
 }
 
-func (h *holding) set(inner []uint64) {
-	if h.by == nil {
+func (h *heldState) setInner(inner []uint64) {
+	if h.holds == nil {
 		h.st = inner
 	} else {
-		h.st = h.by.replace(h.st, inner)
+		h.st = h.holds.replaceInner(h.st, inner)
 	}
 }
 
 // closed returns the state as it is stored, with the lists that are not empty.
-func (h *holding) closed() (by *Compiled, st []uint64) {
-	by, st = h.stored(), h.st
-	if h.by != nil {
-		by, st = h.by.closed(st)
+func (h *heldState) closed() (by *Machine, st []uint64) {
+	by, st = h.storedAs(), h.st
+	if h.holds != nil {
+		by, st = h.holds.closed(st)
 	}
 	if h.turns() == 0 {
 		return by, st
 	}
 	form := uint64(len(h.after)) << 2
-	if two := h.changed; two != nil {
+	if two := h.two; two != nil {
 		form |= uint64(two.asked) << 1
 	}
-	if by.open != nil {
+	if by.holds != nil {
 		form |= 1
 	}
-	return h.stored().Ahead(), slices.Concat([]uint64{uint64(h.turns()), form}, h.list, h.after, st)
+	return h.storedAs().WithTurns(), slices.Concat([]uint64{uint64(h.turns()), form}, h.turnList, h.after, st)
 }
 
 // pass prepares the marks for events that are about to be spent at an instant.
-func (h *holding) pass(at Instant) {
-	if h.by != nil {
-		h.by.pass(h.st, at)
+func (h *heldState) pass(at kernel.Instant) {
+	if h.holds != nil {
+		h.holds.pass(h.st, at)
 	}
 }
 
 // fresh returns when all turns have come, no hold is open any more, and nothing counts.
-func (h *holding) fresh() Instant {
+func (h *heldState) fresh() kernel.Instant {
 	at := h.Fresh(h.inner())
-	if h.by != nil {
+	if h.holds != nil {
 		at = max(at, h.st[lastEnd])
 	}
 	if h.turns() > 0 {
@@ -232,9 +234,9 @@ func (h *holding) fresh() Instant {
 
 // soonest returns an instant before which no hold ends by itself, whether it is open or will be, or
 // Forever if there is none.
-func (h *holding) soonest() (first Instant) {
-	first = Forever
-	if h.by != nil && h.by.holds(h.st) {
+func (h *heldState) soonest() (first kernel.Instant) {
+	first = kernel.Forever
+	if h.holds != nil && h.holds.hasHolds(h.st) {
 		first = h.st[firstEnd]
 	}
 	for i := range h.turns() {
@@ -246,18 +248,18 @@ func (h *holding) soonest() (first Instant) {
 }
 
 // find returns the index of the hold with an ID, and that of its turn; at least one is −1.
-func (h *holding) find(id uint64) (i, turn int) {
+func (h *heldState) find(id uint64) (i, turn int) {
 	if id == 0 { // as turns have that cannot be settled any more
 		return -1, -1
 	}
 	i = -1
-	if h.by != nil {
-		i = indexOf(id, h.by.entries(h.st), h.by.size)
+	if h.holds != nil {
+		i = indexOf(id, h.holds.entries(h.st), h.holds.size)
 	}
-	return i, indexOf(id, h.list, turnWords)
+	return i, indexOf(id, h.turnList, turnWords)
 }
 
-func (h *holding) apply(req *Request, a *Answer) (changed bool) {
+func (h *heldState) apply(req *Request, a *Answer) (changed bool) {
 	*a = Answer{}
 	switch {
 	case req.Refused || h.turns() > 0 && req.Op.decides():
@@ -281,26 +283,26 @@ func (h *holding) apply(req *Request, a *Answer) (changed bool) {
 		h.pass(h.now)
 	}
 	inner, changed := h.step(h.inner(), req, a)
-	h.set(inner)
+	h.setInner(inner)
 	return changed
 }
 
 // deny answers a request that is granted at an instant: later, or not even now, because another key
 // denies it. Then, Allowed is whether this one would have granted it. With note, a kernel that
 // notes denials does so.
-func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
+func (h *heldState) deny(n int, at kernel.Instant, note bool, a *Answer) (changed bool) {
 	if note && n > 0 && h.denials {
 		h.unshare()
 		var inner []uint64
 		inner, at, changed = h.refuse(h.inner(), n, at)
 		h.noted = changed
-		h.set(inner)
+		h.setInner(inner)
 		if h.turns() > 0 {
 			h.spendAgain()
 			at = h.readyAfter(n)
 		}
 	}
-	v, st := h.deciding()
+	v, st := h.afterTurns()
 	if at > h.now {
 		v.denial(st, n, at, a)
 	} else {
@@ -311,34 +313,34 @@ func (h *holding) deny(n int, at Instant, note bool, a *Answer) (changed bool) {
 }
 
 // take opens a hold if its events are granted now.
-func (h *holding) take(req *Request, a *Answer) (changed bool) {
+func (h *heldState) take(req *Request, a *Answer) (changed bool) {
 	if at := h.ready(h.inner(), req.N); at > h.now {
 		return h.deny(req.N, at, true, a)
 	}
 	a.Allowed, a.Due = true, h.now*h.Tick
 	if req.N > 0 {
-		due := max(After(h.now, h.delay(h.inner(), h.now)), h.ends(h.now, req.Delay))
+		due := max(kernel.After(h.now, h.Delay(h.inner(), h.now)), h.ends(h.now, req.Delay))
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
 		// From when they may happen, which is later if they are queued.
-		of := hold{h.ends(due, req.Hold.For), req.N, req.Hold.Back}
+		of := kernel.Hold{End: h.ends(due, req.Hold.For), N: req.N, Back: req.Hold.Back}
 		h.open(req.Hold.ID, of, h.now)
 		a.Held = true
-		h.set(h.lasts(h.Spend(h.inner(), h.now, of.n), of.n, of.end))
+		h.setInner(h.lasts(h.Spend(h.inner(), h.now, of.N), of.N, of.End))
 	}
 	h.describe(h.inner(), 0, a)
 	return req.N > 0
 }
 
 // reserve reserves events. If their turn is ahead, or their hold goes on, it can be settled.
-func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
-	v, st := h.deciding()
+func (h *heldState) reserve(req *Request, a *Answer) (changed bool) {
+	v, st := h.afterTurns()
 	at, due, ok := v.turn(st, req, a)
 	// When it is asked for, which is later than now if the turn may have come before.
-	asked := After(h.now, uint64(req.Near)/h.Tick)
+	asked := kernel.After(h.now, uint64(req.Near)/h.Tick)
 	first := h.soonest()
-	isOpen := first < Forever
+	isOpen := first < kernel.Forever
 	// By a hold that ends before the turn, or one that is settled until then.
 	mayBeEarlier := first <= at || at > asked && isOpen
 	if ok && at > h.now && req.Yields && mayBeEarlier {
@@ -350,52 +352,53 @@ func (h *holding) reserve(req *Request, a *Answer) (changed bool) {
 		v.refused(st, req, a)
 		return false
 	}
-	id, of := req.Hold.ID, hold{h.ends(max(due, asked), req.Hold.For), req.N, req.Hold.Back}
+	id, end := req.Hold.ID, h.ends(max(due, asked), req.Hold.For)
+	of := kernel.Hold{End: end, N: req.N, Back: req.Hold.Back}
 	h.reserved(due, req, a)
 	switch {
 	case h.turns() > 0 || id != 0 && at > asked: // a turn that has come cannot be cancelled
 		h.add(id, at, of)
 	case a.Held:
 		h.open(id, of, at)
-		h.set(h.lasts(h.book(h.inner(), at, due, of.n), of.n, of.end))
+		h.setInner(h.lasts(h.book(h.inner(), at, due, of.N), of.N, of.End))
 	default:
 		h.pass(at)
-		h.set(h.book(h.inner(), at, due, of.n))
+		h.setInner(h.book(h.inner(), at, due, of.N))
 	}
-	v, st = h.deciding()
+	v, st = h.afterTurns()
 	v.describe(st, 0, a)
 	return true
 }
 
 // open adds the entry of a hold whose events are about to be spent at an instant. If there are as
 // many as there may be, it ends the oldest one.
-func (h *holding) open(id uint64, of hold, at Instant) {
-	if h.by == nil {
-		h.by = h.Opened().open
-		h.st = h.by.open(h.st)
+func (h *heldState) open(id uint64, of kernel.Hold, at kernel.Instant) {
+	if h.holds == nil {
+		h.holds = h.WithHolds().holds
+		h.st = h.holds.open(h.st)
 	}
-	if h.by.count(h.st) >= MostHolds && !h.Flies() {
-		h.st = h.by.endHold(h.st, h.now, h.by.refundAtEnd(h.st, 0, true))
+	if h.holds.count(h.st) >= MostHolds && !h.Releases() {
+		h.st = h.holds.endHold(h.st, h.now, h.holds.refundAtEnd(h.st, 0, true))
 		h.ended++
 	}
-	h.st = h.by.insert(h.st, id, of, at)
+	h.st = h.holds.insert(h.st, id, of, at)
 }
 
 // lasts lets n events that have just been spent, and are in flight, count until an instant.
-func (c *Compiled) lasts(st []uint64, n int, end Instant) []uint64 {
-	return c.each(st, func(_ int, _ bool, part Kernel, st []uint64) []uint64 {
-		return part.lasts(st, n, end)
+func (c *Machine) lasts(st []uint64, n int, end kernel.Instant) []uint64 {
+	return c.each(st, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
+		return part.Lasts(st, n, end)
 	})
 }
 
 // end ends the holds that are due at an instant by themselves.
-func (h *holding) end(at Instant) {
-	if h.by == nil || h.st[firstEnd] > at {
+func (h *heldState) end(at kernel.Instant) {
+	if h.holds == nil || h.st[firstEnd] > at {
 		return
 	}
 	ended := 0
 	h.release(func(st []uint64, back bool) []uint64 {
-		st, ended = h.by.endDue(st, at, back)
+		st, ended = h.holds.endDue(st, at, back)
 		return st
 	})
 	h.ended += ended
@@ -403,32 +406,32 @@ func (h *holding) end(at Instant) {
 
 // release replaces the state before the turns with the result of f, which ends holds. They give
 // nothing back if a turn would then come too early.
-func (h *holding) release(f func(st []uint64, back bool) []uint64) {
+func (h *heldState) release(f func(st []uint64, back bool) []uint64) {
 	if h.turns() == 0 {
 		h.st = f(h.st, true)
 		return
 	}
 	next := f(slices.Clone(h.st), true)
-	if !h.fit(everyTurn, 0, h.by.inner(next)) {
+	if !h.noneTooEarly(everyTurn, 0, h.holds.inner(next)) {
 		next = f(slices.Clone(h.st), false)
 	}
 	h.st = next
 }
 
-func (v *view) ends(at Instant, d time.Duration) Instant {
-	return min(After(at, ceilDiv(uint64(max(0, d)), v.Tick)), v.lastInstant())
+func (v *view) ends(at kernel.Instant, d time.Duration) kernel.Instant {
+	return min(kernel.After(at, kernel.CeilDiv(uint64(max(0, d)), v.Tick)), v.LastInstant())
 }
 
 // settle counts the events of a hold that happened. Of one that is not open, only those that exceed
 // it are not counted yet.
-func (h *holding) settle(req *Request, a *Answer) (changed bool) {
+func (h *heldState) settle(req *Request, a *Answer) (changed bool) {
 	i, turn := h.find(req.Hold.ID)
 	of := req.Of
 	switch {
 	case i >= 0:
-		of = h.by.holdAt(h.st, i).n
+		of = h.holds.holdAt(h.st, i).N
 	case turn >= 0:
-		of = holdOf(h.entry(turn)[turnEnd:]).n
+		of = holdOf(h.entry(turn)[turnEnd:]).N
 	}
 	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
@@ -444,14 +447,14 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 			if back {
 				unused = max(0, -more)
 			}
-			return h.by.endHold(st, h.now, h.by.refund(st, i, unused))
+			return h.holds.endHold(st, h.now, h.holds.refund(st, i, unused))
 		})
 	case turn >= 0:
 		h.settleTurn(turn, min(req.N, of))
 	}
 	if more > 0 {
 		h.pass(h.now)
-		h.set(h.chargeOthers(h.inner(), h.now, more))
+		h.setInner(h.chargeOthers(h.inner(), h.now, more))
 	}
 	h.spendAgain()
 	h.describeAfter(a)
@@ -459,28 +462,28 @@ func (h *holding) settle(req *Request, a *Answer) (changed bool) {
 }
 
 // chargeOthers charges events in all parts but those in which they are over.
-func (c *Compiled) chargeOthers(st []uint64, now Instant, n int) []uint64 {
-	return c.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
+func (c *Machine) chargeOthers(st []uint64, now kernel.Instant, n int) []uint64 {
+	return c.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
 		switch {
-		case part.releases():
+		case part.Releases():
 			return st
 		case asked:
 			return part.Spend(st, now, n)
 		}
-		return c.changed.follow(part, st, now, n)
+		return c.two.follow(part, st, now, n)
 	})
 }
 
 // extend moves the end of a hold, which is not before its turn.
-func (h *holding) extend(req *Request, a *Answer) (changed bool) {
+func (h *heldState) extend(req *Request, a *Answer) (changed bool) {
 	i, turn := h.find(req.Hold.ID)
 	a.Held = i >= 0 || turn >= 0
 	if a.Held {
 		h.unshare()
 		if end := h.ends(h.now, req.Hold.For); i >= 0 {
-			h.st = h.by.extendHold(h.st, i, end)
+			h.st = h.holds.extendHold(h.st, i, end)
 		} else {
-			h.list = slices.Clone(h.list)
+			h.turnList = slices.Clone(h.turnList)
 			h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)
 		}
 		h.spendAgain()

@@ -1,4 +1,4 @@
-package kernel
+package step
 
 import (
 	"testing"
@@ -6,14 +6,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // pairs returns a SlidingWindow of one segment in one word and in two.
-func pairs(t testing.TB, limit int, length uint64) (one Word, two *Compiled) {
+func pairs(t testing.TB, limit int, length uint64) (one kernel.Word, two *Machine) {
 	t.Helper()
-	k := NewSlidingWindow(limit, 1, length, InMemory)
+	k := kernel.NewSlidingWindow(limit, 1, length, kernel.InMemory)
 	require.Equal(t, 1, k.Width())
-	return k.(Word), Compile(NewSlidingWindow(limit, 1, length, InMemory.Varying()), InMemory)
+	return k.(kernel.Word), NewMachine(kernel.NewSlidingWindow(limit, 1, length, kernel.InMemory.Varying()), kernel.InMemory)
 }
 
 // TestPairIsRing compares the answers of a state in one word with those of the same state
@@ -23,7 +24,7 @@ func TestPairIsRing(t *testing.T) {
 	for range budget.Histories(4000, 20_000) {
 		length := 1<<12 + random.Uint64N(50)
 		p, two := pairs(t, 1+random.IntN(9), length)
-		one := Compile(p.(Kernel), InMemory)
+		one := NewMachine(p.(kernel.Kernel), kernel.InMemory)
 		step := 1 + random.Uint64N(length) // of the clock
 		st1, st2, now := one.NewState(), two.NewState(), begun
 		for range 4 + random.IntN(40) {
@@ -46,7 +47,7 @@ func TestPairIsRing(t *testing.T) {
 				require.Equal(t, st1[0], taking.Next)
 			}
 			require.Equal(t, a2, a1)
-			require.LessOrEqual(t, one.frontier(st1), now)
+			require.LessOrEqual(t, one.Frontier(st1), now)
 			require.Equal(t, max(now, two.Fresh(st2)), max(now, one.Fresh(st1)))
 			for n := 1; n <= one.Limit(); n++ {
 				require.Equal(t, two.Ready(st2, now, n), one.Ready(st1, now, n))

@@ -1,9 +1,11 @@
-package kernel
+package step
 
 import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // A hold whose events are given back when it ends by itself makes room then, at an instant that its
@@ -14,72 +16,72 @@ import (
 // open or reserved. At any instant, the state has given back what ended until then, and once it
 // grants a request, it goes on to grant it. So the first instant is in the first of the times
 // between two ends of holds in which the state grants the request, or after the last end.
-func (h *holding) retryAfter(req *Request, a *Answer) {
-	if a.Allowed || req.Yields || req.Brief && h.changed == nil {
+func (h *heldState) retryAfter(req *Request, a *Answer) {
+	if a.Allowed || req.Yields || req.Brief && h.two == nil {
 		// A state of two limits notes until when one denies.
 		return
 	}
-	otherwise := After(h.now, ceilDiv(uint64(a.RetryAfter), h.Tick)) // if nothing was given back
+	otherwise := kernel.After(h.now, kernel.CeilDiv(uint64(a.RetryAfter), h.Tick)) // if nothing was given back
 	if h.soonest() >= otherwise {
 		return
 	}
 	holds := h.givingBack()
-	if len(holds) == 0 || holds[0].end >= otherwise {
+	if len(holds) == 0 || holds[0].End >= otherwise {
 		return
 	}
-	a.RetryAfter = Never
-	if at := h.firstReady(holds, req, a.Remaining); at < Forever {
+	a.RetryAfter = kernel.Never
+	if at := h.firstReady(holds, req, a.Remaining); at < kernel.Forever {
 		a.RetryAfter = h.until(at)
 	}
 }
 
 // firstReady returns the first instant at which a request is granted once some of the holds have
 // given their events back. Most requests are for what remains now and what comes back first.
-func (h *holding) firstReady(holds []hold, req *Request, remaining int) (ready Instant) {
+func (h *heldState) firstReady(holds []kernel.Hold, req *Request, remaining int) (ready kernel.Instant) {
 	last := len(holds) - 1
 	i := searchNear(last, fewest(holds, req.N-remaining), func(i int) bool {
-		at := h.readyFrom(holds[i].end, req)
-		if at >= holds[i+1].end {
+		at := h.readyFrom(holds[i].End, req)
+		if at >= holds[i+1].End {
 			return false
 		}
 		ready = at
 		return true
 	})
 	if i == last {
-		return h.readyFrom(holds[last].end, req)
+		return h.readyFrom(holds[last].End, req)
 	}
 	return ready // of the last call that returned true, which was that for i
 }
 
 // givingBack returns the holds that are open or reserved and give their events back if nobody
 // settles them, in the order of their ends. Those that end together are one.
-func (h *holding) givingBack() (holds []hold) {
+func (h *heldState) givingBack() (holds []kernel.Hold) {
 	most := h.turns()
-	if h.by != nil {
-		most += h.by.count(h.st)
+	if h.holds != nil {
+		most += h.holds.count(h.st)
 	}
-	add := func(of hold) {
-		if !of.back {
+	add := func(of kernel.Hold) {
+		if !of.Back {
 			return
 		}
 		if holds == nil {
-			holds = make([]hold, 0, most)
+			holds = make([]kernel.Hold, 0, most)
 		}
 		holds = append(holds, of)
 	}
-	if h.by != nil {
-		for i := range h.by.count(h.st) {
-			add(h.by.holdAt(h.st, i))
+	if h.holds != nil {
+		for i := range h.holds.count(h.st) {
+			add(h.holds.holdAt(h.st, i))
 		}
 	}
 	for i := range h.turns() {
 		add(holdOf(h.entry(i)[turnEnd:]))
 	}
-	slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(a.end, b.end) })
+	slices.SortFunc(holds, func(a, b kernel.Hold) int { return cmp.Compare(a.End, b.End) })
 	together := holds[:0]
 	for _, of := range holds {
-		if last := len(together) - 1; last >= 0 && together[last].end == of.end {
-			together[last].n += of.n
+		if last := len(together) - 1; last >= 0 && together[last].End == of.End {
+			together[last].N += of.N
 			continue
 		}
 		together = append(together, of)
@@ -89,10 +91,10 @@ func (h *holding) givingBack() (holds []hold) {
 
 // fewest returns the index of the first hold with which n events have come back, or of the last
 // one.
-func fewest(holds []hold, n int) int {
+func fewest(holds []kernel.Hold, n int) int {
 	last := len(holds) - 1
 	for i, of := range holds[:last] {
-		n -= of.n
+		n -= of.N
 		if n <= 0 {
 			return i
 		}
@@ -126,27 +128,27 @@ func searchNear(n, guess int, f func(i int) bool) int {
 
 // readyFrom returns the first instant, at or after the given one, at which a request is granted by
 // the state as it is at that instant if nothing else happens to it.
-func (h *holding) readyFrom(at Instant, req *Request) Instant {
+func (h *heldState) readyFrom(at kernel.Instant, req *Request) kernel.Instant {
 	later := *h
-	later.lent = true
+	later.shared = true
 	n := 1
 	if req.Op == OpTake || req.Op == OpHold {
 		n = req.N
 	} else if req.Op != OpReserve && h.denials && !h.noted {
 		// The request that retries is denied at first.
 		later.deny(n, later.readyAfter(n), true, new(Answer))
-		later.lent = true
+		later.shared = true
 	}
 	later.now, later.lag = at, 0
 	later.advance(at)
 	if req.Op == OpReserve {
 		var a Answer
-		v, st := later.deciding()
+		v, st := later.afterTurns()
 		v.refused(st, req, &a)
-		if a.RetryAfter == Never {
-			return Forever
+		if a.RetryAfter == kernel.Never {
+			return kernel.Forever
 		}
-		return After(at, ceilDiv(uint64(max(0, a.RetryAfter)), h.Tick))
+		return kernel.After(at, kernel.CeilDiv(uint64(max(0, a.RetryAfter)), h.Tick))
 	}
 	return later.readyAfter(n)
 }

@@ -1,8 +1,10 @@
-package kernel
+package step
 
 import (
 	"slices"
 	"sort"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // This file counts events that nobody asked for, and what exceeds a hold. They are spent like any
@@ -20,11 +22,11 @@ func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) 
 }
 
 // charge is the charge of a view, before the turns that are ahead.
-func (h *holding) charge(n int, a *Answer) (changed bool) {
+func (h *heldState) charge(n int, a *Answer) (changed bool) {
 	if n > 0 && !h.exceeds(n, h.Spend, a) {
 		h.unshare()
 		h.pass(h.now)
-		h.set(h.Spend(h.inner(), h.now, n))
+		h.setInner(h.Spend(h.inner(), h.now, n))
 		h.spendAgain()
 		changed = true
 	}
@@ -34,9 +36,9 @@ func (h *holding) charge(n int, a *Answer) (changed bool) {
 
 // exceeds is the exceeds of a view for n events that spend counts, which must also leave room for
 // the turns that are ahead.
-func (h *holding) exceeds(
+func (h *heldState) exceeds(
 	n int,
-	spend func(st []uint64, at Instant, n int) []uint64,
+	spend func(st []uint64, at kernel.Instant, n int) []uint64,
 	a *Answer,
 ) bool {
 	excess := h.view.exceeds(h.inner(), n, a)
@@ -55,7 +57,7 @@ func (h *holding) exceeds(
 
 // exceeds reports whether the state cannot hold n more events. Then it sets a to say so.
 func (v *view) exceeds(st []uint64, n int, a *Answer) bool {
-	most := v.chargeable(st, v.now, v.Encoding)
+	most := v.Chargeable(st, v.now, v.Encoding)
 	if uint64(n) <= most {
 		return false
 	}

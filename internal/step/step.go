@@ -1,8 +1,11 @@
-package kernel
+package step
 
 import (
 	"slices"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
 // This file defines, once for all algorithms, what a decision, its durations and a reservation
@@ -12,7 +15,7 @@ import (
 // Step applies req to a state without open holds, in place. It returns the state and whether it
 // changed, and sets a to the answer. It reads the clock, so the caller must prevent concurrent
 // changes of the state, or detect them afterwards.
-func (c *Compiled) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
+func (c *Machine) Step(st []uint64, req *Request, a *Answer) (_ []uint64, changed bool) {
 	decides := req.Op.decides()
 	if decides && c.denials {
 		req.renew() // because a denial that is noted cannot be decided on twice
@@ -47,51 +50,51 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
-func (c *Compiled) Allow(st []uint64, clk *Timeline, n int) (_ []uint64, granted, changed bool) {
+func (c *Machine) Allow(st []uint64, clk *timeline.Timeline, n int) (_ []uint64, granted, changed bool) {
 	if c.denials {
 		clk.Renew() // as in Step; each denial changes the state
-		v := view{Compiled: c}
+		v := view{Machine: c}
 		v.now, _ = clk.Now()
 		st, at, changed := v.decide(st, n)
 		return st, at == v.now, changed
 	}
 	now, _ := clk.Now()
-	st, granted = c.take(st, now, n)
+	st, granted = c.Take(st, now, n)
 	if !granted && clk.Renew() {
 		now, _ = clk.Now()
-		st, granted = c.take(st, now, n)
+		st, granted = c.Take(st, now, n)
 	}
 	return st, granted, granted
 }
 
-func (c *Compiled) view(req *Request) view {
+func (c *Machine) view(req *Request) view {
 	now, lag := req.Now()
 	if c.Tick > 1 { // avoids a division for stores in memory
 		now /= c.Tick
 	}
-	return view{Compiled: c, now: now, lag: lag}
+	return view{Machine: c, now: now, lag: lag}
 }
 
 // A view is a kernel at a reading of the clock.
 type view struct {
-	*Compiled
-	now Instant
+	*Machine
+	now kernel.Instant
 	lag uint64 // by how many nanoseconds the clock is behind now
 
 	held uint64 // the events of open holds, if denials are noted
 	// The turn ahead that comes last, before which nothing is granted; 0 if there is none.
-	lastTurn Instant
+	lastTurn kernel.Instant
 }
 
-func (v *view) until(t Instant) time.Duration { return until(t, v.now, v.lag, v.Tick) }
+func (v *view) until(t kernel.Instant) time.Duration { return kernel.UntilIn(t, v.now, v.lag, v.Tick) }
 
 // ready is the kernel's Ready, extended to n = 0 and n above the limit.
-func (v *view) ready(st []uint64, n int) Instant {
+func (v *view) ready(st []uint64, n int) kernel.Instant {
 	switch {
 	case n == 0:
 		return v.now
 	case n > v.Limit():
-		return Forever
+		return kernel.Forever
 	}
 	return v.Ready(st, max(v.now, v.lastTurn), n)
 }
@@ -107,7 +110,7 @@ func (v *view) remaining(st []uint64) int {
 // describe fills in the fields of a that do not depend on the request, and Part. n is
 // the number of events denied, or 0.
 func (v *view) describe(st []uint64, n int, a *Answer) {
-	by, state := v.decider(st)
+	by, state := v.askedLimit(st)
 	if by.parts != nil {
 		a.Part = by.parts.part(state, v.now, n, false)
 	}
@@ -118,12 +121,12 @@ func (v *view) describe(st []uint64, n int, a *Answer) {
 
 // decide spends n events if they are granted now, and otherwise lets the kernel note
 // the denial. It returns the instant at which they are granted, which may be now.
-func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool) {
+func (v *view) decide(st []uint64, n int) (_ []uint64, at kernel.Instant, changed bool) {
 	if n == 0 {
 		return st, v.now, false
 	}
 	if n <= v.Limit() { // most requests are granted
-		if st, granted := v.Kernel.take(st, v.now, n); granted {
+		if st, granted := v.Kernel.Take(st, v.now, n); granted {
 			return st, v.now, true
 		}
 	}
@@ -132,9 +135,9 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at Instant, changed bool)
 
 // refuse lets the kernel note that n events, which were ready at the given instant, are
 // denied. It returns the instant at which they are ready after that.
-func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, changed bool) {
+func (v *view) refuse(st []uint64, n int, at kernel.Instant) (_ []uint64, _ kernel.Instant, changed bool) {
 	if n <= v.Limit() {
-		st, changed = v.Kernel.refuse(st, v.now, n, v.held)
+		st, changed = v.Kernel.Refuse(st, v.now, n, v.held)
 		if changed {
 			at = v.ready(st, n)
 		}
@@ -143,7 +146,7 @@ func (v *view) refuse(st []uint64, n int, at Instant) (_ []uint64, _ Instant, ch
 }
 
 func (v *view) take(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
-	delay := v.delay(st, v.now)
+	delay := v.Delay(st, v.now)
 	st, at, changed := v.decide(st, n)
 	if at > v.now {
 		v.denial(st, n, at, a)
@@ -151,16 +154,16 @@ func (v *view) take(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	}
 	a.Allowed = true
 	if n > 0 && delay > 0 {
-		a.Delay = v.until(After(v.now, delay))
+		a.Delay = v.until(kernel.After(v.now, delay))
 	}
 	v.describe(st, 0, a)
 	return st, changed
 }
 
 // denial fills in the answer to a request that would be granted only at an instant.
-func (v *view) denial(st []uint64, n int, at Instant, a *Answer) {
-	a.RetryAfter = Never
-	if at < Forever {
+func (v *view) denial(st []uint64, n int, at kernel.Instant, a *Answer) {
+	a.RetryAfter = kernel.Never
+	if at < kernel.Forever {
 		a.RetryAfter = v.until(at)
 	}
 	v.describe(st, n, a)
@@ -170,7 +173,7 @@ func (v *view) peek(st []uint64, a *Answer) {
 	v.describe(st, 0, a)
 	a.Allowed = a.Remaining > 0
 	if a.Allowed {
-		a.Delay = v.until(After(v.now, v.delay(st, v.now)))
+		a.Delay = v.until(kernel.After(v.now, v.Delay(st, v.now)))
 		return
 	}
 	at := v.ready(st, 1)
@@ -193,33 +196,33 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 
 // turn returns when the events of a reservation would be spent, and when they may happen. It
 // reports whether that is soon enough.
-func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due Instant, ok bool) {
-	if req.N <= v.Limit() && v.full(st, max(v.now, v.lastTurn), req.N) {
+func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due kernel.Instant, ok bool) {
+	if req.N <= v.Limit() && v.Full(st, max(v.now, v.lastTurn), req.N) {
 		a.QueueFull = true
 		return 0, 0, false
 	}
 	at = v.ready(st, req.N)
-	if at > MaxInstant/v.Tick {
-		a.Wait = Never
+	if at > kernel.MaxInstant/v.Tick {
+		a.Wait = kernel.Never
 		return 0, 0, false
 	}
-	due = After(at, v.delay(st, at))
+	due = kernel.After(at, v.Delay(st, at))
 	a.Wait = v.until(due)
-	return at, due, a.Wait <= req.MaxWait && (!req.Again || a.Wait <= req.Near) && a.Wait != Never
+	return at, due, a.Wait <= req.MaxWait && (!req.Again || a.Wait <= req.Near) && a.Wait != kernel.Never
 }
 
 // book is Spend for events that may happen at an instant, which is promised if it is ahead.
-func (v *view) book(st []uint64, at, due Instant, n int) []uint64 {
+func (v *view) book(st []uint64, at, due kernel.Instant, n int) []uint64 {
 	st = v.Spend(st, at, n)
 	if due > v.now {
-		v.promise(st)
+		v.Promise(st)
 	}
 	return st
 }
 
 // reserved fills in the answer to a reservation that is made, apart from the description. Held is
 // whether it is to be kept, so that it can be settled.
-func (v *view) reserved(due Instant, req *Request, a *Answer) {
+func (v *view) reserved(due kernel.Instant, req *Request, a *Answer) {
 	if req.Fixed == nil || req.Fixed.Own {
 		a.Due = due * v.Tick // does not overflow, because the wait is not Never
 	}
@@ -233,16 +236,16 @@ func (v *view) reserved(due Instant, req *Request, a *Answer) {
 // there is room and the turn is no more than MaxWait away.
 func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	v.describe(st, req.N, a)
-	at, turn := v.ready(st, req.N), Never
-	if at <= MaxInstant/v.Tick {
-		turn = v.until(After(at, v.delay(st, at)))
+	at, turn := v.ready(st, req.N), kernel.Never
+	if at <= kernel.MaxInstant/v.Tick {
+		turn = v.until(kernel.After(at, v.Delay(st, at)))
 	}
-	if turn == Never {
-		a.RetryAfter = Never
+	if turn == kernel.Never {
+		a.RetryAfter = kernel.Never
 		return
 	}
 	var room time.Duration
-	if v.full(st, max(v.now, v.lastTurn), req.N) {
+	if v.Full(st, max(v.now, v.lastTurn), req.N) {
 		room = v.until(at)
 	}
 	// A fraction of a tick of MaxWait does not count.
@@ -252,7 +255,7 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	}
 	near := turn - most/tick*tick
 	a.RetryAfter = max(room, near)
-	if by, state := v.decider(st); near > room && by.parts != nil {
+	if by, state := v.askedLimit(st); near > room && by.parts != nil {
 		a.Part = by.parts.part(state, v.now, req.N, true)
 	}
 }

@@ -1,16 +1,18 @@
-package kernel
+package step
 
 import (
 	"math"
 	"reflect"
 	"slices"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // The limit of a key may change, and while a new version of a service is deployed, processes
 // ask in turns for an old limit and a new one. This file decides what a key has granted by a
 // limit that did not grant it.
 //
-// Limits that differ only in how much they grant are similar: one state serves them. Otherwise,
+// Limits that differ only in how much they grant share their states: one serves both. Otherwise,
 // no state has what both need (the count of a second has forgotten what two seconds count, and
 // tokens come back at different rates). So the key keeps two limits, each with a state of its own:
 // the present one, which granted last, and a former one.
@@ -30,7 +32,7 @@ import (
 //     place, too, if its state would be another one at a later instant: that of a bucket, whose
 //     tokens come back at the new rate from then on, or of a window that remembers what the other
 //     one forgets. So RetryAfter is true.
-//   - One that is similar to either of them keeps that one's state, except that a bucket which
+//   - One that shares the states of either of them keeps that one's state, except that a bucket which
 //     would have adopted more from the one that was asked last counts as much, up to its bound: a
 //     lower burst has not counted it.
 //   - The former one goes when it was not asked for as long as either remembers, whether the key is
@@ -70,38 +72,38 @@ const (
 	bothCounted   = 1 << 63
 )
 
-// changed is the kernel of states of two limits, which are not similar. It decides as the one that
-// is asked. The embedded Kernel is nil: meet looks at the limits one by one.
-type changed struct {
-	Kernel
-	limits [2]*Compiled
-	asked  int           // the index of that one
-	asking *[2]*Compiled // the kernels for requests that ask for either
-	memory uint64        // how many ticks either needs to forget all that it grants
+// twoLimits is the kernel of states of two limits that do not share their states. It decides as the
+// one that is asked. The embedded Kernel is nil: reconcile looks at the limits one by one.
+type twoLimits struct {
+	kernel.Kernel
+	limits  [2]*Machine
+	asked   int          // the index of that one
+	byAsked *[2]*Machine // the kernels for requests that ask for either
+	memory  uint64       // how many ticks either needs to forget all that it grants
 }
 
-// Join returns the kernel of the states of two limits of the same kind, in the order in which they
+// JoinLimits returns the kernel of the states of two limits of the same kind, in the order in which they
 // came.
-func Join(first, second *Compiled) *Compiled {
+func JoinLimits(first, second *Machine) *Machine {
 	if k := second.joined.Load(); k != nil && k.limits[0] == first {
-		return k.asking[0]
+		return k.byAsked[0]
 	}
-	k := changed{
-		limits: [2]*Compiled{first, second},
-		asking: new([2]*Compiled),
-		memory: max(first.memory(), second.memory()),
+	k := twoLimits{
+		limits:  [2]*Machine{first, second},
+		byAsked: new([2]*Machine),
+		memory:  max(first.memory(), second.memory()),
 	}
-	for i := range k.asking {
+	for i := range k.byAsked {
 		of := k
 		of.asked = i
-		k.asking[i] = Compile(&of, first.Encoding)
+		k.byAsked[i] = NewMachine(&of, first.Encoding)
 	}
-	second.joined.Store(k.asking[0].changed) // of two at once, one is lost, and made again
-	return k.asking[0]
+	second.joined.Store(k.byAsked[0].two) // of two at once, one is lost, and made again
+	return k.byAsked[0]
 }
 
 // memory returns how many ticks c needs to forget all that it grants at once.
-func (c *Compiled) memory() (ticks uint64) {
+func (c *Machine) memory() (ticks uint64) {
 	for _, part := range c.leaves {
 		st := make([]uint64, part.Width())
 		ticks = max(ticks, part.Fresh(part.Spend(st, 0, part.Limit())))
@@ -109,33 +111,33 @@ func (c *Compiled) memory() (ticks uint64) {
 	return ticks
 }
 
-// stored returns the kernel that states of c are stored with: one for both limits that may be
+// storedAs returns the kernel that states of c are stored with: one for both limits that may be
 // asked.
-func (c *Compiled) stored() *Compiled {
-	if c.changed != nil {
-		return c.changed.asking[0]
+func (c *Machine) storedAs() *Machine {
+	if c.two != nil {
+		return c.two.byAsked[0]
 	}
 	return c
 }
 
-// present returns the kernel for requests that ask for the present limit of st.
-func (c *Compiled) present(st []uint64) *Compiled {
-	k := c.Base().changed
-	switch o := c.open; {
+// presentLimit returns the kernel for requests that ask for the present limit of st.
+func (c *Machine) presentLimit(st []uint64) *Machine {
+	k := c.Base().two
+	switch o := c.holds; {
 	case k == nil:
 		return c
 	case o != nil:
-		return k.asking[presentOf(o.inner(st))].Opened()
+		return k.byAsked[presentOf(o.inner(st))].WithHolds()
 	}
-	return k.asking[presentOf(st)]
+	return k.byAsked[presentOf(st)]
 }
 
 func presentOf(st []uint64) int { return int(st[formerAsked] / secondPresent) }
 
-func askedAt(st []uint64) Instant { return st[formerAsked] % formerLast }
+func askedAt(st []uint64) kernel.Instant { return st[formerAsked] % formerLast }
 
 // spentAt returns an instant after which neither limit has counted events.
-func spentAt(st []uint64) Instant { return st[lastSpent] % bothCounted }
+func spentAt(st []uint64) kernel.Instant { return st[lastSpent] % bothCounted }
 
 // lastOf returns the index of the limit that a third one adopts its state from.
 func lastOf(st []uint64) int {
@@ -146,93 +148,93 @@ func lastOf(st []uint64) int {
 }
 
 // Limits returns the limits that the states of c are of: c itself, if it is one.
-func (c *Compiled) Limits() []*Compiled {
+func (c *Machine) Limits() []*Machine {
 	c = c.Base()
-	if c.changed != nil {
-		return c.changed.limits[:]
+	if c.two != nil {
+		return c.two.limits[:]
 	}
-	return []*Compiled{c}
+	return []*Machine{c}
 }
 
-// decider returns the limit that decides on requests for c, and its state.
-func (c *Compiled) decider(st []uint64) (*Compiled, []uint64) {
-	if c.changed != nil {
-		return c.changed.limit(), c.changed.askedState(st)
+// askedLimit returns the limit that decides on requests for c, and its state.
+func (c *Machine) askedLimit(st []uint64) (*Machine, []uint64) {
+	if c.two != nil {
+		return c.two.limit(), c.two.askedState(st)
 	}
 	return c, st
 }
 
-func (c *Compiled) same(other *Compiled) bool {
+func (c *Machine) equal(other *Machine) bool {
 	return c == other || c.Encoding == other.Encoding &&
-		slices.EqualFunc(c.Limits(), other.Limits(), func(a, b *Compiled) bool {
+		slices.EqualFunc(c.Limits(), other.Limits(), func(a, b *Machine) bool {
 			return a == b || reflect.DeepEqual(a.Kernel, b.Kernel)
 		})
 }
 
-// Alike reports whether other can adopt a state of c.
-func (c *Compiled) Alike(other *Compiled) bool {
+// SameKind reports whether other can adopt a state of c.
+func (c *Machine) SameKind(other *Machine) bool {
 	a, b := c.Limits()[0], other.Limits()[0]
 	return reflect.TypeOf(a.Kernel) == reflect.TypeOf(b.Kernel) &&
-		slices.EqualFunc(a.leaves, b.leaves, func(a, b Kernel) bool {
+		slices.EqualFunc(a.leaves, b.leaves, func(a, b kernel.Kernel) bool {
 			return reflect.TypeOf(a) == reflect.TypeOf(b)
 		})
 }
 
-// Similar reports whether a state of other is one of c as it is.
-func (c *Compiled) Similar(other *Compiled) bool {
-	if c.base != nil || other.base != nil || c.changed != nil || other.changed != nil {
+// ReadsStatesOf reports whether a state of other is one of c as it is.
+func (c *Machine) ReadsStatesOf(other *Machine) bool {
+	if c.base != nil || other.base != nil || c.two != nil || other.two != nil {
 		return false
 	}
-	return c.Alike(other) && c.similar(other.Kernel) && c.Width() == other.Width() &&
-		slices.EqualFunc(c.leaves, other.leaves, Kernel.sameTimeout)
+	return c.SameKind(other) && c.SharesStates(other.Kernel) && c.Width() == other.Width() &&
+		slices.EqualFunc(c.leaves, other.leaves, kernel.Kernel.SameTimeout)
 }
 
-// Meet returns the kernel that applies requests which ask for c, and the state that it applies
+// Reconcile returns the kernel that applies requests which ask for c, and the state that it applies
 // them to, of a key with a state that from left. It does not change st, but may return it. The
-// result of a request is stored with that kernel (see stored) if it has changed, or if pin says so.
-func (c *Compiled) Meet(
-	from *Compiled,
+// result of a request is stored with that kernel (see storedAs) if it has changed, or if pin says so.
+func (c *Machine) Reconcile(
+	from *Machine,
 	st []uint64,
-	now Instant,
-) (k *Compiled, _ []uint64, pin bool) {
+	now kernel.Instant,
+) (k *Machine, _ []uint64, pin bool) {
 	if from.HasTurns() { // it stays what it is while turns of c are ahead
-		h := holding{view: view{now: now}}
+		h := heldState{view: view{now: now}}
 		h.read(from, st)
 		h.advance(now)
 		if h.turns() > 0 && h.asks(c) {
 			return from, st, false
 		}
-		h.advance(Forever)
+		h.advance(kernel.Forever)
 		from, st = h.closed()
 	}
-	if o := from.open; o != nil {
-		return o.meet(c, st, now)
+	if o := from.holds; o != nil {
+		return o.reconcile(c, st, now)
 	}
-	k, st, pin, _ = c.meet(from, st, now)
+	k, st, pin, _ = c.reconcile(from, st, now)
 	return k, st, pin
 }
 
 // inPlace are the sources of a state that is not converted.
-var inPlace = []int{}
+var allInPlace = []int{}
 
-// meet is Meet, for a state without open holds. It also returns, for each part of k, the index of
+// reconcile is Reconcile, for a state without open holds. It also returns, for each part of k, the index of
 // the part of from whose state its own is made of, or -1. It returns no sources if the state is a
 // fresh one.
-func (c *Compiled) meet(
-	from *Compiled,
+func (c *Machine) reconcile(
+	from *Machine,
 	st []uint64,
-	now Instant,
-) (k *Compiled, _ []uint64, pin bool, sources []int) {
-	if c.same(from) {
-		return c, st, false, inPlace
+	now kernel.Instant,
+) (k *Machine, _ []uint64, pin bool, sources []int) {
+	if c.equal(from) {
+		return c, st, false, allInPlace
 	}
-	if !c.Alike(from) || (from.changed != nil || !c.similar(from.Kernel)) && from.Fresh(st) <= now {
+	if !c.SameKind(from) || (from.two != nil || !c.SharesStates(from.Kernel)) && from.Fresh(st) <= now {
 		// The store may have forgotten it.
 		return c, c.NewState(), false, nil
 	}
 	kept, present, last := []member{newMember(from, st, 0)}, 0, 0
 	header := []uint64{now, now, 0, 0} // of a state of the limit that is there and a second one
-	if two := from.changed; two != nil {
+	if two := from.two; two != nil {
 		states := two.states(st)
 		kept = []member{
 			newMember(two.limits[0], states[0], 0),
@@ -240,7 +242,7 @@ func (c *Compiled) meet(
 		}
 		present, last = presentOf(st), lastOf(st)
 		copy(header, st)
-		if After(After(max(askedAt(st), st[promised]), two.memory), two.memory/2) <= now {
+		if kernel.After(kernel.After(max(askedAt(st), st[promised]), two.memory), two.memory/2) <= now {
 			kept, present, last = kept[present:present+1], 0, 0
 			header[formerAsked], header[lastSpent] = now, now
 		}
@@ -251,11 +253,11 @@ func (c *Compiled) meet(
 		latest = min(now, spentAt(header))
 		uncounted = header[lastSpent]&bothCounted != 0
 	}
-	asked := slices.IndexFunc(kept, func(m member) bool { return m.limit.same(c) })
-	like := slices.IndexFunc(kept, func(m member) bool { return c.similar(m.limit.Kernel) })
+	asked := slices.IndexFunc(kept, func(m member) bool { return m.limit.equal(c) })
+	like := slices.IndexFunc(kept, func(m member) bool { return c.SharesStates(m.limit.Kernel) })
 	switch {
 	case asked >= 0 && len(kept) == 2:
-		return from.changed.asking[asked], st, false, inPlace
+		return from.two.byAsked[asked], st, false, allInPlace
 	case asked >= 0:
 	case like >= 0:
 		asked = like
@@ -283,20 +285,20 @@ func (c *Compiled) meet(
 		return c, kept[0].st, pin, kept[0].sources
 	}
 	sources = slices.Concat(kept[0].sources, kept[1].sources)
-	k = Join(kept[0].limit, kept[1].limit)
+	k = JoinLimits(kept[0].limit, kept[1].limit)
 	header[firstLength] = uint64(len(kept[0].st))
-	return k.changed.asking[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
+	return k.two.byAsked[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
 }
 
 // A member is one of the limits that a state is of.
 type member struct {
-	limit   *Compiled
+	limit   *Machine
 	st      []uint64
 	sources []int // for each part, the index of the one whose state its own is made of, or −1
 }
 
 // newMember returns the limit whose first part has the given index.
-func newMember(limit *Compiled, st []uint64, first int) member {
+func newMember(limit *Machine, st []uint64, first int) member {
 	m := member{limit, st, make([]int, len(limit.leaves))}
 	for i := range m.sources {
 		m.sources[i] = first + i
@@ -305,14 +307,14 @@ func newMember(limit *Compiled, st []uint64, first int) member {
 }
 
 // adoptedBy returns the state that c adopts from that of m.
-func (m *member) adoptedBy(c *Compiled, now, latest Instant) []uint64 {
+func (m *member) adoptedBy(c *Machine, now, latest kernel.Instant) []uint64 {
 	st, _ := c.Adopt(m.limit.Kernel, m.st, now, latest)
 	return st
 }
 
 // deepen gives each bucket of m that misses less than in level the state that it has there.
-func (m *member) deepen(level []uint64, now Instant) {
-	m.deepenBy(level, now, func(_ Kernel, st, deeper []uint64) []uint64 {
+func (m *member) deepen(level []uint64, now kernel.Instant) {
+	m.deepenBy(level, now, func(_ kernel.Kernel, st, deeper []uint64) []uint64 {
 		copy(st, deeper)
 		return st
 	})
@@ -320,13 +322,13 @@ func (m *member) deepen(level []uint64, now Instant) {
 
 // raise is deepen for a limit that was there before: its buckets owe no more than they have credit
 // for.
-func (m *member) raise(level []uint64, now Instant) {
-	m.deepenBy(level, now, func(part Kernel, st, deeper []uint64) []uint64 {
-		if part.credit(deeper, now) > 0 {
+func (m *member) raise(level []uint64, now kernel.Instant) {
+	m.deepenBy(level, now, func(part kernel.Kernel, st, deeper []uint64) []uint64 {
+		if part.Credit(deeper, now) > 0 {
 			copy(st, deeper)
 			return st
 		}
-		more := min(part.credit(st, now), part.chargeable(st, now, m.limit.Encoding), math.MaxInt)
+		more := min(part.Credit(st, now), part.Chargeable(st, now, m.limit.Encoding), math.MaxInt)
 		if more == 0 {
 			return st
 		}
@@ -338,12 +340,12 @@ func (m *member) raise(level []uint64, now Instant) {
 // f, which is called with the one that it has there.
 func (m *member) deepenBy(
 	level []uint64,
-	now Instant,
-	f func(part Kernel, st, deeper []uint64) []uint64,
+	now kernel.Instant,
+	f func(part kernel.Kernel, st, deeper []uint64) []uint64,
 ) {
 	levels := m.limit.partStates(level)
-	m.st = m.limit.each(m.st, func(i int, _ bool, part Kernel, st []uint64) []uint64 {
-		if !part.missesLess(st, levels[i], now) {
+	m.st = m.limit.each(m.st, func(i int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
+		if !part.MissesLess(st, levels[i], now) {
 			return st
 		}
 		m.sources[i] = -1
@@ -352,19 +354,19 @@ func (m *member) deepenBy(
 }
 
 // states returns the states of the limits. To append to one leaves st as it is.
-func (k *changed) states(st []uint64) [2][]uint64 {
+func (k *twoLimits) states(st []uint64) [2][]uint64 {
 	end := formerHeader + int(st[firstLength])
 	return [2][]uint64{st[formerHeader:end:end], st[end:len(st):len(st)]}
 }
 
 // limit returns the limit that is asked, and askedState its state.
-func (k *changed) limit() *Compiled { return k.limits[k.asked] }
+func (k *twoLimits) limit() *Machine { return k.limits[k.asked] }
 
-func (k *changed) askedState(st []uint64) []uint64 { return k.states(st)[k.asked] }
+func (k *twoLimits) askedState(st []uint64) []uint64 { return k.states(st)[k.asked] }
 
-func (k *changed) each(
+func (k *twoLimits) each(
 	st []uint64,
-	f func(i int, asked bool, part Kernel, st []uint64) []uint64,
+	f func(i int, asked bool, part kernel.Kernel, st []uint64) []uint64,
 ) []uint64 {
 	states, first := k.states(st), 0
 	for j, limit := range k.limits {
@@ -377,70 +379,70 @@ func (k *changed) each(
 
 // denies records that the limit that is asked denies until an instant, if it is the former one. It
 // reports whether that changed the state.
-func (k *changed) denies(st []uint64, until Instant) (noted bool) {
+func (k *twoLimits) denies(st []uint64, until kernel.Instant) (noted bool) {
 	if presentOf(st) == k.asked {
 		return false
 	}
 	noted = st[formerAsked]&formerLast == 0
 	st[formerAsked] |= formerLast
-	if until > MaxInstant || After(askedAt(st), k.memory/2) > until {
+	if until > kernel.MaxInstant || kernel.After(askedAt(st), k.memory/2) > until {
 		return noted
 	}
 	st[formerAsked] += until - askedAt(st)
 	return true
 }
 
-func (k *changed) frontier(st []uint64) Instant {
-	return max(k.limit().frontier(k.askedState(st)), st[promised])
+func (k *twoLimits) Frontier(st []uint64) kernel.Instant {
+	return max(k.limit().Frontier(k.askedState(st)), st[promised])
 }
 
-func (k *changed) Limit() int { return k.limit().Limit() }
+func (k *twoLimits) Limit() int { return k.limit().Limit() }
 
-func (k *changed) Width() int { return 0 }
+func (k *twoLimits) Width() int { return 0 }
 
-func (k *changed) Ready(st []uint64, now Instant, n int) Instant {
+func (k *twoLimits) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
 	return k.limit().Ready(k.askedState(st), max(now, st[promised]), n)
 }
 
-func (k *changed) Remaining(st []uint64, now Instant) int {
+func (k *twoLimits) Remaining(st []uint64, now kernel.Instant) int {
 	return k.limit().Remaining(k.askedState(st), now)
 }
 
 // Fresh comes not before the former limit goes: if a store forgot what both have granted as soon as
 // nothing of it counts in either, a limit that comes back would not know it.
-func (k *changed) Fresh(st []uint64) Instant {
-	at := max(st[promised], After(askedAt(st), k.memory))
+func (k *twoLimits) Fresh(st []uint64) kernel.Instant {
+	at := max(st[promised], kernel.After(askedAt(st), k.memory))
 	for i, state := range k.states(st) {
 		at = max(at, k.limits[i].Fresh(state))
 	}
 	return at
 }
 
-func (k *changed) delay(st []uint64, at Instant) uint64 {
-	return k.limit().delay(k.askedState(st), at)
+func (k *twoLimits) Delay(st []uint64, at kernel.Instant) uint64 {
+	return k.limit().Delay(k.askedState(st), at)
 }
 
-func (k *changed) full(st []uint64, now Instant, n int) bool {
-	return k.limit().full(k.askedState(st), max(now, st[promised]), n)
+func (k *twoLimits) Full(st []uint64, now kernel.Instant, n int) bool {
+	return k.limit().Full(k.askedState(st), max(now, st[promised]), n)
 }
 
-func (k *changed) notes() bool { return k.limit().Notes() }
+func (k *twoLimits) Notes() bool { return k.limit().Notes() }
 
-func (k *changed) delays() bool { return k.limit().Delays() }
+func (k *twoLimits) Delays() bool { return k.limit().Delays() }
 
-func (k *changed) refuse(st []uint64, now Instant, n int, held uint64) (_ []uint64, noted bool) {
-	return k.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
+func (k *twoLimits) Refuse(st []uint64, now kernel.Instant, n int, held uint64) (_ []uint64, noted bool) {
+	return k.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
 		if asked {
 			var did bool
-			st, did = part.refuse(st, now, n, held)
+			st, did = part.Refuse(st, now, n, held)
 			noted = noted || did
 		}
 		return st
 	}), noted
 }
 
-func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
-	st = k.each(st, func(_ int, asked bool, part Kernel, st []uint64) []uint64 {
+func (k *twoLimits) Spend(st []uint64, at kernel.Instant, n int) []uint64 {
+	st = k.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
 		if asked {
 			return part.Spend(st, at, n)
 		}
@@ -454,38 +456,38 @@ func (k *changed) Spend(st []uint64, at Instant, n int) []uint64 {
 	return st
 }
 
-func (k *changed) take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *twoLimits) Take(st []uint64, now kernel.Instant, n int) ([]uint64, bool) {
 	if k.Ready(st, now, n) > now {
 		return st, false
 	}
 	return k.Spend(st, now, n), true
 }
 
-func (k *changed) promise(st []uint64) { k.limit().promise(k.askedState(st)) }
+func (k *twoLimits) Promise(st []uint64) { k.limit().Promise(k.askedState(st)) }
 
-func (k *changed) chargeable(st []uint64, now Instant, enc Encoding) uint64 {
-	return k.limit().chargeable(k.askedState(st), now, enc)
+func (k *twoLimits) Chargeable(st []uint64, now kernel.Instant, enc kernel.Encoding) uint64 {
+	return k.limit().Chargeable(k.askedState(st), now, enc)
 }
 
 // follow counts events in a part of the other limit: those that its state can hold, and in a bucket
 // those that it has credit for.
-func (k *changed) follow(part Kernel, st []uint64, at Instant, n int) []uint64 {
-	most := min(uint64(n), part.chargeable(st, at, k.limit().Encoding), part.credit(st, at))
+func (k *twoLimits) follow(part kernel.Kernel, st []uint64, at kernel.Instant, n int) []uint64 {
+	most := min(uint64(n), part.Chargeable(st, at, k.limit().Encoding), part.Credit(st, at))
 	if most == 0 {
 		return st
 	}
-	return part.shed(part.Spend(st, at, int(most)))
+	return part.Shed(part.Spend(st, at, int(most)))
 }
 
-func (k *changed) Pack(st []uint64) []uint64 {
+func (k *twoLimits) Pack(st []uint64) []uint64 {
 	return k.each(
 		st,
-		func(_ int, _ bool, part Kernel, st []uint64) []uint64 { return part.Pack(st) },
+		func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 { return part.Pack(st) },
 	)
 }
 
-func (k *changed) Valid(st []uint64) bool {
-	if len(st) < formerHeader || max(askedAt(st), spentAt(st), st[promised]) > MaxInstant ||
+func (k *twoLimits) Valid(st []uint64) bool {
+	if len(st) < formerHeader || max(askedAt(st), spentAt(st), st[promised]) > kernel.MaxInstant ||
 		st[firstLength] > uint64(len(st)-formerHeader) {
 		return false
 	}

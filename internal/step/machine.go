@@ -1,72 +1,74 @@
-package kernel
+package step
 
 import (
 	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // This file makes of a kernel what stores apply requests with.
 
-// A Compiled is a kernel ready to be applied. Its methods define what every algorithm
+// A Machine is a kernel ready to be applied. Its methods define what every algorithm
 // means by a decision and by a reservation.
-type Compiled struct {
-	Kernel
-	Encoding
-	parts   *all     // the kernel, if it is one; else nil
-	changed *changed // likewise
-	denials bool     // whether the kernel notes denials
-	queues  bool     // whether it delays events
+type Machine struct {
+	kernel.Kernel
+	kernel.Encoding
+	parts   *all       // the kernel, if it is one; else nil
+	two     *twoLimits // likewise
+	denials bool       // whether the kernel notes denials
+	queues  bool       // whether it delays events
 	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
-	leaves []Kernel
+	leaves []kernel.Kernel
 
-	open *opened // the kernel, if its states have open holds; else nil
+	holds *holdsKernel // the kernel, if its states have open holds; else nil
 	// If its states have open holds or turns ahead: the kernel of those without; else nil.
-	base *Compiled
+	base *Machine
 	// The kernel of those that have, whose base this is; nil until needed.
-	withHolds atomic.Pointer[Compiled]
-	withTurns atomic.Pointer[Compiled] // likewise, of those with turns ahead
+	holdsMachine atomic.Pointer[Machine]
+	turnsMachine atomic.Pointer[Machine] // likewise, of those with turns ahead
 
 	Of any // what the caller knows it by; the package does not look at it
 
-	joined atomic.Pointer[changed] // the latest of states whose second limit this is
+	joined atomic.Pointer[twoLimits] // the latest of states whose second limit this is
 }
 
-// Compile returns k, whose states have encoding enc, ready to be applied.
-func Compile(k Kernel, enc Encoding) *Compiled {
-	c := &Compiled{Kernel: k, Encoding: enc, denials: k.notes(), queues: k.delays()}
+// NewMachine returns k, whose states have encoding enc, ready to be applied.
+func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine {
+	c := &Machine{Kernel: k, Encoding: enc, denials: k.Notes(), queues: k.Delays()}
 	c.parts, _ = k.(*all)
-	c.changed, _ = k.(*changed)
+	c.two, _ = k.(*twoLimits)
 	switch {
 	case c.parts != nil:
 		c.leaves = c.parts.parts
-	case c.changed != nil:
-		c.leaves = slices.Concat(c.changed.limits[0].leaves, c.changed.limits[1].leaves)
+	case c.two != nil:
+		c.leaves = slices.Concat(c.two.limits[0].leaves, c.two.limits[1].leaves)
 	default:
-		c.leaves = []Kernel{k}
+		c.leaves = []kernel.Kernel{k}
 	}
 	return c
 }
 
-// Flies reports whether events are released when they are settled, in a part at least.
-func (c *Compiled) Flies() bool {
-	return slices.ContainsFunc(c.leaves, Kernel.releases)
+// Releases reports whether events are released when they are settled, in a part at least.
+func (c *Machine) Releases() bool {
+	return slices.ContainsFunc(c.leaves, kernel.Kernel.Releases)
 }
 
 // Delays reports whether events that are granted may have to wait, in a part at least.
-func (c *Compiled) Delays() bool {
-	return slices.ContainsFunc(c.leaves, Kernel.delays)
+func (c *Machine) Delays() bool {
+	return slices.ContainsFunc(c.leaves, kernel.Kernel.Delays)
 }
 
 // Remaining returns the most events that are granted at now: 0 while a reservation is
 // ahead.
-func (c *Compiled) Remaining(st []uint64, now Instant) int { return remaining(c.Kernel, st, now) }
+func (c *Machine) Remaining(st []uint64, now kernel.Instant) int { return remaining(c.Kernel, st, now) }
 
 // remaining returns the most events that k grants at now: 0 while a reservation is
 // ahead.
-func remaining(k Kernel, st []uint64, now Instant) int {
-	if now < k.frontier(st) {
+func remaining(k kernel.Kernel, st []uint64, now kernel.Instant) int {
+	if now < k.Frontier(st) {
 		return 0
 	}
 	return k.Remaining(st, now)
@@ -74,56 +76,56 @@ func remaining(k Kernel, st []uint64, now Instant) int {
 
 // Stateless reports whether c decides without a state, by Decide. A state of another kernel
 // is then left as it is.
-func (c *Compiled) Stateless() bool {
-	_, ok := Stateless(c.Kernel)
+func (c *Machine) Stateless() bool {
+	_, ok := kernel.Stateless(c.Kernel)
 	return ok
 }
 
 // Decide is Step for a kernel that is Stateless.
-func (c *Compiled) Decide(req *Request, a *Answer) {
+func (c *Machine) Decide(req *Request, a *Answer) {
 	c.Step(nil, req, a)
-	a.Part, _ = Stateless(c.Kernel)
+	a.Part, _ = kernel.Stateless(c.Kernel)
 	a.Held = false // there is nothing to settle
 }
 
 // Word returns the kernel if a state is one word, and nil if not.
-func (c *Compiled) Word() Word {
+func (c *Machine) Word() kernel.Word {
 	if c.Width() > 1 {
 		return nil
 	}
-	word, _ := c.Kernel.(Word)
+	word, _ := c.Kernel.(kernel.Word)
 	return word
 }
 
 // each replaces the state of each part, whose index is i, with the result of f. asked says whether
 // the limit that is asked has the part.
-func (c *Compiled) each(
+func (c *Machine) each(
 	st []uint64,
-	f func(i int, asked bool, part Kernel, st []uint64) []uint64,
+	f func(i int, asked bool, part kernel.Kernel, st []uint64) []uint64,
 ) []uint64 {
-	if c.changed != nil {
-		return c.changed.each(st, f)
+	if c.two != nil {
+		return c.two.each(st, f)
 	}
 	return c.eachOf(st, 0, true, f)
 }
 
 // eachOf is each for one limit, of whose parts the first has the given index.
-func (c *Compiled) eachOf(
+func (c *Machine) eachOf(
 	st []uint64,
 	first int,
 	asked bool,
-	f func(i int, asked bool, part Kernel, st []uint64) []uint64,
+	f func(i int, asked bool, part kernel.Kernel, st []uint64) []uint64,
 ) []uint64 {
 	if c.parts == nil {
 		return f(first, asked, c.Kernel, st)
 	}
-	return c.parts.update(st, func(i int, part Kernel, st []uint64) []uint64 {
+	return c.parts.update(st, func(i int, part kernel.Kernel, st []uint64) []uint64 {
 		return f(first+i, asked, part, st)
 	})
 }
 
-func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
-	c.each(slices.Clone(st), func(_ int, _ bool, _ Kernel, st []uint64) []uint64 {
+func (c *Machine) partStates(st []uint64) (states [][]uint64) {
+	c.each(slices.Clone(st), func(_ int, _ bool, _ kernel.Kernel, st []uint64) []uint64 {
 		states = append(states, st)
 		return st
 	})
@@ -131,7 +133,7 @@ func (c *Compiled) partStates(st []uint64) (states [][]uint64) {
 }
 
 // Kind names the kernel's type. States of different kinds cannot be converted.
-func (c *Compiled) Kind() string {
+func (c *Machine) Kind() string {
 	var names []string
 	for _, leaf := range c.leaves {
 		names = append(names, reflect.TypeOf(leaf).Elem().Name())
@@ -145,7 +147,7 @@ const firstCapacity = 4
 
 // NewSize returns the length and the capacity, in words, of the state of a key never seen,
 // whose words are 0. If states grow with use, there is room for a first event.
-func (c *Compiled) NewSize() (length, capacity int) {
+func (c *Machine) NewSize() (length, capacity int) {
 	if width := c.Width(); width > 0 {
 		return width, width
 	}
@@ -156,7 +158,7 @@ func (c *Compiled) NewSize() (length, capacity int) {
 }
 
 // NewState returns the state of a key never seen.
-func (c *Compiled) NewState() []uint64 {
+func (c *Machine) NewState() []uint64 {
 	length, capacity := c.NewSize()
 	return make([]uint64, length, capacity)
 }

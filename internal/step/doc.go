@@ -1,0 +1,20 @@
+// Package step applies requests to the state of a key. What a request means, and what open holds,
+// turns, limits that change and several parts make of a state, is defined here once, for all
+// algorithms.
+//
+// A [Machine] is a kernel that is ready for that: [Machine.StepFrom] takes the state of a key and a
+// [Request], and returns the next state and an [Answer]. It asks the kernel when events are
+// granted, and knows nothing of how it computes that. Stores keep the states.
+//
+// The files build on each other, in this order:
+//
+//   - request.go and machine.go: what a store passes, and what it calls.
+//   - step.go, charge.go: requests on the state of one limit, of which nothing is held or reserved.
+//     taking.go is the same, faster, for states of one word.
+//   - all.go: several parts, all of which must grant.
+//   - former.go: a state of two limits, after the limit of the key has changed.
+//   - list.go, holds.go, turns.go: states with a list in front: of open holds, and of turns ahead.
+//   - heldstate.go: such a state taken apart, and requests on it. giveback.go finds RetryAfter while
+//     holds give their events back by themselves.
+//   - joint.go: a key as one of several that must all grant.
+package step
