@@ -1,12 +1,13 @@
 package memory
 
 import (
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"reflect"
 
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// An arena holds the states of a shard that are not words. The word of a key refers to an entry by
+// An arena holds the states of a shard that are not words. The word of a key refers to a record by
 // its index (see table.go). An arena is accessed only under the lock of its shard.
 //
 // The states are blocks of one slice of words, so the garbage collector has nothing to
@@ -21,10 +22,10 @@ import (
 // A state of more than mostBlock words is a slice of its own, because copying it would
 // take long.
 //
-// The states were left by few different kernels, so an entry has a number in place of a pointer.
+// The states were left by few different kernels, so a record has a number in place of a pointer.
 type arena struct {
-	entries []entry
-	free    []uint32 // indexes of the unused entries
+	records []record
+	free    []uint32 // indexes of the unused records
 	words   []uint64
 	used    uint64     // words of the blocks in use
 	large   [][]uint64 // states that are not blocks
@@ -37,13 +38,13 @@ type arena struct {
 // mostBlock is the most words of a block.
 const mostBlock = 512
 
-// An entry is where a state and the kernel that left it are.
-type entry struct {
-	by uint32 // index in kernels
+// A record says where a state is, and which kernel left it.
+type record struct {
+	kernel uint32 // index in kernels
 	block
 }
 
-func (e *entry) unused() bool { return e.cap == 0 }
+func (r *record) unused() bool { return r.cap == 0 }
 
 // A block is a place for a state in the words of an arena.
 type block struct {
@@ -60,14 +61,13 @@ type usedKernel struct {
 	keys int
 }
 
-// newArena returns an arena for a table of sh, with room for that many states and words in use, and
-// for more states as the table fills up. Their words may be fewer, and some may be unused: they
-// grow when they have to.
-func (sh *shard) newArena(states, words float64) *arena {
-	load := loadOf(sh.first)
+// newArena returns an arena for a table with a load. It has room for that many states and words in
+// use, and for more states as the table fills up. Their words may be fewer, and some may be unused:
+// they grow when they have to.
+func newArena(load, states, words float64) *arena {
 	a := &arena{load: wordLoad * load}
 	if states > 0 {
-		a.entries = make([]entry, 0, int(states/load*maxLoad)+1)
+		a.records = make([]record, 0, int(states/load*maxLoad)+1)
 		a.words = make([]uint64, 0, int(words/a.load)+1)
 	}
 	return a
@@ -76,66 +76,79 @@ func (sh *shard) newArena(states, words float64) *arena {
 // wordLoad is the part of the words of a new arena that is taken, divided by the load of the table.
 const wordLoad = 1.7
 
-func (a *arena) at(word uint64) *entry { return &a.entries[word-kernel.NoWord] }
+// record returns the record to which a word refers.
+func (a *arena) record(word uint64) *record { return &a.records[word-kernel.NoWord] }
+
+// keys returns the number of states.
+func (a *arena) keys() int { return len(a.records) - len(a.free) }
+
+// kernel returns the kernel that left the state of r.
+func (a *arena) kernel(r *record) *step.Machine { return a.kernels[r.kernel].Machine }
+
+// state returns the state of r. Its capacity is that of its block.
+func (a *arena) state(r *record) []uint64 {
+	if r.cap == isLarge {
+		return a.large[r.at]
+	}
+	return a.words[r.at:][:r.len:r.cap]
+}
 
 // add adds a state that k left, and returns the word that refers to it.
 func (a *arena) add(k *step.Machine, st []uint64) (word uint64) {
-	e := entry{by: a.enlist(k), block: a.put(st)}
+	r := record{kernel: a.countKernel(k), block: a.allocate(st)}
 	if last := len(a.free) - 1; last >= 0 {
 		i := a.free[last]
-		a.free, a.entries[i] = a.free[:last], e
+		a.free, a.records[i] = a.free[:last], r
 		return kernel.NoWord + uint64(i)
 	}
-	a.entries = append(a.entries, e)
-	return kernel.NoWord + uint64(len(a.entries)-1)
+	a.records = append(a.records, r)
+	return kernel.NoWord + uint64(len(a.records)-1)
 }
 
+// remove removes the state to which a word refers. Its words stay as they are until another state
+// is added or grows.
 func (a *arena) remove(word uint64) {
-	e := a.at(word)
-	a.delist(e.by)
-	a.release(e.block)
-	*e = entry{}
+	r := a.record(word)
+	a.uncountKernel(r.kernel)
+	a.release(r.block)
+	*r = record{}
 	a.free = append(a.free, uint32(word-kernel.NoWord))
 }
 
-func (a *arena) keys() int { return len(a.entries) - len(a.free) }
-
-func (a *arena) kernel(e *entry) *step.Machine { return a.kernels[e.by].Machine }
-
-func (a *arena) state(e *entry) []uint64 {
-	if e.cap == isLarge {
-		return a.large[e.at]
-	}
-	return a.words[e.at:][:e.len:e.cap]
-}
-
-// set stores the state of e, which k left. It may have been changed in place, have moved, or be the
-// words that next has returned.
-func (a *arena) set(e *entry, k *step.Machine, st []uint64) {
-	if a.kernel(e) != k {
-		a.delist(e.by)
-		e.by = a.enlist(k)
+// set replaces the state of r by st, which k left. st may be the state of r, changed in place.
+func (a *arena) set(r *record, k *step.Machine, st []uint64) {
+	if a.kernel(r) != k {
+		a.uncountKernel(r.kernel)
+		r.kernel = a.countKernel(k)
 	}
 	switch {
-	case e.cap == isLarge:
-		a.outside += uint64(cap(st)) - uint64(cap(a.large[e.at]))
-		a.large[e.at] = st
-	case cap(st) == int(e.cap) && a.begins(st, int(e.at)):
-		e.len = uint16(len(st))
-	case len(st) <= int(e.cap):
-		e.len = uint16(copy(a.words[e.at:][:e.cap], st))
+	case r.cap == isLarge && cap(st) > mostBlock:
+		a.outside += uint64(cap(st)) - uint64(cap(a.large[r.at]))
+		a.large[r.at] = st
+	case r.cap == isLarge || len(st) > int(r.cap):
+		a.move(r, st)
+	case a.inPlace(r, st):
+		r.len = uint16(len(st))
 	default:
-		a.move(e, st)
+		r.len = uint16(copy(a.words[r.at:][:r.cap], st))
 	}
 }
 
-func (a *arena) move(e *entry, st []uint64) {
-	to := a.put(st) // which may move the block that is released
-	a.release(e.block)
-	e.block = to
+// inPlace reports whether st begins where the block of r does. Then copying st to the block would
+// change nothing, and only take time.
+func (a *arena) inPlace(r *record, st []uint64) bool {
+	return len(st) > 0 && &st[0] == &a.words[r.at]
 }
 
-func (a *arena) enlist(k *step.Machine) uint32 {
+// move gives r another block, with the capacity of st.
+func (a *arena) move(r *record, st []uint64) {
+	to := a.allocate(st) // may move the block that is released
+	a.release(r.block)
+	r.block = to
+}
+
+// countKernel counts a state that k left, and returns the index of k.
+func (a *arena) countKernel(k *step.Machine) uint32 {
 	at := len(a.kernels)
 	for i := range a.kernels {
 		switch a.kernels[i].Machine {
@@ -153,61 +166,63 @@ func (a *arena) enlist(k *step.Machine) uint32 {
 	return uint32(at)
 }
 
-func (a *arena) delist(by uint32) {
-	if u := &a.kernels[by]; u.keys > 1 {
-		u.keys--
-	} else {
+func (a *arena) uncountKernel(i uint32) {
+	u := &a.kernels[i]
+	u.keys--
+	if u.keys == 0 {
 		*u = usedKernel{}
 	}
 }
 
-func (a *arena) begins(st []uint64, at int) bool {
-	return cap(st) > 0 && at < cap(a.words) && &st[:1][0] == &a.words[:at+1][at]
-}
-
-// next returns zero words that are not taken yet, for which it may move all blocks. The caller
-// gives them to add or set before it calls next again, or does not use them.
-func (a *arena) next(length, capacity int) []uint64 {
-	at := len(a.words)
-	if cap(a.words)-at < capacity && a.used < uint64(at-at/8) {
+// makeTail makes room for a block of a capacity at the end of the words. It may move all blocks.
+func (a *arena) makeTail(capacity int) {
+	end := len(a.words)
+	if cap(a.words)-end < capacity && a.used < uint64(end-end/8) {
 		a.pack(capacity)
-		at = len(a.words)
+		end = len(a.words)
 	}
-	if need := at + capacity; cap(a.words) < need {
+	if need := end + capacity; cap(a.words) < need {
 		a.words = append(make([]uint64, 0, need+need/4), a.words...)
 	}
-	st := a.words[at : at+length : at+capacity]
+}
+
+// draft returns zero words, which are not a block yet: add makes one of them, if the state is to be
+// kept. Until then, nothing else is added, and no state grows.
+func (a *arena) draft(length, capacity int) []uint64 {
+	if capacity > mostBlock {
+		return make([]uint64, length, capacity)
+	}
+	a.makeTail(capacity)
+	end := len(a.words)
+	st := a.words[end : end+length : end+capacity]
 	clear(st[:capacity])
 	return st
 }
 
-// blank returns the state of a key never seen, with room for a hold if opens is true.
-func (a *arena) blank(k *step.Machine, opens bool) []uint64 {
+// draftNew returns a draft of the state of a key never seen, with room for a hold if opens is true.
+func (a *arena) draftNew(k *step.Machine, opens bool) []uint64 {
 	length, capacity := k.NewSize()
 	if opens {
 		capacity += k.HoldWords()
 	}
-	if capacity > mostBlock {
-		return make([]uint64, length, capacity)
-	}
-	return a.next(length, capacity)
+	return a.draft(length, capacity)
 }
 
-// copied returns a copy of a state of a slot, as blank does.
-func (a *arena) copied(k *step.Machine, st []uint64, opens bool) []uint64 {
-	return append(a.blank(k, opens)[:0], st...)
+// draftCopy returns a draft with a state of a slot, and with room for a hold if opens is true.
+func (a *arena) draftCopy(k *step.Machine, st []uint64, opens bool) []uint64 {
+	return append(a.draftNew(k, opens)[:0], st...)
 }
 
-// put returns where st is kept from now on. It is copied to a block, unless it is too large for
-// one, or next has returned it.
-func (a *arena) put(st []uint64) block {
-	if !a.begins(st, len(a.words)) && cap(st) <= mostBlock {
-		st = append(a.next(0, cap(st)), st...)
-	}
-	if at := len(a.words); a.begins(st, at) {
-		a.words = a.words[:at+cap(st)]
-		a.used += uint64(cap(st))
-		return block{uint32(at), uint16(len(st)), uint16(cap(st))}
+// allocate keeps st from now on, and returns where: in a block of the same capacity, to which st is
+// copied, or, if st is too large for a block, where it is. A draft is copied to itself.
+func (a *arena) allocate(st []uint64) block {
+	if capacity := cap(st); capacity <= mostBlock {
+		a.makeTail(capacity)
+		end := len(a.words)
+		a.words = a.words[:end+capacity]
+		a.used += uint64(capacity)
+		copy(a.words[end:], st)
+		return block{uint32(end), uint16(len(st)), uint16(capacity)}
 	}
 	a.outside += uint64(cap(st))
 	at := len(a.large)
@@ -220,6 +235,7 @@ func (a *arena) put(st []uint64) block {
 	return block{at: uint32(at), cap: isLarge}
 }
 
+// release gives back the words of a block.
 func (a *arena) release(b block) {
 	if b.cap != isLarge {
 		a.used -= uint64(b.cap)
@@ -230,40 +246,35 @@ func (a *arena) release(b block) {
 	a.vacant = append(a.vacant, b.at)
 }
 
-// makeRoom makes room for what n events add to the state of e and, if opens is true, what a hold of
-// them does.
-func (a *arena) makeRoom(e *entry, n int, opens bool) {
-	k, grow := a.kernel(e), 0
+// grow makes room for what n events add to the state of r and, if opens is true, for what a hold of
+// them adds.
+func (a *arena) grow(r *record, n int, opens bool) {
+	k, more := a.kernel(r), 0
 	if k.HasTurns() {
 		return // the next state is another slice
 	}
 	if k.Base().Width() == 0 {
-		grow = min(n, 2)
+		more = min(n, 2)
 	}
 	if opens {
-		grow += k.HoldWords()
+		more += k.HoldWords()
 	}
-	if st := a.state(e); cap(st)-len(st) >= grow {
+	st := a.state(r)
+	if cap(st)-len(st) >= more {
 		return
 	}
-	st := k.Pack(a.state(e)) // leaves it where it is
-	a.set(e, k, st)
-	if cap(st)-len(st) >= grow+len(st)/8 { // else packing would take most of the time
+	st = k.Pack(st) // leaves the state where it is
+	a.set(r, k, st)
+	if cap(st)-len(st) >= more+len(st)/8 { // else packing would take most of the time
 		return
 	}
-	grow += 1 + len(st) + len(st)/8
-	var larger []uint64
-	if grow > mostBlock {
-		larger = make([]uint64, 0, grow)
-	} else {
-		larger = a.next(0, grow)
-	}
-	a.move(e, append(larger, st...))
+	more += 1 + len(st) + len(st)/8
+	a.move(r, append(a.draft(0, more), st...))
 }
 
-// fitting returns the state of e with the capacity that it gets when it is copied.
-func (a *arena) fitting(e *entry) []uint64 {
-	st, k, spare := a.state(e), a.kernel(e), 2
+// fitting returns the state of r with the capacity that it gets when it is copied.
+func (a *arena) fitting(r *record) []uint64 {
+	st, k, spare := a.state(r), a.kernel(r), 2
 	if k.MayHaveHolds() {
 		spare += k.HoldWords()
 	}
@@ -277,12 +288,13 @@ func (a *arena) fitting(e *entry) []uint64 {
 // it is not soon called again.
 func (a *arena) pack(more int) {
 	old := *a
-	more += len(a.entries)
+	more += len(a.records)
 	a.words = make([]uint64, 0, int(float64(int(old.used)+more)/a.load)+more)
 	a.used, a.outside, a.large, a.vacant = 0, 0, nil, nil
-	for i := range a.entries {
-		if e := &a.entries[i]; !e.unused() {
-			e.block = a.put(old.fitting(e))
+	for i := range a.records {
+		r := &a.records[i]
+		if !r.unused() {
+			r.block = a.allocate(old.fitting(r))
 		}
 	}
 }
@@ -294,19 +306,17 @@ func (a *arena) shrink() {
 	}
 }
 
+// bytes returns the memory that the arena takes.
 func (a *arena) bytes() uint64 {
 	if a == nil {
 		return 0
 	}
 	words := uint64(cap(a.words)) + a.outside
-	return sizeOf[arena]() + 8*words + uint64(
-		cap(a.entries),
-	)*sizeOf[entry]() + uint64(
-		cap(a.kernels),
-	)*sizeOf[usedKernel]() +
-		uint64(
-			cap(a.large),
-		)*sizeOf[[]uint64]() + uint64(
-		cap(a.vacant)+cap(a.free),
-	)*4
+	records := uint64(cap(a.records)) * sizeOf[record]()
+	kernels := uint64(cap(a.kernels)) * sizeOf[usedKernel]()
+	large := uint64(cap(a.large)) * sizeOf[[]uint64]()
+	indexes := uint64(cap(a.vacant)+cap(a.free)) * sizeOf[uint32]()
+	return sizeOf[arena]() + 8*words + records + kernels + large + indexes
 }
+
+func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }

@@ -166,11 +166,10 @@ func TestWideNewStates(t *testing.T) {
 // TestLargestBlock: a state that just fits into a block has one after the next copy, too.
 func TestLargestBlock(t *testing.T) {
 	k := eventLog(1000, time.Hour)
-	l, _, _ := newTestLimiter(t, k)
 	for _, size := range []int{mostBlock, mostBlock + 1} {
-		a := l.fast.list()[0].newArena(1, 2*mostBlock)
-		a.add(k, a.next(size, size))
-		require.Zero(t, a.outside)
+		a := newArena(minLoad, 1, 2*mostBlock)
+		a.add(k, a.draft(size, size))
+		require.Equal(t, size > mostBlock, a.outside > 0)
 		a.pack(0)
 		require.Equal(t, size > mostBlock, a.outside > 0)
 	}
@@ -179,8 +178,7 @@ func TestLargestBlock(t *testing.T) {
 // TestLargeStatesCountWhole: a state that is too large for a block stays in its slice, all of which counts.
 func TestLargeStatesCountWhole(t *testing.T) {
 	k := eventLog(5000, time.Second)
-	l, _, _ := newTestLimiter(t, k)
-	a := l.fast.list()[0].newArena(1, 2*mostBlock)
+	a := newArena(minLoad, 1, 2*mostBlock)
 	a.add(k, make([]uint64, 2*mostBlock, 8*mostBlock))
 	require.EqualValues(t, 8*mostBlock, a.outside)
 	a.pack(0)
@@ -198,7 +196,7 @@ func TestGrowingStatesSplitAShard(t *testing.T) {
 			if !together {
 				return l.AllowBy(l.timeline, key, lim, 1)
 			}
-			j := joints.Get().(*joint)
+			j := newJoint()
 			defer j.close()
 			j.add(l.Space, lim, &limit.Call{Key: key, Request: step.Request{Clock: l.timeline, N: 1}})
 			return j.decide() && j.granted

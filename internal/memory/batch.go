@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/step"
@@ -13,7 +12,7 @@ import (
 // more keys would gain little.
 const BatchKeys = 64
 
-// A Batch is keys whose states are being loaded. The state of a key that was not used lately is not
+// A Batch has keys whose states are being loaded. The state of a key that was not used lately is not
 // in a cache: waiting for it takes longer than deciding on it, but a core can wait for many at
 // once.
 type Batch [BatchKeys]identity
@@ -27,9 +26,9 @@ func (sp *Space) Touch(keys []string, b *Batch) (n int) {
 		b[i] = sp.store.identify(key)
 	}
 	for _, id := range b[:n] {
-		t := sp.at(id)
-		first, _ := bits.Mul64(id.hi, t.groups)
-		_ = atomic.LoadUint64(&t.words[first*t.size]) // the compiler keeps it, because it is atomic
+		t := sp.tableOf(id)
+		// The compiler keeps the load, because it is atomic.
+		_ = atomic.LoadUint64(&t.words[t.searchStart(id)])
 	}
 	return n
 }

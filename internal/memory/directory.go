@@ -2,8 +2,6 @@ package memory
 
 import (
 	"iter"
-	"math/bits"
-	"reflect"
 	"sync"
 	"sync/atomic"
 )
@@ -44,21 +42,38 @@ const (
 	splitEarlyAt = 8
 )
 
-// init prepares a directory with one shard, which publishes t.
-func (d *directory) init(s *Store, t *table) {
+// init prepares a directory with one shard, which publishes t, for a store with room for maxKeys
+// keys.
+func (d *directory) init(maxKeys int64, t *table) {
 	entries := make([]atomic.Pointer[table], 1)
 	d.entries.Store(&entries)
-	d.fewest, d.most, d.splitAt = s.shardCount(fewestShards), s.shardCount(mostShards), splitAt
+	d.fewest = shardCount(fewestShards, maxKeys)
+	d.most = shardCount(mostShards, maxKeys)
+	d.splitAt = splitAt
 	d.publish(t)
 }
 
-func (d *directory) at(id identity) *table {
+// tableOf returns the table of the shard to which id belongs.
+func (d *directory) tableOf(id identity) *table {
 	entries := *d.entries.Load()
 	return entries[id.entry()&uint64(len(entries)-1)].Load()
 }
 
-// entry returns the bits that index the directory.
-func (id identity) entry() uint64 { return id.hi >> 1 } // bit 0 is always set
+// current returns the table of a shard. The caller holds the lock of the shard.
+func (d *directory) current(sh *shard) *table { return (*d.entries.Load())[sh.first].Load() }
+
+// lock locks the shard to which id belongs, and returns it with its table.
+func (d *directory) lock(id identity) (*shard, *table) {
+	for {
+		sh := d.tableOf(id).shard
+		sh.mu.Lock()
+		t := d.tableOf(id)
+		if t.shard == sh { // guarantee 1
+			return sh, t
+		}
+		sh.mu.Unlock()
+	}
+}
 
 // publish points the entries of t's shard, which are first and every 1<<depth after it,
 // to t. The caller holds the shard's lock.
@@ -96,6 +111,7 @@ func (d *directory) shards(from int) iter.Seq[*shard] {
 	}
 }
 
+// splits reports whether a shard of a depth is to be split if it has that many keys.
 func (d *directory) splits(keys uint64, depth uint32) bool {
 	switch shards := 1 << depth; {
 	case shards >= d.most:
@@ -106,19 +122,10 @@ func (d *directory) splits(keys uint64, depth uint32) bool {
 	return keys > d.splitAt
 }
 
-// loadOf returns the load of a new table of the shard whose first entry is given. It
-// differs from shard to shard, so that they do not all grow at once.
-func loadOf(first uint32) float64 {
-	// Any sequence that spreads evenly between the bounds would do.
-	return minLoad + (maxNewLoad-minLoad)*float64(bits.Reverse32(first))/(1<<32)
-}
-
-func sizeOf[T any]() uint64 { return uint64(reflect.TypeFor[T]().Size()) }
-
-// shardCount returns the number of shards that a space may have: n, a power of two, or
-// fewer if the bound on keys is so low that most shards would be empty.
-func (s *Store) shardCount(n int) int {
-	for s.MaxKeys > 0 && n > 1 && int64(n)*32 > s.MaxKeys {
+// shardCount returns the number of shards that a space may have: n, a power of two, or fewer if
+// maxKeys, the bound of the store, is so low that most shards would be empty. 0 is no bound.
+func shardCount(n int, maxKeys int64) int {
+	for maxKeys > 0 && n > 1 && int64(n)*32 > maxKeys {
 		n /= 2
 	}
 	return n

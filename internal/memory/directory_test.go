@@ -50,10 +50,10 @@ func newSplitting(t *testing.T) (*limiter, *Store, *shard) {
 	sp := l.fast
 	sh := sp.list()[0]
 	sp.most = 1024
-	sp.publish(sh.current())
+	sp.publish(sp.current(sh))
 	entries := make([]atomic.Pointer[table], sp.most)
 	for i := range entries {
-		entries[i].Store(sh.current())
+		entries[i].Store(sp.current(sh))
 	}
 	sp.entries.Store(&entries)
 	for i := range 20 {
@@ -108,7 +108,7 @@ func TestSplitWhileWaiting(t *testing.T) {
 		for arrived.Load() < 8 {
 			runtime.Gosched()
 		}
-		sh.replaceLocked(sh.current(), 1)
+		l.fast.replaceTable(sh, l.fast.current(sh), 1)
 		sh.mu.Unlock()
 		wg.Wait()
 		s.check(t)

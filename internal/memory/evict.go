@@ -4,21 +4,21 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file decides what a full store forgets for a new key, and answers the requests of new keys
-// for which it forgets nothing.
+// This file makes room for a new key in a full store: it decides which key to forget.
 //
 // For each new key, a full store looks at a sample of its keys. It forgets those that are idle:
 // whose state equals a fresh one. (Any store forgets keys that have been idle for five seconds:
 // whoever inserts a key sweeps its shard for them, unless that was done within the last five:
 // idle.go.) If it finds none, it evicts the key with the most events remaining; among equals one of
 // the flooded limiter, and then the one that regains capacity, and then is Fresh, soonest. With
-// RefuseNew it denies the new key instead, until the first key of the sample becomes idle. A Wait
-// then fails with ErrFull, and Reserve denies.
+// RefuseNew, the request of the new key is denied instead, until the first key of the sample becomes
+// idle. A Wait then fails with ErrFull, and Reserve denies.
 //
 // So a flood of new keys evicts keys of the flood. Samples go through all keys in turn. Shards hold
 // keys in the order of their hashes, so which ones are in a sample is random.
@@ -31,14 +31,33 @@ import (
 // more than its share of the keys. Half of a sample is keys of it. (A limiter with fewer keys may
 // take the places of others: if its keys could only take each other's, those that come in turns
 // would all be forgotten before they come again.)
+
+// An admission makes room for new keys, one at a time, if the store has a bound.
+type admission struct {
+	mu      sync.Mutex  // protects the fields below; locked before a shard's
+	sizes   sampleSizes // usualSizes, except in tests
+	next    cursor      // where the next sample starts
+	flooded *Space      // the flooded limiter, if any
+	inFlood int         // the directory entry of flooded where the next sample starts
+	sample  sample      // the last one, whose memory is reused
+	room    [1]uint64   // for a state: see lockedSlot.read
+}
+
+// A cursor points at the shards of a space from an entry of its directory on.
+type cursor struct{ space, shard int }
+
+// sampleSizes are numbers of keys at which a store looks.
 type sampleSizes struct {
-	// Keys of each sample; enough if one of them is idle, or the pool has one with events
-	// remaining.
+	// few is the number of keys of each sample. They are enough if one of them is idle, or the pool
+	// has one with events remaining.
 	few int
-	// Used-up keys in a row after which a store does not look further for one with events
-	// remaining.
+
+	// most is the number of used-up keys in a row after which a store does not look further for one
+	// with events remaining.
 	most int
-	all  int // a store with no more keys looks at all of them
+
+	// all is the size of a store that looks at all of its keys.
+	all int
 }
 
 var usualSizes = sampleSizes{few: 16, most: 128, all: 512}
@@ -56,39 +75,34 @@ type candidate struct {
 	fresh     kernel.Instant // when it is idle
 }
 
-// compare returns a positive number if v is to be evicted before other, a negative one if after it,
+// compare returns a positive number if c is to be evicted before other, a negative one if after it,
 // and 0 for equals.
-func (v candidate) compare(other candidate) int {
-	if order := cmp.Compare(v.remaining, other.remaining); order != 0 {
+func (c candidate) compare(other candidate) int {
+	order := cmp.Compare(c.remaining, other.remaining)
+	if order != 0 {
 		return order
 	}
-	if v.flooded != other.flooded {
-		if v.flooded {
+	if c.flooded != other.flooded {
+		if c.flooded {
 			return 1
 		}
 		return -1
 	}
-	return cmp.Or(cmp.Compare(other.ready, v.ready), cmp.Compare(other.fresh, v.fresh))
+	return cmp.Or(cmp.Compare(other.ready, c.ready), cmp.Compare(other.fresh, c.fresh))
 }
 
-// candidateAt returns the key at p, which has the state st of k, as a candidate.
-func (sh *shard) candidateAt(
-	t *table,
-	p place,
-	k *step.Machine,
-	st []uint64,
-	now kernel.Instant,
-) candidate {
-	v := candidate{
-		space:     sh.space,
-		id:        t.id(p),
+// candidate returns the key as a candidate. k and st are what read has returned.
+func (ls *lockedSlot) candidate(k *step.Machine, st []uint64, now kernel.Instant) candidate {
+	c := candidate{
+		space:     ls.space,
+		id:        ls.table.id(ls.at),
 		remaining: k.Remaining(st, now),
 		fresh:     k.Fresh(st),
 	}
-	if v.remaining == 0 {
-		v.ready = k.Ready(st, now, 1)
+	if c.remaining == 0 {
+		c.ready = k.Ready(st, now, 1)
 	}
-	return v
+	return c
 }
 
 // A pool is the best candidates of the last samples, the best of them last.
@@ -98,33 +112,33 @@ type pool []candidate
 const poolSize = 16
 
 // add adds a candidate, unless all others are better, and replaces what the pool knew of the key.
-func (c *pool) add(v candidate) {
-	if len(*c) == poolSize && v.compare((*c)[0]) <= 0 {
+func (p *pool) add(c candidate) {
+	if len(*p) == poolSize && c.compare((*p)[0]) <= 0 {
 		return
 	}
-	known := slices.IndexFunc(*c, func(other candidate) bool {
-		return other.id == v.id && other.space == v.space
+	known := slices.IndexFunc(*p, func(other candidate) bool {
+		return other.id == c.id && other.space == c.space
 	})
 	switch {
 	case known >= 0:
-		*c = slices.Delete(*c, known, known+1)
-	case len(*c) == poolSize:
-		*c = slices.Delete(*c, 0, 1)
+		*p = slices.Delete(*p, known, known+1)
+	case len(*p) == poolSize:
+		*p = slices.Delete(*p, 0, 1)
 	}
-	at, _ := slices.BinarySearchFunc(*c, v, candidate.compare)
-	*c = slices.Insert(*c, at, v)
+	at, _ := slices.BinarySearchFunc(*p, c, candidate.compare)
+	*p = slices.Insert(*p, at, c)
 }
 
-// best returns the best candidate, and removes it.
-func (c *pool) best() candidate {
-	last := len(*c) - 1
-	v := (*c)[last]
-	*c = slices.Delete(*c, last, last+1)
-	return v
+// removeBest removes the best candidate, and returns it.
+func (p *pool) removeBest() candidate {
+	last := len(*p) - 1
+	c := (*p)[last]
+	*p = slices.Delete(*p, last, last+1)
+	return c
 }
 
 // remains reports whether the best candidate has events remaining.
-func (c pool) remains() bool { return len(c) > 0 && c[len(c)-1].remaining > 0 }
+func (p pool) remains() bool { return len(p) > 0 && p[len(p)-1].remaining > 0 }
 
 // A sample is what a full store sees of some of its keys.
 type sample struct {
@@ -140,58 +154,58 @@ type sample struct {
 }
 
 // done reports whether the store need not look at more keys.
-func (e *sample) done() bool {
+func (sm *sample) done() bool {
 	switch {
-	case e.freed > 0:
+	case sm.freed > 0:
 		return true
-	case e.refuses:
-		return e.seen >= e.most
+	case sm.refuses:
+		return sm.seen >= sm.most
 	}
-	return e.seen >= e.few && (e.pool.remains() || e.usedUp >= e.most)
+	return sm.seen >= sm.few && (sm.pool.remains() || sm.usedUp >= sm.most)
 }
 
-// look considers the key at p, and forgets it at once if it is idle.
-func (e *sample) look(sh *shard, t *table, p place) {
-	e.seen++
-	k, st, idle := sh.forgetIdle(t, p, e.now, &sh.space.store.admission.room)
+// addKey adds a key to the sample. It forgets the key at once if that is idle.
+func (sm *sample) addKey(ls *lockedSlot) {
+	sm.seen++
+	k, st, idle := ls.forgetIdle(sm.now, &ls.space.store.admission.room)
 	if idle {
-		e.freed++
+		sm.freed++
 		return
 	}
-	if e.refuses {
-		e.idle = min(e.idle, k.Fresh(st))
+	if sm.refuses {
+		sm.idle = min(sm.idle, k.Fresh(st))
 		return
 	}
-	v := sh.candidateAt(t, p, k, st, e.now)
-	v.flooded = sh.space == e.flooded
-	if v.remaining > 0 {
-		e.usedUp = 0
+	c := ls.candidate(k, st, sm.now)
+	c.flooded = ls.space == sm.flooded
+	if c.remaining > 0 {
+		sm.usedUp = 0
 	} else {
-		e.usedUp++
+		sm.usedUp++
 	}
-	e.pool.add(v)
+	sm.pool.add(c)
 }
 
-// offer passes the next few keys of the shard to the sample.
-func (sh *shard) offer(e *sample, few int) {
+// addKeys adds the next few keys of a shard of sp to the sample.
+func (sm *sample) addKeys(sp *Space, sh *shard, few int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	left := min(few, int(sh.keys))
 	if left == 0 {
 		return
 	}
-	t := sh.current()
+	t := sp.current(sh)
 	slots := t.groups * groupSlots
 	for range slots {
 		sh.next++
 		if uint64(sh.next) >= slots {
 			sh.next = 0
 		}
-		p := place{uint64(sh.next) / groupSlots * t.size, uint64(sh.next) % groupSlots}
-		if !t.holds(p) {
+		at := t.nth(uint64(sh.next))
+		if !t.holds(at) {
 			continue
 		}
-		e.look(sh, t, p)
+		sm.addKey(&lockedSlot{sp, sh, t, at})
 		left--
 		if left == 0 {
 			return
@@ -201,29 +215,27 @@ func (sh *shard) offer(e *sample, few int) {
 
 // evict forgets a key, and counts the eviction, if the key is idle or has not been used since it
 // was looked at.
-func (v *candidate) evict(now kernel.Instant) {
-	s := v.space.store
-	sh, t := v.space.lock(v.id)
+func (c *candidate) evict(now kernel.Instant) {
+	s := c.space.store
+	sh, t := c.space.lock(c.id)
 	defer sh.mu.Unlock()
-	p, ok := t.find(v.id)
+	at, ok := t.find(c.id)
 	if !ok {
 		return
 	}
-	k, st, idle := sh.forgetIdle(t, p, now, &s.admission.room)
+	ls := lockedSlot{c.space, sh, t, at}
+	k, st, idle := ls.forgetIdle(now, &s.admission.room)
 	if idle {
 		return
 	}
-	is := sh.candidateAt(t, p, k, st, now)
-	is.flooded = v.flooded
-	if is.compare(*v) < 0 || !sh.freeze(t, p, st) {
+	present := ls.candidate(k, st, now)
+	present.flooded = c.flooded
+	if present.compare(*c) < 0 || !ls.freeze(st) {
 		return
 	}
-	sh.forgetLocked(t, p)
+	ls.forget()
 	s.evicted.Add(1)
 }
-
-// A cursor points at the shards of a space from an entry of its directory on.
-type cursor struct{ space, shard int }
 
 // makeRoom looks at a sample, and frees a place for a new key of sp, or reports full if the store
 // refuses new keys. It frees none if the key to be evicted was used meanwhile, or if all places are
@@ -233,21 +245,21 @@ type cursor struct{ space, shard int }
 // clock.
 func (sp *Space) makeRoom(now kernel.Instant) (idle kernel.Instant, full bool) {
 	s := sp.store
-	s.admission.floods(sp)
-	e := s.look(now)
+	s.admission.noteFlood(sp)
+	sm := s.sampleKeys(now)
 	switch {
-	case e.freed > 0:
+	case sm.freed > 0:
 	case s.RefuseNew:
-		return e.idle, e.seen > 0
-	case len(e.pool) > 0:
-		v := e.pool.best()
-		v.evict(now)
+		return sm.idle, sm.seen > 0
+	case len(sm.pool) > 0:
+		c := sm.pool.removeBest()
+		c.evict(now)
 	}
 	return 0, false
 }
 
-// floods notes which limiter is flooded when a new key of sp finds the store full.
-func (a *admission) floods(sp *Space) {
+// noteFlood notes which limiter is flooded when a new key of sp finds the store full.
+func (a *admission) noteFlood(sp *Space) {
 	share := max(int64(a.sizes.few), sp.store.MaxKeys/sharePart)
 	switch {
 	case sp.keys.Load() > share:
@@ -257,61 +269,61 @@ func (a *admission) floods(sp *Space) {
 	}
 }
 
-// look takes a sample: a few keys of the flooded limiter, and then keys of each shard, from the
-// cursor on, until it is done, or has found no key in any space.
-func (s *Store) look(now kernel.Instant) *sample {
+// sampleKeys takes a sample: a few keys of the flooded limiter, and then keys of each shard, from
+// the cursor on, until the sample is done, or no space has a key.
+func (s *Store) sampleKeys(now kernel.Instant) *sample {
 	a := &s.admission
 	spaces := s.spaces()
-	e := &a.sample
-	*e = sample{
+	sm := &a.sample
+	*sm = sample{
 		sampleSizes: a.sizes,
 		refuses:     s.RefuseNew,
 		now:         now,
 		flooded:     a.flooded,
 		idle:        math.MaxUint64,
-		usedUp:      e.usedUp,
-		pool:        e.pool,
+		usedUp:      sm.usedUp,
+		pool:        sm.pool,
 	}
-	few := e.few
-	switch held := s.Len(); {
-	case held <= e.all:
-		clear(e.pool)
-		e.few, e.most, e.usedUp, e.pool = held, held, 0, e.pool[:0]
+	few := sm.few
+	switch held := s.keysHeld(); {
+	case held <= sm.all:
+		clear(sm.pool)
+		sm.few, sm.most, sm.usedUp, sm.pool = held, held, 0, sm.pool[:0]
 		few = held
-	case a.flooded != nil && len(spaces) > 1 && !e.refuses:
+	case a.flooded != nil && len(spaces) > 1 && !sm.refuses:
 		few /= 2
-		a.lookAtFlooded(e, few)
+		a.sampleFlooded(few)
 	}
-	for empty := 0; empty <= len(spaces) && e.freed == 0; {
-		sp, seen := spaces[a.next.space%len(spaces)], e.seen
+	for empty := 0; empty <= len(spaces) && sm.freed == 0; {
+		sp, seen := spaces[a.next.space%len(spaces)], sm.seen
 		if sp.keys.Load() > 0 {
 			for sh := range sp.shards(a.next.shard) {
-				sh.offer(e, few)
-				if e.done() {
+				sm.addKeys(sp, sh, few)
+				if sm.done() {
 					a.next.shard = int(sh.first) + 1
-					return e
+					return sm
 				}
 			}
 		}
 		a.next = cursor{a.next.space + 1, 0}
 		empty++
-		if e.seen > seen {
+		if sm.seen > seen {
 			empty = 0
 		}
 	}
-	return e
+	return sm
 }
 
-// lookAtFlooded adds a few keys of the flooded limiter to a sample.
-func (a *admission) lookAtFlooded(e *sample, few int) {
+// sampleFlooded adds a few keys of the flooded limiter to the sample.
+func (a *admission) sampleFlooded(few int) {
 	for range 2 { // from the cursor on, and then from the start
-		for sh := range a.flooded.shards(a.own) {
-			a.own = int(sh.first) + 1
-			sh.offer(e, few-e.seen)
-			if e.seen >= few {
+		for sh := range a.flooded.shards(a.inFlood) {
+			a.inFlood = int(sh.first) + 1
+			a.sample.addKeys(a.flooded, sh, few-a.sample.seen)
+			if a.sample.seen >= few {
 				return
 			}
 		}
-		a.own = 0
+		a.inFlood = 0
 	}
 }

@@ -51,7 +51,7 @@ func TestSamples(t *testing.T) {
 			if i > 0 && tt.then > 0 {
 				want = tt.then
 			}
-			assert.Equal(t, want, s.look(timeline.InstantOf(clk.Now())).seen, name)
+			assert.Equal(t, want, s.sampleKeys(timeline.InstantOf(clk.Now())).seen, name)
 		}
 		s.check(t)
 	}
@@ -164,8 +164,10 @@ func TestIdleKeysGoFirst(t *testing.T) {
 		l, s, clk := newTestLimiter(t, alg, withMaxKeys(bound))
 		idle := func() (found bool) {
 			for _, sh := range l.fast.list() {
-				for p := range sh.current().held() {
-					k, st := sh.read(sh.current(), p, new([1]uint64))
+				tbl := l.fast.current(sh)
+				for at := range tbl.held() {
+					ls := lockedSlot{l.fast, sh, tbl, at}
+					k, st := ls.read(new([1]uint64))
 					found = found || k.Fresh(st) <= timeline.InstantOf(clk.Now())
 				}
 			}
@@ -205,13 +207,13 @@ func TestMaxKeysOverLimiters(t *testing.T) {
 		require.Equal(t, 10, s.Len())
 	}
 	s.check(t)
-	require.Equal(t, 9, count(t, one.fast.list()), "except for the first, the flood evicts its own keys")
+	require.Equal(t, 9, count(t, one.fast), "except for the first, the flood evicts its own keys")
 }
 
-func count(t testing.TB, shards []*shard) (n int) {
+func count(t testing.TB, sp *Space) (n int) {
 	t.Helper()
-	for _, sh := range shards {
-		n += sh.check(t)
+	for _, sh := range sp.list() {
+		n += sp.checkShard(t, sh)
 	}
 	return n
 }
@@ -238,8 +240,8 @@ func TestEvictSparesKeysUsedSince(t *testing.T) {
 		l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
 		now := func() kernel.Instant { return timeline.InstantOf(clk.Now()) }
 		require.True(t, l.AllowN("key", 10-tt.then))
-		e := s.look(now())
-		v := e.pool.best()
+		e := s.sampleKeys(now())
+		v := e.pool.removeBest()
 		require.NoError(t, l.Reset(t.Context(), "key"))
 		require.True(t, l.AllowN("key", 10-tt.now))
 		v.evict(now())
@@ -251,8 +253,8 @@ func TestEvictSparesKeysUsedSince(t *testing.T) {
 	}
 	l, s, clk := newTestLimiter(t, bucket(10, time.Hour), withMaxKeys(31))
 	require.True(t, l.AllowN("key", 10))
-	e := s.look(timeline.InstantOf(clk.Now()))
-	v := e.pool.best()
+	e := s.sampleKeys(timeline.InstantOf(clk.Now()))
+	v := e.pool.removeBest()
 	clk.Advance(time.Hour / 2)
 	require.True(t, l.AllowN("key", 5))
 	v.evict(timeline.InstantOf(clk.Now()))
@@ -283,7 +285,7 @@ func TestPool(t *testing.T) {
 	}
 	require.Len(t, c, poolSize)
 	for i := range poolSize {
-		v := c.best()
+		v := c.removeBest()
 		require.Equal(t, 99-i, v.remaining)
 	}
 
@@ -313,7 +315,7 @@ func TestNewKeysPayForThemselves(t *testing.T) {
 		require.EqualValues(t, i+1, s.Stats().Evictions)
 	}
 	for range owed {
-		l.fast.pay(timeline.InstantOf(clk.Now()))
+		l.fast.payPlace(timeline.InstantOf(clk.Now()))
 	}
 	assert.EqualValues(t, 10+owed, s.Stats().Evictions)
 	s.check(t)

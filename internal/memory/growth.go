@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"iter"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -29,13 +28,6 @@ import (
 // the same lock.
 
 const (
-	minLoad    = 0.46
-	maxNewLoad = 0.56
-	maxLoad    = 0.85
-
-	// sparse is the load below which a sweep replaces a table by a smaller one.
-	sparse = 0.15
-
 	// stateWeight is the number of keys that a state in the arena counts as when a shard is split,
 	// and wordsPerKey that of words of states that count as a key, so that copying all of them
 	// takes a fraction of a millisecond, too.
@@ -47,44 +39,29 @@ const (
 	sweepInserts = 4
 )
 
-// noKeys are the words of the table of every shard without keys.
-var noKeys = make([]uint64, groupHead+groupSlots)
-
-func (sh *shard) newTable(keys uint32) *table {
-	width := sh.space.width
-	t := &table{
-		words:  noKeys,
-		groups: 1,
-		width:  width,
-		size:   groupHead + groupSlots*width,
-		shard:  sh,
-	}
-	if keys > 0 {
-		t.groups = uint64(float64(keys)/loadOf(sh.first))/groupSlots + 1
-		t.words = make([]uint64, t.groups*t.size)
-		t.most = uint32(float64(t.groups*groupSlots) * maxLoad)
-	}
-	return t
-}
-
-// crowded reports whether makeRoomLocked is called before new keys are inserted.
+// crowded reports whether makeRoomForKeys is to be called before new keys are inserted.
 func (sh *shard) crowded(t *table, keys uint32) bool {
 	return sh.used+keys > t.most || sh.inserts%sweepInserts == sweepInserts-1
 }
 
-// makeRoomLocked sweeps the shard if that is due, and replaces the table if it has no room for new
-// keys or, after a sweep, is sparse.
-func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) (swept, replaced bool) {
+// makeRoomForKeys sweeps a shard, whose lock the caller holds, if that is due. It replaces the table
+// if that has no room for new keys or, after a sweep, is sparse.
+func (sp *Space) makeRoomForKeys(
+	sh *shard,
+	t *table,
+	keys uint32,
+	now kernel.Instant,
+) (swept, replaced bool) {
 	due, slots := now >= sh.swept+idleTime, float64(t.groups*groupSlots)
 	if due {
-		sh.sweepLocked(t, now-min(now, idleTime))
+		sp.sweep(sh, t, now-min(now, idleTime))
 		sh.swept = now
 	}
 	switch {
 	case due && float64(sh.keys) < sparse*slots:
-		sh.replaceLocked(t, uint32(max(1, minLoad/4*slots-float64(sh.keys))))
+		sp.replaceTable(sh, t, uint32(max(1, minLoad/4*slots-float64(sh.keys))))
 	case sh.used+keys > t.most:
-		sh.replaceLocked(t, keys)
+		sp.replaceTable(sh, t, keys)
 	default:
 		if due && sh.arena != nil {
 			sh.arena.shrink()
@@ -94,30 +71,32 @@ func (sh *shard) makeRoomLocked(t *table, keys uint32, now kernel.Instant) (swep
 	return due, true
 }
 
-// weight is the number of keys, as far as copying them takes time.
-func (sh *shard) weight() uint64 {
+// weight returns the number of keys of a shard, as far as copying them takes time.
+func (sp *Space) weight(sh *shard) uint64 {
 	keys := uint64(sh.keys)
 	if keys <= splitEarlyAt {
 		return keys
 	}
-	weight := max(keys, keys*sh.space.width/wordsPerKey)
+	weight := max(keys, keys*sp.width/wordsPerKey)
 	if a := sh.arena; a != nil {
 		weight = max(weight, uint64(a.keys())*stateWeight, a.used/wordsPerKey)
 	}
 	return weight
 }
 
-// heavy reports whether the states in the arena have grown so much that the shard is to be split.
-func (sh *shard) heavy() bool {
+// heavy reports whether the states in the arena of a shard have grown so much that the shard is to
+// be split.
+func (sp *Space) heavy(sh *shard) bool {
 	return sh.arena != nil && sh.arena.used > splitAt*wordsPerKey &&
-		sh.space.splits(sh.weight(), sh.depth)
+		sp.splits(sp.weight(sh), sh.depth)
 }
 
-// replaceLocked replaces the table with one for the keys held and more further keys. If the shard
-// has too many, it first gives half of its directory entries, and their keys, to a new shard.
-func (sh *shard) replaceLocked(old *table, more uint32) {
+// replaceTable replaces the table of a shard, whose lock the caller holds, with one for the keys held
+// and more further keys. If the shard has too many keys, it first gives half of its directory
+// entries, and their keys, to a new shard.
+func (sp *Space) replaceTable(sh *shard, old *table, more uint32) {
 	from, of := sh.arena, sh.keys
-	if sh.space.splits(sh.weight(), sh.depth) {
+	if sp.splits(sp.weight(sh), sh.depth) {
 		other := &shard{
 			space: sh.space,
 			first: sh.first | 1<<sh.depth,
@@ -126,71 +105,56 @@ func (sh *shard) replaceLocked(old *table, more uint32) {
 		}
 		other.mu.Lock() // until all its entries lead to it. Lock order: the older shard first
 		defer other.mu.Unlock()
-		for p := range old.held() {
-			if other.owns(old.id(p)) {
+		for at := range old.held() {
+			if other.owns(old.id(at)) {
 				other.keys++
 			}
 		}
 		sh.depth++
 		sh.keys -= other.keys
-		other.renewLocked(old, more, from, of)
+		sp.renewTable(other, old, more, from, of)
 	}
-	sh.renewLocked(old, more, from, of)
+	sp.renewTable(sh, old, more, from, of)
 }
 
-func (sh *shard) owns(id identity) bool { return id.entry()&(1<<sh.depth-1) == uint64(sh.first) }
-
-// renewLocked makes a table for the keys of sh, which are in old, and more, and an arena for their
-// share of the states in from, which had those of a number of keys.
-func (sh *shard) renewLocked(old *table, more uint32, from *arena, of uint32) {
+// renewTable makes a table for the keys of sh, which are in old, and for more keys. It also makes an
+// arena for their share of the states in from, which had the states of a number of keys.
+func (sp *Space) renewTable(sh *shard, old *table, more uint32, from *arena, of uint32) {
 	sh.used, sh.arena = sh.keys, nil
 	if from != nil && from.keys() > 0 {
 		share := float64(sh.keys+more) / float64(of)
-		sh.arena = sh.newArena(share*float64(from.keys()), share*float64(from.used))
+		sh.arena = newArena(
+			sh.newLoad(),
+			share*float64(from.keys()),
+			share*float64(from.used),
+		)
 	}
-	t := sh.newTable(sh.keys + more)
-	for p := range old.held() {
-		if sh.owns(old.id(p)) {
-			t.copyFrom(old, p, from)
+	t := newTable(sh, sp.width, sh.keys+more)
+	for at := range old.held() {
+		if sh.owns(old.id(at)) {
+			t.copyFrom(old, at, from)
 		}
 	}
-	sh.space.publish(t)
+	sp.publish(t)
 }
 
 // copyFrom copies a key of an old table, whose states are in from, to t, which is not published
 // yet, and makes the old word final.
-func (t *table) copyFrom(old *table, p place, from *arena) {
-	id := old.id(p)
+func (t *table) copyFrom(old *table, at slot, from *arena) {
+	id := old.id(at)
 	to, _ := t.find(id)
-	t.words[to.group+to.slot] = id.hi
+	t.words[to.group+to.index] = id.hi
 	second, shift := t.secondWord(to)
 	*second |= uint64(id.lo) << shift
-	t.setNumber(to, old.number(p))
-	if word, ok := old.refers(p); ok {
-		e := from.at(word)
-		t.refer(to, t.shard.arena.add(from.kernel(e), from.fitting(e)))
-	} else if t.width > 1 {
-		copy(t.state(to), old.state(p))
-	} else {
-		*t.word(to) = atomic.SwapUint64(old.word(p), gone) // guarantee 3
+	t.setLimitNumber(to, old.limitNumber(at))
+	word, refers := old.refers(at)
+	switch {
+	case refers:
+		r := from.record(word)
+		t.refer(to, t.shard.arena.add(from.kernel(r), from.fitting(r)))
+	case t.width > 1:
+		copy(t.state(to), old.state(at))
+	default:
+		*t.word(to) = atomic.SwapUint64(old.word(at), gone) // guarantee 3
 	}
 }
-
-// held iterates over the places that hold a key. The caller holds the lock.
-func (t *table) held() iter.Seq[place] {
-	return func(yield func(place) bool) {
-		for group := uint64(0); group < uint64(len(t.words)); group += t.size {
-			for slot := range uint64(groupSlots) {
-				if p := (place{group, slot}); t.holds(p) && !yield(p) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// holds reports whether there is a key at p. The caller holds the lock.
-func (t *table) holds(p place) bool { return t.words[p.group+p.slot] != 0 && t.second(p) != 0 }
-
-// current returns the table of sh. The caller holds the lock.
-func (sh *shard) current() *table { return (*sh.space.entries.Load())[sh.first].Load() }

@@ -66,14 +66,15 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	require.True(t, l.Allow("key"))
 	clk.Advance(time.Minute) // and so it is idle
 	sh, tbl := sp.lock(sp.store.identify("key"))
-	p, ok := tbl.find(sp.store.identify("key"))
+	at, ok := tbl.find(sp.store.identify("key"))
+	ls := lockedSlot{sp, sh, tbl, at}
 	require.True(t, ok)
-	_, seen := sh.read(tbl, p, new([1]uint64))
+	_, seen := ls.read(new([1]uint64))
 	require.True(t, l.AllowN("key", 10), "it does not need the lock")
-	require.False(t, sh.freeze(tbl, p, seen))
-	_, now := sh.read(tbl, p, new([1]uint64))
-	require.True(t, sh.freeze(tbl, p, now))
-	*tbl.word(p) = seen[0]
+	require.False(t, ls.freeze(seen))
+	_, now := ls.read(new([1]uint64))
+	require.True(t, ls.freeze(now))
+	*tbl.word(at) = seen[0]
 	sh.mu.Unlock()
 	require.True(t, l.AllowN("key", 10))
 	v := candidate{space: sp, id: sp.store.identify("key"), remaining: 1}
@@ -84,13 +85,13 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	require.Zero(t, sp.store.evicted.Load(), "it is idle by now")
 }
 
-// A looked kernel counts the questions whether a key is idle.
-type looked struct {
+// A freshCounter is a kernel that counts the questions whether a key is idle.
+type freshCounter struct {
 	kernel.Kernel
 	looks *int
 }
 
-func (k looked) Fresh(st []uint64) kernel.Instant {
+func (k freshCounter) Fresh(st []uint64) kernel.Instant {
 	*k.looks++
 	return k.Kernel.Fresh(st)
 }
@@ -106,7 +107,7 @@ func TestSweepsAreRare(t *testing.T) {
 		"logs":   eventLog(1, time.Millisecond),
 	} {
 		looks := 0
-		l, s, clk := newTestLimiter(t, step.NewMachine(looked{k.Kernel, &looks}, kernel.InMemory))
+		l, s, clk := newTestLimiter(t, step.NewMachine(freshCounter{k.Kernel, &looks}, kernel.InMemory))
 		for i := range keys {
 			require.True(t, l.Allow(fmt.Sprint(i)))
 			clk.Advance(pause)

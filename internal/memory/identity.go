@@ -15,6 +15,9 @@ type identity struct {
 	lo uint32
 }
 
+// entry returns the bits that index the directory. Bit 0 of hi is always set.
+func (id identity) entry() uint64 { return id.hi >> 1 }
+
 const (
 	nhBlock = 16 // bytes that NH takes at once
 

@@ -22,26 +22,27 @@ import (
 // idleTime is how long an idle key is kept, in nanoseconds.
 const idleTime = 5e9
 
-func (sh *shard) sweepLocked(t *table, since kernel.Instant) {
+// sweep forgets the keys of a shard, whose lock the caller holds, that have been idle since an
+// instant.
+func (sp *Space) sweep(sh *shard, t *table, since kernel.Instant) {
 	room := new([1]uint64)
-	for p := range t.held() {
-		sh.forgetIdle(t, p, since, room)
+	for at := range t.held() {
+		ls := lockedSlot{sp, sh, t, at}
+		ls.forgetIdle(since, room)
 	}
 }
 
-// forgetIdle forgets the key at p if it has been idle since the given instant, so that its holds
-// have ended by themselves. It returns what read does.
-func (sh *shard) forgetIdle(
-	t *table,
-	p place,
+// forgetIdle forgets the key if it has been idle since the given instant, so that its holds have
+// ended by themselves. It also returns what read does.
+func (ls *lockedSlot) forgetIdle(
 	since kernel.Instant,
 	room *[1]uint64,
 ) (k *step.Machine, st []uint64, idle bool) {
-	k, st = sh.read(t, p, room)
-	if k.Fresh(st) > since || !sh.freeze(t, p, st) {
+	k, st = ls.read(room)
+	if k.Fresh(st) > since || !ls.freeze(st) {
 		return k, st, false
 	}
-	sh.space.store.ended.Add(uint64(k.OpenHolds(st)))
-	sh.forgetLocked(t, p)
+	ls.space.store.ended.Add(uint64(k.OpenHolds(st)))
+	ls.forget()
 	return k, st, true
 }

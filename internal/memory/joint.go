@@ -1,11 +1,7 @@
 package memory
 
 import (
-	"cmp"
-	"context"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -23,69 +19,50 @@ import (
 // of the states changed and others not, and nobody decides on one of them after the clock was
 // read. Callers of single keys do nothing for it.
 //
-// What cannot be done while words are owned is done before or afterwards (jointroom.go): a table is
-// replaced, and then the attempt starts over; a full store evicts keys. No place is taken
-// beforehand, because joints might wait for each other's: new keys enter, and the store may exceed
-// its bound until they have got their places.
+// What cannot be done while words are owned is done before or afterwards: a table is replaced
+// (jointkey.go), and then the attempt starts over; a full store evicts keys (arrivals.go).
 //
-// The locks of shards are acquired in one order: by the serials of their spaces and, in a space, by
-// the first entry in the directory. So two joints, or a joint and any other caller, never wait for
-// each other. If the user's clock panics, the words that are owned are put back.
+// The locks of shards are acquired in one order (see lockAll). So two joints, or a joint and any
+// other caller, never wait for each other. If the user's clock panics, the words that are owned are
+// put back.
 //
 // TakeWords does the same with less, for a few known keys whose states are words.
 
-// serials numbers spaces, from 1, in the order in which locks are acquired.
-var serials atomic.Uint64
-
-// An asked is a key that a joint decides on. Its Answer says what this key does; what all do is up
-// to the caller. If the request is denied, Allowed is whether this key would have granted it.
-type asked struct {
-	*limit.Call
-	space *Space
-	lim   *Limit
-	id    identity
-
-	// For one attempt:
-	clock  step.Reading
-	t      *table // whose shard is locked
-	at     place
-	found  bool
-	enters bool          // whether it is new, and its state changes
-	k      *step.Machine // what decides
-	word   *uint64       // the state, if it is, or is to be, a word
-	owned  [1]uint64     // what that was, and then what replaces it
-	by     *step.Machine // what left the state
-	st     []uint64      // the state; owned, if that is a word
-}
-
 // A joint decides on several keys: see ApplyAll. Its memory is used again.
 type joint struct {
-	asked []asked
-
-	req      step.Request // for one of the keys at a time: see as
+	keys     []jointKey
 	locks    []*shard
-	entering []entries
+	arrivals arrivalList
+
+	req      step.Request // for one of the keys at a time: see request
 	decided  bool
-	made     bool // whether full stores have made room for the new keys, as far as they could
+	roomMade bool // whether full stores have made room for the new keys, as far as they could
 	granted  bool
-	// Of the events of a HoldAll that is granted: the longest of those of its keys.
+	// delay is the longest delay of the events of a HoldAll, which all of them wait for.
 	delay time.Duration
-	// Whether the logs note a denial: not if more events are asked for than a key ever grants.
+	// notes says whether the logs note a denial: not if more events are asked for than a key ever
+	// grants.
 	notes bool
 }
 
 var joints = sync.Pool{New: func() any { return new(joint) }}
 
+// newJoint returns a joint without keys, which close gives back.
+func newJoint() *joint { return joints.Get().(*joint) }
+
 func (j *joint) add(sp *Space, lim *Limit, c *limit.Call) {
-	j.asked = append(j.asked, asked{Call: c, space: sp, lim: lim, id: sp.store.identify(c.Key)})
+	j.keys = append(
+		j.keys,
+		jointKey{Call: c, space: sp, lim: lim, id: sp.store.identify(c.Key)},
+	)
 }
 
 func (j *joint) close() {
-	if cap(j.asked) <= mostKept {
-		clear(j.asked)
+	if cap(j.keys) <= mostKept {
+		clear(j.keys)
 		clear(j.locks[:cap(j.locks)])
-		clear(j.entering[:cap(j.entering)])
-		*j = joint{asked: j.asked[:0], locks: j.locks[:0], entering: j.entering[:0]}
+		clear(j.arrivals[:cap(j.arrivals)])
+		*j = joint{keys: j.keys[:0], locks: j.locks[:0], arrivals: j.arrivals[:0]}
 		joints.Put(j)
 	}
 }
@@ -102,193 +79,164 @@ func (j *joint) decide() (decided bool) {
 			return false
 		}
 		if full != nil {
-			j.makeRoom()
+			j.makeRoomAhead()
 		}
 	}
-	j.pay()
+	j.payPlaces()
 	return true
 }
 
 // attempt decides, unless the caller is to try again: a table was replaced, or a store is full.
 func (j *joint) attempt() (full *Store) {
-	j.lock()
+	j.lockShards()
 	defer func() { unlockAll(j.locks) }()
-	for i := range j.asked {
-		if !j.find(&j.asked[i]) {
+	for i := range j.keys {
+		if !j.keys[i].locate(uint32(len(j.keys))) {
 			return nil
 		}
 	}
-	defer j.disown()
-	for i := range j.asked {
-		j.asked[i].own()
+	defer j.disownStates()
+	for i := range j.keys {
+		j.keys[i].ownState()
 	}
-	j.read()
-	j.ask()
-	full = j.full()
+	j.readClocks()
+	j.askKeys()
+	full = j.claimPlaces()
 	if full != nil {
 		return full
 	}
-	for i := range j.asked {
-		j.apply(&j.asked[i])
+	for i := range j.keys {
+		jk := &j.keys[i]
+		req := j.request(jk)
+		req.Refused, req.Notes, req.Delay = !j.granted, j.notes, j.delay
+		jk.Answered = true
+		jk.step(req, j.granted)
 	}
 	j.decided = true
 	return nil
 }
 
-func (j *joint) as(e *asked) *step.Request {
-	j.req = e.Request
-	j.req.Fixed = &e.clock
+// request returns the request of a key, with its time fixed, until the next call.
+func (j *joint) request(jk *jointKey) *step.Request {
+	j.req = jk.Request
+	j.req.Fixed = &jk.clock
 	return &j.req
 }
 
-// own reads the state of a key, and owns it.
-func (e *asked) own() {
-	switch {
-	case e.word != nil:
-		e.owned[0], e.by, e.st = 0, e.k, e.owned[:]
-		if e.found {
-			e.owned[0] = atomic.SwapUint64(e.word, gone) // guarantee 3
-		}
-	case e.found:
-		e.by, e.st = e.t.shard.read(e.t, e.at, nil)
-	default:
-		e.by, e.st = e.k, e.k.NewState()
-	}
-}
-
-// disown puts back the words that were not replaced: nothing was decided, or the user's clock has
-// panicked.
-func (j *joint) disown() {
-	for i := range j.asked {
-		if e := &j.asked[i]; e.found && e.word != nil {
-			atomic.CompareAndSwapUint64(e.word, gone, e.owned[0])
-		}
-	}
-}
-
-// read reads the clock of the first key once for all keys that have it, and that of any other key.
-// A denial cannot be decided on twice, so a coarse clock is renewed.
-func (j *joint) read() {
-	first := &j.asked[0]
-	for i := range j.asked {
-		if e := &j.asked[i]; i > 0 && e.Request.Clock == first.Request.Clock {
-			e.clock = first.clock
-		} else {
-			e.Request.Clock.Renew()
-			e.clock.Now, e.clock.Lag = e.Request.Clock.Now()
-			e.clock.Own = true
-		}
-	}
-}
-
-func lockAll(shards []*shard) []*shard {
-	slices.SortFunc(shards, func(a, b *shard) int {
-		return cmp.Or(cmp.Compare(a.space.serial, b.space.serial), cmp.Compare(a.first, b.first))
-	})
-	shards = slices.Compact(shards)
-	for _, sh := range shards {
-		sh.mu.Lock()
-	}
-	return shards
-}
-
-func unlockAll(shards []*shard) {
-	for _, sh := range shards {
-		sh.mu.Unlock()
-	}
-}
-
-func (j *joint) lock() {
-	for ok := false; !ok; {
+// lockShards locks the shards of all keys, and finds their tables.
+func (j *joint) lockShards() {
+	for {
 		j.locks = j.locks[:0]
-		for i := range j.asked {
-			e := &j.asked[i]
-			e.t = e.space.at(e.id)
-			j.locks = append(j.locks, e.t.shard)
+		for i := range j.keys {
+			jk := &j.keys[i]
+			jk.slot = lockedSlot{space: jk.space, shard: jk.space.tableOf(jk.id).shard}
+			j.locks = append(j.locks, jk.slot.shard)
 		}
-		j.locks, ok = lockAll(j.locks), true
-		for i := range j.asked {
-			e, was := &j.asked[i], j.asked[i].t.shard
-			e.t = e.space.at(e.id) // guarantee 1
-			ok = ok && e.t.shard == was
+		j.locks = lockAll(j.locks)
+		if j.findTables() {
+			return
 		}
-		if !ok {
-			unlockAll(j.locks) // a shard was split meanwhile
+		unlockAll(j.locks)
+	}
+}
+
+// findTables finds the tables of the locked shards. It returns false if a shard was split before it
+// was locked, so that a key is in another shard.
+func (j *joint) findTables() (ok bool) {
+	for i := range j.keys {
+		jk := &j.keys[i]
+		t := jk.space.tableOf(jk.id) // guarantee 1
+		if t.shard != jk.slot.shard {
+			return false
+		}
+		jk.slot.table = t
+	}
+	return true
+}
+
+func (j *joint) disownStates() {
+	for i := range j.keys {
+		j.keys[i].disownState()
+	}
+}
+
+// readClocks reads the clock of the first key once for all keys that have it, and that of any other
+// key. A denial cannot be decided on twice, so a coarse clock is renewed.
+func (j *joint) readClocks() {
+	first := &j.keys[0]
+	for i := range j.keys {
+		jk := &j.keys[i]
+		if i > 0 && jk.Request.Clock == first.Request.Clock {
+			jk.clock = first.clock
+		} else {
+			jk.Request.Clock.Renew()
+			jk.clock.Now, jk.clock.Lag = jk.Request.Clock.Now()
+			jk.clock.Own = true
 		}
 	}
 }
 
-// ask asks all keys. Like the parts of an All, none notes a denial if one of them never grants as
-// many events.
-func (j *joint) ask() {
+// askKeys asks all keys whether they grant their events. Like the parts of an All, none notes a
+// denial if one of them never grants as many events.
+func (j *joint) askKeys() {
 	granted, notes, ever := true, false, true
 	j.delay = 0
-	for i := range j.asked {
-		e := &j.asked[i]
-		k, st, _ := e.k.Reconcile(e.by, e.st, e.clock.Now)
-		granted, notes = granted && k.Grants(st, j.as(e)), notes || e.k.Notes()
-		ever = ever && e.Request.N <= e.lim.loose.Limit()
-		if granted && e.Request.Op == step.OpHold {
-			j.delay = max(j.delay, k.DelayIfGranted(st, j.as(e)))
+	for i := range j.keys {
+		jk := &j.keys[i]
+		k, st, _ := jk.decides.Reconcile(jk.k, jk.st, jk.clock.Now)
+		granted = granted && k.Grants(st, j.request(jk))
+		notes = notes || jk.decides.Notes()
+		ever = ever && jk.Request.N <= jk.lim.loose.Limit()
+		if granted && jk.Request.Op == step.OpHold {
+			j.delay = max(j.delay, k.DelayIfGranted(st, j.request(jk)))
 		}
 	}
 	j.granted, j.notes = granted, notes && ever && !granted
 }
 
-func (j *joint) apply(e *asked) {
-	req := j.as(e)
-	e.Answered = true
-	if j.granted && e.returns() {
-		if next, ok := e.lim.place(e.by, e.st, req, &e.Answer); ok {
-			e.t.shard.replaceWord(e.t, e.at, e.lim, next)
-			return
+// claimPlaces finds out which keys enter, because they are new and their states change, and claims
+// their places. It returns a store that is full.
+func (j *joint) claimPlaces() (full *Store) {
+	j.arrivals = j.arrivals[:0]
+	for i := range j.keys {
+		jk := &j.keys[i]
+		changes := j.granted || j.notes && jk.decides.Notes()
+		jk.enters = !jk.found && jk.mayEnter() && changes
+		if jk.enters && jk.space.store.MaxKeys > 0 {
+			j.arrivals.add(jk.space.store, jk.clock.Now)
 		}
 	}
-	req.Refused, req.Notes, req.Delay = !j.granted, j.notes, j.delay
-	by, st, _ := e.k.StepFrom(e.by, e.st, req, &e.Answer)
-	e.space.store.countEnded(&e.Answer)
-	if e.enters {
-		e.at, _ = e.t.find(e.id)
-	}
-	switch {
-	case !e.found && !e.enters:
-		return
-	case e.word != nil:
-		atomic.StoreUint64(e.t.word(e.at), st[0])
-	default:
-		e.t.shard.put(e.t, e.at, by, st)
-	}
-	if e.enters {
-		e.t.shard.takeLocked(e.t, e.at, e.id, e.lim.number)
-		e.t.shard.inserts++
-		if e.space.store.MaxKeys > 0 {
-			e.space.keys.Add(1)
+	return j.arrivals.claimPlaces(j.roomMade)
+}
+
+// makeRoomAhead has full stores evict keys for those that are to enter. Once these have entered,
+// the stores might choose them for eviction, because others have less remaining: then a new key
+// would be forgotten at once, again and again. It looks at one sample for each key that is to enter.
+func (j *joint) makeRoomAhead() {
+	j.roomMade = true
+	for i := range j.keys {
+		jk := &j.keys[i]
+		if !jk.enters {
+			continue
 		}
-		e.space.store.keepTime(e.Request.Clock)
+		if in := j.arrivals.of(jk.space.store); in != nil && !in.store.RefuseNew {
+			jk.space.makeRoomAhead(in.keys, in.now)
+		}
 	}
 }
 
-// returns reports whether the state of a known key is in the arena, or a word of another limit, and
-// may have an equal that is a word of the limit.
-func (e *asked) returns() bool {
-	return e.found && e.word == nil && e.by == e.by.Base() && e.lim.places(&e.Request)
-}
-
-// Group implements [limit.JointStates]. It is nil: the limiters know that all keys in memory are a
-// group, whatever their stores, and which of them are the same. If it is asked behind another
-// store, the keys are asked alone.
-func (sp *States) Group(string) any { return nil }
-
-// ApplyAll implements [limit.JointStates], for any number of calls. It does not decide if a store
-// that refuses new keys is full, because only a request of a single key makes room there, or is
-// denied.
-func (sp *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
-	j := joints.Get().(*joint)
-	defer j.close()
-	for i := range calls {
-		c := &calls[i]
-		of := c.States.(*States)
-		j.add(of.Space, of.LimitOf(c.Limit), c)
+// payPlaces claims the places of the keys that have entered without one, so that the stores are
+// within their bounds when the call returns. The admission lock is acquired for each key anew, so
+// that others come in between.
+func (j *joint) payPlaces() {
+	for i := range j.keys {
+		jk := &j.keys[i]
+		if !jk.enters {
+			continue
+		}
+		if in := j.arrivals.of(jk.space.store); in != nil && in.owed > 0 {
+			jk.space.payPlace(in.now)
+			in.owed--
+		}
 	}
-	return j.decide(), nil
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// States are those of all limiters with one name.
+// States are the states of all limiters with one name.
 type States struct {
 	Limit *limit.Limit
 	Space *Space
 
-	waiters line.Lines // who waits for keys of these limiters
+	waiters line.Lines // the callers that wait for keys of these limiters
 }
 
-// Open returns states of l. If they leave, they are dropped once nobody uses them.
-func (s *Store) Open(l *limit.Limit, leave bool) *States {
+// Open returns states of l. If temporary is true, they are dropped once nobody uses them.
+func (s *Store) Open(l *limit.Limit, temporary bool) *States {
 	single, loose := l, l
 	switch {
 	case l.Varies:
@@ -26,55 +26,74 @@ func (s *Store) Open(l *limit.Limit, leave bool) *States {
 	case l.Word() != nil:
 		loose = l.Loose()
 	}
-	sp := &States{Limit: l, Space: s.OpenSpace(single.Machine, loose.Machine, l.Varies)}
-	if leave {
-		runtime.AddCleanup(sp, s.Drop, sp.Space)
+	ss := &States{Limit: l, Space: s.OpenSpace(single.Machine, loose.Machine, l.Varies)}
+	if temporary {
+		runtime.AddCleanup(ss, s.Drop, ss.Space)
 	}
-	return sp.Share(l)
+	return ss.Share(l)
 }
 
 // Share returns the states for another limiter, of l.
-func (sp *States) Share(l *limit.Limit) *States {
+func (ss *States) Share(l *limit.Limit) *States {
 	if l.Varies {
-		l.InMemory.Store(sp.Space.Base())
+		l.InMemory.Store(ss.Space.Base())
 	}
-	return sp
+	return ss
 }
 
 // Lines implements [limit.States].
-func (sp *States) Lines() *line.Lines { return &sp.waiters }
+func (ss *States) Lines() *line.Lines { return &ss.waiters }
 
 // Apply implements [limit.States].
-func (sp *States) Apply(
+func (ss *States) Apply(
 	_ context.Context,
 	key string,
 	l *limit.Limit,
 	req step.Request,
 ) (a step.Answer, _ error) {
-	sp.Space.Apply(key, sp.LimitOf(l), &req, &a)
-	runtime.KeepAlive(sp) // else they might be dropped meanwhile
+	ss.Space.Apply(key, ss.LimitOf(l), &req, &a)
+	runtime.KeepAlive(ss) // else the states might be dropped meanwhile
 	return a, nil
 }
 
 // LimitOf returns the limit of keys with l.
-func (sp *States) LimitOf(l *limit.Limit) *Limit {
-	if !sp.Limit.Varies {
-		return sp.Space.Base()
+func (ss *States) LimitOf(l *limit.Limit) *Limit {
+	if !ss.Limit.Varies {
+		return ss.Space.Base()
 	}
-	if lim, _ := l.InMemory.Load().(*Limit); lim != nil && lim.space == sp.Space {
+	if lim, _ := l.InMemory.Load().(*Limit); lim != nil && lim.space == ss.Space.serial {
 		return lim
 	}
 	tag := l.Asked
 	if tag == nil {
 		tag = l.Known
 	}
-	lim := sp.Space.Limit(tag, l.Single().Machine, l.Machine)
+	lim := ss.Space.Limit(tag, l.Single().Machine, l.Machine)
 	l.InMemory.Store(lim)
 	return lim
 }
 
 // Reset implements [limit.States].
-func (sp *States) Reset(_ context.Context, key string) error {
-	sp.Space.Reset(key) // it makes no difference whether they are dropped meanwhile
+func (ss *States) Reset(_ context.Context, key string) error {
+	ss.Space.Reset(key) // it makes no difference whether the states are dropped meanwhile
 	return nil
+}
+
+// Group implements [limit.JointStates]. It is nil: the limiters know that all keys in memory are a
+// group, whatever their stores, and which of them are the same. If it is asked behind another
+// store, the keys are asked alone.
+func (ss *States) Group(string) any { return nil }
+
+// ApplyAll implements [limit.JointStates], for any number of calls. It does not decide if a store
+// that refuses new keys is full, because only a request of a single key makes room there, or is
+// denied.
+func (ss *States) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
+	j := newJoint()
+	defer j.close()
+	for i := range calls {
+		c := &calls[i]
+		states := c.States.(*States)
+		j.add(states.Space, states.LimitOf(c.Limit), c)
+	}
+	return j.decide(), nil
 }

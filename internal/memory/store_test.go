@@ -169,7 +169,7 @@ func (s *Store) check(t testing.TB) {
 		sp.check(t)
 		keys := 0
 		for _, sh := range sp.list() {
-			keys += sh.check(t)
+			keys += sp.checkShard(t, sh)
 		}
 		if total += keys; s.MaxKeys > 0 {
 			require.EqualValues(t, keys, sp.keys.Load())
@@ -209,9 +209,9 @@ func (sp *Space) check(t testing.TB) {
 }
 
 // check checks one shard and returns how many keys it holds.
-func (sh *shard) check(t testing.TB) (keys int) {
+func (sp *Space) checkShard(t testing.TB, sh *shard) (keys int) {
 	t.Helper()
-	sp, tbl := sh.space, sh.current()
+	tbl := sp.current(sh)
 	if tbl.most > 0 {
 		require.Len(t, tbl.words, int(tbl.groups*tbl.size))
 	}
@@ -220,16 +220,16 @@ func (sh *shard) check(t testing.TB) (keys int) {
 	used := uint32(0)
 	var references []uint64
 	for group := uint64(0); group < uint64(len(tbl.words)); group += tbl.size {
-		for slot := range uint64(groupSlots) {
-			p := place{group, slot}
-			id := tbl.id(p)
+		for index := range uint64(groupSlots) {
+			at := slot{group, index}
+			id := tbl.id(at)
 			if tbl.most == 0 {
 				require.Zero(t, id, "all shards without keys share these")
 				continue
 			}
 			if id.hi == 0 {
 				require.Zero(t, id.lo, "nobody was ever here")
-				for _, word := range tbl.state(p) {
+				for _, word := range tbl.state(at) {
 					require.Zero(t, word, "nobody was ever here")
 				}
 				continue
@@ -237,19 +237,19 @@ func (sh *shard) check(t testing.TB) (keys int) {
 			used++
 			if id.lo == 0 { // forgotten
 				if tbl.width == 1 {
-					require.Equal(t, uint64(gone), *tbl.word(p), "guarantee 3")
+					require.Equal(t, uint64(gone), *tbl.word(at), "guarantee 3")
 				}
 				continue
 			}
 			keys++
-			require.Same(t, sh, sp.at(id).shard, "each key in its own shard")
+			require.Same(t, sh, sp.tableOf(id).shard, "each key in its own shard")
 			found, ok := tbl.find(id)
-			require.True(t, ok && found == p, "each key is found, once")
-			if word, ok := tbl.refers(p); ok {
+			require.True(t, ok && found == at, "each key is found, once")
+			if word, ok := tbl.refers(at); ok {
 				require.NotEqual(t, uint64(gone), word, "nothing is gone in a current table")
 				references = append(references, word)
 			} else if tbl.width == 1 {
-				require.NotNil(t, sp.limitAt(tbl, p).word)
+				require.NotNil(t, sp.limitAt(tbl, at).word)
 			}
 		}
 	}
@@ -269,13 +269,13 @@ func (a *arena) check(t testing.TB, references []uint64) {
 	slices.Sort(references)
 	require.Len(t, slices.Compact(references), a.keys(), "each state belongs to one key")
 	for _, i := range a.free {
-		require.True(t, a.entries[i].unused())
+		require.True(t, a.records[i].unused())
 	}
 	used, outside, apart := 0, 0, 0
 	blocks := make([]bool, len(a.words)) // by the word where one begins
 	states := make(map[*step.Machine]int)
 	for _, word := range references {
-		e := a.at(word)
+		e := a.record(word)
 		require.False(t, e.unused())
 		states[a.kernel(e)]++
 		if e.cap == isLarge {
@@ -370,7 +370,7 @@ func TestDropped(t *testing.T) {
 				require.True(t, other.Allow(fmt.Sprint("new ", i)))
 			}
 			s.check(t)
-			require.Zero(t, count(t, l.fast.list()))
+			require.Zero(t, count(t, l.fast))
 		}
 	}
 }
@@ -391,7 +391,7 @@ func TestDroppedWhileKeysEnter(t *testing.T) {
 		s.Drop(l.fast)
 		calls.Wait()
 		require.Zero(t, s.Len())
-		require.Zero(t, count(t, l.fast.list()))
+		require.Zero(t, count(t, l.fast))
 		s.check(t)
 	}
 }
@@ -424,7 +424,7 @@ func TestSpacesLeave(t *testing.T) {
 // state that the slower one would.
 func TestDecideIsEnough(t *testing.T) {
 	k, clk := bucket(10, time.Second), stepclock.New()
-	by, passing := decider{k, k.Word()}, timeline.New(clk, nil)
+	d, passing := decider{k, k.Word()}, timeline.New(clk, nil)
 	for _, req := range []step.Request{
 		{Op: step.OpTake, N: 4}, {Op: step.OpCharge, N: 1}, {Op: step.OpPeek}, {Op: step.OpTake, N: 1},
 	} {
@@ -436,7 +436,7 @@ func TestDecideIsEnough(t *testing.T) {
 			if req.Op == step.OpCharge && word != 0 && !slow.Allowed {
 				continue // what it counts is not granted
 			}
-			require.True(t, by.decide(&word, &req, &fast), "%+v", req)
+			require.True(t, d.decide(&word, &req, &fast), "%+v", req)
 			require.Equal(t, st[0], word, "%+v", req)
 			require.Equal(t, slow, fast, "%+v", req)
 		}

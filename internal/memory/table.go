@@ -1,25 +1,24 @@
 package memory
 
 import (
+	"iter"
 	"math"
 	"math/bits"
-	"sync"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file describes where a key is.
+// This file describes where a key is in the table of its shard, and which operations on a table are
+// atomic.
 //
-// # Terms and layout
+// # Layout
 //
 // A key is known by its identity (identity.go): two hashes, neither of which is 0. The
 // key itself is not stored.
 //
-// A space holds one limiter's states. It has shards, and a directory that maps the low
-// bits of an identity to the table of a shard (directory.go). A shard with many keys is
-// split (growth.go). A table is a single slice of words without pointers, so the
-// garbage collector does not scan it. Three slots make a group:
+// A table is a single slice of words without pointers, so the garbage collector does not scan it.
+// Three slots make a group:
 //
 //	words 0–2   the first parts of three identities, 64 bits each; 0 if
 //	            the slot was never taken
@@ -38,12 +37,12 @@ import (
 // group where the search begins. The search continues group by group until it finds the
 // key or a slot that was never taken.
 //
-// Which states have one word is up to the kernels (see kernel.Compiled.Word): those of a continuous
+// Which states have one word is up to the kernels (see step.Machine.Word): those of a continuous
 // TokenBucket and of a LeakyBucket at most rates, and with most limits those of a FixedWindow
 // aligned to multiples of its length and of a SlidingWindow of one segment. TestWidths in the root
 // has examples. If all keys have one limit, states of more words are in the table, too, if these
 // are always as many. All other states are in the arena (arena.go): those that grow, and those for
-// which a slot has no room for now, because events are held, say (locked.go).
+// which a slot has no room for now, because events are held, say (slot.go).
 //
 // No kernel makes a word from kernel.NoWord on. They are the references, apart from the last one,
 // gone. If states have several words, the first may be any: then a slot with a reference has the
@@ -100,127 +99,157 @@ type table struct {
 	groups uint64
 	size   uint64 // words of a group
 	width  uint64 // words of a slot's state
-	most   uint32 // slots that may be taken; fewer than the table has, so that every search ends
+	most   uint32 // slots that may be taken: see maxLoad
 	shard  *shard
 }
 
-// A place is a slot of a table: the first word of its group, and which of the
-// three it is.
-type place struct{ group, slot uint64 }
+// A slot is where a table has room for a key: the first word of its group, and which of the three
+// slots of the group it is.
+type slot struct{ group, index uint64 }
 
-// A shard is one part of a space, with its own lock. On 64-bit machines it fills a
-// cache line, so that the locks of neighbours do not share one.
-type shard struct {
-	space *Space
-	first uint32 // index of its first directory entry
+// noKeys are the words of the table of every shard without keys.
+var noKeys = make([]uint64, groupHead+groupSlots)
 
-	depth uint32     // its directory entries are 1<<depth apart
-	mu    sync.Mutex // protects depth and the fields below, and see guarantee 1
-	used  uint32     // slots taken in the table, including those of forgotten keys
-	keys  uint32     // keys held
-	arena *arena     // of the states that are not words; nil if there are none
-	next  uint32     // the slot where the next eviction starts
-
-	inserts uint64 // keys inserted so far
-	swept   uint64 // the instant of the last sweep
+// newTable returns a table of sh with room for a number of keys, whose states have width words. It
+// is not published yet.
+func newTable(sh *shard, width uint64, keys uint32) *table {
+	t := &table{
+		words:  noKeys,
+		groups: 1,
+		width:  width,
+		size:   groupHead + groupSlots*width,
+		shard:  sh,
+	}
+	if keys > 0 {
+		t.groups = uint64(float64(keys)/sh.newLoad())/groupSlots + 1
+		t.words = make([]uint64, t.groups*t.size)
+		t.most = uint32(float64(t.groups*groupSlots) * maxLoad)
+	}
+	return t
 }
 
-// find returns the place of id or, if id is not in the table, the place for inserting
-// it.
-func (t *table) find(id identity) (p place, ok bool) {
-	first, _ := bits.Mul64(id.hi, t.groups)
-	for p.group = first * t.size; ; {
-		g := (*[groupHead]uint64)(t.words[p.group:])
+// find returns the slot of id or, if id is not in the table, the slot for inserting it.
+func (t *table) find(id identity) (at slot, ok bool) {
+	for at.group = t.searchStart(id); ; {
+		g := (*[groupHead]uint64)(t.words[at.group:])
 		a := atomic.LoadUint64(&g[0])
 		if a == id.hi && uint32(atomic.LoadUint64(&g[3])) == id.lo {
-			return place{p.group, 0}, true
+			return slot{at.group, 0}, true
 		}
 		b := atomic.LoadUint64(&g[1])
 		if b == id.hi && uint32(atomic.LoadUint64(&g[3])>>32) == id.lo {
-			return place{p.group, 1}, true
+			return slot{at.group, 1}, true
 		}
 		c := atomic.LoadUint64(&g[2])
 		if c == id.hi && uint32(atomic.LoadUint64(&g[4])) == id.lo {
-			return place{p.group, 2}, true
+			return slot{at.group, 2}, true
 		}
 		switch {
 		case a == 0:
-			return place{p.group, 0}, false
+			return slot{at.group, 0}, false
 		case b == 0:
-			return place{p.group, 1}, false
+			return slot{at.group, 1}, false
 		case c == 0:
-			return place{p.group, 2}, false
+			return slot{at.group, 2}, false
 		}
-		p.group += t.size
-		if p.group == uint64(len(t.words)) {
-			p.group = 0
+		at.group += t.size
+		if at.group == uint64(len(t.words)) {
+			at.group = 0
 		}
 	}
 }
 
-// secondWord returns the word that contains the second part of the identity at p, and
-// the bit offset of that part.
-func (t *table) secondWord(p place) (word *uint64, shift uint64) {
-	return &t.words[p.group+groupSlots+p.slot/2], p.slot % 2 * 32
+// searchStart returns the first word of the group where the search for id begins.
+func (t *table) searchStart(id identity) uint64 {
+	first, _ := bits.Mul64(id.hi, t.groups)
+	return first * t.size
 }
 
-func (t *table) second(p place) uint32 {
-	word, shift := t.secondWord(p)
+// secondWord returns the word that contains the second part of the identity at a slot, and
+// the bit offset of that part.
+func (t *table) secondWord(at slot) (word *uint64, shift uint64) {
+	return &t.words[at.group+groupSlots+at.index/2], at.index % 2 * 32
+}
+
+// second returns the second part of the identity at a slot, or 0 if the key was forgotten.
+func (t *table) second(at slot) uint32 {
+	word, shift := t.secondWord(at)
 	return uint32(atomic.LoadUint64(word) >> shift)
 }
 
-// The caller holds the lock.
-func (t *table) setSecond(p place, lo uint32) {
-	word, shift := t.secondWord(p)
+// setSecond sets the second part of the identity at a slot. The caller holds the lock.
+func (t *table) setSecond(at slot, lo uint32) {
+	word, shift := t.secondWord(at)
 	atomic.StoreUint64(word, *word&^(math.MaxUint32<<shift)|uint64(lo)<<shift)
 }
 
-// numberBits is the size of the number of a limit.
+// numberBits is the size of the number of a limit. Those of a group share the upper half of a word.
 const numberBits = 10
 
-const _ = uint(32 - groupSlots*numberBits) // they share the upper half of a word
+const _ = uint(32 - groupSlots*numberBits)
 
-func (t *table) number(p place) uint64 {
-	return atomic.LoadUint64(
-		&t.words[p.group+groupHead-1],
-	) >> (32 + numberBits*p.slot) & (1<<numberBits - 1)
+// limitNumber returns the number of the limit of a slot.
+func (t *table) limitNumber(at slot) uint64 {
+	numbers := atomic.LoadUint64(&t.words[at.group+groupHead-1])
+	return numbers >> (32 + numberBits*at.index) & (1<<numberBits - 1)
 }
 
-// The caller holds the lock.
-func (t *table) setNumber(p place, number uint64) {
-	word, shift := &t.words[p.group+groupHead-1], 32+numberBits*p.slot
-	if next := *word&^((1<<numberBits-1)<<shift) | number<<shift; next != *word {
+// setLimitNumber sets the number of the limit of a slot. The caller holds the lock.
+func (t *table) setLimitNumber(at slot, number uint64) {
+	word, shift := &t.words[at.group+groupHead-1], 32+numberBits*at.index
+	next := *word&^((1<<numberBits-1)<<shift) | number<<shift
+	if next != *word {
 		atomic.StoreUint64(word, next)
 	}
 }
 
-// word returns the state at p, which is one word or a reference.
-func (t *table) word(p place) *uint64 { return &t.words[p.group+groupHead+p.slot] }
+// word returns the state of a slot, which is one word or a reference.
+func (t *table) word(at slot) *uint64 { return &t.words[at.group+groupHead+at.index] }
 
-func (t *table) state(p place) []uint64 {
-	from := p.group + groupHead + p.slot*t.width
+// state returns the words of a slot that are its state, if that is not in the arena.
+func (t *table) state(at slot) []uint64 {
+	from := at.group + groupHead + at.index*t.width
 	return t.words[from : from+t.width : from+t.width]
 }
 
 // reference is the number of the limit of a slot with a reference, if states have several words.
 const reference = 1
 
-// refers returns the word at p that refers to a state in the arena, if that is so. The caller holds
-// the lock.
-func (t *table) refers(p place) (word uint64, ok bool) {
+// refers reports whether the state of a slot is in the arena, and returns the word that refers to it
+// there. The caller holds the lock.
+func (t *table) refers(at slot) (word uint64, ok bool) {
 	if t.width > 1 {
-		return t.state(p)[0], t.number(p) == reference
+		return t.state(at)[0], t.limitNumber(at) == reference
 	}
-	word = atomic.LoadUint64(t.word(p))
+	word = atomic.LoadUint64(t.word(at))
 	return word, word >= kernel.NoWord && word != gone
 }
 
-func (t *table) refer(p place, word uint64) {
+// refer makes a slot refer to a state in the arena. The caller holds the lock.
+func (t *table) refer(at slot, word uint64) {
 	if t.width > 1 {
-		t.setNumber(p, reference)
+		t.setLimitNumber(at, reference)
 	}
-	atomic.StoreUint64(&t.state(p)[0], word)
+	atomic.StoreUint64(&t.state(at)[0], word)
 }
 
-// The caller holds the lock.
-func (t *table) id(p place) identity { return identity{t.words[p.group+p.slot], t.second(p)} }
+// id returns the identity of the key at a slot. The caller holds the lock.
+func (t *table) id(at slot) identity { return identity{t.words[at.group+at.index], t.second(at)} }
+
+// holds reports whether a slot has a key. The caller holds the lock.
+func (t *table) holds(at slot) bool { return t.words[at.group+at.index] != 0 && t.second(at) != 0 }
+
+// held iterates over the slots that have a key. The caller holds the lock.
+func (t *table) held() iter.Seq[slot] {
+	return func(yield func(slot) bool) {
+		for i := range t.groups * groupSlots {
+			at := t.nth(i)
+			if t.holds(at) && !yield(at) {
+				return
+			}
+		}
+	}
+}
+
+// nth returns the i-th slot.
+func (t *table) nth(i uint64) slot { return slot{i / groupSlots * t.size, i % groupSlots} }

@@ -15,7 +15,7 @@ func TestGroupsFillCacheLines(t *testing.T) {
 	l, _, _ := newTestLimiter(t, bucket(10, time.Second))
 	sh := l.fast.list()[0]
 	for keys := uint32(1); keys < 3*splitAt; keys += 1 + keys/50 {
-		tbl := sh.newTable(keys)
+		tbl := newTable(sh, 1, keys)
 		require.Zero(t, uintptr(unsafe.Pointer(&tbl.words[0]))%64, "%d groups", tbl.groups)
 	}
 }

@@ -637,7 +637,7 @@ func TestFind(t *testing.T) {
 		assert.Equal(t, seen.inside, inside.find(span, "") == nil, "inside: %s", span)
 	}
 	assert.NoError(t, r.declares("limiter.go", "New"))
-	assert.NoError(t, r.declares("memory/locked.go", "shard.stepLocked"))
+	assert.NoError(t, r.declares("memory/apply.go", "lockedSlot.step"))
 	assert.Error(t, r.declares("all.go", "New"))
-	assert.Error(t, r.declares("memory/decide.go", "shard.stepLocked"))
+	assert.Error(t, r.declares("memory/decider.go", "lockedSlot.step"))
 }

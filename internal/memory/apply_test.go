@@ -117,14 +117,14 @@ func (l *variedLimiter) do(key string, i int, req step.Request) (a step.Answer) 
 // takeAll takes n events of the first key, one more of the next, and so on, each with the limit of
 // the same index, or none.
 func (l *variedLimiter) takeAll(n int, keys []string, limits []int) (granted bool, answers []step.Answer) {
-	j := joints.Get().(*joint)
+	j := newJoint()
 	defer j.close()
 	for at, key := range keys {
 		j.add(l.Space, l.limit(limits[at]), &limit.Call{Key: key, Request: step.Request{Clock: l.timeline, N: n + at}})
 	}
 	granted = j.decide() && j.granted
-	for i := range j.asked {
-		answers = append(answers, j.asked[i].Answer)
+	for i := range j.keys {
+		answers = append(answers, j.keys[i].Answer)
 	}
 	return granted, answers
 }
@@ -273,7 +273,7 @@ func TestLimitsMoveNothingTwice(t *testing.T) {
 			limits[i] = l.Limit(100+i, o.k, o.loose)
 		}
 		if few { // the rest is not numbered, and so its states are in arenas
-			limits[2], limits[3] = &Limit{space: l.Space, loose: hours[2].loose}, &Limit{space: l.Space, loose: hours[3].loose}
+			limits[2], limits[3] = &Limit{space: l.serial, loose: hours[2].loose}, &Limit{space: l.serial, loose: hours[3].loose}
 		}
 		const keys = 4
 		var granted [keys]atomic.Int64
@@ -328,7 +328,7 @@ func TestPlaces(t *testing.T) {
 	}
 	require.True(t, l.take("key", 2, 5))
 	places(1, 0)
-	require.Nil(t, l.at(l.s.identify("key")).shard.arena, "nothing needs it yet")
+	require.Nil(t, l.tableOf(l.s.identify("key")).shard.arena, "nothing needs it yet")
 	require.False(t, l.take("key", 0, 1), "3 at once")
 	l.clk.Advance(700 * time.Millisecond)
 	require.False(t, l.take("key", 0, 1))
@@ -395,7 +395,7 @@ func TestJointsMoveStatesBack(t *testing.T) {
 	}
 	clk.Advance(10 * time.Second)
 	for range 2 {
-		j := joints.Get().(*joint)
+		j := newJoint()
 		for _, key := range keys {
 			j.add(wide.fast, wide.fast.Base(), &limit.Call{Key: key, Request: step.Request{Clock: wide.timeline, N: 1}})
 		}
@@ -602,10 +602,11 @@ func TestChargesLeaveWords(t *testing.T) {
 	require.True(t, l.take("key", 1, 1))
 	id := l.s.identify("key")
 	sh, tbl := l.lock(id)
-	p, ok := tbl.find(id)
+	at, ok := tbl.find(id)
 	require.True(t, ok)
+	ls := lockedSlot{l.Space, sh, tbl, at}
 	var a step.Answer
-	sh.stepLocked(tbl, p, l.limit(1), &step.Request{Op: step.OpCharge, N: 1, Clock: l.timeline}, &a)
+	ls.step(l.limit(1), &step.Request{Op: step.OpCharge, N: 1, Clock: l.timeline}, &a)
 	sh.mu.Unlock()
 	words, _ := l.check(t)
 	require.Equal(t, 1, words)
