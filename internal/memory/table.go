@@ -74,7 +74,7 @@ import (
 //     of after. (A decision on several keys owns their states; see joint.go. And if the
 //     user's clock panics while a caller owns states, they are put back.)
 //  4. A caller that finds no state in the word, or does not find the identity, and wants to make a
-//     change takes the lock and looks again in the current table (see lock).
+//     change takes the lock and looks again in the current table (see directory.lock).
 //  5. The clock is read after the state. Then the state is checked to be unchanged: by
 //     the compare-and-swap or, if nothing changes, by a second load. So there was an
 //     instant at which both the clock and the state had the values that the decision is
