@@ -45,11 +45,11 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 
 // algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and
 // nested Alls flattened.
-func algorithmOf(l *limit.Limit) Algorithm {
-	if parts, ok := l.Known.(All); ok {
+func algorithmOf(lim *limit.Limit) Algorithm {
+	if parts, ok := lim.Known.(All); ok {
 		return slices.Clone(parts)
 	}
-	return l.Known.(Algorithm)
+	return lim.Known.(Algorithm)
 }
 
 // checkKind returns an error if alg is none of this package's algorithms: nil, a pointer to one, or

@@ -34,7 +34,7 @@ func (a All) share(by divisor) Algorithm {
 	by.depth++
 	shares := make(All, len(a))
 	for i, part := range a {
-		shares[i] = share(part, by)
+		shares[i] = shareOf(part, by)
 	}
 	return shares
 }

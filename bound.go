@@ -13,7 +13,7 @@ type Bound struct {
 	limiter Limiter
 	key     string
 	n       int  // its own number of events
-	hasN    bool // whether it has one
+	hasOwnN bool // whether it has one
 
 	options *[]HoldOption // of its holds; nil if there are none
 }
@@ -33,20 +33,20 @@ func For(l Limiter, key string, opts ...HoldOption) Bound {
 // the place of theirs: so one call spends a request, 1,200 tokens and 3 cents. If n is 0, the key
 // spends nothing and never refuses.
 func (b Bound) N(n int) Bound {
-	b.n, b.hasN = n, true
+	b.n, b.hasOwnN = n, true
 	return b
 }
 
 // events returns how many events a call for n of each key means for b.
 func (b Bound) events(n int) int {
-	if b.hasN {
+	if b.hasOwnN {
 		return b.n
 	}
 	return n
 }
 
-// held returns the options of its holds.
-func (b Bound) held() []HoldOption {
+// optionList returns the options of its holds.
+func (b Bound) optionList() []HoldOption {
 	if b.options == nil {
 		return nil
 	}
@@ -59,8 +59,8 @@ func (b Bound) Limiter() Limiter { return b.limiter }
 // Key returns the key.
 func (b Bound) Key() string { return b.key }
 
-// errUnbound says that a Bound has no limiter.
-var errUnbound = param.Invalid(
+// errNoLimiter says that a Bound has no limiter.
+var errNoLimiter = param.Invalid(
 	"Bound's limiter",
 	nil,
 	"must not be nil; make a Bound with For(limiter, key)",

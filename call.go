@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
-	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
@@ -18,14 +17,14 @@ type call struct {
 	// Why Limit is not that of the key, but the one that New was given; see limitFor.
 	unknown error
 	ctx     context.Context
-	h       holding // how the events are held: for OpHold and OpReserve
+	hold    holdOptions // how the events are held: for OpHold and OpReserve
 	// Whether what is reserved is never given back, because its turn has come, and it is not held.
-	kept bool
-	opts []HoldOption
+	isFinal bool
+	options []HoldOption
 
 	// Of an OpSettle: the present limit of the key, if that need not be looked up.
-	present *limit.Limit
-	unseen  bool // of an OpSettle: whether nobody sees the Decision
+	presentLimit *limit.Limit
+	isUnseen     bool // of an OpSettle: whether nobody sees the Decision
 }
 
 func newCall(ctx context.Context, op step.Op, key string, n int) call {
@@ -42,15 +41,15 @@ func (c *call) decidesOn() (n int, spends bool) {
 	return 1, false
 }
 
-// holds reports whether a Reservation is asked for.
-func (c *call) holds() bool {
+// makesReservation reports whether a Reservation is asked for.
+func (c *call) makesReservation() bool {
 	return c.Request.Op == step.OpHold || c.Request.Op == step.OpReserve
 }
 
 // spends reports whether the events are spent if the limit allows it, which then becomes that of
 // the state. Those of an OpSettle are of the limit that has granted them.
 func (c *call) spends() bool {
-	return c.holds() || c.Request.Op == step.OpTake || c.Request.Op == step.OpCharge
+	return c.makesReservation() || c.Request.Op == step.OpTake || c.Request.Op == step.OpCharge
 }
 
 // do makes a call that does not wait: past those who stand in line, to the store or the
@@ -65,21 +64,18 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 	if !spends {
 		r, err = l.decide(c)
 	}
-	switch c.Request.Op { // who waits for the key is told of what was counted or given back
+	switch c.Request.Op { // tell the line of the key what was counted or given back
 	case step.OpCharge:
-		l.waiters.Look(c.Key, func(ln *line.Line) {
-			now, _ := l.timeline.Now()
-			ln.Changed(now)
-		})
+		l.noteCharge(c.Key)
 	case step.OpSettle:
-		l.settled(c) // even if the store failed, which may have given events back
+		l.wakeAfterSettlement(c) // even if the store failed, which may have given events back
 	}
-	if c.Err != nil && !spends || c.unseen {
+	if c.Err != nil && !spends || c.isUnseen {
 		return r, err // the FailurePolicy has decided, or who stands in line makes no difference
 	}
-	if d, ok := l.overtakes(c, n); ok {
+	if d, ok := l.denialInLine(c, n); ok {
 		c.Answer.Decision = step.Decision(d)
-		err = c.standIn()
+		err = c.markStandIn()
 	} else if spends {
 		r, err = l.decide(c)
 	}
@@ -89,33 +85,33 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 // decide is do, even if that overtakes a Wait.
 func (l *limiter) decide(c *call) (r *Reservation, err error) {
 	l.apply(c)
-	return l.answered(c)
+	return l.conclude(c)
 }
 
-// answered makes the decision of what the store has answered, or has the FailurePolicy make it. It
+// conclude makes the decision of what the store has answered, or has the FailurePolicy make it. It
 // returns what is held.
-func (l *limiter) answered(c *call) (r *Reservation, err error) {
+func (l *limiter) conclude(c *call) (r *Reservation, err error) {
 	if c.Err != nil {
 		return l.degraded(c)
 	}
-	if c.holds() && c.Answer.Allowed {
+	if c.makesReservation() && c.Answer.Allowed {
 		if c.Request.Op == step.OpReserve {
 			c.Answer.Delay = c.Answer.Wait
 		}
-		r = l.held(&c.Call)
+		r = l.newReservation(&c.Call)
 	}
-	return r, c.standIn()
+	return r, c.markStandIn()
 }
 
-// standIn marks a decision that is not by the limit of the key, and returns the error that says
+// markStandIn marks a decision that is not by the limit of the key, and returns the error that says
 // why. What the limit that stands in could never grant is refused, because the limit of the key may
 // grant it.
-func (c *call) standIn() error {
+func (c *call) markStandIn() error {
 	if c.unknown == nil {
 		return nil
 	}
 	if n, _ := c.decidesOn(); n > c.Limit.Limit() {
-		c.Answer.Decision = step.Decision(closed(c.Limit))
+		c.Answer.Decision = step.Decision(closedDecision(c.Limit))
 	} else {
 		c.Answer.Degraded, c.Answer.StandIn = true, true
 	}
@@ -127,26 +123,26 @@ func (c *call) standIn() error {
 func (l *limiter) apply(c *call) {
 	req := &c.Request
 	req.Clock = l.timeline
-	if c.Limit == nil && c.Err == nil && l.applyOwn(c) || c.Err != nil {
+	if c.Limit == nil && c.Err == nil && l.applyOwnLimit(c) || c.Err != nil {
 		return
 	}
-	if l.limits != nil && c.spends() {
+	if l.ownLimits != nil && c.spends() {
 		l.renewTurns(c.Key, c.Limit)
 	}
-	if c.holds() && req.Hold.ID == 0 && !c.kept {
-		req.Hold = newHandle(c.Limit, c.h)
+	if c.makesReservation() && req.Hold.ID == 0 && !c.isFinal {
+		req.Hold = newHandle(c.Limit, c.hold)
 	}
-	switch t := c.Limit; {
-	case t.Stateless():
-		t.Decide(req, &c.Answer)
+	switch lim := c.Limit; {
+	case lim.Stateless():
+		lim.Decide(req, &c.Answer)
 	case l.local != nil:
-		l.local.Space.Apply(c.Key, l.local.LimitOf(t), req, &c.Answer)
-	case t.Releases() && c.holds() && c.ctx.Done() != nil:
+		l.local.Space.Apply(c.Key, l.local.LimitOf(lim), req, &c.Answer)
+	case lim.Releases() && c.makesReservation() && c.ctx.Done() != nil:
 		one := []limit.Call{c.Call}
 		_, c.Err = applyOrRelease(c.ctx, one, []*limiter{l}, l.applyAlone)
 		c.Answer = one[0].Answer
 	default:
-		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, t, *req)
+		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, lim, *req)
 	}
 }
 
@@ -157,14 +153,14 @@ func (l *limiter) applyAlone(ctx context.Context, calls []limit.Call) (decided b
 	return true, err
 }
 
-// applyOwn sets the limit of the key. Most keys in memory have the one that they had before: then
+// applyOwnLimit sets the limit of the key. Most keys in memory have the one that they had before: then
 // it also has the store answer, and returns true.
-func (l *limiter) applyOwn(c *call) (done bool) {
-	if l.limits == nil {
-		c.Limit = l.t
+func (l *limiter) applyOwnLimit(c *call) (done bool) {
+	if l.ownLimits == nil {
+		c.Limit = l.limit
 		return false
 	}
-	alg, err := l.limits.lookup(c.ctx, c.Key)
+	alg, err := l.ownLimits.lookup(c.ctx, c.Key)
 	if err == nil && l.local != nil && c.Request.Op <= step.OpPeek &&
 		l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
 		return true

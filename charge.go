@@ -23,7 +23,7 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 				Key:      key,
 				Call:     CallCharge,
 				N:        n,
-				Outcome:  counted(ctx, d, err),
+				Outcome:  countOutcome(ctx, d, err),
 				Decision: d,
 				Err:      err,
 			},
@@ -36,33 +36,33 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
 	c := newCall(ctx, step.OpCharge, key, n)
 	_, err := l.do(&c)
-	return Decision(c.Answer.Decision), c.counted(n, err)
+	return Decision(c.Answer.Decision), c.countError(n, err)
 }
 
-// counted returns err, the error of do, and that of n events that the store could not count.
-func (c *call) counted(n int, err error) error {
+// countError returns err, the error of do, and that of n events that the store could not count.
+func (c *call) countError(n int, err error) error {
 	if c.Err != nil { // the FailurePolicy has decided
 		return err
 	}
-	missing := uncounted(&c.Answer, n)
+	missing := uncountedError(&c.Answer, n)
 	if err == nil {
 		return missing
 	}
 	return errors.Join(err, missing)
 }
 
-// uncounted returns the error of n events that could not be counted.
-func uncounted(res *step.Answer, n int) error {
+// uncountedError returns the error of n events that could not be counted.
+func uncountedError(ans *step.Answer, n int) error {
 	switch {
-	case res.Excess:
+	case ans.Excess:
 		return fmt.Errorf(
 			"%w: %d more, and the state of the key can hold %d more",
 			ErrDebt,
 			n,
-			res.Most,
+			ans.Most,
 		)
-	case res.Full:
-		return fmt.Errorf("%w: no room for a new key", ErrFull)
+	case ans.Full:
+		return errNoRoom
 	}
 	return nil
 }

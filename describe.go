@@ -27,7 +27,7 @@ type Info struct {
 // Describe() Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither,
 // the Info is empty.
 func Describe(l Limiter) Info {
-	if l, ok := inner[interface{ Describe() Info }](l); ok {
+	if l, ok := unwrapTo[interface{ Describe() Info }](l); ok {
 		return l.Describe()
 	}
 	return Info{}
@@ -43,8 +43,8 @@ func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
 	return i.Lookup(ctx, key)
 }
 
-// inner returns l or, if that has not the methods of T, the first of those that it wraps that has.
-func inner[T any](l Limiter) (_ T, ok bool) {
+// unwrapTo returns l or, if that has not the methods of T, the first of those that it wraps that has.
+func unwrapTo[T any](l Limiter) (_ T, ok bool) {
 	for {
 		if t, ok := l.(T); ok {
 			return t, true
@@ -60,19 +60,19 @@ func inner[T any](l Limiter) (_ T, ok bool) {
 
 func (l *limiter) Describe() Info {
 	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
-	if l.limits == nil {
-		i.Algorithm = algorithmOf(l.t)
+	if l.ownLimits == nil {
+		i.Algorithm = algorithmOf(l.limit)
 		return i
 	}
 	i.Lookup = func(ctx context.Context, key string) (Algorithm, error) {
 		if err := l.check(ctx, 0); err != nil {
 			return nil, err
 		}
-		t, err := l.limitOf(ctx, key)
+		lim, err := l.limitOf(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		return algorithmOf(t), nil
+		return algorithmOf(lim), nil
 	}
 	return i
 }

@@ -40,11 +40,11 @@ func TakeEach(
 	}); ok {
 		return each.TakeEach(ctx, keys, n, out)
 	}
-	return takeInTurn(ctx, l, keys, n, out)
+	return takeEachInTurn(ctx, l, keys, n, out)
 }
 
-// takeInTurn is TakeEach as a loop.
-func takeInTurn(
+// takeEachInTurn is TakeEach as a loop.
+func takeEachInTurn(
 	ctx context.Context,
 	l Limiter,
 	keys []string,
@@ -72,19 +72,19 @@ func (l *limiter) TakeEach(
 	if err := l.check(ctx, n); err != nil {
 		return append(out, make([]Decision, len(keys))...), err
 	}
-	if !l.waiters.Any() { // else a loop overtakes no Wait
+	if !l.lines.Any() { // else a loop overtakes no Wait
 		if l.fast != nil {
-			return l.takeFast(keys, n, out), nil
+			return l.takeEachFast(keys, n, out), nil
 		}
 		if each, ok := l.states.(limit.EachStates); ok {
-			return l.takeTogether(ctx, each, keys, n, out)
+			return l.takeBatch(ctx, each, keys, n, out)
 		}
 	}
-	return takeInTurn(ctx, l, keys, n, out)
+	return takeEachInTurn(ctx, l, keys, n, out)
 }
 
-// takeTogether is TakeEach for states that decide on many keys faster than in a loop.
-func (l *limiter) takeTogether(
+// takeBatch is TakeEach for states that decide on many keys faster than in a loop.
+func (l *limiter) takeBatch(
 	ctx context.Context,
 	states limit.EachStates,
 	keys []string,
@@ -115,28 +115,28 @@ func (l *limiter) takeTogether(
 		default:
 			c.Call, asked = asked[0], asked[1:]
 		}
-		_, err := l.answered(c)
+		_, err := l.conclude(c)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("keys[%d]: %w", i, err))
 		}
-		l.decided(ctx, CallTake, &c.Call, nil, err)
+		l.observeCall(ctx, CallTake, &c.Call, nil, err)
 		out = append(out, Decision(c.Answer.Decision))
 	}
 	return out, errors.Join(errs...)
 }
 
-// takeFast is TakeEach if l.fast is not nil.
-func (l *limiter) takeFast(keys []string, n int, out []Decision) []Decision {
+// takeEachFast is TakeEach if l.fast is not nil.
+func (l *limiter) takeEachFast(keys []string, n int, out []Decision) []Decision {
 	req := step.Request{Op: step.OpTake, N: n, Clock: l.timeline}
-	var a step.Answer
+	var ans step.Answer
 	var b memory.Batch
 	out = slices.Grow(out, len(keys))
 	for len(keys) > 0 {
 		count := l.fast.Touch(keys, &b)
 		for i := range count {
-			l.fast.TakeOf(&b, i, &req, &a)
+			l.fast.TakeOf(&b, i, &req, &ans)
 			out = out[:len(out)+1]
-			out[len(out)-1].set(&a.Decision)
+			out[len(out)-1].set(&ans.Decision)
 		}
 		keys = keys[count:]
 	}

@@ -52,6 +52,9 @@ var (
 	// errNoContext is what a method of a Limiter returns if its context is nil.
 	errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
 
+	// errNoRoom is what a Wait, a Charge or a Settle returns if a full store has no room for the key.
+	errNoRoom = fmt.Errorf("%w: no room for a new key", ErrFull)
+
 	// errSettled is what a second Settle returns.
 	errSettled = fmt.Errorf("%w: it was settled or cancelled before", ErrEnded)
 )

@@ -12,7 +12,7 @@ import (
 // What follows shows the external tests of this package some of its inside.
 
 // Sum is how a key that several Bounds name asks for its events.
-var Sum = sum
+var Sum = addSaturating
 
 // LateCoarseClock returns a coarse clock without its goroutine, which is never in time.
 var LateCoarseClock = newCoarseClock
@@ -20,9 +20,9 @@ var LateCoarseClock = newCoarseClock
 // KernelOf returns alg as the arithmetic has it.
 func KernelOf(t testing.TB, alg Algorithm) *step.Machine {
 	t.Helper()
-	l, err := newLimit(alg, kernel.InMemory)
+	lim, err := newLimit(alg, kernel.InMemory)
 	require.NoError(t, err)
-	return l.Machine
+	return lim.Machine
 }
 
 // NowOf returns the time for l.
@@ -32,7 +32,7 @@ func NowOf(l Limiter) kernel.Instant {
 }
 
 // Spaces returns how many limiters' states s has.
-func Spaces(s *MemoryStore) int { return len(s.spaces) }
+func Spaces(s *MemoryStore) int { return len(s.byName) }
 
 // Waiters returns how many callers wait for what is in flight.
-func Waiters(l Limiter) int64 { return l.(*limiter).waiters.Count() }
+func Waiters(l Limiter) int64 { return l.(*limiter).lines.Count() }

@@ -31,14 +31,14 @@ import (
 // If the caller's context was cancelled, its error is returned and the policy is not used. For a
 // Wait, this is so even if its deadline has passed.
 type FailurePolicy struct {
-	kind    failure
+	kind    policyKind
 	limiter Limiter // for fallback
 }
 
-type failure int
+type policyKind int
 
 const (
-	failOpen failure = iota
+	failOpen policyKind = iota
 	failClosed
 	fallback
 )
@@ -72,24 +72,24 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 		c.Answer = step.Answer{}
 		return nil, c.ctx.Err() // the caller left; the store may be well
 	}
-	err = l.failing(c.ctx, c.Err)
+	err = l.logStoreFailure(c.ctx, c.Err)
 	if c.unknown != nil {
 		err = errors.Join(err, c.unknown)
 	}
-	d := closed(c.Limit)
+	d := closedDecision(c.Limit)
 	switch l.policy.kind {
 	case fallback:
 		var also error
-		r, d, also = c.ask(l.policy.limiter)
+		r, d, also = c.askFallback(l.policy.limiter)
 		err = errors.Join(err, also)
 		d.StandIn = d.Checked() && d != Decision{} // which is no decision
 		d.Degraded = true
 		if n, _ := c.decidesOn(); d.RetryAfter == Never && c.mayGrant(n) {
-			d.RetryAfter, d.StandIn = closedRetry, false
+			d.RetryAfter, d.StandIn = closedRetryAfter, false
 		}
 	case failOpen:
 		d = Decision{Allowed: true, Limit: d.Limit, Degraded: true}
-		if c.holds() {
+		if c.makesReservation() {
 			r = &Reservation{l: l, key: c.Key}
 		}
 	}
@@ -97,13 +97,13 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 	return r, err
 }
 
-// closed returns the decision of FailClosed on a key of limit t.
-func closed(t *limit.Limit) Decision {
-	return Decision{Limit: t.Limit(), RetryAfter: closedRetry, Degraded: true}
+// closedDecision returns the decision of FailClosed on a key of limit t.
+func closedDecision(lim *limit.Limit) Decision {
+	return Decision{Limit: lim.Limit(), RetryAfter: closedRetryAfter, Degraded: true}
 }
 
-// ask makes the call to a fallback. That does not know what a Settle is about, and denies.
-func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
+// askFallback makes the call to a fallback. That does not know what a Settle is about, and denies.
+func (c *call) askFallback(fallback Limiter) (r *Reservation, d Decision, err error) {
 	ctx := context.WithoutCancel(c.ctx)
 	switch c.Request.Op {
 	case step.OpTake:
@@ -113,9 +113,9 @@ func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
 	case step.OpCharge:
 		d, err = fallback.Charge(ctx, c.Key, c.Request.N)
 	case step.OpReserve:
-		r, d, err = fallback.Reserve(ctx, c.Key, c.Request.N, c.opts...)
+		r, d, err = fallback.Reserve(ctx, c.Key, c.Request.N, c.options...)
 	case step.OpHold:
-		r, d, err = fallback.Hold(ctx, c.Key, c.Request.N, c.opts...)
+		r, d, err = fallback.Hold(ctx, c.Key, c.Request.N, c.options...)
 	}
 	if !d.Allowed {
 		r = nil
@@ -123,11 +123,11 @@ func (c *call) ask(fallback Limiter) (r *Reservation, d Decision, err error) {
 	return r, d, err
 }
 
-// closedRetry is the RetryAfter of FailClosed. Nobody knows when the store will answer again, and
+// closedRetryAfter is the RetryAfter of FailClosed. Nobody knows when the store will answer again, and
 // with 0 callers would retry at once.
-const closedRetry = time.Second
+const closedRetryAfter = time.Second
 
-func (l *limiter) failed(err error) error {
+func (l *limiter) storeError(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }
 

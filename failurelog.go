@@ -33,24 +33,24 @@ type failureLog struct {
 	valve   logvalve.Valve
 }
 
-// decided is what the log says that a policy did.
-var decided = [...]string{
+// policyMessages is what the log says that a policy did.
+var policyMessages = [...]string{
 	failOpen:   "ratelimit: the store failed, and requests are allowed without it",
 	failClosed: "ratelimit: the store failed, and requests are denied",
 	fallback:   "ratelimit: the store failed, and the fallback decides",
 }
 
-// storeFailures returns the log of decisions that a policy has made.
-func (c *config) storeFailures() *failureLog {
-	return c.logOf(decided[c.policy.kind], "decisions")
+// newStoreFailureLog returns the log of decisions that a policy has made.
+func (c *config) newStoreFailureLog() *failureLog {
+	return c.newFailureLog(policyMessages[c.policy.kind], "decisions")
 }
 
-// lookupFailures returns the log of lookups that have failed.
-func (c *config) lookupFailures() *failureLog {
-	return c.logOf("ratelimit: a lookup failed, and the limit of New decides", "lookups")
+// newLookupFailureLog returns the log of lookups that have failed.
+func (c *config) newLookupFailureLog() *failureLog {
+	return c.newFailureLog("ratelimit: a lookup failed, and the limit of New decides", "lookups")
 }
 
-func (c *config) logOf(message, counts string) *failureLog {
+func (c *config) newFailureLog(message, counts string) *failureLog {
 	return &failureLog{
 		logger:  c.failureLog,
 		off:     c.failureLogSet && c.failureLog == nil,
@@ -59,16 +59,16 @@ func (c *config) logOf(message, counts string) *failureLog {
 	}
 }
 
-// failing logs that the policy decides because the store failed with err, and returns the error
+// logStoreFailure logs that the policy decides because the store failed with err, and returns the error
 // that says so.
-func (l *limiter) failing(ctx context.Context, err error) error {
-	l.log(ctx, l.failures, err)
-	return l.failed(err)
+func (l *limiter) logStoreFailure(ctx context.Context, err error) error {
+	l.logFailure(ctx, l.storeFailures, err)
+	return l.storeError(err)
 }
 
-// lookupFailed logs that a lookup failed with err, and returns the error that says so.
-func (l *limiter) lookupFailed(ctx context.Context, err error) error {
-	l.log(ctx, l.unknown, err)
+// logLookupFailure logs that a lookup failed with err, and returns the error that says so.
+func (l *limiter) logLookupFailure(ctx context.Context, err error) error {
+	l.logFailure(ctx, l.lookupFailures, err)
 	return fmt.Errorf(
 		"ratelimit: limiter %q: a lookup failed, and the limit of New decides: %w",
 		l.name,
@@ -76,8 +76,8 @@ func (l *limiter) lookupFailed(ctx context.Context, err error) error {
 	)
 }
 
-// log logs err, or counts it for the next line.
-func (l *limiter) log(ctx context.Context, to *failureLog, err error) {
+// logFailure logs err, or counts it for the next line.
+func (l *limiter) logFailure(ctx context.Context, to *failureLog, err error) {
 	if to.off {
 		return
 	}

@@ -22,43 +22,45 @@ func (l *limiter) Hold(
 	n int,
 	opts ...HoldOption,
 ) (r *Reservation, d Decision, _ error) {
-	h, err := newHolding(l.check(ctx, n), ofHold, opts)
+	h, err := newHoldOptions(l.check(ctx, n), forHold, opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	if h.waits {
-		r, d, err = l.waitFor(&want{ctx: ctx, until: ctx, key: key, n: n, h: h, opts: opts})
+	if h.waitsInLine {
+		r, d, err = l.waitFor(&waiter{
+			l: l, ctx: ctx, until: ctx, key: key, n: n, hold: h, options: opts,
+		})
 		d.Allowed = err == nil
 		return r, d, err
 	}
 	c := newCall(ctx, step.OpHold, key, n)
-	c.h, c.opts = h, opts
+	c.hold, c.options = h, opts
 	r, err = l.do(&c)
-	l.decided(ctx, CallHold, &c.Call, r, err)
+	l.observeCall(ctx, CallHold, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }
 
 // A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they
 // wait.
-type HoldOption func(*holding)
+type HoldOption func(*holdOptions)
 
 // Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait
 // is 0, they must be free now. It must not be negative.
 func Within(maxWait time.Duration) HoldOption {
-	return func(h *holding) { h.within = maxWait }
+	return func(h *holdOptions) { h.maxWait = maxWait }
 }
 
 // Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The
 // Decision says what is left only if the events were granted at once, and when to retry if they
 // were denied.
-func Waiting() HoldOption { return func(h *holding) { h.waits = true } }
+func Waiting() HoldOption { return func(h *holdOptions) { h.waitsInLine = true } }
 
 // HoldFor makes a hold end by itself after d; that of a reservation, or of events that a
 // [LeakyBucket] queues, d after these may happen. The default is ten minutes or, with an
 // [InFlight], the longest Timeout. d must be positive. It should exceed the time that a request
 // takes: a hold that has ended cannot be settled any more. [Reservation.Extend] moves the end.
 func HoldFor(d time.Duration) HoldOption {
-	return func(h *holding) { h.last, h.lastSet, h.holds = d, true, true }
+	return func(h *holdOptions) { h.holdFor, h.holdForSet, h.isHeld = d, true, true }
 }
 
 // GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed
@@ -66,31 +68,31 @@ func HoldFor(d time.Duration) HoldOption {
 // are over in either case. RetryAfter counts on what is given back by itself. So while such holds
 // are open, a denial takes as long as some copies of the state, as many as the logarithm of their
 // number.
-func GiveBack() HoldOption { return func(h *holding) { h.back, h.holds = true, true } }
+func GiveBack() HoldOption { return func(h *holdOptions) { h.givesBack, h.isHeld = true, true } }
 
-// A holding has the values of options.
-type holding struct {
-	holds   bool // whether the events are held
-	last    time.Duration
-	lastSet bool
-	back    bool
+// A holdOptions has the values of options.
+type holdOptions struct {
+	isHeld     bool // whether the events are held
+	holdFor    time.Duration
+	holdForSet bool
+	givesBack  bool
 
-	within time.Duration // of a Reserve: the longest wait
-	waits  bool          // of a Hold
+	maxWait     time.Duration // of a Reserve: the longest wait
+	waitsInLine bool          // of a Hold
 }
 
-// A use is what options are for.
-type use int
+// An optionUse is what options are for.
+type optionUse int
 
 const (
-	ofHold    use = iota
-	ofReserve     // which holds nothing without options that say so
-	ofBound
+	forHold    optionUse = iota
+	forReserve           // which holds nothing without options that say so
+	forBound
 )
 
-// newHolding returns err, or the values of options, and an error if they cannot be used.
-func newHolding(err error, of use, opts []HoldOption) (holding, error) {
-	h := holding{holds: of != ofReserve, within: Never}
+// newHoldOptions returns err, or the values of options, and an error if they cannot be used.
+func newHoldOptions(err error, of optionUse, opts []HoldOption) (holdOptions, error) {
+	h := holdOptions{isHeld: of != forReserve, maxWait: Never}
 	if err != nil || len(opts) == 0 {
 		return h, err
 	}
@@ -98,7 +100,7 @@ func newHolding(err error, of use, opts []HoldOption) (holding, error) {
 }
 
 // with returns h, which is allocated, with options.
-func (h holding) with(of use, opts []HoldOption) (holding, error) {
+func (h holdOptions) with(of optionUse, opts []HoldOption) (holdOptions, error) {
 	for i, opt := range opts {
 		if opt == nil {
 			return h, param.Invalid(
@@ -110,42 +112,42 @@ func (h holding) with(of use, opts []HoldOption) (holding, error) {
 		opt(&h)
 	}
 	switch {
-	case h.lastSet && h.last <= 0:
-		return h, param.Invalid("HoldFor's d", h.last, "must be positive")
-	case h.within != Never && of != ofReserve:
+	case h.holdForSet && h.holdFor <= 0:
+		return h, param.Invalid("HoldFor's d", h.holdFor, "must be positive")
+	case h.maxWait != Never && of != forReserve:
 		return h, param.Invalid(
 			"the option Within",
-			h.within,
+			h.maxWait,
 			"is for Reserve; Hold waits with Waiting until its context ends",
 		)
-	case h.within < 0:
+	case h.maxWait < 0:
 		return h, param.Invalid(
 			"Within's maxWait",
-			h.within,
+			h.maxWait,
 			"must be at least 0, which means not to wait",
 		)
-	case h.waits && of != ofHold:
+	case h.waitsInLine && of != forHold:
 		return h, param.Invalid("the option Waiting", "given to Reserve or For", "is for Hold")
 	}
 	return h, nil
 }
 
-// holding returns the values of the options of b, for a Hold.
-func (b Bound) holding() (holding, error) {
-	return newHolding(nil, ofBound, b.held())
+// holdOptions returns the values of the options of b, for a Hold.
+func (b Bound) holdOptions() (holdOptions, error) {
+	return newHoldOptions(nil, forBound, b.optionList())
 }
 
 // newHandle returns the Handle of new events that t grants. If they are not held, it is only that
 // of their turn. Those of an InFlight always are.
-func newHandle(t *limit.Limit, h holding) step.Handle {
+func newHandle(lim *limit.Limit, h holdOptions) step.Handle {
 	last := time.Duration(0)
 	switch {
-	case h.lastSet:
-		last = h.last
-	case h.holds || t.Releases():
-		last = t.HoldFor
+	case h.holdForSet:
+		last = h.holdFor
+	case h.isHeld || lim.Releases():
+		last = lim.HoldFor
 	}
-	return step.Handle{ID: newID(last), For: last, Back: h.back}
+	return step.Handle{ID: newID(last), For: last, Back: h.givesBack}
 }
 
 // newID returns an ID by which a store finds a hold or, if that lasts for no time, a reservation.
@@ -159,17 +161,17 @@ func newID(last time.Duration) uint64 {
 	return id
 }
 
-// held returns the Reservation of what an OpHold or OpReserve has granted.
-func (l *limiter) held(c *limit.Call) *Reservation {
-	a := &c.Answer
-	due := a.Due
+// newReservation returns the Reservation of what an OpHold or OpReserve has granted.
+func (l *limiter) newReservation(c *limit.Call) *Reservation {
+	ans := &c.Answer
+	due := ans.Due
 	if due == 0 { // the store has a clock of its own
-		due = l.timeline.In(max(a.Wait, a.Delay))
+		due = l.timeline.In(max(ans.Wait, ans.Delay))
 	}
-	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, by: c.Limit}
-	if a.Held {
-		r.hold = c.Request.Hold.ID
-		if a.Wait > 0 {
+	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, limit: c.Limit}
+	if ans.Held {
+		r.holdID = c.Request.Hold.ID
+		if ans.Wait > 0 {
 			r.set(isAhead)
 		}
 	}
@@ -199,7 +201,7 @@ func applyOrRelease(
 		case <-ctx.Done():
 			for i, l := range of {
 				if decided && err == nil && own[i].Answer.Held {
-					logvalve.Safely(func() { l.held(&own[i]).giveBack(endless) })
+					logvalve.Safely(func() { l.newReservation(&own[i]).giveBack(endless) })
 				}
 			}
 		}

@@ -19,8 +19,8 @@ import (
 // of what is decided are in internal/laws.
 
 // cached returns the number of limits in the cache.
-func (l *limits) cached() (n int) {
-	for _, m := range []*sync.Map{l.young.Load(), l.old.Load()} {
+func (cache *limitCache) cached() (n int) {
+	for _, m := range []*sync.Map{cache.young.Load(), cache.old.Load()} {
 		if m != nil {
 			m.Range(func(any, any) bool { n++; return true })
 		}
@@ -32,12 +32,12 @@ func (l *limits) cached() (n int) {
 func TestManyLimits(t *testing.T) {
 	limit, s := FixedWindow{Window: time.Hour}, new(MemoryStore)
 	l := Must(New(Blocked{}, WithStore(s), WithName("test"), WithClock(stepclock.New()), WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
-	for limit.Limit = range manyLimits + 10 {
+	for limit.Limit = range maxCachedLimits + 10 {
 		limit.Limit++
 		require.True(t, l.Allow("key"), "one more each time")
 		require.False(t, l.Allow("key"))
 	}
-	assert.LessOrEqual(t, l.(*limiter).limits.cached(), 2*manyLimits)
+	assert.LessOrEqual(t, l.(*limiter).ownLimits.cached(), 2*maxCachedLimits)
 	assert.Equal(t, 1, s.Len())
 	assert.Equal(t, 1, s.Stats().Keys)
 }
@@ -74,22 +74,22 @@ func TestKnownLimits(t *testing.T) {
 // limits follow. Unused ones are forgotten.
 func TestLimitsInUseAreKept(t *testing.T) {
 	budget.Alone(t)
-	l := &limits{}
+	cache := &limitCache{}
 	compiled := func(n int) *limit.Limit {
-		tr, err := l.compiled(FixedWindow{Limit: 1 + n, Window: time.Hour})
+		tr, err := cache.compiled(FixedWindow{Limit: 1 + n, Window: time.Hour})
 		require.NoError(t, err)
 		return tr
 	}
 	used := compiled(0)
-	for n := range 5 * manyLimits {
+	for n := range 5 * maxCachedLimits {
 		compiled(n)
 		require.Same(t, used, compiled(0), "after %d others", n)
 	}
-	require.LessOrEqual(t, l.cached(), 2*manyLimits)
-	for n := range 3 * manyLimits / 4 {
+	require.LessOrEqual(t, cache.cached(), 2*maxCachedLimits)
+	for n := range 3 * maxCachedLimits / 4 {
 		compiled(n)
 	}
-	var kept [3 * manyLimits / 4]*limit.Limit
+	var kept [3 * maxCachedLimits / 4]*limit.Limit
 	for range 3 {
 		for n := range kept {
 			tr := compiled(n)

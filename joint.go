@@ -62,11 +62,11 @@ import (
 // otherwise, and what [Reservation.Settle] or another limiter's Take does not give back stays
 // spent. But TakeAll never grants more than each limiter would.
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
-	if err := checkTogether(ctx, n, of); err != nil {
+	if err := checkBounds(ctx, n, of); err != nil {
 		return Decision{}, err
 	}
-	if !takeWords(n, of, &d) {
-		_, d, err = takeTogether(ctx, n, of, false)
+	if !takeAllWords(n, of, &d) {
+		_, d, err = decideJointly(ctx, n, of, false)
 	}
 	return d, err
 }
@@ -82,22 +82,22 @@ func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 // In memory, HoldAll makes an allocation for each key, and three more; up to two more for a key of
 // which a hold has just ended by itself.
 func HoldAll(ctx context.Context, n int, of ...Bound) (*Reservation, Decision, error) {
-	if err := checkTogether(ctx, n, of); err != nil {
+	if err := checkBounds(ctx, n, of); err != nil {
 		return nil, Decision{}, err
 	}
-	return takeTogether(ctx, n, of, true)
+	return decideJointly(ctx, n, of, true)
 }
 
-// takeWords is a faster takeTogether without hold, for a few keys in memory whose states are one
-// word. It sets d, or returns false if it cannot be used.
-func takeWords(n int, of []Bound, d *Decision) (ok bool) {
+// takeAllWords is TakeAll for a few keys in memory whose states are one word, and faster than
+// decideJointly. It sets d, or returns false if the keys are not of this kind.
+func takeAllWords(n int, of []Bound, d *Decision) (isSet bool) {
 	if len(of) > memory.MostWords {
 		return false
 	}
 	var words [memory.MostWords]memory.Word
 	for i, b := range of {
 		l, ok := b.limiter.(*limiter)
-		if !ok || l.fast == nil || l.waiters.Any() ||
+		if !ok || l.fast == nil || l.lines.Any() ||
 			!words[i].Load(l.fast, l.timeline, b.key, b.events(n)) {
 			return false
 		}
@@ -105,62 +105,74 @@ func takeWords(n int, of []Bound, d *Decision) (ok bool) {
 	if !memory.TakeWords(words[:len(of)]) {
 		return false
 	}
-	m := merging{varies: varies(of)}
-	var a step.Answer
+	m := merger{varies: varies(of)}
+	var ans step.Answer
 	for i, b := range of {
-		words[i].Answer(&a)
-		m.add(i, &a.Decision, b.events(n))
+		words[i].Answer(&ans)
+		m.add(i, &ans.Decision, b.events(n))
 	}
 	*d = m.decision()
 	return true
 }
 
-// takeTogether is TakeAll and HoldAll. Without hold, the Reservation is nil.
-func takeTogether(
+// decideJointly is TakeAll and HoldAll. Without holds, the Reservation is nil.
+func decideJointly(
 	ctx context.Context,
 	n int,
 	of []Bound,
-	hold bool,
+	holds bool,
 ) (r *Reservation, d Decision, err error) {
-	a := askings.Get().(*asking)
-	defer a.close()
+	j := jointCalls.Get().(*jointCall)
+	defer j.release()
 	finished := false
 	defer func() {
 		if !finished { // code of the caller has panicked, so that nobody gets what the keys hold
-			a.granted = false
-			a.end()
+			j.granted = false
+			j.endHolds()
 		}
 	}()
-	a.ctx, a.all = ctx, hold
-	a.add(of, n)
-	a.arrange()
-	a.granted = a.ask()
-	if a.granted && hold {
-		a.delay()
-		held := make([]part, len(a.keys))
-		for i := range held {
-			first := a.keys[i].first
-			held[i] = part{a.keys[first].r, first}
-		}
-		r = &Reservation{n: n, all: &parts{of: held, varies: a.varies}}
+	j.ctx, j.holdsAll = ctx, holds
+	j.add(of, n)
+	j.arrange()
+	j.granted = j.askGroups()
+	if j.granted && holds {
+		j.delayHolds()
+		r = j.newReservation(n)
 	} else {
-		a.end()
+		j.endHolds()
 	}
-	m := merging{varies: a.varies}
-	for i := range a.keys {
-		if k := &a.keys[i]; k.first == i && k.Answered {
-			k.observe(ctx, a.granted)
+	d = j.decision()
+	finished = true
+	return r, d, errors.Join(j.errs...)
+}
+
+// newReservation returns the Reservation of what all keys hold.
+func (j *jointCall) newReservation(n int) *Reservation {
+	parts := make([]jointPart, len(j.keys))
+	for i := range parts {
+		first := j.keys[i].first
+		parts[i] = jointPart{j.keys[first].reservation, first}
+	}
+	return &Reservation{n: n, joint: &jointHold{parts: parts, varies: j.varies}}
+}
+
+// decision returns the merged decision, and tells the observers of each key.
+func (j *jointCall) decision() Decision {
+	m := merger{varies: j.varies}
+	for i := range j.keys {
+		k := &j.keys[i]
+		if k.first == i && k.Answered {
+			k.observeKey(j.ctx, j.granted)
 			m.add(i, &k.Answer.Decision, k.n)
 		}
 	}
-	d = m.decision()
-	d.Allowed = a.granted
-	finished = true
-	return r, d, errors.Join(a.errs...)
+	d := m.decision()
+	d.Allowed = j.granted
+	return d
 }
 
-// checkTogether returns an error if nothing need be asked.
-func checkTogether(ctx context.Context, n int, of []Bound) error {
+// checkBounds returns an error if the arguments of a TakeAll cannot be used, or ctx has ended.
+func checkBounds(ctx context.Context, n int, of []Bound) error {
 	if err := (*limiter)(nil).check(ctx, n); err != nil {
 		return err
 	}
@@ -171,11 +183,11 @@ func checkTogether(ctx context.Context, n int, of []Bound) error {
 		b := &of[i]
 		switch {
 		case b.limiter == nil:
-			return param.Within(fmt.Sprintf("bounds[%d]", i), errUnbound)
+			return param.Within(fmt.Sprintf("bounds[%d]", i), errNoLimiter)
 		case b.n < 0:
 			return param.Invalid(fmt.Sprintf("bounds[%d].N", i), b.n, "must be at least 0")
 		case b.options != nil:
-			if _, err := b.holding(); err != nil {
+			if _, err := b.holdOptions(); err != nil {
 				return param.Within(fmt.Sprintf("bounds[%d]", i), err)
 			}
 		}
@@ -185,154 +197,158 @@ func checkTogether(ctx context.Context, n int, of []Bound) error {
 
 // varies reports whether a Bound has a number of its own.
 func varies(of []Bound) bool {
-	return slices.ContainsFunc(of, func(b Bound) bool { return b.hasN })
+	return slices.ContainsFunc(of, func(b Bound) bool { return b.hasOwnN })
 }
 
-// parts are the reservations of the keys of a HoldAll.
-type parts struct {
-	of     []part // for each Bound
-	varies bool   // whether the keys spend different numbers of events
+// jointHold are the reservations of the keys of a HoldAll.
+type jointHold struct {
+	parts  []jointPart // one for each Bound
+	varies bool        // whether the keys spend different numbers of events
 }
 
-// A part is the reservation of a key, for one of its Bounds.
-type part struct {
-	r     *Reservation
-	first int // the index of the first Bound with the key
+// A jointPart is the reservation of a key, for one of its Bounds.
+type jointPart struct {
+	reservation *Reservation
+	first       int // the index of the first Bound with the key
 }
 
-// An asking is a TakeAll or HoldAll. What is atomic is decided below. In memory, the shards of all
-// keys are locked in one order, their words are owned, the clock is read once, all keys are asked,
-// and then all spend or none (memory/joint.go). In Redis, one script asks every key before it
-// spends in any (redisstore/joint.go). It asks the keys in groups, one after the other, until one
-// refuses. Those of a group are decided on together.
-type asking struct {
-	ctx    context.Context
-	all    bool         // whether this is HoldAll
-	varies bool         // whether the keys spend different numbers of events
-	keys   []asked      // of each Bound
-	order  []*asked     // the first of equal ones, as they are asked
-	index  keyIndex     // of those in order, if they are many; else nil
-	calls  []limit.Call // of those in order
+// A jointCall is one TakeAll or HoldAll in progress. It asks its keys in groups, one after the
+// other, until one refuses. The keys of a group are decided on together, if that is possible:
+//
+//   - In memory (memory/joint.go), the shards of all keys are locked in one order, and their words
+//     are owned. The clock is read once, all keys are asked, and then all spend or none.
+//   - In Redis (redisstore/joint.go), one script asks every key before it spends in any.
+type jointCall struct {
+	ctx      context.Context
+	holdsAll bool         // whether this is HoldAll
+	varies   bool         // whether the keys spend different numbers of events
+	keys     []jointKey   // one for each Bound
+	inOrder  []*jointKey  // the first of equal keys, in the order in which they are asked
+	index    keyIndex     // of the keys in inOrder, if they are many; else nil
+	calls    []limit.Call // of the keys in inOrder
 	// Whether all keys but those that are asked now have granted, so that these need not be held.
-	last    bool
-	granted bool
+	isLast  bool
+	granted bool // whether all keys have granted
 	errs    []error
 }
 
-// An asked is a key of an asking.
-type asked struct {
-	bound   Bound
-	index   int          // of bound
-	first   int          // the index of the first Bound with the key
-	n       int          // how many events it is asked for; of the first, for all that are equal
-	l       *limiter     // nil if New has not made it
-	t       *limit.Limit // by which it is decided; see limitFor
-	unknown error        // likewise
-	failed  error        // of the store
-	again   bool         // whether another limiter, with a lookup of its own, has the key as well
-	group   any          // that of [limit.JointStates]; nil if the key is in memory, or asked alone
-	phase   phase
-	rank    int          // the same in a group, of which the one with the least is asked first
-	r       *Reservation // what it holds, if anything
+// A jointKey is one key of a jointCall, as one Bound gives it.
+type jointKey struct {
+	bound Bound
+	index int // of bound
+	first int // the index of the first Bound with the key
+	// n is how many events the key is asked for. The first of equal keys is asked for the sum.
+	n            int
+	l            *limiter     // nil if New has not made it
+	limit        *limit.Limit // that decides on the key; see limitFor
+	unknown      error        // why limit is not that of the key, but New's; see limitFor
+	storeFailure error
+	// Whether another limiter, with a lookup of its own, has the key as well.
+	isSharedWithLookup bool
+	group              any // see [limit.JointStates]; nil if the key is in memory or asked alone
+	phase              phase
+	leader             int          // the index of the first key of the group
+	reservation        *Reservation // what the key holds, if anything
 
 	*limit.Call       // nil unless the key is the first of equal ones
 	err         error // of its Answer
 }
 
-// askings keeps the memory of askings.
-var askings = sync.Pool{New: func() any { return new(asking) }}
+// jointCalls keeps the memory of calls that have ended.
+var jointCalls = sync.Pool{New: func() any { return new(jointCall) }}
 
-// mostKept is the most keys of an asking whose memory is kept.
-const mostKept = 64
+// maxKeptKeys is the most keys of a call whose memory is kept.
+const maxKeptKeys = 64
 
-// close ends the use of a.
-func (a *asking) close() {
-	if cap(a.keys) > mostKept {
+// release keeps the memory of j for another call.
+func (j *jointCall) release() {
+	if cap(j.keys) > maxKeptKeys {
 		return
 	}
-	clear(a.keys)
-	clear(a.order)
-	clear(a.calls)
-	*a = asking{keys: a.keys[:0], order: a.order[:0], calls: a.calls[:0]}
-	askings.Put(a)
+	clear(j.keys)
+	clear(j.inOrder)
+	clear(j.calls)
+	*j = jointCall{keys: j.keys[:0], inOrder: j.inOrder[:0], calls: j.calls[:0]}
+	jointCalls.Put(j)
 }
 
 // add adds the keys, for n events of each. It copies the Bounds, so that they may be on their
 // caller's stack.
-func (a *asking) add(of []Bound, n int) {
-	a.varies = varies(of)
-	a.keys = slices.Grow(a.keys, len(of))[:len(of)]
+func (j *jointCall) add(of []Bound, n int) {
+	j.varies = varies(of)
+	j.keys = slices.Grow(j.keys, len(of))[:len(of)]
 	for i := range of {
-		k := &a.keys[i]
+		k := &j.keys[i]
 		k.bound, k.index, k.first, k.n = of[i], i, i, of[i].events(n)
 		k.l, _ = k.bound.limiter.(*limiter)
-		if first := a.repeated(k); first != nil {
-			k.first, first.n, a.varies = first.index, sum(first.n, k.n), true
+		if first := j.firstEqual(k); first != nil {
+			k.first, first.n, j.varies = first.index, addSaturating(first.n, k.n), true
 			continue
 		}
-		a.enter(k)
+		j.appendKey(k)
 	}
 }
 
-// enter adds k to those that are asked.
-func (a *asking) enter(k *asked) {
-	a.order = append(a.order, k)
+// appendKey adds k to those that are asked.
+func (j *jointCall) appendKey(k *jointKey) {
+	j.inOrder = append(j.inOrder, k)
 	switch {
-	case len(a.order) == fewKeys:
-		a.index = make(keyIndex)
-		for _, first := range a.order {
-			a.index.add(first)
+	case len(j.inOrder) == minIndexedKeys:
+		j.index = make(keyIndex)
+		for _, first := range j.inOrder {
+			j.index.add(first)
 		}
-	case len(a.order) > fewKeys:
-		a.index.add(k)
+	case len(j.inOrder) > minIndexedKeys:
+		j.index.add(k)
 	}
 }
 
-// fewKeys is the number of keys from which on a map finds those that are equal. Fewer are compared
+// minIndexedKeys is the number of keys from which on a map finds those that are equal. Fewer are compared
 // with each other.
-const fewKeys = 32
+const minIndexedKeys = 32
 
-// A keyIndex has the keys of an asking, by where they are: most lists have one.
-type keyIndex map[home][]*asked
+// A keyIndex has the keys of a call by their identities. Most lists have one key.
+type keyIndex map[keyIdentity][]*jointKey
 
-// A home is a key, and what tells it from the same one of other limiters: their states in memory,
-// which some limiters share, or the limiter. It is nil for limiters that New has not made, which
-// may not be comparable.
-type home struct {
-	of  any
-	key string
+// A keyIdentity tells keys apart, also equal keys of different limiters.
+type keyIdentity struct {
+	// owner is what the limiter keeps states in if that is memory, which limiters may share, and
+	// otherwise the limiter. It is nil for a limiter that New has not made: those may not be
+	// comparable.
+	owner any
+	key   string
 }
 
-func (k *asked) home() home {
-	h := home{key: k.bound.key}
+func (k *jointKey) identity() keyIdentity {
+	id := keyIdentity{key: k.bound.key}
 	switch {
 	case k.l == nil:
 	case k.l.local != nil:
-		h.of = k.l.local
+		id.owner = k.l.local
 	default:
-		h.of = k.l
+		id.owner = k.l
 	}
-	return h
+	return id
 }
 
-func (x keyIndex) add(k *asked) {
-	h := k.home()
-	x[h] = append(x[h], k)
+func (x keyIndex) add(k *jointKey) {
+	id := k.identity()
+	x[id] = append(x[id], k)
 }
 
-// repeated returns the first key that is the same as k and has the same limit, or nil.
-func (a *asking) repeated(k *asked) *asked {
-	others := a.order
-	if a.index != nil {
-		others = a.index[k.home()]
+// firstEqual returns the first key that is the same as k and has the same limit, or nil.
+func (j *jointCall) firstEqual(k *jointKey) *jointKey {
+	others := j.inOrder
+	if j.index != nil {
+		others = j.index[k.identity()]
 	}
 	for _, other := range others {
 		switch {
 		case !k.equals(other):
-		case k.l == other.l || k.l.limits == nil && other.l.limits == nil:
+		case k.l == other.l || k.l.ownLimits == nil && other.l.ownLimits == nil:
 			return other
 		default: // lookups of several limiters may differ
-			k.again = true
+			k.isSharedWithLookup = true
 		}
 	}
 	return nil
@@ -340,7 +356,7 @@ func (a *asking) repeated(k *asked) *asked {
 
 // equals reports whether k and other are the same key: of one limiter, or in memory, where limiters
 // may share their states. It is false if the limiters cannot be compared.
-func (k *asked) equals(other *asked) bool {
+func (k *jointKey) equals(other *jointKey) bool {
 	switch l, o := k.l, other.l; {
 	case l == nil || o == nil:
 		return k.bound.key == other.bound.key && param.Same(k.bound.limiter, other.bound.limiter)
@@ -351,46 +367,51 @@ func (k *asked) equals(other *asked) bool {
 }
 
 // arrange arranges the keys in groups, in the order in which they are asked, and makes their calls.
-func (a *asking) arrange() {
-	sorted := true
-	var groups leaders
-	for i, k := range a.order {
-		k.look(a.ctx)
-		k.rank = len(a.order) * int(k.phase)
-		if k.phase != inMemory {
-			k.rank += groups.of(k, i)
+func (j *jointCall) arrange() {
+	isSorted := true
+	var groups groupLeaders
+	for i, k := range j.inOrder {
+		k.lookUp(j.ctx)
+		if k.phase != inMemory { // where all keys are one group
+			k.leader = groups.leaderOf(k, i)
 		}
-		sorted = sorted && (i == 0 || a.order[i-1].rank <= k.rank)
+		isSorted = isSorted && (i == 0 || compareOrder(j.inOrder[i-1], k) <= 0)
 	}
-	if !sorted {
-		slices.SortStableFunc(a.order, func(k, other *asked) int { return k.rank - other.rank })
+	if !isSorted {
+		slices.SortStableFunc(j.inOrder, compareOrder)
 	}
-	a.calls = slices.Grow(a.calls, len(a.order))[:len(a.order)]
-	for i, k := range a.order {
-		k.Call = &a.calls[i]
+	j.calls = slices.Grow(j.calls, len(j.inOrder))[:len(j.inOrder)]
+	for i, k := range j.inOrder {
+		k.Call = &j.calls[i]
 		k.Key, k.Request.N = k.bound.key, k.n
 		if k.l != nil {
-			k.States, k.Limit, k.Request.Clock = k.l.states, k.t, k.l.timeline
+			k.States, k.Limit, k.Request.Clock = k.l.states, k.limit, k.l.timeline
 		}
 	}
 }
 
-// leaders have the index of the first key of each group.
-type leaders struct{ first map[any]int }
+// compareOrder orders keys by their phases, and those of one phase by their groups. Keys of one
+// group are equal.
+func compareOrder(k, other *jointKey) int {
+	return cmp.Or(cmp.Compare(k.phase, other.phase), cmp.Compare(k.leader, other.leader))
+}
 
-// of returns the index of the first key of the group of k, the i-th one.
-func (l *leaders) of(k *asked, i int) int {
+// groupLeaders has the index of the first key of each group.
+type groupLeaders struct{ first map[any]int }
+
+// leaderOf returns the index of the first key of the group of k, which is the i-th key.
+func (g *groupLeaders) leaderOf(k *jointKey, i int) int {
 	if k.group == nil {
 		return i
 	}
-	first, known := l.first[k.group]
-	if known {
-		return first
+	leader, isKnown := g.first[k.group]
+	if isKnown {
+		return leader
 	}
-	if l.first == nil {
-		l.first = make(map[any]int)
+	if g.first == nil {
+		g.first = make(map[any]int)
 	}
-	l.first[k.group] = i
+	g.first[k.group] = i
 	return i
 }
 
@@ -404,20 +425,20 @@ const (
 	isForeign // to its limiter, which may not give back
 )
 
-// look looks up what decides on the key, and whether it can be decided on together with others.
-func (k *asked) look(ctx context.Context) {
+// lookUp looks up what decides on the key, and whether it can be decided on together with others.
+func (k *jointKey) lookUp(ctx context.Context) {
 	k.phase = isForeign
 	if k.l == nil {
 		return
 	}
 	l, key := k.l, k.bound.key
 	var ended error
-	k.t, k.unknown, ended = l.limitFor(ctx, key)
+	k.limit, k.unknown, ended = l.limitFor(ctx, key)
 	k.phase = inStores
 	switch {
-	case ended != nil || k.t.Stateless(): // if ctx has ended, askAlone asks nobody
+	case ended != nil || k.limit.Stateless(): // if ctx has ended, askAlone asks nobody
 		k.phase = needsNoStore
-	case k.again || l.waiters.Has(key): // Hold does not overtake a Wait
+	case k.isSharedWithLookup || l.lines.Has(key): // Hold does not overtake a Wait
 	case l.local != nil:
 		k.phase = inMemory
 	default:
@@ -428,25 +449,25 @@ func (k *asked) look(ctx context.Context) {
 }
 
 // flies reports whether the key has an InFlight.
-func (k *asked) flies() bool { return k.t != nil && k.t.Releases() }
+func (k *jointKey) flies() bool { return k.limit != nil && k.limit.Releases() }
 
 // maxJoint bounds the calls of [limit.JointStates.ApplyAll], except in memory.
 const maxJoint = 1024
 
-// ask asks the groups until one refuses. It reports whether all have granted.
-func (a *asking) ask() (granted bool) {
-	for from, to := 0, 0; from < len(a.order); from = to {
-		k := a.order[from]
+// askGroups asks the groups until one refuses. It reports whether all have granted.
+func (j *jointCall) askGroups() (granted bool) {
+	for from, to := 0, 0; from < len(j.inOrder); from = to {
+		k := j.inOrder[from]
 		most := maxJoint
 		if k.phase == inMemory {
-			most = len(a.order)
+			most = len(j.inOrder)
 		}
 		to = from + 1
-		for to < len(a.order) && a.order[to].rank == k.rank && to-from < most {
+		for to < len(j.inOrder) && compareOrder(j.inOrder[to], k) == 0 && to-from < most {
 			to++
 		}
-		a.last = to == len(a.order)
-		if !a.askGroup(a.order[from:to], a.calls[from:to]) {
+		j.isLast = to == len(j.inOrder)
+		if !j.askGroup(j.inOrder[from:to], j.calls[from:to]) {
 			return false
 		}
 	}
@@ -455,77 +476,78 @@ func (a *asking) ask() (granted bool) {
 
 // askGroup asks the keys of a group, together if that is possible, and reports whether all have
 // granted.
-func (a *asking) askGroup(keys []*asked, calls []limit.Call) (granted bool) {
+func (j *jointCall) askGroup(keys []*jointKey, calls []limit.Call) (granted bool) {
 	if keys[0].phase == inMemory || len(keys) > 1 {
-		decided, err := a.applyAll(keys, calls)
+		decided, err := j.askTogether(keys, calls)
 		if decided && err == nil {
-			a.standIn(keys)
-			return a.answered(keys)
+			j.markStandIns(keys)
+			return j.recordHolds(keys)
 		}
 		for _, k := range keys {
 			// The store may have begun to decide.
-			k.Answered, k.Answer, k.failed = false, step.Answer{}, err
+			k.Answered, k.Answer, k.storeFailure = false, step.Answer{}, err
 		}
 	}
-	last := a.last
+	isLastGroup := j.isLast
 	for i, k := range keys {
-		a.last = last && i == len(keys)-1
-		if !a.askAlone(k) {
+		j.isLast = isLastGroup && i == len(keys)-1
+		if !j.askAlone(k) {
 			return false
 		}
 	}
 	return true
 }
 
-// applyAll asks the store of the keys to decide on them together. If some of the events are in
+// askTogether asks the store of the keys to decide on them together. If some of the events are in
 // flight, it returns when the context ends, as applyOrRelease does.
-func (a *asking) applyAll(keys []*asked, calls []limit.Call) (bool, error) {
-	if a.holds() {
+func (j *jointCall) askTogether(keys []*jointKey, calls []limit.Call) (bool, error) {
+	if j.holdsNow() {
 		for _, k := range keys {
-			k.Request.Op, k.Request.Hold = step.OpHold, newHandle(k.t, a.holding(k))
+			k.Request.Op, k.Request.Hold = step.OpHold, newHandle(k.limit, j.holdOptionsOf(k))
 		}
 	}
-	ask := keys[0].States.(limit.JointStates)
-	if !a.holds() || keys[0].phase == inMemory || a.ctx.Done() == nil ||
-		!slices.ContainsFunc(keys, (*asked).flies) {
-		return ask.ApplyAll(a.ctx, calls)
+	states := keys[0].States.(limit.JointStates)
+	if !j.holdsNow() || keys[0].phase == inMemory || j.ctx.Done() == nil ||
+		!slices.ContainsFunc(keys, (*jointKey).flies) {
+		return states.ApplyAll(j.ctx, calls)
 	}
 	limiters := make([]*limiter, len(keys))
 	for i, k := range keys {
 		limiters[i] = k.l
 	}
-	return applyOrRelease(a.ctx, calls, limiters, ask.ApplyAll)
+	return applyOrRelease(j.ctx, calls, limiters, states.ApplyAll)
 }
 
-// standIn marks the decisions on keys whose limits are not known, which New's have made.
-func (a *asking) standIn(keys []*asked) {
+// markStandIns marks the decisions on keys whose limits are not known: the limits of New have made
+// these.
+func (j *jointCall) markStandIns(keys []*jointKey) {
 	for _, k := range keys {
 		if k.unknown == nil || !k.Answered {
 			continue
 		}
 		c := call{Call: *k.Call, unknown: k.unknown}
-		k.err = c.standIn()
+		k.err = c.markStandIn()
 		k.Answer = c.Answer
-		a.failed(k)
+		j.addError(k)
 	}
 }
 
-// failed adds the error of k to those of a.
-func (a *asking) failed(k *asked) {
-	a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
+// addError adds the error of k to the errors of the call.
+func (j *jointCall) addError(k *jointKey) {
+	j.errs = append(j.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 }
 
-// answered records what the keys hold, and reports whether all have granted, so that their events
+// recordHolds records what the keys hold, and reports whether all have granted, so that their events
 // are spent.
-func (a *asking) answered(keys []*asked) (granted bool) {
+func (j *jointCall) recordHolds(keys []*jointKey) (granted bool) {
 	for _, k := range keys {
 		if !k.Answered || !k.Answer.Allowed {
 			return false
 		}
 	}
-	if a.holds() {
+	if j.holdsNow() {
 		for _, k := range keys {
-			k.r = k.l.held(k.Call)
+			k.reservation = k.l.newReservation(k.Call)
 		}
 	}
 	return true
@@ -533,80 +555,80 @@ func (a *asking) answered(keys []*asked) (granted bool) {
 
 // askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has
 // failed, the FailurePolicy decides.
-func (a *asking) askAlone(k *asked) (granted bool) {
+func (j *jointCall) askAlone(k *jointKey) (granted bool) {
 	if k.l == nil {
-		k.r, k.Answer.Decision, k.err = a.askForeign(&k.bound, k.n)
+		k.reservation, k.Answer.Decision, k.err = j.askForeign(&k.bound, k.n)
 	} else {
-		k.err = k.l.check(a.ctx, k.n)
+		k.err = k.l.check(j.ctx, k.n)
 	}
-	if k.l != nil && (k.err == nil || k.failed != nil) {
-		c := call{Call: *k.Call, ctx: a.ctx}
-		c.unknown, c.Err = k.unknown, k.failed
-		if a.holds() {
-			c.Request.Op, c.h, c.opts = step.OpHold, a.holding(k), k.bound.held()
+	if k.l != nil && (k.err == nil || k.storeFailure != nil) {
+		c := call{Call: *k.Call, ctx: j.ctx}
+		c.unknown, c.Err = k.unknown, k.storeFailure
+		if j.holdsNow() {
+			c.Request.Op, c.hold, c.options = step.OpHold, j.holdOptionsOf(k), k.bound.optionList()
 		}
-		k.r, k.err = k.l.do(&c)
+		k.reservation, k.err = k.l.do(&c)
 		k.Answer = c.Answer
 	}
-	if a.all && k.Answer.Allowed {
-		k.r = cmp.Or(k.r, new(Reservation)) // of a fallback or a limiter that returns none
+	if j.holdsAll && k.Answer.Allowed && k.reservation == nil {
+		k.reservation = new(Reservation) // a fallback or a foreign limiter has returned none
 	}
 	k.Answered = true
 	if k.err != nil {
-		a.failed(k)
+		j.addError(k)
 	}
 	return k.Answer.Allowed
 }
 
 // askForeign asks a limiter that New has not made.
-func (a *asking) askForeign(b *Bound, n int) (r *Reservation, _ step.Decision, err error) {
+func (j *jointCall) askForeign(b *Bound, n int) (r *Reservation, _ step.Decision, err error) {
 	var d Decision
-	if a.all {
-		r, d, err = b.limiter.Hold(a.ctx, b.key, n, b.held()...)
+	if j.holdsAll {
+		r, d, err = b.limiter.Hold(j.ctx, b.key, n, b.optionList()...)
 	} else {
-		d, err = b.limiter.Take(a.ctx, b.key, n)
+		d, err = b.limiter.Take(j.ctx, b.key, n)
 	}
 	return r, step.Decision(d), err
 }
 
-// holds reports whether the keys that are asked now are held.
-func (a *asking) holds() bool { return a.all || !a.last }
+// holdsNow reports whether the keys that are asked now are held.
+func (j *jointCall) holdsNow() bool { return j.holdsAll || !j.isLast }
 
-// holding says how a key is held: by a TakeAll, only until all are asked, unless it has an
-// InFlight, in which the events then count until the Timeout.
-func (a *asking) holding(k *asked) holding {
+// holdOptionsOf says how a key is held. A TakeAll holds it only until all keys have been asked. The
+// exception is an InFlight, in which the events count until the Timeout.
+func (j *jointCall) holdOptionsOf(k *jointKey) holdOptions {
 	switch {
-	case a.all:
+	case j.holdsAll:
 	case k.flies():
-		return holding{holds: true}
+		return holdOptions{isHeld: true}
 	default:
-		return holding{holds: true, last: maxAsking, lastSet: true}
+		return holdOptions{isHeld: true, holdFor: maxJointDuration, holdForSet: true}
 	}
-	h, _ := k.bound.holding()
+	h, _ := k.bound.holdOptions()
 	return h
 }
 
-// maxAsking is how long a TakeAll may take to ask all keys. If it is never told what a store has
-// granted, the events count after that as if they had been taken.
-const maxAsking = time.Minute
+// maxJointDuration is how long a TakeAll may take to ask all keys. After that, events that a store
+// has granted, and that TakeAll has not settled, count as if they had been taken.
+const maxJointDuration = time.Minute
 
-// delay lets the holds of a HoldAll last from when the events of all keys may happen, as that of an
-// All does. Keys that are decided on together have done so.
-func (a *asking) delay() {
+// delayHolds lets each hold of a HoldAll begin when the events of all keys may happen, as the hold of
+// an All does. The holds of keys that were decided on together do so already.
+func (j *jointCall) delayHolds() {
 	longest := time.Duration(0)
-	for _, k := range a.order {
+	for _, k := range j.inOrder {
 		longest = max(longest, k.Answer.Delay)
 	}
-	for _, k := range a.order {
-		if k.r == nil || !k.r.isHold() || k.Answer.Delay >= longest {
+	for _, k := range j.inOrder {
+		r := k.reservation
+		if !r.isHold() || k.Answer.Delay >= longest {
 			continue
 		}
-		k.r.due = max(k.r.due, k.r.l.timeline.In(longest))
+		r.due = max(r.due, r.l.timeline.In(longest))
 		k.Answer.Delay = longest
-		last := newHandle(k.r.by, a.holding(k)).For
-		err := k.r.Extend(context.WithoutCancel(a.ctx), last)
+		err := r.Extend(context.WithoutCancel(j.ctx), newHandle(r.limit, j.holdOptionsOf(k)).For)
 		if err != nil && !errors.Is(err, ErrEnded) {
-			a.errs = append(a.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
+			j.errs = append(j.errs, fmt.Errorf("bounds[%d]: %w", k.index, err))
 		}
 	}
 }
@@ -614,16 +636,18 @@ func (a *asking) delay() {
 // maxAtOnce bounds the calls that are made at once, so that no store has too much to do.
 const maxAtOnce = 128
 
-// end ends what the keys hold: it is given back, or, of a TakeAll that is granted, it has happened,
-// except what is in flight, which is not over. Keys that are not in memory are told many at once,
-// because each may take a round trip.
-func (a *asking) end() {
-	var elsewhere []*asked
-	for _, k := range a.order {
+// endHolds ends the holds of the keys. If the call was denied, their events are given back. If a
+// TakeAll was granted, the events have happened, except events in flight, which are not over.
+// Stores that are not in memory are told of many keys at once, because each may take a round trip.
+func (j *jointCall) endHolds() {
+	var elsewhere []*jointKey
+	for _, k := range j.inOrder {
+		r := k.reservation
 		switch {
-		case k.r == nil || !k.Answer.Allowed || a.granted && (k.r.hold == 0 || k.flies()):
+		case r == nil || !k.Answer.Allowed:
+		case j.granted && (r.holdID == 0 || k.flies()):
 		case k.l == nil || k.l.local != nil:
-			k.end(a.ctx, a.granted)
+			k.endHold(j.ctx, j.granted)
 		default:
 			elsewhere = append(elsewhere, k)
 		}
@@ -631,28 +655,30 @@ func (a *asking) end() {
 	for some := range slices.Chunk(elsewhere, maxAtOnce) {
 		var all sync.WaitGroup
 		for _, k := range some {
-			all.Go(func() { logvalve.Safely(func() { k.end(a.ctx, a.granted) }) })
+			all.Go(func() { logvalve.Safely(func() { k.endHold(j.ctx, j.granted) }) })
 		}
 		all.Wait()
 	}
 }
 
-// end ends what the key holds. If that is given back, it sets what has changed in the answer.
-func (k *asked) end(ctx context.Context, granted bool) {
-	own := k.l != nil // observers, if any, of others have seen their Hold
-	if own {
-		k.r.set(isQuiet)
+// endHold ends the hold of the key. If its events are given back, endHold sets what this changes in
+// the answer.
+func (k *jointKey) endHold(ctx context.Context, granted bool) {
+	r := k.reservation
+	isOwn := k.l != nil // the observers, if any, of a foreign limiter have seen its Hold
+	if isOwn {
+		r.set(isQuiet)
 	}
 	ctx = context.WithoutCancel(ctx)
 	switch {
-	case own && k.r.by == nil && k.r.all == nil:
-		// A FailurePolicy has allowed it, and nothing is held.
-	case own && granted:
-		k.r.settleQuietly(ctx, k.r.n) // if it fails, the hold ends by itself
+	case isOwn && r.limit == nil && r.joint == nil:
+		// A FailurePolicy has allowed the events, and nothing is held.
+	case isOwn && granted:
+		r.settleQuietly(ctx, r.n) // if this fails, the hold ends by itself
 	case granted:
-		_, _ = k.r.settle(ctx, k.r.n) // likewise
+		_, _ = r.settleFor(ctx, r.n) // likewise
 	default:
-		d, err := k.r.settle(ctx, 0)
+		d, err := r.settleFor(ctx, 0)
 		if err == nil {
 			k.Answer.Remaining, k.Answer.ResetAfter = d.Remaining, d.ResetAfter
 		}

@@ -172,39 +172,39 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 	}
 	enc := kernel.InMemory
 	enc.Varies = c.lookup != nil
-	t, err := newLimit(alg, enc)
+	lim, err := newLimit(alg, enc)
 	if err != nil {
 		return nil, err
 	}
-	var own *limits
+	var own *limitCache
 	if c.lookup != nil {
-		own = &limits{lookup: c.lookup, base: t}
+		own = &limitCache{lookup: c.lookup, base: lim}
 	}
 	tl, err := timelineOf(c.store, c.clock)
 	if err != nil {
 		return nil, err
 	}
-	states, err := c.store.Open(c.name, t, c.storeTimeout)
+	states, err := c.store.Open(c.name, lim, c.storeTimeout)
 	if err != nil {
 		return nil, err
 	}
 	l := &limiter{
-		name:     c.name,
-		store:    c.store,
-		t:        t,
-		states:   states,
-		waiters:  states.Lines(),
-		limits:   own,
-		timeline: tl,
-		policy:   c.policy,
-		failures: c.storeFailures(),
-		unknown:  c.lookupFailures(),
+		name:           c.name,
+		store:          c.store,
+		limit:          lim,
+		states:         states,
+		lines:          states.Lines(),
+		ownLimits:      own,
+		timeline:       tl,
+		policy:         c.policy,
+		storeFailures:  c.newStoreFailureLog(),
+		lookupFailures: c.newLookupFailureLog(),
 
-		mostWaiters: c.mostWaiters,
+		maxWaiters: c.maxWaiters,
 
 		observers: c.observers,
 	}
-	if local, ok := states.(*memory.States); ok && (own != nil || !t.Stateless()) {
+	if local, ok := states.(*memory.States); ok && (own != nil || !lim.Stateless()) {
 		l.local = local
 		if own == nil && l.observers == nil {
 			l.fast = local.Space
@@ -224,20 +224,20 @@ func Must(l Limiter, err error) Limiter {
 
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
-	name        string
-	t           *limit.Limit // for keys without a limit of their own
-	limits      *limits      // for the others; nil without WithLimits
-	states      limit.States
-	timeline    *timeline.Timeline
-	waiters     *line.Lines    // who waits
-	mostWaiters int            // on a key; 0 for any number
-	local       *memory.States // states, if they are in memory and used
+	name       string
+	limit      *limit.Limit // for keys without a limit of their own
+	ownLimits  *limitCache  // for the others; nil without WithLimits
+	states     limit.States
+	timeline   *timeline.Timeline
+	lines      *line.Lines    // who waits
+	maxWaiters int            // on a key; 0 for any number
+	local      *memory.States // states, if they are in memory and used
 	// That of local, if all keys have one limit and nobody observes: then no lookup and no store
 	// can fail, and nobody is told.
-	fast     *memory.Space
-	failures *failureLog // of the store
-	unknown  *failureLog // of lookups
-	policy   FailurePolicy
+	fast           *memory.Space
+	storeFailures  *failureLog // of the store
+	lookupFailures *failureLog // of lookups
+	policy         FailurePolicy
 
 	observers []Observer
 	store     Store // what states belongs to

@@ -53,69 +53,69 @@ func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error))
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
 
-// limits looks up the limits of keys, and caches them compiled.
+// limitCache looks up the limits of keys, and caches them compiled.
 //
 // Decisions in memory seldom need the cache: a key's slot names the limit that it was last decided
 // by, and that is compared with the result of lookup.
-type limits struct {
+type limitCache struct {
 	lookup func(ctx context.Context, key string) (Algorithm, error)
 	base   *limit.Limit
 
 	young, old atomic.Pointer[sync.Map] // limits by keyOf; nil until needed
 
-	mu   sync.Mutex // protects against another change of young and old
-	kept int        // the number of limits in young
+	mu      sync.Mutex // protects against another change of young and old
+	inYoung int        // the number of limits in young
 }
 
-// manyLimits is the most limits in each of young and old: WithLimits tells users of it. When young
+// maxCachedLimits is the most limits in each of young and old: WithLimits tells users of it. When young
 // is full, it becomes old, and the previous old is dropped. A limit in old that is used moves to
 // young.
-const manyLimits = 8192
+const maxCachedLimits = 8192
 
-// of returns the limit for alg, which lookup returned for key, with err.
-func (l *limits) of(key string, alg Algorithm, err error) (*limit.Limit, error) {
-	t := l.base
+// limitFrom returns the limit for alg, which lookup returned for key, with err.
+func (cache *limitCache) limitFrom(key string, alg Algorithm, err error) (*limit.Limit, error) {
+	lim := cache.base
 	if err == nil && alg != nil {
-		t, err = l.compiled(alg)
+		lim, err = cache.compiled(alg)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
 	}
-	return t, nil
+	return lim, nil
 }
 
 // compiled returns alg, which a user passed, compiled.
-func (l *limits) compiled(alg Algorithm) (*limit.Limit, error) {
+func (cache *limitCache) compiled(alg Algorithm) (*limit.Limit, error) {
 	key, ok := keyOf(alg)
 	if ok {
-		if t := l.known(key); t != nil {
-			return t, nil
+		if lim := cache.known(key); lim != nil {
+			return lim, nil
 		}
 	}
-	t, err := newLimit(alg, kernel.InMemory.Varying())
+	lim, err := newLimit(alg, kernel.InMemory.Varying())
 	if err != nil || !ok {
-		return t, err
+		return lim, err
 	}
 	if isPlain(alg) {
-		t.Asked = key
+		lim.Asked = key
 	}
-	return l.keep(key, t), nil
+	return cache.keep(key, lim), nil
 }
 
 // known returns the cached limit for key, or nil.
-func (l *limits) known(key any) *limit.Limit {
-	if t := find(&l.young, key); t != nil {
-		return t
+func (cache *limitCache) known(key any) *limit.Limit {
+	if lim := limitIn(&cache.young, key); lim != nil {
+		return lim
 	}
-	t := find(&l.old, key)
-	if t != nil {
-		t = l.keep(key, t)
+	lim := limitIn(&cache.old, key)
+	if lim != nil {
+		lim = cache.keep(key, lim)
 	}
-	return t
+	return lim
 }
 
-// find returns the limit for key in a part of the cache, or nil.
-func find(in *atomic.Pointer[sync.Map], key any) *limit.Limit {
+// limitIn returns the limit for key in a part of the cache, or nil.
+func limitIn(in *atomic.Pointer[sync.Map], key any) *limit.Limit {
 	m := in.Load()
 	if m == nil {
 		return nil
@@ -126,20 +126,20 @@ func find(in *atomic.Pointer[sync.Map], key any) *limit.Limit {
 }
 
 // keep caches t, unless there is already a limit for key. It returns that or t.
-func (l *limits) keep(key any, t *limit.Limit) *limit.Limit {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known := find(&l.young, key); known != nil {
+func (cache *limitCache) keep(key any, lim *limit.Limit) *limit.Limit {
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	if known := limitIn(&cache.young, key); known != nil {
 		return known
 	}
-	if l.young.Load() == nil || l.kept >= manyLimits {
-		l.old.Store(l.young.Load())
-		l.young.Store(new(sync.Map))
-		l.kept = 0
+	if cache.young.Load() == nil || cache.inYoung >= maxCachedLimits {
+		cache.old.Store(cache.young.Load())
+		cache.young.Store(new(sync.Map))
+		cache.inYoung = 0
 	}
-	l.young.Load().Store(key, t)
-	l.kept++
-	return t
+	cache.young.Load().Store(key, lim)
+	cache.inYoung++
+	return lim
 }
 
 // keyOf returns a key for the cache: keys of two algorithms are equal if their parameters are. An
@@ -159,21 +159,21 @@ func keyOf(alg Algorithm) (key any, ok bool) {
 
 // limitOf returns the limit of key, or an error if it is not known.
 func (l *limiter) limitOf(ctx context.Context, key string) (*limit.Limit, error) {
-	if l.limits == nil {
-		return l.t, nil
+	if l.ownLimits == nil {
+		return l.limit, nil
 	}
-	alg, err := l.limits.lookup(ctx, key)
-	return l.limits.of(key, alg, err)
+	alg, err := l.ownLimits.lookup(ctx, key)
+	return l.ownLimits.limitFrom(key, alg, err)
 }
 
 // limitFor returns the limit by which requests for key are decided. That is the limit of the key
 // or, if that is not known, the one that New was given; unknown then says why. If ctx ended before
 // the lookup succeeded, nothing decides: there is no limit, and ended is the error of ctx.
-func (l *limiter) limitFor(ctx context.Context, key string) (t *limit.Limit, unknown, ended error) {
-	if l.limits == nil {
-		return l.t, nil, nil
+func (l *limiter) limitFor(ctx context.Context, key string) (lim *limit.Limit, unknown, ended error) {
+	if l.ownLimits == nil {
+		return l.limit, nil, nil
 	}
-	alg, err := l.limits.lookup(ctx, key)
+	alg, err := l.ownLimits.lookup(ctx, key)
 	return l.limitBy(ctx, key, alg, err)
 }
 
@@ -183,27 +183,27 @@ func (l *limiter) limitBy(
 	key string,
 	alg Algorithm,
 	err error,
-) (t *limit.Limit, unknown, ended error) {
-	t, err = l.limits.of(key, alg, err)
+) (lim *limit.Limit, unknown, ended error) {
+	lim, err = l.ownLimits.limitFrom(key, alg, err)
 	switch {
 	case err == nil:
-		return t, nil, nil
+		return lim, nil, nil
 	case ctx.Err() != nil:
 		return nil, nil, ctx.Err()
 	}
-	return l.t, l.lookupFailed(ctx, err), nil
+	return l.limit, l.logLookupFailure(ctx, err), nil
 }
 
 // presentLimit returns the limit by which requests for the key of c are decided now, or nil if
 // c.ctx ended before it was found.
 func (l *limiter) presentLimit(c *call) *limit.Limit {
-	if c.present != nil {
-		return c.present
+	if c.presentLimit != nil {
+		return c.presentLimit
 	}
 	if c.Request.Op == step.OpSettle { // whose Limit is that of the hold
-		t, unknown, _ := l.limitFor(c.ctx, c.Key)
+		lim, unknown, _ := l.limitFor(c.ctx, c.Key)
 		c.unknown = unknown
-		return t
+		return lim
 	}
 	if c.Limit == nil {
 		c.Limit, c.unknown, _ = l.limitFor(c.ctx, c.Key)

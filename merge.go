@@ -8,21 +8,21 @@ import (
 
 // This file merges the decisions of several keys into one.
 
-// A merging merges decisions as an All does those of its parts.
-type merging struct {
+// A merger merges decisions as an All does those of its parts.
+type merger struct {
 	Decision
 	// Whether the keys spend different numbers of events: then Limit and Remaining are those of
 	// Part.
-	varies  bool
-	any     bool // whether there are any so far
-	refused bool
-	least   int // how much the key that has the least has left
+	varies    bool
+	begun     bool // whether there are any so far
+	refused   bool
+	leastLeft int // how much the key that has the least has left
 
 	unchecked bool // whether Part, if it refuses, or any key was not checked
 }
 
 // add adds the decision of the i-th key, which was asked for n events.
-func (m *merging) add(i int, d *step.Decision, n int) {
+func (m *merger) add(i int, d *step.Decision, n int) {
 	left := d.Remaining
 	if m.varies {
 		left = math.MaxInt
@@ -30,11 +30,11 @@ func (m *merging) add(i int, d *step.Decision, n int) {
 			left = d.Remaining / n // the number of such calls
 		}
 	}
-	first := !m.any
+	first := !m.begun
 	if first {
-		m.any, m.least, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
+		m.begun, m.leastLeft, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
 	}
-	decides := !m.refused && (first || left < m.least)
+	decides := !m.refused && (first || left < m.leastLeft)
 	unchecked := d.Degraded && !d.StandIn
 	if !m.refused {
 		m.unchecked = m.unchecked || unchecked
@@ -51,14 +51,14 @@ func (m *merging) add(i int, d *step.Decision, n int) {
 	case decides:
 		m.Limit, m.Remaining = d.Limit, d.Remaining
 	}
-	m.least = min(m.least, left)
+	m.leastLeft = min(m.leastLeft, left)
 	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
 	m.Delay = max(m.Delay, d.Delay)
 	m.Degraded = m.Degraded || d.Degraded
 }
 
 // decision returns the merged decision.
-func (m *merging) decision() Decision {
+func (m *merger) decision() Decision {
 	d := m.Decision
 	d.Allowed = !m.refused
 	if m.refused {
@@ -68,8 +68,8 @@ func (m *merging) decision() Decision {
 	return d
 }
 
-// sum returns a+b, or math.MaxInt if that overflows.
-func sum(a, b int) int {
+// addSaturating returns a+b, or math.MaxInt if that overflows.
+func addSaturating(a, b int) int {
 	if a > math.MaxInt-b {
 		return math.MaxInt
 	}

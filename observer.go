@@ -171,21 +171,21 @@ func hasLeft(ctx context.Context, err error) bool {
 }
 
 // outcome returns what came of a request that was answered with res and err.
-func outcome(ctx context.Context, res *step.Answer, err error) Outcome {
+func outcome(ctx context.Context, ans *step.Answer, err error) Outcome {
 	switch {
 	case err != nil:
-		return counted(ctx, Decision(res.Decision), err)
-	case res.Full:
+		return countOutcome(ctx, Decision(ans.Decision), err)
+	case ans.Full:
 		return Failed
-	case res.Allowed:
+	case ans.Allowed:
 		return Granted
 	}
 	return Denied
 }
 
-// tell tells the observers of the call that made r, or of one that holds nothing, if r is nil. If
+// observeOrGiveBack tells the observers of the call that made r, or of one that holds nothing, if r is nil. If
 // one of them panics, nobody is given r, and so what it holds is given back.
-func (l *limiter) tell(ctx context.Context, o Observation, r *Reservation) {
+func (l *limiter) observeOrGiveBack(ctx context.Context, o Observation, r *Reservation) {
 	told := false
 	defer func() {
 		if !told && r != nil {
@@ -196,8 +196,8 @@ func (l *limiter) tell(ctx context.Context, o Observation, r *Reservation) {
 	told = true
 }
 
-// decided tells the observers of a call that returns r and err.
-func (l *limiter) decided(
+// observeCall tells the observers of a call that returns r and err.
+func (l *limiter) observeCall(
 	ctx context.Context,
 	name Call,
 	c *limit.Call,
@@ -207,24 +207,24 @@ func (l *limiter) decided(
 	if l.observers == nil {
 		return
 	}
-	a := &c.Answer
+	ans := &c.Answer
 	o := Observation{
 		Key:      c.Key,
 		Call:     name,
 		N:        c.Request.N,
-		Outcome:  outcome(ctx, a, err),
-		Decision: Decision(a.Decision),
-		Waited:   a.Delay,
+		Outcome:  outcome(ctx, ans, err),
+		Decision: Decision(ans.Decision),
+		Waited:   ans.Delay,
 		Err:      err,
 	}
-	if a.Allowed {
+	if ans.Allowed {
 		o.Granted = o.N
 	}
-	l.tell(ctx, o, r)
+	l.observeOrGiveBack(ctx, o, r)
 }
 
-// counted returns what came of a Charge or Settle.
-func counted(ctx context.Context, d Decision, err error) Outcome {
+// countOutcome returns what came of a Charge or Settle.
+func countOutcome(ctx context.Context, d Decision, err error) Outcome {
 	switch {
 	case err == nil:
 		return Counted
@@ -234,17 +234,17 @@ func counted(ctx context.Context, d Decision, err error) Outcome {
 	return Failed
 }
 
-// began returns the time at which a wait begins, if there are observers.
-func (l *limiter) began() (now kernel.Instant) {
+// beginObserving returns the time at which a wait begins, if there are observers.
+func (l *limiter) beginObserving() (now kernel.Instant) {
 	if l.observers != nil {
 		now, _ = l.timeline.Now()
 	}
 	return now
 }
 
-// waited tells the observers of a wait since began, which returns err. r is the turn, if it is
+// observeWait tells the observers of a wait since began, which returns err. r is the turn, if it is
 // known.
-func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err error) {
+func (l *limiter) observeWait(w *waiter, began kernel.Instant, r *Reservation, err error) {
 	if l.observers == nil {
 		return
 	}
@@ -276,32 +276,14 @@ func (l *limiter) waited(w *want, began kernel.Instant, r *Reservation, err erro
 	if err == nil {
 		o.Granted, o.Decision.Allowed = w.n, true
 	}
-	if !w.h.holds {
+	if !w.hold.isHeld {
 		r = nil // the turn has come, and its events count
 	}
-	l.tell(w.ctx, o, r)
+	l.observeOrGiveBack(w.ctx, o, r)
 }
 
-// A reason is why a Wait was not simply granted, which its results do not say.
-type reason struct {
-	failure error // of the store, even if FailOpen allowed the events
-	// With failure: whether the limit may ever grant them, whatever a fallback says.
-	may     bool
-	unknown error    // why the limit of the key is not known, so that New's decided
-	denial  Decision // if they were denied
-	grant   Decision // if they were granted at once
-}
-
-// standIn marks the decisions as those of a limit that is not the key's.
-func (why *reason) standIn() {
-	why.grant.Degraded, why.grant.StandIn = true, true
-	if !why.denial.Degraded {
-		why.denial.Degraded, why.denial.StandIn = true, true
-	}
-}
-
-// observe tells the observers of the limiter that r was settled for n.
-func (r *Reservation) observe(ctx context.Context, n int, d Decision, err error) {
+// observeSettlement tells the observers of the limiter that r was settled for n.
+func (r *Reservation) observeSettlement(ctx context.Context, n int, d Decision, err error) {
 	if r.l == nil || r.l.observers == nil || r.is(isQuiet) {
 		return
 	}
@@ -312,16 +294,16 @@ func (r *Reservation) observe(ctx context.Context, n int, d Decision, err error)
 			Call:     CallSettle,
 			N:        n,
 			Granted:  r.n,
-			Outcome:  counted(ctx, d, err),
+			Outcome:  countOutcome(ctx, d, err),
 			Decision: d,
 			Err:      err,
 		},
 	)
 }
 
-// observe tells the observers of the limiter, if there are any, that TakeAll has asked the key, and
+// observeKey tells the observers of the limiter, if there are any, that TakeAll has asked the key, and
 // what it answered for itself. granted says whether all keys have granted.
-func (k *asked) observe(ctx context.Context, granted bool) {
+func (k *jointKey) observeKey(ctx context.Context, granted bool) {
 	if k.l == nil || k.l.observers == nil {
 		return
 	}

@@ -27,9 +27,9 @@ type config struct {
 	storeTimeout time.Duration
 	failureLog   *slog.Logger
 	observers    []Observer
-	mostWaiters  int
+	maxWaiters   int
 
-	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet, mostWaitersSet bool
+	storeSet, clockSet, lookupSet, storeTimeoutSet, failureLogSet, maxWaitersSet bool
 }
 
 // WithStore keeps the limiter's states in s, which several limiters may share. It needs [WithName],
@@ -87,7 +87,7 @@ func WithName(name string) Option {
 // [ErrQueueFull]. By default there is no bound: each waiter takes one or two kilobytes, besides
 // what its caller takes.
 func WithMaxWaiters(n int) Option {
-	return func(c *config) { c.mostWaiters, c.mostWaitersSet = n, true }
+	return func(c *config) { c.maxWaiters, c.maxWaitersSet = n, true }
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -115,7 +115,7 @@ func newConfig(opts []Option) (*config, error) {
 		{c.lookupSet && c.lookup == nil, "WithLimits's lookup", nil, "must be a function"},
 		{c.policy.kind == fallback && param.IsNil(c.policy.limiter), "Fallback's limiter", nil, "must be a Limiter"},
 		{slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }), "WithObserver's observer", nil, "must be an Observer"},
-		{c.mostWaitersSet && c.mostWaiters < 1, "WithMaxWaiters's n", c.mostWaiters, "must be at least 1; without WithMaxWaiters there is no bound"},
+		{c.maxWaitersSet && c.maxWaiters < 1, "WithMaxWaiters's n", c.maxWaiters, "must be at least 1; without WithMaxWaiters there is no bound"},
 		{c.storeTimeoutSet && c.storeTimeout <= 0, "WithStoreTimeout's duration", c.storeTimeout, "must be positive"},
 	} {
 		if a.is {
@@ -124,7 +124,7 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	if !c.storeSet {
 		own := new(MemoryStore)
-		own.alone = true
+		own.isPrivate = true
 		c.store = own
 	}
 	return c, nil

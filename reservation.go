@@ -30,9 +30,9 @@ type Reservation struct {
 
 	status atomic.Uint32 // what has become of it: bits that follow
 	key    string
-	by     *limit.Limit // that made it; nil if the store failed
-	hold   uint64       // the ID by which the store finds it; 0 if there is nothing to find
-	all    *parts       // of a HoldAll
+	limit  *limit.Limit // that made it; nil if the store failed
+	holdID uint64       // the ID by which the store finds it; 0 if there is nothing to find
+	joint  *jointHold   // of a HoldAll
 }
 
 const (
@@ -55,25 +55,25 @@ func (r *Reservation) Parts() []*Reservation {
 	switch {
 	case r == nil:
 		return nil
-	case r.all == nil:
+	case r.joint == nil:
 		return []*Reservation{r}
 	}
-	all := make([]*Reservation, len(r.all.of))
-	for i, p := range r.all.of {
-		all[i] = p.r
+	all := make([]*Reservation, len(r.joint.parts))
+	for i, p := range r.joint.parts {
+		all[i] = p.reservation
 	}
 	return all
 }
 
-// parts returns the Reservation of each key of a HoldAll, once, by the index of its first Bound,
+// keys returns the Reservation of each key of a HoldAll, once, by the index of its first Bound,
 // and none for others.
-func (r *Reservation) parts() iter.Seq2[int, *Reservation] {
+func (r *Reservation) keys() iter.Seq2[int, *Reservation] {
 	return func(yield func(int, *Reservation) bool) {
-		if r == nil || r.all == nil {
+		if r == nil || r.joint == nil {
 			return
 		}
-		for i, p := range r.all.of {
-			if p.first == i && !yield(i, p.r) {
+		for i, p := range r.joint.parts {
+			if p.first == i && !yield(i, p.reservation) {
 				return
 			}
 		}
@@ -85,7 +85,7 @@ func (r *Reservation) Delay() (d time.Duration) {
 	if r != nil && r.l != nil {
 		return r.l.timeline.Until(r.due)
 	}
-	for _, p := range r.parts() {
+	for _, p := range r.keys() {
 		d = max(d, p.Delay())
 	}
 	return d
@@ -103,43 +103,43 @@ func (r *Reservation) Cancel() {
 	}
 	ctx := context.Background()
 	var s settlement
-	r.cancelNow(ctx, &s)
-	r.observe(ctx, 0, Decision{}, s.err)
+	r.cancelQuietly(ctx, &s)
+	r.observeSettlement(ctx, 0, Decision{}, s.err)
 }
 
-// cancelNow is Cancel without checks. It tells no observers of r, and sets the error.
-func (r *Reservation) cancelNow(ctx context.Context, s *settlement) {
+// cancelQuietly is Cancel without checks. It tells no observers of r, and sets the error.
+func (r *Reservation) cancelQuietly(ctx context.Context, s *settlement) {
 	switch {
-	case r.all != nil:
-		all := make([]settlement, len(r.all.of))
-		for i, p := range r.parts() {
-			all[i].made = !p.set(isOver)
-			if all[i].made {
-				p.cancelNow(ctx, &all[i])
+	case r.joint != nil:
+		all := make([]settlement, len(r.joint.parts))
+		for i, p := range r.keys() {
+			all[i].isFirst = !p.set(isOver)
+			if all[i].isFirst {
+				p.cancelQuietly(ctx, &all[i])
 			}
 		}
-		r.tellOf(ctx, all)
+		r.observeKeys(ctx, all)
 	case r.l == nil:
-	case r.isHold() || r.hold != 0 && r.Delay() > 0:
-		s.err = r.settleNow(ctx, 0, nil)
+	case r.isHold() || r.holdID != 0 && r.Delay() > 0:
+		s.err = r.sendSettlement(ctx, 0, nil)
 	}
 }
 
 // A settlement is what becomes of a Reservation, or of a part of that of a HoldAll.
 type settlement struct {
-	n    int // how many events have happened; 0 if it is cancelled
-	d    Decision
-	err  error
-	made bool // whether it was not over before
+	n        int // how many events have happened; 0 if it is cancelled
+	decision Decision
+	err      error
+	isFirst  bool // whether it was not over before
 }
 
-// tellOf tells observers what has become of the parts of a HoldAll, by the index of the first Bound
+// observeKeys tells observers what has become of the parts of a HoldAll, by the index of the first Bound
 // of each. That is after all of them have been settled, so that none is left over if an observer
 // panics.
-func (r *Reservation) tellOf(ctx context.Context, all []settlement) {
-	for i, p := range r.parts() {
-		if s := &all[i]; s.made {
-			p.observe(ctx, s.n, s.d, s.err)
+func (r *Reservation) observeKeys(ctx context.Context, all []settlement) {
+	for i, p := range r.keys() {
+		if s := &all[i]; s.isFirst {
+			p.observeSettlement(ctx, s.n, s.decision, s.err)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 
 // await waits until the events may happen, and returns nil when they may.
 func (r *Reservation) await(ctx context.Context) error {
-	for _, p := range r.parts() {
+	for _, p := range r.keys() {
 		if err := p.Wait(ctx); err != nil {
 			return err
 		}
@@ -179,16 +179,16 @@ func (r *Reservation) await(ctx context.Context) error {
 // It returns the error of ctx if that ends first. Every wait sleeps here.
 func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan struct{}) error {
 	for d := l.timeline.Until(due); d > 0; d = l.timeline.Until(due) {
-		if woken, err := l.sleepFor(ctx, d, due, turn); woken || err != nil {
+		if woken, err := l.sleepOnce(ctx, d, due, turn); woken || err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sleepFor is sleep for d, the time until due. It may return early. woken says that turn has had an
+// sleepOnce is sleep for d, the time until due. It may return early. woken says that turn has had an
 // element.
-func (l *limiter) sleepFor(
+func (l *limiter) sleepOnce(
 	ctx context.Context,
 	d time.Duration,
 	due kernel.Instant,
@@ -203,7 +203,7 @@ func (l *limiter) sleepFor(
 			if l.timeline.Until(due) != d {
 				return false, nil // the clock was moved before the timer was set, which is late now
 			}
-			again = time.After(lookAgain)
+			again = time.After(mockPollInterval)
 		}
 	}
 	for {
@@ -222,10 +222,10 @@ func (l *limiter) sleepFor(
 	}
 }
 
-// lookAgain is the real time after which a wait looks again at a clock that is moved by hand: a
+// mockPollInterval is the real time after which a wait looks again at a clock that is moved by hand: a
 // mock may have fired its timers just before the wait set one, and show its new time only just
 // after.
-const lookAgain = 10 * time.Millisecond
+const mockPollInterval = 10 * time.Millisecond
 
 // Settle says that n of the held events have happened, which may be fewer or more. It counts once:
 // afterwards, or after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation
@@ -261,11 +261,11 @@ const lookAgain = 10 * time.Millisecond
 // https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
 func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	if r == nil && len(ns) > 1 {
-		return r.settle(ctx, slices.Min(ns))
+		return r.settleFor(ctx, slices.Min(ns))
 	}
 	want := 1
-	if r != nil && r.all != nil {
-		want = len(r.all.of)
+	if r != nil && r.joint != nil {
+		want = len(r.joint.parts)
 	}
 	if len(ns) != want && len(ns) != 1 {
 		return Decision{}, param.Invalid(
@@ -275,18 +275,18 @@ func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 		)
 	}
 	if len(ns) == 1 {
-		return r.settle(ctx, ns[0])
+		return r.settleFor(ctx, ns[0])
 	}
-	return r.settleAll(ctx, slices.Min(ns), func(i int) int { return ns[i] })
+	return r.settleJoint(ctx, slices.Min(ns), func(i int) int { return ns[i] })
 }
 
-// settle is Settle with one number.
-func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error) {
+// settleFor is Settle with one number.
+func (r *Reservation) settleFor(ctx context.Context, n int) (d Decision, err error) {
 	if r == nil {
 		r = new(Reservation)
 	}
-	if r.all != nil {
-		return r.settleAll(ctx, n, func(int) int { return n })
+	if r.joint != nil {
+		return r.settleJoint(ctx, n, func(int) int { return n })
 	}
 	if err := r.l.check(ctx, n); err != nil {
 		return Decision{}, err
@@ -294,22 +294,22 @@ func (r *Reservation) settle(ctx context.Context, n int) (d Decision, err error)
 	if r.set(isOver) {
 		return Decision{}, errSettled
 	}
-	err = r.settleOpen(ctx, n, &d)
-	r.observe(ctx, n, d, err)
+	err = r.settleMarkedOver(ctx, n, &d)
+	r.observeSettlement(ctx, n, d, err)
 	return d, err
 }
 
-// settleOpen is settle of a Reservation that was not over before. It tells no observers of it, and
+// settleMarkedOver is settle of a Reservation that was not over before. It tells no observers of it, and
 // sets d as settleNow does.
-func (r *Reservation) settleOpen(ctx context.Context, n int, d *Decision) (err error) {
-	if r.all != nil { // a limiter that New has not made has given it to another HoldAll
-		merged, err := r.settleParts(ctx, func(int) int { return n })
+func (r *Reservation) settleMarkedOver(ctx context.Context, n int, d *Decision) (err error) {
+	if r.joint != nil { // a limiter that New has not made has given it to another HoldAll
+		merged, err := r.settleKeys(ctx, func(int) int { return n })
 		if d != nil {
 			*d = merged
 		}
 		return err
 	}
-	err = r.settleNow(ctx, n, d)
+	err = r.sendSettlement(ctx, n, d)
 	if err != nil && isUncounted(err) {
 		r.clear(isOver)
 	}
@@ -325,14 +325,14 @@ func (r *Reservation) giveBack(ctx context.Context) { r.settleQuietly(ctx, 0) }
 func (r *Reservation) settleQuietly(ctx context.Context, n int) {
 	r.set(isQuiet)
 	if !r.set(isOver) {
-		_ = r.settleOpen(ctx, n, nil)
+		_ = r.settleMarkedOver(ctx, n, nil)
 	}
 }
 
-// settleNow is Settle without checks. It sets d, which is nil if nobody is to see the Decision:
+// sendSettlement is Settle without checks. It sets d, which is nil if nobody is to see the Decision:
 // then that is not made, because it might need a lookup.
-func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err error) {
-	l, by := r.l, r.by
+func (r *Reservation) sendSettlement(ctx context.Context, n int, d *Decision) (err error) {
+	l, by := r.l, r.limit
 	switch {
 	case l == nil:
 		if d != nil {
@@ -340,31 +340,31 @@ func (r *Reservation) settleNow(ctx context.Context, n int, d *Decision) (err er
 		}
 		return nil
 	case d == nil && n <= r.n &&
-		(by == nil && n == 0 || by != nil && (by.Stateless() || r.hold == 0)):
+		(by == nil && n == 0 || by != nil && (by.Stateless() || r.holdID == 0)):
 		return nil // nothing is held, or counts
 	case by == nil: // the store failed, so that nothing is held
-		return r.settleUnheld(ctx, n, d)
-	case by.Stateless() || r.hold == 0 && n <= r.n: // nothing is held, or counts
+		return r.countUnheld(ctx, n, d)
+	case by.Stateless() || r.holdID == 0 && n <= r.n: // nothing is held, or counts
 		*d, err = l.Peek(ctx, r.key)
 		return err
 	}
 	c := newCall(ctx, step.OpSettle, r.key, n)
-	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.hold // an ID of 0 is found by no store
-	c.unseen = d == nil
+	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.holdID // an ID of 0 is found by no store
+	c.isUnseen = d == nil
 	if r.is(isQuiet) { // it belongs to a call that has looked the limit up
-		c.present = by
+		c.presentLimit = by
 	}
 	_, err = l.do(&c)
 	if d != nil {
 		*d = Decision(c.Answer.Decision)
 	}
-	return c.counted(n-r.n, err)
+	return c.countError(n-r.n, err)
 }
 
-// settleUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held:
+// countUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held:
 // it counts all that have happened, except in an InFlight, where they are over. It sets d, unless
 // that is nil.
-func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err error) {
+func (r *Reservation) countUnheld(ctx context.Context, n int, d *Decision) (err error) {
 	c := newCall(ctx, step.OpCharge, r.key, n)
 	c.Limit, c.unknown, err = r.l.limitFor(ctx, r.key)
 	if err != nil {
@@ -377,7 +377,7 @@ func (r *Reservation) settleUnheld(ctx context.Context, n int, d *Decision) (err
 	if d != nil {
 		*d = Decision(c.Answer.Decision)
 	}
-	return c.counted(n, err)
+	return c.countError(n, err)
 }
 
 // isUncounted reports whether err is that of events that could not be counted.
@@ -391,17 +391,17 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	if r.all == nil {
-		_, err := r.settle(ctx, r.n)
+	if r.joint == nil {
+		_, err := r.settleFor(ctx, r.n)
 		return err
 	}
-	_, err := r.settleAll(ctx, 0, nil)
+	_, err := r.settleJoint(ctx, 0, nil)
 	return err
 }
 
-// settleAll settles each key of a HoldAll with the sum of what its Bounds have, of which least must
+// settleJoint settles each key of a HoldAll with the sum of what its Bounds have, of which least must
 // not be negative; without has, with as many events as were held.
-func (r *Reservation) settleAll(
+func (r *Reservation) settleJoint(
 	ctx context.Context,
 	least int,
 	has func(i int) int,
@@ -412,45 +412,45 @@ func (r *Reservation) settleAll(
 	if r.set(isOver) {
 		return Decision{}, errSettled
 	}
-	return r.settleParts(ctx, has)
+	return r.settleKeys(ctx, has)
 }
 
-// settleParts is settleAll without checks.
-func (r *Reservation) settleParts(ctx context.Context, has func(i int) int) (Decision, error) {
+// settleKeys is settleAll without checks.
+func (r *Reservation) settleKeys(ctx context.Context, has func(i int) int) (Decision, error) {
 	ctx = context.WithoutCancel(ctx) // all or none
-	all := r.shares(has)
-	m := merging{varies: r.all.varies}
+	all := r.settlementsOf(has)
+	m := merger{varies: r.joint.varies}
 	var errs []error
-	for i, p := range r.parts() {
+	for i, p := range r.keys() {
 		s := &all[i]
-		s.made = !p.set(isOver)
-		if !s.made {
+		s.isFirst = !p.set(isOver)
+		if !s.isFirst {
 			continue // an earlier call has settled it, when another part had no room
 		}
-		s.err = p.settleOpen(ctx, s.n, &s.d)
+		s.err = p.settleMarkedOver(ctx, s.n, &s.decision)
 		if s.err != nil {
 			errs = append(errs, s.err)
 		}
-		m.add(i, (*step.Decision)(&s.d), p.n)
+		m.add(i, (*step.Decision)(&s.decision), p.n)
 	}
 	err := errors.Join(errs...)
 	if isUncounted(err) {
 		r.clear(isOver)
 	}
-	r.tellOf(ctx, all)
+	r.observeKeys(ctx, all)
 	return m.decision(), err
 }
 
-// shares returns, by the index of its first Bound, how many events of each key have happened: the
+// settlementsOf returns, by the index of its first Bound, how many events of each key have happened: the
 // sum of what its Bounds have or, without has, as many as were held.
-func (r *Reservation) shares(has func(i int) int) []settlement {
-	all := make([]settlement, len(r.all.of))
-	for i, p := range r.all.of {
+func (r *Reservation) settlementsOf(has func(i int) int) []settlement {
+	all := make([]settlement, len(r.joint.parts))
+	for i, p := range r.joint.parts {
 		s := &all[p.first]
 		if has == nil {
-			s.n = p.r.n
+			s.n = p.reservation.n
 		} else {
-			s.n = sum(s.n, has(i))
+			s.n = addSaturating(s.n, has(i))
 		}
 	}
 	return all
@@ -476,7 +476,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 		return errSettled
 	}
 	var errs []error
-	for _, p := range r.parts() {
+	for _, p := range r.keys() {
 		errs = append(errs, p.Extend(ctx, d))
 	}
 	if !r.isHold() {
@@ -486,8 +486,8 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	now, _ := r.l.timeline.Now()
 	delay := time.Duration(max(r.due, now) - now)
 	c := newCall(ctx, step.OpExtend, r.key, 0)
-	c.Limit, c.Request.Hold = r.by, step.Handle{
-		ID:  r.hold,
+	c.Limit, c.Request.Hold = r.limit, step.Handle{
+		ID:  r.holdID,
 		For: delay + min(d, math.MaxInt64-delay),
 	}
 	r.l.apply(&c)
@@ -495,11 +495,11 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	case c.Err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case c.Err != nil:
-		return r.l.failed(c.Err)
+		return r.l.storeError(c.Err)
 	case !c.Answer.Held:
 		return ErrEnded
 	}
-	r.l.wake(r.key) // who waits for the end may have to look earlier
+	r.l.wakeLine(r.key) // who waits for the end may have to look earlier
 	return nil
 }
 
@@ -518,25 +518,25 @@ const (
 // happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
 // [Reservation.Parts] has one.
 func (r *Reservation) Token() string {
-	if r == nil || r.hold == 0 {
+	if r == nil || r.holdID == 0 {
 		return ""
 	}
 	b := make([]byte, 0, tokenSize)
 	b = binary.BigEndian.AppendUint64(append(b, tokenVersion), uint64(r.n))
 	b = binary.BigEndian.AppendUint64(b, r.due)
-	b = binary.BigEndian.AppendUint64(b, r.hold)
+	b = binary.BigEndian.AppendUint64(b, r.holdID)
 	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.key, b)...))
 }
 
 // isHold reports whether r is a hold, and not only a reservation, which ends at its turn.
-func (r *Reservation) isHold() bool { return r != nil && r.hold%2 == 1 }
+func (r *Reservation) isHold() bool { return r != nil && r.holdID%2 == 1 }
 
 // seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with
 // its name and kind; in memory, one of a store.
 func (l *limiter) seal(key string, fields []byte) []byte {
 	kind, within := "", uint64(0)
-	if l.limits == nil {
-		kind = l.t.Kind()
+	if l.ownLimits == nil {
+		kind = l.limit.Kind()
 	}
 	if l.local != nil {
 		within = l.local.Space.Fingerprint(key)
@@ -564,7 +564,7 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 // asked through its method Resume(ctx, key, token) (*Reservation, error), or that of a limiter that
 // it unwraps; if there is none, the error matches ErrInvalid.
 func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservation, error) {
-	l, ok := inner[interface {
+	l, ok := unwrapTo[interface {
 		Resume(ctx context.Context, key, token string) (*Reservation, error)
 	}](limiter)
 	if !ok {
@@ -601,9 +601,9 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	if n > math.MaxInt || due > kernel.MaxInstant || id == 0 || id >= 1<<53 {
 		return nil, errToken("it has impossible numbers")
 	}
-	t, err := l.limitOf(ctx, key)
+	lim, err := l.limitOf(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return &Reservation{l: l, n: int(n), due: due, key: key, by: t, hold: id}, nil
+	return &Reservation{l: l, n: int(n), due: due, key: key, limit: lim, holdID: id}, nil
 }

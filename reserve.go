@@ -13,16 +13,16 @@ func (l *limiter) Reserve(
 	n int,
 	opts ...HoldOption,
 ) (*Reservation, Decision, error) {
-	h, err := newHolding(l.check(ctx, n), ofReserve, opts)
+	h, err := newHoldOptions(l.check(ctx, n), forReserve, opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}
 	c := newCall(ctx, step.OpReserve, key, n)
-	c.h, c.opts, c.Request.MaxWait = h, opts, h.within
+	c.hold, c.options, c.Request.MaxWait = h, opts, h.maxWait
 	if n == 0 {
-		c.Request.Op, c.opts = step.OpHold, nil // which grants them, whatever the state
+		c.Request.Op, c.options = step.OpHold, nil // which grants them, whatever the state
 	}
 	r, err := l.do(&c)
-	l.decided(ctx, CallReserve, &c.Call, r, err)
+	l.observeCall(ctx, CallReserve, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }

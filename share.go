@@ -11,9 +11,9 @@ import (
 // [Blocked] is the same.
 //
 // Share(nil, n) is nil.
-func Share(alg Algorithm, n int) Algorithm { return share(alg, divisor{n: max(n, 1), depth: 1}) }
+func Share(alg Algorithm, n int) Algorithm { return shareOf(alg, divisor{n: max(n, 1), depth: 1}) }
 
-func share(alg Algorithm, by divisor) Algorithm {
+func shareOf(alg Algorithm, by divisor) Algorithm {
 	if checkKind(alg) != nil || by.depth > maxDepth {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 // redisstore.
 type Store interface {
 	// Open returns the states of the limiter called name. Only [New] calls it.
-	Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error)
+	Open(name string, lim *limit.Limit, timeout time.Duration) (limit.States, error)
 }
 
 // A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map.
@@ -129,11 +129,11 @@ type MemoryStore struct {
 
 	engine memory.Store
 
-	alone bool // whether it is that of one limiter, with which it leaves
+	isPrivate bool // whether it is that of one limiter, with which it leaves
 
-	mu     sync.Mutex // protects the fields below
-	opened bool       // whether the engine has MaxKeys and RefuseNew
-	spaces map[string]*memory.States
+	mu       sync.Mutex // protects the fields below
+	isOpened bool       // whether the engine has MaxKeys and RefuseNew
+	byName   map[string]*memory.States
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.
@@ -160,30 +160,30 @@ func (s *MemoryStore) Stats() MemoryStats { return MemoryStats(s.engine.Stats())
 func (s *MemoryStore) Shrink() { s.engine.Shrink() }
 
 // Open implements [Store].
-func (s *MemoryStore) Open(name string, l *limit.Limit, _ time.Duration) (limit.States, error) {
+func (s *MemoryStore) Open(name string, lim *limit.Limit, _ time.Duration) (limit.States, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.begin(); err != nil {
+	if err := s.configureEngine(); err != nil {
 		return nil, err
 	}
 	if name == "" { // the states are those of one limiter, and leave with it
-		return s.engine.Open(l, !s.alone), nil
+		return s.engine.Open(lim, !s.isPrivate), nil
 	}
-	if sp := s.spaces[name]; sp != nil {
-		if err := sp.Limit.CheckSame(name, l); err != nil {
+	if states := s.byName[name]; states != nil {
+		if err := states.Limit.CheckSame(name, lim); err != nil {
 			return nil, err
 		}
-		return sp.Share(l), nil
+		return states.Share(lim), nil
 	}
-	if s.spaces == nil {
-		s.spaces = make(map[string]*memory.States)
+	if s.byName == nil {
+		s.byName = make(map[string]*memory.States)
 	}
-	s.spaces[name] = s.engine.Open(l, false)
-	return s.spaces[name], nil
+	s.byName[name] = s.engine.Open(lim, false)
+	return s.byName[name], nil
 }
 
-// begin passes the fields to the engine, once.
-func (s *MemoryStore) begin() error {
+// configureEngine passes the fields to the engine, once.
+func (s *MemoryStore) configureEngine() error {
 	switch {
 	case s.MaxKeys < 0:
 		return param.Invalid(
@@ -197,8 +197,8 @@ func (s *MemoryStore) begin() error {
 			s.RefuseNew,
 			"needs MaxKeys; without a bound the store is never full",
 		)
-	case !s.opened:
-		s.opened, s.engine.MaxKeys, s.engine.RefuseNew = true, int64(s.MaxKeys), s.RefuseNew
+	case !s.isOpened:
+		s.isOpened, s.engine.MaxKeys, s.engine.RefuseNew = true, int64(s.MaxKeys), s.RefuseNew
 	case s.engine.MaxKeys != int64(s.MaxKeys) || s.engine.RefuseNew != s.RefuseNew:
 		return param.Invalid(
 			"MemoryStore",

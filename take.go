@@ -10,7 +10,7 @@ import (
 func (l *limiter) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l *limiter) AllowN(key string, n int) bool {
-	if l.fast != nil && !l.waiters.Any() && (n == 1 || n > 0 && n <= l.t.Limit()) {
+	if l.fast != nil && !l.lines.Any() && (n == 1 || n > 0 && n <= l.limit.Limit()) {
 		// Limits are at least 1, except of a plan, for which fast is nil.
 		granted := l.fast.Allow(l.timeline, key, n)
 		l.keepStates()
@@ -20,7 +20,7 @@ func (l *limiter) AllowN(key string, n int) bool {
 	switch {
 	case n < 0:
 		return false
-	case l.local != nil && l.limits != nil && l.observers == nil && n > 0 && !l.waiters.Has(key):
+	case l.local != nil && l.ownLimits != nil && l.observers == nil && n > 0 && !l.lines.Has(key):
 		// Take sees whether it would overtake a Wait.
 		return l.allowOwn(ctx, key, n)
 	}
@@ -30,22 +30,22 @@ func (l *limiter) AllowN(key string, n int) bool {
 
 // allowOwn is AllowN for n > 0, with limits of keys' own and states in memory.
 func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
-	alg, err := l.limits.lookup(ctx, key)
+	alg, err := l.ownLimits.lookup(ctx, key)
 	if err == nil {
 		if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
 			l.keepStates()
 			return granted
 		}
 	}
-	t, unknown, _ := l.limitBy(ctx, key, alg, err) // no end of ctx: AllowN has none
+	lim, unknown, _ := l.limitBy(ctx, key, alg, err) // no end of ctx: AllowN has none
 	if unknown != nil {
 		c := newCall(ctx, step.OpTake, key, n)
-		c.Limit, c.unknown = t, unknown
+		c.Limit, c.unknown = lim, unknown
 		_, _ = l.decide(&c)
 		return c.Answer.Allowed
 	}
-	granted := n <= t.Limit() &&
-		(t.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(t), n))
+	granted := n <= lim.Limit() &&
+		(lim.Stateless() || l.local.Space.AllowBy(l.timeline, key, l.local.LimitOf(lim), n))
 	l.keepStates()
 	return granted
 }
@@ -59,7 +59,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 	if err := l.check(ctx, n); err != nil {
 		return Decision{}, err
 	}
-	if l.fast != nil && !l.waiters.Any() {
+	if l.fast != nil && !l.lines.Any() {
 		l.decideQuick(step.OpTake, key, n, &d)
 		return d, nil
 	}
@@ -70,24 +70,24 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 func (l *limiter) take(ctx context.Context, name Call, key string, n int) (Decision, error) {
 	c := newCall(ctx, step.OpTake, key, n)
 	_, err := l.do(&c)
-	l.decided(ctx, name, &c.Call, nil, err)
+	l.observeCall(ctx, name, &c.Call, nil, err)
 	return Decision(c.Answer.Decision), err
 }
 
 // decideQuick applies an OpTake or OpPeek if l.fast is not nil. It sets d.
 func (l *limiter) decideQuick(op step.Op, key string, n int, d *Decision) {
 	req := step.Request{Op: op, N: n, Clock: l.timeline}
-	var a step.Answer
-	l.fast.Apply(key, l.fast.Base(), &req, &a)
+	var ans step.Answer
+	l.fast.Apply(key, l.fast.Base(), &req, &ans)
 	l.keepStates()
-	d.set(&a.Decision)
+	d.set(&ans.Decision)
 }
 
 func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 	if err := l.check(ctx, 1); err != nil {
 		return Decision{}, err
 	}
-	if l.fast != nil && !l.waiters.Any() {
+	if l.fast != nil && !l.lines.Any() {
 		l.decideQuick(step.OpPeek, key, 1, &d)
 		return d, nil
 	}
@@ -101,10 +101,10 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	l.timeline.Now() // so that no decision after the reset is made at a time before it
-	defer l.wake(key)
+	defer l.wakeLine(key)
 	if err := l.states.Reset(ctx, key); err != nil {
-		return l.failed(err)
+		return l.storeError(err)
 	}
-	l.waiters.Renew(key)
+	l.lines.Renew(key)
 	return nil
 }

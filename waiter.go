@@ -3,83 +3,261 @@ package ratelimit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// A Wait that is not granted at once is a place in the line of its key: see package line. The store
-// is asked for the reservation of the next one in it, a turn: in memory when that has come, and
-// elsewhere early enough for the answer to arrive. In other stores, the first place always has a
-// turn, because other processes wait as well.
+// This file has a wait from its begin to its end.
 //
-// In a busy process, whoever should ask does so late. In memory, the turn is then reserved at the
-// instant at which it came, if that is no longer ago than turns were taken late of late
-// (line.From), so that the line keeps its rate; and whoever runs asks for those behind. A process
-// that stood still goes on at the limit. Elsewhere, turns are asked for that much earlier.
+// A waiter whose events are not granted at once takes a place in the line of its key: see package
+// line. The store is asked for a turn of the next place in the line: in memory when the turn has
+// come, and in other stores early enough for the answer to arrive. In other stores, the first place
+// always has a turn, because callers in other processes wait as well.
 //
-// While events are held, and in an InFlight, nobody knows when a turn comes: they may come back at
-// any moment. Then the first one is denied, and asks again when a hold is settled or extended
+// In a busy process, the goroutine that should ask for a turn does so late. In memory, the turn is
+// then reserved as of the instant at which it came, so that the line keeps its rate. Line.From says
+// how long ago that instant may be: as long as turns were taken late lately. A goroutine that runs
+// also asks for the turns behind its own. A process that stood still goes on at the limit. In other
+// stores, turns are asked for that much earlier.
+//
+// While events are held, and in an InFlight, no turn is known, because events may be given back at
+// any moment. Then the first place is denied. It asks again when a hold is settled or extended
 // through this limiter, when a hold ends by itself, and when the store has said that there will be
 // room.
 //
-// Nothing overtakes the line: other requests on the key are denied without asking the store.
+// Nothing overtakes the line: other requests for the key are denied without asking the store.
 
-// terms are what a turn is for, besides the number of its events.
-type terms struct {
-	l  *limiter
-	by *limit.Limit
-	h  holding
-}
-
-// A waiter is a want that stands in line.
+// A waiter is one call of WaitN, or of Hold with Waiting, from its begin to its end. Its own
+// goroutine alone uses it.
 type waiter struct {
-	want
-	l *limiter
+	l     *limiter
+	ctx   context.Context // of calls of the store
+	until context.Context // the waiter waits until this one ends, with ctx or before
+	key   string
+	n     int
+	// How the events are held, if they are. Otherwise, a grant at once leaves no Reservation.
+	hold    holdOptions
+	options []HoldOption // those of hold, for a fallback
+
+	state waitState
+	place *line.Place // in the line of the key; nil in the states before stateEntered
+	came  int64       // the number of callers that came before; 0 in memory
+
+	// What has happened so far, which the results of the wait do not say.
+	failure  error    // of the store, even if FailOpen allowed the events
+	mayGrant bool     // with failure: whether the limit may ever grant them, whatever a fallback says
+	unknown  error    // why the limit of the key is not known, so that that of New decided
+	denial   Decision // if the events were denied
+	grant    Decision // if the events were granted at once
 }
 
-// stand returns when the turn has come. first is a turn that it has already, or nil.
+// A waitState is how far a waiter has come. Its states follow each other in this order. A wait ends
+// in one of the last three, from any of the others.
+type waitState uint8
+
+const (
+	stateBegun   waitState = iota // nobody was asked yet
+	stateAsking                   // the store is asked, without a place in line
+	stateEntered                  // there is a place in line, and the events may be granted at once
+	stateWaiting                  // the waiter has had to wait in line
+	stateServed                   // the events may happen
+	stateRefused                  // the events may not happen, or not in time
+	stateLeft                     // the context ended first
+)
+
+var waitStateNames = [...]string{
+	"begun", "asking", "entered", "waiting", "served", "refused", "left",
+}
+
+// String returns the state in a word.
+func (s waitState) String() string { return waitStateNames[s] }
+
+// String returns what the waiter waits for, its state and its place in line.
+func (w *waiter) String() string {
+	text := fmt.Sprintf("wait for %d of key %q: %v", w.n, w.key, w.state)
+	if w.state == stateEntered || w.state == stateWaiting {
+		text += ", " + w.place.String()
+	}
+	return text
+}
+
+// wait reserves the events, and returns when their turn has come. The Reservation is nil if there
+// is nothing to know of it.
+func (w *waiter) wait() (*Reservation, error) {
+	r, err := w.untilTurn()
+	switch {
+	case err == nil:
+		w.state = stateServed
+	case hasLeft(w.until, err):
+		w.state = stateLeft
+	default:
+		w.state = stateRefused
+	}
+	return r, err
+}
+
+// untilTurn is wait, except for the state at the end.
+func (w *waiter) untilTurn() (*Reservation, error) {
+	if w.n == 0 {
+		return &Reservation{l: w.l, key: w.key}, nil
+	}
+	lim, unknown, err := w.l.limitFor(w.ctx, w.key)
+	if err != nil {
+		return nil, err
+	}
+	w.unknown = unknown
+	if lim.Stateless() || w.n > lim.Limit() {
+		return w.askInPassing(lim)
+	}
+	if w.l.local == nil {
+		w.came = w.l.lines.Came.Add(1)
+	}
+	first, err := w.askWithoutPlace(lim)
+	if err != nil || first.mayHappen() {
+		return first.reservation, err
+	}
+	if !first.isAsked && w.unknown == nil {
+		w.l.takeTurnsBehind(w.key, lim, w.hold)
+	}
+	err = w.enter(&first, lim)
+	if err != nil {
+		return nil, w.turnedAway(err)
+	}
+	// If the store has denied the events, stand asks again: there may be room since, which nobody
+	// has told the waiter of.
+	return w.stand(first.reservation)
+}
+
+// askInPassing asks for events that nobody waits for, because they are granted always or never.
+func (w *waiter) askInPassing(lim *limit.Limit) (*Reservation, error) {
+	ln := w.l.lines.Find(w.key)
+	if ln != nil {
+		w.l.wakeIfOutdated(ln, lim)
+		ln.Unlock()
+	}
+	w.state = stateAsking
+	reply, err := w.askStore(lim, kernel.Forever)
+	return reply.reservation, err
+}
+
+// askWithoutPlace asks the store for the events before the waiter takes a place in line, unless
+// that would overtake others. While events are in flight, a grant would not say when it ends: then
+// the waiter asks from its place.
+func (w *waiter) askWithoutPlace(lim *limit.Limit) (first turnReply, err error) {
+	lines := w.l.lines
+	switch {
+	case lim.Releases():
+		return turnReply{}, nil
+	case w.l.local != nil:
+		if lines.Has(w.key) {
+			return turnReply{}, nil
+		}
+	case lines.BeginAsking(w.key):
+		defer lines.EndAsking(w.key)
+	default:
+		return turnReply{}, nil
+	}
+	w.state = stateAsking
+	return w.askStore(lim, kernel.Forever)
+}
+
+// enter takes a place in line, unless the waiter must not stand there. first is what the store has
+// answered already.
+func (w *waiter) enter(first *turnReply, lim *limit.Limit) error {
+	since, _ := w.l.timeline.Now()
+	ln := w.l.lines.Lock(w.key)
+	defer ln.Unlock()
+	if first.reservation == nil {
+		if err := w.mayEnter(ln, lim); err != nil {
+			return err
+		}
+	}
+	w.place = ln.Enter(line.Entrant{
+		Terms: line.Terms{N: w.n, By: reserver{w.l, lim, w.hold}},
+		Came:  w.came,
+		Since: since,
+		Ended: w.until.Done(),
+		Asked: first.isAsked,
+	})
+	w.state = stateEntered
+	return nil
+}
+
+// turnedAway completes the denial of a waiter that must not enter, which err says.
+func (w *waiter) turnedAway(err error) error {
+	// A caller that tries again at once would keep those that wait from their turns.
+	runtime.Gosched()
+	if w.denial == (Decision{}) { // the line is too long
+		c := newCall(w.ctx, step.OpTake, w.key, w.n)
+		w.denial, _ = w.l.denialInLine(&c, w.n)
+	}
+	return err
+}
+
+// stand does what the line says, until the turn of the waiter has come or its context ends. first
+// is a turn that the waiter has already, or nil.
 func (w *waiter) stand(first *Reservation) (*Reservation, error) {
 	// If no turn is needed, or code of the caller has panicked: a lookup, a clock, or a store.
 	defer w.leave(0)
 	if first != nil {
-		w.granted(first, first.by)
+		w.addTurn(first, first.limit)
 	}
 	for {
-		soon, _ := w.l.reach(w.place.By.(terms).by, w.h.holds)
-		now, _ := w.l.timeline.Now()
-		switch move := w.place.Next(now, soon); move.Do {
+		var r *Reservation
+		var err error
+		switch move := w.nextMove(); move.Do {
 		case line.Served:
-			return w.served(move.Turns), nil
+			return w.takeServed(move.Turns), nil
 		case line.Ask:
-			if done, r, err := w.ask(move); done {
-				return r, err
-			}
+			r, err = w.askForTurn(move)
 		case line.GiveBack:
 			w.giveBack(move.Turns)
 		case line.Left:
 			return nil, w.until.Err()
-		default:
-			w.stood = true
-			if err := w.l.sleep(w.until, move.Until, w.place.Woken()); err != nil {
-				now, _ = w.l.timeline.Now()
-				if w.mayStillAsk(move.Until, now) {
-					continue
-				}
-				if r := w.leave(now); r != nil {
-					return r, nil
-				}
-				return nil, err
-			}
+		case line.Rest:
+			r, err = w.rest(move.Until)
+		}
+		if r != nil || err != nil {
+			return r, err
 		}
 	}
 }
 
-// mayStillAsk reports whether w, whose context has ended, may ask for its turn all the same: that
-// was to be asked for at an instant that has come, and the context ended by a deadline that was no
-// earlier.
+// nextMove asks the line what to do now.
+func (w *waiter) nextMove() line.Move {
+	lead, _ := w.l.askAhead(w.place.By.(reserver).limit, w.hold.isHeld)
+	now, _ := w.l.timeline.Now()
+	return w.place.Next(now, lead)
+}
+
+// rest sleeps until an instant, or until the line wakes the waiter. If the context ends first, rest
+// leaves the line, and returns the turn if that has come, or the error of the context.
+func (w *waiter) rest(until kernel.Instant) (*Reservation, error) {
+	w.state = stateWaiting
+	err := w.l.sleep(w.until, until, w.place.Woken())
+	if err == nil {
+		return nil, nil
+	}
+	now, _ := w.l.timeline.Now()
+	if w.mayStillAsk(until, now) {
+		return nil, nil
+	}
+	r := w.leave(now)
+	if r != nil {
+		return r, nil
+	}
+	return nil, err
+}
+
+// mayStillAsk reports whether w, whose context has ended, may ask for its turn all the same. It may
+// if the turn was to be asked for at an instant that has come, and the context ended by a deadline
+// that was not before that instant.
 func (w *waiter) mayStillAsk(at, now kernel.Instant) bool {
 	deadline, ok := w.until.Deadline()
 	if !ok || at > now || !errors.Is(w.until.Err(), context.DeadlineExceeded) {
@@ -89,85 +267,208 @@ func (w *waiter) mayStillAsk(at, now kernel.Instant) bool {
 	return late >= 0 && at <= now-min(now, uint64(late))
 }
 
-// leave gives the place up, if that is not done, and returns its turn if that has come.
+// leave gives the place up, if the waiter still has it, and returns its turn if that has come.
 func (w *waiter) leave(now kernel.Instant) *Reservation {
 	move := w.place.Leave(now)
 	for move.Do == line.Rest {
-		// Another caller is asking for its turn, and waits for nothing meanwhile.
+		// Another caller is asking for the turn of w, and waits for nothing meanwhile.
 		<-w.place.Woken()
 		move = w.place.Leave(now)
 	}
 	if move.Do == line.Served {
-		return w.served(move.Turns)
+		return w.takeServed(move.Turns)
 	}
 	w.giveBack(move.Turns)
 	return nil
 }
 
-// served returns the first one of turns, which has come, and gives the others back.
-func (w *waiter) served(turns []line.Turn) *Reservation {
+// takeServed returns the first one of turns, which has come, and gives the others back.
+func (w *waiter) takeServed(turns []line.Turn) *Reservation {
 	w.giveBack(turns[1:])
-	if w.l.limits == nil { // else the limit would have to be looked up
-		w.l.serveBehind(w.key, w.l.t, w.h)
+	if w.l.ownLimits == nil { // else the limit would have to be looked up
+		w.l.takeTurnsBehind(w.key, w.l.limit, w.hold)
 	}
 	return turns[0].Held.(*Reservation)
 }
 
-// giveBack gives turns back that fit nobody in line.
-func (w *waiter) giveBack(left []line.Turn) {
-	if len(left) == 0 {
+// giveBack gives turns back that fit no place in line.
+func (w *waiter) giveBack(turns []line.Turn) {
+	if len(turns) == 0 {
 		return
 	}
 	defer w.place.Cancelled()
-	w.l.cancel(left)
+	w.l.cancelTurns(turns)
 }
 
-// ask asks the store for a turn. done says that the wait is over.
-func (w *waiter) ask(move line.Move) (done bool, _ *Reservation, _ error) {
+// askForTurn asks the store for a turn, as the line has said, and tells the line of the answer. The
+// Reservation is nil if the waiter goes on waiting.
+func (w *waiter) askForTurn(move line.Move) (*Reservation, error) {
 	l := w.l
-	by, unknown, err := l.limitFor(w.ctx, w.key)
+	lim, unknown, err := l.limitFor(w.ctx, w.key)
 	if err != nil {
-		return true, nil, err
+		return nil, err
 	}
 	w.unknown = unknown
-	before, _ := l.timeline.Now()
+	asked, _ := l.timeline.Now()
 	began := time.Now()
-	r, denial, err := l.reserveTurn(&w.want, by, move.From)
+	reply, err := w.askStore(lim, move.From)
 	if l.local == nil {
-		l.waiters.Took.Store(int64(time.Since(began)))
+		l.lines.Took.Store(int64(time.Since(began)))
 	}
-	switch {
-	case err != nil:
-		return true, nil, err
-	case denial == nil:
-		done = w.granted(r, by)
-		if done && unknown == nil {
-			l.serveBehind(w.key, by, w.h)
-		}
-		return done, r, nil
+	if err != nil {
+		return nil, err
 	}
-	wait, again := denial.RetryAfter, kernel.Forever
-	if denial.Ends > 0 {
-		wait = min(wait, denial.Ends)
+	if reply.denial != nil {
+		w.state = stateWaiting
+		d := &lineDenial{Decision(reply.denial.Decision), asked, lim}
+		w.place.Denied(d, reply.askAgain(asked))
+		return nil, nil
 	}
-	if wait < Never {
-		again = kernel.After(before, uint64(wait))
+	w.addTurn(reply.reservation, lim)
+	if reply.reservation.is(isAhead) {
+		return nil, nil
 	}
-	w.stood = true
-	w.place.Denied(&denied{Decision(denial.Decision), before, by}, again)
-	return false, nil, nil
+	if unknown == nil {
+		l.takeTurnsBehind(w.key, lim, w.hold)
+	}
+	return reply.reservation, nil
 }
 
-// granted says that r was reserved as a limit decides, and returns whether its events may happen
-// now: then it has no turn, nor has a policy's decision, for which nothing is reserved.
-func (w *waiter) granted(r *Reservation, by *limit.Limit) (now bool) {
-	soon, wide := w.l.reach(by, w.h.holds)
-	now = !r.is(isAhead)
-	if now {
-		w.place.Granted(r.due, nil, 0, wide)
-	} else {
-		r.set(isQuiet)
-		w.place.Granted(r.due, r, w.l.timeline.In(soon), wide)
+// addTurn tells the line that lim has reserved r. If the events may happen now, because r is not
+// ahead or a policy has decided, they have no turn, and the place leaves the line.
+func (w *waiter) addTurn(r *Reservation, lim *limit.Limit) {
+	lead, most := w.l.askAhead(lim, w.hold.isHeld)
+	if !r.is(isAhead) {
+		w.place.Granted(r.due, nil, 0, most)
+		return
 	}
-	return now
+	r.set(isQuiet)
+	w.place.Granted(r.due, r, w.l.timeline.In(lead), most)
+}
+
+// A turnReply is what came of asking the store for a turn. The zero turnReply says that the store
+// was not asked.
+type turnReply struct {
+	isAsked bool
+	// reservation is the turn. It is nil if the events may happen now and there is nothing to know
+	// of it.
+	reservation *Reservation
+	denial      *step.Answer // if not nil, nothing is reserved, and the store is to be asked again
+}
+
+// mayHappen reports whether the events may happen now.
+func (t *turnReply) mayHappen() bool {
+	r := t.reservation
+	return t.isAsked && t.denial == nil && (r == nil || !r.is(isAhead) || r.Delay() == 0)
+}
+
+// askAgain returns when the store is to be asked again after a denial of a request that was made at
+// an instant: when there will be room, or the next hold ends.
+func (t *turnReply) askAgain(asked kernel.Instant) kernel.Instant {
+	wait := t.denial.RetryAfter
+	if t.denial.Ends > 0 {
+		wait = min(wait, t.denial.Ends)
+	}
+	if wait == Never {
+		return kernel.Forever
+	}
+	return kernel.After(asked, uint64(wait))
+}
+
+// askStore asks for the events as lim decides, even if that overtakes another waiter. In memory,
+// the turn may have come at from or later. If w is to ask again, because its turn is not near or
+// held events may be given back, nothing is reserved, and the reply has the denial.
+func (w *waiter) askStore(lim *limit.Limit, from kernel.Instant) (turnReply, error) {
+	patience := w.patience()
+	c, whenDue := w.l.newTurnCall(w.ctx, w.key, w.n, lim, w.hold)
+	c.unknown, c.Request.MaxWait = w.unknown, patience
+	if !whenDue || !w.l.applyAsOf(&c, from) {
+		w.l.apply(&c)
+	}
+	switch {
+	case c.Err != nil:
+		return w.storeFailed(&c)
+	case !c.Answer.Allowed:
+		return w.storeDenied(&c, whenDue, patience)
+	}
+	return w.storeGranted(&c)
+}
+
+// patience returns the time until the deadline of the wait.
+func (w *waiter) patience() time.Duration {
+	if deadline, ok := w.until.Deadline(); ok {
+		return max(0, w.l.timeline.Clock().Until(deadline)) // a mock may be ahead
+	}
+	return Never - 1
+}
+
+// storeGranted returns the reply to a call that was granted.
+func (w *waiter) storeGranted(c *call) (turnReply, error) {
+	ans := &c.Answer
+	if max(ans.Wait, ans.Delay) == 0 && w.state < stateWaiting {
+		w.grant = Decision(ans.Decision)
+	}
+	if !c.Limit.Releases() && ans.Wait == 0 && !w.hold.isHeld && w.place == nil {
+		return turnReply{isAsked: true}, nil
+	}
+	r := w.l.newReservation(&c.Call)
+	if c.Limit.Releases() {
+		if err := r.outlast(w.until); err != nil {
+			return turnReply{}, err
+		}
+	}
+	return turnReply{isAsked: true, reservation: r}, nil
+}
+
+// storeDenied returns the reply to a call that was denied: to be asked again, or an error if that
+// is in vain. whenDue is whether the turn is asked for when it has come.
+func (w *waiter) storeDenied(c *call, whenDue bool, patience time.Duration) (turnReply, error) {
+	ans := &c.Answer
+	isLater := whenDue && !ans.QueueFull && ans.Wait <= patience
+	if w.n <= c.Limit.Limit() && !ans.Full && (c.Limit.Releases() || ans.Ends > 0 || isLater) {
+		denial := *ans // so that other answers are not allocated
+		return turnReply{isAsked: true, denial: &denial}, nil
+	}
+	return turnReply{}, w.refuse(ans, c.Limit, patience)
+}
+
+// storeFailed returns what FailOpen or FailClosed decide on a call for which the store has failed.
+// A fallback is asked once the place in line is given up: see waitFor.
+func (w *waiter) storeFailed(c *call) (turnReply, error) {
+	if w.ctx.Err() != nil {
+		return turnReply{}, w.ctx.Err()
+	}
+	w.failure = errors.Join(w.l.logStoreFailure(w.ctx, c.Err), w.unknown)
+	w.mayGrant = c.mayGrant(w.n)
+	if w.l.policy.kind == failOpen {
+		return turnReply{isAsked: true, reservation: &Reservation{l: w.l, key: w.key}}, nil
+	}
+	return turnReply{}, w.failure
+}
+
+// refuse keeps a denial by lim, and returns the error of the wait.
+func (w *waiter) refuse(ans *step.Answer, lim *limit.Limit, patience time.Duration) error {
+	w.denial = Decision(ans.Decision)
+	switch {
+	case ans.Full:
+		return errNoRoom
+	case ans.QueueFull:
+		return fmt.Errorf("%w: no room for %d", ErrQueueFull, w.n)
+	case w.n > lim.Limit() && w.unknown != nil: // the limit of the key may grant them
+		w.denial = closedDecision(lim)
+		return w.unknown
+	case w.n > lim.Limit():
+		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, w.n, lim.Limit())
+	case ans.Wait == Never:
+		return fmt.Errorf("%w: the turn of %d comes after 2116, where time ends", ErrNever, w.n)
+	}
+	return &TurnError{N: w.n, Wait: ans.Wait, Left: patience}
+}
+
+// markStandIns marks the decisions as those of a limit that is not the key's.
+func (w *waiter) markStandIns() {
+	w.grant.Degraded, w.grant.StandIn = true, true
+	if !w.denial.Degraded {
+		w.denial.Degraded, w.denial.StandIn = true, true
+	}
 }

@@ -16,7 +16,7 @@ func (ln *Line) check(t *testing.T) {
 	t.Helper()
 	asking := 0
 	for i, p := range ln.each {
-		if p.asking {
+		if p.isAsked() {
 			asking++
 		}
 		if i < len(ln.turns) {
@@ -73,8 +73,7 @@ func TestLine_Histories(t *testing.T) {
 				if wide > 1 { // who comes together does not enter in order
 					came -= rnd.Int64N(20)
 				}
-				p, err := lines.Enter("key", Entrant{Terms: Terms{N: 1 + rnd.IntN(sizes)}, Came: came}, func(*Line) error { return nil })
-				require.NoError(t, err)
+				p := lines.enter(Entrant{Terms: Terms{N: 1 + rnd.IntN(sizes)}, Came: came})
 				order[p] = step + 1
 				resting = append(resting, p)
 			case what == 2 && len(asking) > 0:
@@ -136,7 +135,7 @@ func TestLine_Histories(t *testing.T) {
 				}
 			}
 			standing := 0
-			lines.Look("key", func(ln *Line) {
+			lines.look(func(ln *Line) {
 				ln.check(t)
 				standing = ln.Len()
 			})
@@ -154,12 +153,26 @@ func TestLine_Histories(t *testing.T) {
 	}
 }
 
+// enter takes a place in the line of the key.
+func (ls *Lines) enter(e Entrant) *Place {
+	ln := ls.Lock("key")
+	defer ln.Unlock()
+	return ln.Enter(e)
+}
+
+// look calls f with the line of the key, if there is one.
+func (ls *Lines) look(f func(ln *Line)) {
+	ln := ls.Find("key")
+	if ln != nil {
+		defer ln.Unlock()
+		f(ln)
+	}
+}
+
 // in has places for as many events enter a line.
-func in(t *testing.T, lines *Lines, sizes ...int) (places []*Place) {
+func in(lines *Lines, sizes ...int) (places []*Place) {
 	for _, n := range sizes {
-		p, err := lines.Enter("key", Entrant{Terms: Terms{N: n}}, func(*Line) error { return nil })
-		require.NoError(t, err)
-		places = append(places, p)
+		places = append(places, lines.enter(Entrant{Terms: Terms{N: n}}))
 	}
 	return places
 }
@@ -184,7 +197,7 @@ func step(t *testing.T, want Step, p *Place, now kernel.Instant) (turns []Turn) 
 // A turn that has come is not given back when the turns are renewed, whoever looks first.
 func TestLine_RenewsNoTurnThatHasCome(t *testing.T) {
 	var lines Lines
-	p := in(t, &lines, 1, 1)
+	p := in(&lines, 1, 1)
 	step(t, Ask, p[0], 1)
 	p[0].Granted(5, "first", 20, 1)
 	lines.Renew("key")
@@ -195,7 +208,7 @@ func TestLine_RenewsNoTurnThatHasCome(t *testing.T) {
 // Renewed turns are given back once: not those that were made since, nor if there were none.
 func TestLine_RenewsOnce(t *testing.T) {
 	var lines Lines
-	p := in(t, &lines, 1, 1)
+	p := in(&lines, 1, 1)
 	step(t, Ask, p[0], 1)
 	p[0].Granted(5, "first", 20, 1)
 	lines.Renew("key")
@@ -215,11 +228,11 @@ func TestLine_RenewsOnce(t *testing.T) {
 // Whoever enters with a turn does not let others ask together with one of other terms.
 func TestLine_EntersWithATurn(t *testing.T) {
 	var lines Lines
-	p := in(t, &lines, 1, 1)
+	p := in(&lines, 1, 1)
 	step(t, Ask, p[0], 1)
 	p[0].Granted(2, "first", 20, 8) // two may ask at once
 	step(t, Ask, p[1], 1)
-	p = append(p, in(t, &lines, 2)...)
+	p = append(p, in(&lines, 2)...)
 	p[2].Granted(8, "third", 20, 8)
 	step(t, GiveBack, p[2], 1) // who asks, with other terms, is in front
 	p[2].Cancelled()
@@ -229,14 +242,14 @@ func TestLine_EntersWithATurn(t *testing.T) {
 // Whose turn has come is served before it gives back the turns of others.
 func TestLine_ServesBeforeItGivesBack(t *testing.T) {
 	var lines Lines
-	p := in(t, &lines, 1, 1, 2)
+	p := in(&lines, 1, 1, 2)
 	granted(t, p[:2], 1)
 	move := p[1].Leave(1) // so that the last one has a turn that does not suit it
 	require.Equal(t, Left, move.Do)
 	p[0].Cancelled()
 	step(t, Ask, p[2], 1)
 	p[2].Granted(7, 2, 20, 1)
-	lines.Look("key", func(ln *Line) { ln.turns[1].stale = true })
+	lines.look(func(ln *Line) { ln.turns[1].stale = true })
 	require.Equal(t, 0, step(t, Served, p[0], 5)[0].Held)
 	step(t, GiveBack, p[2], 5)
 }
@@ -244,26 +257,26 @@ func TestLine_ServesBeforeItGivesBack(t *testing.T) {
 // A turn that is left over is for those in front, who are asking, and not for who enters behind them.
 func TestLine_LeftoversAreForWhoAsks(t *testing.T) {
 	var lines Lines
-	p := in(t, &lines, 1, 1, 1)
+	p := in(&lines, 1, 1, 1)
 	granted(t, p[:2], 8)
 	step(t, Ask, p[2], 1)
 	move := p[0].Leave(1)
 	require.Equal(t, Left, move.Do)
 	require.Empty(t, move.Turns, "who asks may need it")
-	last := in(t, &lines, 1)[0]
+	last := in(&lines, 1)[0]
 	require.Equal(t, kernel.Forever, last.Next(1, 10).Until)
 	require.Equal(t, Left, last.Leave(6).Do, "it is that of who asks")
 	p[2].Granted(7, 2, 20, 8)
 	require.Equal(t, 0, step(t, Served, p[1], 5)[0].Held)
 	require.Equal(t, 1, step(t, Served, p[2], 6)[0].Held)
-	lines.Look("key", func(ln *Line) { require.Zero(t, ln.Len()) })
+	lines.look(func(ln *Line) { require.Zero(t, ln.Len()) })
 }
 
 // A turn that another caller has taken has come, also for who read the clock before: who leaves then is served, and a
 // renewal does not have it given back.
 func TestLine_TurnsThatWereTakenHaveCome(t *testing.T) {
 	var lines Lines
-	first := in(t, &lines, 1)[0]
+	first := in(&lines, 1)[0]
 	step(t, Ask, first, 3)
 	first.Denied("why", 5)
 	move := lines.Behind("key", nil, 6)
@@ -282,13 +295,8 @@ func TestLine_TurnsThatWereTakenHaveCome(t *testing.T) {
 func TestLine_WhoRemovesTheNextOneWakesThoseBehind(t *testing.T) {
 	var lines Lines
 	ended := make(chan struct{})
-	enter := func(e Entrant) *Place {
-		p, err := lines.Enter("key", e, func(*Line) error { return nil })
-		require.NoError(t, err)
-		return p
-	}
-	first := enter(Entrant{Terms: Terms{N: 1, By: "a"}, Ended: ended})
-	second := enter(Entrant{Terms: Terms{N: 1, By: "b"}})
+	first := lines.enter(Entrant{Terms: Terms{N: 1, By: "a"}, Ended: ended})
+	second := lines.enter(Entrant{Terms: Terms{N: 1, By: "b"}})
 	step(t, Ask, first, 1)
 	first.Denied("why", 9)
 	require.Equal(t, kernel.Forever, second.Next(1, 0).Until)
@@ -321,9 +329,9 @@ func TestLine_WhoHasLeftChangesNothing(t *testing.T) {
 		} {
 			t.Run(how+"/"+again, func(t *testing.T) {
 				var lines Lines
-				first := in(t, &lines, 1)[0]
+				first := in(&lines, 1)[0]
 				leave(first)
-				second := in(t, &lines, 1)[0]
+				second := in(&lines, 1)[0]
 				step(t, Ask, second, 6)
 				second.Denied("why", kernel.Forever)
 				step(t, Rest, second, 6)
@@ -333,7 +341,7 @@ func TestLine_WhoHasLeftChangesNothing(t *testing.T) {
 
 				require.Equal(t, Move{Do: Left}, look(first))
 				assert.True(t, lines.Has("key"))
-				third := in(t, &lines, 1)[0]
+				third := in(&lines, 1)[0]
 				assert.Equal(t, Rest, third.Next(6, 10).Do, "behind the second one")
 				lines.Wake("key", 7)
 				assert.Len(t, second.Woken(), 1)

@@ -1,0 +1,80 @@
+package ratelimit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+)
+
+// This file computes what a key will be like once all that stand in its line have been served.
+
+// An endState is the state of a key after all turns of its line.
+type endState struct {
+	machine  *step.Machine // what the words are a state of
+	words    []uint64
+	lastTurn kernel.Instant // when the turn of the last place comes
+}
+
+// reserve reserves events in the state.
+func (e *endState) reserve(
+	lim *limit.Limit,
+	n int,
+	maxWait time.Duration,
+	now kernel.Instant,
+) (ans step.Answer) {
+	req := step.Request{Op: step.OpReserve, N: n, MaxWait: maxWait}
+	req.Fixed = &step.Reading{Now: now, Own: true}
+	e.machine, e.words, _ = lim.Loose().StepFrom(e.machine, e.words, &req, &ans)
+	e.lastTurn = max(e.lastTurn, ans.Due)
+	return ans
+}
+
+// deny returns the answer to a Take that is denied because it would overtake the line. It leaves
+// the state as it is.
+func (e *endState) deny(lim *limit.Limit, n int, now kernel.Instant) (ans step.Answer) {
+	req := step.Request{Op: step.OpTake, N: n, Refused: true}
+	req.Fixed = &step.Reading{Now: now, Own: true}
+	words := slices.Clone(e.words) // StepFrom may change them in place
+	lim.Loose().StepFrom(e.machine, words, &req, &ans)
+	return ans
+}
+
+// endState returns the state of key after all turns of its line. It returns nil if that is not
+// known, because the state is not in this process, or because events may be given back at any
+// moment. lim is the present limit of the key.
+func (l *limiter) endState(
+	ln *line.Line,
+	key string,
+	lim *limit.Limit,
+	now kernel.Instant,
+) *endState {
+	if end, ok := ln.EndState.(*endState); ok {
+		return end
+	}
+	if l.local == nil {
+		return nil
+	}
+	machine, words := l.local.Space.State(key)
+	if machine == nil {
+		return nil
+	}
+	end := &endState{machine: machine, words: words}
+	from := ln.From(now)
+	for entrant := range ln.Turnless {
+		by := entrant.By.(reserver)
+		itsLimit := by.limit
+		if by.l == l { // its caller will ask for its turn by lim
+			itsLimit = lim
+		}
+		if itsLimit.Releases() {
+			return nil
+		}
+		end.reserve(itsLimit, entrant.N, Never-1, max(from, min(entrant.Since, now)))
+	}
+	ln.EndState = end
+	return end
+}
