@@ -73,7 +73,8 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 // deliver reads what was kept.
 func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error) {
 	if len(l.kept) > 0 {
-		if _, n, err = l.pay(ctx, min(len(p), len(l.kept))); err != nil {
+		_, n, err = l.pay(ctx, min(len(p), len(l.kept)))
+		if err != nil {
 			return 0, err
 		}
 		copy(p, l.kept[:n])

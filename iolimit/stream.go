@@ -111,7 +111,7 @@ func (p *payer) suits(ctx context.Context) error {
 		parts = ratelimit.All{alg}
 	}
 	for _, part := range parts {
-		if _, flies := part.(ratelimit.InFlight); flies {
+		if _, inFlight := part.(ratelimit.InFlight); inFlight {
 			return param.InvalidIn(
 				"iolimit",
 				"the limit of the Bound, or a part of it,",
@@ -124,13 +124,8 @@ func (p *payer) suits(ctx context.Context) error {
 }
 
 func (p *payer) never(n int) error {
-	return fmt.Errorf(
-		"%w: %d bytes of key %q with a limit of %d",
-		ratelimit.ErrNever,
-		n,
-		p.key,
-		p.limit,
-	)
+	const text = "%w: %d bytes of key %q with a limit of %d"
+	return fmt.Errorf(text, ratelimit.ErrNever, n, p.key, p.limit)
 }
 
 // pay waits until some of n bytes may pass, at most a chunk, spends them, and returns how many.
@@ -159,12 +154,8 @@ func (p *payer) spend(
 	n int,
 	opts []ratelimit.HoldOption,
 ) (held *ratelimit.Reservation, paid int, err error) {
-	// If the store has failed, the policy decides.
-	held, d, _ := p.limiter.Reserve(
-		ctx,
-		p.key,
-		n,
-		append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)...)
+	atOnce := append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)
+	held, d, _ := p.limiter.Reserve(ctx, p.key, n, atOnce...) // on an error, the policy decides
 	p.limit = d.Limit
 	switch {
 	case held != nil && !d.Checked(): // nothing is held
@@ -181,13 +172,10 @@ func (p *payer) spend(
 		n = d.Remaining
 	}
 	if len(opts) > 0 {
-		held, _, err = p.limiter.Hold(
-			patient{ctx},
-			p.key,
-			n,
-			append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
+		waiting := append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)
+		held, _, err = p.limiter.Hold(patientContext{ctx}, p.key, n, waiting...)
 	} else {
-		err = p.limiter.WaitN(patient{ctx}, p.key, n)
+		err = p.limiter.WaitN(patientContext{ctx}, p.key, n)
 	}
 	switch {
 	case err == nil:
@@ -201,12 +189,12 @@ func (p *payer) spend(
 	return nil, 0, err
 }
 
-// A patient context has no deadline, but ends at it: nobody gives up early, because the turn may
-// come earlier.
-type patient struct{ context.Context }
+// A patientContext ends when the context inside does, but does not tell its deadline. So a wait
+// does not fail early because its turn seems to come after the deadline: the turn may come earlier.
+type patientContext struct{ context.Context }
 
 // Deadline implements [context.Context].
-func (patient) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (patientContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // sleep returns nil after d by clk, which is the system's clock if it is nil, or the error of
 // ctx if that ends first.

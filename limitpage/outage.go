@@ -46,7 +46,7 @@ type outageReport struct {
 }
 
 // outageOf returns the latest outage, or nil if there was none or it is forgotten.
-func (p *Page) outageOf(w *watched, now time.Duration) *outageReport {
+func (p *Page) outageOf(w *watchedLimiter, now time.Duration) *outageReport {
 	o, decided := &w.outage, w.tally.decided()
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -26,7 +26,7 @@ type Page struct {
 	mistake error     // of the options
 	started time.Time // by the monotonic clock, and by the wall's
 
-	watched byname.Map[watched]
+	watched byname.Map[watchedLimiter]
 	adding  sync.Mutex    // protects the limiter in each
 	ignored atomic.Uint64 // decisions of limiters beyond mostLimiters
 }
@@ -39,8 +39,8 @@ const (
 	halfLife   = time.Minute // after which a denial counts half
 )
 
-// A watched is a limiter, or several of the same name.
-type watched struct {
+// A watchedLimiter is a limiter, or several of the same name.
+type watchedLimiter struct {
 	name    string
 	limiter ratelimit.Limiter // nil unless added
 	tally   tally
@@ -189,11 +189,11 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 
 // watch returns the limiter of that name, which is a new one if need be, or nil if there are
 // too many.
-func (p *Page) watch(name string) *watched {
-	return p.watched.GetOrAdd(name, mostLimiters, func() *watched {
+func (p *Page) watch(name string) *watchedLimiter {
+	return p.watched.GetOrAdd(name, mostLimiters, func() *watchedLimiter {
 		// Fails only if these are out of range.
 		denied, _ := observe.TopDenied(mostDenied, observe.WithHalfLife(halfLife))
-		w := &watched{name: name, denied: denied}
+		w := &watchedLimiter{name: name, denied: denied}
 		w.tally.begin(p.now())
 		return w
 	})

@@ -188,7 +188,7 @@ func (p *Page) all() []shown {
 
 // A shown is a limiter as it is now.
 type shown struct {
-	*watched
+	*watchedLimiter
 	limiter ratelimit.Limiter // nil if it was not added
 }
 
@@ -199,7 +199,7 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 		Granted: t.granted.Load(), Denied: t.denied.Load(), Degraded: t.degraded.Load(),
 		Delayed: t.delayed.Load(), Refused: t.refused.Load(), Withheld: t.withheld.Load(),
 		EventsGranted: t.eventsGranted.Load(), EventsDenied: t.eventsDenied.Load(),
-		Top: []topReport{}, Outage: p.outageOf(w.watched, now),
+		Top: []topReport{}, Outage: p.outageOf(w.watchedLimiter, now),
 	}
 	var alg ratelimit.Algorithm
 	if r.Added {

@@ -15,9 +15,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// New returns a limiter without a limit: decide decides. It is called with what is called of the
-// limiter, the key and the number of events, in the goroutine of that call, and is seen by every
-// path: middlewares, TakeAll, a Bound, and whatever else is given the limiter.
+// New returns a limiter without a limit: decide decides. The limiter calls decide in the goroutine
+// of its caller, with the name of the method that was called, the key and the number of events. It
+// does so wherever it is used: in middlewares, in TakeAll, in a Bound.
 //
 //   - Peek asks decide for the Decision of Take of one event.
 //   - A reservation and a Wait are due after the Delay of the Decision. If it is not Allowed,
@@ -26,13 +26,14 @@ import (
 //   - TakeAll asks for [ratelimit.CallTake], HoldAll for CallHold, after the limiters that
 //     ratelimit.New has made. If another limiter that it has not made refuses after a hold, decide
 //     is asked for CallSettle with 0 events.
-//   - Of Settle and Cancel, the Decision says what is left, and Allowed makes no difference. Cancel
-//     of a hold is CallSettle with 0 events.
+//   - For Settle and Cancel, the Decision says what is left, and its Allowed makes no difference.
+//     Cancel of a hold is CallSettle with 0 events.
 //   - Reset and Extend do nothing, and no hold ends by itself.
 //
-// n = 0 is asked for like others, with two exceptions: a Wait of 0 does not call decide, and a
-// Reserve of 0 is CallHold. If n is negative or the context has ended, decide is not called. Any
-// number of goroutines call it at once if they call the limiter. New panics if decide is nil.
+// A call for 0 events calls decide like any other, with two exceptions: a Wait of 0 does not, and a
+// Reserve of 0 is CallHold. If n is negative or the context has ended, decide is not called. If
+// several goroutines call the limiter at once, they call decide at once. New panics if decide is
+// nil.
 func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision) ratelimit.Limiter {
 	if decide == nil {
 		panic(param.InvalidIn("ratelimittest", "New's decide", nil, "must be a function"))

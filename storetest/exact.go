@@ -215,16 +215,18 @@ func (c *comparison) reserve(k *comparedKey) {
 	case c.flies() || c.rng.IntN(2) == 0:
 		c.logf("Reserve(%q, %d) within, %+v", k.name, p.n, terms)
 		due, p.held, wantErr = k.model.HoldWithin(c.now(), p.n, terms, ratelimit.Never)
+		within := append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)
 		var d ratelimit.Decision
-		if p.real, d, err = c.Reserve(context.Background(), k.name, p.n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...); err == nil &&
-			!d.Allowed {
+		p.real, d, err = c.Reserve(context.Background(), k.name, p.n, within...)
+		if err == nil && !d.Allowed {
 			err = wantErr // which one is compared below
 		}
 	default:
 		c.logf("Reserve(%q, %d)", k.name, p.n)
 		due, p.model, wantErr = k.model.Reserve(c.now(), p.n, ratelimit.Never)
 		var d ratelimit.Decision
-		if p.real, d, err = c.Reserve(context.Background(), k.name, p.n); err == nil && !d.Allowed {
+		p.real, d, err = c.Reserve(context.Background(), k.name, p.n)
+		if err == nil && !d.Allowed {
 			err = wantErr // which one is compared below
 		}
 	}

@@ -364,10 +364,11 @@ func testForever(s *suite) {
 	}
 	b := &bench{clk: NewClock(start)}
 	b.store = s.watch.store(s.New(s.T, b.clk))
-	var err error
-	if b.Limiter, err = s.tryLimiter(b, alg); err != nil {
+	l, err := s.tryLimiter(b, alg)
+	if err != nil {
 		return // a store with a coarser clock may refuse it
 	}
+	b.Limiter = l
 	for range 3 {
 		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
 		b.clk.Advance(1000 * time.Hour)

@@ -26,7 +26,7 @@ type queue struct {
 	// Of *call, in the order in which they came: those that are in no round yet.
 	waiting list.List
 	calls   []*call            // of the round; only its goroutine writes them
-	callers int                // who wait for an answer, of all these calls
+	callers int                // the callers that wait for an answer to any of these calls
 	cancel  context.CancelFunc // ends the context of the database
 }
 
@@ -96,7 +96,7 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 	q.callers++
 	c.place = q.waiting.PushBack(c)
 	if !known {
-		s.start(key, q)
+		s.startRound(key, q)
 	}
 	return q, nil
 }
@@ -117,14 +117,14 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 	}
 	q.waiting.Remove(c.place) // which does nothing if c is in a round
 	if q.callers == q.waiting.Len() {
-		q.cancel() // all that wait do so for the next round
+		q.cancel() // nobody waits for the present round any more
 	}
 	return false
 }
 
-// start starts a round of the calls that wait, up to the first Reset, which has a round of its own.
-// If none waits, the queue ends. The caller holds the lock.
-func (s *Store) start(key string, q *queue) {
+// startRound starts a round of the calls that wait, up to the first Reset, which has a round of its
+// own. If none waits, the queue ends. The caller holds the lock.
+func (s *Store) startRound(key string, q *queue) {
 	if q.callers == 0 {
 		delete(s.queues, key)
 		return
@@ -142,12 +142,12 @@ func (s *Store) start(key string, q *queue) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(q.calls[0].ctx))
 	q.cancel = cancel
-	go s.round(ctx, key, q)
+	go s.runRound(ctx, key, q)
 }
 
-// round asks the database for the calls of a round, answers them and starts the next round, whether
-// ask returns or not.
-func (s *Store) round(ctx context.Context, key string, q *queue) {
+// runRound asks the database for the calls of a round, answers them and starts the next round,
+// whether runCalls returns or not.
+func (s *Store) runRound(ctx context.Context, key string, q *queue) {
 	err := errors.New("the database has ended the goroutine of the call") // as a test's Fatal does
 	defer func() {
 		if v := recover(); v != nil {
@@ -166,14 +166,14 @@ func (s *Store) round(ctx context.Context, key string, q *queue) {
 			close(c.done)
 		}
 		q.calls, q.callers = nil, q.waiting.Len()
-		s.start(key, q)
+		s.startRound(key, q)
 	}()
-	err = s.ask(ctx, key, q.calls)
+	err = s.runCalls(ctx, key, q.calls)
 }
 
-// ask resets key, or reads its state, applies calls to it and replaces it, until no other process
-// is faster.
-func (s *Store) ask(ctx context.Context, key string, calls []*call) error {
+// runCalls resets key, or reads its state, applies calls to it and replaces it, until no other
+// process is faster.
+func (s *Store) runCalls(ctx context.Context, key string, calls []*call) error {
 	if calls[0].l == nil {
 		return s.db.Delete(ctx, key)
 	}

@@ -200,10 +200,14 @@ func (l *Limit) read(state []byte) (by *step.Machine, words []uint64, err error)
 		return l.Machine, make([]uint64, l.Width()), nil
 	}
 	var encoded []byte
-	if size := len(l.Tag()); len(state) >= size && tags(state[:size], l.Tag()) {
+	size := len(l.Tag())
+	if len(state) >= size && tags(state[:size], l.Tag()) {
 		by, encoded = versioned(l.Machine, state), state[size:]
-	} else if by, encoded, err = readHeader(state, l.Encoding); err != nil {
-		return nil, nil, err
+	} else {
+		by, encoded, err = readHeader(state, l.Encoding)
+		if err != nil {
+			return nil, nil, err
+		}
 	}
 	width := by.Width()
 	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {

@@ -44,10 +44,11 @@ func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {
 	}
 	parts := make([]kernel.Kernel, len(s.Parts))
 	for i := range parts {
-		var err error
-		if parts[i], err = s.Parts[i].Kernel(enc); err != nil {
+		part, err := s.Parts[i].Kernel(enc)
+		if err != nil {
 			return nil, param.Within(fmt.Sprintf("All[%d]", i), err)
 		}
+		parts[i] = part
 	}
 	return step.NewAll(parts, enc), nil
 }

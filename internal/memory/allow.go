@@ -81,7 +81,12 @@ func (sp *Space) allow(clk *timeline.Timeline, id identity, tag any, n int) (gra
 }
 
 // allowLocked is AllowBy under the lock.
-func (sp *Space) allowLocked(clk *timeline.Timeline, id identity, lim *Limit, n int) (granted bool) {
+func (sp *Space) allowLocked(
+	clk *timeline.Timeline,
+	id identity,
+	lim *Limit,
+	n int,
+) (granted bool) {
 	if lim.word == nil {
 		if granted, ok := sp.allowState(clk, id, lim, n); ok {
 			return granted

@@ -191,8 +191,8 @@ func (ls *lockedSlot) becomesWord(
 	return ok
 }
 
-// insert applies req to the state of a key never seen. If that changes, insert puts the key into the
-// slot, where the search for it has ended. ok and again are those of tryApply.
+// insert applies req to the state of a key never seen. If that changes, insert puts the key into
+// the slot, where the search for it has ended. ok and again are those of tryApply.
 func (ls *lockedSlot) insert(
 	id identity,
 	lim *Limit,

@@ -12,8 +12,8 @@ import (
 // more keys would gain little.
 const BatchKeys = 64
 
-// A Batch has keys whose states are being loaded. The state of a key that was not used lately is not
-// in a cache: waiting for it takes longer than deciding on it, but a core can wait for many at
+// A Batch has keys whose states are being loaded. The state of a key that was not used lately is
+// not in a cache: waiting for it takes longer than deciding on it, but a core can wait for many at
 // once.
 type Batch [BatchKeys]identity
 

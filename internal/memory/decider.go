@@ -16,9 +16,9 @@ type decider struct {
 }
 
 // decide applies a request to a state of one word, if Limit.fitsWord is true for the request. It
-// returns false, and changes nothing, if the word is no state, or if a word has no room for the next
-// state. It also returns false in rare cases: if events that are reserved or charged are not granted
-// at once, and for numbers of events that are always granted, or never.
+// returns false, and changes nothing, if the word is no state, or if a word has no room for the
+// next state. It also returns false in rare cases: if events that are reserved or charged are not
+// granted at once, and for numbers of events that are always granted, or never.
 func (d *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok bool) {
 	peeks := req.Op == step.OpPeek || req.Op == step.OpCharge && req.N == 0
 	for tries, renewed := 0, req.Fixed != nil; ; tries++ {

@@ -4,8 +4,8 @@
 //
 // A decision on a state of one word takes no lock. It finds the word in a table, reads the clock,
 // and swaps the new state in; a denial only reads. The states of most limits of a TokenBucket, a
-// LeakyBucket, a FixedWindow and a SlidingWindow of one segment are one word. The lock of a shard is
-// taken for a new key, for all other states, and while a table is replaced.
+// LeakyBucket, a FixedWindow and a SlidingWindow of one segment are one word. The lock of a shard
+// is taken for a new key, for all other states, and while a table is replaced.
 //
 // The files, from the ground up. Each one calls those above it in this list, and none below it:
 //

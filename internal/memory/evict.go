@@ -17,8 +17,8 @@ import (
 // whoever inserts a key sweeps its shard for them, unless that was done within the last five:
 // idle.go.) If it finds none, it evicts the key with the most events remaining; among equals one of
 // the flooded limiter, and then the one that regains capacity, and then is Fresh, soonest. With
-// RefuseNew, the request of the new key is denied instead, until the first key of the sample becomes
-// idle. A Wait then fails with ErrFull, and Reserve denies.
+// RefuseNew, the request of the new key is denied instead, until the first key of the sample
+// becomes idle. A Wait then fails with ErrFull, and Reserve denies.
 //
 // So a flood of new keys evicts keys of the flood. Samples go through all keys in turn. Shards hold
 // keys in the order of their hashes, so which ones are in a sample is random.

@@ -44,8 +44,8 @@ func (sh *shard) crowded(t *table, keys uint32) bool {
 	return sh.used+keys > t.most || sh.inserts%sweepInserts == sweepInserts-1
 }
 
-// makeRoomForKeys sweeps a shard, whose lock the caller holds, if that is due. It replaces the table
-// if that has no room for new keys or, after a sweep, is sparse.
+// makeRoomForKeys sweeps a shard, whose lock the caller holds, if that is due. It replaces the
+// table if that has no room for new keys or, after a sweep, is sparse.
 func (sp *Space) makeRoomForKeys(
 	sh *shard,
 	t *table,
@@ -91,8 +91,8 @@ func (sp *Space) heavy(sh *shard) bool {
 		sp.splits(sp.weight(sh), sh.depth)
 }
 
-// replaceTable replaces the table of a shard, whose lock the caller holds, with one for the keys held
-// and more further keys. If the shard has too many keys, it first gives half of its directory
+// replaceTable replaces the table of a shard, whose lock the caller holds, with one for the keys
+// held and more further keys. If the shard has too many keys, it first gives half of its directory
 // entries, and their keys, to a new shard.
 func (sp *Space) replaceTable(sh *shard, old *table, more uint32) {
 	from, of := sh.arena, sh.keys
@@ -117,8 +117,8 @@ func (sp *Space) replaceTable(sh *shard, old *table, more uint32) {
 	sp.renewTable(sh, old, more, from, of)
 }
 
-// renewTable makes a table for the keys of sh, which are in old, and for more keys. It also makes an
-// arena for their share of the states in from, which had the states of a number of keys.
+// renewTable makes a table for the keys of sh, which are in old, and for more keys. It also makes
+// an arena for their share of the states in from, which had the states of a number of keys.
 func (sp *Space) renewTable(sh *shard, old *table, more uint32, from *arena, of uint32) {
 	sh.used, sh.arena = sh.keys, nil
 	if from != nil && from.keys() > 0 {

@@ -211,7 +211,8 @@ func (j *joint) claimPlaces() (full *Store) {
 
 // makeRoomAhead has full stores evict keys for those that are to enter. Once these have entered,
 // the stores might choose them for eviction, because others have less remaining: then a new key
-// would be forgotten at once, again and again. It looks at one sample for each key that is to enter.
+// would be forgotten at once, again and again. It looks at one sample for each key that is to
+// enter.
 func (j *joint) makeRoomAhead() {
 	j.roomMade = true
 	for i := range j.keys {

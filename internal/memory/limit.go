@@ -29,8 +29,8 @@ func (lim *Limit) widen(word uint64) (k *step.Machine, st []uint64) {
 	return lim.loose, wide[:]
 }
 
-// stepToWord applies a request whose time is fixed to a state that k left, and returns the word that
-// is the next state. It returns false, and changes nothing, if the request does not change the
+// stepToWord applies a request whose time is fixed to a state that k left, and returns the word
+// that is the next state. It returns false, and changes nothing, if the request does not change the
 // state, or if no word equals the next state, as for a key with two limits.
 func (lim *Limit) stepToWord(
 	k *step.Machine,

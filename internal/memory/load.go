@@ -6,7 +6,8 @@ const (
 	minLoad    = 0.46
 	maxNewLoad = 0.56
 
-	// maxLoad is the load above which a table is replaced. It is below 1, so that every search ends.
+	// maxLoad is the load above which a table is replaced. It is below 1, so that every search
+	// ends.
 	maxLoad = 0.85
 
 	// sparse is the load below which a sweep replaces a table by a smaller one.

@@ -25,8 +25,8 @@ func (sp *Space) returnPlace() {
 	}
 }
 
-// claimPlaces claims places for new keys of a store with a bound. It returns false, and claims none,
-// if there are fewer.
+// claimPlaces claims places for new keys of a store with a bound. It returns false, and claims
+// none, if there are fewer.
 func (s *Store) claimPlaces(keys int64) bool {
 	for {
 		held := s.held.Load()

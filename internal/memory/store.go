@@ -22,10 +22,11 @@ type Store struct {
 	// with the most events remaining. It must not change once there is a space.
 	RefuseNew bool
 
-	identifier                                   // with the secrets of this store
-	held       atomic.Int64                      // keys that have a place, if there is a bound: never more than that
-	owed       atomic.Int64                      // keys that have entered without a place: see Space.payPlace
-	time       atomic.Pointer[timeline.Timeline] // of all limiters; nil until the first
+	identifier // with the secrets of this store
+
+	held atomic.Int64                      // with a bound: keys that have a place, at most MaxKeys
+	owed atomic.Int64                      // keys that still owe a place: see Space.payPlace
+	time atomic.Pointer[timeline.Timeline] // of all limiters; nil until the first
 
 	evicted  atomic.Uint64 // keys in use evicted so far
 	rejected atomic.Uint64 // requests of new keys for which there was no room

@@ -215,8 +215,8 @@ func (t *table) state(at slot) []uint64 {
 // reference is the number of the limit of a slot with a reference, if states have several words.
 const reference = 1
 
-// refers reports whether the state of a slot is in the arena, and returns the word that refers to it
-// there. The caller holds the lock.
+// refers reports whether the state of a slot is in the arena, and returns the word that refers to
+// it there. The caller holds the lock.
 func (t *table) refers(at slot) (word uint64, ok bool) {
 	if t.width > 1 {
 		return t.state(at)[0], t.limitNumber(at) == reference
