@@ -85,7 +85,10 @@ func (k *all) states(st []uint64) iter.Seq2[kernel.Kernel, []uint64] {
 }
 
 // update replaces each part's state with the result of f.
-func (k *all) update(st []uint64, f func(i int, part kernel.Kernel, st []uint64) []uint64) []uint64 {
+func (k *all) update(
+	st []uint64,
+	f func(i int, part kernel.Kernel, st []uint64) []uint64,
+) []uint64 {
 	st = k.begin(st)
 	c := k.cursor()
 	for i, part := range k.parts {
@@ -238,7 +241,12 @@ func (k *all) Promise(st []uint64) {
 	}
 }
 
-func (k *all) Refuse(st []uint64, now kernel.Instant, n int, held uint64) (_ []uint64, changed bool) {
+func (k *all) Refuse(
+	st []uint64,
+	now kernel.Instant,
+	n int,
+	held uint64,
+) (_ []uint64, changed bool) {
 	st = k.update(st, func(_ int, part kernel.Kernel, st []uint64) []uint64 {
 		st, noted := part.Refuse(st, now, n, held)
 		changed = changed || noted
@@ -251,7 +259,10 @@ func (k *all) Pack(st []uint64) []uint64 {
 	if len(st) == 0 {
 		return st
 	}
-	return k.update(st, func(_ int, part kernel.Kernel, st []uint64) []uint64 { return part.Pack(st) })
+	return k.update(
+		st,
+		func(_ int, part kernel.Kernel, st []uint64) []uint64 { return part.Pack(st) },
+	)
 }
 
 // part returns the index, among the parts that the user gave, of the one that decides: the one that
@@ -308,7 +319,11 @@ func (k *all) Valid(st []uint64) bool {
 	return true
 }
 
-func (k *all) Adopt(from kernel.Kernel, st []uint64, now, latest kernel.Instant) (_ []uint64, lasting bool) {
+func (k *all) Adopt(
+	from kernel.Kernel,
+	st []uint64,
+	now, latest kernel.Instant,
+) (_ []uint64, lasting bool) {
 	lasting = true
 	var states [][]uint64
 	for old, st := range from.(*all).states(st) {

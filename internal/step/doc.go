@@ -9,12 +9,13 @@
 // The files build on each other, in this order:
 //
 //   - request.go and machine.go: what a store passes, and what it calls.
-//   - step.go, charge.go: requests on the state of one limit, of which nothing is held or reserved.
+//   - step.go, charge.go: requests on the state of one limit, in which nothing is held or reserved.
 //     taking.go is the same, faster, for states of one word.
 //   - all.go: several parts, all of which must grant.
-//   - former.go: a state of two limits, after the limit of the key has changed.
+//   - former.go: the state of two limits, after the limit of the key has changed. successor.go:
+//     what a state becomes when another limit is asked.
 //   - list.go, holds.go, turns.go: states with a list in front: of open holds, and of turns ahead.
-//   - heldstate.go: such a state taken apart, and requests on it. giveback.go finds RetryAfter while
-//     holds give their events back by themselves.
-//   - joint.go: a key as one of several that must all grant.
+//   - heldstate.go: such a state taken apart. apply.go: requests on it. giveback.go finds
+//     RetryAfter while holds give their events back by themselves.
+//   - stepfrom.go: all of it together. joint.go: a key as one of several that must all grant.
 package step

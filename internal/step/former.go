@@ -1,7 +1,6 @@
 package step
 
 import (
-	"math"
 	"reflect"
 	"slices"
 
@@ -32,9 +31,9 @@ import (
 //     place, too, if its state would be another one at a later instant: that of a bucket, whose
 //     tokens come back at the new rate from then on, or of a window that remembers what the other
 //     one forgets. So RetryAfter is true.
-//   - One that shares the states of either of them keeps that one's state, except that a bucket which
-//     would have adopted more from the one that was asked last counts as much, up to its bound: a
-//     lower burst has not counted it.
+//   - One that shares the states of either of them keeps that one's state, except that a bucket
+//     which would have adopted more from the one that was asked last counts as much, up to its
+//     bound: a lower burst has not counted it.
 //   - The former one goes when it was not asked for as long as either remembers, whether the key is
 //     idle or not. If it went earlier and came back, it would not know what it granted. A denial
 //     counts as asking until the instant at which RetryAfter ends. So that it seldom changes the
@@ -73,7 +72,7 @@ const (
 )
 
 // twoLimits is the kernel of states of two limits that do not share their states. It decides as the
-// one that is asked. The embedded Kernel is nil: reconcile looks at the limits one by one.
+// one that is asked. The embedded Kernel is nil: succeed looks at the limits one by one.
 type twoLimits struct {
 	kernel.Kernel
 	limits  [2]*Machine
@@ -82,8 +81,8 @@ type twoLimits struct {
 	memory  uint64       // how many ticks either needs to forget all that it grants
 }
 
-// JoinLimits returns the kernel of the states of two limits of the same kind, in the order in which they
-// came.
+// JoinLimits returns the kernel of the states of two limits of the same kind, in the order in which
+// they came.
 func JoinLimits(first, second *Machine) *Machine {
 	if k := second.joined.Load(); k != nil && k.limits[0] == first {
 		return k.byAsked[0]
@@ -189,170 +188,6 @@ func (c *Machine) ReadsStatesOf(other *Machine) bool {
 		slices.EqualFunc(c.leaves, other.leaves, kernel.Kernel.SameTimeout)
 }
 
-// Reconcile returns the kernel that applies requests which ask for c, and the state that it applies
-// them to, of a key with a state that from left. It does not change st, but may return it. The
-// result of a request is stored with that kernel (see storedAs) if it has changed, or if pin says so.
-func (c *Machine) Reconcile(
-	from *Machine,
-	st []uint64,
-	now kernel.Instant,
-) (k *Machine, _ []uint64, pin bool) {
-	if from.HasTurns() { // it stays what it is while turns of c are ahead
-		h := heldState{view: view{now: now}}
-		h.read(from, st)
-		h.advance(now)
-		if h.turns() > 0 && h.asks(c) {
-			return from, st, false
-		}
-		h.advance(kernel.Forever)
-		from, st = h.closed()
-	}
-	if o := from.holds; o != nil {
-		return o.reconcile(c, st, now)
-	}
-	k, st, pin, _ = c.reconcile(from, st, now)
-	return k, st, pin
-}
-
-// inPlace are the sources of a state that is not converted.
-var allInPlace = []int{}
-
-// reconcile is Reconcile, for a state without open holds. It also returns, for each part of k, the index of
-// the part of from whose state its own is made of, or -1. It returns no sources if the state is a
-// fresh one.
-func (c *Machine) reconcile(
-	from *Machine,
-	st []uint64,
-	now kernel.Instant,
-) (k *Machine, _ []uint64, pin bool, sources []int) {
-	if c.equal(from) {
-		return c, st, false, allInPlace
-	}
-	if !c.SameKind(from) || (from.two != nil || !c.SharesStates(from.Kernel)) && from.Fresh(st) <= now {
-		// The store may have forgotten it.
-		return c, c.NewState(), false, nil
-	}
-	kept, present, last := []member{newMember(from, st, 0)}, 0, 0
-	header := []uint64{now, now, 0, 0} // of a state of the limit that is there and a second one
-	if two := from.two; two != nil {
-		states := two.states(st)
-		kept = []member{
-			newMember(two.limits[0], states[0], 0),
-			newMember(two.limits[1], states[1], len(two.limits[0].leaves)),
-		}
-		present, last = presentOf(st), lastOf(st)
-		copy(header, st)
-		if kernel.After(kernel.After(max(askedAt(st), st[promised]), two.memory), two.memory/2) <= now {
-			kept, present, last = kept[present:present+1], 0, 0
-			header[formerAsked], header[lastSpent] = now, now
-		}
-	}
-	latest := now      // when the limit that was asked last may have counted events
-	uncounted := false // whether a bucket of it may not have counted what the present one granted
-	if last != present {
-		latest = min(now, spentAt(header))
-		uncounted = header[lastSpent]&bothCounted != 0
-	}
-	asked := slices.IndexFunc(kept, func(m member) bool { return m.limit.equal(c) })
-	like := slices.IndexFunc(kept, func(m member) bool { return c.SharesStates(m.limit.Kernel) })
-	switch {
-	case asked >= 0 && len(kept) == 2:
-		return from.two.byAsked[asked], st, false, allInPlace
-	case asked >= 0:
-	case like >= 0:
-		asked = like
-		next, lasting := c.Adopt(kept[asked].limit.Kernel, kept[asked].st, now, now)
-		kept[asked].limit, kept[asked].st = c, next
-		pin = asked != present || asked != last || !lasting
-		if asked != last {
-			kept[asked].raise(kept[last].adoptedBy(c, now, latest), now)
-		}
-		if uncounted && asked != present {
-			kept[asked].raise(kept[present].adoptedBy(c, now, now), now)
-		}
-	default:
-		old := kept[last]
-		next, lasting := c.Adopt(old.limit.Kernel, old.st, now, latest)
-		added := member{c, next, slices.Clone(old.sources)}
-		if uncounted {
-			added.deepen(kept[present].adoptedBy(c, now, now), now)
-		}
-		pin = !lasting || c.Fresh(added.st) > max(now, old.limit.Fresh(old.st))
-		kept, asked = []member{old, added}, 1
-		header[formerAsked], header[lastSpent] = now, latest
-	}
-	if len(kept) == 1 {
-		return c, kept[0].st, pin, kept[0].sources
-	}
-	sources = slices.Concat(kept[0].sources, kept[1].sources)
-	k = JoinLimits(kept[0].limit, kept[1].limit)
-	header[firstLength] = uint64(len(kept[0].st))
-	return k.two.byAsked[asked], slices.Concat(header, kept[0].st, kept[1].st), pin, sources
-}
-
-// A member is one of the limits that a state is of.
-type member struct {
-	limit   *Machine
-	st      []uint64
-	sources []int // for each part, the index of the one whose state its own is made of, or −1
-}
-
-// newMember returns the limit whose first part has the given index.
-func newMember(limit *Machine, st []uint64, first int) member {
-	m := member{limit, st, make([]int, len(limit.leaves))}
-	for i := range m.sources {
-		m.sources[i] = first + i
-	}
-	return m
-}
-
-// adoptedBy returns the state that c adopts from that of m.
-func (m *member) adoptedBy(c *Machine, now, latest kernel.Instant) []uint64 {
-	st, _ := c.Adopt(m.limit.Kernel, m.st, now, latest)
-	return st
-}
-
-// deepen gives each bucket of m that misses less than in level the state that it has there.
-func (m *member) deepen(level []uint64, now kernel.Instant) {
-	m.deepenBy(level, now, func(_ kernel.Kernel, st, deeper []uint64) []uint64 {
-		copy(st, deeper)
-		return st
-	})
-}
-
-// raise is deepen for a limit that was there before: its buckets owe no more than they have credit
-// for.
-func (m *member) raise(level []uint64, now kernel.Instant) {
-	m.deepenBy(level, now, func(part kernel.Kernel, st, deeper []uint64) []uint64 {
-		if part.Credit(deeper, now) > 0 {
-			copy(st, deeper)
-			return st
-		}
-		more := min(part.Credit(st, now), part.Chargeable(st, now, m.limit.Encoding), math.MaxInt)
-		if more == 0 {
-			return st
-		}
-		return part.Spend(st, now, int(more))
-	})
-}
-
-// deepenBy replaces the state of each bucket of m that misses less than in level with the result of
-// f, which is called with the one that it has there.
-func (m *member) deepenBy(
-	level []uint64,
-	now kernel.Instant,
-	f func(part kernel.Kernel, st, deeper []uint64) []uint64,
-) {
-	levels := m.limit.partStates(level)
-	m.st = m.limit.each(m.st, func(i int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
-		if !part.MissesLess(st, levels[i], now) {
-			return st
-		}
-		m.sources[i] = -1
-		return f(part, st, levels[i])
-	})
-}
-
 // states returns the states of the limits. To append to one leaves st as it is.
 func (k *twoLimits) states(st []uint64) [2][]uint64 {
 	end := formerHeader + int(st[firstLength])
@@ -430,7 +265,12 @@ func (k *twoLimits) Notes() bool { return k.limit().Notes() }
 
 func (k *twoLimits) Delays() bool { return k.limit().Delays() }
 
-func (k *twoLimits) Refuse(st []uint64, now kernel.Instant, n int, held uint64) (_ []uint64, noted bool) {
+func (k *twoLimits) Refuse(
+	st []uint64,
+	now kernel.Instant,
+	n int,
+	held uint64,
+) (_ []uint64, noted bool) {
 	return k.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
 		if asked {
 			var did bool

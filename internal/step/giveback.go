@@ -21,7 +21,8 @@ func (h *heldState) retryAfter(req *Request, a *Answer) {
 		// A state of two limits notes until when one denies.
 		return
 	}
-	otherwise := kernel.After(h.now, kernel.CeilDiv(uint64(a.RetryAfter), h.Tick)) // if nothing was given back
+	// If nothing was given back.
+	otherwise := kernel.After(h.now, kernel.CeilDiv(uint64(a.RetryAfter), h.Tick))
 	if h.soonest() >= otherwise {
 		return
 	}
@@ -37,7 +38,11 @@ func (h *heldState) retryAfter(req *Request, a *Answer) {
 
 // firstReady returns the first instant at which a request is granted once some of the holds have
 // given their events back. Most requests are for what remains now and what comes back first.
-func (h *heldState) firstReady(holds []kernel.Hold, req *Request, remaining int) (ready kernel.Instant) {
+func (h *heldState) firstReady(
+	holds []kernel.Hold,
+	req *Request,
+	remaining int,
+) (ready kernel.Instant) {
 	last := len(holds) - 1
 	i := searchNear(last, fewest(holds, req.N-remaining), func(i int) bool {
 		at := h.readyFrom(holds[i].End, req)

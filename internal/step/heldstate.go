@@ -7,98 +7,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file has what stores call, StepFrom, and applies requests to states that another limit has
-// left, or that have open holds or turns ahead.
+// This file takes the state of a key apart, with its open holds and the turns ahead, and opens and
+// ends holds in it.
 
-// StepFrom is Step for a state that from left, whose parameters may differ from those
-// of c. It also returns the kernel of the resulting state. What is about a hold is applied
-// by from, not c. Only StepFrom opens holds, and denies what another key refuses.
-func (c *Machine) StepFrom(
-	from *Machine,
-	st []uint64,
-	req *Request,
-	a *Answer,
-) (by *Machine, _ []uint64, changed bool) {
-	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
-		st, changed = c.Step(st, req, a)
-		return c, st, changed
-	}
-	return c.stepFrom(from, st, req, a)
-}
-
-// stepFrom is StepFrom. If turns are ahead that are those of another limit than c, they stay in the
-// state as events that were spent, so that only those that are held can be settled.
-func (c *Machine) stepFrom(
-	from *Machine,
-	st []uint64,
-	req *Request,
-	a *Answer,
-) (by *Machine, _ []uint64, changed bool) {
-	if req.Op.decides() {
-		req.renew() // because a denial cannot be decided on twice
-	}
-	h := heldState{view: c.view(req)}
-	h.read(from, st)
-	h.shared = h.shared || req.Op == OpPeek
-	had := h.turns() > 0
-	due := h.advance(h.now)
-	if !req.Op.settles() && !h.asks(c) {
-		h.advance(kernel.Forever)
-		due = true
-	}
-	ahead, pin := h.turns() > 0, false
-	by, next := from, st
-	if !ahead { // next is the state as of now, which by left
-		if due {
-			by, next = h.closed()
-		}
-		pin = h.reconcile(c, by, next, req.Op)
-	}
-	if h.holds != nil && h.denials {
-		h.held = h.holds.held(h.st)
-	}
-	changed = h.apply(req, a)
-	h.retryAfter(req, a)
-	if req.Op == OpPeek {
-		return from, st, false
-	}
-	both := h.two // the two limits that the state would be stored for, if these are two
-	switch {
-	case a.RetryAfter == kernel.Never:
-		pin = false
-	case both == nil || ahead || req.Op.settles():
-	case pin || h.storedAs() == by.Base().storedAs():
-		noted := both.denies(h.inner(), kernel.After(h.now, uint64(a.RetryAfter)/h.Tick))
-		pin = pin || noted
-	}
-	changed = changed || pin || ahead && due
-	if changed {
-		if h.holds != nil && h.two != nil {
-			h.unshare()
-			h.holds.forfeit(h.st, h.now)
-		}
-		by, next = h.closed()
-	}
-	a.Ended = h.ended
-	changed = changed || h.ended > 0 || had && due
-	if by.base != nil || by.two != nil || changed && by != c {
-		// Else ResetAfter says when it is idle.
-		h.tellEnds(by, next, a)
-	}
-	return by, next, changed
-}
-
-// tellEnds sets h to a state of by, and says when that is idle, and when a hold ends by itself.
-func (h *heldState) tellEnds(by *Machine, st []uint64, a *Answer) {
-	h.read(by, st)
-	a.Idle = h.until(h.fresh())
-	if first := h.soonest(); first < kernel.Forever {
-		a.Ends = h.until(first)
-	}
-}
-
-// A heldState is a state of a key taken apart, at a reading of the clock: what has happened, in which
-// holds may be open, and the turns that are ahead.
+// A heldState is a state of a key taken apart, at a reading of the clock: what has happened, in
+// which holds may be open, and the turns that are ahead.
 type heldState struct {
 	view                  // of the kernel that decides, of states without either
 	holds    *holdsKernel // if there are open holds: the kernel of st; else nil
@@ -129,21 +42,6 @@ func (h *heldState) read(c *Machine, st []uint64) {
 	}
 }
 
-// reconcile makes h, without turns, that of a state that from left. Settlements are applied by the
-// present limit or, if the state is idle, so that a store may have forgotten it, by c.
-func (h *heldState) reconcile(c, from *Machine, st []uint64, op Op) (pin bool) {
-	switch {
-	case !op.settles():
-		from, st, pin = c.Reconcile(from, st, h.now)
-	case from.Base() == c || from.Fresh(st) > h.now:
-		from = from.presentLimit(st)
-	default:
-		from, st = c, c.NewState()
-	}
-	h.read(from, st)
-	return pin
-}
-
 // unshare lets h change its state in place.
 func (h *heldState) unshare() {
 	if h.shared {
@@ -159,8 +57,8 @@ func (h *heldState) inner() []uint64 {
 	return h.holds.inner(h.st)
 }
 
-// afterTurns returns the state that decides on requests, and its view: nothing is granted before the
-// last turn. The kernel need not know that. A turn lies in a window that has begun before it if
+// afterTurns returns the state that decides on requests, and its view: nothing is granted before
+// the last turn. The kernel need not know that. A turn lies in a window that has begun before it if
 // others were charged first, and a frontier is where a window begins.
 func (h *heldState) afterTurns() (view, []uint64) {
 	v := h.view
@@ -207,7 +105,14 @@ func (h *heldState) closed() (by *Machine, st []uint64) {
 	if by.holds != nil {
 		form |= 1
 	}
-	return h.storedAs().WithTurns(), slices.Concat([]uint64{uint64(h.turns()), form}, h.turnList, h.after, st)
+	return h.storedAs().
+			WithTurns(),
+		slices.Concat(
+			[]uint64{uint64(h.turns()), form},
+			h.turnList,
+			h.after,
+			st,
+		)
 }
 
 // pass prepares the marks for events that are about to be spent at an instant.
@@ -257,117 +162,6 @@ func (h *heldState) find(id uint64) (i, turn int) {
 		i = indexOf(id, h.holds.entries(h.st), h.holds.size)
 	}
 	return i, indexOf(id, h.turnList, turnWords)
-}
-
-func (h *heldState) apply(req *Request, a *Answer) (changed bool) {
-	*a = Answer{}
-	switch {
-	case req.Refused || h.turns() > 0 && req.Op.decides():
-		n := req.N
-		if req.Op == OpPeek {
-			n = 1
-		}
-		return h.deny(n, h.readyAfter(n), req.Notes || !req.Refused, a)
-	case req.Op == OpReserve:
-		return h.reserve(req, a)
-	case req.Op == OpHold && req.Hold.ID != 0:
-		return h.take(req, a)
-	case req.Op == OpSettle:
-		return h.settle(req, a)
-	case req.Op == OpExtend:
-		return h.extend(req, a)
-	case req.Op == OpCharge:
-		return h.charge(req.N, a)
-	case req.Op != OpPeek:
-		h.unshare()
-		h.pass(h.now)
-	}
-	inner, changed := h.step(h.inner(), req, a)
-	h.setInner(inner)
-	return changed
-}
-
-// deny answers a request that is granted at an instant: later, or not even now, because another key
-// denies it. Then, Allowed is whether this one would have granted it. With note, a kernel that
-// notes denials does so.
-func (h *heldState) deny(n int, at kernel.Instant, note bool, a *Answer) (changed bool) {
-	if note && n > 0 && h.denials {
-		h.unshare()
-		var inner []uint64
-		inner, at, changed = h.refuse(h.inner(), n, at)
-		h.noted = changed
-		h.setInner(inner)
-		if h.turns() > 0 {
-			h.spendAgain()
-			at = h.readyAfter(n)
-		}
-	}
-	v, st := h.afterTurns()
-	if at > h.now {
-		v.denial(st, n, at, a)
-	} else {
-		a.Allowed = true
-		v.describe(st, 0, a)
-	}
-	return changed
-}
-
-// take opens a hold if its events are granted now.
-func (h *heldState) take(req *Request, a *Answer) (changed bool) {
-	if at := h.ready(h.inner(), req.N); at > h.now {
-		return h.deny(req.N, at, true, a)
-	}
-	a.Allowed, a.Due = true, h.now*h.Tick
-	if req.N > 0 {
-		due := max(kernel.After(h.now, h.Delay(h.inner(), h.now)), h.ends(h.now, req.Delay))
-		if due > h.now {
-			a.Delay, a.Due = h.until(due), due*h.Tick
-		}
-		// From when they may happen, which is later if they are queued.
-		of := kernel.Hold{End: h.ends(due, req.Hold.For), N: req.N, Back: req.Hold.Back}
-		h.open(req.Hold.ID, of, h.now)
-		a.Held = true
-		h.setInner(h.lasts(h.Spend(h.inner(), h.now, of.N), of.N, of.End))
-	}
-	h.describe(h.inner(), 0, a)
-	return req.N > 0
-}
-
-// reserve reserves events. If their turn is ahead, or their hold goes on, it can be settled.
-func (h *heldState) reserve(req *Request, a *Answer) (changed bool) {
-	v, st := h.afterTurns()
-	at, due, ok := v.turn(st, req, a)
-	// When it is asked for, which is later than now if the turn may have come before.
-	asked := kernel.After(h.now, uint64(req.Near)/h.Tick)
-	first := h.soonest()
-	isOpen := first < kernel.Forever
-	// By a hold that ends before the turn, or one that is settled until then.
-	mayBeEarlier := first <= at || at > asked && isOpen
-	if ok && at > h.now && req.Yields && mayBeEarlier {
-		soon := *req
-		soon.MaxWait = 0
-		req, ok = &soon, false
-	}
-	if !ok {
-		v.refused(st, req, a)
-		return false
-	}
-	id, end := req.Hold.ID, h.ends(max(due, asked), req.Hold.For)
-	of := kernel.Hold{End: end, N: req.N, Back: req.Hold.Back}
-	h.reserved(due, req, a)
-	switch {
-	case h.turns() > 0 || id != 0 && at > asked: // a turn that has come cannot be cancelled
-		h.add(id, at, of)
-	case a.Held:
-		h.open(id, of, at)
-		h.setInner(h.lasts(h.book(h.inner(), at, due, of.N), of.N, of.End))
-	default:
-		h.pass(at)
-		h.setInner(h.book(h.inner(), at, due, of.N))
-	}
-	v, st = h.afterTurns()
-	v.describe(st, 0, a)
-	return true
 }
 
 // open adds the entry of a hold whose events are about to be spent at an instant. If there are as
@@ -422,72 +216,49 @@ func (v *view) ends(at kernel.Instant, d time.Duration) kernel.Instant {
 	return min(kernel.After(at, kernel.CeilDiv(uint64(max(0, d)), v.Tick)), v.LastInstant())
 }
 
-// settle counts the events of a hold that happened. Of one that is not open, only those that exceed
-// it are not counted yet.
-func (h *heldState) settle(req *Request, a *Answer) (changed bool) {
-	i, turn := h.find(req.Hold.ID)
-	of := req.Of
-	switch {
-	case i >= 0:
-		of = h.holds.holdAt(h.st, i).N
-	case turn >= 0:
-		of = holdOf(h.entry(turn)[turnEnd:]).N
+// OpenHolds returns how many holds are open in a state of c, or will be at their turns.
+func (c *Machine) OpenHolds(st []uint64) (open int) {
+	var h heldState
+	h.read(c, st)
+	for i := range h.turns() {
+		if !endsAtTurn(h.entry(i)[turnID]) {
+			open++
+		}
 	}
-	a.Held = i >= 0 || turn >= 0
-	more := req.N - of
-	if !a.Held && more <= 0 || more > 0 && h.exceeds(more, h.chargeOthers, a) {
-		h.describeAfter(a)
-		return false
-	}
-	h.unshare()
-	switch {
-	case i >= 0:
-		h.release(func(st []uint64, back bool) []uint64 {
-			unused := 0
-			if back {
-				unused = max(0, -more)
+	if h.holds != nil {
+		for i := range h.holds.count(h.st) {
+			if !endsAtTurn(h.holds.entry(h.st, i)[holdID]) {
+				open++
 			}
-			return h.holds.endHold(st, h.now, h.holds.refund(st, i, unused))
-		})
-	case turn >= 0:
-		h.settleTurn(turn, min(req.N, of))
+		}
 	}
-	if more > 0 {
-		h.pass(h.now)
-		h.setInner(h.chargeOthers(h.inner(), h.now, more))
-	}
-	h.spendAgain()
-	h.describeAfter(a)
-	return true
+	return open
 }
 
-// chargeOthers charges events in all parts but those in which they are over.
-func (c *Machine) chargeOthers(st []uint64, now kernel.Instant, n int) []uint64 {
-	return c.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
-		switch {
-		case part.Releases():
-			return st
-		case asked:
-			return part.Spend(st, now, n)
-		}
-		return c.two.follow(part, st, now, n)
-	})
+func (k *listKernel) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
+	var h heldState
+	h.read(k.of, st)
+	v, after := h.afterTurns()
+	return v.Ready(after, max(now, v.lastTurn), n)
 }
 
-// extend moves the end of a hold, which is not before its turn.
-func (h *heldState) extend(req *Request, a *Answer) (changed bool) {
-	i, turn := h.find(req.Hold.ID)
-	a.Held = i >= 0 || turn >= 0
-	if a.Held {
-		h.unshare()
-		if end := h.ends(h.now, req.Hold.For); i >= 0 {
-			h.st = h.holds.extendHold(h.st, i, end)
-		} else {
-			h.turnList = slices.Clone(h.turnList)
-			h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)
-		}
-		h.spendAgain()
-	}
-	h.describeAfter(a)
-	return a.Held
+func (k *listKernel) Remaining(st []uint64, now kernel.Instant) int {
+	var h heldState
+	h.read(k.of, st)
+	h.now = now
+	v, after := h.afterTurns()
+	return v.remaining(after)
+}
+
+func (k *listKernel) Fresh(st []uint64) kernel.Instant {
+	var h heldState
+	h.read(k.of, st)
+	return h.fresh()
+}
+
+func (k *listKernel) Frontier(st []uint64) kernel.Instant {
+	var h heldState
+	h.read(k.of, st)
+	v, after := h.afterTurns()
+	return max(v.lastTurn, v.Frontier(after))
 }

@@ -96,9 +96,13 @@ type markedPart struct {
 }
 
 // WithHolds returns the kernel of the states of c with open holds.
-func (c *Machine) WithHolds() *Machine { return c.Base().listing(&c.Base().holdsMachine, newOpened) }
+func (c *Machine) WithHolds() *Machine {
+	base := c.Base()
+	return base.listing(&base.holdsMachine, addHolds)
+}
 
-func newOpened(l listKernel) {
+// addHolds makes l the kernel of states with open holds.
+func addHolds(l listKernel) {
 	k := &holdsKernel{listKernel: l, size: holdMarks}
 	l.of.Kernel, l.of.holds = k, k
 	for _, leaf := range l.base.leaves {
@@ -127,25 +131,6 @@ func (c *Machine) MayHaveHolds() bool { return c.holds != nil || c.holdsMachine.
 // HasTurns reports whether states of c have turns ahead. Such a state is not changed in place.
 func (c *Machine) HasTurns() bool { return c.base != nil && c.holds == nil }
 
-// OpenHolds returns how many holds are open in a state of c, or will be at their turns.
-func (c *Machine) OpenHolds(st []uint64) (open int) {
-	var h heldState
-	h.read(c, st)
-	for i := range h.turns() {
-		if !endsAtTurn(h.entry(i)[turnID]) {
-			open++
-		}
-	}
-	if h.holds != nil {
-		for i := range h.holds.count(h.st) {
-			if !endsAtTurn(h.holds.entry(h.st, i)[holdID]) {
-				open++
-			}
-		}
-	}
-	return open
-}
-
 // hasHolds reports whether holds are open, and not only turns of events that a queue delays.
 func (k *holdsKernel) hasHolds(st []uint64) bool {
 	for i := range k.count(st) {
@@ -170,8 +155,8 @@ func (k *holdsKernel) count(st []uint64) int { return int(st[openHolds]) }
 
 func (k *holdsKernel) inner(st []uint64) []uint64 { return st[k.begin(st):] }
 
-// replaceInner replaces the state of the key's own kernel with inner, which may be that state, changed
-// in place.
+// replaceInner replaces the state of the key's own kernel with inner, which may be that state,
+// changed in place.
 func (k *holdsKernel) replaceInner(st, inner []uint64) []uint64 {
 	at := k.begin(st)
 	if len(inner) > 0 && at < cap(st) && &inner[0] == &st[:at+1][at] {
@@ -192,9 +177,19 @@ func shift(st []uint64, from, to int) []uint64 {
 
 func (k *holdsKernel) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
 
-func (k *holdsKernel) entry(st []uint64, i int) []uint64 { return st[holdsHeader+i*k.size:][:k.size] }
+func (k *holdsKernel) entry(
+	st []uint64,
+	i int,
+) []uint64 {
+	return st[holdsHeader+i*k.size:][:k.size]
+}
 
-func (k *holdsKernel) holdAt(st []uint64, i int) kernel.Hold { return holdOf(k.entry(st, i)[holdEnd:]) }
+func (k *holdsKernel) holdAt(
+	st []uint64,
+	i int,
+) kernel.Hold {
+	return holdOf(k.entry(st, i)[holdEnd:])
+}
 
 // held returns how many events the open holds have, or mostCounted if they have more.
 func (k *holdsKernel) held(st []uint64) (sum uint64) {
@@ -408,7 +403,11 @@ func (k *holdsKernel) closed(st []uint64) (*Machine, []uint64) {
 	return by, shift(st, holdsHeader, 0)
 }
 
-func (k *holdsKernel) Pack(st []uint64) []uint64 { return k.replaceInner(st, k.base.Pack(k.inner(st))) }
+func (k *holdsKernel) Pack(
+	st []uint64,
+) []uint64 {
+	return k.replaceInner(st, k.base.Pack(k.inner(st)))
+}
 
 func (k *holdsKernel) Valid(st []uint64) bool {
 	if len(st) < holdsHeader || st[openHolds] == 0 ||
@@ -435,46 +434,4 @@ func (k *holdsKernel) Valid(st []uint64) bool {
 // sound reports whether c can work with st, of any length.
 func (c *Machine) sound(st []uint64) bool {
 	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
-}
-
-// reconcile is Reconcile for a state of k: the entries go along, if the limit is of the same kind, with what
-// they mark. If nothing counts any more, they have nothing to give back.
-func (k *holdsKernel) reconcile(c *Machine, st []uint64, now kernel.Instant) (by *Machine, _ []uint64, pin bool) {
-	inner := k.inner(st)
-	by, next, pin, sources := c.reconcile(k.base, inner, now)
-	switch {
-	case sources == nil && !c.SameKind(k.base):
-		return by, next, pin
-	case sources != nil && len(sources) == 0: // all that is stored stays
-		return by.WithHolds(), st, pin
-	}
-	to := by.WithHolds().holds
-	size := k.count(st) * to.size
-	carried := make([]uint64, holdsHeader+size, holdsHeader+size+len(next)+to.size)
-	copy(carried, st[:holdsHeader])
-	was, is, parts := k.base.partStates(inner), by.partStates(next), k.base.leaves
-	for i := range k.count(st) {
-		old, e := k.entry(st, i), to.entry(carried, i)
-		copy(e[:holdMarks], old)
-		for j, source := range sources {
-			if source >= 0 {
-				o, p := &k.parts[source], &to.parts[j]
-				p.Carry(parts[source], was[source], is[j], now, old[o.from:o.to], e[p.from:p.to])
-			}
-		}
-	}
-	carried = append(carried, next...)
-	if sources == nil {
-		return by.WithHolds(), carried, pin
-	}
-	holds := make([]kernel.Hold, k.count(st))
-	for i := range holds {
-		holds[i] = k.holdAt(st, i)
-	}
-	return by.WithHolds(), to.each(carried, func(j int, _ bool, part kernel.Kernel, inner []uint64) []uint64 {
-		if sources[j] < 0 {
-			return inner
-		}
-		return part.CarryHolds(parts[sources[j]], inner, holds)
-	}), pin
 }

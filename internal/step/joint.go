@@ -21,7 +21,8 @@ func (c *Machine) Grants(st []uint64, req *Request) bool {
 	return h.readyAfter(req.N) <= h.now
 }
 
-// DelayIfGranted returns how long the events of req are delayed, if it is granted. Its time is fixed.
+// DelayIfGranted returns how long the events of req are delayed, if it is granted. Its time is
+// fixed.
 func (c *Machine) DelayIfGranted(st []uint64, req *Request) time.Duration {
 	if req.N == 0 {
 		return 0

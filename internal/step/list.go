@@ -21,42 +21,14 @@ func (k *listKernel) Limit() int { return k.base.Limit() }
 
 func (k *listKernel) Width() int { return 0 }
 
-func (k *listKernel) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
-	var h heldState
-	h.read(k.of, st)
-	v, after := h.afterTurns()
-	return v.Ready(after, max(now, v.lastTurn), n)
-}
-
-func (k *listKernel) Remaining(st []uint64, now kernel.Instant) int {
-	var h heldState
-	h.read(k.of, st)
-	h.now = now
-	v, after := h.afterTurns()
-	return v.remaining(after)
-}
-
-func (k *listKernel) Fresh(st []uint64) kernel.Instant {
-	var h heldState
-	h.read(k.of, st)
-	return h.fresh()
-}
-
-func (k *listKernel) Frontier(st []uint64) kernel.Instant {
-	var h heldState
-	h.read(k.of, st)
-	v, after := h.afterTurns()
-	return max(v.lastTurn, v.Frontier(after))
-}
-
-// listing returns the kernel that at has or, if that is none, one of the states of c with a list,
-// which complete completes.
-func (c *Machine) listing(at *atomic.Pointer[Machine], complete func(l listKernel)) *Machine {
+// listing returns the machine that at has. If at has none yet, listing makes one of the states of c
+// with a list, whose kernel add makes.
+func (c *Machine) listing(at *atomic.Pointer[Machine], add func(l listKernel)) *Machine {
 	if k := at.Load(); k != nil {
 		return k
 	}
 	k := &Machine{Encoding: c.Encoding, denials: c.denials, leaves: c.leaves, base: c}
-	complete(listKernel{of: k, base: c})
+	add(listKernel{of: k, base: c})
 	at.CompareAndSwap(nil, k)
 	return at.Load()
 }

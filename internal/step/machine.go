@@ -63,7 +63,12 @@ func (c *Machine) Delays() bool {
 
 // Remaining returns the most events that are granted at now: 0 while a reservation is
 // ahead.
-func (c *Machine) Remaining(st []uint64, now kernel.Instant) int { return remaining(c.Kernel, st, now) }
+func (c *Machine) Remaining(
+	st []uint64,
+	now kernel.Instant,
+) int {
+	return remaining(c.Kernel, st, now)
+}
 
 // remaining returns the most events that k grants at now: 0 while a reservation is
 // ahead.

@@ -65,10 +65,12 @@ func TestAdoptedByItself(t *testing.T) {
 		assert.True(t, c.Valid(st) || name == "fixed" && c.Width() == 1, name)
 		for other, k := range others {
 			if k.Kind() != c.Kind() {
-				_, fresh, pin := k.Reconcile(c, slices.Clone(st), begun)
-				assert.False(t, pin)
-				assert.True(t, k.Valid(fresh), "%s after %s", other, name)
-				assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
+				for _, now := range []kernel.Instant{begun, kernel.MaxInstant} { // in use, and idle
+					_, fresh, pin := k.Reconcile(c, slices.Clone(st), now)
+					assert.False(t, pin)
+					assert.True(t, k.Valid(fresh), "%s after %s", other, name)
+					assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
+				}
 			}
 		}
 	}

@@ -50,7 +50,11 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.
-func (c *Machine) Allow(st []uint64, clk *timeline.Timeline, n int) (_ []uint64, granted, changed bool) {
+func (c *Machine) Allow(
+	st []uint64,
+	clk *timeline.Timeline,
+	n int,
+) (_ []uint64, granted, changed bool) {
 	if c.denials {
 		clk.Renew() // as in Step; each denial changes the state
 		v := view{Machine: c}
@@ -86,7 +90,11 @@ type view struct {
 	lastTurn kernel.Instant
 }
 
-func (v *view) until(t kernel.Instant) time.Duration { return kernel.UntilIn(t, v.now, v.lag, v.Tick) }
+func (v *view) until(
+	t kernel.Instant,
+) time.Duration {
+	return kernel.UntilIn(t, v.now, v.lag, v.Tick)
+}
 
 // ready is the kernel's Ready, extended to n = 0 and n above the limit.
 func (v *view) ready(st []uint64, n int) kernel.Instant {
@@ -135,7 +143,11 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at kernel.Instant, change
 
 // refuse lets the kernel note that n events, which were ready at the given instant, are
 // denied. It returns the instant at which they are ready after that.
-func (v *view) refuse(st []uint64, n int, at kernel.Instant) (_ []uint64, _ kernel.Instant, changed bool) {
+func (v *view) refuse(
+	st []uint64,
+	n int,
+	at kernel.Instant,
+) (_ []uint64, _ kernel.Instant, changed bool) {
 	if n <= v.Limit() {
 		st, changed = v.Kernel.Refuse(st, v.now, n, v.held)
 		if changed {
@@ -208,7 +220,8 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due kernel.Instan
 	}
 	due = kernel.After(at, v.Delay(st, at))
 	a.Wait = v.until(due)
-	return at, due, a.Wait <= req.MaxWait && (!req.Again || a.Wait <= req.Near) && a.Wait != kernel.Never
+	return at, due, a.Wait <= req.MaxWait && (!req.Again || a.Wait <= req.Near) &&
+		a.Wait != kernel.Never
 }
 
 // book is Spend for events that may happen at an instant, which is promised if it is ahead.

@@ -55,9 +55,10 @@ const (
 type turnsKernel struct{ listKernel }
 
 // WithTurns returns the kernel of the states of c, which is a Base, with turns ahead.
-func (c *Machine) WithTurns() *Machine { return c.listing(&c.turnsMachine, newAhead) }
+func (c *Machine) WithTurns() *Machine { return c.listing(&c.turnsMachine, addTurns) }
 
-func newAhead(l listKernel) { l.of.Kernel = &turnsKernel{l} }
+// addTurns makes l the kernel of states with turns.
+func addTurns(l listKernel) { l.of.Kernel = &turnsKernel{l} }
 
 func (h *heldState) turns() int { return len(h.turnList) / turnWords }
 
@@ -125,7 +126,8 @@ func (h *heldState) leavesRoom(before []uint64) bool {
 // advance lets the turns come that do so until an instant, and ends the holds that are due now. It
 // reports whether anything was due.
 func (h *heldState) advance(until kernel.Instant) (due bool) {
-	if (h.turns() == 0 || h.turnList[turnAt] > until) && (h.holds == nil || h.st[firstEnd] > h.now) {
+	if (h.turns() == 0 || h.turnList[turnAt] > until) &&
+		(h.holds == nil || h.st[firstEnd] > h.now) {
 		return false
 	}
 	h.unshare()
@@ -206,8 +208,8 @@ func (h *heldState) settleTurn(i, n int) {
 	h.turnList = left
 }
 
-// noneTooEarly reports whether no turn would come too early if those that do not stay had only n events, and
-// the state before them, without the list of holds, were another one.
+// noneTooEarly reports whether no turn would come too early if those that do not stay had only n
+// events, and the state before them, without the list of holds, were another one.
 func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64) bool {
 	if !h.anyDrifts() {
 		return true

@@ -120,7 +120,11 @@ func (t *Timeline) compare(from *anchor, d time.Duration) *anchor {
 
 // after returns the instant at which d has passed since the base. From 2100 to MaxInstant are 16
 // years.
-func (a *anchor) after(d time.Duration) kernel.Instant { return a.origin + kernel.Instant(d-a.since) }
+func (a *anchor) after(
+	d time.Duration,
+) kernel.Instant {
+	return a.origin + kernel.Instant(d-a.since)
+}
 
 // compareEvery is the time after which the wall clock is compared again. It is long enough that
 // this costs nothing: a comparison takes as long as two or three readings.
