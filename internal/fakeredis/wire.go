@@ -168,7 +168,7 @@ func (r *reader) events() int { return int(r.double()) }
 func (r *reader) costs(c constants, n int) int {
 	for i, b := range c.buckets {
 		ticks, units := r.double(), r.double()
-		if i == 0 && n == mostEvents {
+		if i == 0 && uint64(n) == mostEvents {
 			n = b.eventsOf(ticks, units)
 		}
 	}
