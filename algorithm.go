@@ -35,7 +35,8 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 		return nil, err
 	}
 	if a, ok := alg.(All); ok {
-		if alg, err = a.leaves(nil, enc, "All", 1); err != nil {
+		alg, err = a.leaves(nil, enc, "All", 1)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -61,7 +62,8 @@ func checkKind(alg Algorithm) error {
 	return param.Invalid(
 		"Algorithm",
 		fmt.Sprintf("%T", alg),
-		"must be one of this package's own, such as TokenBucket{Rate: PerSecond(10)}, and neither a pointer nor a type that embeds one",
+		"must be one of this package's own, such as TokenBucket{Rate: PerSecond(10)}, "+
+			"and neither a pointer nor a type that embeds one",
 	)
 }
 

@@ -72,7 +72,8 @@ func (a All) leaves(to All, enc kernel.Encoding, name string, depth int) (All, e
 			return nil, param.Within(field, err)
 		}
 		if nested, ok := alg.(All); ok {
-			if to, err = nested.leaves(to, enc, field, depth+1); err != nil {
+			to, err = nested.leaves(to, enc, field, depth+1)
+			if err != nil {
 				return nil, err
 			}
 			continue

@@ -7,32 +7,36 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file is the way of a call to the store: past those who wait for the key, to the store, and
-// to the FailurePolicy if the store failed.
+// This file has the way of a call to the store. A call that would overtake the line of its key is
+// denied. Other calls go to the store and, if the store fails, to the FailurePolicy.
 
-// A call is what somebody asks of a limiter for one key, and what the store answers.
+// A call is a request to a limiter for one key, and the answer of the store.
 type call struct {
-	// Limit is nil until it is looked up. Err says that the store failed, or that ctx ended before.
+	// Call.Limit is nil until it is looked up. Call.Err says that the store failed, or that ctx
+	// ended before the call.
 	limit.Call
-	// Why Limit is not that of the key, but the one that New was given; see limitFor.
+	ctx context.Context
+	// unknown says why Limit is not that of the key, but the one that New was given. See limitFor.
 	unknown error
-	ctx     context.Context
-	hold    holdOptions // how the events are held: for OpHold and OpReserve
-	// Whether what is reserved is never given back, because its turn has come, and it is not held.
-	isFinal bool
-	options []HoldOption
 
-	// Of an OpSettle: the present limit of the key, if that need not be looked up.
-	presentLimit *limit.Limit
-	isUnseen     bool // of an OpSettle: whether nobody sees the Decision
+	// For OpHold and OpReserve:
+	hold    holdOptions  // how the events are held
+	options []HoldOption // likewise, for a fallback
+	// Whether the events are never given back, because their turn has come and they are not held.
+	isFinal bool
+
+	// For OpSettle:
+	presentLimit *limit.Limit // the limit of the key, if it need not be looked up
+	isUnseen     bool         // whether nobody sees the Decision
 }
 
 func newCall(ctx context.Context, op step.Op, key string, n int) call {
 	return call{Call: limit.Call{Key: key, Request: step.Request{Op: op, N: n}}, ctx: ctx}
 }
 
-// decidesOn returns how many events the Decision is about, and whether it spends them. It does not
-// after a Peek, Charge or Settle: then it is what Take of one event would return.
+// decidesOn returns how many events the Decision is about, and whether the call spends them if they
+// are granted. The Decision of a Peek, Charge or Settle is that of a Take of one event, and spends
+// nothing.
 func (c *call) decidesOn() (n int, spends bool) {
 	switch c.Request.Op {
 	case step.OpTake, step.OpHold, step.OpReserve:
@@ -46,15 +50,14 @@ func (c *call) makesReservation() bool {
 	return c.Request.Op == step.OpHold || c.Request.Op == step.OpReserve
 }
 
-// spends reports whether the events are spent if the limit allows it, which then becomes that of
-// the state. Those of an OpSettle are of the limit that has granted them.
+// spends reports whether the call spends events by its own limit, which then becomes that of the
+// state. An OpSettle spends by the limit that has granted the hold.
 func (c *call) spends() bool {
 	return c.makesReservation() || c.Request.Op == step.OpTake || c.Request.Op == step.OpCharge
 }
 
-// do makes a call that does not wait: past those who stand in line, to the store or the
-// FailurePolicy. It sets the Answer, and returns what is held. The error says why the decision is
-// not that of the key's own limit.
+// do makes a call that does not wait, and that must not overtake a line. It sets the Answer, and
+// returns what is held. The error says why the decision is not that of the key's own limit.
 //
 // Not all calls come here. AllowN, Take and Peek ask the engine in memory directly if that alone
 // decides (see fast). Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their own to the
@@ -71,7 +74,7 @@ func (l *limiter) do(c *call) (r *Reservation, err error) {
 		l.wakeAfterSettlement(c) // even if the store failed, which may have given events back
 	}
 	if c.Err != nil && !spends || c.isUnseen {
-		return r, err // the FailurePolicy has decided, or who stands in line makes no difference
+		return r, err // the FailurePolicy has decided, or nobody sees the Decision
 	}
 	if d, ok := l.denialInLine(c, n); ok {
 		c.Answer.Decision = step.Decision(d)
@@ -103,9 +106,9 @@ func (l *limiter) conclude(c *call) (r *Reservation, err error) {
 	return r, c.markStandIn()
 }
 
-// markStandIn marks a decision that is not by the limit of the key, and returns the error that says
-// why. What the limit that stands in could never grant is refused, because the limit of the key may
-// grant it.
+// markStandIn marks a decision of the limit that stands in for that of the key, and returns the
+// error that says why. Events that the stand-in could never grant are refused as by FailClosed,
+// because the limit of the key may grant them.
 func (c *call) markStandIn() error {
 	if c.unknown == nil {
 		return nil
@@ -153,8 +156,8 @@ func (l *limiter) applyAlone(ctx context.Context, calls []limit.Call) (decided b
 	return true, err
 }
 
-// applyOwnLimit sets the limit of the key. Most keys in memory have the one that they had before: then
-// it also has the store answer, and returns true.
+// applyOwnLimit sets the limit of the key. Most keys in memory have the one that they had before:
+// then it also has the store answer, and returns true.
 func (l *limiter) applyOwnLimit(c *call) (done bool) {
 	if l.ownLimits == nil {
 		c.Limit = l.limit

@@ -43,7 +43,8 @@ func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
 	return i.Lookup(ctx, key)
 }
 
-// unwrapTo returns l or, if that has not the methods of T, the first of those that it wraps that has.
+// unwrapTo returns l or, if that has not the methods of T, the first of those that it wraps that
+// has.
 func unwrapTo[T any](l Limiter) (_ T, ok bool) {
 	for {
 		if t, ok := l.(T); ok {

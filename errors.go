@@ -52,7 +52,8 @@ var (
 	// errNoContext is what a method of a Limiter returns if its context is nil.
 	errNoContext = param.Invalid("ctx", nil, "must not be nil; context.Background() is one")
 
-	// errNoRoom is what a Wait, a Charge or a Settle returns if a full store has no room for the key.
+	// errNoRoom is what a Wait, a Charge or a Settle returns if a full store has no room for the
+	// key.
 	errNoRoom = fmt.Errorf("%w: no room for a new key", ErrFull)
 
 	// errSettled is what a second Settle returns.
@@ -60,23 +61,37 @@ var (
 )
 
 // A TurnError says that the turn of a [Limiter.Wait] comes after its context ends. It matches
-// [context.DeadlineExceeded].
+// [context.DeadlineExceeded]. Its text has rounded durations, the fields have the exact ones.
 type TurnError struct {
 	N int // the number of events requested
-	// The time until their turn or, behind a line in a store that is not in memory, until the last
-	// one that is known.
+	// The time until the turn of the events. Behind a line in a store that is not in memory, it is
+	// the time until the last turn that is known.
 	Wait time.Duration
 	Left time.Duration // the time until the context's deadline
 }
 
 func (e *TurnError) Error() string {
+	events := "events"
+	if e.N == 1 {
+		events = "event"
+	}
 	return fmt.Sprintf(
-		"ratelimit: the turn of %d comes in %v, the context ends in %v: %v",
+		"ratelimit: %d %s would have to wait %v, and the context ends in %v: %v",
 		e.N,
-		e.Wait,
-		e.Left,
+		events,
+		roundForReaders(e.Wait),
+		roundForReaders(e.Left),
 		context.DeadlineExceeded,
 	)
+}
+
+// roundForReaders rounds d to three digits or less: 998.97ms becomes 999ms.
+func roundForReaders(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // Unwrap returns [context.DeadlineExceeded].

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file has what decides while the store fails.
+// This file has the policies that decide while the store fails.
 
 // A FailurePolicy says what a limiter decides when its store fails: [FailOpen], [FailClosed] or
 // [Fallback]. A store fails if it returns an error, does not answer in time (see
@@ -20,9 +20,9 @@ import (
 //
 //   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set,
 //     and the error. [Decision.Checked] says whether a fallback has checked a limit. Allow returns
-//     the Allowed of that decision. With Fallback, all of them except Settle call its limiter:
-//     Settle of what the fallback has held settles it there, and of what the store has held, it
-//     denies.
+//     the Allowed of that decision. With Fallback, the fallback limiter answers. Settle is the
+//     exception: a hold made by the fallback is settled there; a hold made by the store cannot be,
+//     and the decision is a denial.
 //   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log:
 //     nothing is reserved, and the error is nil. With FailClosed it returns the error. With
 //     Fallback it calls the same method of its limiter.
@@ -82,7 +82,8 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 		var also error
 		r, d, also = c.askFallback(l.policy.limiter)
 		err = errors.Join(err, also)
-		d.StandIn = d.Checked() && d != Decision{} // which is no decision
+		isDecision := d != Decision{}
+		d.StandIn = isDecision && d.Checked()
 		d.Degraded = true
 		if n, _ := c.decidesOn(); d.RetryAfter == Never && c.mayGrant(n) {
 			d.RetryAfter, d.StandIn = closedRetryAfter, false
@@ -97,12 +98,13 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 	return r, err
 }
 
-// closedDecision returns the decision of FailClosed on a key of limit t.
+// closedDecision returns the decision of FailClosed on a key of a limit.
 func closedDecision(lim *limit.Limit) Decision {
 	return Decision{Limit: lim.Limit(), RetryAfter: closedRetryAfter, Degraded: true}
 }
 
-// askFallback makes the call to a fallback. That does not know what a Settle is about, and denies.
+// askFallback makes the call to a fallback. A Settle is denied, because the fallback does not know
+// the hold.
 func (c *call) askFallback(fallback Limiter) (r *Reservation, d Decision, err error) {
 	ctx := context.WithoutCancel(c.ctx)
 	switch c.Request.Op {
@@ -123,10 +125,11 @@ func (c *call) askFallback(fallback Limiter) (r *Reservation, d Decision, err er
 	return r, d, err
 }
 
-// closedRetryAfter is the RetryAfter of FailClosed. Nobody knows when the store will answer again, and
-// with 0 callers would retry at once.
+// closedRetryAfter is the RetryAfter of FailClosed. Nobody knows when the store will answer again,
+// and with 0 callers would retry at once.
 const closedRetryAfter = time.Second
 
+// storeError returns the error of a call whose store has failed with err.
 func (l *limiter) storeError(err error) error {
 	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
 }

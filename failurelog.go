@@ -59,8 +59,8 @@ func (c *config) newFailureLog(message, counts string) *failureLog {
 	}
 }
 
-// logStoreFailure logs that the policy decides because the store failed with err, and returns the error
-// that says so.
+// logStoreFailure logs that the policy decides because the store failed with err, and returns the
+// error that says so.
 func (l *limiter) logStoreFailure(ctx context.Context, err error) error {
 	l.logFailure(ctx, l.storeFailures, err)
 	return l.storeError(err)

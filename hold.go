@@ -70,7 +70,7 @@ func HoldFor(d time.Duration) HoldOption {
 // number.
 func GiveBack() HoldOption { return func(h *holdOptions) { h.givesBack, h.isHeld = true, true } }
 
-// A holdOptions has the values of options.
+// holdOptions are the values of HoldOptions.
 type holdOptions struct {
 	isHeld     bool // whether the events are held
 	holdFor    time.Duration

@@ -303,8 +303,8 @@ func (j *jointCall) appendKey(k *jointKey) {
 	}
 }
 
-// minIndexedKeys is the number of keys from which on a map finds those that are equal. Fewer are compared
-// with each other.
+// minIndexedKeys is the number of keys from which on a map finds those that are equal. Fewer are
+// compared with each other.
 const minIndexedKeys = 32
 
 // A keyIndex has the keys of a call by their identities. Most lists have one key.
@@ -537,8 +537,8 @@ func (j *jointCall) addError(k *jointKey) {
 	j.errs = append(j.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 }
 
-// recordHolds records what the keys hold, and reports whether all have granted, so that their events
-// are spent.
+// recordHolds records what the keys hold, and reports whether all have granted, so that their
+// events are spent.
 func (j *jointCall) recordHolds(keys []*jointKey) (granted bool) {
 	for _, k := range keys {
 		if !k.Answered || !k.Answer.Allowed {
@@ -612,8 +612,8 @@ func (j *jointCall) holdOptionsOf(k *jointKey) holdOptions {
 // has granted, and that TakeAll has not settled, count as if they had been taken.
 const maxJointDuration = time.Minute
 
-// delayHolds lets each hold of a HoldAll begin when the events of all keys may happen, as the hold of
-// an All does. The holds of keys that were decided on together do so already.
+// delayHolds lets each hold of a HoldAll begin when the events of all keys may happen, as the hold
+// of an All does. The holds of keys that were decided on together do so already.
 func (j *jointCall) delayHolds() {
 	longest := time.Duration(0)
 	for _, k := range j.inOrder {

@@ -73,11 +73,15 @@ type Limiter interface {
 	// is before the last of these.
 	//
 	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that
-	// has come is taken as of the instant at which it came, if that is no longer ago than others
-	// were late within the last second, plus two milliseconds, and at most a tenth of a second. It
-	// is no earlier than the last Settle or Cancel that gave events of the key back. So a process
-	// that stood still serves its line at the limit afterwards, and not all at once. In other
-	// stores, turns are made that much earlier instead, at most 64 of them.
+	// has come is taken as of the instant at which it came. How long ago that may be is bounded: by
+	// two milliseconds plus the most by which other turns were late within the last second, and by
+	// a tenth of a second. It is never before the last Settle or Cancel that gave events of the key
+	// back. In stores that are not in memory, turns are reserved that much earlier instead, at most
+	// 64 of them.
+	//
+	// After a pause, a process serves its waiters at the limit's rate, not all at once. The
+	// exception is turns that were already reserved: in memory those of the last two milliseconds,
+	// in other stores at most 64.
 	//
 	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred
 	// bytes besides its goroutine. In other stores, it costs one call of the store, and nobody
@@ -167,7 +171,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		return nil, param.Invalid(
 			"Algorithm",
 			nil,
-			"must be the limit of keys for which the lookup of WithLimits returns nil, such as Blocked{}",
+			"must be the limit of keys for which the lookup of WithLimits returns nil, "+
+				"such as Blocked{}",
 		)
 	}
 	enc := kernel.InMemory
@@ -225,22 +230,22 @@ func Must(l Limiter, err error) Limiter {
 // A limiter binds an algorithm to the states of its keys and to a clock.
 type limiter struct {
 	name       string
-	limit      *limit.Limit // for keys without a limit of their own
-	ownLimits  *limitCache  // for the others; nil without WithLimits
+	limit      *limit.Limit // of keys without a limit of their own
+	ownLimits  *limitCache  // of the other keys; nil without WithLimits
 	states     limit.States
 	timeline   *timeline.Timeline
-	lines      *line.Lines    // who waits
-	maxWaiters int            // on a key; 0 for any number
+	lines      *line.Lines    // the callers that wait
+	maxWaiters int            // for a key; 0 for any number
 	local      *memory.States // states, if they are in memory and used
-	// That of local, if all keys have one limit and nobody observes: then no lookup and no store
-	// can fail, and nobody is told.
+	// The space of local, if all keys have one limit and there are no observers. Then no lookup and
+	// no store can fail, and calls may ask the space directly.
 	fast           *memory.Space
-	storeFailures  *failureLog // of the store
-	lookupFailures *failureLog // of lookups
+	storeFailures  *failureLog
+	lookupFailures *failureLog
 	policy         FailurePolicy
 
 	observers []Observer
-	store     Store // what states belongs to
+	store     Store // that states belong to
 }
 
 // check returns an error if the request need not be sent to the store.

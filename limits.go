@@ -67,9 +67,9 @@ type limitCache struct {
 	inYoung int        // the number of limits in young
 }
 
-// maxCachedLimits is the most limits in each of young and old: WithLimits tells users of it. When young
-// is full, it becomes old, and the previous old is dropped. A limit in old that is used moves to
-// young.
+// maxCachedLimits is the most limits in each of young and old: WithLimits tells users of it. When
+// young is full, it becomes old, and the previous old is dropped. A limit in old that is used moves
+// to young.
 const maxCachedLimits = 8192
 
 // limitFrom returns the limit for alg, which lookup returned for key, with err.

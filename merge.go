@@ -8,28 +8,23 @@ import (
 
 // This file merges the decisions of several keys into one.
 
-// A merger merges decisions as an All does those of its parts.
+// A merger merges the decisions of keys as an All merges the decisions of its parts.
 type merger struct {
 	Decision
-	// Whether the keys spend different numbers of events: then Limit and Remaining are those of
+	// Whether the keys spend different numbers of events. Then Limit and Remaining are those of
 	// Part.
 	varies    bool
-	begun     bool // whether there are any so far
-	refused   bool
-	leastLeft int // how much the key that has the least has left
+	begun     bool // whether a decision was added
+	refused   bool // whether a key has refused
+	leastLeft int  // what is left of the key that has the least; see left
 
-	unchecked bool // whether Part, if it refuses, or any key was not checked
+	// Whether no limit was checked: if a key has refused, for Part, and otherwise for any key.
+	unchecked bool
 }
 
 // add adds the decision of the i-th key, which was asked for n events.
 func (m *merger) add(i int, d *step.Decision, n int) {
-	left := d.Remaining
-	if m.varies {
-		left = math.MaxInt
-		if n > 0 {
-			left = d.Remaining / n // the number of such calls
-		}
-	}
+	left := m.left(d, n)
 	first := !m.begun
 	if first {
 		m.begun, m.leastLeft, m.Limit, m.Remaining = true, left, d.Limit, d.Remaining
@@ -55,6 +50,18 @@ func (m *merger) add(i int, d *step.Decision, n int) {
 	m.ResetAfter = max(m.ResetAfter, d.ResetAfter)
 	m.Delay = max(m.Delay, d.Delay)
 	m.Degraded = m.Degraded || d.Degraded
+}
+
+// left returns how much a key has left: events or, if the keys spend different numbers of events,
+// calls for n events.
+func (m *merger) left(d *step.Decision, n int) int {
+	switch {
+	case !m.varies:
+		return d.Remaining
+	case n > 0:
+		return d.Remaining / n
+	}
+	return math.MaxInt
 }
 
 // decision returns the merged decision.

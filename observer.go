@@ -161,7 +161,7 @@ func (l *limiter) observe(ctx context.Context, o Observation) {
 	}
 }
 
-// hasLeft reports whether err says that ctx ended while the caller waited for the store.
+// hasLeft reports whether err says that ctx ended while the caller waited.
 func hasLeft(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return false
@@ -183,8 +183,8 @@ func outcome(ctx context.Context, ans *step.Answer, err error) Outcome {
 	return Denied
 }
 
-// observeOrGiveBack tells the observers of the call that made r, or of one that holds nothing, if r is nil. If
-// one of them panics, nobody is given r, and so what it holds is given back.
+// observeOrGiveBack tells the observers of the call that made r, or of one that holds nothing, if r
+// is nil. If one of them panics, nobody is given r, and so what it holds is given back.
 func (l *limiter) observeOrGiveBack(ctx context.Context, o Observation, r *Reservation) {
 	told := false
 	defer func() {
@@ -301,8 +301,8 @@ func (r *Reservation) observeSettlement(ctx context.Context, n int, d Decision, 
 	)
 }
 
-// observeKey tells the observers of the limiter, if there are any, that TakeAll has asked the key, and
-// what it answered for itself. granted says whether all keys have granted.
+// observeKey tells the observers of the limiter, if there are any, that TakeAll has asked the key,
+// and what it answered for itself. granted says whether all keys have granted.
 func (k *jointKey) observeKey(ctx context.Context, granted bool) {
 	if k.l == nil || k.l.observers == nil {
 		return

@@ -102,25 +102,8 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		opt(c)
 	}
-	_, inMemory := c.store.(*MemoryStore)
-	for _, a := range []struct {
-		is    bool
-		what  string
-		value any
-		must  string
-	}{
-		{c.storeSet && param.IsNil(c.store), "WithStore's store", nil, "must be a Store, such as new(MemoryStore)"},
-		{c.storeSet && c.name == "" && !inMemory, "the name of a limiter with WithStore", "empty", "must be given by WithName, because the states in a store that outlives the process are those of a name"},
-		{c.clockSet && param.IsNil(c.clock), "WithClock's clock", nil, "must be a clock.Clock, such as clock.New()"},
-		{c.lookupSet && c.lookup == nil, "WithLimits's lookup", nil, "must be a function"},
-		{c.policy.kind == fallback && param.IsNil(c.policy.limiter), "Fallback's limiter", nil, "must be a Limiter"},
-		{slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }), "WithObserver's observer", nil, "must be an Observer"},
-		{c.maxWaitersSet && c.maxWaiters < 1, "WithMaxWaiters's n", c.maxWaiters, "must be at least 1; without WithMaxWaiters there is no bound"},
-		{c.storeTimeoutSet && c.storeTimeout <= 0, "WithStoreTimeout's duration", c.storeTimeout, "must be positive"},
-	} {
-		if a.is {
-			return nil, param.Invalid(a.what, a.value, a.must)
-		}
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	if !c.storeSet {
 		own := new(MemoryStore)
@@ -131,3 +114,36 @@ func newConfig(opts []Option) (*config, error) {
 }
 
 // What follows is by the latest reading.
+
+// check returns an error if the value of an option cannot be used.
+func (c *config) check() error {
+	_, inMemory := c.store.(*MemoryStore)
+	switch {
+	case c.storeSet && param.IsNil(c.store):
+		return param.Invalid("WithStore's store", nil, "must be a Store, such as new(MemoryStore)")
+	case c.storeSet && c.name == "" && !inMemory:
+		return param.Invalid(
+			"the name of a limiter with WithStore",
+			"empty",
+			"must be given by WithName, because the states in a store that outlives the process "+
+				"are those of a name",
+		)
+	case c.clockSet && param.IsNil(c.clock):
+		return param.Invalid("WithClock's clock", nil, "must be a clock.Clock, such as clock.New()")
+	case c.lookupSet && c.lookup == nil:
+		return param.Invalid("WithLimits's lookup", nil, "must be a function")
+	case c.policy.kind == fallback && param.IsNil(c.policy.limiter):
+		return param.Invalid("Fallback's limiter", nil, "must be a Limiter")
+	case slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }):
+		return param.Invalid("WithObserver's observer", nil, "must be an Observer")
+	case c.maxWaitersSet && c.maxWaiters < 1:
+		return param.Invalid(
+			"WithMaxWaiters's n",
+			c.maxWaiters,
+			"must be at least 1; without WithMaxWaiters there is no bound",
+		)
+	case c.storeTimeoutSet && c.storeTimeout <= 0:
+		return param.Invalid("WithStoreTimeout's duration", c.storeTimeout, "must be positive")
+	}
+	return nil
+}

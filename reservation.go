@@ -107,7 +107,7 @@ func (r *Reservation) Cancel() {
 	r.observeSettlement(ctx, 0, Decision{}, s.err)
 }
 
-// cancelQuietly is Cancel without checks. It tells no observers of r, and sets the error.
+// cancelQuietly is Cancel without checks. It does not tell the observers of r, and sets the error.
 func (r *Reservation) cancelQuietly(ctx context.Context, s *settlement) {
 	switch {
 	case r.joint != nil:
@@ -130,11 +130,11 @@ type settlement struct {
 	n        int // how many events have happened; 0 if it is cancelled
 	decision Decision
 	err      error
-	isFirst  bool // whether it was not over before
+	isFirst  bool // whether the Reservation was not over before
 }
 
-// observeKeys tells observers what has become of the parts of a HoldAll, by the index of the first Bound
-// of each. That is after all of them have been settled, so that none is left over if an observer
+// observeKeys tells observers what has become of the keys of a HoldAll, by the index of the first
+// Bound of each. All keys have been settled by then, so that none is left over if an observer
 // panics.
 func (r *Reservation) observeKeys(ctx context.Context, all []settlement) {
 	for i, p := range r.keys() {
@@ -186,8 +186,8 @@ func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan str
 	return nil
 }
 
-// sleepOnce is sleep for d, the time until due. It may return early. woken says that turn has had an
-// element.
+// sleepOnce is sleep for d, the time until due. It may return early. woken says that turn has had
+// an element.
 func (l *limiter) sleepOnce(
 	ctx context.Context,
 	d time.Duration,
@@ -222,9 +222,9 @@ func (l *limiter) sleepOnce(
 	}
 }
 
-// mockPollInterval is the real time after which a wait looks again at a clock that is moved by hand: a
-// mock may have fired its timers just before the wait set one, and show its new time only just
-// after.
+// mockPollInterval is the real time after which a wait looks again at a clock that is moved by
+// hand: a mock may have fired its timers just before the wait set one, and show its new time only
+// just after.
 const mockPollInterval = 10 * time.Millisecond
 
 // Settle says that n of the held events have happened, which may be fewer or more. It counts once:
@@ -299,10 +299,10 @@ func (r *Reservation) settleFor(ctx context.Context, n int) (d Decision, err err
 	return d, err
 }
 
-// settleMarkedOver is settle of a Reservation that was not over before. It tells no observers of it, and
-// sets d as settleNow does.
+// settleMarkedOver settles a Reservation that the caller has just marked as over. It does not tell
+// observers, and sets d as sendSettlement does.
 func (r *Reservation) settleMarkedOver(ctx context.Context, n int, d *Decision) (err error) {
-	if r.joint != nil { // a limiter that New has not made has given it to another HoldAll
+	if r.joint != nil { // a limiter that New has not made has passed the Reservation of a HoldAll on
 		merged, err := r.settleKeys(ctx, func(int) int { return n })
 		if d != nil {
 			*d = merged
@@ -316,12 +316,13 @@ func (r *Reservation) settleMarkedOver(ctx context.Context, n int, d *Decision) 
 	return err
 }
 
-// giveBack settles a Reservation that nobody was given with 0. If that fails, it ends by itself.
+// giveBack settles a Reservation with 0 that no caller has got. If this fails, the hold ends by
+// itself.
 func (r *Reservation) giveBack(ctx context.Context) { r.settleQuietly(ctx, 0) }
 
-// settleQuietly settles a Reservation, and tells nobody. It calls no code of the program besides
-// the store and, if that fails, the logger: so it neither waits for a lookup nor panics as one
-// does.
+// settleQuietly settles a Reservation without telling observers. Of the program's code, it calls
+// only the store and, if the store fails, the logger. So it does not wait for a lookup, and no
+// lookup can panic in it.
 func (r *Reservation) settleQuietly(ctx context.Context, n int) {
 	r.set(isQuiet)
 	if !r.set(isOver) {
@@ -329,41 +330,46 @@ func (r *Reservation) settleQuietly(ctx context.Context, n int) {
 	}
 }
 
-// sendSettlement is Settle without checks. It sets d, which is nil if nobody is to see the Decision:
-// then that is not made, because it might need a lookup.
+// sendSettlement has the store settle r for n. It sets d, unless that is nil: then nobody is to see
+// the Decision, and none is made, because a Decision might need a lookup. Without a Decision, n is
+// at most the number of events that are held.
 func (r *Reservation) sendSettlement(ctx context.Context, n int, d *Decision) (err error) {
-	l, by := r.l, r.limit
-	switch {
-	case l == nil:
+	if r.l == nil {
 		if d != nil {
 			d.Allowed = true
 		}
 		return nil
-	case d == nil && n <= r.n &&
-		(by == nil && n == 0 || by != nil && (by.Stateless() || r.holdID == 0)):
-		return nil // nothing is held, or counts
-	case by == nil: // the store failed, so that nothing is held
+	}
+	if r.limit == nil { // the store failed, so that nothing is held
+		if d == nil && n == 0 {
+			return nil
+		}
 		return r.countUnheld(ctx, n, d)
-	case by.Stateless() || r.holdID == 0 && n <= r.n: // nothing is held, or counts
-		*d, err = l.Peek(ctx, r.key)
+	}
+	changesNothing := r.limit.Stateless() || r.holdID == 0 && n <= r.n
+	if changesNothing {
+		if d != nil {
+			*d, err = r.l.Peek(ctx, r.key)
+		}
 		return err
 	}
 	c := newCall(ctx, step.OpSettle, r.key, n)
-	c.Limit, c.Request.Of, c.Request.Hold.ID = by, r.n, r.holdID // an ID of 0 is found by no store
+	c.Limit, c.Request.Of = r.limit, r.n
+	c.Request.Hold.ID = r.holdID // no store finds an ID of 0
 	c.isUnseen = d == nil
-	if r.is(isQuiet) { // it belongs to a call that has looked the limit up
-		c.presentLimit = by
+	if r.is(isQuiet) { // r belongs to a call that has looked the limit up
+		c.presentLimit = r.limit
 	}
-	_, err = l.do(&c)
+	_, err = r.l.do(&c)
 	if d != nil {
 		*d = Decision(c.Answer.Decision)
 	}
 	return c.countError(n-r.n, err)
 }
 
-// countUnheld is settleNow for events that a FailurePolicy has allowed, so that nothing is held:
-// it counts all that have happened, except in an InFlight, where they are over. It sets d, unless
-// that is nil.
+// countUnheld settles events that a FailurePolicy has allowed, so that nothing is held. It counts
+// all events that have happened, except in an InFlight, where they are over. It sets d, unless that
+// is nil.
 func (r *Reservation) countUnheld(ctx context.Context, n int, d *Decision) (err error) {
 	c := newCall(ctx, step.OpCharge, r.key, n)
 	c.Limit, c.unknown, err = r.l.limitFor(ctx, r.key)
@@ -399,8 +405,9 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return err
 }
 
-// settleJoint settles each key of a HoldAll with the sum of what its Bounds have, of which least must
-// not be negative; without has, with as many events as were held.
+// settleJoint settles the keys of a HoldAll. has returns the number of events that have happened
+// for the i-th Bound, and least is the least of these numbers. If has is nil, as many events have
+// happened as were held.
 func (r *Reservation) settleJoint(
 	ctx context.Context,
 	least int,
@@ -415,7 +422,7 @@ func (r *Reservation) settleJoint(
 	return r.settleKeys(ctx, has)
 }
 
-// settleKeys is settleAll without checks.
+// settleKeys is settleJoint without checks.
 func (r *Reservation) settleKeys(ctx context.Context, has func(i int) int) (Decision, error) {
 	ctx = context.WithoutCancel(ctx) // all or none
 	all := r.settlementsOf(has)
@@ -425,7 +432,7 @@ func (r *Reservation) settleKeys(ctx context.Context, has func(i int) int) (Deci
 		s := &all[i]
 		s.isFirst = !p.set(isOver)
 		if !s.isFirst {
-			continue // an earlier call has settled it, when another part had no room
+			continue // an earlier call has settled this key, when another key had no room
 		}
 		s.err = p.settleMarkedOver(ctx, s.n, &s.decision)
 		if s.err != nil {
@@ -441,8 +448,8 @@ func (r *Reservation) settleKeys(ctx context.Context, has func(i int) int) (Deci
 	return m.decision(), err
 }
 
-// settlementsOf returns, by the index of its first Bound, how many events of each key have happened: the
-// sum of what its Bounds have or, without has, as many as were held.
+// settlementsOf returns for each key how many of its events have happened, by the index of its
+// first Bound. That is the sum for all its Bounds or, if has is nil, as many as were held.
 func (r *Reservation) settlementsOf(has func(i int) int) []settlement {
 	all := make([]settlement, len(r.joint.parts))
 	for i, p := range r.joint.parts {

@@ -106,14 +106,14 @@ type MemoryStore struct {
 	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is
 	// no bound. If too many are in use, the store evicts one for each new key, whose usage is
 	// forgotten: of those that it has looked at, the key with the most Remaining, and among equals
-	// the one that resets soonest. So a flood of new keys evicts keys of the flood, and not a key
-	// that has used up its limit. That does not hold if each new key uses up its own limit at once,
-	// as with a limit of 1, and only in part if nearly all keys have used up theirs. Idle keys that
-	// it finds go before all others.
+	// the one that resets soonest. Idle keys that it finds go before all others. So a flood of new
+	// keys evicts keys of the flood, and not a key that has exhausted its limit. There are two
+	// exceptions. If every new key exhausts its limit at once (a limit of 1), other keys are
+	// evicted too; if nearly all keys are exhausted, some are.
 	//
-	// With several limiters, the keys of the one that is flooded go first among those with equal
-	// Remaining: of the one whose new keys find the store full, once it holds more than 1/32 of
-	// MaxKeys (and more than 16 keys). So a flood on one limiter evicts few keys of the others,
+	// With several limiters, keys with equal Remaining are evicted from the limiter that is flooded
+	// first. That is the limiter whose new keys find the store full, once it holds more than 1/32
+	// of MaxKeys (and more than 16 keys). So a flood on one limiter evicts few keys of the others,
 	// unless these have more Remaining.
 	//
 	// With up to 512 keys, the store looks at all of them for each new key. With more, it looks at
@@ -129,10 +129,10 @@ type MemoryStore struct {
 
 	engine memory.Store
 
-	isPrivate bool // whether it is that of one limiter, with which it leaves
+	isPrivate bool // whether the store belongs to one limiter, with which it goes
 
 	mu       sync.Mutex // protects the fields below
-	isOpened bool       // whether the engine has MaxKeys and RefuseNew
+	isOpened bool       // whether the engine has got MaxKeys and RefuseNew
 	byName   map[string]*memory.States
 }
 
@@ -236,7 +236,8 @@ func (s *MemoryStore) timelineOf(clk clock.Clock) (*timeline.Timeline, error) {
 			"WithClock's clock",
 			fmt.Sprintf("of type %T", clk),
 			fmt.Sprintf(
-				"must be the clock of the other limiters on this store (a %T), because states hold times; use another store for another clock",
+				"must be the clock of the other limiters on this store (a %T), because states hold "+
+					"times; use another store for another clock",
 				t.Clock(),
 			),
 		)

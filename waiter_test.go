@@ -92,3 +92,29 @@ func TestWaiter_StatesWhileAsking(t *testing.T) {
 		})
 	}
 }
+
+// The text of a TurnError is for readers: with rounded durations, and the number of events.
+func TestTurnError_Text(t *testing.T) {
+	for _, tt := range []struct {
+		err  TurnError
+		want string
+	}{
+		{
+			TurnError{N: 1, Wait: 998970 * time.Microsecond, Left: 99983341},
+			"ratelimit: 1 event would have to wait 999ms, and the context ends in 100ms: " +
+				"context deadline exceeded",
+		},
+		{
+			TurnError{N: 20, Wait: time.Hour, Left: 0},
+			"ratelimit: 20 events would have to wait 1h0m0s, and the context ends in 0s: " +
+				"context deadline exceeded",
+		},
+		{
+			TurnError{N: 2, Wait: 999, Left: 12345},
+			"ratelimit: 2 events would have to wait 999ns, and the context ends in 12.3µs: " +
+				"context deadline exceeded",
+		},
+	} {
+		assert.Equal(t, tt.want, tt.err.Error())
+	}
+}

@@ -137,8 +137,8 @@ func (ln *Line) Unlock() {
 	sh := ln.sh
 	defer sh.mu.Unlock()
 	// A caller whose place has left may come back to a line that was forgotten already. Since then,
-	// other callers may have begun a new line of the key. The new line must stay: otherwise, nothing
-	// would wake its callers.
+	// other callers may have begun a new line of the key. The new line must stay: otherwise,
+	// nothing would wake its callers.
 	isForgotten := sh.lines[ln.key] != ln
 	if isForgotten || ln.isBusy() || ln.asking > 0 {
 		return
