@@ -260,15 +260,12 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	}
 	for _, c := range g.calls {
 		req := c.req.AsOf(&base)
-		next, changed, res, unread := prog.l.Apply(state, req)
+		t, unread := prog.l.Apply(state, req)
 		if unread != nil {
 			return after, errOther
 		}
-		c.res = res
-		if changed {
-			state = next
-		}
-		if res.Allowed && c.spends() {
+		state, c.res = t.State, t.Answer
+		if c.res.Allowed && c.spends() {
 			granted--
 		}
 	}

@@ -66,8 +66,8 @@ func (s *Store) denied(name name, prog *program, req step.Request) (d step.Decis
 	if !last.ends.IsZero() && !early.Add(unsure).Before(last.ends) {
 		return d, false // a hold may have given its events back
 	}
-	_, _, res, err := prog.l.Apply(last.state, req)
-	d = res.Decision
+	t, err := prog.l.Apply(last.state, req)
+	d = t.Answer.Decision
 	if err != nil || d.Allowed || d.RetryAfter <= unsure {
 		return d, false
 	}

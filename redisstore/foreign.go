@@ -186,9 +186,9 @@ func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, l
 		if c.takesLease() || c.claimed.Load() {
 			continue
 		}
-		var different bool
-		after.state, different, c.res, c.unread = prog.l.Apply(after.state, c.req.AsOf(&base))
-		last, changed, unread = c.res, changed || different, unread || c.unread != nil
+		t, err := prog.l.Apply(after.state, c.req.AsOf(&base))
+		after.state, c.res, c.unread = t.State, t.Answer, err
+		last, changed, unread = c.res, changed || t.Changed, unread || c.unread != nil
 		ended += c.res.Ended
 	}
 	last.Ended = ended

@@ -121,9 +121,9 @@ func TestReplacedMeanwhile(t *testing.T) {
 				return
 			}
 			for key, value := range f.Values {
-				state, _, _, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
+				after, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
-				f.Values[key] = string(state)
+				f.Values[key] = string(after.State)
 			}
 		}
 		before := s.Stats()
@@ -175,9 +175,9 @@ func TestOtherKind(t *testing.T) {
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
 		for key := range f.Values {
-			state, _, _, err := progs[1].l.Apply(nil, step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
+			after, err := progs[1].l.Apply(nil, step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 			require.NoError(t, err)
-			f.Values[key] = string(state)
+			f.Values[key] = string(after.State)
 		}
 		require.True(t, l.AllowN("k", 2), "it starts afresh")
 		for key := range f.Values {
@@ -210,9 +210,9 @@ func TestReplacedAgainAndAgain(t *testing.T) {
 					return
 				}
 				for key, value := range f.Values {
-					state, _, _, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
+					after, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 					assert.NoError(t, err)
-					f.Values[key] = string(state)
+					f.Values[key] = string(after.State)
 				}
 			}
 			asked := time.Now()

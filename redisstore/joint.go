@@ -236,10 +236,11 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base step.Re
 	next := make([][]byte, len(calls))
 	apply := func(i int, req step.Request) error {
 		c, m := &calls[i], &members[i]
-		var unread error
-		if next[i], _, c.Answer, unread = m.prog.l.Apply(found[i], req.AsOf(&base)); unread != nil {
+		t, unread := m.prog.l.Apply(found[i], req.AsOf(&base))
+		if unread != nil {
 			return errApart
 		}
+		next[i], c.Answer = t.State, t.Answer
 		return nil
 	}
 	for i := range calls {

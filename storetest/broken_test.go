@@ -96,14 +96,14 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, re
 	}
 	id := s.id(s.name, key)
 	state := s.states[id]
-	next, changed, res, unread := t.Apply([]byte(state), req)
-	if !changed || s.keeps != nil && !s.keeps(res) {
-		return res, unread
+	after, unread := t.Apply([]byte(state), req)
+	if !after.Changed || s.keeps != nil && !s.keeps(after.Answer) {
+		return after.Answer, unread
 	}
 	if _, known := s.states[id]; !known {
 		s.order = append(s.order, id)
 	}
-	stored := string(next)
+	stored := string(after.State)
 	if s.put != nil {
 		var err error
 		if stored, err = s.put(stored); err != nil {
@@ -115,7 +115,7 @@ func (s *lockedStates) Apply(ctx context.Context, key string, t *limit.Limit, re
 		delete(s.states, s.order[0])
 		s.order = s.order[1:]
 	}
-	return res, unread
+	return after.Answer, unread
 }
 
 func (s *lockedStates) Reset(_ context.Context, key string) error {
@@ -724,13 +724,13 @@ func (s looping) Apply(ctx context.Context, key string, t *limit.Limit, req step
 	defer cancel()
 	for {
 		old, _ := s.db.Get(ctx, key)
-		next, changed, res, err := t.Apply(old, req)
-		if changed && !s.db.swaps(s.db, key, string(old), string(next), time.Time{}) {
+		after, err := t.Apply(old, req)
+		if after.Changed && !s.db.swaps(s.db, key, string(old), string(after.State), time.Time{}) {
 			if err = ctx.Err(); err == nil {
 				continue
 			}
 		}
-		return res, err
+		return after.Answer, err
 	}
 }
 

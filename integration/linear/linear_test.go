@@ -116,11 +116,12 @@ func (st state) step(limit *limit.Limit, c call, now int64, output ratelimit.Dec
 	case "charge":
 		req.Op = step.OpCharge
 	}
-	next, _, res, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
+	t, err := limit.Apply([]byte(st.bytes), req.At(time.Unix(0, now)))
 	if err != nil {
 		return st, false
 	}
-	if left := string(next); st.bytes != left {
+	res := t.Answer
+	if left := string(t.State); st.bytes != left {
 		st.changed, st.bytes = now, left
 	}
 	if c.op == "hold" && res.Allowed {

@@ -78,11 +78,11 @@ func jointly(limits [][manyKeys]*limit.Limit, times times) porcupine.Model {
 // step makes a call at a time, and reports whether it has the given result.
 func (st jointState) step(limits [manyKeys]*limit.Limit, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
 	apply := func(key int, req step.Request) (string, step.Answer) {
-		next, _, res, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
+		t, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
 		if err != nil {
 			panic(err)
 		}
-		return string(next), res
+		return string(t.State), t.Answer
 	}
 	set := func(key int, bytes string) {
 		if st.bytes[key] != bytes {

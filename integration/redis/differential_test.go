@@ -586,11 +586,11 @@ func (s *portableStore) Apply(_ context.Context, key string, t *limit.Limit, req
 		return step.Answer{}, err
 	}
 	return s.number.apply(req, func(req step.Request) (step.Answer, error) {
-		next, changed, res, err := t.Apply(s.states[key], req)
-		if changed {
-			s.states[key] = next
+		after, err := t.Apply(s.states[key], req)
+		if after.Changed {
+			s.states[key] = after.State
 		}
-		return res, err
+		return after.Answer, err
 	})
 }
 

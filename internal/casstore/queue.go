@@ -210,10 +210,10 @@ func applyAll(state []byte, calls []*call) (next []byte, changed bool, expires t
 			continue // nobody waits for the answer
 		}
 		req, _ := c.req.Read() // now that the state is at hand
-		var wrote bool
-		next, wrote, c.answer, c.err = c.l.Apply(state, req)
-		if wrote {
-			state, changed, expires = next, true, time.Time{}
+		t, unread := c.l.Apply(state, req)
+		c.answer, c.err = t.Answer, unread
+		if t.Changed {
+			state, changed, expires = t.State, true, time.Time{}
 			if idle := c.answer.IdleAfter(); idle < kernel.Never {
 				expires = req.Fixed.Wall.Add(idle)
 			}

@@ -36,17 +36,17 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 	for len(arg.rest) > 0 {
 		op, times, req := arg.run(c, now)
 		for range times {
-			next, changes, res, unread := l.Apply(state, req)
+			t, unread := l.Apply(state, req)
 			if unread != nil {
 				return headOf(now, replyOther) + value, nil
 			}
-			state, changed = next, changed || changes
+			state, changed = t.State, changed || t.Changed
 			requests++
-			if res.Allowed && spends(op) {
+			if t.Answer.Allowed && spends(op) {
 				granted++
 			}
-			if changes {
-				granted += endedUnit * res.Ended
+			if t.Changed {
+				granted += endedUnit * t.Answer.Ended
 			}
 		}
 	}

@@ -46,11 +46,11 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 			key := binary.LittleEndian.AppendUint32(nil, uint32(i+1))
 			return headOf(now, replyDue) + string(key), nil
 		}
-		_, _, res, unread := m.limit.Apply(m.state, m.req)
+		t, unread := m.limit.Apply(m.state, m.req)
 		if unread != nil {
 			return headOf(now, replyOther), nil
 		}
-		granted, delay = granted && res.Allowed, max(delay, res.Delay)
+		granted, delay = granted && t.Answer.Allowed, max(delay, t.Answer.Delay)
 		members[i] = m
 	}
 	spent := 0
@@ -62,11 +62,11 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 		m := &members[i]
 		states = m.appendTo(states)
 		m.req.Refused, m.req.Notes, m.req.Delay = !granted, op == opTake, delay
-		next, changes, res, _ := m.limit.Apply(m.state, m.req)
+		t, _ := m.limit.Apply(m.state, m.req)
 		writes := op == opTake && (m.req.N > 0 || !granted && m.notes)
-		if writes && changes {
-			s.Values[m.key] = valueOf(next, m.constants, m.tag, now)
-			spent += endedUnit * res.Ended
+		if writes && t.Changed {
+			s.Values[m.key] = valueOf(t.State, m.constants, m.tag, now)
+			spent += endedUnit * t.Answer.Ended
 		}
 	}
 	s.Batches = append(s.Batches, len(keys))

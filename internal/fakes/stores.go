@@ -144,11 +144,11 @@ func (m MapStates) Apply(
 	l *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
-	next, changed, res, err := l.Apply([]byte(m[key]), req)
-	if changed {
-		m[key] = string(next)
+	t, err := l.Apply([]byte(m[key]), req)
+	if t.Changed {
+		m[key] = string(t.State)
 	}
-	return res, err
+	return t.Answer, err
 }
 
 // Reset implements limit.States.
@@ -189,9 +189,9 @@ func (s portableStates) Apply(
 ) (step.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, _, res, err := s.l.Apply(s.states[key], req.At(s.clk.Now()))
-	s.states[key] = next
-	return res, err
+	t, err := s.l.Apply(s.states[key], req.At(s.clk.Now()))
+	s.states[key] = t.State
+	return t.Answer, err
 }
 
 func (s portableStates) Reset(_ context.Context, key string) error {

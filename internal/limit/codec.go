@@ -253,3 +253,11 @@ var ErrState = errors.New("ratelimit: unreadable state")
 
 // mostShown is the most bytes of a state that an error shows.
 const mostShown = 32
+
+// unreadable returns an error that matches [ErrState], of a state that cannot be read because of
+// err.
+func unreadable(state []byte, err error) error {
+	const text = "%w: %w; the %d bytes begin with %x; was it damaged, or stored by something else? " +
+		"The key has begun afresh"
+	return fmt.Errorf(text, ErrState, err, len(state), state[:min(len(state), mostShown)])
+}

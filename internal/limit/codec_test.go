@@ -147,12 +147,20 @@ func TestStates(t *testing.T) {
 		portable, err := tr.Portable(time.Microsecond)
 		require.NoError(t, err)
 		for want, tr := range map[string]*limit.Limit{tt.inNanoseconds: tr, tt.inMicro: portable} {
-			state, changed, _, err := tr.Apply(nil, req)
+			after, err := tr.Apply(nil, req)
 			require.NoError(t, err)
-			assert.True(t, changed)
-			assert.Equal(t, hex.EncodeToString(unhex(t, want)), hex.EncodeToString(state), "%+v", tt.alg)
+			assert.True(t, after.Changed)
+			assert.Equal(t, hex.EncodeToString(unhex(t, want)), hex.EncodeToString(after.State), "%+v", tt.alg)
 		}
 	}
+}
+
+// stateAfterOne returns the state of a key of which one event was taken, at an instant.
+func stateAfterOne(t testing.TB, l *limit.Limit, at time.Time) []byte {
+	t.Helper()
+	after, err := l.Apply(nil, step.Request{N: 1}.At(at))
+	require.NoError(t, err)
+	return after.State
 }
 
 // The sizes of states are those that the documentation of Database says.
@@ -166,17 +174,17 @@ func TestStateSizes(t *testing.T) {
 		ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: most, Per: 999 * time.Hour}, Warmup: 999 * time.Hour, ColdFactor: 1.1},
 		ratelimit.FixedWindow{Limit: 1, Window: 1},
 	} {
-		state, _, _, err := mustLimit(t, alg).Apply(nil, step.Request{N: 1}.At(time.Unix(1e9, 0)))
-		require.NoError(t, err)
+		state := stateAfterOne(t, mustLimit(t, alg), time.Unix(1e9, 0))
 		assert.LessOrEqual(t, len(state), 60, "%+v", alg)
 		assert.GreaterOrEqual(t, len(state), 10, "%+v", alg)
 	}
-	state, _, _, err := mustLimit(t, ratelimit.SlidingWindow{Limit: most, Window: 1000 * time.Hour, Segments: 1000}).Apply(nil, step.Request{N: 1}.At(time.Unix(1e9, 0)))
-	require.NoError(t, err)
-	assert.InDelta(t, 4000, len(state), 60)
-	state, _, _, err = mustLimit(t, ratelimit.RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour}).Apply(nil, step.Request{N: 1}.At(time.Unix(1e9, 0)))
-	require.NoError(t, err)
-	assert.InDelta(t, 4000, len(state), 60)
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.SlidingWindow{Limit: most, Window: 1000 * time.Hour, Segments: 1000},
+		ratelimit.RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour},
+	} {
+		state := stateAfterOne(t, mustLimit(t, alg), time.Unix(1e9, 0))
+		assert.InDelta(t, 4000, len(state), 60, "%+v", alg)
+	}
 }
 
 // Each field of each algorithm is stored: a field that spec forgets would
@@ -238,8 +246,7 @@ func TestUnreadableStates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	tr, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
 	require.NoError(t, err)
-	good, _, _, err := tr.Apply(nil, step.Request{N: 1}.At(now))
-	require.NoError(t, err)
+	good := stateAfterOne(t, tr, now)
 	with := func(at int, b byte) []byte {
 		state := append([]byte(nil), good...)
 		state[at] = b
@@ -247,10 +254,8 @@ func TestUnreadableStates(t *testing.T) {
 	}
 	portable, err := tr.Portable(time.Microsecond)
 	require.NoError(t, err)
-	foreign, _, _, err := portable.Apply(nil, step.Request{N: 1}.At(now))
-	require.NoError(t, err)
-	longer, _, _, err := mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}).Apply(nil, step.Request{N: 1}.At(now))
-	require.NoError(t, err)
+	foreign := stateAfterOne(t, portable, now)
+	longer := stateAfterOne(t, mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}), now)
 	for name, state := range map[string][]byte{
 		"a later version":     with(0, 4),
 		"a list of no holds":  with(0, 2),
@@ -285,18 +290,18 @@ func TestUnreadableStates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for op := step.OpTake; op <= step.OpReserve; op++ {
-				next, changed, _, err := tr.Apply(state, step.Request{Op: op, N: 1, MaxWait: ratelimit.Never}.At(now))
-				require.True(t, changed, "it is to be replaced")
+				after, err := tr.Apply(state, step.Request{Op: op, N: 1, MaxWait: ratelimit.Never}.At(now))
+				require.True(t, after.Changed, "it is to be replaced")
 				require.ErrorIs(t, err, ratelimit.ErrState)
 				require.ErrorContains(t, err, "damaged")
 
-				_, _, res, err := tr.Apply(next, step.Request{Op: step.OpTake, N: 1}.At(now))
+				again, err := tr.Apply(after.State, step.Request{Op: step.OpTake, N: 1}.At(now))
 				require.NoError(t, err, "once")
 				want := 1
 				if op == step.OpTake || op == step.OpReserve {
 					want = 0
 				}
-				require.Equal(t, want, res.Remaining, "the request was applied to a fresh key")
+				require.Equal(t, want, again.Answer.Remaining, "the request was applied to a fresh key")
 			}
 		})
 	}
@@ -375,21 +380,20 @@ func mustLimit(t testing.TB, alg ratelimit.Algorithm) *limit.Limit {
 func FuzzStates(f *testing.F) {
 	by := mustLimit(f, ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}})
 	for _, tt := range storedAlgorithms {
-		state, _, _, err := mustLimit(f, tt.alg).Apply(nil, step.Request{N: 1}.At(time.Unix(1000, 0)))
-		require.NoError(f, err)
+		state := stateAfterOne(f, mustLimit(f, tt.alg), time.Unix(1000, 0))
 		f.Add(state)
 		f.Add(state[:max(0, len(state)-8)])
 		f.Add(mustLimit(f, tt.alg).Tag()) // a plan has no states
 	}
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, state []byte) {
-		next, changed, _, err := by.Apply(state, step.Request{N: 1}.At(time.Unix(1001, 0)))
+		after, err := by.Apply(state, step.Request{N: 1}.At(time.Unix(1001, 0)))
 		if err != nil {
-			require.True(t, changed)
+			require.True(t, after.Changed)
 			require.ErrorIs(t, err, ratelimit.ErrState)
 		}
-		if changed {
-			_, _, _, err = by.Apply(next, step.Request{N: 1}.At(time.Unix(1002, 0)))
+		if after.Changed {
+			_, err = by.Apply(after.State, step.Request{N: 1}.At(time.Unix(1002, 0)))
 			require.NoError(t, err, "the stored state can be read")
 		}
 	})
@@ -405,10 +409,10 @@ func TestLogsArePacked(t *testing.T) {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		var state []byte
 		for range 15 {
-			next, _, res, err := tr.Apply(state, step.Request{N: 1}.At(now))
+			after, err := tr.Apply(state, step.Request{N: 1}.At(now))
 			require.NoError(t, err)
-			require.True(t, res.Allowed)
-			state, now = next, now.Add(100*time.Millisecond)
+			require.True(t, after.Answer.Allowed)
+			state, now = after.State, now.Add(100*time.Millisecond)
 		}
 		words := state[len(tr.Tag()):]
 		want := 3 + 10 // the header of a log, and the entries in the window

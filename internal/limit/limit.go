@@ -93,44 +93,46 @@ func holdFor(s *Spec) (last time.Duration) {
 	return cmp.Or(last, usualHold)
 }
 
+// A Transition is what a request does to a key whose state a store keeps as bytes.
+type Transition struct {
+	Answer step.Answer
+	// State is the state after the request. If Changed is false, it is the slice that was passed
+	// to Apply.
+	State   []byte
+	Changed bool // whether the store must keep State in place of the state before the request
+}
+
 // Apply applies req to a key's state, which a store keeps as bytes. The state of a key
-// never seen is nil. If changed is true, the store must replace state by next, unless
-// another state was stored in between: then it must call Apply again with that state.
-// It may delete the state once [kernel.Answer.IdleAfter] has passed by the limiter's clock.
+// never seen is nil. If the state has changed, the store must replace it, unless another state was
+// stored in between: then the store must call Apply again with that other state.
+// The store may delete the new state once [step.Answer.IdleAfter] has passed by the limiter's
+// clock.
 //
 // Each state names its algorithm and parameters. A state of other parameters is adopted; with an
 // algorithm of another kind, the key starts afresh. If a state cannot be read (because it is
 // damaged, or was written by a later version of this package), Apply applies req to a fresh state,
-// and unread is an error that matches [ErrState]. The caller stores next, so that the next call
-// finds a readable state.
+// and unread is an error that matches [ErrState]. The Transition is complete in this case too: the
+// store keeps the new State, so that the next call finds a readable one.
 //
-// Apply neither keeps nor changes state and next: the caller may reuse their memory. If changed is
-// false, next is state.
-func (l *Limit) Apply(
-	state []byte,
-	req step.Request,
-) (next []byte, changed bool, a step.Answer, unread error) {
+// Apply does not change the bytes of state, and does not keep them. The caller may reuse the memory
+// of both states.
+func (l *Limit) Apply(state []byte, req step.Request) (t Transition, unread error) {
+	t.State = state
 	if l.Stateless() {
-		l.Decide(&req, &a)
-		return state, false, a, nil
+		l.Decide(&req, &t.Answer)
+		return t, nil
 	}
 	l = l.Loose()
 	left, words, err := l.read(state)
 	if err != nil {
 		left, words = l.Machine, make([]uint64, l.Width())
-		unread = fmt.Errorf(
-			"%w: %w; the %d bytes begin with %x; was it damaged, or stored by something else? The key has begun afresh",
-			ErrState,
-			err,
-			len(state),
-			state[:min(len(state), mostShown)],
-		)
+		unread = unreadable(state, err)
 	}
-	by, words, changed := l.StepFrom(left, words, &req, &a)
-	if !changed && unread == nil {
-		return state, false, a, nil
+	by, words, changed := l.StepFrom(left, words, &req, &t.Answer)
+	if changed || unread != nil {
+		t.State, t.Changed = write(by, words), true
 	}
-	return write(by, words), true, a, unread
+	return t, unread
 }
 
 // Tag returns the prefix that [Limit.Apply] puts before each state of l: the

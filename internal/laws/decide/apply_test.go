@@ -25,7 +25,7 @@ func TestApplyRefusesNonsense(t *testing.T) {
 			for i := range state {
 				state[i] = 0xff
 			}
-			_, _, _, err := tr.Apply(state, step.Request{N: 1}.At(at))
+			_, err := tr.Apply(state, step.Request{N: 1}.At(at))
 			assert.ErrorIs(t, err, ratelimit.ErrState, "%T, %d bytes", alg, size)
 		}
 	}
@@ -77,13 +77,14 @@ func FuzzApply(f *testing.F) {
 		t, err := fakes.NewLimit(alg)
 		require.NoError(f, err)
 		compiled[i] = t
-		_, _, fresh, err := t.Apply(nil, step.Request{Op: step.OpPeek}.At(time.Unix(0, 0)))
+		fresh, err := t.Apply(nil, step.Request{Op: step.OpPeek}.At(time.Unix(0, 0)))
 		require.NoError(f, err)
-		limits[t] = fresh.Limit
+		limits[t] = fresh.Answer.Limit
 		var state []byte
 		for n := range 3 {
-			state, _, _, err = t.Apply(state, step.Request{N: 1}.At(time.Unix(int64(n), 5)))
+			after, err := t.Apply(state, step.Request{N: 1}.At(time.Unix(int64(n), 5)))
 			require.NoError(f, err)
+			state = after.State
 			f.Add(i, state, 1, int64(n))
 			f.Add(i, state, math.MaxInt, int64(n))
 		}
@@ -92,17 +93,18 @@ func FuzzApply(f *testing.F) {
 		tr := compiled[uint(which)%uint(len(compiled))]
 		at := time.Unix(sec, 0)
 		apply := func(state []byte, req step.Request) (next []byte, _ step.Answer) {
-			next, _, res, err := tr.Apply(state, req.At(at))
+			after, err := tr.Apply(state, req.At(at))
 			if err != nil {
 				return nil, step.Answer{}
 			}
+			res := after.Answer
 			limit := limits[tr]
 			if req.Op == step.OpSettle {
 				limit = res.Limit // of the limit that has left the state
 			}
 			require.LessOrEqual(t, res.Remaining, limit)
 			require.GreaterOrEqual(t, res.Remaining, 0)
-			return next, res
+			return after.State, res
 		}
 		some := max(0, n)
 		for _, op := range []step.Op{step.OpTake, step.OpPeek, step.OpCharge} {

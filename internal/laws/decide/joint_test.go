@@ -63,9 +63,9 @@ func (s *jointStates) Apply(_ context.Context, key string, t *limit.Limit, req s
 }
 
 func (s *jointStates) apply(key string, t *limit.Limit, req step.Request) (step.Answer, error) {
-	next, _, res, err := t.Apply(s.states[s.name+"/"+key], req)
-	s.states[s.name+"/"+key] = next
-	return res, err
+	after, err := t.Apply(s.states[s.name+"/"+key], req)
+	s.states[s.name+"/"+key] = after.State
+	return after.Answer, err
 }
 
 func (s *jointStates) Reset(_ context.Context, key string) error {
@@ -85,10 +85,11 @@ func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided b
 	granted, notes, delay := true, true, time.Duration(0)
 	for _, c := range calls {
 		of := c.States.(*jointStates)
-		_, _, res, unread := c.Limit.Apply(of.states[of.name+"/"+c.Key], c.Request.AsOf(&base))
+		after, unread := c.Limit.Apply(of.states[of.name+"/"+c.Key], c.Request.AsOf(&base))
 		if unread != nil {
 			return false, nil
 		}
+		res := after.Answer
 		granted = granted && res.Allowed
 		notes = notes && c.Request.N <= res.Limit
 		delay = max(delay, res.Delay)

@@ -421,18 +421,18 @@ func TestPlanAppliesToBytes(t *testing.T) {
 	limited, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
 	now := step.Request{N: 1}.At(time.Unix(1000, 0))
-	state, _, _, err := limited.Apply(nil, now)
+	taken, err := limited.Apply(nil, now)
 	require.NoError(t, err)
 	for _, tt := range unmetered {
 		plan, err := fakes.NewLimit(tt.alg)
 		require.NoError(t, err)
 		assert.True(t, plan.Stateless())
-		for _, state := range [][]byte{nil, state, {1, 2, 3}} {
-			next, changed, res, err := plan.Apply(state, now)
+		for _, state := range [][]byte{nil, taken.State, {1, 2, 3}} {
+			after, err := plan.Apply(state, now)
 			require.NoError(t, err)
-			assert.False(t, changed)
-			assert.Equal(t, state, next)
-			assert.Equal(t, tt.want, ratelimit.Decision(res.Decision))
+			assert.False(t, after.Changed)
+			assert.Equal(t, state, after.State)
+			assert.Equal(t, tt.want, ratelimit.Decision(after.Answer.Decision))
 		}
 	}
 	assert.False(t, limited.Stateless())

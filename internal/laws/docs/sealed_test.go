@@ -65,9 +65,9 @@ func readBack(t *testing.T, tr *limit.Limit) {
 	require.NoError(t, err)
 	require.NotEqual(t, tr.Tag(), half.Tag())
 	now := step.Request{N: 1}.At(time.Unix(1000, 0))
-	state, _, _, err := tr.Apply(nil, now)
+	after, err := tr.Apply(nil, now)
 	require.NoError(t, err)
-	_, _, _, err = half.Apply(state, now)
+	_, err = half.Apply(after.State, now)
 	assert.NoError(t, err, "a state of %+v", tr.Spec)
 }
 
