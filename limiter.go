@@ -76,8 +76,8 @@ type Limiter interface {
 	// has come is taken as of the instant at which it came. How long ago that may be is bounded: by
 	// two milliseconds plus the most by which other turns were late within the last second, and by
 	// a tenth of a second. It is never before the last Settle or Cancel that gave events of the key
-	// back. In stores that are not in memory, turns are reserved that much earlier instead, at most
-	// 64 of them.
+	// back. In stores that are not in memory, turns are reserved earlier instead: by twice the time
+	// by which others were late, and at most 64 of them.
 	//
 	// After a pause, a process serves its waiters at the limit's rate, not all at once. The
 	// exception is turns that were already reserved: in memory those of the last two milliseconds,

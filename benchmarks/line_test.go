@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -17,6 +20,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/iolimit"
 )
 
 // BenchmarkBusyLine has 64 goroutines wait for one key while all processors are busy, or while timers fire late. The
@@ -42,32 +47,109 @@ func BenchmarkBusyLine(b *testing.B) {
 			} {
 				for kept, opts := range stores {
 					b.Run(fmt.Sprintf("%s/%d/%s/%s", l.name, perSecond, name, kept), func(b *testing.B) {
-						busy, stop := context.WithCancel(context.Background())
-						defer stop()
-						for i := 0; l.busy && i <= runtime.GOMAXPROCS(0); i++ {
-							go func() {
-								for busy.Err() == nil {
-								}
-							}()
+						if l.busy {
+							stop := useProcessors()
+							defer stop()
 						}
 						clk := lateClock{clock.New(), l.late}
 						ours := ratelimit.Must(ratelimit.New(alg, append(opts(), ratelimit.WithClock(clk))...))
-						own := served(b.N, perSecond, func(ctx context.Context) error { return ours.Wait(ctx, "key") })
-						theirs := rate.NewLimiter(rate.Limit(perSecond), 1)
-						other := served(b.N, perSecond, func(ctx context.Context) error {
-							select {
-							case <-clk.Timer(theirs.Reserve().Delay()).C:
-							case <-ctx.Done():
-							}
-							return ctx.Err()
-						})
-						b.ReportMetric(100*float64(own)/float64(other), "%ofXTime")
-						b.ReportMetric(100*float64(own)/float64(b.N), "%ofRate")
+						compareServed(b, perSecond, clk, func(ctx context.Context) error { return ours.Wait(ctx, "key") })
 					})
 				}
 			}
 		}
 	}
+}
+
+// BenchmarkBusyCallers is BenchmarkBusyLine for what waits by a limiter, while all processors are busy: readers and writers
+// of package iolimit, handlers with WithShaping, and clients with a Transport.
+func BenchmarkBusyCallers(b *testing.B) {
+	callers := map[string]func(l ratelimit.Limiter) func(ctx context.Context) error{
+		"Reader": func(l ratelimit.Limiter) func(ctx context.Context) error {
+			return func(ctx context.Context) error {
+				_, err := iolimit.Reader(ctx, endless{}, ratelimit.For(l, "key")).Read(make([]byte, 1))
+				return err
+			}
+		},
+		"Writer": func(l ratelimit.Limiter) func(ctx context.Context) error {
+			return func(ctx context.Context) error {
+				_, err := iolimit.Writer(ctx, io.Discard, ratelimit.For(l, "key")).Write(make([]byte, 1))
+				return err
+			}
+		},
+		"WithShaping": func(l ratelimit.Limiter) func(ctx context.Context) error {
+			nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			handler := httplimit.Middleware(l, httplimit.WithShaping(time.Minute))(nothing)
+			return func(ctx context.Context) error {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+				if w.Code != http.StatusOK {
+					return fmt.Errorf("status %d", w.Code)
+				}
+				return ctx.Err()
+			}
+		},
+		"Transport": func(l ratelimit.Limiter) func(ctx context.Context) error {
+			client := &httplimit.Transport{Limiter: l, Base: answers{}}
+			return func(ctx context.Context) error {
+				resp, err := client.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://server/", nil))
+				if err != nil {
+					return err
+				}
+				return resp.Body.Close()
+			}
+		},
+	}
+	for _, perSecond := range []int{100, 1000} {
+		for name, caller := range callers {
+			b.Run(fmt.Sprintf("%d/%s", perSecond, name), func(b *testing.B) {
+				stop := useProcessors()
+				defer stop()
+				ours := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(perSecond), Burst: 1}))
+				compareServed(b, perSecond, clock.New(), caller(ours))
+			})
+		}
+	}
+}
+
+// An endless reader never waits.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// answers is a server that answers at once.
+type answers struct{}
+
+func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
+
+// useProcessors has goroutines that only compute use all processors until they are stopped.
+func useProcessors() (stop func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	for range runtime.GOMAXPROCS(0) + 1 {
+		go func() {
+			for ctx.Err() == nil {
+			}
+		}()
+	}
+	return stop
+}
+
+// compareServed reports how many are served in the time of b.N events, of the rate and of what x/time/rate serves in as
+// much time.
+func compareServed(b *testing.B, perSecond int, clk clock.Clock, wait func(ctx context.Context) error) {
+	own := served(b.N, perSecond, wait)
+	theirs := rate.NewLimiter(rate.Limit(perSecond), 1)
+	other := served(b.N, perSecond, func(ctx context.Context) error {
+		select {
+		case <-clk.Timer(theirs.Reserve().Delay()).C:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	})
+	b.ReportMetric(100*float64(own)/float64(other), "%ofXTime")
+	b.ReportMetric(100*float64(own)/float64(b.N), "%ofRate")
 }
 
 // A oneKey is a database of one key.

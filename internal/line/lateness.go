@@ -44,3 +44,7 @@ func (l *lateness) forget(now kernel.Instant) {
 
 // most returns the greatest delay that is remembered.
 func (l *lateness) most() time.Duration { return max(l.latest, l.before) }
+
+// ofTwo returns how late two callers may be together, one after the other: the one that asks for a
+// turn, and the one behind that can ask only when it has an answer.
+func (l *lateness) ofTwo() time.Duration { return 2 * l.most() }

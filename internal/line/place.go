@@ -226,7 +226,7 @@ func (ln *Line) mayAsk(p *Place, now kernel.Instant, lead time.Duration) (until 
 	wasDenied := p.changes == ln.changes && p.askAgain > 0
 	ahead := uint64(lead)
 	if lead > 0 {
-		ahead += uint64(ln.sh.late.most())
+		ahead += uint64(ln.sh.late.ofTwo())
 	}
 	switch {
 	case wasDenied && p.askAgain > now:
@@ -275,7 +275,7 @@ func (p *Place) Granted(due kernel.Instant, held any, soon kernel.Instant, most 
 	defer ln.Unlock()
 	p.addTurn(Turn{Terms: p.Terms, Due: due, Held: held})
 	switch {
-	case held == nil || due <= kernel.After(soon, uint64(ln.sh.late.most())):
+	case held == nil || due <= kernel.After(soon, uint64(ln.sh.late.ofTwo())):
 		// While places are denied, the first one alone asks.
 		ln.width = min(2*ln.width, most)
 	case ln.asking == 0: // once for those that asked together
