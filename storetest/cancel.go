@@ -24,19 +24,8 @@ func testCancelOrder(s *suite) {
 			key := fmt.Sprint(order)
 			k := model.New(alg, s.Tick)
 			now := b.clk.Now().UnixNano()
-			c := &comparison{
-				suite: s,
-				bench: b,
-				alg:   alg,
-				log: []string{
-					fmt.Sprintf(
-						"%T%+v: four reservations, cancelled in the order %v",
-						alg,
-						alg,
-						order,
-					),
-				},
-			}
+			c := &comparison{suite: s, bench: b, alg: alg}
+			c.logf("%T%+v: four reservations, cancelled in the order %v", alg, alg, order)
 			peek := func() {
 				got, err := b.Peek(ctx, key)
 				want := k.Peek(now)
@@ -88,7 +77,7 @@ func testCancelOrder(s *suite) {
 func testCancelTogether(s *suite) {
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
 	b.Allow("k")
-	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+	before := s.peek(b, "k")
 	var wg sync.WaitGroup
 	for range 50 {
 		r, _, err := b.Reserve(context.Background(), "k", 1)
@@ -98,7 +87,7 @@ func testCancelTogether(s *suite) {
 		wg.Go(r.Cancel)
 	}
 	wg.Wait()
-	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+	if d := s.peek(b, "k"); d != before {
 		s.broken("50 reservations were cancelled concurrently: before\n%+v\nafter\n%+v", before, d)
 	}
 }

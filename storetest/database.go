@@ -59,11 +59,11 @@ func (s *suite) direct() direct { return direct{s, s.Database(s.T, NewClock(star
 
 func (d direct) get(key string) (state []byte) {
 	d.Helper()
-	_ = d.watch.guard(
-		ctx,
-		"Get",
-		func() (err error) { state, err = d.db.Get(ctx, key); return err },
-	)
+	_ = d.watch.guard(ctx, "Get", func() error {
+		got, err := d.db.Get(ctx, key)
+		state = got
+		return err
+	})
 	d.intact()
 	return state
 }
@@ -139,14 +139,8 @@ func testSwap(s *suite) {
 				want = "next"
 			}
 			if got := string(d.get("test:k")); swapped != tt.swapped || got != want {
-				s.broken(
-					"%s: the state was %.20q, and old %.20q: swapped is %v, and the state %.20q",
-					name,
-					tt.state,
-					tt.old,
-					swapped,
-					got,
-				)
+				s.broken("%s: the state was %.20q, and old %.20q: swapped is %v, and the state %.20q",
+					name, tt.state, tt.old, swapped, got)
 			}
 		}
 	}
@@ -163,13 +157,9 @@ func testOneSwap(s *suite) {
 		var swaps atomic.Int64
 		var wg sync.WaitGroup
 		for caller := range 8 {
+			state := fmt.Appendf(nil, "%d by %d", round, caller)
 			wg.Go(func() {
-				if d.swap(
-					"test:k",
-					old,
-					fmt.Appendf(nil, "%d by %d", round, caller),
-					start.Add(time.Hour),
-				) {
+				if d.swap("test:k", old, state, start.Add(time.Hour)) {
 					swaps.Add(1)
 				}
 			})
@@ -190,30 +180,34 @@ func testBytes(s *suite) {
 		every[i] = byte(i)
 	}
 	long := strings.Repeat("k", 199)
-	want, got := map[string]string{
-		"test:every": string(
-			every,
-		), "test:large": strings.Repeat(string(every), 400), "test:zero": "\x00", "test:zeros": "\x00\x00\x00",
-		"test:spaces": "  ", "test:lines": "\r\n\n", "test:not+UTF-8": "\xff\xfe\xc3\x28", "test:%61": "quoted", "test:a": "not quoted",
-		long + "a": "lower", long + "A": "upper", long: "short", "#": "a", "test:": "b",
-	}, map[string][]byte{}
+	want := map[string]string{
+		"test:every":     string(every),
+		"test:large":     strings.Repeat(string(every), 400),
+		"test:zero":      "\x00",
+		"test:zeros":     "\x00\x00\x00",
+		"test:spaces":    "  ",
+		"test:lines":     "\r\n\n",
+		"test:not+UTF-8": "\xff\xfe\xc3\x28",
+		"test:%61":       "quoted",
+		"test:a":         "not quoted",
+		long + "a":       "lower",
+		long + "A":       "upper",
+		long:             "short",
+		"#":              "a",
+		"test:":          "b",
+	}
 	for key, state := range want {
 		d.put(key, state)
 	}
+	got := map[string][]byte{}
 	for key := range want {
 		got[key] = d.get(key)
 	}
 	for key, state := range want {
 		again := d.get(key)
 		if string(again) != state {
-			s.broken(
-				"the state of key %.20q was %.20q (%d bytes), and Get returns %.20q (%d bytes)",
-				key,
-				state,
-				len(state),
-				again,
-				len(again),
-			)
+			s.broken("the state of key %.20q was %.20q (%d bytes), and Get returns %.20q (%d bytes)",
+				key, state, len(state), again, len(again))
 		}
 		if !d.swap(key, again, []byte("next"), time.Time{}) {
 			d.intact()
@@ -222,12 +216,8 @@ func testBytes(s *suite) {
 	}
 	for key, state := range want {
 		if string(got[key]) != state {
-			s.broken(
-				"Get of key %.20q returned %.20q, which later calls have changed to %.20q",
-				key,
-				state,
-				got[key],
-			)
+			s.broken("Get of key %.20q returned %.20q, which later calls have changed to %.20q",
+				key, state, got[key])
 		}
 		if again := d.get(key); string(again) != "next" {
 			s.broken("the state of key %.20q was swapped, and Get returns %.20q", key, again)
@@ -254,19 +244,17 @@ func testDelete(s *suite) {
 	// A context that has ended is no reason to do half of it.
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
+	old, next := []byte("again"), []byte("next")
 	var swapped bool
 	err := d.watch.guard(ended, "CompareAndSwap", func() (err error) {
-		swapped, err = d.db.CompareAndSwap(
-			ended,
-			"test:a",
-			[]byte("again"),
-			[]byte("next"),
-			time.Time{},
-		)
+		swapped, err = d.db.CompareAndSwap(ended, "test:a", old, next, time.Time{})
 		return err
 	})
 	d.intact()
-	want := map[bool]string{false: "again", true: "next"}[swapped]
+	want := "again"
+	if swapped {
+		want = "next"
+	}
 	if state := d.get("test:a"); err == nil && string(state) != want {
 		s.broken("the context has ended; swapped is %v, and the state %q", swapped, state)
 	}

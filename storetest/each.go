@@ -14,11 +14,8 @@ import (
 // testEach makes the same decisions with TakeEach on one store, and in a loop on another.
 func testEach(s *suite) {
 	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
-		subtests(
-			s,
-			map[string]bool{"own=false": false, "own=true": true},
-			func(s *suite, own bool) { compareEach(s, alg, own) },
-		)
+		whether := map[string]bool{"own=false": false, "own=true": true}
+		subtests(s, whether, func(s *suite, own bool) { compareEach(s, alg, own) })
 	})
 }
 
@@ -29,20 +26,19 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 	rng := rand.New(rand.NewPCG(seed, 20261122))
 	var opts []ratelimit.Option
 	if own {
-		opts = append(
-			opts,
-			ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
-				if strings.HasSuffix(key, "7") {
-					return ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, nil
-				}
-				return nil, nil
-			}),
-		)
+		lookup := func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			if strings.HasSuffix(key, "7") {
+				return ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, nil
+			}
+			return nil, nil
+		}
+		opts = append(opts, ratelimit.WithLimits(lookup))
 	}
 	each, loop := s.bench(alg, opts...), s.bench(alg, opts...)
-	first := must[ratelimit.Decision](s)(loop.Peek(ctx, ""))
-	span := must[ratelimit.Decision](s)(loop.Take(ctx, "probe", first.Limit)).ResetAfter
+	first := s.peek(loop, "")
+	span := s.take(loop, "probe", first.Limit).ResetAfter
 	var out []ratelimit.Decision
+	var err error
 	for left := s.Steps; left > 0; {
 		d := s.roundUp(time.Duration(rng.Int64N(int64(span)/2 + 1)))
 		each.clk.Advance(d)
@@ -55,23 +51,15 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 		if rng.IntN(3) == 0 {
 			n = rng.IntN(first.Limit + 2)
 		}
-		out = must[[]ratelimit.Decision](s)(ratelimit.TakeEach(ctx, each.Limiter, keys, n, out[:0]))
+		out, err = ratelimit.TakeEach(ctx, each.Limiter, keys, n, out[:0])
+		s.succeeded(err)
 		if len(out) != len(keys) {
 			s.broken("%T%+v: %d decisions on %d keys", alg, alg, len(out), len(keys))
 		}
 		for i, key := range keys {
-			if want := must[ratelimit.Decision](s)(loop.Take(ctx, key, n)); out[i] != want {
-				s.broken(
-					"%T%+v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v",
-					alg,
-					alg,
-					seed,
-					n,
-					keys,
-					i,
-					out[i],
-					want,
-				)
+			if want := s.take(loop, key, n); out[i] != want {
+				s.broken("%T%+v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v",
+					alg, alg, seed, n, keys, i, out[i], want)
 			}
 		}
 		left -= 1 + len(keys)

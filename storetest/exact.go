@@ -192,7 +192,9 @@ func (c *comparison) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
 }
 
 // lasting chooses how long a hold lasts.
-func (c *comparison) lasting() time.Duration { return 1 + time.Duration(c.rng.Int64N(int64(c.span)+1)) }
+func (c *comparison) lasting() time.Duration {
+	return 1 + time.Duration(c.rng.Int64N(int64(c.span)+1))
+}
 
 // flies reports whether an InFlight is the algorithm, or its first part. Then all reservations are
 // holds.
@@ -355,10 +357,6 @@ func (c *comparison) unlessNear(want, got time.Duration) time.Duration {
 }
 
 func (c *comparison) differ(wantFormat, gotFormat string, want, got any) {
-	c.broken(
-		"after\n\t%s\nwant "+wantFormat+"\n got "+gotFormat,
-		strings.Join(c.log, "\n\t"),
-		want,
-		got,
-	)
+	calls := strings.Join(c.log, "\n\t")
+	c.broken("after\n\t%s\nwant "+wantFormat+"\n got "+gotFormat, calls, want, got)
 }

@@ -35,7 +35,7 @@ type held struct {
 
 func (h *held) hold(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation {
 	r, d, err := h.Hold(ctx, "k", n, opts...)
-	must[ratelimit.Decision](h.suite)(d, err)
+	h.decided(d, err)
 	if r == nil {
 		h.broken("%s: a hold of %d was denied: %+v", h.name, n, d)
 	}
@@ -43,11 +43,11 @@ func (h *held) hold(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation 
 }
 
 func (h *held) settle(r *ratelimit.Reservation, n int) {
-	must[ratelimit.Decision](h.suite)(r.Settle(ctx, n))
+	h.decided(r.Settle(ctx, n))
 }
 
 func (h *held) left(l ratelimit.Limiter, want int, when string) {
-	if d := must[ratelimit.Decision](h.suite)(l.Peek(ctx, "k")); d.Remaining != want {
+	if d := h.decided(l.Peek(ctx, "k")); d.Remaining != want {
 		h.broken("%s: %d may be taken %s, not %d", h.name, d.Remaining, when, want)
 	}
 }
@@ -107,7 +107,7 @@ func (h *held) testResumed(alg ratelimit.Algorithm) {
 		if err != nil {
 			h.broken("%s: Resume of the token %q: %v", h.name, token, err)
 		}
-		must[ratelimit.Decision](h.suite)(r.Settle(ctx, n))
+		h.decided(r.Settle(ctx, n))
 	}
 	resume(token, 1)
 	h.left(after, 6, "after 7 were held, and a hold of 4 was resumed and settled with 1")

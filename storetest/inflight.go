@@ -26,7 +26,7 @@ func testInFlight(s *suite) {
 			return r
 		}
 		left := func(want int, when string) {
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != want {
+			if d := s.peek(b, "k"); d.Remaining != want {
 				s.broken("%s: %d may be taken %s, not %d", name, d.Remaining, when, want)
 			}
 		}

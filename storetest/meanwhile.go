@@ -47,8 +47,7 @@ func testMeanwhile(s *suite) {
 	alg := ratelimit.FixedWindow{Limit: 20, Window: time.Hour}
 	take := func(s *suite, b *bench, n int) func() {
 		return func() {
-			if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", n)); !d.Allowed ||
-				d.ResetAfter > time.Hour {
+			if d := s.take(b, "k", n); !d.Allowed || d.ResetAfter > time.Hour {
 				s.broken("%d events within the limit of an hour's window were answered: %+v", n, d)
 			}
 		}
@@ -83,22 +82,15 @@ func testMeanwhile(s *suite) {
 		take(s, b, 2)()
 		other := s.other(b, alg) // because the time of one limiter never goes back
 		s.meanwhile(b, take(s, b, 1), func() { tt.something(s, other) })
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); !slices.Contains(
-			tt.remaining,
-			d.Remaining,
-		) {
-			s.broken(
-				"2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d",
-				path.Base(s.Name()),
-				d.Remaining,
-				tt.remaining,
-			)
+		if d := s.peek(b, "k"); !slices.Contains(tt.remaining, d.Remaining) {
+			s.broken("2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d",
+				path.Base(s.Name()), d.Remaining, tt.remaining)
 		}
 	})
 	// The same with a new key.
 	b := s.bench(alg)
 	s.meanwhile(b, take(s, b, 1), take(s, s.other(b, alg), 7))
-	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 12 {
+	if d := s.peek(b, "k"); d.Remaining != 12 {
 		s.broken("1 and 7 of 20 were taken concurrently from a new key, and %d remain", d.Remaining)
 	}
 }
@@ -117,7 +109,7 @@ func testContexts(s *suite) {
 	b := s.bench(alg)
 	for i := range 5 {
 		own, cancel := context.WithCancel(ctx)
-		if d := must[ratelimit.Decision](s)(b.Take(own, "k", 1)); d.Remaining != 19-i {
+		if d := s.decided(b.Take(own, "k", 1)); d.Remaining != 19-i {
 			s.broken("%d of 20 were taken, and %d remain", i+1, d.Remaining)
 		}
 		cancel()
@@ -134,15 +126,10 @@ func testContexts(s *suite) {
 			s.broken("the context was cancelled, and the error is %v", err)
 		}
 		cancel()
-		left := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Remaining
+		left := s.peek(b, "k").Remaining
 		if left != 20-n && (left != 20 || err == nil && d.Allowed) {
-			s.broken(
-				"%d of 20 were taken by a caller whose context was cancelled (%+v, %v), and %d remain",
-				n,
-				d,
-				err,
-				left,
-			)
+			s.broken("%d of 20 were taken by a caller whose context was cancelled (%+v, %v), and %d remain",
+				n, d, err, left)
 		}
 		s.reset(b, "k")
 	}

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -22,32 +21,19 @@ func testPlans(s *suite) {
 // difference to what a key has used.
 func testUnlimitedParts(s *suite) {
 	for name, alg := range Algorithms() {
-		parts, ok := alg.(ratelimit.All)
-		if !ok {
-			parts = ratelimit.All{alg}
-		}
+		parts := partsOf(alg)
 		limits := []ratelimit.All{
 			parts,
 			append(ratelimit.All{ratelimit.Unlimited{}}, parts...),
 			append(slices.Clone(parts), ratelimit.Unlimited{}, ratelimit.Unlimited{}),
 		}
-		limit := parts
-		b := s.bench(
-			parts,
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
-			),
-		)
-		same := s.bench(
-			parts,
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return parts, nil },
-			),
-		)
+		var limit, constant ratelimit.Algorithm = parts, parts
+		b := s.bench(parts, ownLimit(&limit))
+		same := s.bench(parts, ownLimit(&constant))
 		for i := range 12 {
 			limit = limits[i%len(limits)]
-			want := must[ratelimit.Decision](s)(same.Take(ctx, "k", 1))
-			got := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+			want := s.take(same, "k", 1)
+			got := s.take(b, "k", 1)
 			got.Part = want.Part
 			if got != want {
 				s.broken("%s, as %+v: want %+v\ngot %+v", name, limit, want, got)
@@ -63,35 +49,24 @@ func testUnlimitedParts(s *suite) {
 func (s *suite) keepsUsage(plan ratelimit.Algorithm) {
 	for name, alg := range Algorithms() {
 		limit := alg
-		b := s.bench(
-			plan,
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
-			),
-		)
-		same := s.bench(
-			alg,
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil },
-			),
-		)
-		peek := func(b *bench) ratelimit.Decision { return must[ratelimit.Decision](s)(b.Peek(ctx, "k")) }
+		b := s.bench(plan, ownLimit(&limit))
+		same := s.bench(alg, ownLimit(&alg))
 		for range 2 {
-			must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
-			must[ratelimit.Decision](s)(same.Take(ctx, "k", 1))
+			s.take(b, "k", 1)
+			s.take(same, "k", 1)
 		}
 		limit = nil // that of the limiter
-		d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		d := s.take(b, "k", 1)
 		if d.Allowed != (d.Limit > 0) || d.ResetAfter > 0 {
 			s.broken("%+v decides %+v on a key that had %s", plan, d, name)
 		}
-		must[ratelimit.Decision](s)(b.Charge(ctx, "k", 3))
+		s.decided(b.Charge(ctx, "k", 3))
 		if r, _, _ := b.Reserve(ctx, "k", 2); r != nil {
-			must[ratelimit.Decision](s)(r.Settle(ctx, 1))
+			s.decided(r.Settle(ctx, 1))
 		}
 		limit = alg
 		for range 2 {
-			if want, got := peek(same), peek(b); got != want {
+			if want, got := s.peek(same, "k"), s.peek(b, "k"); got != want {
 				s.broken("%s, %+v for a while: want %+v\ngot %+v", name, plan, want, got)
 			}
 			b.clk.Advance(s.roundUp(50 * time.Millisecond))

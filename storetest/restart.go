@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -16,22 +15,22 @@ func testRestart(s *suite) {
 	}
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
-		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		limit := s.peek(b, "k").Limit
 		b.AllowN("k", limit/2+1)
 		b.Allow("\xff other")
-		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		before := s.peek(b, "k")
 		for range 2 {
 			b = s.reopened(b, alg)
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+			if d := s.peek(b, "k"); d != before {
 				s.broken("%s: before %+v\nafter  %+v", name, before, d)
 			}
 		}
 	}
 
-	own := ratelimit.WithLimits(
-		func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil },
-	)
-	hourly := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)} }
+	own := ownLimit(new(ratelimit.Algorithm)) // which says that keys have none
+	hourly := func(n int) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)}
+	}
 	fixed := func(n int, window time.Duration) ratelimit.Algorithm {
 		return ratelimit.FixedWindow{Limit: n, Window: window}
 	}
@@ -64,18 +63,11 @@ func testRestart(s *suite) {
 		}
 		b = s.reopened(b, tt.is, is...)
 		for range 2 { // the second time, the state has been stored again
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != tt.remaining {
-				s.broken(
-					"%s: %d of %+v were used; after a restart with %+v, %d remain, want %d",
-					name,
-					tt.used,
-					tt.was,
-					tt.is,
-					d.Remaining,
-					tt.remaining,
-				)
+			if d := s.peek(b, "k"); d.Remaining != tt.remaining {
+				s.broken("%s: %d of %+v were used; after a restart with %+v, %d remain, want %d",
+					name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
 			}
-			must[ratelimit.Decision](s)(b.Take(ctx, "k", tt.remaining+1))
+			s.take(b, "k", tt.remaining+1)
 		}
 		if tt.remaining > 0 && !b.AllowN("k", tt.remaining) || b.Allow("k") {
 			s.broken("%s: Remaining is %d, but that is not what can be taken", name, tt.remaining)
@@ -91,20 +83,17 @@ func testHandles(s *suite) {
 	one := s.bench(alg)
 	two := s.reopened(one, alg)
 	three := s.reopened(two, alg)
-	must[ratelimit.Decision](s)(one.Take(ctx, "k", alg.Limit))
-	if d := must[ratelimit.Decision](s)(three.Take(ctx, "k", 1)); d.Allowed {
+	s.take(one, "k", alg.Limit)
+	if d := s.take(three, "k", 1); d.Allowed {
 		s.broken("one handle took %d of %d, and another one 1 more", alg.Limit, alg.Limit)
 	}
 	s.reset(two, "k")
-	if d := must[ratelimit.Decision](s)(one.Peek(ctx, "k")); d.Remaining != alg.Limit {
-		s.broken(
-			"one handle reset the key, and for another one %d of %d remain",
-			d.Remaining,
-			alg.Limit,
-		)
+	if d := s.peek(one, "k"); d.Remaining != alg.Limit {
+		s.broken("one handle reset the key, and for another one %d of %d remain",
+			d.Remaining, alg.Limit)
 	}
-	must[ratelimit.Decision](s)(one.Take(ctx, "k", 40))
-	if d := must[ratelimit.Decision](s)(three.Take(ctx, "k", 40)); d.Remaining != 20 {
+	s.take(one, "k", 40)
+	if d := s.take(three, "k", 40); d.Remaining != 20 {
 		s.broken("two handles took 40 of 100 each, and %d remain", d.Remaining)
 	}
 }

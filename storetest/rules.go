@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,16 +140,16 @@ func testRetryAfter(s *suite) {
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
 		for range 20 {
-			d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+			d := s.take(b, "k", 1)
 			if d.Allowed {
 				continue
 			}
 			b.clk.Advance(d.RetryAfter - s.Tick)
-			if must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Allowed {
+			if s.peek(b, "k").Allowed {
 				s.broken("%s: allowed %v before RetryAfter, %v", name, s.Tick, d.RetryAfter)
 			}
 			b.clk.Advance(s.Tick)
-			if !must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Allowed {
+			if !s.peek(b, "k").Allowed {
 				s.broken("%s: denied at RetryAfter, %v", name, d.RetryAfter)
 			}
 		}
@@ -162,11 +160,11 @@ func testRemaining(s *suite) {
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
 		for i := range 10 {
-			d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			d := s.peek(b, "k")
 			if d.Remaining < d.Limit && b.AllowN("k", d.Remaining+1) {
 				s.broken("%s: Remaining is %d, but AllowN(Remaining+1) succeeds", name, d.Remaining)
 			}
-			d = must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			d = s.peek(b, "k")
 			if !b.AllowN("k", d.Remaining) {
 				s.broken("%s: Remaining is %d, but AllowN(Remaining) fails", name, d.Remaining)
 			}
@@ -181,14 +179,14 @@ func testDenialSpendsNothing(s *suite) {
 			continue
 		}
 		b := s.bench(alg)
-		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		limit := s.peek(b, "k").Limit
 		b.AllowN("k", limit/2+1)
-		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		before := s.peek(b, "k")
 		for _, n := range []int{0, before.Remaining + 1, limit, limit + 1} {
 			if n == 0 || n > before.Remaining {
-				must[ratelimit.Decision](s)(b.Take(ctx, "k", n))
+				s.take(b, "k", n)
 			}
-			after := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			after := s.peek(b, "k")
 			if after != before {
 				s.broken("%s: Take(%d) changed %+v\nto %+v", name, n, before, after)
 			}
@@ -209,8 +207,7 @@ func testCountDenied(s *suite) {
 		b.Allow("k") // denied
 		b.clk.Advance(time.Second)
 		// The first two events have left the window, the denied one has not.
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 2 && !counted ||
-			d.Remaining != 1 && counted {
+		if d := s.peek(b, "k"); d.Remaining != 2 && !counted || d.Remaining != 1 && counted {
 			s.broken("CountDenied %v: %+v", counted, d)
 		}
 	}
@@ -231,15 +228,11 @@ func testAtomic(s *suite) {
 	} {
 		b := s.bench(alg)
 		any := s.handles(b, alg)
-		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
-		if allowed := contend(goroutines, tries, func() bool { return any().Allow("k") }); allowed != limit {
-			s.broken(
-				"%s: %d of %d concurrent calls were allowed, the limit is %d",
-				name,
-				allowed,
-				goroutines*tries,
-				limit,
-			)
+		limit := s.peek(b, "k").Limit
+		allowed := contend(goroutines, tries, func() bool { return any().Allow("k") })
+		if allowed != limit {
+			s.broken("%s: %d of %d concurrent calls were allowed, the limit is %d",
+				name, allowed, goroutines*tries, limit)
 		}
 	}
 }
@@ -268,10 +261,8 @@ func contend(goroutines, tries int, f func() bool) int {
 func testContended(s *suite) {
 	const callers, limit = 400, 50
 	s.watch.impatient = true
-	b := s.bench(
-		ratelimit.FixedWindow{Limit: limit, Window: time.Hour},
-		ratelimit.WithFailureLog(nil),
-	)
+	b := s.bench(ratelimit.FixedWindow{Limit: limit, Window: time.Hour},
+		ratelimit.WithFailureLog(nil))
 	var degraded atomic.Int64
 	granted := contend(callers, 1, func() bool {
 		d, _ := b.Take(ctx, "k", 1)
@@ -281,13 +272,8 @@ func testContended(s *suite) {
 		return d.Allowed
 	})
 	if degraded.Load() > 0 || granted != limit {
-		s.broken(
-			"%d concurrent calls of one key with a limit of %d: %d were granted, and %d were not decided by the store, because it failed or took more than a second",
-			callers,
-			limit,
-			granted,
-			degraded.Load(),
-		)
+		s.broken("%d concurrent calls of one key with a limit of %d: %d were granted, and %d were not decided by the store, because it failed or took more than a second",
+			callers, limit, granted, degraded.Load())
 	}
 }
 
@@ -300,12 +286,13 @@ func testAllOrNothing(s *suite) {
 	// would have granted. After ten hours, still on the same day, the first part is
 	// exhausted.
 	for hour := range 10 {
-		if granted := contend(goroutines, tries, func() bool { return b.AllowN("k", 2) }); granted != 5 {
+		granted := contend(goroutines, tries, func() bool { return b.AllowN("k", 2) })
+		if granted != 5 {
 			s.broken("hour %d: AllowN(2) succeeded %d times with a limit of 10", hour, granted)
 		}
 		b.clk.Advance(time.Hour)
 	}
-	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != 0 || d.Part != 0 {
+	if d := s.peek(b, "k"); d.Remaining != 0 || d.Part != 0 {
 		s.broken("100 of 100 were granted, but then Peek returns %+v", d)
 	}
 }
@@ -330,24 +317,21 @@ func testForgetting(s *suite) {
 		var inUse []used
 		for i := range s.Steps {
 			key := fmt.Sprint("key ", i)
-			limit := must[ratelimit.Decision](s)(b.Peek(ctx, key)).Limit
-			d := must[ratelimit.Decision](s)(b.Take(ctx, key, limit))
+			limit := s.peek(b, key).Limit
+			d := s.take(b, key, limit)
 			if !d.Allowed {
 				s.broken("%T: a new key was denied: %+v", alg, d)
 			}
 			inUse = append(inUse, used{key, b.clk.Now().Add(d.ResetAfter)})
 			b.clk.Advance(s.roundUp(d.ResetAfter/10) + s.Tick)
 			for len(inUse) > 0 && !b.clk.Now().Before(inUse[0].fresh) {
-				if d := must[ratelimit.Decision](s)(b.Peek(ctx, inUse[0].key)); d.Remaining != limit ||
-					d.ResetAfter != 0 {
+				if d := s.peek(b, inUse[0].key); d.Remaining != limit || d.ResetAfter != 0 {
 					s.broken("%T: an idle key is not like a fresh one: %+v", alg, d)
 				}
 				inUse = inUse[1:]
 			}
 			for _, u := range inUse {
-				if d := must[ratelimit.Decision](s)(b.Peek(ctx, u.key)); d.ResetAfter != u.fresh.Sub(
-					b.clk.Now(),
-				) {
+				if d := s.peek(b, u.key); d.ResetAfter != u.fresh.Sub(b.clk.Now()) {
 					s.broken("%T: a key that is in use was forgotten: %+v", alg, d)
 				}
 			}
@@ -370,10 +354,10 @@ func testForever(s *suite) {
 	}
 	b.Limiter = l
 	for range 3 {
-		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
+		s.take(b, "k", 1)
 		b.clk.Advance(1000 * time.Hour)
 	}
-	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Allowed {
+	if d := s.peek(b, "k"); d.Allowed {
 		s.broken("a key whose limit lasts longer than time was forgotten: %+v", d)
 	}
 }
@@ -382,31 +366,20 @@ func testClockBack(s *suite) {
 	for name, alg := range Algorithms() {
 		for _, back := range []time.Duration{s.Tick, time.Second, 100 * 365 * 24 * time.Hour} {
 			b := s.bench(alg)
-			limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+			limit := s.peek(b, "k").Limit
 			if !b.AllowN("k", limit) {
 				s.broken("%s: a fresh key was denied its limit", name)
 			}
-			before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+			before := s.peek(b, "k")
 			b.clk.Advance(-back)
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining > before.Remaining ||
-				b.Allow("k") {
-				s.broken(
-					"%s: the clock went back by %v, and events were granted: %+v",
-					name,
-					back,
-					d,
-				)
+			if d := s.peek(b, "k"); d.Remaining > before.Remaining || b.Allow("k") {
+				s.broken("%s: the clock went back by %v, and events were granted: %+v",
+					name, back, d)
 			}
 			b.clk.Advance(back)
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before &&
-				!countsDenied(alg) {
-				s.broken(
-					"%s: the clock went back by %v and forward again: before %+v\nafter %+v",
-					name,
-					back,
-					before,
-					d,
-				)
+			if d := s.peek(b, "k"); d != before && !countsDenied(alg) {
+				s.broken("%s: the clock went back by %v and forward again: before %+v\nafter %+v",
+					name, back, before, d)
 			}
 		}
 	}
@@ -420,7 +393,7 @@ func testAlignment(s *suite) {
 		b := s.bench(alg)
 		b.Allow("k")
 		want := b.clk.Now().Truncate(time.Hour).Add(time.Hour).Sub(b.clk.Now())
-		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); d.RetryAfter != want {
+		if d := s.take(b, "k", 1); d.RetryAfter != want {
 			s.broken("%s: the hour ends in %v, but RetryAfter is %v", name, want, d.RetryAfter)
 		}
 	}
@@ -432,7 +405,7 @@ func testOrder(s *suite) {
 			continue // its Reserve does not wait for room
 		}
 		b := s.bench(alg)
-		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		limit := s.peek(b, "k").Limit
 		b.AllowN("k", limit)
 		var last time.Duration
 		for i := range 5 {
@@ -444,16 +417,11 @@ func testOrder(s *suite) {
 				break
 			}
 			if r.Delay() < last {
-				s.broken(
-					"%s: reservation %d has a delay of %v, the one before it %v",
-					name,
-					i,
-					r.Delay(),
-					last,
-				)
+				s.broken("%s: reservation %d has a delay of %v, the one before it %v",
+					name, i, r.Delay(), last)
 			}
 			last = r.Delay()
-			if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); last > 0 &&
+			if d := s.peek(b, "k"); last > 0 &&
 				(d.Allowed || d.Remaining != 0 || d.RetryAfter < last && !countsDenied(alg)) {
 				s.broken("%s: ahead of a reservation in %v, %+v", name, last, d)
 			}
@@ -464,12 +432,12 @@ func testOrder(s *suite) {
 func testCancel(s *suite) {
 	for name, alg := range Algorithms() {
 		b := s.bench(alg)
-		limit := must[ratelimit.Decision](s)(b.Peek(ctx, "k")).Limit
+		limit := s.peek(b, "k").Limit
 		if _, queue := alg.(ratelimit.LeakyBucket); queue {
 			limit = (limit + 1) / 2 // so that there is room in it
 		}
 		b.AllowN("k", limit) // so that both are for later
-		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+		before := s.peek(b, "k")
 		first, _, err := b.Reserve(ctx, "k", 1)
 		if err != nil {
 			s.broken("%s: Reserve: %v", name, err)
@@ -488,13 +456,9 @@ func testCancel(s *suite) {
 			second.Cancel()
 			first.Cancel()
 		}
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
-			s.broken(
-				"%s: two reservations were cancelled, the last one first: before\n%+v\nafter\n%+v",
-				name,
-				before,
-				d,
-			)
+		if d := s.peek(b, "k"); d != before {
+			s.broken("%s: two reservations were cancelled, the last one first: before\n%+v\nafter\n%+v",
+				name, before, d)
 		}
 	}
 	// A reservation whose time has passed gives nothing back.
@@ -516,22 +480,19 @@ func testWait(s *suite) {
 	if err := b.Wait(ctx, "k"); err != nil {
 		s.broken("Wait on a fresh key: %v", err)
 	}
-	before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
+	before := s.peek(b, "k")
 	near, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer time.AfterFunc(5*time.Second, cancel).Stop() // in case a broken store makes it wait
 	err := b.Wait(deadline{near, b.clk.Now().Add(time.Second - s.Tick)}, "k")
 	if !errors.Is(err, context.DeadlineExceeded) {
-		s.broken(
-			"the turn is in 1s and the deadline %v before it, but the error is %v",
-			s.Tick,
-			err,
-		)
+		s.broken("the turn is in 1s and the deadline %v before it, but the error is %v",
+			s.Tick, err)
 	}
 	if err := b.WaitN(ctx, "k", 2); !errors.Is(err, ratelimit.ErrNever) {
 		s.broken("WaitN(2) with a limit of 1, but the error is %v", err)
 	}
-	if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d != before {
+	if d := s.peek(b, "k"); d != before {
 		s.broken("a failed Wait changed %+v\nto %+v", before, d)
 	}
 
@@ -549,137 +510,3 @@ type deadline struct {
 }
 
 func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
-
-// testChanges changes the limit of a key, and changes it back.
-func testChanges(s *suite) {
-	// An algorithm can replace the state of any other kind, and starts fresh.
-	for name, alg := range Algorithms() {
-		limit := alg
-		b := s.bench(
-			alg,
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
-			),
-		)
-		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
-		must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
-		limit = ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Hour, Period: time.Hour}
-		if d := must[ratelimit.Decision](s)(b.Take(ctx, "k", 1)); !d.Allowed ||
-			d.Remaining != 2 && !strings.HasPrefix(name, "RollingWindow") {
-			s.broken("%s: %+v started with %+v", name, limit, d)
-		}
-	}
-	minute := func(limit int) ratelimit.Algorithm {
-		return ratelimit.FixedWindow{
-			Limit:  limit,
-			Window: time.Minute,
-			Start:  ratelimit.StartOnFirstEvent,
-		}
-	}
-	sliding := func(limit int) ratelimit.Algorithm {
-		return ratelimit.SlidingWindow{Limit: limit, Window: time.Minute}
-	}
-	eventLog := func(limit int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: limit, Window: time.Minute} }
-	rolling := func(quota int) ratelimit.Algorithm {
-		return ratelimit.RollingWindow{Quota: quota, Window: time.Hour, Period: time.Minute}
-	}
-	bucket := func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerMinute(n)} }
-	both := func(n int) ratelimit.Algorithm { return ratelimit.All{eventLog(n), bucket(n), minute(n)} }
-	for name, tt := range map[string]struct {
-		was, is   ratelimit.Algorithm
-		used      int
-		remaining int // right after the change
-	}{
-		"fixed, up":         {minute(10), minute(100), 10, 90},
-		"fixed, down":       {minute(100), minute(10), 50, 0},
-		"fixed, longer":     {minute(10), ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, 10, 90},
-		"fixed, shorter":    {minute(10), ratelimit.FixedWindow{Limit: 10, Window: time.Second}, 10, 0},
-		"aligned, up":       {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, 10, 990},
-		"sliding, up":       {sliding(10), sliding(100), 10, 90},
-		"sliding, down":     {sliding(100), sliding(10), 50, 0},
-		"sliding, segments": {sliding(10), ratelimit.SlidingWindow{Limit: 20, Window: time.Minute, Segments: 6}, 10, 10},
-		"log, up":           {eventLog(10), eventLog(100), 10, 90},
-		"log, down":         {eventLog(100), eventLog(10), 50, 0},
-		"log, shorter":      {eventLog(10), ratelimit.SlidingLog{Limit: 1, Window: time.Second}, 10, 0},
-		"rolling, up":       {rolling(10), rolling(100), 10, 90},
-		"rolling, down":     {rolling(100), rolling(10), 50, 0},
-		"rolling, periods":  {rolling(10), ratelimit.RollingWindow{Quota: 30, Window: time.Hour, Period: time.Hour, PeriodLimit: 25}, 10, 15},
-		"bucket, up":        {bucket(10), bucket(100), 10, 90},
-		"bucket, faster":    {bucket(10), ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, 10, 0},
-		"bucket, slower":    {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, 10, 0},
-		"bucket, down":      {bucket(100), bucket(10), 50, 0},
-		"bucket, sevenths":  {bucket(10), ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Minute}, Burst: 70}, 10, 60},
-		"interval": {
-			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval},
-			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100), Refill: ratelimit.RefillInterval}, 10, 90,
-		},
-		"leaky":             {ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 10}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 100}, 10, 90},
-		"all, up":           {both(10), both(100), 5, 95},
-		"all, other parts":  {both(10), ratelimit.All{bucket(10)}, 10, 10},
-		"another algorithm": {bucket(10), minute(10), 10, 10},
-		"no change":         {bucket(10), bucket(10), 10, 0},
-	} {
-		limit := tt.was
-		b := s.bench(
-			minute(1),
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
-			),
-		)
-		if !b.AllowN("k", tt.used) {
-			s.broken("%s: a fresh key was denied %d", name, tt.used)
-		}
-		before := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
-		limit = tt.is
-		d := must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
-		if d.Remaining != tt.remaining {
-			s.broken(
-				"%s: %d of %+v were used, and then %+v has %d remaining, want %d",
-				name,
-				tt.used,
-				tt.was,
-				tt.is,
-				d.Remaining,
-				tt.remaining,
-			)
-		}
-		// Remaining and RetryAfter are true of the new limit.
-		if b.AllowN("k", tt.remaining+1) || !b.AllowN("k", tt.remaining) {
-			s.broken("%s: Remaining is %d, but that is not what can be taken", name, tt.remaining)
-		}
-		d = must[ratelimit.Decision](s)(b.Take(ctx, "k", 1))
-		if d.Allowed {
-			s.broken("%s: more than what remained was granted", name)
-		}
-		b.clk.Advance(d.RetryAfter - s.Tick)
-		if b.Allow("k") {
-			s.broken("%s: granted %v before RetryAfter, %v", name, s.Tick, d.RetryAfter)
-		}
-		b.clk.Advance(s.Tick)
-		if !b.Allow("k") {
-			s.broken("%s: denied at RetryAfter, %v", name, d.RetryAfter)
-		}
-		if reflect.TypeOf(tt.was) != reflect.TypeOf(tt.is) || name == "all, other parts" {
-			continue
-		}
-
-		// A change that is reverted before it affects a request has no effect, except that
-		// ResetAfter may be later if the window's length or segments differ.
-		b = s.bench(
-			tt.was,
-			ratelimit.WithLimits(
-				func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil },
-			),
-		)
-		limit = nil // the limiter's own
-		b.AllowN("k", tt.used)
-		limit = tt.is
-		b.Allow("another")
-		must[ratelimit.Decision](s)(b.Peek(ctx, "k"))
-		limit = nil
-		if d := must[ratelimit.Decision](s)(b.Peek(ctx, "k")); d.Remaining != before.Remaining ||
-			d.ResetAfter < before.ResetAfter {
-			s.broken("%s: a reverted change turned\n%+v\ninto\n%+v", name, before, d)
-		}
-	}
-}

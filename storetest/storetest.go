@@ -17,6 +17,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"hash/fnv"
 	"maps"
@@ -212,14 +213,9 @@ func (s *suite) tryLimiter(
 	opts ...ratelimit.Option,
 ) (ratelimit.Limiter, error) {
 	opts = append([]ratelimit.Option{ratelimit.WithName("test")}, opts...)
-	return ratelimit.New(
-		alg,
-		append(
-			opts,
-			ratelimit.WithStore(b.store),
-			ratelimit.WithClock(b.clk),
-			ratelimit.WithFailurePolicy(ratelimit.FailClosed),
-		)...)
+	opts = append(opts, ratelimit.WithStore(b.store), ratelimit.WithClock(b.clk),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	return ratelimit.New(alg, opts...)
 }
 
 // reopened returns a bench with another handle on the store of b.
@@ -250,14 +246,38 @@ func (s *suite) roundUp(d time.Duration) time.Duration {
 	return d - d%s.Tick + s.Tick
 }
 
-// must fails the test if the store failed.
-func must[T any](s *suite) func(v T, err error) T {
-	return func(v T, err error) T {
-		s.Helper()
-		if err != nil {
-			s.intact()
-			s.Fatalf("the store failed: %v", err)
-		}
-		return v
+// succeeded fails the test if err says that the store failed.
+func (s *suite) succeeded(err error) {
+	s.Helper()
+	if err != nil {
+		s.intact()
+		s.Fatalf("the store failed: %v", err)
 	}
+}
+
+// decided returns the decision of a call, which must not have failed.
+func (s *suite) decided(d ratelimit.Decision, err error) ratelimit.Decision {
+	s.Helper()
+	s.succeeded(err)
+	return d
+}
+
+// peek returns the decision of Peek, which must not fail.
+func (s *suite) peek(l ratelimit.Limiter, key string) ratelimit.Decision {
+	s.Helper()
+	return s.decided(l.Peek(ctx, key))
+}
+
+// take returns the decision of Take, which must not fail.
+func (s *suite) take(l ratelimit.Limiter, key string, n int) ratelimit.Decision {
+	s.Helper()
+	return s.decided(l.Take(ctx, key, n))
+}
+
+// ownLimit is an option that gives each key the limit *alg, which a test may change. If *alg is
+// nil, keys have the limit of their limiter.
+func ownLimit(alg *ratelimit.Algorithm) ratelimit.Option {
+	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		return *alg, nil
+	})
 }

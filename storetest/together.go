@@ -14,14 +14,14 @@ import (
 // many at once.
 func testTogether(s *suite) {
 	algorithms := Algorithms()
-	names := slices.DeleteFunc(
-		slices.Sorted(maps.Keys(algorithms)),
-		func(name string) bool { return countsDenied(algorithms[name]) },
-	)
-	rounds := make(map[string][3]ratelimit.Algorithm)
+	names := slices.Sorted(maps.Keys(algorithms))
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return countsDenied(algorithms[name])
+	})
+	rounds := make(map[string][jointKeys]ratelimit.Algorithm)
 	rng := rand.New(rand.NewPCG(1, 20261122))
 	for left := s.Steps; left > 0; left -= 20 {
-		var algs [3]ratelimit.Algorithm
+		var algs [jointKeys]ratelimit.Algorithm
 		for i := range algs {
 			algs[i] = algorithms[names[rng.IntN(len(names))]]
 		}
@@ -33,147 +33,173 @@ func testTogether(s *suite) {
 
 // takeTogether makes the same calls on one store for several keys together and on another for
 // one key after the other, if all of them grant.
-func (s *suite) takeTogether(algs [3]ratelimit.Algorithm) {
-	rng := rand.New(rand.NewPCG(s.seed(), 20261122))
-	var together, single [len(algs)]*bench
-	for i, alg := range algs {
-		name := ratelimit.WithName(fmt.Sprint(i))
-		if i == 0 {
-			together[0], single[0] = s.bench(alg, name), s.bench(alg, name)
-			continue
-		}
-		for _, of := range []*[len(algs)]*bench{&together, &single} {
-			of[i] = &bench{s.limiter(of[0], alg, name), of[0].clk, of[0].store}
-		}
-	}
-	span := time.Second
+func (s *suite) takeTogether(algs [jointKeys]ratelimit.Algorithm) {
+	j := newJointComparison(s, algs)
 	for range 20 {
-		keys := make([]int, 2+rng.IntN(2)) // in any order, and some of them twice
-		var bounds []ratelimit.Bound
-		var takes [len(algs)]int // of each key
-		n := rng.IntN(4)
-		for i := range keys {
-			keys[i] = rng.IntN(len(algs))
-			b, takesN := ratelimit.For(together[keys[i]].Limiter, "k"), n
-			if rng.IntN(3) == 0 {
-				takesN = rng.IntN(4)
-				b = b.N(takesN)
-			}
-			bounds = append(bounds, b)
-			takes[keys[i]] += takesN
-		}
-		granted := true
-		for i, m := range takes {
-			granted = granted &&
-				must[ratelimit.Decision](s)(single[i].Peek(ctx, "k")).Remaining >= m
-		}
-		r, d, err := ratelimit.HoldAll(ctx, n, bounds...)
-		if rng.IntN(2) == 0 && err == nil && r != nil {
-			if _, err = r.Settle(ctx, 0); err == nil && rng.IntN(2) == 0 {
-				d, err = ratelimit.TakeAll(ctx, n, bounds...)
-			} else {
-				takes = [len(algs)]int{}
-			}
-		}
-		must[ratelimit.Decision](s)(d, err)
+		r := j.newRequest()
+		granted := j.grants(&r)
+		d := j.send(&r)
 		if d.Allowed != granted || d.Allowed == (d.RetryAfter > 0) {
-			s.broken(
-				"%+v: TakeAll of %v, for %v, decides %+v; that all grant them now is %v",
-				algs,
-				takes,
-				keys,
-				d,
-				granted,
-			)
+			s.broken("%+v: TakeAll of %v, for %v, decides %+v; that all grant them now is %v",
+				algs, r.takes, r.keys, d, granted)
 		}
-		for i, m := range takes {
-			if granted {
-				must[ratelimit.Decision](s)(single[i].Take(ctx, "k", m))
-			}
-			got, want := must[ratelimit.Decision](
-				s,
-			)(
-				together[i].Peek(ctx, "k"),
-			), must[ratelimit.Decision](
-				s,
-			)(
-				single[i].Peek(ctx, "k"),
-			)
-			if got != want {
-				s.broken(
-					"%+v: after TakeAll of %v, for %v, which was granted: %v, key %d is\n%+v\nand after single requests\n%+v",
-					algs,
-					takes,
-					keys,
-					granted,
-					i,
-					got,
-					want,
-				)
-			}
-			span = max(span, min(want.ResetAfter, time.Hour))
+		j.takeSingly(&r, granted)
+		j.compare(&r, granted)
+		j.advance(&r, granted, d.RetryAfter)
+	}
+}
+
+// jointKeys is the number of limiters of a jointComparison. Each of them has one key.
+const jointKeys = 3
+
+// A jointComparison makes the same requests with TakeAll and with Take.
+type jointComparison struct {
+	*suite
+	algs     [jointKeys]ratelimit.Algorithm
+	rng      *rand.Rand
+	together [jointKeys]*bench // on one store, whose keys are decided on together
+	single   [jointKeys]*bench // on another store, whose keys are decided on one by one
+	span     time.Duration     // the approximate time until used keys are fresh again
+}
+
+// A jointRequest asks for events of several keys at once.
+type jointRequest struct {
+	n      int   // events of each bound that has no number of its own
+	keys   []int // the limiters, in any order, and some of them twice
+	bounds []ratelimit.Bound
+	takes  [jointKeys]int // the events of each key in all
+}
+
+func newJointComparison(s *suite, algs [jointKeys]ratelimit.Algorithm) *jointComparison {
+	return &jointComparison{
+		suite:    s,
+		algs:     algs,
+		rng:      rand.New(rand.NewPCG(s.seed(), 20261122)),
+		together: s.benchesOn(algs),
+		single:   s.benchesOn(algs),
+		span:     time.Second,
+	}
+}
+
+// benchesOn returns limiters with the same store and the same clock.
+func (s *suite) benchesOn(algs [jointKeys]ratelimit.Algorithm) (benches [jointKeys]*bench) {
+	benches[0] = s.bench(algs[0], ratelimit.WithName("0"))
+	clk, store := benches[0].clk, benches[0].store
+	for i := 1; i < len(algs); i++ {
+		l := s.limiter(benches[0], algs[i], ratelimit.WithName(fmt.Sprint(i)))
+		benches[i] = &bench{l, clk, store}
+	}
+	return benches
+}
+
+// newRequest chooses two or three keys, and how many events of each to ask for.
+func (j *jointComparison) newRequest() jointRequest {
+	r := jointRequest{keys: make([]int, 2+j.rng.IntN(2)), n: j.rng.IntN(4)}
+	for i := range r.keys {
+		key := j.rng.IntN(jointKeys)
+		bound, n := ratelimit.For(j.together[key].Limiter, "k"), r.n
+		if j.rng.IntN(3) == 0 {
+			n = j.rng.IntN(4)
+			bound = bound.N(n)
 		}
-		step := s.roundUp(time.Duration(rng.Int64N(int64(span) / 2)))
-		if !granted && d.RetryAfter > s.Tick && d.RetryAfter < step {
-			step = d.RetryAfter - s.Tick
-			together[0].clk.Advance(step)
-			if must[ratelimit.Decision](s)(ratelimit.TakeAll(ctx, n, bounds...)).Allowed {
-				s.broken(
-					"%+v: TakeAll of %v, for %v, is allowed %v before RetryAfter, %v",
-					algs,
-					takes,
-					keys,
-					s.Tick,
-					d.RetryAfter,
-				)
-			}
-			single[0].clk.Advance(step)
-			continue
+		r.keys[i] = key
+		r.bounds = append(r.bounds, bound)
+		r.takes[key] += n
+	}
+	return r
+}
+
+// grants reports whether each key alone would grant its part of r now.
+func (j *jointComparison) grants(r *jointRequest) bool {
+	granted := true
+	for i, n := range r.takes {
+		granted = granted && j.peek(j.single[i], "k").Remaining >= n
+	}
+	return granted
+}
+
+// send makes the request with HoldAll. It may then settle the hold for no events, and may then make
+// the request again with TakeAll. Without the latter, the request takes nothing.
+func (j *jointComparison) send(r *jointRequest) ratelimit.Decision {
+	held, d, err := ratelimit.HoldAll(ctx, r.n, r.bounds...)
+	j.succeeded(err)
+	if j.rng.IntN(2) == 0 && held != nil {
+		_, err = held.Settle(ctx, 0)
+		j.succeeded(err)
+		if j.rng.IntN(2) == 0 {
+			return j.decided(ratelimit.TakeAll(ctx, r.n, r.bounds...))
 		}
-		together[0].clk.Advance(step)
-		single[0].clk.Advance(step)
+		r.takes = [jointKeys]int{}
+	}
+	return d
+}
+
+// takeSingly takes the events of r from one key after the other, if they were granted together.
+func (j *jointComparison) takeSingly(r *jointRequest, granted bool) {
+	if !granted {
+		return
+	}
+	for i, n := range r.takes {
+		j.take(j.single[i], "k", n)
+	}
+}
+
+// compare checks that each key is the same on both stores.
+func (j *jointComparison) compare(r *jointRequest, granted bool) {
+	for i := range j.algs {
+		got, want := j.peek(j.together[i], "k"), j.peek(j.single[i], "k")
+		if got != want {
+			j.broken("%+v: after TakeAll of %v, for %v, which was granted: %v, key %d is\n%+v\n"+
+				"and after single requests\n%+v", j.algs, r.takes, r.keys, granted, i, got, want)
+		}
+		j.span = max(j.span, min(want.ResetAfter, time.Hour))
+	}
+}
+
+// advance moves both clocks. If a request was denied, and may be granted before the time that was
+// chosen, they stop one tick earlier, when the request is still denied.
+func (j *jointComparison) advance(r *jointRequest, granted bool, retryAfter time.Duration) {
+	d := j.roundUp(time.Duration(j.rng.Int64N(int64(j.span) / 2)))
+	stillDenied := !granted && j.Tick < retryAfter && retryAfter < d
+	if stillDenied {
+		d = retryAfter - j.Tick
+	}
+	j.together[0].clk.Advance(d)
+	j.single[0].clk.Advance(d)
+	if stillDenied && j.decided(ratelimit.TakeAll(ctx, r.n, r.bounds...)).Allowed {
+		j.broken("%+v: TakeAll of %v, for %v, is allowed %v before RetryAfter, %v",
+			j.algs, r.takes, r.keys, j.Tick, retryAfter)
 	}
 }
 
 // contendTogether has many callers take overlapping keys in any order: what each key has spent
 // is what was granted.
 func (s *suite) contendTogether() {
-	b := s.bench(ratelimit.FixedWindow{Limit: 150, Window: 24 * time.Hour}, ratelimit.WithName("0"))
+	first := ratelimit.FixedWindow{Limit: 150, Window: 24 * time.Hour}
+	second := ratelimit.SlidingLog{Limit: 100, Window: time.Hour}
+	third := ratelimit.FixedWindow{Limit: 200, Window: 24 * time.Hour}
+	b := s.bench(first, ratelimit.WithName("0"))
 	keys := []ratelimit.Bound{
 		ratelimit.For(b.Limiter, "a"),
-		ratelimit.For(
-			s.limiter(
-				b,
-				ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
-				ratelimit.WithName("1"),
-			),
-			"b",
-		),
-		ratelimit.For(
-			s.limiter(
-				b,
-				ratelimit.FixedWindow{Limit: 200, Window: 24 * time.Hour},
-				ratelimit.WithName("2"),
-			),
-			"c",
-		),
+		ratelimit.For(s.limiter(b, second, ratelimit.WithName("1")), "b"),
+		ratelimit.For(s.limiter(b, third, ratelimit.WithName("2")), "c"),
 	}
-	want := 0
-	for _, pair := range [][]int{{0, 1}, {2, 1, 0}, {1, 2}} {
+	total := 0
+	for _, order := range [][]int{{0, 1}, {2, 1, 0}, {1, 2}} {
 		var of []ratelimit.Bound
-		for _, i := range pair {
+		for _, i := range order {
 			of = append(of, keys[i])
 		}
 		granted := contend(goroutines, tries, func() bool {
 			d, err := ratelimit.TakeAll(ctx, 1, of...)
 			return err == nil && d.Allowed
 		})
-		want += granted
-		if pair[0] == 1 && want != 100 {
-			s.broken("%d of 100 were granted to callers of several keys", want)
-		}
+		total += granted
 	}
-	d := must[ratelimit.Decision](s)(keys[1].Limiter().Peek(ctx, keys[1].Key()))
+	if total != 100 {
+		s.broken("%d of 100 were granted to callers of several keys", total)
+	}
+	d := s.peek(keys[1].Limiter(), keys[1].Key())
 	if d.Remaining != 0 {
 		s.broken("100 of 100 were granted, but then Peek returns %+v", d)
 	}

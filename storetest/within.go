@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -12,94 +11,110 @@ import (
 func testWithin(s *suite) {
 	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
 		name := fmt.Sprintf("%T%+v", alg, alg)
-		s.within(name, s.bench(alg))
-		s.within(
-			name+", a limit of the key's own",
-			s.bench(
-				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
-				ratelimit.WithLimits(
-					func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil },
-				),
-			),
-		)
+		other := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}
+		for _, w := range []*withinTest{
+			{s, s.bench(alg), name},
+			{s, s.bench(other, ownLimit(&alg)), name + ", a limit of the key's own"},
+		} {
+			w.testWaits()
+			w.testBounds()
+		}
 	})
 }
 
-func (s *suite) within(name string, b *bench) {
-	decision := must[ratelimit.Decision](s)
-	limit := decision(b.Peek(ctx, "k")).Limit
-	for i, most := range []time.Duration{0, s.Tick, 150*time.Millisecond + s.Tick/2, 1234567 * time.Microsecond, 9 * time.Second, time.Hour, ratelimit.Never} {
+// A withinTest makes reservations of one key.
+type withinTest struct {
+	*suite
+	*bench
+	name string
+}
+
+// testWaits reserves within several times, while the key grants no more events at once.
+func (w *withinTest) testWaits() {
+	limit := w.peek(w, "k").Limit
+	for i, most := range []time.Duration{
+		0, w.Tick, 150*time.Millisecond + w.Tick/2, 1234567 * time.Microsecond, 9 * time.Second,
+		time.Hour, ratelimit.Never,
+	} {
 		for _, n := range []int{1, max(1, limit/2), limit} {
-			b.AllowN("k", decision(b.Peek(ctx, "k")).Remaining)
-			if i%2 == 1 { // with other reservations pending, if they are granted
-				for range 2 {
-					if _, _, err := b.Reserve(ctx, "k", 1, ratelimit.Within(time.Second)); err != nil {
-						s.Fatalf("%s: the store failed: %v", name, err)
-					}
-				}
+			w.AllowN("k", w.peek(w, "k").Remaining)
+			if i%2 == 1 {
+				w.reserveAhead()
 			}
-			before := decision(b.Peek(ctx, "k"))
-			r, d, err := b.Reserve(ctx, "k", n, ratelimit.Within(most))
-			if err != nil {
-				s.Fatalf("%s: the store failed: %v", name, err)
-			}
+			before := w.peek(w, "k")
+			r, d, err := w.Reserve(ctx, "k", n, ratelimit.Within(most))
+			w.succeeded(err)
 			if !d.Allowed {
-				if r != nil || d.RetryAfter <= 0 || d.RetryAfter == ratelimit.Never ||
-					d.Delay != 0 {
-					s.broken("%s: %d within %v were refused with %v and %+v", name, n, most, r, d)
-				}
-				if after := decision(b.Peek(ctx, "k")); after != before {
-					s.broken(
-						"%s: %d within %v were refused: before\n%+v\nafter\n%+v",
-						name,
-						n,
-						most,
-						before,
-						after,
-					)
-				}
-				b.clk.Advance(d.RetryAfter - s.Tick)
-				if r, early, _ := b.Reserve(ctx, "k", n, ratelimit.Within(most)); r != nil ||
-					early.RetryAfter != s.Tick {
-					s.broken(
-						"%s: %d within %v were asked for %v before RetryAfter (%v), with %+v",
-						name,
-						n,
-						most,
-						s.Tick,
-						d.RetryAfter,
-						early,
-					)
-				}
-				b.clk.Advance(s.Tick)
-				r, d, _ = b.Reserve(ctx, "k", n, ratelimit.Within(most))
-				if r == nil {
-					s.broken("%s: %d within %v were refused at RetryAfter: %+v", name, n, most, d)
-				}
+				w.checkRefusal(n, most, r, d, before)
+				r, d = w.retry(n, most, d.RetryAfter)
 			}
 			if r == nil || r.Delay() != d.Delay || d.Delay > most || d.RetryAfter != 0 {
-				s.broken("%s: %d within %v were reserved with %+v", name, n, most, d)
+				w.broken("%s: %d within %v were reserved with %+v", w.name, n, most, d)
 			}
-			b.clk.Advance(d.Delay)
+			w.clk.Advance(d.Delay)
 		}
 	}
-	before := decision(b.Peek(ctx, "k"))
-	if r, d, err := b.Reserve(ctx, "k", limit+1, ratelimit.Within(ratelimit.Never)); r != nil ||
-		d.Allowed ||
-		d.RetryAfter != ratelimit.Never ||
-		err != nil {
-		s.broken("%s: %d of a limit of %d: %v, %+v, %v", name, limit+1, limit, r, d, err)
+}
+
+// reserveAhead makes two other reservations, if they are granted.
+func (w *withinTest) reserveAhead() {
+	for range 2 {
+		_, _, err := w.Reserve(ctx, "k", 1, ratelimit.Within(time.Second))
+		w.succeeded(err)
 	}
-	if r, d, err := b.Reserve(ctx, "k", 0, ratelimit.Within(0)); r == nil || !d.Allowed ||
-		err != nil {
-		s.broken("%s: none of a limit of %d: %v, %+v, %v", name, limit, r, d, err)
+}
+
+// checkRefusal checks the results of a Reserve that was refused, and that it changed nothing.
+func (w *withinTest) checkRefusal(
+	n int,
+	most time.Duration,
+	r *ratelimit.Reservation,
+	d, before ratelimit.Decision,
+) {
+	if r != nil || d.RetryAfter <= 0 || d.RetryAfter == ratelimit.Never || d.Delay != 0 {
+		w.broken("%s: %d within %v were refused with %v and %+v", w.name, n, most, r, d)
 	}
-	if after := decision(b.Peek(ctx, "k")); after != before {
-		s.broken(
-			"%s: asking for too many events, and for none, changed\n%+v\nto\n%+v",
-			name,
-			before,
-			after,
-		)
+	if after := w.peek(w, "k"); after != before {
+		w.broken("%s: %d within %v were refused: before\n%+v\nafter\n%+v",
+			w.name, n, most, before, after)
+	}
+}
+
+// retry makes a refused reservation again: one tick before RetryAfter, when it is still refused,
+// and at RetryAfter, when it is granted. It returns the results of the latter.
+func (w *withinTest) retry(
+	n int,
+	most, retryAfter time.Duration,
+) (*ratelimit.Reservation, ratelimit.Decision) {
+	w.clk.Advance(retryAfter - w.Tick)
+	early, d, _ := w.Reserve(ctx, "k", n, ratelimit.Within(most))
+	if early != nil || d.RetryAfter != w.Tick {
+		w.broken("%s: %d within %v were asked for %v before RetryAfter (%v), with %+v",
+			w.name, n, most, w.Tick, retryAfter, d)
+	}
+	w.clk.Advance(w.Tick)
+	r, d, _ := w.Reserve(ctx, "k", n, ratelimit.Within(most))
+	if r == nil {
+		w.broken("%s: %d within %v were refused at RetryAfter: %+v", w.name, n, most, d)
+	}
+	return r, d
+}
+
+// testBounds reserves more events than the limit, which is never granted, and none, which always
+// is. Both change nothing.
+func (w *withinTest) testBounds() {
+	before := w.peek(w, "k")
+	limit := before.Limit
+	r, d, err := w.Reserve(ctx, "k", limit+1, ratelimit.Within(ratelimit.Never))
+	if r != nil || d.Allowed || d.RetryAfter != ratelimit.Never || err != nil {
+		w.broken("%s: %d of a limit of %d: %v, %+v, %v", w.name, limit+1, limit, r, d, err)
+	}
+	r, d, err = w.Reserve(ctx, "k", 0, ratelimit.Within(0))
+	if r == nil || !d.Allowed || err != nil {
+		w.broken("%s: none of a limit of %d: %v, %+v, %v", w.name, limit, r, d, err)
+	}
+	if after := w.peek(w, "k"); after != before {
+		w.broken("%s: asking for too many events, and for none, changed\n%+v\nto\n%+v",
+			w.name, before, after)
 	}
 }
