@@ -28,7 +28,8 @@ type keyReport struct {
 	ID       string `json:"id"` // to look it up
 }
 
-func (p *Page) show(key string) keyReport {
+// keyReportOf returns what the page shows of key.
+func (p *Page) keyReportOf(key string) keyReport {
 	r := keyReport{Key: display(key), ID: p.id(key)}
 	if p.hashed {
 		r.Key = r.ID

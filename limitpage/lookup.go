@@ -21,9 +21,8 @@ type lookup struct {
 	Algorithm string         `json:"algorithm"` // of the key, in words
 	Limit     string         `json:"limit"`     // in words
 	Decision  decisionReport `json:"decision"`  // of Peek
-	// What the next requests would be granted if no other came before.
-	Next  []next `json:"next"`
-	Error string `json:"error,omitempty"`
+	Next      []forecast     `json:"next"`      // of the next requests
+	Error     string         `json:"error,omitempty"`
 }
 
 // The fields are those of ratelimit.Decision.
@@ -40,19 +39,19 @@ type decisionReport struct {
 	partLimit
 }
 
-// A next says that a request for as many as Granted events is granted after In, and that
-// one for more is denied, if Exactly.
-type next struct {
+// A forecast says that a request for at most Granted events is granted after In, if no other
+// request comes before. If Exactly is true, a request for more events is denied then.
+type forecast struct {
 	In      duration `json:"in"`
 	Granted int      `json:"granted"`
 	Exactly bool     `json:"exactly"`
 }
 
-// lookup asks the limiter for key. It spends nothing.
-func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
+// lookUp asks the limiter for key, and spends nothing.
+func (p *Page) lookUp(ctx context.Context, w limiterSnapshot, key string) lookup {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	r := lookup{Limiter: label(w.name), keyReport: p.show(key), Next: []next{}}
+	r := lookup{Limiter: label(w.name), keyReport: p.keyReportOf(key), Next: []forecast{}}
 	alg, err := ratelimit.Describe(w.limiter).For(ctx, key)
 	if err == nil {
 		r.Algorithm, r.Limit = words(alg)
@@ -66,52 +65,52 @@ func (p *Page) lookup(ctx context.Context, w shown, key string) lookup {
 		return r
 	}
 	r.Decision = decisionReport{
-		Allowed:   d.Allowed,
-		Limit:     d.Limit,
-		Remaining: d.Remaining,
-		Part:      d.Part,
-		Degraded:  d.Degraded,
-		StandIn:   d.StandIn,
-		RetryAfter: duration(
-			d.RetryAfter,
-		), ResetAfter: duration(d.ResetAfter), Delay: duration(d.Delay),
-		partLimit: partOf(alg, d.Part),
+		Allowed:    d.Allowed,
+		Limit:      d.Limit,
+		Remaining:  d.Remaining,
+		RetryAfter: duration(d.RetryAfter),
+		ResetAfter: duration(d.ResetAfter),
+		Delay:      duration(d.Delay),
+		Part:       d.Part,
+		Degraded:   d.Degraded,
+		StandIn:    d.StandIn,
+		partLimit:  partLimitOf(alg, d.Part),
 	}
 	if !d.Degraded {
-		r.Next = nextOf(alg, d)
+		r.Next = forecasts(alg, d)
 	}
 	return r
 }
 
 // reset resets key.
-func (w shown) reset(ctx context.Context, key string) error {
+func (w limiterSnapshot) reset(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return w.limiter.Reset(ctx, key)
 }
 
-// nextOf returns what follows from alg and the decision of Peek.
-func nextOf(alg ratelimit.Algorithm, d ratelimit.Decision) []next {
-	all := []next{{0, d.Remaining, d.Remaining < math.MaxInt}}
+// forecasts returns what is known of later requests from alg and the decision of Peek.
+func forecasts(alg ratelimit.Algorithm, d ratelimit.Decision) []forecast {
+	all := []forecast{{0, d.Remaining, d.Remaining < math.MaxInt}}
 	if !d.Allowed && d.RetryAfter == ratelimit.Never {
 		return all
 	}
 	if !d.Allowed && d.RetryAfter != d.ResetAfter {
-		all = append(all, next{duration(d.RetryAfter), 1, false})
+		all = append(all, forecast{duration(d.RetryAfter), 1, false})
 	}
-	if in, ok := oneMore(alg, d); ok {
-		all = append(all, next{duration(in), d.Remaining + 1, false})
+	if in, ok := untilOneMore(alg, d); ok {
+		all = append(all, forecast{duration(in), d.Remaining + 1, false})
 	}
 	if d.Remaining < d.Limit && d.ResetAfter > 0 && d.ResetAfter < ratelimit.Never {
-		all = append(all, next{duration(d.ResetAfter), d.Limit, true})
+		all = append(all, forecast{duration(d.ResetAfter), d.Limit, true})
 	}
 	return all
 }
 
-// oneMore returns the time until a bucket that is neither empty nor full grants one event more than
-// now. ok is false if it is full then, or alg is no bucket. For other algorithms, it does not
-// follow from d.
-func oneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, ok bool) {
+// untilOneMore returns the time until a bucket that is neither empty nor full grants one event more than
+// now. ok is false if the bucket is full by then, or if alg is no bucket: the time does not follow
+// from d for other algorithms.
+func untilOneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, ok bool) {
 	var rate ratelimit.Rate
 	size := 0
 	switch a := alg.(type) {
@@ -122,7 +121,7 @@ func oneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, o
 	case ratelimit.LeakyBucket:
 		rate, size = a.Rate, a.Capacity
 	}
-	missing := size - d.Remaining - 1 // then
+	missing := size - d.Remaining - 1 // when one event more is granted
 	if size != d.Limit || d.Remaining == 0 || missing <= 0 {
 		return 0, false
 	}
@@ -130,11 +129,11 @@ func oneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, o
 	if hi >= uint64(rate.Events) {
 		return 0, false
 	}
-	last, _ := bits.Div64(hi, lo, uint64(rate.Events)) // how long these take
-	if last > uint64(d.ResetAfter) {
+	filling, _ := bits.Div64(hi, lo, uint64(rate.Events)) // how long the missing events take
+	if filling > uint64(d.ResetAfter) {
 		return 0, false
 	}
-	in = d.ResetAfter - time.Duration(last)
+	in = d.ResetAfter - time.Duration(filling)
 	in = (in + time.Microsecond - 1).Truncate(time.Microsecond) // the tick of Redis
 	return in, in < d.ResetAfter
 }
@@ -149,29 +148,24 @@ func (p *Page) errorText(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the store did not answer in time"
 	}
-	return "the store failed, or the limit of the key could not be looked up; errors are not shown because they may contain keys"
+	return "the store failed, or the limit of the key could not be looked up; " +
+		"errors are not shown because they may contain keys"
 }
 
 // errUnknown says that a request names no limiter or key that the page knows.
 var errUnknown = errors.New("unknown")
 
-// find returns the limiter and the key that a request names. id is the ID of a key in the list
-// of denied keys, or that of key.
-func (p *Page) find(name, key, id string) (shown, string, error) {
+// find returns the limiter and the key that a request names. id is the ID of key, or of a key in
+// the list of denied keys, or empty.
+func (p *Page) find(name, key, id string) (limiterSnapshot, string, error) {
+	var none limiterSnapshot
 	w, ok := p.named(name)
 	if !ok {
-		return shown{}, "", fmt.Errorf(
-			"%w limiter: the page has none of the name %q",
-			errUnknown,
-			name,
-		)
+		return none, "", fmt.Errorf("%w limiter: the page has none of the name %q", errUnknown, name)
 	}
 	if w.limiter == nil {
-		return shown{}, "", fmt.Errorf(
-			"%w limiter: %q was not added to the page with Add",
-			errUnknown,
-			name,
-		)
+		return none, "", fmt.Errorf("%w limiter: %q was not added to the page with Add",
+			errUnknown, name)
 	}
 	if id == "" || id == p.id(key) {
 		return w, key, nil
@@ -181,23 +175,18 @@ func (p *Page) find(name, key, id string) (shown, string, error) {
 			continue
 		}
 		if k.Cut {
-			return shown{}, "", fmt.Errorf(
-				"%w key: it is long, and only its first %d bytes are kept",
-				errUnknown,
-				len(k.Key),
-			)
+			return none, "", fmt.Errorf("%w key: the key is long, and only its first %d bytes are kept",
+				errUnknown, len(k.Key))
 		}
 		return w, k.Key, nil
 	}
-	return shown{}, "", fmt.Errorf(
-		"%w key: it is no longer among those that were denied most",
-		errUnknown,
-	)
+	return none, "", fmt.Errorf("%w key: the key is no longer among those denied most", errUnknown)
 }
 
-// named returns the limiter of that name or, if there is none, the one whose label it is.
-func (p *Page) named(name string) (w shown, ok bool) {
-	for _, s := range p.all() {
+// named returns the limiter of that name. If there is none, it returns the limiter whose label is
+// name.
+func (p *Page) named(name string) (w limiterSnapshot, ok bool) {
+	for _, s := range p.snapshots() {
 		if s.name == name {
 			return s, true
 		}

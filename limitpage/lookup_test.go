@@ -204,7 +204,7 @@ func TestNextIsTrue(t *testing.T) {
 			for step := range 12 {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
-				for i, n := range nextOf(ratelimit.Describe(l).Algorithm, d) {
+				for i, n := range forecasts(ratelimit.Describe(l).Algorithm, d) {
 					assert.False(t, n.Exactly && n.Granted == math.MaxInt, "one more cannot be asked for")
 					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
 						if more == 1 && !n.Exactly {
@@ -239,24 +239,24 @@ func TestNextOfABucket(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alg   ratelimit.Algorithm
 		spent int
-		want  []next
+		want  []forecast
 	}{
-		"tokens":          {ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 7, []next{{0, 13, true}, {duration(100 * time.Millisecond), 14, false}, {duration(700 * time.Millisecond), 20, true}}},
-		"a queue":         {ratelimit.LeakyBucket{Rate: tenth, Capacity: 5}, 2, []next{{0, 3, true}, {duration(100 * time.Millisecond), 4, false}, {duration(200 * time.Millisecond), 5, true}}},
-		"one is missing":  {ratelimit.TokenBucket{Rate: tenth}, 1, []next{{0, 9, true}, {duration(100 * time.Millisecond), 10, true}}},
-		"a third of 1 ns": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000, []next{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}}},
-		"137 years":       {ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000, []next{{0, 1000, true}, {duration(day), 1001, false}, {duration(49_000 * day), 50_000, true}}},
-		"at intervals":    {ratelimit.TokenBucket{Rate: tenth, Refill: ratelimit.RefillInterval}, 2, []next{{0, 8, true}, {duration(time.Second), 10, true}}},
-		"part of an All":  {ratelimit.All{ratelimit.TokenBucket{Rate: tenth}, ratelimit.Unlimited{}}, 2, []next{{0, 8, true}, {duration(200 * time.Millisecond), 10, true}}},
+		"tokens":          {ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 7, []forecast{{0, 13, true}, {duration(100 * time.Millisecond), 14, false}, {duration(700 * time.Millisecond), 20, true}}},
+		"a queue":         {ratelimit.LeakyBucket{Rate: tenth, Capacity: 5}, 2, []forecast{{0, 3, true}, {duration(100 * time.Millisecond), 4, false}, {duration(200 * time.Millisecond), 5, true}}},
+		"one is missing":  {ratelimit.TokenBucket{Rate: tenth}, 1, []forecast{{0, 9, true}, {duration(100 * time.Millisecond), 10, true}}},
+		"a third of 1 ns": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000, []forecast{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}}},
+		"137 years":       {ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000, []forecast{{0, 1000, true}, {duration(day), 1001, false}, {duration(49_000 * day), 50_000, true}}},
+		"at intervals":    {ratelimit.TokenBucket{Rate: tenth, Refill: ratelimit.RefillInterval}, 2, []forecast{{0, 8, true}, {duration(time.Second), 10, true}}},
+		"part of an All":  {ratelimit.All{ratelimit.TokenBucket{Rate: tenth}, ratelimit.Unlimited{}}, 2, []forecast{{0, 8, true}, {duration(200 * time.Millisecond), 10, true}}},
 	} {
 		l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithClock(stepclock.New())))
 		require.True(t, l.AllowN("k", tt.spent), name)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, tt.want, nextOf(ratelimit.Describe(l).Algorithm, d), name)
+		assert.Equal(t, tt.want, forecasts(ratelimit.Describe(l).Algorithm, d), name)
 	}
 	changed := ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 3, ResetAfter: time.Hour}
-	assert.Len(t, nextOf(ratelimit.TokenBucket{Rate: tenth, Burst: 20}, changed), 2, "the limit of the key changed in between")
+	assert.Len(t, forecasts(ratelimit.TokenBucket{Rate: tenth, Burst: 20}, changed), 2, "the limit of the key changed in between")
 }
 
 func TestReset(t *testing.T) {
@@ -329,16 +329,16 @@ func TestHashedKeys(t *testing.T) {
 	assert.Equal(t, top[0].ID, top[0].Key)
 	assert.Len(t, top[0].Key, 16)
 	again := New(WithHashedKeys([]byte("secret")))
-	assert.Equal(t, top[0].keyReport, again.show("ann@example.com"), "the same secret, the same hash")
-	assert.NotEqual(t, top[0].Key, New(WithHashedKeys(nil)).show("ann@example.com").Key)
-	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).show("ann@example.com").Key)
+	assert.Equal(t, top[0].keyReport, again.keyReportOf("ann@example.com"), "the same secret, the same hash")
+	assert.NotEqual(t, top[0].Key, New(WithHashedKeys(nil)).keyReportOf("ann@example.com").Key)
+	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).keyReportOf("ann@example.com").Key)
 	assert.False(t, top[0].Verbatim)
 
 	long := strings.Repeat("x", 200)
 	l.Allow(long)
 	kept := get[sent](t, page, "").Limiters[0].Top[0]
 	assert.True(t, kept.Cut)
-	assert.Equal(t, page.show(long[:128]).Key, kept.Key, "the hash of what is kept")
+	assert.Equal(t, page.keyReportOf(long[:128]).Key, kept.Key, "the hash of what is kept")
 
 	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
 		w := httptest.NewRecorder()

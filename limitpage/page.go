@@ -23,8 +23,8 @@ import (
 // the [net/http.Handler] that serves the page. New makes one.
 type Page struct {
 	config
-	mistake error     // of the options
-	started time.Time // by the monotonic clock, and by the wall's
+	optionErr error     // of the options
+	started   time.Time // by the monotonic clock, and by the wall's
 
 	watched byname.Map[watchedLimiter]
 	adding  sync.Mutex    // protects the limiter in each
@@ -94,11 +94,11 @@ func (c *config) serves(host string) bool {
 		!strings.Contains(host, ".") {
 		return true
 	}
-	is := func(name string) bool {
+	isServed := func(name string) bool {
 		return name == "*" || name == host ||
 			strings.HasPrefix(name, ".") && strings.HasSuffix(host, name)
 	}
-	return slices.ContainsFunc(privateHosts, is) || slices.ContainsFunc(c.hosts, is)
+	return slices.ContainsFunc(privateHosts, isServed) || slices.ContainsFunc(c.hosts, isServed)
 }
 
 // WithHashedKeys shows hashes in place of keys: the first 16 hexadecimal digits of their
@@ -120,8 +120,9 @@ func New(opts ...Option) *Page {
 	for i, opt := range opts {
 		if opt != nil {
 			opt(&p.config)
-		} else if p.mistake == nil {
-			p.mistake = invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
+		} else if p.optionErr == nil {
+			p.optionErr = invalid(fmt.Sprintf("option %d of New", i), nil,
+				"must be the result of a With function")
 		}
 	}
 	if len(p.secret) == 0 {
@@ -140,8 +141,8 @@ func New(opts ...Option) *Page {
 // limit and store. A page has at most 256 limiters: decisions of further names are counted, and not
 // shown.
 func (p *Page) Add(l ratelimit.Limiter) error {
-	if p.mistake != nil {
-		return p.mistake
+	if p.optionErr != nil {
+		return p.optionErr
 	}
 	if param.IsNil(l) {
 		return invalid("Add's limiter", nil, "must be a Limiter")
@@ -149,20 +150,14 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 	name := ratelimit.Describe(l).Name
 	w := p.watch(name)
 	if w == nil {
-		return invalid(
-			"the number of the page's limiters",
-			mostLimiters+1,
-			fmt.Sprintf("must be at most %d", mostLimiters),
-		)
+		return invalid("the number of the page's limiters", mostLimiters+1,
+			fmt.Sprintf("must be at most %d", mostLimiters))
 	}
 	p.adding.Lock()
 	defer p.adding.Unlock()
 	if w.limiter != nil && !param.Same(w.limiter, l) {
-		return invalid(
-			"the name of Add's limiter",
-			strconv.Quote(name),
-			"must differ from those of the page's other limiters: use WithName",
-		)
+		return invalid("the name of Add's limiter", strconv.Quote(name),
+			"must differ from those of the page's other limiters: use WithName")
 	}
 	w.limiter = l
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/observe"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -67,12 +68,13 @@ type topReport struct {
 	Cut    bool    `json:"cut"`
 	Denied float64 `json:"denied"`
 	Since  int64   `json:"since"` // when the key came into this list
-	At     int64   `json:"at"`    // of the latest denial
-	N      int     `json:"n"`     // events that it was for
-	Part   int     `json:"part"`  // which part of an All it was by
+	At     int64   `json:"at"`    // when the latest request was denied
+	N      int     `json:"n"`     // the events of the latest denied request
+	Part   int     `json:"part"`  // the part of an All that denied the latest request
 	partLimit
 
-	Back  *int64 `json:"back"` // when that request may come back; null if it is unknown or never
+	// When the latest denied request may be made again; null if the time is unknown or never.
+	Back  *int64 `json:"back"`
 	Never bool   `json:"never"`
 }
 
@@ -81,7 +83,7 @@ type partLimit struct {
 	PartLimit string `json:"partLimit,omitempty"` // in words
 }
 
-func partOf(alg ratelimit.Algorithm, part int) (p partLimit) {
+func partLimitOf(alg ratelimit.Algorithm, part int) (p partLimit) {
 	if all, ok := alg.(ratelimit.All); ok && part >= 0 && part < len(all) {
 		_, p.PartLimit = words(all[part])
 	}
@@ -150,18 +152,22 @@ func (d duration) MarshalJSON() ([]byte, error) {
 func (p *Page) report(since int64) report {
 	now := p.now()
 	r := report{
-		Program: filepath.Base(
-			os.Args[0],
-		), Started: p.started.UnixMilli(), Now: now.Milliseconds(), History: history,
-		Reset: p.reset, Hashed: p.hashed, Ignored: p.ignored.Load(),
-		Limiters: []limiterReport{}, Stores: []storeReport{},
+		Program:  filepath.Base(os.Args[0]),
+		Started:  p.started.UnixMilli(),
+		Now:      now.Milliseconds(),
+		History:  history,
+		Reset:    p.reset,
+		Hashed:   p.hashed,
+		Ignored:  p.ignored.Load(),
+		Limiters: []limiterReport{},
+		Stores:   []storeReport{},
 	}
 	r.Host, _ = os.Hostname() // if it is unknown, it is empty
 	var stores []ratelimit.Store
-	for _, w := range p.all() {
-		l := p.reportOf(&w, since, now)
+	for _, w := range p.snapshots() {
+		l := p.reportOfLimiter(&w, since, now)
 		if w.limiter != nil {
-			if i, ok := place(&stores, ratelimit.Describe(w.limiter).Store); ok {
+			if i, ok := indexOf(&stores, ratelimit.Describe(w.limiter).Store); ok {
 				if i == len(r.Stores) {
 					r.Stores = append(r.Stores, p.reportOfStore(stores[i]))
 				}
@@ -174,25 +180,26 @@ func (p *Page) report(since int64) report {
 	return r
 }
 
-// all returns the limiters in the order in which they are shown.
-func (p *Page) all() []shown {
+// A limiterSnapshot is a watched limiter. Add may set the limiter of the watchedLimiter at any time,
+// so the snapshot has a copy.
+type limiterSnapshot struct {
+	*watchedLimiter
+	limiter ratelimit.Limiter // nil if Add was not called before the snapshot was taken
+}
+
+// snapshots returns the limiters in the order in which they are shown.
+func (p *Page) snapshots() []limiterSnapshot {
 	watched := p.watched.All()
-	all := make([]shown, len(watched))
+	all := make([]limiterSnapshot, len(watched))
 	p.adding.Lock()
 	defer p.adding.Unlock()
 	for i, w := range watched {
-		all[i] = shown{w, w.limiter}
+		all[i] = limiterSnapshot{w, w.limiter}
 	}
 	return all
 }
 
-// A shown is a limiter as it is now.
-type shown struct {
-	*watchedLimiter
-	limiter ratelimit.Limiter // nil if it was not added
-}
-
-func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport {
+func (p *Page) reportOfLimiter(w *limiterSnapshot, since int64, now time.Duration) limiterReport {
 	t := &w.tally
 	r := limiterReport{
 		Name: label(w.name), Added: w.limiter != nil,
@@ -204,46 +211,56 @@ func (p *Page) reportOf(w *shown, since int64, now time.Duration) limiterReport 
 	var alg ratelimit.Algorithm
 	if r.Added {
 		alg = ratelimit.Describe(w.limiter).Algorithm
-		r.Algorithm, r.Limit = wordsOf(w.limiter)
+		r.Algorithm, r.Limit = wordsOfLimiter(w.limiter)
 	}
-	from, of := t.since(since, now)
-	n := len(of)
-	r.Seconds = seconds{
-		from,
-		make([]uint64, n),
-		make([]uint64, n),
-		make([]uint64, n),
-		make([]uint64, n),
-	}
-	for i, c := range of {
-		r.Seconds.Granted[i], r.Seconds.Denied[i] = c.granted, c.denied
-		r.Seconds.Degraded[i], r.Seconds.Refused[i] = c.degraded, c.refused
-	}
+	r.Seconds = secondsOf(t.since(since, now))
 	for _, k := range w.denied.Top(mostDenied) {
-		top := topReport{
-			keyReport: p.show(k.Key),
-			Cut:       k.Cut,
-			Denied:    k.Count,
-			Since:     k.Since.UnixMilli(),
-			At:        k.Last.UnixMilli(),
-			N:         k.N,
-			Part:      k.Part,
-			partLimit: partOf(alg, k.Part),
-		}
-		top.Verbatim = top.Verbatim && !k.Cut
-		top.Never = k.RetryAfter == ratelimit.Never
-		if !k.Back.IsZero() {
-			back := k.Back.UnixMilli()
-			top.Back = &back
-		}
-		r.Top = append(r.Top, top)
+		r.Top = append(r.Top, p.topReportOf(&k, alg))
 	}
 	return r
 }
 
-// place returns the index of store in stores, where it is appended if need be. ok says whether
-// the page knows how to show it.
-func place(stores *[]ratelimit.Store, store ratelimit.Store) (i int, ok bool) {
+// secondsOf returns the counts of seconds, of which from is the first.
+func secondsOf(from int64, of []counts) seconds {
+	n := len(of)
+	s := seconds{
+		From:     from,
+		Granted:  make([]uint64, n),
+		Denied:   make([]uint64, n),
+		Degraded: make([]uint64, n),
+		Refused:  make([]uint64, n),
+	}
+	for i, c := range of {
+		s.Granted[i], s.Denied[i] = c.granted, c.denied
+		s.Degraded[i], s.Refused[i] = c.degraded, c.refused
+	}
+	return s
+}
+
+// topReportOf returns what the page shows of a denied key of a limiter with algorithm alg.
+func (p *Page) topReportOf(k *observe.DeniedKey, alg ratelimit.Algorithm) topReport {
+	r := topReport{
+		keyReport: p.keyReportOf(k.Key),
+		Cut:       k.Cut,
+		Denied:    k.Count,
+		Since:     k.Since.UnixMilli(),
+		At:        k.Last.UnixMilli(),
+		N:         k.N,
+		Part:      k.Part,
+		partLimit: partLimitOf(alg, k.Part),
+		Never:     k.RetryAfter == ratelimit.Never,
+	}
+	r.Verbatim = r.Verbatim && !k.Cut
+	if !k.Back.IsZero() {
+		back := k.Back.UnixMilli()
+		r.Back = &back
+	}
+	return r
+}
+
+// indexOf returns the index of store in stores, and appends the store if stores lacks it. ok says
+// whether the page knows how to show the store.
+func indexOf(stores *[]ratelimit.Store, store ratelimit.Store) (i int, ok bool) {
 	switch store.(type) {
 	case memoryStats, redisStats:
 	default:

@@ -20,30 +20,25 @@ var (
 	pageCSS string
 	//go:embed assets/*.js
 	scripts embed.FS
-	pageJS  = join(
-		"dom",
-		"words",
-		"data",
-		"plot",
-		"charts",
-		"lookup",
-		"denied",
-		"stores",
-		"outages",
-		"page",
-	)
+	pageJS  = join("dom", "words", "data", "plot", "charts", "lookup", "denied", "stores",
+		"outages", "page")
 
 	document = strings.NewReplacer("{{CSS}}", pageCSS, "{{JS}}", pageJS).Replace(pageHTML)
 )
 
 // policy allows the script and the style of the document by their hashes, and nothing else but
 // requests to the handler. The document has no data: the script fetches it.
-var policy = "default-src 'none'; script-src '" + hashOf(
-	pageJS,
-) + "'; style-src '" + hashOf(
-	pageCSS,
-) +
-	"'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+var policy = strings.Join([]string{
+	"default-src 'none'",
+	"script-src '" + hashOf(pageJS) + "'",
+	"style-src '" + hashOf(pageCSS) + "'",
+	"connect-src 'self'",
+	"img-src data:",
+	"base-uri 'none'",
+	"form-action 'none'",
+	"frame-ancestors 'none'",
+	"require-trusted-types-for 'script'",
+}, "; ")
 
 // join returns one script of several files, of which each uses those before it.
 func join(names ...string) string {
@@ -80,12 +75,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Vary", "Accept-Encoding")
 	if r.TLS == nil && r.Header.Get("Sec-Fetch-Site") == "" && !p.serves(r.Host) {
-		refuse(
-			w,
-			r,
-			http.StatusForbidden,
-			"this page is not served under the name of the Host header, "+r.Host+": name it with limitpage.WithHosts, or use HTTPS",
-		)
+		refuse(w, r, http.StatusForbidden, "this page is not served under the name of the Host header, "+
+			r.Host+": give limitpage.WithHosts that name, or use HTTPS")
 		return
 	}
 	switch r.Method {
@@ -138,12 +129,8 @@ func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 	form := r.PostForm
 	switch action := form.Get("action"); {
 	case !form.Has("key") && !form.Has("id"): // and not the empty key, which a mistake would reset
-		refuse(
-			w,
-			r,
-			http.StatusBadRequest,
-			"there is no key: the body must be application/x-www-form-urlencoded, with the fields limiter and key",
-		)
+		refuse(w, r, http.StatusBadRequest, "there is no key: the body must be "+
+			"application/x-www-form-urlencoded, with the fields limiter and key")
 	case action == "reset" && !p.reset:
 		refuse(w, r, http.StatusForbidden, "this page was not made with limitpage.WithReset")
 	case action == "reset", action == "lookup", action == "":
@@ -166,7 +153,7 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request, fields url.Values,
 			return
 		}
 	}
-	send(w, r, http.StatusOK, p.lookup(r.Context(), of, key))
+	send(w, r, http.StatusOK, p.lookUp(r.Context(), of, key))
 }
 
 func refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {

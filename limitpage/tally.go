@@ -11,7 +11,7 @@ import (
 // history is how many seconds a page shows.
 const history = 300
 
-// Counts are the decisions of a limiter, by what came of them. A charge, a settlement and a
+// Counts are the decisions of a limiter, by outcome. A charge, a settlement and a
 // cancellation are no decisions, and neither is a call that its caller abandoned.
 type counts struct {
 	granted  uint64 // at once or after a wait
@@ -20,11 +20,9 @@ type counts struct {
 	refused  uint64 // of those degraded, not granted
 }
 
-// A tally counts the decisions of a limiter, in total and by second. The limiter tells
-// Page.Observe, its observer, of each (page.go), which adds it here; the page asks for the totals
-// every second (serve.go, assets/data.js). There is no counter for a second: starts has the totals
-// at the start of each second. So nothing need be cleared while others count, and the counts of
-// seconds add up to the totals.
+// A tally counts the decisions of a limiter, in total and by second. There is no counter for a
+// second: starts has the totals at the start of each second. So no counter need be cleared while
+// other goroutines count, and the counts of seconds add up to the totals.
 type tally struct {
 	granted, denied, degraded, refused atomic.Uint64 // see counts
 
@@ -110,15 +108,12 @@ func (t *tally) since(since int64, now time.Duration) (from int64, of []counts) 
 	of = make([]counts, 0, end-from)
 	for s := from; s < end; s++ {
 		a, b := t.starts[s%(history+1)], t.starts[(s+1)%(history+1)]
-		of = append(
-			of,
-			counts{
-				b.granted - a.granted,
-				b.denied - a.denied,
-				b.degraded - a.degraded,
-				b.refused - a.refused,
-			},
-		)
+		of = append(of, counts{
+			granted:  b.granted - a.granted,
+			denied:   b.denied - a.denied,
+			degraded: b.degraded - a.degraded,
+			refused:  b.refused - a.refused,
+		})
 	}
 	return from, of
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// wordsOf returns what words does of the algorithm of l.
-func wordsOf(l ratelimit.Limiter) (name, limit string) {
+// wordsOfLimiter returns the words for the algorithm of l, if all keys have the same one.
+func wordsOfLimiter(l ratelimit.Limiter) (name, limit string) {
 	info := ratelimit.Describe(l)
 	if info.Lookup != nil {
 		return "limits by key", "each key has a limit of its own"
@@ -25,40 +25,19 @@ func words(alg ratelimit.Algorithm) (name, limit string) {
 	case nil: // of a limiter that New has not made
 		return "unknown algorithm", "unknown: the limiter has no method Unwrap or Describe"
 	case ratelimit.TokenBucket:
-		name, limit = "token bucket", events(a.Rate)
-		if a.Refill == ratelimit.RefillInterval {
-			name, limit = "token bucket, refilled at intervals", comma(a.Rate.Events)+" every "+span(a.Rate.Per)
-		}
-		if a.Burst != a.Rate.Events {
-			limit += ", " + comma(a.Burst) + " at once"
-		}
-		return name, limit
+		return tokenBucketWords(a)
 	case ratelimit.LeakyBucket:
 		return "leaky bucket", events(a.Rate) + ", a queue of " + comma(a.Capacity)
 	case ratelimit.FixedWindow:
-		if a.Start == ratelimit.StartOnFirstEvent {
-			return "fixed window, from the first event", comma(a.Limit) + " per " + span(a.Window)
-		}
-		return "fixed window", comma(a.Limit) + " per " + span(a.Window)
+		return fixedWindowWords(a)
 	case ratelimit.SlidingWindow:
-		if a.Segments > 1 {
-			return fmt.Sprintf("sliding window of %s segments", comma(a.Segments)), comma(a.Limit) + " per " + span(a.Window)
-		}
-		return "sliding window", comma(a.Limit) + " per " + span(a.Window)
+		return slidingWindowWords(a)
 	case ratelimit.SlidingLog:
-		if a.CountDenied {
-			return "sliding log, which counts denials", comma(a.Limit) + " in any " + span(a.Window)
-		}
-		return "sliding log", comma(a.Limit) + " in any " + span(a.Window)
+		return slidingLogWords(a)
 	case ratelimit.RollingWindow:
-		limit = comma(a.Quota) + " per " + span(a.Window)
-		if a.PeriodLimit > 0 && a.PeriodLimit < a.Quota {
-			limit += ", " + comma(a.PeriodLimit) + " per " + span(a.Period)
-		}
-		return "rolling window, in periods of " + exact(a.Period), limit
+		return rollingWindowWords(a)
 	case ratelimit.WarmingUp:
-		return "warming up", fmt.Sprintf("%s, and %s of that at first, for a warm-up of %s",
-			events(a.Rate), "1/"+strconv.FormatFloat(a.ColdFactor, 'g', 4, 64), exact(a.Warmup))
+		return warmingUpWords(a)
 	case ratelimit.InFlight:
 		return "in flight", comma(a.Limit) + " at once, each for " + exact(a.Timeout) + " at most"
 	case ratelimit.Unlimited:
@@ -66,15 +45,70 @@ func words(alg ratelimit.Algorithm) (name, limit string) {
 	case ratelimit.Blocked:
 		return "blocked", "nothing is granted"
 	case ratelimit.All:
-		names, limits := make([]string, len(a)), make([]string, len(a))
-		for i, part := range a {
-			names[i], limits[i] = words(part)
-		}
-		return "all of: " + strings.Join(names, "; "), strings.Join(limits, "; ")
+		return allWords(a)
 	}
 	// An algorithm that this package does not know is shown as in Go.
 	name = strings.TrimPrefix(fmt.Sprintf("%T", alg), "ratelimit.")
 	return name, fmt.Sprintf("%+v", alg)
+}
+
+func tokenBucketWords(a ratelimit.TokenBucket) (name, limit string) {
+	name, limit = "token bucket", events(a.Rate)
+	if a.Refill == ratelimit.RefillInterval {
+		name = "token bucket, refilled at intervals"
+		limit = comma(a.Rate.Events) + " every " + span(a.Rate.Per)
+	}
+	if a.Burst != a.Rate.Events {
+		limit += ", " + comma(a.Burst) + " at once"
+	}
+	return name, limit
+}
+
+func fixedWindowWords(a ratelimit.FixedWindow) (name, limit string) {
+	name = "fixed window"
+	if a.Start == ratelimit.StartOnFirstEvent {
+		name = "fixed window, from the first event"
+	}
+	return name, comma(a.Limit) + " per " + span(a.Window)
+}
+
+func slidingWindowWords(a ratelimit.SlidingWindow) (name, limit string) {
+	name = "sliding window"
+	if a.Segments > 1 {
+		name = "sliding window of " + comma(a.Segments) + " segments"
+	}
+	return name, comma(a.Limit) + " per " + span(a.Window)
+}
+
+func slidingLogWords(a ratelimit.SlidingLog) (name, limit string) {
+	name = "sliding log"
+	if a.CountDenied {
+		name = "sliding log, which counts denials"
+	}
+	return name, comma(a.Limit) + " in any " + span(a.Window)
+}
+
+func rollingWindowWords(a ratelimit.RollingWindow) (name, limit string) {
+	limit = comma(a.Quota) + " per " + span(a.Window)
+	if a.PeriodLimit > 0 && a.PeriodLimit < a.Quota {
+		limit += ", " + comma(a.PeriodLimit) + " per " + span(a.Period)
+	}
+	return "rolling window, in periods of " + exact(a.Period), limit
+}
+
+func warmingUpWords(a ratelimit.WarmingUp) (name, limit string) {
+	factor := strconv.FormatFloat(a.ColdFactor, 'g', 4, 64)
+	limit = fmt.Sprintf("%s, and 1/%s of that at first, for a warm-up of %s",
+		events(a.Rate), factor, exact(a.Warmup))
+	return "warming up", limit
+}
+
+func allWords(parts ratelimit.All) (name, limit string) {
+	names, limits := make([]string, len(parts)), make([]string, len(parts))
+	for i, part := range parts {
+		names[i], limits[i] = words(part)
+	}
+	return "all of: " + strings.Join(names, "; "), strings.Join(limits, "; ")
 }
 
 // events returns "10 per second".
