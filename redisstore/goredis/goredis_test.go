@@ -43,6 +43,8 @@ func TestNilOption(t *testing.T) {
 	_, err := New(c, redisstore.WithPrefix("x"), nil)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "option 1 of New is nil")
+	_, err = New(c, nil)
+	assert.ErrorContains(t, err, "option 0 of New is nil")
 }
 
 func TestBreakerState(t *testing.T) {
