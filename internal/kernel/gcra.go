@@ -36,12 +36,27 @@ type gcra struct {
 	cost  uint64          // T, in units; cost/unit is in lowest terms
 	unit  uint64          // units in a tick
 	span  uint128.Uint128 // depth·T, in units
-	wide  bool            // whether tat needs two words, low word first
-	split bool            // whether tat is in two words, the first of whole ticks
-	keeps bool            // whether the last word is the latest instant
-	// Whether that is the end of all turns, before which events may be granted.
-	queue bool
+	form  tatForm
+	last  lastWord
 }
+
+// A tatForm says which words of a state are tat.
+type tatForm uint8
+
+const (
+	oneWord       tatForm = iota // the first one, in units
+	twoWords                     // the first two, in units, the low word first
+	ticksAndUnits                // whole ticks, and the units beyond them
+)
+
+// A lastWord says what a state has in a further word, if it has one.
+type lastWord uint8
+
+const (
+	noInstant    lastWord = iota // there is none
+	latestSpent                  // the latest instant at which events were spent
+	turnsAreOver                 // of a queue, when the turns of all reservations are over
+)
 
 // newGCRA returns the arithmetic of a bucket that holds depth events and gains or loses
 // events per span. Errors name rate as the Rate of field.
@@ -70,12 +85,20 @@ func newGCRA(
 			),
 		)
 	}
-	k := gcra{depth: depth, cost: cost, unit: unit, split: enc.Portable, keeps: enc.Varies}
+	k := gcra{depth: depth, cost: cost, unit: unit}
+	if enc.Varies {
+		k.last = latestSpent
+	}
 	k.span = uint128.Mul(uint64(depth), k.cost)
 	// The greatest tat is that of a full bucket at MaxInstant < 2⁶², in units.
 	// Up to 3 units a nanosecond and such a span keep it below NoWord.
-	k.wide = !k.split && (k.unit > 3 || !k.span.Less(uint128.From(1<<62-1<<32)))
-	if k.split && k.span.Div(k.unit) > portableMost {
+	switch {
+	case enc.Portable:
+		k.form = ticksAndUnits
+	case k.unit > 3 || !k.span.Less(uint128.From(1<<62-1<<32)):
+		k.form = twoWords
+	}
+	if enc.Portable && k.span.Div(k.unit) > portableMost {
 		return gcra{}, param.Invalid(
 			field,
 			fmt.Sprintf("{%v, %d at once}", rate, depth),
@@ -94,7 +117,7 @@ func (k *gcra) Limit() int { return k.depth }
 func (k *gcra) cells() *gcra { return k }
 
 func (k *gcra) Width() int {
-	if k.keeps {
+	if k.last != noInstant {
 		return k.Marks() + 1
 	}
 	return k.Marks()
@@ -103,36 +126,36 @@ func (k *gcra) Width() int {
 // latest returns the latest instant at which events were spent or, in a queue, the
 // instant at which the turns of all reservations are over. It is 0 if that is not kept.
 func (k *gcra) latest(st []uint64) Instant {
-	if k.keeps {
+	if k.last != noInstant {
 		return st[len(st)-1]
 	}
 	return 0
 }
 
 func (k *gcra) Frontier(st []uint64) Instant {
-	if k.queue {
-		return 0
+	if k.last == latestSpent {
+		return k.latest(st)
 	}
-	return k.latest(st)
+	return 0
 }
 
 func (k *gcra) load(st []uint64) uint128.Uint128 {
-	switch {
-	case k.wide:
+	switch k.form {
+	case twoWords:
 		return uint128.Uint128{Hi: st[1], Lo: st[0]}
-	case k.split:
+	case ticksAndUnits:
 		return uint128.Mul(st[0], k.unit).Add(uint128.From(st[1]))
 	}
 	return uint128.From(st[0])
 }
 
 func (k *gcra) store(st []uint64, tat uint128.Uint128) []uint64 {
-	switch {
-	case k.split:
+	switch k.form {
+	case ticksAndUnits:
 		st[0] = tat.Div(k.unit)
 		st[1] = tat.Sub(uint128.Mul(st[0], k.unit)).Lo
 		return st
-	case k.wide:
+	case twoWords:
 		st[1] = tat.Hi
 	}
 	st[0] = tat.Lo
@@ -164,7 +187,7 @@ func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
 func (k *gcra) Spend(st []uint64, at Instant, n int) []uint64 {
 	at = max(at, k.Frontier(st))
 	_, tat := k.next(st, at, n)
-	if k.keeps && !k.queue {
+	if k.last == latestSpent {
 		st[len(st)-1] = at
 	}
 	return k.store(st, tat)
@@ -174,7 +197,7 @@ func (k *gcra) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.Frontier(st) {
 		return st, false
 	}
-	if k.wide || k.split {
+	if k.form != oneWord {
 		t, tat := k.next(st, now, n)
 		if !k.grants(tat, t) {
 			return st, false
@@ -187,13 +210,13 @@ func (k *gcra) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 		}
 		st[0] = tat
 	}
-	if k.keeps && !k.queue {
+	if k.last == latestSpent {
 		st[len(st)-1] = now
 	}
 	return st, true
 }
 
-// Decide implements Word. It is not called if wide is set. Products fit into 64 bits,
+// Decide implements Word. It is called only if tat is one word. Products fit into 64 bits,
 // because tat does.
 func (k *gcra) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
 	t := uint128.From(now * k.unit)
@@ -234,10 +257,13 @@ func (k *gcra) Fresh(st []uint64) Instant {
 // units are not a tick or more, with which a script would compute otherwise.
 func (k *gcra) Valid(st []uint64) bool {
 	last, latest := uint128.Mul(1<<63, k.unit).Add(k.span), MaxInstant
-	if k.queue {
+	if k.last == turnsAreOver {
 		latest = last.DivCeil(k.unit)
 	}
-	return (!k.split || st[1] < k.unit) && k.latest(st) <= latest && !last.Less(k.load(st))
+	if k.form == ticksAndUnits && st[1] >= k.unit {
+		return false
+	}
+	return k.latest(st) <= latest && !last.Less(k.load(st))
 }
 
 // Adopt keeps the number of missing events, as of now or of the latest reservation. So
@@ -247,7 +273,7 @@ func (k *gcra) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, last
 	old := from.(interface{ cells() *gcra }).cells()
 	next := make([]uint64, k.Width())
 	if k.SharesStates(from) {
-		if k.keeps {
+		if k.last != noInstant {
 			next[len(next)-1] = old.latest(st)
 		}
 		return k.storeMost(next, old.load(st)), true
@@ -265,11 +291,11 @@ func (k *gcra) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, last
 
 // storeMost is store for a tat that a state may be too narrow for.
 func (k *gcra) storeMost(st []uint64, tat uint128.Uint128) []uint64 {
-	switch {
-	case k.wide:
+	switch k.form {
+	case twoWords:
 		// beyond MaxInstant, so the difference does not matter
 		tat = uint128.Min(tat, uint128.Mul(1<<63, k.unit))
-	case !k.split:
+	case oneWord:
 		tat = uint128.Min(tat, uint128.From(NoWord-1))
 	}
 	return k.store(st, tat)
@@ -285,7 +311,7 @@ func (k *gcra) SharesStates(from Kernel) bool {
 // events, which no bucket exceeds. bucket.lua in redisstore/lua does the same.
 func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 	most := uint64(math.MaxUint64)
-	if k.split {
+	if k.form == ticksAndUnits {
 		most = portableMost
 		missing = uint128.Min(missing, uint128.Mul(portableMost, old.unit))
 	}
@@ -295,7 +321,7 @@ func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 	}
 	scaled := uint128.Mul(events, k.cost).
 		Add(uint128.From(uint128.Mul(part, k.cost).DivCeil(old.cost)))
-	if k.split {
+	if k.form == ticksAndUnits {
 		scaled = uint128.Min(scaled, uint128.Mul(portableMost, k.unit))
 	}
 	return scaled
@@ -324,7 +350,7 @@ func (k *gcra) missing(st []uint64, at Instant) uint128.Uint128 {
 
 // Marks is the number of words that store writes.
 func (k *gcra) Marks() int {
-	if k.wide || k.split {
+	if k.form != oneWord {
 		return 2
 	}
 	return 1
@@ -359,4 +385,4 @@ func (k *gcra) Carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) 
 	k.storeMost(mark, least)
 }
 
-func (k *gcra) ValidMark(mark []uint64) bool { return !k.split || mark[1] < k.unit }
+func (k *gcra) ValidMark(mark []uint64) bool { return k.form != ticksAndUnits || mark[1] < k.unit }

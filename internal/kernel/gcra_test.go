@@ -82,7 +82,7 @@ func TestBucketWords(t *testing.T) {
 		assert.Equal(t, begun+tt.ready, k.Ready(st, begun, tt.burst), name)
 		assert.Equal(t, begun+tt.ready, k.Fresh(st), name)
 		assert.True(t, k.Valid(st), name)
-		if k.split {
+		if k.form == ticksAndUnits {
 			st[1] = k.unit
 			assert.False(t, k.Valid(st), "%s: units of a tick or more", name)
 		}

@@ -224,7 +224,7 @@ func PartOf(k Kernel) Kernel {
 		return &k.sliding
 	case *gcra:
 		keeping := *k
-		keeping.keeps = true
+		keeping.last = latestSpent
 		return &keeping
 	}
 	return k

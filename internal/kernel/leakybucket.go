@@ -21,7 +21,9 @@ func NewLeakyBucket(
 	field string,
 ) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, capacity, enc, field)
-	k.queue = true
+	if k.last != noInstant {
+		k.last = turnsAreOver
+	}
 	return &leaky{k}, err
 }
 
@@ -67,7 +69,7 @@ func (k *leaky) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 // Promise records when all turns are over. So if the bucket leaks faster later, no
 // caller gets an earlier turn.
 func (k *leaky) Promise(st []uint64) {
-	if k.keeps {
+	if k.last == turnsAreOver {
 		end := &st[len(st)-1]
 		*end = max(*end, k.load(st).DivCeil(k.unit))
 	}
@@ -95,7 +97,7 @@ func (k *leaky) giveBack(st []uint64, back uint128.Uint128) []uint64 {
 	before := k.load(st)
 	left := before.Sub(back)
 	st = k.store(st, left)
-	if k.keeps {
+	if k.last == turnsAreOver {
 		end := &st[len(st)-1]
 		if *end > before.DivCeil(k.unit) {
 			*end -= back.Div(k.unit)

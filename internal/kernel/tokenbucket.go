@@ -20,6 +20,8 @@ func NewTokenBucket(
 	field string,
 ) (Kernel, error) {
 	k, err := newGCRA(events, per, rate, burst, enc, field)
-	k.keeps = k.keeps || k.wide
+	if k.form == twoWords {
+		k.last = latestSpent
+	}
 	return &k, err
 }
