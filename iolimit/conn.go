@@ -14,8 +14,8 @@ import (
 // limited.
 //
 // Deadlines also apply to the wait for tokens, and can be moved while a call waits. A call whose
-// deadline passes returns an error that matches [os.ErrDeadlineExceeded]; bytes that it has
-// read are delivered by a later Read. Close ends the waits; their errors match
+// deadline passes returns an error that matches [os.ErrDeadlineExceeded]. Bytes that the call has
+// already read are delivered by a later Read. Close ends all waits, with errors that match
 // [net.ErrClosed].
 //
 // As with other connections, any number of goroutines may call the methods. Concurrent Writes
@@ -47,7 +47,7 @@ type conn struct {
 	net.Conn
 
 	in  chan *limitedReader // holds the reader while no goroutine uses it; nil if not limited
-	out chan *limitedWriter // likewise
+	out chan *limitedWriter // holds the writer likewise
 
 	readDeadline, writeDeadline deadline
 }
@@ -80,7 +80,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return n, c.named("read", ctx, err)
+	return n, c.opError("read", ctx, err)
 }
 
 // Write implements [net.Conn].
@@ -96,13 +96,14 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return n, c.named("write", ctx, err)
+	return n, c.opError("write", ctx, err)
 }
 
-// named returns the error of a call whose context was ctx as package net would return it.
-func (c *conn) named(op string, ctx context.Context, err error) error {
+// opError returns err as package net would return it, if err is that of ctx, the context of the
+// call. Other errors are those of c.Conn or of the limiter.
+func (c *conn) opError(op string, ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
-		return err // of c.Conn, or of the limiter
+		return err
 	}
 	return &net.OpError{
 		Op:     op,
@@ -113,8 +114,9 @@ func (c *conn) named(op string, ctx context.Context, err error) error {
 	}
 }
 
-// SetDeadline implements [net.Conn]. The waits for tokens obey it even if it fails: a net.Pipe
-// whose peer has closed it refuses deadlines, and what was read before is still to be delivered.
+// SetDeadline implements [net.Conn]. Waits for tokens obey the deadline even if SetDeadline fails:
+// a net.Pipe that its peer has closed refuses deadlines, while bytes that were read before are
+// still to be delivered.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.readDeadline.set(t)
 	c.writeDeadline.set(t)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A deadline is one that can be moved while calls wait. Calls wait for the end of a context
-// that has no deadline of its own, because that of a context cannot be moved.
+// A deadline can be moved while calls wait. The deadline of a context cannot be moved, so calls
+// wait for the end of a context without one, which a timer cancels.
 type deadline struct {
 	mu     sync.Mutex // protects the fields below
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	timer  *time.Timer // that will cancel ctx; nil if none
-	ended  bool
+	timer  *time.Timer // cancels ctx when the deadline passes; nil if there is no deadline
+	ended  bool        // whether end was called
 }
 
 func (d *deadline) init() {
@@ -29,7 +29,8 @@ func (d *deadline) context() context.Context {
 	return d.ctx
 }
 
-// set moves the deadline to t; zero means none. Calls that it has ended before stay ended.
+// set moves the deadline to t; the zero time means no deadline. Calls that a deadline has ended
+// stay ended.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +67,7 @@ func (d *deadline) end(cause error) {
 	d.ended = true
 	d.stopLocked()
 	if d.ctx.Err() != nil {
-		d.init() // so that the cause is the last one
+		d.init() // so that later calls get this cause, and not that of a passed deadline
 	}
 	d.cancel(cause)
 }

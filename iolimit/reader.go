@@ -10,15 +10,16 @@ import (
 
 // Reader returns a reader that reads from r and delivers bytes when b grants them.
 //
-// A Read calls r.Read once, for at most a chunk, and then waits for the bytes that came. Errors
-// of r, such as [io.EOF], are returned at once if no bytes came with them.
+// A Read calls r.Read once, for at most a chunk, and then waits until b grants the bytes that were
+// read. An error of r that comes without bytes, such as [io.EOF], is returned at once.
 //
-// If ctx ends, Read stops waiting and returns the error of ctx. Another error, such as that
-// of a store that has failed, may go away. In both cases Read returns no bytes, and keeps
-// those that it has read from r, at most a chunk, for its next calls. If the limit became lower
-// meanwhile, these deliver them in smaller chunks. ctx does not interrupt r.Read.
+// If ctx ends, Read stops waiting and returns the error of ctx. Other errors may be temporary, such
+// as the error of a store that has failed. In both cases Read returns no bytes. Bytes that were
+// already read from r, at most a chunk, are kept for the next calls of Read. If the limit has
+// become lower meanwhile, the next calls deliver the kept bytes in smaller chunks. ctx does not
+// interrupt r.Read.
 //
-// The returned reader is not safe for concurrent use. b is.
+// The returned reader is not safe for concurrent use. Any number of readers may share b.
 func Reader(ctx context.Context, r io.Reader, b ratelimit.Bound) io.Reader {
 	return &reader{ctx, r, limitedReader{payer: newPayer(b)}}
 }
@@ -32,11 +33,11 @@ type reader struct {
 // Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) { return r.read(r.ctx, r.r, p) }
 
-// A limitedReader is what the readers of this package share.
+// A limitedReader reads from any reader. Reader and Conn have one.
 type limitedReader struct {
 	payer
-	kept    []byte // was read, and is not paid for yet
-	keptErr error  // came after kept
+	kept    []byte // bytes that were read, and are not paid for yet
+	keptErr error  // the error that came with the last of these bytes
 }
 
 // read reads from r into p.
@@ -70,7 +71,7 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 	return paid, failed
 }
 
-// deliver reads what was kept.
+// deliver copies kept bytes to p, when they are granted.
 func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error) {
 	if len(l.kept) > 0 {
 		_, n, err = l.pay(ctx, min(len(p), len(l.kept)))
@@ -86,6 +87,5 @@ func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error
 	return n, err
 }
 
-var errReadCount = errors.New(
-	"iolimit: the reader's Read returned a negative count, or more bytes than were asked for",
-)
+var errReadCount = errors.New("iolimit: the reader's Read returned a negative count, " +
+	"or more bytes than len(p)")

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// mostParts and fewestParts are the number of chunks in a limit that are at most and at
-	// least as large as usefulChunk. With fewestParts, each stream in a small window leaves
-	// at most this part unused.
+	// mostParts is the number of chunks in a large limit, and fewestParts in a small one. In
+	// between, chunks have the size usefulChunk. Each stream leaves less than a chunk of a window
+	// unused: at most a sixteenth of a small limit.
 	mostParts, fewestParts = 64, 16
 
-	// usefulChunk is as many bytes as make the cost of the limiter small.
+	// usefulChunk is the number of bytes from which on the cost of the limiter is small.
 	usefulChunk = 4 << 10
 
 	// largestChunk is about as much as a system call moves efficiently.
 	largestChunk = 64 << 10
 
-	// longestCall is how long a Read or Write of a chunk may take. If it takes longer, what it has
-	// not moved stays spent.
+	// longestCall is how long a Write of a chunk may take. If the call takes longer, the bytes that
+	// it has not written stay spent.
 	longestCall = 10 * time.Minute
 
-	// worthwhile is the part of a chunk that must be left of the limit for the stream to
-	// spend it separately.
+	// worthwhile is a part of a chunk: an eighth. If the limit has at least that much left, but no
+	// whole chunk, the stream spends the rest separately.
 	worthwhile = 8
 )
 
@@ -61,19 +61,11 @@ func newPayer(b ratelimit.Bound) payer {
 func (p *payer) check(ctx context.Context) error {
 	switch {
 	case param.IsNil(p.limiter):
-		return param.InvalidIn(
-			"iolimit",
-			"the Bound's limiter",
-			nil,
-			"must not be nil; ratelimit.For(limiter, key) makes a Bound",
-		)
+		const must = "must not be nil; ratelimit.For(limiter, key) makes a Bound"
+		return param.InvalidIn("iolimit", "the Bound's limiter", nil, must)
 	case ctx == nil:
-		return param.InvalidIn(
-			"iolimit",
-			"ctx",
-			nil,
-			"must not be nil; context.Background() is one",
-		)
+		const must = "must not be nil; context.Background() is one"
+		return param.InvalidIn("iolimit", "ctx", nil, must)
 	}
 	return ctx.Err()
 }
@@ -81,7 +73,7 @@ func (p *payer) check(ctx context.Context) error {
 // chunk returns the most bytes to move next. It fails if no byte can ever be granted.
 func (p *payer) chunk(ctx context.Context) (int, error) {
 	if p.limit < 1 {
-		if err := p.suits(ctx); err != nil {
+		if err := p.checkAlgorithm(ctx); err != nil {
 			return 0, err
 		}
 		d, err := p.limiter.Peek(ctx, p.key)
@@ -99,12 +91,12 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 	return chunkOf(p.limit), nil
 }
 
-// suits returns an error if bytes cannot be events of the key's algorithm. An unknown algorithm
-// suits.
-func (p *payer) suits(ctx context.Context) error {
+// checkAlgorithm returns an error if bytes cannot be events of the key's algorithm. An unknown
+// algorithm passes.
+func (p *payer) checkAlgorithm(ctx context.Context) error {
 	alg, err := ratelimit.Describe(p.limiter).For(ctx, p.key)
 	if err != nil {
-		return nil // then the limit of New decides, or the FailurePolicy
+		return nil // the limit of New or the FailurePolicy decides
 	}
 	parts, ok := alg.(ratelimit.All)
 	if !ok {
@@ -112,24 +104,23 @@ func (p *payer) suits(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		if _, inFlight := part.(ratelimit.InFlight); inFlight {
-			return param.InvalidIn(
-				"iolimit",
-				"the limit of the Bound, or a part of it,",
-				fmt.Sprintf("%T%+v", part, part),
-				"must not be an InFlight, because nobody releases bytes; to limit how many streams run at once, hold an event of another limiter for each stream",
-			)
+			const what = "the limit of the Bound, or a part of it,"
+			const must = "must not be an InFlight, because nobody releases bytes; to limit how many " +
+				"streams run at once, hold an event of another limiter for each stream"
+			return param.InvalidIn("iolimit", what, fmt.Sprintf("%T%+v", part, part), must)
 		}
 	}
 	return nil
 }
 
+// never returns the error of n bytes that can never be granted.
 func (p *payer) never(n int) error {
 	const text = "%w: %d bytes of key %q with a limit of %d"
 	return fmt.Errorf(text, ratelimit.ErrNever, n, p.key, p.limit)
 }
 
-// pay waits until some of n bytes may pass, at most a chunk, spends them, and returns how many.
-// With options, it holds them, and also returns the hold.
+// pay waits until some of n bytes may pass, at most a chunk. It spends these bytes, and returns
+// their number. With options, pay holds the bytes, and also returns the hold.
 func (p *payer) pay(
 	ctx context.Context,
 	n int,
@@ -147,8 +138,9 @@ func (p *payer) pay(
 	return held, paid, nil
 }
 
-// spend is pay for a chunk. It may return 0, to be called again with a chunk of the limit as it is
-// now.
+// spend waits for the n bytes of a chunk, and spends or holds them as pay does. If the limit has
+// changed, or its queue was full, spend returns 0: pay then calls it again, with a chunk of the
+// present limit.
 func (p *payer) spend(
 	ctx context.Context,
 	n int,
@@ -163,7 +155,7 @@ func (p *payer) spend(
 	case held != nil:
 		return held, n, nil
 	case 1 <= d.Limit && d.Limit < n:
-		// The limit has become lower, or a lower one decides in its place.
+		// The limit has become lower, or a lower limit decides in its place.
 		return nil, 0, nil
 	case d.RetryAfter == ratelimit.Never:
 		return nil, 0, p.never(n)
@@ -189,15 +181,15 @@ func (p *payer) spend(
 	return nil, 0, err
 }
 
-// A patientContext ends when the context inside does, but does not tell its deadline. So a wait
-// does not fail early because its turn seems to come after the deadline: the turn may come earlier.
+// A patientContext ends with the context inside, but has no deadline. So a wait does not fail
+// early because its turn seems to come after the deadline: the turn may come earlier.
 type patientContext struct{ context.Context }
 
 // Deadline implements [context.Context].
 func (patientContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// sleep returns nil after d by clk, which is the system's clock if it is nil, or the error of
-// ctx if that ends first.
+// sleep returns nil after d by clk. If ctx ends before, sleep returns the error of ctx. If clk is
+// nil, the system's clock is used.
 func sleep(ctx context.Context, clk clock.Clock, d time.Duration) error {
 	if clk == nil {
 		clk = clock.New()

@@ -10,9 +10,9 @@ import (
 
 // Writer returns a writer that writes to w when b grants the bytes.
 //
-// A Write calls w.Write once for each chunk, after it has waited for the chunk's bytes. If
-// ctx ends, Write stops waiting and returns the error of ctx, and the number of bytes that were
-// written until then. ctx does not interrupt w.Write.
+// A Write waits for the bytes of each chunk, and then calls w.Write once with the chunk. If ctx
+// ends, Write stops waiting. It returns the error of ctx, and the number of bytes written until
+// then. ctx does not interrupt w.Write.
 //
 // The returned writer is not safe for concurrent use.
 func Writer(ctx context.Context, w io.Writer, b ratelimit.Bound) io.Writer {
@@ -28,7 +28,7 @@ type writer struct {
 // Write implements [io.Writer].
 func (w *writer) Write(p []byte) (int, error) { return w.write(w.ctx, w.w, p) }
 
-// A limitedWriter is what the writers of this package share.
+// A limitedWriter writes to any writer. Writer and Conn have one.
 type limitedWriter struct{ payer }
 
 // write writes p to w.
@@ -51,7 +51,7 @@ func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (writt
 		case n < paid && err == nil:
 			err = io.ErrShortWrite
 		}
-		_, _ = held.Settle(context.WithoutCancel(ctx), n) // what a failed store keeps, it keeps
+		_, _ = held.Settle(context.WithoutCancel(ctx), n) // if the store fails, all stay spent
 		written += n
 		if err != nil {
 			return written, err
@@ -61,6 +61,5 @@ func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (writt
 	return written, nil
 }
 
-var errWriteCount = errors.New(
-	"iolimit: the writer's Write returned a negative count, or more bytes than it was given",
-)
+var errWriteCount = errors.New("iolimit: the writer's Write returned a negative count, " +
+	"or more bytes than len(p)")

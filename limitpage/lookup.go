@@ -107,9 +107,9 @@ func forecasts(alg ratelimit.Algorithm, d ratelimit.Decision) []forecast {
 	return all
 }
 
-// untilOneMore returns the time until a bucket that is neither empty nor full grants one event more than
-// now. ok is false if the bucket is full by then, or if alg is no bucket: the time does not follow
-// from d for other algorithms.
+// untilOneMore returns the time until a bucket that is neither empty nor full grants one event more
+// than now. ok is false if the bucket is full by then, or if alg is no bucket: the time does not
+// follow from d for other algorithms.
 func untilOneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, ok bool) {
 	var rate ratelimit.Rate
 	size := 0

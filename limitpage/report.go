@@ -180,8 +180,8 @@ func (p *Page) report(since int64) report {
 	return r
 }
 
-// A limiterSnapshot is a watched limiter. Add may set the limiter of the watchedLimiter at any time,
-// so the snapshot has a copy.
+// A limiterSnapshot is a watched limiter. Add may set the limiter of the watchedLimiter at any
+// time, so the snapshot has a copy.
 type limiterSnapshot struct {
 	*watchedLimiter
 	limiter ratelimit.Limiter // nil if Add was not called before the snapshot was taken

@@ -23,24 +23,24 @@ import (
 )
 
 // DeniedKeys finds the keys that were denied most lately: pass its Observe to
-// [ratelimit.WithObserver]. Any number of limiters may have the same one, and any number of
+// [ratelimit.WithObserver]. Any number of limiters may have the same DeniedKeys, and any number of
 // goroutines may use it at once.
 //
-// It counts calls whose [ratelimit.Outcome] is [ratelimit.Denied], each as one, whatever its N. A
-// call counts half as much when the half-life has passed (see [WithHalfLife]), a quarter after two,
-// and so on. A key leaves the list when its count is below one half. Limiters of the same name
-// count as one.
+// DeniedKeys counts calls whose [ratelimit.Outcome] is [ratelimit.Denied]. Each call counts as one,
+// whatever its N. A call counts half as much when the half-life has passed (see [WithHalfLife]), a
+// quarter after two half-lives, and so on. A key leaves the list when its count is below one half.
+// Limiters of the same name count as one.
 //
-// DeniedKeys takes little memory, however many keys are denied: about 800 bytes for each of the k
-// keys of the list, and four times what the key itself has, because it counts four times as many
-// keys as it lists. If goroutines are denied at once, it takes that much for each of up to 16
-// processors. Only the first 128 bytes of a longer key are kept, or up to 3 fewer if a character
-// would be cut; keys that differ only after them are still told apart.
+// DeniedKeys takes little memory, however many keys are denied. It counts four times as many keys
+// as it lists. So each of the k keys of the list takes about 800 bytes, and four times the length
+// of a key. If goroutines are denied at once, DeniedKeys takes that much for each of up to 16
+// processors. Of a key longer than 128 bytes, only the first 128 bytes are kept, or up to 3 fewer
+// if a character would be cut. Keys that differ only after these bytes are still told apart.
 //
-// While no more than 4k keys are denied, the counts are exact. With more, a new key takes the
-// place of the one that was denied least. Then a count may be too small, by at most 1/4k of the
-// count of all denials. Every key that has more than 1.25/k of them is in the list: a list of 100
-// has each key that has more than 1.25% of the denials, whatever the others are.
+// While no more than 4k keys are denied, the counts are exact. With more keys, a new key takes the
+// place of the key that was denied least. Then a count may be too small, by at most 1/4k of the
+// count of all denials. Every key that has more than 1.25/k of the denials is in the list: a list
+// of 100 has each key with more than 1.25% of the denials, whatever the other keys are.
 //
 // The time since a denial is rounded to 1/1024 of the half-life.
 type DeniedKeys struct {
@@ -109,15 +109,15 @@ type DeniedKey struct {
 	Key     string // may be personal data
 	Cut     bool   // whether Key is only the first 128 bytes of the key
 
-	// Count is how often the key was denied lately: at least that often, and at most Error more.
-	// It is not a whole number, because older denials count less.
+	// Count is how often the key was denied lately. The true number is at least Count, and at most
+	// Count + Error. Count is not a whole number, because older denials count less.
 	Count, Error float64
 
-	Since      time.Time     // when it was denied first, of the time that it is in the list
-	Last       time.Time     // when it was last denied
-	N          int           // how many events it then asked for
-	Part       int           // which part of an All then refused; see Decision
-	RetryAfter time.Duration // the RetryAfter of that denial
+	Since      time.Time     // when the key was denied first since it is in the list
+	Last       time.Time     // when the key was last denied
+	N          int           // how many events the last denied call asked for
+	Part       int           // which part of an All denied the last call; see Decision
+	RetryAfter time.Duration // the RetryAfter of the last denial
 	Back       time.Time     // RetryAfter after Last; zero if RetryAfter is 0 or Never
 }
 
@@ -136,8 +136,8 @@ func WithHalfLife(d time.Duration) TopOption {
 	return func(c *topConfig) { c.halfLife = d }
 }
 
-// WithTopClock makes the list use clk. The default is the system's clock, which is read for each
-// denial. That of [ratelimit.NewCoarseClock] is cheaper.
+// WithTopClock makes the list use clk, which is read for each denial. The default is the system's
+// clock. A clock of [ratelimit.NewCoarseClock] is cheaper to read.
 func WithTopClock(clk clock.Clock) TopOption {
 	return func(c *topConfig) { c.clock = clk }
 }
@@ -149,11 +149,8 @@ func (c *topConfig) apply(k int, opts []TopOption) error {
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			return param.Invalid(
-				fmt.Sprintf("option %d of TopDenied", i),
-				nil,
-				"must be the result of WithHalfLife or WithTopClock",
-			)
+			const must = "must be the result of WithHalfLife or WithTopClock"
+			return param.Invalid(fmt.Sprintf("option %d of TopDenied", i), nil, must)
 		}
 		opt(c)
 	}
@@ -161,11 +158,8 @@ func (c *topConfig) apply(k int, opts []TopOption) error {
 		return param.Invalid("WithHalfLife's d", c.halfLife, "must be positive")
 	}
 	if param.IsNil(c.clock) {
-		return param.Invalid(
-			"WithTopClock's clock",
-			nil,
-			"must be a clock.Clock, such as clock.New()",
-		)
+		const must = "must be a clock.Clock, such as clock.New()"
+		return param.Invalid("WithTopClock's clock", nil, must)
 	}
 	return nil
 }
@@ -189,9 +183,9 @@ func TopDenied(k int, opts ...TopOption) (*DeniedKeys, error) {
 	t.start, _ = t.timeline.Now()
 	for i := range t.parts {
 		p := &t.parts[i]
-		p.keys, p.weight, p.next = topk.New[denial](
-			deniedSpares*t.most,
-		), 1, &t.parts[(i+1)%len(t.parts)]
+		p.keys = topk.New[denial](deniedSpares * t.most)
+		p.weight = 1
+		p.next = &t.parts[(i+1)%len(t.parts)]
 	}
 	return t, nil
 }

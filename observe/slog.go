@@ -10,24 +10,28 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
-// Slog returns an [ratelimit.Observer] that logs denials, at level Info, and failures, at level
-// Warn. For each name of a limiter, and for each of the two, it logs one line at most in every
-// duration of the given length, by the system's clock: the first at once, and the first that
-// comes too early when the duration is over. So each is told of within it, even if no other
-// comes. The attribute left_out of a line is the number of those that were omitted since the
-// previous line; it is absent if there are none. If every is not positive, nothing is omitted.
+// Slog returns a [ratelimit.Observer] that logs denials, at level Info, and failures, at level
+// Warn.
 //
-// The lines have the attributes limiter, call and n, and error if there was one. That of a denial
-// has retry_after, if it is known, or never if the request can never be granted. That of a failure
-// has allowed, which says what the [ratelimit.FailurePolicy] or the limit of New decided, and
-// checked, which says whether a limit was ([ratelimit.Decision.Checked]).
+// For each name of a limiter, the observer logs at most one denial and one failure in each interval
+// of the length every, by the system's clock. The first denial is logged at once. The first denial
+// that comes within the interval after a logged one is logged at the end of the interval, even if
+// no other comes. Failures are logged likewise. The attribute left_out of a line is the number of
+// denials or failures that were omitted since the previous line, if there were any. If every is not
+// positive, nothing is omitted.
 //
-// Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. An error
-// is logged as it is: that of a lookup of [ratelimit.WithLimits] contains the key.
+// The lines have the attributes limiter, call and n, and error if there was one. A denial has the
+// attribute retry_after, if the time is known, or never if the request can never be granted. A
+// failure has the attributes allowed and checked: what the [ratelimit.FailurePolicy] or the limit
+// of New decided, and whether any limit was checked ([ratelimit.Decision.Checked]).
 //
-// If logger is nil, Slog uses [slog.Default] at the time of a line. The limiter itself logs
-// failures of its store, too, unless [ratelimit.WithFailureLog] turns that off. It takes some
-// memory for each name of a limiter; names beyond the first thousand share their lines.
+// Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. Errors are
+// logged as they are. The error of a lookup of [ratelimit.WithLimits] contains the key.
+//
+// If logger is nil, each line goes to the [slog.Default] of the time when it is logged. The limiter
+// itself logs failures of its store, too, unless [ratelimit.WithFailureLog] turns that off. The
+// observer takes some memory for each name of a limiter. Names beyond the first thousand share
+// their lines.
 func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimit.Observer {
 	s := &slogObserver{logger: logger, every: every, start: time.Now()}
 	for _, opt := range opts {
@@ -41,9 +45,9 @@ func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimi
 // A SlogOption is an option of [Slog].
 type SlogOption func(*slogObserver)
 
-// WithLoggedKeys adds to each line the attribute key, which is what show returns for the key: the
-// key itself, or a hash of it. No more than 128 bytes of it are logged. show is called only for
-// lines that are logged, by several goroutines at once. If it is nil, keys are not logged.
+// WithLoggedKeys adds the attribute key to each line. Its value is what show returns for the key,
+// such as the key itself or a hash of the key, cut to 128 bytes. show is called only for lines that
+// are logged, by several goroutines at once. If show is nil, keys are not logged.
 func WithLoggedKeys(show func(key string) string) SlogOption {
 	return func(s *slogObserver) { s.show = show }
 }
@@ -58,7 +62,7 @@ type slogObserver struct {
 	others outcomeValves             // of the limiters that are not in valves
 }
 
-// outcomeValves are those of one limiter.
+// outcomeValves are the valves of the limiters of one name.
 type outcomeValves struct{ denied, failed logvalve.Valve }
 
 // maxLogged bounds the number of names in valves.
@@ -84,17 +88,18 @@ func (s *slogObserver) observe(ctx context.Context, o ratelimit.Observation) {
 	if o.Outcome == ratelimit.Failed {
 		valve = &valves.failed
 	}
-	switch held, ok := valve.Pass(s.now(), s.every); {
+	held, ok := valve.Pass(s.now(), s.every)
+	switch {
 	case ok:
 		logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), s.attributes(&o, held)...)
 	case held == 1:
-		s.later(context.WithoutCancel(ctx), o, logger, level, valve)
+		s.logLater(context.WithoutCancel(ctx), o, logger, level, valve)
 	}
 }
 
-// later logs o when s.every has passed, unless another line is logged before. A timer has no
-// goroutine until then.
-func (s *slogObserver) later(
+// logLater logs o when s.every has passed, unless another line is logged before. Until then, it
+// takes a timer and no goroutine.
+func (s *slogObserver) logLater(
 	ctx context.Context,
 	o ratelimit.Observation,
 	logger *slog.Logger,
@@ -102,15 +107,14 @@ func (s *slogObserver) later(
 	valve *logvalve.Valve,
 ) {
 	time.AfterFunc(s.every, func() {
-		if held, ok := valve.Flush(s.now(), s.every); ok {
-			logvalve.Safely(func() {
-				logger.LogAttrs(
-					ctx,
-					level,
-					"ratelimit: "+o.Outcome.String(),
-					s.attributes(&o, held-1)...)
-			})
+		held, ok := valve.Flush(s.now(), s.every)
+		if !ok {
+			return
 		}
+		logvalve.Safely(func() {
+			attributes := s.attributes(&o, held-1)
+			logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), attributes...)
+		})
 	})
 }
 

@@ -5,13 +5,11 @@ import "go.opentelemetry.io/otel/metric"
 // scope is the name of the meters: the module that makes the metrics.
 const scope = "github.com/ratelimit-go/ratelimit/otellimit"
 
-// An instruments makes the instruments that one callback observes. The observer of a limiter adds
-// each decision to an atomic counter by limiter, call, outcome and part, and the callback reports
-// these when metrics are collected, as the counter ratelimit.decisions (observer.go); the counts of
-// stores are in memory.go and redis.go. It keeps the first error.
+// instruments makes the instruments that one callback observes, and registers the callback. It
+// keeps the first error, which observe returns.
 type instruments struct {
 	meter  metric.Meter
-	prefix string // of their names
+	prefix string // of the names of the instruments
 	all    []metric.Observable
 	err    error
 }
@@ -21,20 +19,14 @@ func newInstruments(provider metric.MeterProvider, prefix string) *instruments {
 }
 
 func (in *instruments) counter(name, unit, description string) metric.Int64Observable {
-	c, err := in.meter.Int64ObservableCounter(
-		in.prefix+name,
-		metric.WithUnit(unit),
-		metric.WithDescription(description),
-	)
+	c, err := in.meter.Int64ObservableCounter(in.prefix+name, metric.WithUnit(unit),
+		metric.WithDescription(description))
 	return add(in, c, err)
 }
 
 func (in *instruments) upDownCounter(name, unit, description string) metric.Int64Observable {
-	c, err := in.meter.Int64ObservableUpDownCounter(
-		in.prefix+name,
-		metric.WithUnit(unit),
-		metric.WithDescription(description),
-	)
+	c, err := in.meter.Int64ObservableUpDownCounter(in.prefix+name, metric.WithUnit(unit),
+		metric.WithDescription(description))
 	return add(in, c, err)
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// ObserveMemory observes the counts of a store, with its name as the attribute ratelimit.store,
-// each time that the SDK collects metrics, until the registration is unregistered. The names of
-// the stores of a provider must differ, because counts with the same attributes would be added up.
-// See [ratelimit.MemoryStore.Stats] for what it costs.
+// ObserveMemory reports the counts of a store each time that the SDK collects metrics, until the
+// registration is unregistered. The attribute ratelimit.store is name. The stores of a provider
+// must have different names, because counts with the same attributes would be added up.
+// [ratelimit.MemoryStore.Stats] says what reading the counts costs.
 func ObserveMemory(
 	provider metric.MeterProvider,
 	name string,
@@ -36,21 +36,12 @@ func observeMemory(
 	keys := in.upDownCounter("keys", "{key}", "Keys held, including idle ones not yet forgotten")
 	usage := in.upDownCounter("usage", "By", "Memory of keys and states")
 	inserts := in.counter("inserts", "{key}", "Keys stored that were new or had been forgotten")
-	evictions := in.counter(
-		"evictions",
-		"{key}",
-		"Keys in use that were evicted because the store was full",
-	)
-	rejections := in.counter(
-		"rejections",
-		"{request}",
-		"Requests for new keys that a full store denied or decided together",
-	)
-	ended := in.counter(
-		"holds.ended",
-		"{hold}",
-		"Holds that ended because nobody settled them in time",
-	)
+	evictions := in.counter("evictions", "{key}",
+		"Keys in use that were evicted because the store was full")
+	rejections := in.counter("rejections", "{request}",
+		"Requests for new keys that a full store denied or decided together")
+	ended := in.counter("holds.ended", "{hold}",
+		"Holds that ended because nobody settled them in time")
 
 	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("ratelimit.store", name)))
 	return in.observe(func(_ context.Context, to metric.Observer) error {

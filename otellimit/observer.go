@@ -13,10 +13,10 @@ import (
 )
 
 // An Observer counts decisions and waits: see the tables in the documentation of the package. Any
-// number of limiters may have the same one, and any number of goroutines may use it.
+// number of limiters may have the same Observer, and any number of goroutines may use it at once.
 //
-// It counts decisions by itself, and reports the counts when the SDK collects metrics, because
-// that takes a fraction of the time of a call of the SDK for each decision.
+// The Observer counts decisions in counters of its own, and reports them when the SDK collects
+// metrics. A call of the SDK for each decision would take several times as long.
 type Observer struct {
 	waits        metric.Float64Histogram
 	registration metric.Registration
@@ -49,21 +49,7 @@ const maxKnown = 1999
 
 // waitBounds are the bounds of the histogram's buckets, in seconds.
 var waitBounds = []float64{
-	0.001,
-	0.0025,
-	0.005,
-	0.01,
-	0.025,
-	0.05,
-	0.1,
-	0.25,
-	0.5,
-	1,
-	2.5,
-	5,
-	10,
-	30,
-	60,
+	0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 }
 
 // New returns an Observer that records with a meter of the provider. It is an observer for
@@ -100,16 +86,15 @@ func New(provider metric.MeterProvider) (*Observer, error) {
 	return o, nil
 }
 
-// Unregister ends the reports of decisions.
+// Unregister ends the reports of decisions to the SDK.
 func (o *Observer) Unregister() error { return o.registration.Unregister() }
 
-// Observe implements [ratelimit.Observer]. It counts each decision. It records the waits of all
-// calls of Wait and Reserve, even of 0 seconds, and of other calls those that a
-// [ratelimit.LeakyBucket] delays; but none of a denial.
+// Observe implements [ratelimit.Observer]. It counts each decision. It records the wait of each
+// Wait and Reserve, even if that is 0 seconds. Of other calls, it records those that a
+// [ratelimit.LeakyBucket] delays. A denial has no wait.
 func (o *Observer) Observe(ctx context.Context, seen ratelimit.Observation) {
-	s := o.seriesOf(
-		kind{limiter: seen.Limiter, call: seen.Call, outcome: seen.Outcome, part: part(&seen)},
-	)
+	k := kind{limiter: seen.Limiter, call: seen.Call, outcome: seen.Outcome, part: part(&seen)}
+	s := o.seriesOf(k)
 	s.decisions.Add(1)
 	if waits(&seen) {
 		o.waits.Record(ctx, seen.Waited.Seconds(), s.waits...)

@@ -1,6 +1,6 @@
-// Package ratelimittest helps to test code that uses a [ratelimit.Limiter]: with a limiter that
-// decides as a test wants, or with a clock that the test moves. It imports neither testing nor
-// what packages for tests import.
+// Package ratelimittest helps to test code that uses a [ratelimit.Limiter]. It has a limiter that
+// decides as a test wants, and a clock that the test moves. It does not import package testing, or
+// anything else that is only for tests.
 package ratelimittest
 
 import (
@@ -15,25 +15,26 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// New returns a limiter without a limit: decide decides. The limiter calls decide in the goroutine
-// of its caller, with the name of the method that was called, the key and the number of events. It
-// does so wherever it is used: in middlewares, in TakeAll, in a Bound.
+// New returns a limiter whose decisions are those of the function decide. The limiter calls decide
+// in the goroutine of its caller, with the method that was called, the key and the number of
+// events. It does so wherever the limiter is used: in middlewares, in TakeAll, in a Bound.
 //
-//   - Peek asks decide for the Decision of Take of one event.
-//   - A reservation and a Wait are due after the Delay of the Decision. If it is not Allowed,
-//     Reserve returns it, and no Reservation. Wait returns a [ratelimit.TurnError], or
-//     [ratelimit.ErrNever] if RetryAfter is Never.
-//   - TakeAll asks for [ratelimit.CallTake], HoldAll for CallHold, after the limiters that
-//     ratelimit.New has made. If another limiter that it has not made refuses after a hold, decide
-//     is asked for CallSettle with 0 events.
+//   - Peek calls decide with [ratelimit.CallTake] and one event.
+//   - A reservation and a Wait are due after the Delay of the Decision. If the Decision is not
+//     Allowed, Reserve returns the Decision and no Reservation. Wait then returns a
+//     [ratelimit.TurnError], or [ratelimit.ErrNever] if RetryAfter is Never.
+//   - TakeAll calls decide with CallTake, and HoldAll with [ratelimit.CallHold], once all limiters
+//     made by ratelimit.New have granted the request. If a limiter that ratelimit.New has not made
+//     refuses after decide has granted a hold, decide is called with [ratelimit.CallSettle] and 0
+//     events.
 //   - For Settle and Cancel, the Decision says what is left, and its Allowed makes no difference.
-//     Cancel of a hold is CallSettle with 0 events.
+//     Cancel of a hold calls decide with CallSettle and 0 events.
 //   - Reset and Extend do nothing, and no hold ends by itself.
 //
-// A call for 0 events calls decide like any other, with two exceptions: a Wait of 0 does not, and a
-// Reserve of 0 is CallHold. If n is negative or the context has ended, decide is not called. If
-// several goroutines call the limiter at once, they call decide at once. New panics if decide is
-// nil.
+// A call for 0 events calls decide like any other, with two exceptions: a Wait of 0 events does not
+// call decide, and a Reserve of 0 events calls it with CallHold. If n is negative or the context
+// has ended, decide is not called. If several goroutines call the limiter at once, they call decide
+// at once. New panics if decide is nil.
 func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision) ratelimit.Limiter {
 	if decide == nil {
 		panic(param.InvalidIn("ratelimittest", "New's decide", nil, "must be a function"))
@@ -45,13 +46,15 @@ func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision)
 	return fake{inner}
 }
 
-// A fake tells its store what was called. It does not unwrap, so that nobody learns of the limit of
-// the limiter inside.
+// A fake tells its store which method was called. It has no method Unwrap, so that Describe does
+// not see the limit of the limiter inside.
 type fake struct{ ratelimit.Limiter }
 
+// A callKey is the key of the called method in a context.
 type callKey struct{}
 
-func as(ctx context.Context, call ratelimit.Call) context.Context {
+// withCall returns a context that says which method was called.
+func withCall(ctx context.Context, call ratelimit.Call) context.Context {
 	if ctx == nil {
 		return nil // the limiter returns the error
 	}
@@ -61,12 +64,12 @@ func as(ctx context.Context, call ratelimit.Call) context.Context {
 func (l fake) Allow(key string) bool { return l.AllowN(key, 1) }
 
 func (l fake) AllowN(key string, n int) bool {
-	d, err := l.Take(as(context.Background(), ratelimit.CallAllow), key, n)
+	d, err := l.Take(withCall(context.Background(), ratelimit.CallAllow), key, n)
 	return d.Allowed && err == nil
 }
 
 func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
-	return l.Limiter.Charge(as(ctx, ratelimit.CallCharge), key, n)
+	return l.Limiter.Charge(withCall(ctx, ratelimit.CallCharge), key, n)
 }
 
 // A decider is a store, and the states of its limiter.
@@ -83,16 +86,16 @@ func (f decider) Apply(
 	_ *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
-	call, told := ctx.Value(callKey{}).(ratelimit.Call)
+	call, known := ctx.Value(callKey{}).(ratelimit.Call)
 	n := req.N
 	switch req.Op {
 	case step.OpSettle:
-		call, told = ratelimit.CallSettle, true
+		call, known = ratelimit.CallSettle, true
 	case step.OpExtend:
 		return step.Answer{Held: true}, nil
 	}
 	switch {
-	case told:
+	case known:
 	case req.Op == step.OpHold:
 		call = ratelimit.CallHold
 	case req.Op == step.OpReserve && req.Yields:

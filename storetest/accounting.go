@@ -11,12 +11,12 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// The tests in this file check what is counted of events that have happened.
+// The tests in this file check that the events which have happened are counted, and no others.
 
 // testSettle holds and settles events. testExact compares random schedules with the model.
 func testSettle(s *suite) {
 	for name, alg := range Algorithms() {
-		if countsDenied(alg) || flies(alg) {
+		if countsDenied(alg) || hasInFlight(alg) {
 			continue // settled, events in flight are over; see testInFlight
 		}
 		c := &settleComparison{suite: s, name: name, held: s.bench(alg), taken: s.bench(alg)}
@@ -178,8 +178,9 @@ func testHoldCancelled(s *suite) {
 	}
 }
 
-// testSettleBucket settles holds of a TokenBucket, of which only as much comes back as is missing
-// still, unless nothing was granted since.
+// testSettleBucket settles holds of a TokenBucket that has been refilled in part since the events
+// were held. Only as many events come back as the bucket still misses, unless nothing was granted
+// since the hold.
 func testSettleBucket(s *suite) {
 	hold := func(b *bench) *ratelimit.Reservation {
 		r, d, err := b.Hold(ctx, "k", 5)
@@ -194,7 +195,7 @@ func testSettleBucket(s *suite) {
 		s.decided(first.Settle(ctx, 0))
 		b.clk.Advance(4 * time.Second)
 		b.AllowN("k", others)
-		// One of the five was missing still.
+		// The bucket still misses one of the five events.
 		d, want := s.decided(second.Settle(ctx, 0)), 11-others
 		if d.Remaining != want {
 			s.broken("a bucket of 11, one a second: 5 and 5 were held, the first hold was settled with 0, 4 seconds later %d were taken, and the second hold was settled with 0. Remaining is %d instead of %d",
@@ -304,13 +305,13 @@ func testDebtOfLog(s *suite) {
 	}
 }
 
-// flies reports whether alg limits events in flight, or has a part that does.
-func flies(alg ratelimit.Algorithm) bool {
+// hasInFlight reports whether alg limits events in flight, or has a part that does.
+func hasInFlight(alg ratelimit.Algorithm) bool {
 	switch alg := alg.(type) {
 	case ratelimit.InFlight:
 		return true
 	case ratelimit.All:
-		return slices.ContainsFunc(alg, flies)
+		return slices.ContainsFunc(alg, hasInFlight)
 	}
 	return false
 }

@@ -39,7 +39,7 @@ func testCancelOrder(s *suite) {
 			for _, n := range []int{1, k.Limit(), 1, max(1, k.Limit()/2)} {
 				p := &heldPair{}
 				var wantErr, err error
-				if c.flies() {
+				if c.onlyHolds() {
 					_, p.held, wantErr = k.HoldWithin(now, n, model.Terms{}, ratelimit.Never)
 				} else {
 					_, p.model, wantErr = k.Reserve(now, n, ratelimit.Never)
@@ -58,7 +58,7 @@ func testCancelOrder(s *suite) {
 				c.logf("Cancel of reservation %d", i)
 				line[i].real.Cancel()
 				switch {
-				case !c.flies():
+				case !c.onlyHolds():
 					k.Cancel(now, line[i].model)
 					peek()
 				default:

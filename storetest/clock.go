@@ -8,10 +8,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/ratelimittest"
 )
 
-// A Clock is a [ratelimittest.Clock] for tests of stores.
-// Now yields to other goroutines, before and after it reads the time: a
-// store reads the clock after it has read the state, so if it is not atomic, this is
-// the moment at which other calls can change the state, or find a later time.
+// A Clock is a [ratelimittest.Clock] for tests of stores. Now yields to other goroutines, before
+// and after it reads the time. A store reads the clock after it has read the state. So if the store
+// is not atomic, other calls can change the state, or find a later time, at this moment.
 type Clock struct {
 	*ratelimittest.Clock
 

@@ -18,7 +18,8 @@ import (
 
 // The tests in this file call a Database themselves.
 
-// databaseRules are about what [ratelimit.NewStore] seldom does, or does not notice.
+// databaseRules are promises of a database that tests of a store seldom break, or whose breach a
+// store does not notice.
 var databaseRules = map[string]rule{
 	"Swap": {
 		"CompareAndSwap swaps if the state is old, byte by byte, or if there is none and old is nil, and otherwise changes nothing",
@@ -49,15 +50,17 @@ func reopenOn(_ testing.TB, _ clock.Clock, s ratelimit.Store) ratelimit.Store {
 	return storeOn{ratelimit.NewStore(db), db}
 }
 
-// direct are direct calls of a database. Those that fail fail the test.
-type direct struct {
+// A directCaller calls the methods of a database. A call that fails fails the test.
+type directCaller struct {
 	*suite
 	db ratelimit.Database
 }
 
-func (s *suite) direct() direct { return direct{s, s.Database(s.T, NewClock(start))} }
+func (s *suite) direct() directCaller {
+	return directCaller{s, s.Database(s.T, NewClock(start))}
+}
 
-func (d direct) get(key string) (state []byte) {
+func (d directCaller) get(key string) (state []byte) {
 	d.Helper()
 	_ = d.watch.guard(ctx, "Get", func() error {
 		got, err := d.db.Get(ctx, key)
@@ -69,7 +72,7 @@ func (d direct) get(key string) (state []byte) {
 }
 
 // swap may be called by several goroutines, which must call intact afterwards.
-func (d direct) swap(key string, old, state []byte, expires time.Time) (swapped bool) {
+func (d directCaller) swap(key string, old, state []byte, expires time.Time) (swapped bool) {
 	_ = d.watch.guard(ctx, "CompareAndSwap", func() (err error) {
 		was, is := bytes.Clone(old), bytes.Clone(state)
 		swapped, err = d.db.CompareAndSwap(ctx, key, old, state, expires)
@@ -82,7 +85,7 @@ func (d direct) swap(key string, old, state []byte, expires time.Time) (swapped 
 }
 
 // put makes state that of a key that has none.
-func (d direct) put(key, state string) {
+func (d directCaller) put(key, state string) {
 	d.Helper()
 	swapped := d.swap(key, nil, []byte(state), start.Add(time.Hour))
 	d.intact()
@@ -91,7 +94,7 @@ func (d direct) put(key, state string) {
 	}
 }
 
-func (d direct) remove(key string) {
+func (d directCaller) remove(key string) {
 	d.Helper()
 	_ = d.watch.guard(ctx, "Delete", func() error { return d.db.Delete(ctx, key) })
 	d.intact()

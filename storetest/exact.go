@@ -180,9 +180,9 @@ func (c *comparison) take(k *comparedKey) {
 	c.compare(k.last, got, err)
 }
 
-// terms chooses how a hold ends by itself.
-func (c *comparison) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
-	terms.For = c.lasting()
+// newTerms chooses how a hold ends by itself.
+func (c *comparison) newTerms() (terms model.Terms, opts []ratelimit.HoldOption) {
+	terms.For = c.newDuration()
 	opts = append(opts, ratelimit.HoldFor(terms.For))
 	if c.rng.IntN(3) == 0 {
 		terms.GiveBack = true
@@ -191,14 +191,14 @@ func (c *comparison) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
 	return terms, opts
 }
 
-// lasting chooses how long a hold lasts.
-func (c *comparison) lasting() time.Duration {
+// newDuration chooses how long a hold lasts.
+func (c *comparison) newDuration() time.Duration {
 	return 1 + time.Duration(c.rng.Int64N(int64(c.span)+1))
 }
 
-// flies reports whether an InFlight is the algorithm, or its first part. Then all reservations are
-// holds.
-func (c *comparison) flies() bool {
+// onlyHolds reports whether all reservations are holds, because an InFlight is the algorithm or its
+// first part.
+func (c *comparison) onlyHolds() bool {
 	alg := c.alg
 	if all, ok := alg.(ratelimit.All); ok {
 		alg = all[0]
@@ -210,11 +210,11 @@ func (c *comparison) flies() bool {
 // reserve reserves events, and may hold them.
 func (c *comparison) reserve(k *comparedKey) {
 	p := &heldPair{n: c.events(k)}
-	terms, opts := c.terms()
+	terms, opts := c.newTerms()
 	var due uint64
 	var wantErr, err error
 	switch {
-	case c.flies() || c.rng.IntN(2) == 0:
+	case c.onlyHolds() || c.rng.IntN(2) == 0:
 		c.logf("Reserve(%q, %d) within, %+v", k.name, p.n, terms)
 		due, p.held, wantErr = k.model.HoldWithin(c.now(), p.n, terms, ratelimit.Never)
 		within := append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)
@@ -252,7 +252,7 @@ func (c *comparison) keep(k *comparedKey, p *heldPair) {
 
 func (c *comparison) hold(k *comparedKey) {
 	p := &heldPair{n: c.events(k)}
-	terms, opts := c.terms()
+	terms, opts := c.newTerms()
 	c.logf("Hold(%q, %d), %+v", k.name, p.n, terms)
 	p.held, k.last = k.model.Hold(c.now(), p.n, terms)
 	r, got, err := c.Hold(context.Background(), k.name, p.n, opts...)
@@ -310,7 +310,7 @@ func (c *comparison) extend(k *comparedKey) {
 		return
 	}
 	p := k.held[c.rng.IntN(len(k.held))]
-	d := c.lasting()
+	d := c.newDuration()
 	c.logf("Extend(%q, %d) of number %d", k.name, d, p.made)
 	var want error
 	if p.held != nil && !k.model.Extend(c.now(), p.held, d) && p.real.Token() != "" {

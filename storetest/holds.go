@@ -19,21 +19,21 @@ func testHolds(s *suite) {
 			ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 20},
 		},
 	} {
-		h := &held{s, s.bench(alg), name}
+		h := &holdTest{s, s.bench(alg), name}
 		h.testEnds()
 		h.testSettled()
 		h.testResumed(alg)
 	}
 }
 
-// held is a key that grants 10 events, and none of them comes back in time.
-type held struct {
+// A holdTest holds events of a key that grants 10, of which none comes back with time.
+type holdTest struct {
 	*suite
 	*bench
 	name string
 }
 
-func (h *held) hold(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation {
+func (h *holdTest) hold(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation {
 	r, d, err := h.Hold(ctx, "k", n, opts...)
 	h.decided(d, err)
 	if r == nil {
@@ -42,18 +42,18 @@ func (h *held) hold(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation 
 	return r
 }
 
-func (h *held) settle(r *ratelimit.Reservation, n int) {
+func (h *holdTest) settle(r *ratelimit.Reservation, n int) {
 	h.decided(r.Settle(ctx, n))
 }
 
-func (h *held) left(l ratelimit.Limiter, want int, when string) {
+func (h *holdTest) left(l ratelimit.Limiter, want int, when string) {
 	if d := h.decided(l.Peek(ctx, "k")); d.Remaining != want {
 		h.broken("%s: %d may be taken %s, not %d", h.name, d.Remaining, when, want)
 	}
 }
 
 // testEnds lets holds end by themselves.
-func (h *held) testEnds() {
+func (h *holdTest) testEnds() {
 	const usual = 10 * time.Minute
 	counted, back := h.hold(1), h.hold(2, ratelimit.GiveBack())
 	longer := h.hold(4, ratelimit.HoldFor(time.Hour), ratelimit.GiveBack())
@@ -79,7 +79,7 @@ func (h *held) testEnds() {
 
 // testSettled settles holds of one instant, in another order and with others' events in between,
 // and one of before a Reset.
-func (h *held) testSettled() {
+func (h *holdTest) testSettled() {
 	first, second, third := h.hold(1), h.hold(2), h.hold(3)
 	h.settle(second, 1)
 	h.left(h, 5, "after 6 were held, and a hold of 2 was settled with 1")
@@ -96,7 +96,7 @@ func (h *held) testSettled() {
 }
 
 // testResumed settles holds by their tokens, on another handle, as another process does.
-func (h *held) testResumed(alg ratelimit.Algorithm) {
+func (h *holdTest) testResumed(alg ratelimit.Algorithm) {
 	token, other := h.hold(4).Token(), h.hold(3).Token()
 	after := h.bench
 	if h.Reopen != nil {

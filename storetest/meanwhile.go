@@ -10,18 +10,18 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// locked is how long a request waits for the interfering call, if the store lets no other
-// call proceed until the request is done. It is long, because the call may be slow, or wait for a
-// processor.
-const locked = time.Second
+// mostInterference is how long a request waits for the interfering call, if the store lets no other
+// call proceed until the request is done. The time is long, because the interfering call may be
+// slow, or wait for a processor.
+const mostInterference = time.Second
 
-// meanwhile runs something between the moment at which call has read the state and the
-// end of call. If the store does not allow that, something runs after call.
-func (s *suite) meanwhile(b *bench, call, something func()) {
+// meanwhile calls interfere between the moment at which call has read the state and the end of
+// call. If the store lets no other call proceed then, interfere goes on after call.
+func (s *suite) meanwhile(b *bench, call, interfere func()) {
 	done := make(chan struct{})
 	run := func() {
 		defer close(done)
-		something()
+		interfere()
 	}
 	began := false
 	defer func() {
@@ -34,7 +34,7 @@ func (s *suite) meanwhile(b *bench, call, something func()) {
 		go run()
 		select {
 		case <-done:
-		case <-time.After(locked):
+		case <-time.After(mostInterference):
 		}
 	})
 	call()
@@ -53,7 +53,7 @@ func testMeanwhile(s *suite) {
 		}
 	}
 	type interference struct {
-		something func(s *suite, b *bench)
+		interfere func(s *suite, b *bench)
 		remaining []int // allowed results, if 2 were taken before and 1 at the same time
 	}
 	cases := map[string]interference{
@@ -81,7 +81,7 @@ func testMeanwhile(s *suite) {
 		b := s.bench(alg)
 		take(s, b, 2)()
 		other := s.other(b, alg) // because the time of one limiter never goes back
-		s.meanwhile(b, take(s, b, 1), func() { tt.something(s, other) })
+		s.meanwhile(b, take(s, b, 1), func() { tt.interfere(s, other) })
 		if d := s.peek(b, "k"); !slices.Contains(tt.remaining, d.Remaining) {
 			s.broken("2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d",
 				path.Base(s.Name()), d.Remaining, tt.remaining)

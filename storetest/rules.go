@@ -126,8 +126,8 @@ var rules = map[string]rule{
 	},
 }
 
-// undisturbed are tested after the others, because the limiter's timeout is in real time.
-var undisturbed = map[string]rule{
+// timedRules are tested after the others, because the limiter's timeout is in real time.
+var timedRules = map[string]rule{
 	"Contended": {
 		"many callers of one key get what one would get, and none is decided by the FailurePolicy",
 		testContended,

@@ -34,10 +34,10 @@ import (
 
 // Config describes the database to test. The stores of this module set New instead.
 type Config struct {
-	// Database returns an empty database that shares nothing with others. The tests advance
-	// clk themselves; a database that deletes by its own clock must use it, because states
-	// expire by clk. Many databases are used at once. Several stores are made of each, as in
-	// several processes.
+	// Database returns an empty database that shares nothing with other databases. The tests
+	// advance clk, by which states expire. So a database that deletes expired states by its own
+	// clock must use clk. Many databases are used at once. The tests make several stores of each
+	// database, as several processes do.
 	Database func(t testing.TB, clk clock.Clock) ratelimit.Database
 
 	// New returns an empty store that shares nothing with other stores. A store that uses its
@@ -49,23 +49,22 @@ type Config struct {
 	// as is right for a store in memory, restarts and handles are not tested.
 	Reopen func(t testing.TB, clk clock.Clock, s ratelimit.Store) ratelimit.Store
 
-	// OwnClock means that the store uses its own time instead of the requests', and for
-	// these tests reads clk before it reads the state. Then the order of these two is
-	// not tested.
+	// OwnClock means that the store uses its own time instead of the requests', and for these
+	// tests reads clk before it reads the state. Then the tests do not check that a store reads the
+	// time after the state.
 	OwnClock bool
 
-	// Tick is the resolution of the store's time; 0 means 1ns. The tests advance clk by
-	// multiples of it, and expect durations to be rounded up to the next multiple.
+	// Tick is the resolution of the store's time; 0 means 1ns. The tests advance clk by multiples
+	// of Tick, and expect durations to be rounded up to the next multiple.
 	Tick time.Duration
 
-	// Steps is the number of calls in each comparison with the reference model; 0 means
-	// 500. Lower it for a slow store: below 500, fewer orders of cancelling are tried too. With
-	// go test -short it is a tenth.
+	// Steps is the number of calls in each comparison with the reference model; 0 means 500. Lower
+	// it for a slow store. Below 500, fewer orders of cancelling are tried, too. With go test
+	// -short, the tests make a tenth of these calls.
 	Steps int
 
-	// Keys is the number of keys that the test of many keys uses at once; 0 means
-	// 12,000, or as many as it can add in ten seconds. Lower it for a store that holds fewer
-	// keys.
+	// Keys is the number of keys that the test of many keys uses at once; 0 means 12,000, or as
+	// many as the test can add in ten seconds. Lower it for a store that holds fewer keys.
 	Keys int
 
 	// Timeout is how long a call of the store may take; 0 means 10s. A call that takes
@@ -73,8 +72,8 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Run tests what c.Database or c.New returns. When it returns, all tests have ended, so
-// that its caller may close a database.
+// Run tests the databases that c.Database returns, or the stores that c.New returns. When Run
+// returns, all tests have ended, so its caller may close a database.
 func Run(t *testing.T, c Config) {
 	if c.Tick == 0 {
 		c.Tick = 1
@@ -104,11 +103,11 @@ func Run(t *testing.T, c Config) {
 		s.intact()
 	}
 	subtests(s, all, test)
-	subtests(s, undisturbed, test)
+	subtests(s, timedRules, test)
 }
 
-// atOnce is the number of subtests that run at once: many, because the calls of a slow store
-// wait, and not so many that those of a fast one wait for a processor.
+// atOnce is the number of subtests that run at once. They are many, because the calls of a slow
+// store wait. More of them would keep the calls of a fast store waiting for a processor.
 const atOnce = 16
 
 // A suite is the context of one subtest.
@@ -120,8 +119,8 @@ type suite struct {
 	watch *watch
 }
 
-// subtests runs test for each value, in parallel. It returns when all are over, which
-// t.Parallel would not wait for.
+// subtests runs test for each value, in parallel. It returns when all subtests are over; with
+// t.Parallel, it would return before.
 func subtests[T any](s *suite, of map[string]T, test func(s *suite, of T)) {
 	var wg sync.WaitGroup
 	for name, v := range of {

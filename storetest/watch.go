@@ -32,8 +32,8 @@ func (w *watch) failure() error {
 	return w.err
 }
 
-// note records err, unless ctx has ended, or the limiter's timeout has passed and is what is
-// tested.
+// note records err, unless ctx has ended, or the test is about the limiter's timeout and that has
+// passed.
 func (w *watch) note(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,8 +77,8 @@ func (w *watch) guard(ctx context.Context, what string, f func() error) error {
 	}
 }
 
-// store returns s with its failures recorded by w. It returns a MemoryStore as it is:
-// that never fails, and a wrapper would bypass the shortcuts that limiters take with it.
+// store returns s with its failures recorded by w. It returns a MemoryStore unchanged, because a
+// MemoryStore never fails, and because limiters take shortcuts with it that a wrapper would bypass.
 func (w *watch) store(s ratelimit.Store) ratelimit.Store {
 	if s, ok := s.(*ratelimit.MemoryStore); ok {
 		return s
@@ -155,12 +155,13 @@ func (s *watchedStates) Reset(ctx context.Context, key string) error {
 	})
 }
 
-// watchedAny are watched states, with EachStates or without.
-type watchedAny interface{ unwatched() limit.States }
+// unwatcher is implemented by watched states, with EachStates or without.
+type unwatcher interface{ unwatched() limit.States }
 
 func (s *watchedStates) unwatched() limit.States { return s.states }
 
-// Group implements [limit.JointStates]. Keys of states that have none have no group.
+// Group implements [limit.JointStates]. If the states inside are no JointStates, keys have no
+// group.
 func (s *watchedStates) Group(key string) (group any) {
 	joint, ok := s.states.(limit.JointStates)
 	if !ok {
@@ -179,7 +180,7 @@ func (s *watchedStates) ApplyAll(
 ) (decided bool, err error) {
 	own := slices.Clone(calls) // a call that hangs may still write to them
 	for i := range own {
-		own[i].States = own[i].States.(watchedAny).unwatched()
+		own[i].States = own[i].States.(unwatcher).unwatched()
 	}
 	all := false
 	err = s.watch.guard(ctx, "ApplyAll", func() (err error) {

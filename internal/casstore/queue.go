@@ -15,15 +15,17 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// The database is asked about a key by one goroutine at a time. It makes all calls that wait, which
-// is a round, and starts that of the next round if more have come meanwhile. So calls that wait
-// share the next read and write, and do not depend on how long a write takes. A caller waits for
-// its answer until its context ends or its timeout has passed, whatever the database does. The
-// context of the database ends once nobody waits for the answers of a round any more.
+// One goroutine at a time asks the database about a key. The goroutine makes a round: it makes all
+// calls that wait. If more calls have come meanwhile, it then starts the goroutine of the next
+// round. So waiting calls share one read and one write, however long a write takes.
+//
+// A caller waits for its answer until its context ends or its timeout has passed, whatever the
+// database does. The context that the database is given ends once no caller waits for the answers
+// of the round any more.
 
 // A queue has the calls on one key. The lock of the store protects it.
 type queue struct {
-	// Of *call, in the order in which they came: those that are in no round yet.
+	// waiting has *call values: the calls that are in no round yet, in the order of their arrival.
 	waiting list.List
 	calls   []*call            // of the round; only its goroutine writes them
 	callers int                // the callers that wait for an answer to any of these calls
@@ -36,7 +38,7 @@ type call struct {
 	l     *limit.Limit
 	req   step.Request
 	place *list.Element // in waiting, until it is in a round
-	left  atomic.Bool   // whether nobody waits for the answer any more
+	left  atomic.Bool   // whether the caller no longer waits for the answer
 
 	done   chan struct{} // closed when the following are set
 	answer step.Answer
@@ -80,10 +82,8 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.behind >= mostBehind {
-		return nil, fmt.Errorf(
-			"not asked, because the calls on %d keys have not returned",
-			s.behind,
-		)
+		const text = "not asked, because the calls on %d keys have not returned"
+		return nil, fmt.Errorf(text, s.behind)
 	}
 	q, known := s.queues[key]
 	switch {
@@ -101,7 +101,7 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 	return q, nil
 }
 
-// leave says that the caller of c waits no longer, unless it is answered just now.
+// leave notes that the caller of c no longer waits, unless c was answered just now.
 func (s *Store) leave(q *queue, c *call) (answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,8 +171,8 @@ func (s *Store) runRound(ctx context.Context, key string, q *queue) {
 	err = s.runCalls(ctx, key, q.calls)
 }
 
-// runCalls resets key, or reads its state, applies calls to it and replaces it, until no other
-// process is faster.
+// runCalls resets key, or applies calls to its state and replaces the state. If another process has
+// changed the state in between, runCalls tries again.
 func (s *Store) runCalls(ctx context.Context, key string, calls []*call) error {
 	if calls[0].l == nil {
 		return s.db.Delete(ctx, key)
@@ -190,8 +190,8 @@ func (s *Store) runCalls(ctx context.Context, key string, calls []*call) error {
 		if len(old) == 0 {
 			old = nil
 		}
-		if swapped, err := s.db.CompareAndSwap(ctx, key, old, next, expires); swapped ||
-			err != nil {
+		swapped, err := s.db.CompareAndSwap(ctx, key, old, next, expires)
+		if swapped || err != nil {
 			return err
 		}
 		most := time.Since(began) * time.Duration(min(conflicts, mostPauses))
@@ -201,8 +201,8 @@ func (s *Store) runCalls(ctx context.Context, key string, calls []*call) error {
 	}
 }
 
-// applyAll applies calls to a state, one after the other, and sets their answers. It returns the
-// state to store if it has changed, and when that expires: never if that is the zero Time.
+// applyAll applies calls to a state, one after the other, and sets their answers. If the state has
+// changed, it returns the state to store, and when that expires: the zero Time means never.
 func applyAll(state []byte, calls []*call) (next []byte, changed bool, expires time.Time) {
 	for _, c := range calls {
 		c.err = c.ctx.Err()
@@ -222,8 +222,8 @@ func applyAll(state []byte, calls []*call) (next []byte, changed bool, expires t
 	return state, changed, expires
 }
 
-// mostPauses bounds how long a process lets others go first, in reads and writes of its own: the
-// longer it waits, the more often those win that do not.
+// mostPauses bounds how long a process lets others go first, as a multiple of the time that its own
+// read and write take. A process that waited longer would lose to others ever more often.
 const mostPauses = 8
 
 // pause waits for a random time of at most d, or returns the error of ctx. Processes that wait

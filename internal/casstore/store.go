@@ -1,6 +1,6 @@
 // Package casstore keeps states in any database that can get, compare-and-swap and delete values.
-// It is the only package that calls foreign code of a store: it bounds how long a limiter waits for
-// that, and how often it is called at once.
+// It is the only package that calls a user's Database. It bounds how long a limiter waits for the
+// Database, and how many calls of it are under way at once.
 package casstore
 
 import (
@@ -38,7 +38,7 @@ type Store struct {
 	mu     sync.Mutex              // protects the fields below, and those of queues
 	open   map[string]*limit.Limit // by the name of their limiters
 	queues map[string]*queue       // of the keys with calls under way
-	behind int                     // of these, those whose callers have all left before an answer
+	behind int                     // the number of queues whose callers have all left
 }
 
 // New returns a store in db.
@@ -49,7 +49,7 @@ func New(db Database) *Store {
 // usualTimeout is long for a store, and short for a caller that waits for it.
 const usualTimeout = time.Second
 
-// Open returns the states of the limiter called name, whose calls take at most timeout; 0 is a
+// Open returns the states of the limiter called name. Their calls take at most timeout; 0 means a
 // second.
 func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
 	if param.IsNil(s.db) {
@@ -76,7 +76,7 @@ type states struct {
 	timeout time.Duration
 }
 
-// Lines are those of all limiters of the name.
+// Lines implements [limit.States].
 func (s *states) Lines() *line.Lines { return s.lines.Of(s.name) }
 
 // Apply implements [limit.States].

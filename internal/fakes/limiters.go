@@ -33,8 +33,7 @@ func At(
 ) (ratelimit.Limiter, *storetest.Clock) {
 	t.Helper()
 	clk := storetest.NewClock(Midnight)
-	l, err := ratelimit.New(
-		alg,
+	l, err := ratelimit.New(alg,
 		append([]ratelimit.Option{ratelimit.WithClock(clk), Patient}, opts...)...)
 	require.NoError(t, err)
 	return l, clk
@@ -49,12 +48,8 @@ func Stepped(
 ) (ratelimit.Limiter, *ratelimit.MemoryStore, *stepclock.Clock) {
 	t.Helper()
 	s, clk := append(stores, new(ratelimit.MemoryStore))[0], stepclock.New()
-	l, err := ratelimit.New(
-		alg,
-		ratelimit.WithStore(s),
-		ratelimit.WithName("test"),
-		ratelimit.WithClock(clk),
-	)
+	l, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"),
+		ratelimit.WithClock(clk))
 	require.NoError(t, err)
 	return l, s, clk
 }
@@ -142,9 +137,9 @@ func WaitFor(t testing.TB, l ratelimit.Limiter, key string, n int) *Waiter {
 
 // OwnLimit gives each key alg as a limit of its own. If alg is nil, that is the limit of all.
 func OwnLimit(alg ratelimit.Algorithm) ratelimit.Option {
-	return ratelimit.WithLimits(
-		func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil },
-	)
+	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		return alg, nil
+	})
 }
 
 // A Plan is the limit of all keys, which may change.
@@ -199,16 +194,11 @@ func Varying(
 ) (ratelimit.Limiter, *OwnLimits, *ratelimit.MemoryStore, *stepclock.Clock) {
 	t.Helper()
 	own, s, clk := &OwnLimits{}, new(ratelimit.MemoryStore), stepclock.New()
-	l, err := ratelimit.New(
-		base,
-		append(
-			[]ratelimit.Option{
-				ratelimit.WithStore(s),
-				ratelimit.WithName("test"),
-				ratelimit.WithClock(clk),
-				ratelimit.WithLimits(own.Lookup),
-			},
-			opts...)...)
+	all := []ratelimit.Option{
+		ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk),
+		ratelimit.WithLimits(own.Lookup),
+	}
+	l, err := ratelimit.New(base, append(all, opts...)...)
 	require.NoError(t, err)
 	return l, own, s, clk
 }

@@ -51,15 +51,10 @@ func Observed(
 ) (ratelimit.Limiter, *Witness, *clock.Mock) {
 	t.Helper()
 	w, clk := &Witness{}, clock.NewMock()
-	l, err := ratelimit.New(
-		alg,
-		append(
-			[]ratelimit.Option{
-				ratelimit.WithName("api"),
-				ratelimit.WithClock(clk),
-				ratelimit.WithObserver(w.Observe),
-			},
-			opts...)...)
+	all := []ratelimit.Option{
+		ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe),
+	}
+	l, err := ratelimit.New(alg, append(all, opts...)...)
 	require.NoError(t, err)
 	return l, w, clk
 }

@@ -83,20 +83,11 @@ func (s *Spec) tokenBucket(enc kernel.Encoding) (kernel.Kernel, error) {
 		return kernel.NewTokenBucket(rate.Events, rate.Per, rate, burst, enc, "TokenBucket")
 	case RefillInterval:
 		per, err := enc.Ticks(rate.Per, "TokenBucket.Rate.Per")
-		return kernel.NewIntervalBucket(
-				burst,
-				rate.Events,
-				per,
-			), cmp.Or(
-				err,
-				enc.Count(burst, "TokenBucket.Burst"),
-			)
+		err = cmp.Or(err, enc.Count(burst, "TokenBucket.Burst"))
+		return kernel.NewIntervalBucket(burst, rate.Events, per), err
 	}
-	return nil, param.Invalid(
-		"TokenBucket.Refill",
-		refill,
-		"must be RefillContinuous or RefillInterval",
-	)
+	const must = "must be RefillContinuous or RefillInterval"
+	return nil, param.Invalid("TokenBucket.Refill", refill, must)
 }
 
 // The values of FixedWindow's Start.
@@ -121,17 +112,11 @@ func (s *Spec) slidingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 	limit, window, segments := s.Int(0), s.Duration(1), s.Int(2)
 	switch {
 	case segments > kernel.MaxSlots:
-		return nil, param.Invalid(
-			"SlidingWindow.Segments",
-			segments,
-			fmt.Sprintf("must be at most %d, because each takes memory", kernel.MaxSlots),
-		)
+		must := fmt.Sprintf("must be at most %d, because each takes memory", kernel.MaxSlots)
+		return nil, param.Invalid("SlidingWindow.Segments", segments, must)
 	case window%time.Duration(segments) != 0:
-		return nil, param.Invalid(
-			"SlidingWindow.Segments",
-			segments,
-			fmt.Sprintf("must divide Window, %v, into whole nanoseconds", window),
-		)
+		must := fmt.Sprintf("must divide Window, %v, into whole nanoseconds", window)
+		return nil, param.Invalid("SlidingWindow.Segments", segments, must)
 	}
 	length, err := enc.Ticks(window/time.Duration(segments), "SlidingWindow.Window / Segments")
 	err = cmp.Or(err,
@@ -147,27 +132,15 @@ func (s *Spec) rollingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 	quota, window, period, most := s.Int(0), s.Duration(1), s.Duration(2), s.Int(3)
 	switch {
 	case period < 1 || window%period != 0:
-		return nil, param.Invalid(
-			"RollingWindow.Period",
-			period,
-			fmt.Sprintf("must be at least 1ns and divide Window, %v", window),
-		)
+		must := fmt.Sprintf("must be at least 1ns and divide Window, %v", window)
+		return nil, param.Invalid("RollingWindow.Period", period, must)
 	case window/period > kernel.MaxSlots:
-		return nil, param.Invalid(
-			"RollingWindow.Period",
-			period,
-			fmt.Sprintf(
-				"must be at least a %dth of Window, %v, because each period takes memory",
-				kernel.MaxSlots,
-				window,
-			),
-		)
+		const text = "must be at least a %dth of Window, %v, because each period takes memory"
+		must := fmt.Sprintf(text, kernel.MaxSlots, window)
+		return nil, param.Invalid("RollingWindow.Period", period, must)
 	case most < 0:
-		return nil, param.Invalid(
-			"RollingWindow.PeriodLimit",
-			most,
-			"must be at least 1, or 0 for no such limit",
-		)
+		const must = "must be at least 1, or 0 for no such limit"
+		return nil, param.Invalid("RollingWindow.PeriodLimit", most, must)
 	}
 	periods := uint64(window / period)
 	length, err := enc.Ticks(period, "RollingWindow.Period")
@@ -187,24 +160,15 @@ const portableWarmup = 30 * 24 * time.Hour
 func (s *Spec) warmingUp(enc kernel.Encoding) (kernel.Kernel, error) {
 	rate, warmup, factor := s.Rate(), s.Duration(2), s.Float(3)
 	if !(factor >= 1 && factor <= math.MaxInt32) { // false for NaN, too
-		return nil, param.Invalid(
-			"WarmingUp.ColdFactor",
-			factor,
-			fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32),
-		)
+		must := fmt.Sprintf("must be from 1 to %d, or 0 for 3", math.MaxInt32)
+		return nil, param.Invalid("WarmingUp.ColdFactor", factor, must)
 	}
 	// A request costs less than three times the longer of these, and that in
 	// nanoseconds is to be a whole number that a double holds.
 	cold := float64(rate.Per) / float64(rate.Events) * factor
 	if enc.Portable && max(float64(warmup), cold) > float64(portableWarmup) {
-		return nil, param.Invalid(
-			"WarmingUp",
-			s,
-			fmt.Sprintf(
-				"must warm up within %v in this store, and a cold permit must not take longer",
-				portableWarmup,
-			),
-		)
+		const text = "must warm up within %v in this store, and a cold permit must not take longer"
+		return nil, param.Invalid("WarmingUp", s, fmt.Sprintf(text, portableWarmup))
 	}
 	return kernel.NewWarmingUp(rate.Events, rate.Per, warmup, factor, enc), nil
 }

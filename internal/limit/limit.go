@@ -1,8 +1,8 @@
-// Package limit has a limit as data: its numbers, its kernel, and the bytes of its keys' states. It
-// says what a store implements.
+// Package limit has a limit as data: its numbers, its kernel, and its keys' states as bytes. It
+// also has the interfaces that a store implements.
 //
-// Stores of bytes apply requests with [Limit.Apply]. A store that decides elsewhere, such as in a
-// script in a database, needs the rest.
+// A store of bytes applies requests with [Limit.Apply]. The rest is for stores that decide
+// elsewhere, such as in a script in a database.
 package limit
 
 import (
@@ -35,7 +35,8 @@ type Limit struct {
 	other  atomic.Pointer[Limit]  // the result of Loose; nil until needed
 }
 
-// New returns the limit of spec, whose states have encoding enc. Known is what users know it by.
+// New returns the limit of spec, whose states have encoding enc. known is the algorithm as users
+// know it.
 func New(spec Spec, enc kernel.Encoding, known any) (*Limit, error) {
 	k, err := spec.Kernel(enc)
 	if err != nil {
@@ -46,8 +47,8 @@ func New(spec Spec, enc kernel.Encoding, known any) (*Limit, error) {
 	return l, nil
 }
 
-// as returns l in another encoding, which is known to fit.
-func (l *Limit) as(enc kernel.Encoding) *Limit {
+// inEncoding returns l in another encoding, which is known to fit.
+func (l *Limit) inEncoding(enc kernel.Encoding) *Limit {
 	other, err := New(l.Spec, enc, l.Known)
 	if err != nil {
 		panic(err) // it was compiled before
@@ -66,7 +67,7 @@ func (l *Limit) Portable(tick time.Duration) (*Limit, error) {
 }
 
 // Single returns l for keys that all have it.
-func (l *Limit) Single() *Limit { return l.as(kernel.InMemory) }
+func (l *Limit) Single() *Limit { return l.inEncoding(kernel.InMemory) }
 
 // Loose returns l with a kernel whose counts may exceed the limit, as they do after a
 // limit was lowered. All states stored as bytes are of such kernels, so that they are
@@ -76,7 +77,7 @@ func (l *Limit) Loose() *Limit {
 		return l
 	}
 	if l.other.Load() == nil {
-		l.other.CompareAndSwap(nil, l.as(l.Varying()))
+		l.other.CompareAndSwap(nil, l.inEncoding(l.Varying()))
 	}
 	return l.other.Load()
 }
@@ -180,11 +181,7 @@ func (l *Limit) CheckSame(name string, other *Limit) error {
 		}
 		return fmt.Sprintf("%+v", l.Known)
 	}
-	return fmt.Errorf(
-		"ratelimit: the store already has a limiter named %q, with %s: give the one with %s another name with WithName, or use WithLimits if the limit changes: %w",
-		name,
-		describe(l),
-		describe(other),
-		param.ErrInvalid,
-	)
+	const text = "ratelimit: the store already has a limiter named %q, with %s: give the limiter " +
+		"with %s another name with WithName, or use WithLimits if the limit changes: %w"
+	return fmt.Errorf(text, name, describe(l), describe(other), param.ErrInvalid)
 }

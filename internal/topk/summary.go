@@ -32,7 +32,7 @@ type Entry[T any] struct {
 }
 
 // A node is the place of an entry in the heap. Counts only grow, and the heap is put in order
-// only when the least is asked for. So an item that is in the Summary is counted without
+// only when the least count is needed. So an item that is in the Summary is counted without
 // touching the heap.
 type node struct {
 	count float64 // of the entry, when the node was last put in order: its count or less
@@ -45,8 +45,8 @@ func New[T any](k int) *Summary[T] {
 }
 
 // Add adds weight, which is positive, to the item id. It returns the item's entry, valid until
-// the next call, and whether the item was not in the Summary: then the entry's Value is that of
-// the item that it replaces, or the zero value.
+// the next call, and whether the item was added to the Summary. If it was, the entry's Value is
+// that of the item that it replaces, or the zero value.
 func (s *Summary[T]) Add(id uint64, weight float64) (e *Entry[T], added bool) {
 	if i, ok := s.index[id]; ok {
 		e = &s.entries[i]
@@ -67,7 +67,7 @@ func (s *Summary[T]) Add(id uint64, weight float64) (e *Entry[T], added bool) {
 	return e, true
 }
 
-// Floor returns the most that the weight of an item can be that is not in the Summary.
+// Floor returns the greatest possible weight of an item that is not in the Summary.
 func (s *Summary[T]) Floor() float64 {
 	if len(s.entries) < s.room {
 		return 0
