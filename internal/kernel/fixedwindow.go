@@ -2,11 +2,11 @@ package kernel
 
 import "math/bits"
 
-// fixed is the arithmetic of a FixedWindow. Its state is the start of the window of the
+// fixedWindow is the arithmetic of a FixedWindow. Its state is the start of the window of the
 // latest event, and the number of events in that window. If windows are aligned, the
 // window's number and the count often fit in one word, with the number in the high
 // bits.
-type fixed struct {
+type fixedWindow struct {
 	Usual
 	most    uint64 // the limit
 	length  uint64 // of a window, in ticks
@@ -16,7 +16,7 @@ type fixed struct {
 
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
-	k := &fixed{most: uint64(limit), length: length, aligned: aligned}
+	k := &fixedWindow{most: uint64(limit), length: length, aligned: aligned}
 	// All bits that are left, because a debt exceeds the limit. The number of windows, shifted by
 	// them, is at most NoWord: nearer to 2⁶⁴ it would be only for a length just above a power of
 	// two, by less than a 2³²th.
@@ -27,23 +27,23 @@ func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel
 	return k
 }
 
-func (k *fixed) Limit() int { return int(k.most) }
+func (k *fixedWindow) Limit() int { return int(k.most) }
 
-func (k *fixed) Width() int {
+func (k *fixedWindow) Width() int {
 	if k.packed > 0 {
 		return 1
 	}
 	return 2
 }
 
-func (k *fixed) load(st []uint64) (start Instant, count uint64) {
+func (k *fixedWindow) load(st []uint64) (start Instant, count uint64) {
 	if k.packed > 0 {
 		return st[0] >> k.packed * k.length, st[0] & (1<<k.packed - 1)
 	}
 	return st[0], st[1]
 }
 
-func (k *fixed) store(st []uint64, start Instant, count uint64) []uint64 {
+func (k *fixedWindow) store(st []uint64, start Instant, count uint64) []uint64 {
 	if k.packed > 0 {
 		st[0] = start/k.length<<k.packed | count
 	} else {
@@ -53,13 +53,13 @@ func (k *fixed) store(st []uint64, start Instant, count uint64) []uint64 {
 }
 
 // Frontier returns the start of the window, which is in the future if it was reserved.
-func (k *fixed) Frontier(st []uint64) Instant {
+func (k *fixedWindow) Frontier(st []uint64) Instant {
 	start, _ := k.load(st)
 	return start
 }
 
 // current returns the window of t, which is not before the window of st.
-func (k *fixed) current(st []uint64, t Instant) (start Instant, count uint64) {
+func (k *fixedWindow) current(st []uint64, t Instant) (start Instant, count uint64) {
 	start, count = k.load(st)
 	switch {
 	case count > 0 && t < k.end(start):
@@ -73,7 +73,7 @@ func (k *fixed) current(st []uint64, t Instant) (start Instant, count uint64) {
 // end returns the end of the window that begins at start. A window adopted from another
 // limit need not be aligned. It lasts until an aligned one begins, because an aligned
 // window that contained its end would begin before instants promised in it.
-func (k *fixed) end(start Instant) Instant {
+func (k *fixedWindow) end(start Instant) Instant {
 	end := start + k.length
 	if k.aligned && k.packed == 0 {
 		if over := end % k.length; over != 0 {
@@ -83,7 +83,7 @@ func (k *fixed) end(start Instant) Instant {
 	return end
 }
 
-func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
+func (k *fixedWindow) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.Frontier(st))
 	start, count := k.current(st, now)
 	if count+uint64(n) <= k.most {
@@ -92,12 +92,12 @@ func (k *fixed) Ready(st []uint64, now Instant, n int) Instant {
 	return k.end(start)
 }
 
-func (k *fixed) Spend(st []uint64, at Instant, n int) []uint64 {
+func (k *fixedWindow) Spend(st []uint64, at Instant, n int) []uint64 {
 	start, count := k.current(st, max(at, k.Frontier(st)))
 	return k.store(st, start, count+uint64(n))
 }
 
-func (k *fixed) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *fixedWindow) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.packed > 0 {
 		next, granted := k.Decide(st[0], now, n)
 		if granted {
@@ -118,7 +118,7 @@ func (k *fixed) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 }
 
 // Decide implements Word. It is used if packed.
-func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
+func (k *fixedWindow) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
 	start := word >> k.packed * k.length
 	count := uint64(n)
 	switch elapsed := now - start; {
@@ -134,12 +134,12 @@ func (k *fixed) Decide(word uint64, now Instant, n int) (next uint64, granted bo
 }
 
 // Await implements Word.
-func (k *fixed) Await(word uint64, now Instant, n int) Instant {
+func (k *fixedWindow) Await(word uint64, now Instant, n int) Instant {
 	return k.Ready([]uint64{word}, now, n)
 }
 
 // Describe implements Word.
-func (k *fixed) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
+func (k *fixedWindow) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
 	st := []uint64{word}
 	if now >= k.Frontier(st) {
 		remaining = k.Remaining(st, now)
@@ -147,14 +147,14 @@ func (k *fixed) Describe(word uint64, now Instant) (remaining int, fresh Instant
 	return remaining, k.Fresh(st)
 }
 
-func (k *fixed) Remaining(st []uint64, now Instant) int {
+func (k *fixedWindow) Remaining(st []uint64, now Instant) int {
 	_, count := k.current(st, now)
 	return int(k.most - min(count, k.most))
 }
 
 // Fresh returns the end of the window. If all events in it were cancelled, it returns
 // the start, because nothing may be granted before that.
-func (k *fixed) Fresh(st []uint64) Instant {
+func (k *fixedWindow) Fresh(st []uint64) Instant {
 	start, count := k.load(st)
 	if count == 0 {
 		return start
@@ -162,15 +162,15 @@ func (k *fixed) Fresh(st []uint64) Instant {
 	return k.end(start)
 }
 
-func (k *fixed) Valid(st []uint64) bool {
+func (k *fixedWindow) Valid(st []uint64) bool {
 	start, count := k.load(st)
 	return start <= MaxInstant && count <= MostCounted
 }
 
 // Adopt keeps the count in the window that contains the old one. If there is none, the events
 // may have happened at latest.
-func (k *fixed) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
-	old := from.(*fixed)
+func (k *fixedWindow) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
+	old := from.(*fixedWindow)
 	start, count := old.load(st)
 	if k.SharesStates(from) {
 		return []uint64{start, count}, true
@@ -191,12 +191,12 @@ func (k *fixed) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64
 	return []uint64{start, count}, false
 }
 
-func (k *fixed) SharesStates(from Kernel) bool {
-	old := from.(*fixed)
+func (k *fixedWindow) SharesStates(from Kernel) bool {
+	old := from.(*fixedWindow)
 	return k.length == old.length && k.aligned == old.aligned
 }
 
-func (k *fixed) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+func (k *fixedWindow) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	most := enc.MostCount()
 	if k.packed > 0 { // as it may be in an All
 		most = 1<<k.packed - 1
@@ -205,17 +205,17 @@ func (k *fixed) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return most - min(count, most)
 }
 
-func (k *fixed) Drifts() bool { return !k.aligned }
+func (k *fixedWindow) Drifts() bool { return !k.aligned }
 
 // Mark writes the start of the window that the events are counted in, plus 1.
-func (k *fixed) Mark(st []uint64, at Instant, _ int, mark []uint64) {
+func (k *fixedWindow) Mark(st []uint64, at Instant, _ int, mark []uint64) {
 	start, _ := k.current(st, at)
 	mark[0] = start + 1
 }
 
 // Settle takes the unused events out of their window. If it has fewer, the state is not the one
 // that they were granted in.
-func (k *fixed) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
+func (k *fixedWindow) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	start, count := k.load(st)
 	if start+1 == m.Of(r.Index)[0] && count >= uint64(r.Unused) {
 		st = k.store(st, start, count-uint64(r.Unused))
@@ -223,8 +223,8 @@ func (k *fixed) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return st
 }
 
-func (k *fixed) Carry(from Kernel, was, st []uint64, _ Instant, old, mark []uint64) {
-	began, had := from.(*fixed).load(was)
+func (k *fixedWindow) Carry(from Kernel, was, st []uint64, _ Instant, old, mark []uint64) {
+	began, had := from.(*fixedWindow).load(was)
 	begins, has := k.load(st)
 	switch {
 	case k.SharesStates(from):

@@ -221,7 +221,7 @@ type Word interface {
 func PartOf(k Kernel) Kernel {
 	switch k := k.(type) {
 	case *pair:
-		return &k.sliding
+		return &k.slidingWindow
 	case *gcra:
 		keeping := *k
 		keeping.last = latestSpent

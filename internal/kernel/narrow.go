@@ -23,13 +23,13 @@ func (k *gcra) Narrow(st []uint64, now Instant) (word uint64, ok bool) {
 }
 
 // Widen returns the state of the varying kernel that equals word.
-func (k *fixed) Widen(word uint64) [2]uint64 {
+func (k *fixedWindow) Widen(word uint64) [2]uint64 {
 	start, count := k.load([]uint64{word})
 	return [2]uint64{start, count}
 }
 
 // Narrow requires an aligned window, and no more events than the limit.
-func (k *fixed) Narrow(st []uint64, _ Instant) (word uint64, ok bool) {
+func (k *fixedWindow) Narrow(st []uint64, _ Instant) (word uint64, ok bool) {
 	start, count := st[0], st[1]
 	if start%k.length != 0 || count > k.most {
 		return 0, false
@@ -48,7 +48,7 @@ func (k *pair) Widen(word uint64) (w [2]uint64) {
 
 // Narrow requires that the latest instant has passed, and no more events than the limit.
 func (k *pair) Narrow(st []uint64, now Instant) (word uint64, ok bool) {
-	frontier := k.sliding.Frontier(st)
+	frontier := k.slidingWindow.Frontier(st)
 	slot := frontier / k.length
 	full, oldest := k.back(st, slot, 0), k.back(st, slot, 1)
 	if max(full, oldest) > k.most || max(frontier+1, k.falls(slot, full, oldest)) > now {

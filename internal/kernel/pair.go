@@ -8,9 +8,9 @@ import "math/bits"
 //
 // Such a state has no reservations and no debt, and nothing is taken back from it: see narrow.go.
 // So the frontier needs no bits. It has passed, and so has the instant at which the estimate fell
-// to the limit. For the same reason, the other methods of sliding are not called.
+// to the limit. For the same reason, the other methods of slidingWindow are not called.
 type pair struct {
-	sliding // the same arithmetic on two words
+	slidingWindow // the same arithmetic on two words
 
 	bits  uint   // of a count
 	shift uint   // where the number of the window begins
@@ -19,7 +19,7 @@ type pair struct {
 
 // newPair returns k as a pair, if it has two slots and fits one word, with a bit left so that no
 // word reaches NoWord.
-func newPair(k sliding) (*pair, bool) {
+func newPair(k slidingWindow) (*pair, bool) {
 	count := uint(bits.Len64(k.most))
 	number := uint(bits.Len64(MaxInstant / k.length))
 	if k.slots != 2 || !k.narrow || 2*count+number > 63 {

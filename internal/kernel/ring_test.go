@@ -45,13 +45,13 @@ func TestNarrowRingCutsCounts(t *testing.T) {
 	}
 	wide, narrow := newRing(2, second, math.MaxInt), newRing(2, second, 10)
 	st := wide.Spend(make([]uint64, wide.Width()), begun, int(more))
-	st, _ = narrow.Adopt(&sliding{ring: wide}, st, begun, begun)
+	st, _ = narrow.Adopt(&slidingWindow{ring: wide}, st, begun, begun)
 	assert.Equal(t, uint64(math.MaxUint32), narrow.back(st, begun/second, 0))
 }
 
 // TestRingAdoptsEmptySlots: a slot without events makes no difference to what is adopted.
 func TestRingAdoptsEmptySlots(t *testing.T) {
-	old, next := NewRollingWindow(10, 0, 2, 100).(*rolling), NewRollingWindow(10, 0, 4, 50)
+	old, next := NewRollingWindow(10, 0, 2, 100).(*rollingWindow), NewRollingWindow(10, 0, 4, 50)
 	st := old.Spend(make([]uint64, old.Width()), 110, 1)
 	st = old.Spend(st, 210, 1)
 	old.set(st, old.place(2), 0)

@@ -2,9 +2,9 @@ package kernel
 
 import "math"
 
-// rolling is the arithmetic of a RollingWindow: a ring with a slot for each period of
+// rollingWindow is the arithmetic of a RollingWindow: a ring with a slot for each period of
 // the window. All slots together never have more than the quota.
-type rolling struct {
+type rollingWindow struct {
 	ring
 	quota   uint64
 	perSlot uint64 // the most events in one period
@@ -13,26 +13,26 @@ type rolling struct {
 // NewRollingWindow returns the kernel of a RollingWindow with periods of length ticks
 // and, unless perPeriod is 0, at most perPeriod events in each.
 func NewRollingWindow(quota, perPeriod int, periods, length uint64) Kernel {
-	k := &rolling{newRing(periods, length, quota), uint64(quota), math.MaxUint64}
+	k := &rollingWindow{newRing(periods, length, quota), uint64(quota), math.MaxUint64}
 	if perPeriod > 0 {
 		k.perSlot = uint64(perPeriod)
 	}
 	return k
 }
 
-func (k *rolling) Limit() int { return int(min(k.quota, k.perSlot)) }
+func (k *rollingWindow) Limit() int { return int(min(k.quota, k.perSlot)) }
 
-func (k *rolling) bucket(before, in uint64) uint64 {
+func (k *rollingWindow) bucket(before, in uint64) uint64 {
 	left := min(k.quota-min(before, k.quota), k.perSlot)
 	return left - min(in, left)
 }
 
-func (k *rolling) room(st []uint64, t *turn) uint64 {
+func (k *rollingWindow) room(st []uint64, t *turn) uint64 {
 	used := k.used(st, t)
 	return k.bucket(t.sum-used, used)
 }
 
-func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
+func (k *rollingWindow) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.Frontier(st))
 	t := k.at(st, now)
 	if k.room(st, &t) >= uint64(n) {
@@ -46,7 +46,7 @@ func (k *rolling) Ready(st []uint64, now Instant, n int) Instant {
 	}
 }
 
-func (k *rolling) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *rollingWindow) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.Frontier(st) {
 		return st, false
 	}
@@ -58,12 +58,12 @@ func (k *rolling) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	return st, true
 }
 
-func (k *rolling) Remaining(st []uint64, now Instant) int {
+func (k *rollingWindow) Remaining(st []uint64, now Instant) int {
 	t := k.at(st, now)
 	return int(k.room(st, &t))
 }
 
-func (k *rolling) SharesStates(from Kernel) bool {
-	old := from.(*rolling)
+func (k *rollingWindow) SharesStates(from Kernel) bool {
+	old := from.(*rollingWindow)
 	return k.sameSlots(&old.ring) && k.perSlot == old.perSlot
 }

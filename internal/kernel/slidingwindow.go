@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/ratelimit-go/ratelimit/internal/uint128"
 
-// sliding is the arithmetic of a SlidingWindow: a ring with a slot for each
+// slidingWindow is the arithmetic of a SlidingWindow: a ring with a slot for each
 // segment and one for the oldest. With e ticks elapsed in the current segment, n events
 // are granted if
 //
@@ -13,14 +13,14 @@ import "github.com/ratelimit-go/ratelimit/internal/uint128"
 // one, at e = 25 one more event is refused, because 5 + 9·0.75 + 1 > 12. At e = 34 it is
 // granted, because 9·0.66 ≤ 6, so RetryAfter is those 9 ticks. Ready returns that instant,
 // and step.go makes a decision of it.
-type sliding struct {
+type slidingWindow struct {
 	ring
 	most uint64 // the limit
 }
 
 // NewSlidingWindow returns the kernel of a SlidingWindow with segments of length ticks.
 func NewSlidingWindow(limit int, segments, length uint64, enc Encoding) Kernel {
-	k := &sliding{newRing(segments+1, length, limit), uint64(limit)}
+	k := &slidingWindow{newRing(segments+1, length, limit), uint64(limit)}
 	if !enc.Varies && !enc.Portable {
 		if pair, ok := newPair(*k); ok {
 			return pair
@@ -29,11 +29,11 @@ func NewSlidingWindow(limit int, segments, length uint64, enc Encoding) Kernel {
 	return k
 }
 
-func (k *sliding) Limit() int { return int(k.most) }
+func (k *slidingWindow) Limit() int { return int(k.most) }
 
 // Ready follows the estimate from segment to segment. The estimate only falls while
 // nothing happens.
-func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
+func (k *slidingWindow) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.Frontier(st))
 	t := k.at(st, now)
 	oldest := k.oldest(st, &t)
@@ -44,7 +44,7 @@ func (k *sliding) Ready(st []uint64, now Instant, n int) Instant {
 	return max(now, t.slot*k.length+k.fades(oldest, k.most-uint64(n)-(t.sum-oldest)))
 }
 
-func (k *sliding) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *slidingWindow) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.Frontier(st) {
 		return st, false
 	}
@@ -59,7 +59,7 @@ func (k *sliding) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 
 // fits reports whether the estimate is at most the limit when a time has elapsed in the
 // current segment.
-func (k *sliding) fits(full, oldest, elapsed uint64) bool {
+func (k *slidingWindow) fits(full, oldest, elapsed uint64) bool {
 	if full > k.most {
 		return false
 	}
@@ -72,21 +72,21 @@ func (k *sliding) fits(full, oldest, elapsed uint64) bool {
 
 // fades returns how far into a segment the weight of the oldest one has fallen to
 // spare: the least e with oldest·(length−e) ≤ spare·length.
-func (k *sliding) fades(oldest, spare uint64) uint64 {
+func (k *slidingWindow) fades(oldest, spare uint64) uint64 {
 	if oldest <= spare {
 		return 0
 	}
 	return k.length - uint128.Mul(spare, k.length).Div(oldest)
 }
 
-func (k *sliding) Remaining(st []uint64, now Instant) int {
+func (k *slidingWindow) Remaining(st []uint64, now Instant) int {
 	t := k.at(st, now)
 	oldest := k.oldest(st, &t)
 	return k.left(t.sum-oldest, oldest, now-t.slot*k.length)
 }
 
 // left returns the most events that are granted when a time has elapsed in the segment.
-func (k *sliding) left(full, oldest, elapsed uint64) int {
+func (k *slidingWindow) left(full, oldest, elapsed uint64) int {
 	weighted := oldest
 	if elapsed > 0 && oldest > 0 {
 		weighted = uint128.Mul(oldest, k.length-elapsed).DivCeil(k.length)
@@ -94,4 +94,4 @@ func (k *sliding) left(full, oldest, elapsed uint64) int {
 	return int(max(k.most, full+weighted) - full - weighted)
 }
 
-func (k *sliding) SharesStates(from Kernel) bool { return k.sameSlots(&from.(*sliding).ring) }
+func (k *slidingWindow) SharesStates(from Kernel) bool { return k.sameSlots(&from.(*slidingWindow).ring) }

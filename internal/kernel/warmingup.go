@@ -9,11 +9,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
-// warming is the arithmetic of a WarmingUp, after Guava's SmoothWarmingUp. Its state is
+// warmingUp is the arithmetic of a WarmingUp, after Guava's SmoothWarmingUp. Its state is
 // the warmth, as the bits of a float64, and the next free time, in nanoseconds (in a
 // portable state, in whole ticks and nanoseconds). The warmth is the maximum of stored
 // permits less those stored, at the next free time; it is 0 when cold.
-type warming struct {
+type warmingUp struct {
 	Usual
 	encoding Encoding
 	warmup.Constants
@@ -21,12 +21,12 @@ type warming struct {
 
 // NewWarmingUp returns the kernel of a WarmingUp.
 func NewWarmingUp(events int, per, warm time.Duration, coldFactor float64, enc Encoding) Kernel {
-	return &warming{encoding: enc, Constants: warmup.New(events, per, warm, coldFactor)}
+	return &warmingUp{encoding: enc, Constants: warmup.New(events, per, warm, coldFactor)}
 }
 
-func (k *warming) Limit() int { return k.Constants.Limit }
+func (k *warmingUp) Limit() int { return k.Constants.Limit }
 
-func (k *warming) Width() int {
+func (k *warmingUp) Width() int {
 	if k.encoding.Portable {
 		return 3
 	}
@@ -34,14 +34,14 @@ func (k *warming) Width() int {
 }
 
 // free returns the next free time, in nanoseconds.
-func (k *warming) free(st []uint64) uint64 {
+func (k *warmingUp) free(st []uint64) uint64 {
 	if k.encoding.Portable {
 		return st[1]*k.encoding.Tick + st[2]
 	}
 	return st[1]
 }
 
-func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
+func (k *warmingUp) store(st []uint64, warmth float64, free uint64) []uint64 {
 	st[0], st[1] = math.Float64bits(warmth), free
 	if k.encoding.Portable {
 		st[1], st[2] = free/k.encoding.Tick, free%k.encoding.Tick
@@ -50,7 +50,7 @@ func (k *warming) store(st []uint64, warmth float64, free uint64) []uint64 {
 }
 
 // ticks returns the first tick at or after an instant in nanoseconds.
-func (k *warming) ticks(ns uint64) Instant {
+func (k *warmingUp) ticks(ns uint64) Instant {
 	if k.encoding.Tick == 1 { // avoids a division
 		return ns
 	}
@@ -58,11 +58,11 @@ func (k *warming) ticks(ns uint64) Instant {
 }
 
 // Frontier returns the next free time, which does not depend on the number of events.
-func (k *warming) Frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
+func (k *warmingUp) Frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
 
-func (k *warming) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.Frontier(st)) }
+func (k *warmingUp) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.Frontier(st)) }
 
-func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
+func (k *warmingUp) Spend(st []uint64, at Instant, n int) []uint64 {
 	at = max(at, k.Frontier(st))
 	warmth := k.warmth(st, at)
 	stored := k.Stored - warmth
@@ -73,7 +73,7 @@ func (k *warming) Spend(st []uint64, at Instant, n int) []uint64 {
 	return k.store(st, warmth+taken, After(at*k.encoding.Tick, saturated(math.Round(cost))))
 }
 
-func (k *warming) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
+func (k *warmingUp) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if now < k.Frontier(st) {
 		return st, false
 	}
@@ -84,7 +84,7 @@ func (k *warming) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 // cost returns how long it takes to hand out taken of the stored permits: the integral
 // of the time per permit, which is k.Stable below the threshold and rises by k.Slope
 // above it.
-func (k *warming) cost(stored, taken float64) float64 {
+func (k *warmingUp) cost(stored, taken float64) float64 {
 	cost := float64(taken * k.Stable)
 	if above := stored - k.Threshold; above > 0 {
 		part := lesser(taken, above)
@@ -102,7 +102,7 @@ func lesser(x, y float64) float64 {
 	return x
 }
 
-func (k *warming) warmth(st []uint64, t Instant) float64 {
+func (k *warmingUp) warmth(st []uint64, t Instant) float64 {
 	if t >= k.Fresh(st) {
 		return 0
 	}
@@ -113,9 +113,9 @@ func (k *warming) warmth(st []uint64, t Instant) float64 {
 	return max(0, warmth)
 }
 
-func (k *warming) Remaining([]uint64, Instant) int { return k.Limit() }
+func (k *warmingUp) Remaining([]uint64, Instant) int { return k.Limit() }
 
-func (k *warming) Fresh(st []uint64) Instant {
+func (k *warmingUp) Fresh(st []uint64) Instant {
 	return k.ticks(After(k.free(st), saturated(math.Ceil(math.Float64frombits(st[0])*k.Cooldown))))
 }
 
@@ -127,7 +127,7 @@ func saturated(ns float64) uint64 {
 	return uint64(ns)
 }
 
-func (k *warming) Valid(st []uint64) bool {
+func (k *warmingUp) Valid(st []uint64) bool {
 	if k.encoding.Portable &&
 		(st[1] > math.MaxUint64/k.encoding.Tick-1 || st[2] >= k.encoding.Tick) {
 		return false
@@ -136,8 +136,8 @@ func (k *warming) Valid(st []uint64) bool {
 	return warmth >= 0 && warmth <= k.Stored*(1+1e-9) // false for NaN, too
 }
 
-func (k *warming) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
-	old := from.(*warming)
+func (k *warmingUp) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
+	old := from.(*warmingUp)
 	at := old.Ready(st, now, 1)
 	share := old.warmth(st, at) / old.Stored
 	return k.store(
@@ -147,9 +147,9 @@ func (k *warming) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, l
 	), false
 }
 
-func (k *warming) SharesStates(from Kernel) bool { return k.Constants == from.(*warming).Constants }
+func (k *warmingUp) SharesStates(from Kernel) bool { return k.Constants == from.(*warmingUp).Constants }
 
-func (k *warming) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
+func (k *warmingUp) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	tick := float64(enc.Tick)
 	at := max(now, k.Frontier(st))
 	// What all stored permits cost at most.
@@ -162,7 +162,7 @@ func (k *warming) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 }
 
 // Credit compares the next free time with that of twice as many events, requested when idle.
-func (k *warming) Credit(st []uint64, at Instant) uint64 {
+func (k *warmingUp) Credit(st []uint64, at Instant) uint64 {
 	free := func(st []uint64, at Instant, n int) uint64 {
 		var next [3]uint64
 		copy(next[:], st)
@@ -173,23 +173,23 @@ func (k *warming) Credit(st []uint64, at Instant) uint64 {
 	return uint64(sort.Search(twice, func(n int) bool { return free(st, at, n+1) > most }))
 }
 
-func (k *warming) MissesLess(st, other []uint64, now Instant) bool {
+func (k *warmingUp) MissesLess(st, other []uint64, now Instant) bool {
 	return k.Credit(st, now) > k.Credit(other, now)
 }
 
-func (k *warming) Drifts() bool { return true }
+func (k *warmingUp) Drifts() bool { return true }
 
 // Marks are the instant of the hold, plus 1, and the state before it.
-func (k *warming) Marks() int { return 1 + k.Width() }
+func (k *warmingUp) Marks() int { return 1 + k.Width() }
 
-func (k *warming) Mark(st []uint64, at Instant, _ int, mark []uint64) {
+func (k *warmingUp) Mark(st []uint64, at Instant, _ int, mark []uint64) {
 	mark[0] = at + 1
 	copy(mark[1:], st)
 }
 
 // Settle takes the unused events back if nothing was granted since: the state is the one that the
 // hold left. Otherwise, others have waited for them already.
-func (k *warming) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
+func (k *warmingUp) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	at, before := m.Of(r.Index)[0], m.Of(r.Index)[1:]
 	if at == 0 || r.Unused == 0 {
 		return st
@@ -206,12 +206,12 @@ func (k *warming) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return st
 }
 
-func (k *warming) Carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
+func (k *warmingUp) Carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uint64) {
 	if k.SharesStates(from) {
 		copy(mark, old)
 	}
 }
 
-func (k *warming) ValidMark(mark []uint64) bool {
+func (k *warmingUp) ValidMark(mark []uint64) bool {
 	return mark[0] <= MaxInstant+1 && k.Valid(mark[1:])
 }

@@ -30,7 +30,8 @@ func (t *Taking) Take(by kernel.Word, word uint64, now kernel.Instant, n int) {
 func (t *Taking) Charge(by kernel.Word, word uint64, now kernel.Instant, n int) (ok bool) {
 	t.Next = word
 	if n > 0 {
-		if t.Next, ok = by.Decide(word, now, n); !ok {
+		t.Next, ok = by.Decide(word, now, n)
+		if !ok {
 			return false
 		}
 	}
