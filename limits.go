@@ -169,7 +169,10 @@ func (l *limiter) limitOf(ctx context.Context, key string) (*limit.Limit, error)
 // limitFor returns the limit by which requests for key are decided. That is the limit of the key
 // or, if that is not known, the one that New was given; unknown then says why. If ctx ended before
 // the lookup succeeded, nothing decides: there is no limit, and ended is the error of ctx.
-func (l *limiter) limitFor(ctx context.Context, key string) (lim *limit.Limit, unknown, ended error) {
+func (l *limiter) limitFor(
+	ctx context.Context,
+	key string,
+) (lim *limit.Limit, unknown, ended error) {
 	if l.ownLimits == nil {
 		return l.limit, nil, nil
 	}

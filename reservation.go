@@ -302,7 +302,7 @@ func (r *Reservation) settleFor(ctx context.Context, n int) (d Decision, err err
 // settleMarkedOver settles a Reservation that the caller has just marked as over. It does not tell
 // observers, and sets d as sendSettlement does.
 func (r *Reservation) settleMarkedOver(ctx context.Context, n int, d *Decision) (err error) {
-	if r.joint != nil { // a limiter that New has not made has passed the Reservation of a HoldAll on
+	if r.joint != nil { // of a HoldAll, which a limiter that New has not made has passed on
 		merged, err := r.settleKeys(ctx, func(int) int { return n })
 		if d != nil {
 			*d = merged

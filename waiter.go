@@ -50,8 +50,9 @@ type waiter struct {
 	came  int64       // the number of callers that came before; 0 in memory
 
 	// What has happened so far, which the results of the wait do not say.
-	failure  error    // of the store, even if FailOpen allowed the events
-	mayGrant bool     // with failure: whether the limit may ever grant them, whatever a fallback says
+	failure error // of the store, even if FailOpen allowed the events
+	// With failure: whether the limit of the key, and not a fallback, may ever grant the events.
+	mayGrant bool
 	unknown  error    // why the limit of the key is not known, so that that of New decided
 	denial   Decision // if the events were denied
 	grant    Decision // if the events were granted at once

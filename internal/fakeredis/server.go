@@ -136,7 +136,7 @@ func (s *Server) receive(words []string, key int) (reply string, hangs bool, err
 }
 
 var (
-	errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
+	errNoScript = errors.New("NOSCRIPT No matching script")
 	errUnknown  = errors.New("ERR fakeredis: unknown command or script")
 )
 

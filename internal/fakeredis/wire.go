@@ -179,7 +179,8 @@ func (r *reader) costs(c constants, n int) int {
 func (b bucket) eventsOf(ticks, units float64) int {
 	number := func(f float64) *big.Int { return big.NewInt(int64(f)) }
 	time := new(big.Int).Mul(number(ticks), number(b.unit))
-	time.Add(time, number(units)).Mul(time, number(float64(tick))).Mul(time, big.NewInt(int64(b.rate.Events)))
+	time.Add(time, number(units))
+	time.Mul(time, number(float64(tick))).Mul(time, big.NewInt(int64(b.rate.Events)))
 	each := new(big.Int).Mul(number(b.unit), big.NewInt(int64(b.rate.Per)))
 	n := time.Quo(time, each)
 	if !n.IsInt64() {

@@ -169,7 +169,11 @@ func (k *fixedWindow) Valid(st []uint64) bool {
 
 // Adopt keeps the count in the window that contains the old one. If there is none, the events
 // may have happened at latest.
-func (k *fixedWindow) Adopt(from Kernel, st []uint64, now, latest Instant) (_ []uint64, lasting bool) {
+func (k *fixedWindow) Adopt(
+	from Kernel,
+	st []uint64,
+	now, latest Instant,
+) (_ []uint64, lasting bool) {
 	old := from.(*fixedWindow)
 	start, count := old.load(st)
 	if k.SharesStates(from) {

@@ -94,4 +94,6 @@ func (k *slidingWindow) left(full, oldest, elapsed uint64) int {
 	return int(max(k.most, full+weighted) - full - weighted)
 }
 
-func (k *slidingWindow) SharesStates(from Kernel) bool { return k.sameSlots(&from.(*slidingWindow).ring) }
+func (k *slidingWindow) SharesStates(from Kernel) bool {
+	return k.sameSlots(&from.(*slidingWindow).ring)
+}

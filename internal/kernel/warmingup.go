@@ -60,7 +60,9 @@ func (k *warmingUp) ticks(ns uint64) Instant {
 // Frontier returns the next free time, which does not depend on the number of events.
 func (k *warmingUp) Frontier(st []uint64) Instant { return k.ticks(k.free(st)) }
 
-func (k *warmingUp) Ready(st []uint64, now Instant, _ int) Instant { return max(now, k.Frontier(st)) }
+func (k *warmingUp) Ready(st []uint64, now Instant, _ int) Instant {
+	return max(now, k.Frontier(st))
+}
 
 func (k *warmingUp) Spend(st []uint64, at Instant, n int) []uint64 {
 	at = max(at, k.Frontier(st))
@@ -147,7 +149,9 @@ func (k *warmingUp) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64,
 	), false
 }
 
-func (k *warmingUp) SharesStates(from Kernel) bool { return k.Constants == from.(*warmingUp).Constants }
+func (k *warmingUp) SharesStates(from Kernel) bool {
+	return k.Constants == from.(*warmingUp).Constants
+}
 
 func (k *warmingUp) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	tick := float64(enc.Tick)

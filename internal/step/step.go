@@ -134,7 +134,7 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at kernel.Instant, change
 		return st, v.now, false
 	}
 	if n <= v.Limit() { // most requests are granted
-		if st, granted := v.Kernel.Take(st, v.now, n); granted {
+		if st, granted := v.Take(st, v.now, n); granted {
 			return st, v.now, true
 		}
 	}
@@ -149,7 +149,7 @@ func (v *view) refuse(
 	at kernel.Instant,
 ) (_ []uint64, _ kernel.Instant, changed bool) {
 	if n <= v.Limit() {
-		st, changed = v.Kernel.Refuse(st, v.now, n, v.held)
+		st, changed = v.Refuse(st, v.now, n, v.held)
 		if changed {
 			at = v.ready(st, n)
 		}
