@@ -22,7 +22,7 @@ type Store struct {
 
 	programs programs
 	limiters limiters
-	lines    line.Named
+	lines    line.LinesByName
 	servers  servers
 	queues   queues
 	senders  senders

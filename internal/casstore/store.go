@@ -33,7 +33,7 @@ type Database interface {
 // A Store keeps states in a Database.
 type Store struct {
 	db    Database
-	lines line.Named
+	lines line.LinesByName
 
 	mu     sync.Mutex              // protects the fields below, and those of queues
 	open   map[string]*limit.Limit // by the name of their limiters

@@ -7,7 +7,7 @@ import "math/bits"
 // window's number and the count often fit in one word, with the number in the high
 // bits.
 type fixedWindow struct {
-	Usual
+	Defaults
 	most    uint64 // the limit
 	length  uint64 // of a window, in ticks
 	aligned bool   // whether windows begin at multiples of length

@@ -31,7 +31,7 @@ import (
 // were spent. A hold that is settled while a reservation is ahead must not let a caller overtake it
 // either, so a TokenBucket has that word in all states that need more than one anyway.
 type gcra struct {
-	Usual
+	Defaults
 	depth int             // most events at once
 	cost  uint64          // T, in units; cost/unit is in lowest terms
 	unit  uint64          // units in a tick

@@ -9,7 +9,7 @@ import (
 // the first token from a full bucket, or of a later refill), and the tokens missing
 // then. If none are missing, the first word is only the frontier.
 type intervalBucket struct {
-	Usual
+	Defaults
 	burst  uint64 // the most tokens
 	refill uint64 // tokens of one refill
 	per    uint64 // ticks between refills

@@ -28,7 +28,7 @@ import (
 // Preconditions: now ≤ MaxInstant, and not before an earlier now; n from 1 to Limit(). Limit
 // is at least 1, except that of a stateless kernel, which has no states.
 //
-// What only some kernels do has a default in usual.
+// What only some kernels do has a default in Defaults.
 type Kernel interface {
 	// Limit returns the most events that a fresh key grants at once.
 	Limit() int
@@ -140,57 +140,59 @@ type Adopter interface {
 	Drifts() bool
 }
 
-// Usual is what kernels do unless they define it otherwise. Of a hold, a mark is one word that any
-// parameters can use, and nothing is taken back.
-type Usual struct{}
+// Defaults is what kernels do unless they define it otherwise. Of a hold, a mark is one word that
+// any parameters can use, and nothing is taken back.
+type Defaults struct{}
 
-func (Usual) Pack(st []uint64) []uint64 { return st }
+func (Defaults) Pack(st []uint64) []uint64 { return st }
 
-func (Usual) Delays() bool { return false }
+func (Defaults) Delays() bool { return false }
 
-func (Usual) Delay([]uint64, Instant) uint64 { return 0 }
+func (Defaults) Delay([]uint64, Instant) uint64 { return 0 }
 
-func (Usual) Full([]uint64, Instant, int) bool { return false }
+func (Defaults) Full([]uint64, Instant, int) bool { return false }
 
-func (Usual) Promise([]uint64) {}
+func (Defaults) Promise([]uint64) {}
 
-func (Usual) Notes() bool { return false }
+func (Defaults) Notes() bool { return false }
 
-func (Usual) Refuse(st []uint64, _ Instant, _ int, _ uint64) ([]uint64, bool) { return st, false }
+func (Defaults) Refuse(st []uint64, _ Instant, _ int, _ uint64) ([]uint64, bool) {
+	return st, false
+}
 
-func (Usual) SameTimeout(Kernel) bool { return true }
+func (Defaults) SameTimeout(Kernel) bool { return true }
 
-func (Usual) Credit([]uint64, Instant) uint64 { return math.MaxUint64 }
+func (Defaults) Credit([]uint64, Instant) uint64 { return math.MaxUint64 }
 
-func (Usual) MissesLess(_, _ []uint64, _ Instant) bool { return false }
+func (Defaults) MissesLess(_, _ []uint64, _ Instant) bool { return false }
 
-func (Usual) Shed(st []uint64) []uint64 { return st }
+func (Defaults) Shed(st []uint64) []uint64 { return st }
 
-func (Usual) Drifts() bool { return false }
+func (Defaults) Drifts() bool { return false }
 
-func (Usual) DelayOf(uint64, Instant) uint64 { return 0 }
+func (Defaults) DelayOf(uint64, Instant) uint64 { return 0 }
 
-func (Usual) Marks() int { return 1 }
+func (Defaults) Marks() int { return 1 }
 
-func (Usual) Mark([]uint64, Instant, int, []uint64) {}
+func (Defaults) Mark([]uint64, Instant, int, []uint64) {}
 
-func (Usual) Lower([]uint64, []uint64, Instant) {}
+func (Defaults) Lower([]uint64, []uint64, Instant) {}
 
-func (Usual) LowerTo([]uint64, []uint64) {}
+func (Defaults) LowerTo([]uint64, []uint64) {}
 
-func (Usual) Settle(st []uint64, _ Instant, _ Refund, _ Marks) []uint64 { return st }
+func (Defaults) Settle(st []uint64, _ Instant, _ Refund, _ Marks) []uint64 { return st }
 
-func (Usual) Carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
+func (Defaults) Carry(_ Kernel, _, _ []uint64, _ Instant, old, mark []uint64) { copy(mark, old) }
 
-func (Usual) ValidMark([]uint64) bool { return true }
+func (Defaults) ValidMark([]uint64) bool { return true }
 
-func (Usual) Releases() bool { return false }
+func (Defaults) Releases() bool { return false }
 
-func (Usual) Lasts(st []uint64, _ int, _ Instant) []uint64 { return st }
+func (Defaults) Lasts(st []uint64, _ int, _ Instant) []uint64 { return st }
 
-func (Usual) Extend(st []uint64, _ Hold, _ Instant) []uint64 { return st }
+func (Defaults) Extend(st []uint64, _ Hold, _ Instant) []uint64 { return st }
 
-func (Usual) CarryHolds(_ Kernel, st []uint64, _ []Hold) []uint64 { return st }
+func (Defaults) CarryHolds(_ Kernel, st []uint64, _ []Hold) []uint64 { return st }
 
 // A Word is a kernel whose state may be a single word, on which it can then decide
 // without accessing memory.

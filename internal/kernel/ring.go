@@ -12,7 +12,7 @@ const MaxSlots = 1 << 20
 // is the sum of all counts, so that a decision need not read them. The others are counts: slot i is
 // at place i mod slots. Slots without an event since the frontier are not written; they read as 0.
 type ring struct {
-	Usual
+	Defaults
 	slots  uint64 // number of slots, including the latest
 	length uint64 // of a slot, in ticks
 	narrow bool   // whether two counts share a word

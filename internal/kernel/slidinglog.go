@@ -19,7 +19,7 @@ import (
 // have left the window. The others stand for at most as many events as the limit, except
 // for those that were denied or charged.
 type eventLog struct {
-	Usual
+	Defaults
 	most        uint64 // the limit
 	window      uint64 // ticks
 	countDenied bool

@@ -5,7 +5,7 @@ import "math"
 // A stateless is the kernel of an algorithm that needs no state: one that grants everything, or
 // nothing. It never counts an event.
 type stateless struct {
-	Usual
+	Defaults
 	limit int // math.MaxInt, or 0
 	part  int // the index of the part of an All that decides
 }

@@ -14,7 +14,7 @@ import (
 // portable state, in whole ticks and nanoseconds). The warmth is the maximum of stored
 // permits less those stored, at the next free time; it is 0 when cold.
 type warmingUp struct {
-	Usual
+	Defaults
 	encoding Encoding
 	warmup.Constants
 }

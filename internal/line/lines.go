@@ -20,18 +20,18 @@ type Lines struct {
 	Took, Came atomic.Int64
 }
 
-// Named has the Lines of the limiters in a store, by their names.
-type Named struct {
+// LinesByName has the Lines of the limiters in a store, by their names.
+type LinesByName struct {
 	mu     sync.Mutex // protects byName
 	byName map[string]*Lines
 }
 
-// mostNamed bounds the memory of a Named. If more names are used, limiters of one name that are
-// made far apart have two lines.
+// mostNamed bounds the memory of a LinesByName. If more names are used, limiters of one name that
+// are made far apart have two lines.
 const mostNamed = 4096
 
 // Of returns the Lines of the limiters called name.
-func (n *Named) Of(name string) *Lines {
+func (n *LinesByName) Of(name string) *Lines {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byName == nil || len(n.byName) >= mostNamed {

@@ -28,7 +28,7 @@ func (d *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok b
 		}
 		var at step.Reading
 		at.Now, at.Lag = req.Now()
-		var taking step.Taking
+		var taking step.WordStep
 		described := word
 		switch {
 		case peeks:
@@ -62,7 +62,7 @@ func (d *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok b
 // reservesNow reports whether the events of a reservation, which taking has, may happen at once. It
 // sets a to the answer.
 func (d *decider) reservesNow(
-	taking *step.Taking,
+	taking *step.WordStep,
 	word uint64,
 	at *step.Reading,
 	req *step.Request,

@@ -24,7 +24,7 @@ type Word struct {
 	n       int    // how many events to take
 	clock   *timeline.Timeline
 	at      step.Reading
-	taking  step.Taking
+	taking  step.WordStep
 }
 
 // Load finds the state of a key of which n events are to be taken. It returns false if a joint

@@ -12,7 +12,7 @@ import (
 // those of fixed width, in the order of the parts, then those that grow with use. If
 // any grow, the state begins with the length of each of them.
 type all struct {
-	kernel.Usual
+	kernel.Defaults
 	parts []kernel.Kernel
 	// The index of each part among those that the user gave, of which unlimited ones are left out.
 	places []int

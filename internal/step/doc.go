@@ -10,7 +10,7 @@
 //
 //   - request.go and machine.go: what a store passes, and what it calls.
 //   - step.go, charge.go: requests on the state of one limit, in which nothing is held or reserved.
-//     taking.go is the same, faster, for states of one word.
+//     wordstep.go is the same, faster, for states of one word.
 //   - all.go: several parts, all of which must grant.
 //   - former.go: the state of two limits, after the limit of the key has changed. successor.go:
 //     what a state becomes when another limit is asked.

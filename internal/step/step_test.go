@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// TestTaking: a Taking and Tell leave the state, and give the answer, that Step does.
-func TestTaking(t *testing.T) {
+// TestWordStep: a WordStep and Tell leave the state, and give the answer, that Step does.
+func TestWordStep(t *testing.T) {
 	kernels := each(t)
 	kernels["pair"] = NewMachine(kernel.NewSlidingWindow(10, 1, second, kernel.InMemory), kernel.InMemory)
 	thirds, err := kernel.NewTokenBucket(3, time.Second, time.Second, 10, kernel.InMemory, "")
@@ -46,7 +46,7 @@ func TestTaking(t *testing.T) {
 					}
 				}
 				word := st[0]
-				taking, got := Taking{}, Answer{Decision: Decision{Part: 1}, Wait: 1}
+				taking, got := WordStep{}, Answer{Decision: Decision{Part: 1}, Wait: 1}
 				taking.Take(by, word, at.Now, n)
 				c.Tell(&taking, word, &at, &got)
 				var want Answer

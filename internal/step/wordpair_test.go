@@ -34,7 +34,7 @@ func TestPairIsRing(t *testing.T) {
 				req.Op = OpPeek
 			}
 			var told Answer
-			var taking Taking
+			var taking WordStep
 			if req.Op == OpTake {
 				taking.Take(p, st1[0], now, req.N)
 				one.Tell(&taking, st1[0], &Reading{Now: now}, &told)

@@ -7,8 +7,8 @@ import (
 // This file decides on states of one word in memory, faster than Step does: a state is passed by
 // value, and nothing is allocated.
 
-// A Taking is the result of an operation on a state of one word.
-type Taking struct {
+// A WordStep is the result of an operation on a state of one word.
+type WordStep struct {
 	Granted   bool
 	Next      uint64         // the state after it
 	ready     kernel.Instant // if denied: when it would be granted
@@ -17,7 +17,7 @@ type Taking struct {
 }
 
 // Take takes n events, 1 ≤ n ≤ limit. by is the Word of a kernel.
-func (t *Taking) Take(by kernel.Word, word uint64, now kernel.Instant, n int) {
+func (t *WordStep) Take(by kernel.Word, word uint64, now kernel.Instant, n int) {
 	t.Next, t.Granted = by.Decide(word, now, n)
 	if !t.Granted {
 		t.Next, t.ready = word, by.Await(word, now, n)
@@ -27,7 +27,7 @@ func (t *Taking) Take(by kernel.Word, word uint64, now kernel.Instant, n int) {
 
 // Charge takes n events, 0 ≤ n ≤ limit, and looks whether one more would be granted. It returns
 // false if they are not granted at now: they have to be charged nevertheless.
-func (t *Taking) Charge(by kernel.Word, word uint64, now kernel.Instant, n int) (ok bool) {
+func (t *WordStep) Charge(by kernel.Word, word uint64, now kernel.Instant, n int) (ok bool) {
 	t.Next = word
 	if n > 0 {
 		t.Next, ok = by.Decide(word, now, n)
@@ -44,14 +44,14 @@ func (t *Taking) Charge(by kernel.Word, word uint64, now kernel.Instant, n int) 
 }
 
 // Leave leaves word as it is, at now, although the request was granted.
-func (t *Taking) Leave(by kernel.Word, word uint64, now kernel.Instant) {
+func (t *WordStep) Leave(by kernel.Word, word uint64, now kernel.Instant) {
 	t.Next = word
 	t.remaining, t.fresh = by.Describe(word, now)
 }
 
 // Tell sets a to the answer to a request with the given result on the state word, at a reading of
 // the clock: it is the answer of Step. Of an OpCharge or OpPeek, word is the state after it.
-func (c *Machine) Tell(t *Taking, word uint64, at *Reading, a *Answer) {
+func (c *Machine) Tell(t *WordStep, word uint64, at *Reading, a *Answer) {
 	*a = Answer{
 		Decision: Decision{
 			Allowed:    t.Granted,

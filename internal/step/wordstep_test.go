@@ -11,9 +11,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// TestTakingEqualsStep applies random requests to one key twice, as a Taking and by Step, while
+// TestWordStepEqualsStep applies random requests to one key twice, as a WordStep and by Step, while
 // others reserve events.
-func TestTakingEqualsStep(t *testing.T) {
+func TestWordStepEqualsStep(t *testing.T) {
 	for name, limits := range limitsOf(t) {
 		t.Run(name, func(t *testing.T) {
 			c := limits[1].narrow
@@ -25,7 +25,7 @@ func TestTakingEqualsStep(t *testing.T) {
 					now += [...]uint64{0, 1, second / 100, second / 3, second, 5 * second}[rng.IntN(6)]
 					at := &Reading{Now: now, Lag: uint64(rng.IntN(2) * 1000), Own: true}
 					n := 1 + rng.IntN(3)
-					var taking Taking
+					var taking WordStep
 					var got, want Answer
 					switch op := rng.IntN(8); {
 					case op < 3:
