@@ -44,8 +44,8 @@ type Holder interface {
 	CarryHolds(from Kernel, st []uint64, holds []Hold) []uint64
 }
 
-// A BatchHolder is a kernel whose settle takes time in proportion to its state or to the open
-// holds. So it has a settle for many holds, at least one and in the order of their indexes, which
+// A BatchHolder is a kernel whose Settle takes time in proportion to its state or to the open
+// holds. So it has a SettleAll for many holds, at least one and in the order of their indexes, which
 // takes no longer.
 type BatchHolder interface {
 	SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64

@@ -41,7 +41,7 @@ type Kernel interface {
 	Ready(st []uint64, now Instant, n int) Instant
 
 	// Spend records n events at an instant or, if that is later, at the frontier. They may be any
-	// number up to chargeable, whether or not they are granted.
+	// number up to Chargeable, whether or not they are granted.
 	Spend(st []uint64, at Instant, n int) []uint64
 
 	// Take is Ready and Spend in one. It spends n events if they are granted at now, and
@@ -90,13 +90,13 @@ type Queue interface {
 	Full(st []uint64, now Instant, n int) bool
 
 	// Promise records that the events that Spend has just recorded were promised to be delayed no
-	// longer than delay said.
+	// longer than Delay said.
 	Promise(st []uint64)
 }
 
 // A DenialCounter is what a kernel does with events that are denied.
 type DenialCounter interface {
-	// Notes reports whether refuse ever changes a state.
+	// Notes reports whether Refuse ever changes a state.
 	Notes() bool
 
 	// Refuse records that n events were denied at now, if such events count, and reports whether

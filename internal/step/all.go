@@ -160,7 +160,7 @@ func (k *all) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
 	return at
 }
 
-// mostCopied is the greatest width of a state that take copies, in words.
+// mostCopied is the greatest width of a state that Take copies, in words.
 const mostCopied = 16
 
 // Take restores the states of the parts before one that refuses.
