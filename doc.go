@@ -75,7 +75,7 @@
 //  7. Reservations and waiters on a key are served in the order of their arrival; of several
 //     processes, the first waiters of each take turns. No caller overtakes them (in a
 //     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same
-//     process).
+//     process). Charge asks nobody: its events count at once.
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
 // # Stores

@@ -58,7 +58,8 @@ func Waiting() HoldOption { return func(h *holdOptions) { h.waitsInLine = true }
 // HoldFor makes a hold end by itself after d; that of a reservation, or of events that a
 // [LeakyBucket] queues, d after these may happen. The default is ten minutes or, with an
 // [InFlight], the longest Timeout. d must be positive. It should exceed the time that a request
-// takes: a hold that has ended cannot be settled any more. [Reservation.Extend] moves the end.
+// takes: of a hold that has ended, Settle counts only what exceeds the number held.
+// [Reservation.Extend] moves the end.
 func HoldFor(d time.Duration) HoldOption {
 	return func(h *holdOptions) { h.holdFor, h.holdForSet, h.isHeld = d, true, true }
 }

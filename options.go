@@ -113,8 +113,6 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// What follows is by the latest reading.
-
 // check returns an error if the value of an option cannot be used.
 func (c *config) check() error {
 	_, inMemory := c.store.(*MemoryStore)

@@ -105,11 +105,12 @@ func NewStore(db Database) Store { return casstore.New(db) }
 type MemoryStore struct {
 	// MaxKeys bounds the number of keys that the store holds, for all its limiters together; 0 is
 	// no bound. If too many are in use, the store evicts one for each new key, whose usage is
-	// forgotten: of those that it has looked at, the key with the most Remaining, and among equals
-	// the one that resets soonest. Idle keys that it finds go before all others. So a flood of new
-	// keys evicts keys of the flood, and not a key that has exhausted its limit. There are two
-	// exceptions. If every new key exhausts its limit at once (a limit of 1), other keys are
-	// evicted too; if nearly all keys are exhausted, some are.
+	// forgotten: of those that it has looked at, the key with the most Remaining. Among equals,
+	// keys of a limiter that is flooded go first, then the key that regains an event or resets
+	// soonest. Idle keys that it finds go before all others. So a flood of new keys evicts keys of
+	// the flood, and not a key that has exhausted its limit. There are two exceptions. If every new
+	// key exhausts its limit at once (a limit of 1), other keys are evicted too; if nearly all keys
+	// are exhausted, some are.
 	//
 	// With several limiters, keys with equal Remaining are evicted from the limiter that is flooded
 	// first. That is the limiter whose new keys find the store full, once it holds more than 1/32

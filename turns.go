@@ -35,6 +35,8 @@ func (l *limiter) newTurnCall(
 	whenDue = lead == 0 && !lim.Releases()
 	c = newCall(ctx, step.OpReserve, key, n)
 	c.hold, c.Limit, c.isFinal = h, lim, whenDue && !h.isHeld
+	// The line has its own bounds. A turn in memory is asked for when it has come, and a turn that
+	// has not come gives way to open holds.
 	c.Request.MaxWait, c.Request.Again, c.Request.Yields = Never-1, whenDue, true
 	if lim.Releases() { // when a turn comes is not known
 		c.Request.Op = step.OpHold
@@ -42,10 +44,10 @@ func (l *limiter) newTurnCall(
 	return c, whenDue
 }
 
-// applyAsOf makes a call for a turn that has come, at from or later, as if the call had been made
-// when the turn came. It reports whether there is a turn. While a caller stands in line, nothing
-// else changes the state of the key, except what Line.Changed is told of. If the turn is a hold,
-// the hold lasts from now on.
+// applyAsOf makes a call for a turn that has come as if the call had been made when the turn came,
+// at from at the earliest. It reports whether there is a turn. While a caller stands in line,
+// nothing else changes the state of the key, except what Line.Changed is told of. If the turn is a
+// hold, the hold lasts from now on.
 func (l *limiter) applyAsOf(c *call, from kernel.Instant) bool {
 	if from == kernel.Forever {
 		return false

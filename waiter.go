@@ -29,7 +29,9 @@ import (
 // While events are held, and in an InFlight, no turn is known, because events may be given back at
 // any moment. Then the first place is denied. It asks again when a hold is settled or extended
 // through this limiter, when a hold ends by itself, and when the store has said that there will be
-// room.
+// room. It also asks again when another call brings another limit of the key or, in a store that is
+// not in memory, comes ten milliseconds after the denial, because another process may have released
+// events.
 //
 // Nothing overtakes the line: other requests for the key are denied without asking the store.
 
@@ -376,9 +378,9 @@ func (t *turnReply) askAgain(asked kernel.Instant) kernel.Instant {
 	return kernel.After(asked, uint64(wait))
 }
 
-// askStore asks for the events as lim decides, even if that overtakes another waiter. In memory,
-// the turn may have come at from or later. If w is to ask again, because its turn is not near or
-// held events may be given back, nothing is reserved, and the reply has the denial.
+// askStore asks for the events as lim decides, even if that overtakes another waiter. In memory, a
+// turn that has come is taken as of from at the earliest. If w is to ask again, because its turn is
+// not near or held events may be given back, nothing is reserved, and the reply has the denial.
 func (w *waiter) askStore(lim *limit.Limit, from kernel.Instant) (turnReply, error) {
 	patience := w.patience()
 	c, whenDue := w.l.newTurnCall(w.ctx, w.key, w.n, lim, w.hold)

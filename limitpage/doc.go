@@ -49,7 +49,7 @@
 // longer if it grants, and 210 if it denies (go test -bench Allow ./limitpage measures it). It
 // allocates nothing, except for a key that enters that list. There is no goroutine.
 //
-// Each limiter takes about 11 kB, and the memory of a observe.TopDenied(32) once keys are denied:
+// Each limiter takes about 11 kB, and the memory of an observe.TopDenied(32) once keys are denied:
 // about 30 kB (see [observe.DeniedKeys]).
 //
 // The stores are asked for their counters, and limiters for keys, only while somebody looks

@@ -80,8 +80,8 @@ func (r *ring) latest(st []uint64) uint64 { return r.perLength.quotient(r.Fronti
 
 func (r *ring) place(slot uint64) uint64 { return slot - r.perSlots.quotient(slot)*r.slots }
 
-// A turn is where a ring is at an instant that is not before the frontier.
-type turn struct {
+// A ringPosition is where a ring is at an instant that is not before the frontier.
+type ringPosition struct {
 	slot  uint64
 	place uint64 // of the slot
 	ahead uint64 // how many slots it is after the latest with events
@@ -90,9 +90,9 @@ type turn struct {
 
 // at returns where the ring is at an instant. Unless time has gone by since the frontier, it
 // reads two words.
-func (r *ring) at(st []uint64, now Instant) turn {
+func (r *ring) at(st []uint64, now Instant) ringPosition {
 	latest := r.latest(st)
-	t := turn{slot: latest, place: r.place(latest)}
+	t := ringPosition{slot: latest, place: r.place(latest)}
 	if r.head == 2 {
 		t.sum = st[1]
 	} else {
@@ -131,21 +131,21 @@ func (r *ring) before(place uint64) uint64 {
 	return place - 1
 }
 
-func (r *ring) used(st []uint64, t *turn) uint64 {
+func (r *ring) used(st []uint64, t *ringPosition) uint64 {
 	if t.ahead > 0 {
 		return 0
 	}
 	return r.get(st, t.place)
 }
 
-func (r *ring) oldest(st []uint64, t *turn) uint64 {
+func (r *ring) oldest(st []uint64, t *ringPosition) uint64 {
 	if t.ahead >= r.slots {
 		return 0
 	}
 	return r.get(st, r.after(t.place))
 }
 
-func (r *ring) next(st []uint64, t *turn) {
+func (r *ring) next(st []uint64, t *ringPosition) {
 	t.slot++
 	t.ahead++
 	t.place = r.after(t.place)
@@ -171,7 +171,7 @@ func (r *ring) Spend(st []uint64, at Instant, n int) []uint64 {
 }
 
 // spend spends at an instant whose turn is t.
-func (r *ring) spend(st []uint64, t *turn, at Instant, n int) {
+func (r *ring) spend(st []uint64, t *ringPosition, at Instant, n int) {
 	st[0] = at
 	if t.ahead >= r.slots {
 		clear(st[1:])

@@ -27,7 +27,7 @@ func (k *rollingWindow) bucket(before, in uint64) uint64 {
 	return left - min(in, left)
 }
 
-func (k *rollingWindow) room(st []uint64, t *turn) uint64 {
+func (k *rollingWindow) room(st []uint64, t *ringPosition) uint64 {
 	used := k.used(st, t)
 	return k.bucket(t.sum-used, used)
 }

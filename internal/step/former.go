@@ -72,7 +72,7 @@ const (
 )
 
 // twoLimits is the kernel of states of two limits that do not share their states. It decides as the
-// one that is asked. The embedded Kernel is nil: succeed looks at the limits one by one.
+// one that is asked. The embedded Kernel is nil: successorOf looks at the limits one by one.
 type twoLimits struct {
 	kernel.Kernel
 	limits  [2]*Machine
@@ -97,7 +97,8 @@ func JoinLimits(first, second *Machine) *Machine {
 		of.asked = i
 		k.byAsked[i] = NewMachine(&of, first.Encoding)
 	}
-	second.joined.Store(k.byAsked[0].two) // of two at once, one is lost, and made again
+	// If two goroutines store at once, one kernel is lost, and is made again: this is only a cache.
+	second.joined.Store(k.byAsked[0].two)
 	return k.byAsked[0]
 }
 

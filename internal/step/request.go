@@ -53,8 +53,8 @@ type Request struct {
 	Op      Op
 	N       int           // events; at least 0 for OpTake and OpSettle, at least 1 for OpReserve
 	MaxWait time.Duration // for OpReserve: the longest acceptable wait
-	// likewise: whether the request is made again when the wait is over: it is denied if that
-	// exceeds Near.
+	// For OpReserve: whether the caller asks again when the turn comes. Then a turn that is further
+	// away than Near is denied.
 	Again bool
 	// With Again: 0 or, if the time is fixed to one that has passed, how long ago that was.
 	Near  time.Duration

@@ -155,9 +155,9 @@ func (c *Machine) Reconcile(
 	}
 	next := successor{}
 	if from.holds != nil {
-		next = from.holds.succeed(c, st, now)
+		next = from.holds.successorOf(c, st, now)
 	} else {
-		next = c.succeed(from, st, now)
+		next = c.successorOf(from, st, now)
 	}
 	return next.by, next.st, next.mustStore
 }

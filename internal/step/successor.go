@@ -30,8 +30,8 @@ const (
 	fresh                 // nothing of that one is left
 )
 
-// succeed returns the successor, for c, of a state without open holds that from left.
-func (c *Machine) succeed(from *Machine, st []uint64, now kernel.Instant) successor {
+// successorOf returns the successor, for c, of a state without open holds that from left.
+func (c *Machine) successorOf(from *Machine, st []uint64, now kernel.Instant) successor {
 	if c.equal(from) {
 		return successor{by: c, st: st}
 	}
@@ -205,12 +205,12 @@ func (m *member) deepenBy(
 	})
 }
 
-// succeed is Machine.succeed for a state of k, with open holds. The holds go along, if the limit is
-// of the same kind, with what they mark. If nothing counts any more, they have nothing to give
-// back.
-func (k *holdsKernel) succeed(c *Machine, st []uint64, now kernel.Instant) successor {
+// successorOf is Machine.successorOf for a state of k, with open holds. The holds go along, if the
+// limit is of the same kind, with what they mark. If nothing counts any more, they have nothing to
+// give back.
+func (k *holdsKernel) successorOf(c *Machine, st []uint64, now kernel.Instant) successor {
 	inner := k.inner(st)
-	next := c.succeed(k.base, inner, now)
+	next := c.successorOf(k.base, inner, now)
 	switch {
 	case next.origin == fresh && !c.SameKind(k.base):
 		return next
