@@ -72,10 +72,10 @@ ENGINE := FuzzMemory|Identit|Split|Growth|Freeze|Concurrency|Width
 cross:
 	@echo "== vet 386"; GOARCH=386 go vet work
 	@set -e; for arch in arm64 s390x; do echo "== vet $$arch"; GOARCH=$$arch go vet ./...; done
-	@set -e; if scripts/runs 386; then echo "== test 386"; GOARCH=386 go test . ./internal/...; \
+	@set -e; if scripts/runs 386; then echo "== test 386"; GOARCH=386 go test -timeout 60m . ./internal/...; \
 		else echo "== test 386: SKIPPED, this machine cannot run it"; fi
 	@set -e; for of in arm64:aarch64 s390x:s390x; do arch=$${of%:*}; qemu=qemu-$${of#*:}; \
-		if scripts/runs $$arch $$qemu; then echo "== test $$arch"; GOARCH=$$arch go test -exec $$qemu -run '$(ENGINE)' . $(addprefix ./internal/laws/,decide memory wait) ./internal/memory; \
+		if scripts/runs $$arch $$qemu; then echo "== test $$arch"; GOARCH=$$arch go test -timeout 60m -exec $$qemu -run '$(ENGINE)' . $(addprefix ./internal/laws/,decide memory wait) ./internal/memory; \
 		else echo "== test $$arch: SKIPPED, $$qemu is not installed or does not work"; fi; done
 
 # Compares the algorithms, in less than a minute. benchmarks/run.sh compares other libraries.

@@ -124,9 +124,11 @@ func TestPeekAndChargeByTheLimitOfNew(t *testing.T) {
 			require.ErrorIs(t, err, errLookup)
 			assert.Equal(t, ratelimit.Decision{Limit: 3, RetryAfter: time.Hour, ResetAfter: time.Hour, Degraded: true, StandIn: true}, d)
 			assert.Equal(t, ratelimit.Failed, p.seen.One(t).Outcome)
-			_, err = p.Charge(ctx, "key", math.MaxInt)
-			require.ErrorIs(t, err, errLookup)
-			require.ErrorIs(t, err, ratelimit.ErrDebt)
+			if math.MaxInt > math.MaxInt32 { // an int of 32 bits is never too much
+				_, err = p.Charge(ctx, "key", math.MaxInt)
+				require.ErrorIs(t, err, errLookup)
+				require.ErrorIs(t, err, ratelimit.ErrDebt)
+			}
 			p.own.Err = nil
 			assert.Equal(t, 4, fakes.Remaining(t, p))
 		})
