@@ -170,7 +170,7 @@ func hasLeft(ctx context.Context, err error) bool {
 	return !late
 }
 
-// outcome returns what came of a request that was answered with res and err.
+// outcome returns what came of a request that was answered with ans and err.
 func outcome(ctx context.Context, ans *step.Answer, err error) Outcome {
 	switch {
 	case err != nil:

@@ -146,6 +146,16 @@ func (l *limiter) cancelTurns(turns []line.Turn) {
 // still.
 const recentDenial = 10 * time.Millisecond
 
+// wakeLineIfOutdated is wakeIfOutdated for the line of a key, if there is one.
+func (l *limiter) wakeLineIfOutdated(key string, lim *limit.Limit) {
+	ln := l.lines.Find(key)
+	if ln == nil {
+		return
+	}
+	defer ln.Unlock() // even if the user's clock panics
+	l.wakeIfOutdated(ln, lim)
+}
+
 // wakeIfOutdated wakes the caller of the first place if there may be room that it does not know of:
 // because it was denied by another limit than lim, the present one, or some time ago, since when
 // another process may have released events. Turns that were made by another limit are made again.

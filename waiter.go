@@ -139,11 +139,7 @@ func (w *waiter) untilTurn() (*Reservation, error) {
 
 // askInPassing asks for events that nobody waits for, because they are granted always or never.
 func (w *waiter) askInPassing(lim *limit.Limit) (*Reservation, error) {
-	ln := w.l.lines.Find(w.key)
-	if ln != nil {
-		w.l.wakeIfOutdated(ln, lim)
-		ln.Unlock()
-	}
+	w.l.wakeLineIfOutdated(w.key, lim)
 	w.state = stateAsking
 	reply, err := w.askStore(lim, kernel.Forever)
 	return reply.reservation, err

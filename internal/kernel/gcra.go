@@ -368,7 +368,7 @@ func (k *gcra) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return k.store(st, k.load(st).Sub(comesBack(k, r, m, k.cost)))
 }
 
-// SettleAll implements batchHolder.
+// SettleAll implements BatchHolder.
 func (k *gcra) SettleAll(st []uint64, _ Instant, refunds []Refund, m Marks) []uint64 {
 	for _, back := range comeBack(k, refunds, m, k.cost) {
 		st = k.store(st, k.load(st).Sub(back))

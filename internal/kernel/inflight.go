@@ -116,7 +116,7 @@ func (k *inFlight) Settle(st []uint64, now Instant, r Refund, m Marks) []uint64 
 	return k.keepTurns(st, now, promised, m)
 }
 
-// SettleAll implements batchHolder.
+// SettleAll implements BatchHolder.
 func (k *inFlight) SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64 {
 	removals := make([]removal, 0, len(refunds))
 	for _, r := range refunds {

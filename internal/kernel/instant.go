@@ -125,7 +125,7 @@ func (enc Encoding) Count(n int, field string) error {
 	return nil
 }
 
-// mostCounted is the largest valid count. Sums must not overflow.
+// MostCounted is the largest valid count. Sums must not overflow.
 const MostCounted = 1 << 62
 
 func (enc Encoding) MostCount() uint64 {

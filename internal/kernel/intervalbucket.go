@@ -170,7 +170,7 @@ func (k *intervalBucket) Settle(st []uint64, now Instant, r Refund, m Marks) []u
 	return k.giveBack(st, now, comesBack(k, r, m, 1))
 }
 
-// SettleAll implements batchHolder.
+// SettleAll implements BatchHolder.
 func (k *intervalBucket) SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64 {
 	for _, back := range comeBack(k, refunds, m, 1) {
 		st = k.giveBack(st, now, back)

@@ -207,7 +207,7 @@ type Word interface {
 	// Describe is Remaining, or 0 before the frontier, and Fresh.
 	Describe(word uint64, now Instant) (remaining int, fresh Instant)
 
-	// DelayOf is delay.
+	// DelayOf is Delay.
 	DelayOf(word uint64, at Instant) uint64
 
 	// Widen returns the state that equals word, in the form of the same kernel with

@@ -85,7 +85,7 @@ func (k *leaky) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return k.giveBack(st, comesBack(k, r, m, k.cost))
 }
 
-// SettleAll implements batchHolder.
+// SettleAll implements BatchHolder.
 func (k *leaky) SettleAll(st []uint64, _ Instant, refunds []Refund, m Marks) []uint64 {
 	for _, back := range comeBack(k, refunds, m, k.cost) {
 		st = k.giveBack(st, back)

@@ -243,6 +243,9 @@ func (k *eventLog) Refuse(st []uint64, now Instant, n int, held uint64) ([]uint6
 // remove removes n events at an instant. The frontier falls to the last remaining
 // entry. If there is none, the state is the fresh one.
 func (k *eventLog) remove(st []uint64, at Instant, n int) []uint64 {
+	if n == 0 {
+		return st
+	}
 	for end := uint64(len(st)); ; {
 		begin, ok := k.lastEntry(st, end)
 		if !ok || st[begin] < at {
@@ -282,7 +285,7 @@ func (k *eventLog) removeAll(st []uint64, removals []removal) []uint64 {
 		for len(removals) > 0 && removals[0].at <= at {
 			if removals[0].at == at {
 				left -= min(left, removals[0].n)
-				removed = true
+				removed = removed || removals[0].n > 0
 			}
 			removals = removals[1:]
 		}
@@ -369,7 +372,7 @@ func (k *eventLog) Settle(st []uint64, _ Instant, r Refund, m Marks) []uint64 {
 	return st
 }
 
-// SettleAll implements batchHolder.
+// SettleAll implements BatchHolder.
 func (k *eventLog) SettleAll(st []uint64, _ Instant, refunds []Refund, m Marks) []uint64 {
 	removals := make([]removal, 0, len(refunds))
 	for _, r := range refunds {

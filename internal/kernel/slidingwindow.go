@@ -12,7 +12,7 @@ import "github.com/ratelimit-go/ratelimit/internal/uint128"
 // segment of length 100, a limit of 12, and 9 events in the previous segment and 5 in this
 // one, at e = 25 one more event is refused, because 5 + 9·0.75 + 1 > 12. At e = 34 it is
 // granted, because 9·0.66 ≤ 6, so RetryAfter is those 9 ticks. Ready returns that instant,
-// and step.go makes a decision of it.
+// and package step makes a decision of it.
 type slidingWindow struct {
 	ring
 	most uint64 // the limit

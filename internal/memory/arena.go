@@ -216,7 +216,8 @@ func (a *arena) draftCopy(k *step.Machine, st []uint64, opens bool) []uint64 {
 // allocate keeps st from now on, and returns where: in a block of the same capacity, to which st is
 // copied, or, if st is too large for a block, where it is. A draft is copied to itself.
 func (a *arena) allocate(st []uint64) block {
-	if capacity := cap(st); capacity <= mostBlock {
+	// A block has at least one word: a record without any is unused.
+	if capacity := max(1, cap(st)); capacity <= mostBlock {
 		a.makeTail(capacity)
 		end := len(a.words)
 		a.words = a.words[:end+capacity]

@@ -191,7 +191,7 @@ func (k *holdsKernel) holdAt(
 	return holdOf(k.entry(st, i)[holdEnd:])
 }
 
-// held returns how many events the open holds have, or mostCounted if they have more.
+// held returns how many events the open holds have, or kernel.MostCounted if they have more.
 func (k *holdsKernel) held(st []uint64) (sum uint64) {
 	for i := range k.count(st) {
 		sum += min(k.entry(st, i)[holdEvents]/2, kernel.MostCounted-sum)

@@ -141,7 +141,7 @@ func (h *heldState) advance(until kernel.Instant) (due bool) {
 	return true
 }
 
-// everyTurn is for fit, if all turns stay.
+// everyTurn is for noneTooEarly, if all turns stay.
 func everyTurn(int) bool { return true }
 
 // come spends the events of a turn in the state before all turns, and opens its hold, if that goes
