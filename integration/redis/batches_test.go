@@ -23,10 +23,7 @@ import (
 // some order, field by field, and must then hold the same bytes.
 
 func FuzzBatches(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(12, 30)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(12, 30))
 	f.Add(uint64(60)) // a command settles the last hold, and opens another
 	conn := &gate{Conn: connectors["rueidis"](f, startServer(f).addr())}
 	var requests, commands int64

@@ -31,10 +31,7 @@ import (
 // make requests of all kinds that share a command. The answers and the states in Redis must
 // be those of two limiters that share states as bytes in this process.
 func FuzzCancel(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(60, 200)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(60, 200))
 	addr := startServer(f).addr()
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { newCancels(t, addr, seed).run(60) })

@@ -32,10 +32,7 @@ import (
 // bytes in Redis must be the bytes in this process.
 
 func FuzzScripts(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(40, 120)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(40, 120))
 	addr := startServer(f).addr()
 	conns := []redisstore.Conn{connectors["rueidis"](f, addr), connectors["goredis"](f, addr)}
 	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conns[seed%2], seed).run(120) })

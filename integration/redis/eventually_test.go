@@ -3,6 +3,8 @@ package redis_test
 import (
 	"testing"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // eventually waits until f returns true. Nothing else sleeps.
@@ -21,5 +23,14 @@ func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it takes long")
+	}
+}
+
+// addHistories gives a fuzz target, which is a long test, the seeds of random histories.
+func addHistories(f *testing.F, histories uint64) {
+	f.Helper()
+	long(f)
+	for seed := range budget.Seeds(f, histories) {
+		f.Add(seed)
 	}
 }

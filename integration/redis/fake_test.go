@@ -30,10 +30,7 @@ import (
 // FuzzFake makes calls of all kinds, of which some are on several keys or share a command, while
 // limits change, values are damaged and scripts are forgotten.
 func FuzzFake(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(60, 200)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(60, 200))
 	s := startServer(f)
 	client, conn := s.client(), connectors["rueidis"](f, s.addr())
 	f.Fuzz(func(t *testing.T, seed uint64) { newLikeness(t, client, conn, seed).run(80) })
@@ -41,10 +38,7 @@ func FuzzFake(f *testing.F) {
 
 // FuzzFakeScripts makes the calls of FuzzScripts to a fake server.
 func FuzzFakeScripts(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(40, 120)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(40, 120))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		newTrace(t, fakeConn{fakeredis.New()}, seed).run(120)
 	})
@@ -52,10 +46,7 @@ func FuzzFakeScripts(f *testing.F) {
 
 // FuzzFakeJoint makes the calls of FuzzJoint to a fake server.
 func FuzzFakeJoint(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(50, 150)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(50, 150))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		newJointTrace(t, fakeConn{fakeredis.New()}, seed).run(60)
 	})
@@ -63,10 +54,7 @@ func FuzzFakeJoint(f *testing.F) {
 
 // FuzzFakeBatches makes the calls of FuzzBatches to a fake server.
 func FuzzFakeBatches(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(12, 30)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(12, 30))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		conn := &gate{Conn: fakeConn{fakeredis.New()}}
 		newTrace(t, conn, seed).batches(conn)

@@ -22,10 +22,7 @@ import (
 // limiters in this process. Every field of every answer must be the same.
 
 func FuzzJoint(f *testing.F) {
-	long(f)
-	for seed := range budget.Seeds(f, budget.Histories(50, 150)) {
-		f.Add(seed)
-	}
+	addHistories(f, budget.Histories(50, 150))
 	f.Add(uint64(637)) // a TakeAll loads both scripts
 	conn := connectors["rueidis"](f, startServer(f).addr())
 	f.Fuzz(func(t *testing.T, seed uint64) { newJointTrace(t, conn, seed).run(60) })
