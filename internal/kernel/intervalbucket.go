@@ -156,10 +156,7 @@ func (k *intervalBucket) Mark(st []uint64, at Instant, n int, mark []uint64) {
 	k.store(mark, k.missing(st, at).Add(uint128.From(uint64(n))))
 }
 
-func (k *intervalBucket) Lower(
-	mark, st []uint64,
-	at Instant,
-) {
+func (k *intervalBucket) Lower(mark, st []uint64, at Instant) {
 	lowered(k, mark, k.missing(st, at))
 }
 

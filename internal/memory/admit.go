@@ -28,12 +28,7 @@ func (sp *Space) admit(req *step.Request, try func() (ok bool)) (idle kernel.Ins
 }
 
 // refuse answers req, for whose key the store has no room. Another key may be idle at idle.
-func (s *Store) refuse(
-	k *step.Machine,
-	req *step.Request,
-	idle kernel.Instant,
-	a *step.Answer,
-) {
+func (s *Store) refuse(k *step.Machine, req *step.Request, idle kernel.Instant, a *step.Answer) {
 	if req.Op != step.OpPeek {
 		s.rejected.Add(1)
 	}

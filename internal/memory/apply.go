@@ -116,12 +116,7 @@ func (ls *lockedSlot) returnToSlot(word uint64, req *step.Request) bool {
 }
 
 // stepInArena applies a request to the state in the arena to which a word refers.
-func (ls *lockedSlot) stepInArena(
-	word uint64,
-	lim *Limit,
-	req *step.Request,
-	a *step.Answer,
-) {
+func (ls *lockedSlot) stepInArena(word uint64, lim *Limit, req *step.Request, a *step.Answer) {
 	states := ls.shard.arena
 	r := states.record(word)
 	if ls.becomesWord(lim, states.kernel(r), states.state(r), req, a) {

@@ -188,10 +188,9 @@ func (k *all) Take(st []uint64, now kernel.Instant, n int) ([]uint64, bool) {
 }
 
 func (k *all) Spend(st []uint64, at kernel.Instant, n int) []uint64 {
-	return k.update(
-		st,
-		func(_ int, part kernel.Kernel, st []uint64) []uint64 { return part.Spend(st, at, n) },
-	)
+	return k.update(st, func(_ int, part kernel.Kernel, st []uint64) []uint64 {
+		return part.Spend(st, at, n)
+	})
 }
 
 func (k *all) Remaining(st []uint64, now kernel.Instant) int {
@@ -259,10 +258,9 @@ func (k *all) Pack(st []uint64) []uint64 {
 	if len(st) == 0 {
 		return st
 	}
-	return k.update(
-		st,
-		func(_ int, part kernel.Kernel, st []uint64) []uint64 { return part.Pack(st) },
-	)
+	return k.update(st, func(_ int, part kernel.Kernel, st []uint64) []uint64 {
+		return part.Pack(st)
+	})
 }
 
 // part returns the index, among the parts that the user gave, of the one that decides: the one that

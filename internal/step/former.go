@@ -321,10 +321,9 @@ func (k *twoLimits) follow(part kernel.Kernel, st []uint64, at kernel.Instant, n
 }
 
 func (k *twoLimits) Pack(st []uint64) []uint64 {
-	return k.each(
-		st,
-		func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 { return part.Pack(st) },
-	)
+	return k.each(st, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
+		return part.Pack(st)
+	})
 }
 
 func (k *twoLimits) Valid(st []uint64) bool {

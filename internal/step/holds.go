@@ -177,17 +177,11 @@ func shift(st []uint64, from, to int) []uint64 {
 
 func (k *holdsKernel) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
 
-func (k *holdsKernel) entry(
-	st []uint64,
-	i int,
-) []uint64 {
+func (k *holdsKernel) entry(st []uint64, i int) []uint64 {
 	return st[holdsHeader+i*k.size:][:k.size]
 }
 
-func (k *holdsKernel) holdAt(
-	st []uint64,
-	i int,
-) kernel.Hold {
+func (k *holdsKernel) holdAt(st []uint64, i int) kernel.Hold {
 	return holdOf(k.entry(st, i)[holdEnd:])
 }
 
@@ -403,9 +397,7 @@ func (k *holdsKernel) closed(st []uint64) (*Machine, []uint64) {
 	return by, shift(st, holdsHeader, 0)
 }
 
-func (k *holdsKernel) Pack(
-	st []uint64,
-) []uint64 {
+func (k *holdsKernel) Pack(st []uint64) []uint64 {
 	return k.replaceInner(st, k.base.Pack(k.inner(st)))
 }
 

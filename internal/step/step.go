@@ -90,9 +90,7 @@ type view struct {
 	lastTurn kernel.Instant
 }
 
-func (v *view) until(
-	t kernel.Instant,
-) time.Duration {
+func (v *view) until(t kernel.Instant) time.Duration {
 	return kernel.UntilIn(t, v.now, v.lag, v.Tick)
 }
 

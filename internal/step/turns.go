@@ -109,9 +109,8 @@ func (h *heldState) spendAgain() {
 	}
 }
 
-// leavesRoom reports whether all events of the turns can be spent after a state.
-func (h *heldState) leavesRoom(before []uint64) bool {
-	st := slices.Clone(before)
+// leavesRoom reports whether all events of the turns can be spent after a state, which it changes.
+func (h *heldState) leavesRoom(st []uint64) bool {
 	for i := range h.turns() {
 		turn := h.entry(i)
 		at, n := turn[turnAt], holdOf(turn[turnEnd:]).N

@@ -120,9 +120,7 @@ func (t *Timeline) compare(from *anchor, d time.Duration) *anchor {
 
 // after returns the instant at which d has passed since the base. From 2100 to MaxInstant are 16
 // years.
-func (a *anchor) after(
-	d time.Duration,
-) kernel.Instant {
+func (a *anchor) after(d time.Duration) kernel.Instant {
 	return a.origin + kernel.Instant(d-a.since)
 }
 
