@@ -25,6 +25,11 @@ func KernelOf(t testing.TB, alg Algorithm) *step.Machine {
 	return lim.Machine
 }
 
+// SealOf returns the hash in a token of l and key, whose other fields are given.
+func SealOf(l Limiter, key string, fields []byte) []byte {
+	return l.(*limiter).seal(key, fields)
+}
+
 // NowOf returns the time for l.
 func NowOf(l Limiter) kernel.Instant {
 	now, _ := l.(*limiter).timeline.Now()

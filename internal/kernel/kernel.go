@@ -231,3 +231,33 @@ func PartOf(k Kernel) Kernel {
 	}
 	return k
 }
+
+// KindOf names the type of a kernel. The names do not change: the tokens of reservations depend on
+// them.
+func KindOf(k Kernel) string {
+	switch k.(type) {
+	case *gcra:
+		return "gcra"
+	case *leaky:
+		return "leaky"
+	case *intervalBucket:
+		return "intervalBucket"
+	case *fixedWindow:
+		return "fixed"
+	case *slidingWindow:
+		return "sliding"
+	case *pair:
+		return "pair"
+	case *rollingWindow:
+		return "rolling"
+	case *eventLog:
+		return "eventLog"
+	case *inFlight:
+		return "inFlight"
+	case *warmingUp:
+		return "warming"
+	case *stateless:
+		return "stateless"
+	}
+	return ""
+}

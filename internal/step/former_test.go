@@ -135,7 +135,7 @@ func counted(part kernel.Kernel, st []uint64, at kernel.Instant, n int) int {
 		return part.Spend(make([]uint64, part.Width()), at, 2*min(part.Limit(), math.MaxInt/2))
 	}
 	bounded := func(st []uint64) bool {
-		if NewMachine(part, kernel.InMemory).Kind() == "warmingUp" { // which is in debt until its next free time
+		if NewMachine(part, kernel.InMemory).Kind() == "warming" { // which is in debt until its next free time
 			return part.Frontier(st) <= at+part.Frontier(twice(0))
 		}
 		return !part.MissesLess(twice(at), st, at)

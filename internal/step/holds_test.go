@@ -66,7 +66,7 @@ type past struct {
 // The kinds of part whose state says when something began, and so is not what Spend makes of the
 // grants one after the other. They have the parameters that holdKernels gives them.
 const (
-	firstWindow  = "fixedWindow"    // if it drifts: a window of a second
+	firstWindow  = "fixed"          // if it drifts: a window of a second
 	refills      = "intervalBucket" // of three tokens a second
 	flights      = "inFlight"       // with a timeout of a second
 	log          = "eventLog"

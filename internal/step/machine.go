@@ -1,7 +1,6 @@
 package step
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,10 +62,7 @@ func (c *Machine) Delays() bool {
 
 // Remaining returns the most events that are granted at now: 0 while a reservation is
 // ahead.
-func (c *Machine) Remaining(
-	st []uint64,
-	now kernel.Instant,
-) int {
+func (c *Machine) Remaining(st []uint64, now kernel.Instant) int {
 	return remaining(c.Kernel, st, now)
 }
 
@@ -137,11 +133,11 @@ func (c *Machine) partStates(st []uint64) (states [][]uint64) {
 	return states
 }
 
-// Kind names the kernel's type. States of different kinds cannot be converted.
+// Kind names the kernel's type, and does not change. States of different kinds cannot be converted.
 func (c *Machine) Kind() string {
 	var names []string
 	for _, leaf := range c.leaves {
-		names = append(names, reflect.TypeOf(leaf).Elem().Name())
+		names = append(names, kernel.KindOf(leaf))
 	}
 	return strings.Join(names, " ")
 }

@@ -57,6 +57,7 @@ func do(c *Machine, st []uint64, now kernel.Instant, req Request) ([]uint64, boo
 func TestAdoptedByItself(t *testing.T) {
 	again, others := each(t), each(t)
 	for name, c := range each(t) {
+		assert.NotEmpty(t, c.Kind(), name)
 		st, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: 1})
 		k, kept, pin := again[name].Reconcile(c, slices.Clone(st), begun)
 		assert.Same(t, again[name], k)
