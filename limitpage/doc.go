@@ -1,6 +1,9 @@
-// Package limitpage serves a page that shows what the limiters of a process are doing: which
-// keys are denied most, since when and by which limit, how much each limiter grants and denies, now
-// and over the last five minutes, which stores fail and why, what they hold, and how Redis is.
+// Package limitpage serves a page that shows what the limiters of a process are doing:
+//
+//   - which keys are denied most, since when and by which limit;
+//   - how much each limiter grants and denies, now and over the last five minutes;
+//   - which stores fail and why, what the stores hold, and how fast Redis answers.
+//
 // Limiters that deny most come first.
 //
 //	page := limitpage.New()
@@ -16,44 +19,44 @@
 //
 // # JSON
 //
-// With ?format=json, the handler returns the same as JSON, whose field names stay the same in
-// later versions, which may add fields. Durations are in seconds, times in milliseconds since
-// the Unix epoch. The fields of stores are those of [ratelimit.MemoryStats] or
-// [github.com/ratelimit-go/ratelimit/redisstore.Stats], and those of decisions are those of
+// With ?format=json, the handler returns the data of the page as JSON. Later versions may add
+// fields, and keep the names of these. Durations are in seconds, times in milliseconds since the
+// Unix epoch. The fields of a store have the names of those of [ratelimit.MemoryStats] or
+// [github.com/ratelimit-go/ratelimit/redisstore.Stats], and the fields of a decision those of
 // [ratelimit.Decision], in lower camel case.
 //
-// The seconds of a limiter are the decisions of each whole second of the last five minutes, or
-// of those from the Unix time T on with &since=T.
+// The field seconds of a limiter counts its decisions in each whole second of the last five
+// minutes. With &since=T, it begins no earlier than at the Unix time T, in seconds.
 //
-// A key is looked up with ?format=json&limiter=api&key=..., or by a POST of the same fields as a
-// form, which keeps the key out of the logs of proxies. In place of key, id may be the id of a key
-// in the list of denied keys. The key in an answer is for people to read: it is the key itself only
-// if verbatim is true.
+// A request with ?format=json&limiter=api&key=... looks up a key. So does a POST of the fields
+// limiter and key as a form, which keeps the key out of the logs of proxies. A key in the list of
+// denied keys can also be named by its id, with the field id in place of key. The key in an answer
+// is for people to read: it is the key itself only if verbatim is true.
 //
 // # Who may see it
 //
 // Like net/http/pprof, the handler does not authenticate its callers. Serve it on an internal
 // address, or behind a handler that does. Keys may be personal data: see [WithHashedKeys].
-// Nobody can change anything, unless [WithReset] is given. In plain HTTP, the handler answers only
-// under names that nobody else can register, and those of [WithHosts].
+// Without [WithReset], the page changes nothing. In plain HTTP, the handler answers only under
+// names that nobody else can register, and under the names of [WithHosts].
 //
 // The handler refuses a POST that a browser sends on behalf of a page of another origin, as
-// [net/http.CrossOriginProtection] defines it. A proxy in front of it should forward the Host
-// header as it is: if it does not, and browsers talk to it in plain HTTP, their look-ups and resets
-// are refused, too.
+// [net/http.CrossOriginProtection] defines it. A proxy in front of the handler should forward the
+// Host header unchanged. If the proxy changes the header, and browsers talk to the proxy in plain
+// HTTP, the handler also refuses the lookups and resets of its own page.
 //
 // # What it costs
 //
-// A limiter with an observer computes all of each Decision. For each, the page reads the clock and
-// adds to two counters, and a denial enters the list of denied keys. So Allow takes about 140 ns
-// longer if it grants, and 210 if it denies (go test -bench Allow ./limitpage measures it). It
-// allocates nothing, except for a key that enters that list. There is no goroutine.
+// A limiter with an observer computes each Decision in full. For each decision, the page reads the
+// clock and adds to two counters. A denial also enters the list of denied keys. So Allow takes
+// about 140 ns longer if it grants, and 210 ns longer if it denies (go test -bench Allow
+// ./limitpage). Only a key that enters the list allocates memory. The page has no goroutine.
 //
-// Each limiter takes about 11 kB, and the memory of an observe.TopDenied(32) once keys are denied:
-// about 30 kB (see [observe.DeniedKeys]).
+// Each limiter takes about 11 kB. Once keys are denied, it also takes the memory of an
+// observe.TopDenied(32), about 30 kB (see [observe.DeniedKeys]).
 //
-// The stores are asked for their counters, and limiters for keys, only while somebody looks
-// at the page: once a second for each who does.
+// The page asks the stores for their counters, and a limiter for the key that is looked up, only
+// while somebody looks at the page: once a second for each viewer.
 //
 // The page [docs/observe.md] is an introduction.
 //

@@ -1,5 +1,8 @@
 package limitpage
 
+// This file decides how the names of keys and limiters are shown: as they are, quoted, shortened or
+// hashed.
+
 import (
 	"crypto/hmac"
 	"crypto/sha256"
@@ -10,14 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// id returns 16 hexadecimal digits that identify key to those who do not know it.
+// id returns the ID of key: 16 hexadecimal digits, from which nobody can read the key.
 func (c *config) id(key string) string {
 	mac := hmac.New(sha256.New, c.secret)
 	mac.Write([]byte(key))
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// mostRunes is how much of a key is shown.
+// mostRunes is how many characters of a key are shown.
 const mostRunes = 120
 
 // A keyReport is what the page shows of a key.
@@ -25,7 +28,7 @@ type keyReport struct {
 	Key string `json:"key"` // as displayed
 	// Whether Key is the key itself, neither quoted nor shortened nor hashed.
 	Verbatim bool   `json:"verbatim"`
-	ID       string `json:"id"` // to look it up
+	ID       string `json:"id"` // names the key in a lookup
 }
 
 // keyReportOf returns what the page shows of key.
@@ -38,7 +41,8 @@ func (p *Page) keyReportOf(key string) keyReport {
 	return r
 }
 
-// label returns what the page shows of the name of a limiter. It may be any text, and nothing else.
+// label returns what the page shows of the name of a limiter: the name if it is text, and otherwise
+// the name quoted as in Go, because JSON has only valid UTF-8.
 func label(name string) string {
 	if utf8.ValidString(name) {
 		return name
@@ -46,9 +50,9 @@ func label(name string) string {
 	return strconv.Quote(name)
 }
 
-// display returns key if it is short and printable. Otherwise it is quoted as in Go, so that it
-// changes neither the direction nor the lines of the text around it, and its middle is left
-// out.
+// display returns what the page shows of key. It leaves out the middle of a long key. A key that is
+// not printable is quoted as in Go, so that it changes neither the direction nor the lines of the
+// text around it.
 func display(key string) string {
 	cut := false
 	if utf8.RuneCountInString(key) > mostRunes {

@@ -1,5 +1,8 @@
 package limitpage
 
+// This file looks up and resets a single key: it finds the limiter and the key that a request
+// names, asks the limiter for the state of the key, and forecasts the next decisions.
+
 import (
 	"context"
 	"errors"
@@ -14,23 +17,23 @@ import (
 // storeTimeout bounds how long the page waits for a store.
 const storeTimeout = 2 * time.Second
 
-// A lookup is what the page shows of one key.
+// A lookup is what the page shows of a key that is looked up.
 type lookup struct {
 	Limiter string `json:"limiter"`
 	keyReport
-	Algorithm string         `json:"algorithm"` // of the key, in words
-	Limit     string         `json:"limit"`     // in words
-	Decision  decisionReport `json:"decision"`  // of Peek
-	Next      []forecast     `json:"next"`      // of the next requests
+	Algorithm string         `json:"algorithm"` // the key's own, in words
+	Limit     string         `json:"limit"`     // the key's own, in words
+	Decision  decisionReport `json:"decision"`  // what Peek returned
+	Next      []forecast     `json:"next"`      // for the next requests
 	Error     string         `json:"error,omitempty"`
 }
 
-// The fields are those of ratelimit.Decision.
+// A decisionReport has the fields of ratelimit.Decision.
 type decisionReport struct {
 	Allowed    bool     `json:"allowed"`
 	Limit      int      `json:"limit"`
 	Remaining  int      `json:"remaining"`
-	RetryAfter duration `json:"retryAfter"` // null is never
+	RetryAfter duration `json:"retryAfter"` // null means never
 	ResetAfter duration `json:"resetAfter"`
 	Delay      duration `json:"delay"`
 	Part       int      `json:"part"`
@@ -39,15 +42,15 @@ type decisionReport struct {
 	partLimit
 }
 
-// A forecast says that a request for at most Granted events is granted after In, if no other
-// request comes before. If Exactly is true, a request for more events is denied then.
+// A forecast says that a request for at most Granted events is granted once In has passed, if no
+// other request comes before it. If Exactly is true, a request for more events is denied then.
 type forecast struct {
 	In      duration `json:"in"`
 	Granted int      `json:"granted"`
 	Exactly bool     `json:"exactly"`
 }
 
-// lookUp asks the limiter for key, and spends nothing.
+// lookUp asks the limiter w for the limit and the state of key. It spends nothing.
 func (p *Page) lookUp(ctx context.Context, w limiterSnapshot, key string) lookup {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -82,7 +85,7 @@ func (p *Page) lookUp(ctx context.Context, w limiterSnapshot, key string) lookup
 	return r
 }
 
-// reset resets key.
+// reset resets key, and waits no longer for the store than storeTimeout.
 func (w limiterSnapshot) reset(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -108,8 +111,8 @@ func forecasts(alg ratelimit.Algorithm, d ratelimit.Decision) []forecast {
 }
 
 // untilOneMore returns the time until a bucket that is neither empty nor full grants one event more
-// than now. ok is false if the bucket is full by then, or if alg is no bucket: the time does not
-// follow from d for other algorithms.
+// than now. If the bucket will be full by then, or if alg is no bucket, ok is false: for other
+// algorithms, the time does not follow from d.
 func untilOneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Duration, ok bool) {
 	var rate ratelimit.Rate
 	size := 0
@@ -121,7 +124,7 @@ func untilOneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Durati
 	case ratelimit.LeakyBucket:
 		rate, size = a.Rate, a.Capacity
 	}
-	missing := size - d.Remaining - 1 // when one event more is granted
+	missing := size - d.Remaining - 1 // tokens that will be missing when one event more is granted
 	if size != d.Limit || d.Remaining == 0 || missing <= 0 {
 		return 0, false
 	}
@@ -129,16 +132,17 @@ func untilOneMore(alg ratelimit.Algorithm, d ratelimit.Decision) (in time.Durati
 	if hi >= uint64(rate.Events) {
 		return 0, false
 	}
-	filling, _ := bits.Div64(hi, lo, uint64(rate.Events)) // how long the missing events take
+	filling, _ := bits.Div64(hi, lo, uint64(rate.Events)) // the time that the missing tokens take
 	if filling > uint64(d.ResetAfter) {
 		return 0, false
 	}
 	in = d.ResetAfter - time.Duration(filling)
-	in = (in + time.Microsecond - 1).Truncate(time.Microsecond) // the tick of Redis
+	in = (in + time.Microsecond - 1).Truncate(time.Microsecond) // Redis counts in microseconds
 	return in, in < d.ResetAfter
 }
 
-// errorText returns what the page shows of err. Errors may contain keys.
+// errorText returns what the page shows of err. With WithHashedKeys, it hides the text of err,
+// which may contain keys.
 func (p *Page) errorText(err error) string {
 	switch {
 	case err == nil:
@@ -152,16 +156,17 @@ func (p *Page) errorText(err error) string {
 		"errors are not shown because they may contain keys"
 }
 
-// errUnknown says that a request names no limiter or key that the page knows.
+// errUnknown means that a request names a limiter or a key that the page does not know.
 var errUnknown = errors.New("unknown")
 
-// find returns the limiter and the key that a request names. id is the ID of key, or of a key in
-// the list of denied keys, or empty.
+// find returns the limiter and the key that a request names. If id is neither empty nor the ID of
+// key, find looks for the key of this ID in the list of denied keys.
 func (p *Page) find(name, key, id string) (limiterSnapshot, string, error) {
 	var none limiterSnapshot
 	w, ok := p.named(name)
 	if !ok {
-		return none, "", fmt.Errorf("%w limiter: the page has none of the name %q", errUnknown, name)
+		return none, "", fmt.Errorf("%w limiter: the page has no limiter of the name %q",
+			errUnknown, name)
 	}
 	if w.limiter == nil {
 		return none, "", fmt.Errorf("%w limiter: %q was not added to the page with Add",
@@ -175,7 +180,8 @@ func (p *Page) find(name, key, id string) (limiterSnapshot, string, error) {
 			continue
 		}
 		if k.Cut {
-			return none, "", fmt.Errorf("%w key: the key is long, and only its first %d bytes are kept",
+			return none, "", fmt.Errorf(
+				"%w key: the key is long, and only its first %d bytes are kept",
 				errUnknown, len(k.Key))
 		}
 		return w, k.Key, nil

@@ -7,8 +7,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// An outage is a time in which decisions of a limiter failed. It is over when nothing has failed
-// for ten seconds, and something was decided since. It is forgotten after five minutes.
+// An outage is a time in which the store of a limiter, or the lookup of its limits, failed. An
+// outage is over when nothing has failed for ten seconds and a decision was made since. It is
+// forgotten five minutes after the latest failure.
 type outage struct {
 	mu          sync.Mutex    // protects the fields below
 	since, last time.Duration // of the first and the latest failure, since the Unix epoch
@@ -26,7 +27,7 @@ func (o *outage) forgotten(now time.Duration) bool {
 
 // add adds a failure.
 func (o *outage) add(now time.Duration, decided uint64, cause error) {
-	if cause == nil { // a full store is not an error of Take
+	if cause == nil { // Take of a full store denies, and returns no error
 		cause = ratelimit.ErrFull
 	}
 	o.mu.Lock()

@@ -19,27 +19,28 @@ import (
 	"github.com/ratelimit-go/ratelimit/observe"
 )
 
-// A Page shows limiters. It is the [ratelimit.Observer] that their decisions are told to, and
-// the [net/http.Handler] that serves the page. New makes one.
+// A Page shows limiters. Its method Observe is the [ratelimit.Observer] of their decisions, and the
+// Page is the [net/http.Handler] that serves them. New makes a Page.
 type Page struct {
 	config
-	optionErr error     // of the options
-	started   time.Time // by the monotonic clock, and by the wall's
+	optionErr error     // of the first option that is nil
+	started   time.Time // with a reading of the monotonic clock
 
 	watched byname.Map[watchedLimiter]
 	adding  sync.Mutex    // protects the limiter in each
 	ignored atomic.Uint64 // decisions of limiters beyond mostLimiters
 }
 
-// mostLimiters is how many limiters a page shows, in case a program makes ever new names.
+// mostLimiters is how many limiters a page shows. The bound protects programs that never stop
+// making limiters of new names.
 const mostLimiters = 256
 
 const (
-	mostDenied = 32          // keys that are listed of a limiter
+	mostDenied = 32          // denied keys that are listed for each limiter
 	halfLife   = time.Minute // after which a denial counts half
 )
 
-// A watchedLimiter is a limiter, or several of the same name.
+// A watchedLimiter has what the page knows of a limiter, or of several limiters of the same name.
 type watchedLimiter struct {
 	name    string
 	limiter ratelimit.Limiter // nil unless added
@@ -58,20 +59,21 @@ type config struct {
 	hosts  []string // in lower case
 }
 
-// WithReset lets whoever sees the page reset keys. A program does so by a POST of the form
-// action=reset&limiter=api&key=... The handler refuses the requests of pages of other origins.
+// WithReset lets everybody who sees the page reset keys. A program resets a key by a POST of the
+// form action=reset&limiter=api&key=... The handler refuses the requests of pages of other origins.
 func WithReset() Option { return func(c *config) { c.reset = true } }
 
-// WithHosts adds names under which the page may be asked for in plain HTTP, without ports:
-// "limits.example.com" is that name, ".example.com" all names that end so, and "*" any name.
-// Without it, these are IP addresses, and names that cannot be registered: without a dot, or ending
-// with .localhost, .local or .internal.
+// WithHosts adds names, without ports, under which the handler answers in plain HTTP:
+// "limits.example.com" is that name, ".example.com" stands for all names with this ending, and "*"
+// for any name. Without WithHosts, the handler answers under IP addresses and under names that
+// nobody can register: names without a dot, and names that end with .localhost, .local or
+// .internal.
 //
-// A page of somebody else can make its own name resolve to the address of the handler, and then
-// read what the handler answers (DNS rebinding). The name in the Host header is the attacker's
-// then. HTTPS needs no list, because the handler, or the proxy in front of it, has no certificate
-// for that name. Behind a proxy, the handler knows HTTPS by the header Sec-Fetch-Site, which pages
-// cannot set, and browsers send to it only then.
+// The list prevents DNS rebinding: a page of an attacker makes its own name resolve to the address
+// of the handler, and then reads the handler's answers. The Host header of such requests has the
+// attacker's name. HTTPS needs no list, because neither the handler nor the proxy in front of it
+// has a certificate for the attacker's name. Behind a proxy, the handler recognizes HTTPS by the
+// header Sec-Fetch-Site: pages cannot set it, and browsers send it to such a name only over HTTPS.
 func WithHosts(names ...string) Option {
 	return func(c *config) {
 		for _, name := range names {
@@ -83,8 +85,7 @@ func WithHosts(names ...string) Option {
 // privateHosts are endings of names that nobody can register.
 var privateHosts = []string{".localhost", ".local", ".internal"}
 
-// serves reports whether host, which may have a port, is a name under which the page may be asked
-// for.
+// serves reports whether the handler answers in plain HTTP under host, which may have a port.
 func (c *config) serves(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -103,12 +104,12 @@ func (c *config) serves(host string) bool {
 
 // WithHashedKeys shows hashes in place of keys: the first 16 hexadecimal digits of their
 // HMAC-SHA256 with secret. Processes with the same secret show the same hashes. If secret is
-// empty, the page makes a random one. Errors of stores and lookups are not shown then, because they
-// may contain keys.
+// empty, the page makes a random one. WithHashedKeys also hides the errors of stores and lookups,
+// because they may contain keys.
 //
-// Whoever knows a key can still look it up, and sees its hash. So whoever sees the page can find
-// the key of a hash by trying likely keys. In the list of denied keys, a key longer than 128
-// bytes has the hash of what the list keeps of it, and not its own.
+// A person who knows a key can still look it up, and then sees its hash. So a person who sees the
+// page can find the key of a hash by trying likely keys. The list of denied keys keeps only the
+// start of a key longer than 128 bytes, and shows the hash of this start.
 func WithHashedKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
 	return func(c *config) { c.hashed, c.secret = true, secret }
@@ -131,15 +132,15 @@ func New(opts ...Option) *Page {
 	return p
 }
 
-// Add shows a limiter: its limit, its store, and its keys when they are looked up. The limiter
-// should have been made with [ratelimit.WithObserver] and p, because the page counts only
-// decisions that p observes. One that wraps another limiter should have the method Unwrap() that
-// [ratelimit.Limiter] describes. Limiters need different names (see [ratelimit.WithName]). The
-// error for a limiter that cannot be added matches [ratelimit.ErrInvalid].
+// Add lets the page show the limit and the store of l, and look up its keys. The page counts only
+// decisions that p observes, so make l with [ratelimit.WithObserver] and p.Observe. A limiter that
+// wraps another one should have the method Unwrap() that [ratelimit.Limiter] describes. Limiters
+// need different names (see [ratelimit.WithName]). If l cannot be added, the error matches
+// [ratelimit.ErrInvalid].
 //
-// Limiters that were not added are shown as well once p observes them, but without their
-// limit and store. A page has at most 256 limiters: decisions of further names are counted, and not
-// shown.
+// Once p observes a limiter that was not added, the page shows it as well, but without its limit
+// and store. A page has at most 256 limiters. Of further limiters, it shows only how many decisions
+// they made in all.
 func (p *Page) Add(l ratelimit.Limiter) error {
 	if p.optionErr != nil {
 		return p.optionErr
@@ -167,7 +168,7 @@ func invalid(what string, value any, want string) error {
 	return param.InvalidIn("limitpage", what, value, want)
 }
 
-// Observe is a [ratelimit.Observer].
+// Observe is a [ratelimit.Observer]: it counts o for the page.
 func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 	w := p.watch(o.Limiter)
 	if w == nil {
@@ -182,11 +183,11 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 	w.denied.Observe(ctx, o)
 }
 
-// watch returns the limiter of that name, which is a new one if need be, or nil if there are
-// too many.
+// watch returns the watchedLimiter of that name, and makes it if there is none. If the page has too
+// many limiters for another one, watch returns nil.
 func (p *Page) watch(name string) *watchedLimiter {
 	return p.watched.GetOrAdd(name, mostLimiters, func() *watchedLimiter {
-		// Fails only if these are out of range.
+		// There is no error, because the constants are in range.
 		denied, _ := observe.TopDenied(mostDenied, observe.WithHalfLife(halfLife))
 		w := &watchedLimiter{name: name, denied: denied}
 		w.tally.begin(p.now())
@@ -194,7 +195,8 @@ func (p *Page) watch(name string) *watchedLimiter {
 	})
 }
 
-// now returns the time since the Unix epoch. It does not step when the wall clock does.
+// now returns the time since the Unix epoch. It follows the monotonic clock, so it does not jump
+// when the wall clock is set.
 func (p *Page) now() time.Duration {
 	return time.Duration(p.started.UnixNano()) + time.Since(p.started)
 }

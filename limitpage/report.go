@@ -1,5 +1,7 @@
 package limitpage
 
+// This file has the data of the page: a report on all limiters and stores, as JSON.
+
 import (
 	"os"
 	"path/filepath"
@@ -24,12 +26,12 @@ type report struct {
 	Hashed   bool            `json:"hashed"`  // whether keys are hashes
 	Limiters []limiterReport `json:"limiters"`
 	Stores   []storeReport   `json:"stores"`
-	Ignored  uint64          `json:"ignored"` // decisions of limiters that are too many to be shown
+	Ignored  uint64          `json:"ignored"` // decisions of limiters beyond mostLimiters
 }
 
 type limiterReport struct {
 	Name      string `json:"name"`
-	Added     bool   `json:"added"`     // if not, only decisions are known
+	Added     bool   `json:"added"`     // whether by Add; if not, only decisions are known
 	Algorithm string `json:"algorithm"` // in words
 	Limit     string `json:"limit"`     // in words
 	Store     *int   `json:"store"`     // index in Stores
@@ -39,8 +41,8 @@ type limiterReport struct {
 	Denied  uint64 `json:"denied"`
 	// Decided by the failure policy, or denied because the store is full.
 	Degraded uint64 `json:"degraded"`
-	Delayed  uint64 `json:"delayed"`  // of those granted, after a wait
-	Refused  uint64 `json:"refused"`  // of those degraded, not granted
+	Delayed  uint64 `json:"delayed"`  // the granted ones that waited
+	Refused  uint64 `json:"refused"`  // the degraded ones that were not granted
 	Withheld uint64 `json:"withheld"` // granted here, denied by another key of TakeAll
 
 	// Totals in events.
@@ -49,25 +51,25 @@ type limiterReport struct {
 
 	Seconds seconds     `json:"seconds"`
 	Top     []topReport `json:"top"` // the keys denied most lately
-	// Of its store, or of the lookup of limits; null if there was none lately.
+	// Of the store or of the lookup of limits; null if none failed lately.
 	Outage *outageReport `json:"outage"`
 }
 
 // Seconds are the decisions of whole seconds.
 type seconds struct {
-	From     int64    `json:"from"` // the first, since the Unix epoch
+	From     int64    `json:"from"` // the first second, since the Unix epoch
 	Granted  []uint64 `json:"granted"`
 	Denied   []uint64 `json:"denied"`
 	Degraded []uint64 `json:"degraded"`
-	Refused  []uint64 `json:"refused"` // of those degraded, not granted
+	Refused  []uint64 `json:"refused"` // the degraded ones that were not granted
 }
 
 type topReport struct {
 	keyReport
-	// Whether this is only the start of the key, which cannot be looked up then.
+	// Whether only the start of the key is known. Then the key cannot be looked up.
 	Cut    bool    `json:"cut"`
 	Denied float64 `json:"denied"`
-	Since  int64   `json:"since"` // when the key came into this list
+	Since  int64   `json:"since"` // when the key entered this list
 	At     int64   `json:"at"`    // when the latest request was denied
 	N      int     `json:"n"`     // the events of the latest denied request
 	Part   int     `json:"part"`  // the part of an All that denied the latest request
@@ -90,14 +92,14 @@ func partLimitOf(alg ratelimit.Algorithm, part int) (p partLimit) {
 	return p
 }
 
-// A storeReport has one of Memory and Redis.
+// A storeReport is a store, and has either Memory or Redis.
 type storeReport struct {
-	Limiters []string      `json:"limiters"` // that use it
+	Limiters []string      `json:"limiters"` // the limiters that use the store
 	Memory   *memoryReport `json:"memory,omitempty"`
 	Redis    *redisReport  `json:"redis,omitempty"`
 }
 
-// The fields are those of ratelimit.MemoryStats.
+// A memoryReport has the fields of ratelimit.MemoryStats.
 type memoryReport struct {
 	Keys      int    `json:"keys"`
 	Bytes     uint64 `json:"bytes"`
@@ -107,7 +109,7 @@ type memoryReport struct {
 	Ended     uint64 `json:"ended"`
 }
 
-// The fields are those of redisstore.Stats.
+// A redisReport has the fields of redisstore.Stats.
 type redisReport struct {
 	Calls         uint64                 `json:"calls"`
 	Coalesced     uint64                 `json:"coalesced"`
@@ -127,7 +129,7 @@ type redisReport struct {
 	Outages       map[string]redisOutage `json:"outages"`
 }
 
-// The fields are those of redisstore.Outage.
+// A redisOutage has the fields of redisstore.Outage.
 type redisOutage struct {
 	Since int64  `json:"since"`
 	Cause string `json:"cause"`
@@ -148,7 +150,8 @@ func (d duration) MarshalJSON() ([]byte, error) {
 	return s, nil
 }
 
-// report returns the state of everything, with the seconds from since on.
+// report returns the state of all limiters and stores. The seconds of limiters begin no earlier
+// than at since.
 func (p *Page) report(since int64) report {
 	now := p.now()
 	r := report{
@@ -162,7 +165,7 @@ func (p *Page) report(since int64) report {
 		Limiters: []limiterReport{},
 		Stores:   []storeReport{},
 	}
-	r.Host, _ = os.Hostname() // if it is unknown, it is empty
+	r.Host, _ = os.Hostname() // empty if the name is unknown
 	var stores []ratelimit.Store
 	for _, w := range p.snapshots() {
 		l := p.reportOfLimiter(&w, since, now)
@@ -220,7 +223,8 @@ func (p *Page) reportOfLimiter(w *limiterSnapshot, since int64, now time.Duratio
 	return r
 }
 
-// secondsOf returns the counts of seconds, of which from is the first.
+// secondsOf returns the counts of successive seconds as a report has them. from is the first
+// second.
 func secondsOf(from int64, of []counts) seconds {
 	n := len(of)
 	s := seconds{

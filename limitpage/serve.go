@@ -1,5 +1,8 @@
 package limitpage
 
+// This file serves HTTP: it puts the document together, checks and routes requests, and writes the
+// answers.
+
 import (
 	"compress/gzip"
 	"crypto/sha256"
@@ -26,8 +29,8 @@ var (
 	document = strings.NewReplacer("{{CSS}}", pageCSS, "{{JS}}", pageJS).Replace(pageHTML)
 )
 
-// policy allows the script and the style of the document by their hashes, and nothing else but
-// requests to the handler. The document has no data: the script fetches it.
+// policy allows only the script and the style of the document, by their hashes, and requests to the
+// handler. The document has no data: its script fetches the data.
 var policy = strings.Join([]string{
 	"default-src 'none'",
 	"script-src '" + hashOf(pageJS) + "'",
@@ -40,13 +43,13 @@ var policy = strings.Join([]string{
 	"require-trusted-types-for 'script'",
 }, "; ")
 
-// join returns one script of several files, of which each uses those before it.
+// join returns one script of several files, in their order. A file uses only the files before it.
 func join(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
 		text, err := scripts.ReadFile("assets/" + name + ".js")
 		if err != nil {
-			panic(err) // the names are above
+			panic(err) // a name in pageJS is wrong
 		}
 		b.Write(text)
 	}
@@ -58,13 +61,13 @@ func hashOf(s string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// sameOrigin refuses what browsers send on behalf of pages of other origins.
+// sameOrigin refuses requests that browsers send on behalf of pages of other origins.
 var sameOrigin = http.NewCrossOriginProtection()
 
-// mostBytes is the most of the body of a POST that is read: a key, and some more.
+// mostBytes is the largest body of a POST that the handler reads: enough for a long key.
 const mostBytes = 1 << 20
 
-// ServeHTTP serves the page and its data, at any path.
+// ServeHTTP implements [net/http.Handler]. It serves the page and its data at any path.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -75,8 +78,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Vary", "Accept-Encoding")
 	if r.TLS == nil && r.Header.Get("Sec-Fetch-Site") == "" && !p.serves(r.Host) {
-		refuse(w, r, http.StatusForbidden, "this page is not served under the name of the Host header, "+
-			r.Host+": give limitpage.WithHosts that name, or use HTTPS")
+		refuse(w, r, http.StatusForbidden, "this page is not served under the name of the "+
+			"Host header, "+r.Host+": give limitpage.WithHosts that name, or use HTTPS")
 		return
 	}
 	switch r.Method {
@@ -128,7 +131,7 @@ func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 	}
 	form := r.PostForm
 	switch action := form.Get("action"); {
-	case !form.Has("key") && !form.Has("id"): // and not the empty key, which a mistake would reset
+	case !form.Has("key") && !form.Has("id"): // a forgotten field must not reset the empty key
 		refuse(w, r, http.StatusBadRequest, "there is no key: the body must be "+
 			"application/x-www-form-urlencoded, with the fields limiter and key")
 	case action == "reset" && !p.reset:
@@ -140,7 +143,8 @@ func (p *Page) post(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer looks up the key that fields name, once it was reset if reset says so.
+// answer sends what is known of the key that fields name. If reset is true, it resets the key
+// first.
 func (p *Page) answer(w http.ResponseWriter, r *http.Request, fields url.Values, reset bool) {
 	of, key, err := p.find(fields.Get("limiter"), fields.Get("key"), fields.Get("id"))
 	if err != nil {
@@ -160,14 +164,14 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	send(w, r, status, map[string]string{"error": reason})
 }
 
-// send writes v as JSON. Its strings are valid UTF-8 then, and have no < or >.
+// send writes v as JSON. In JSON, strings are valid UTF-8, and have no < or >.
 func send(w http.ResponseWriter, r *http.Request, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	body, _ := json.Marshal(v) // v can be encoded
 	write(w, r, status, append(body, '\n'))
 }
 
-// write writes body, compressed if the client says so. A client that has left needs none.
+// write writes body, compressed if the client accepts it. Errors are ignored: the client has left.
 func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		w.WriteHeader(status)
@@ -181,7 +185,8 @@ func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	_ = z.Close()
 }
 
-// acceptsGzip reports whether the list of an Accept-Encoding header has gzip with any weight but 0.
+// acceptsGzip reports whether the list of an Accept-Encoding header has gzip with a weight other
+// than 0.
 func acceptsGzip(list string) bool {
 	for coding := range strings.SplitSeq(list, ",") {
 		name, weight, _ := strings.Cut(coding, ";")

@@ -11,31 +11,31 @@ import (
 // history is how many seconds a page shows.
 const history = 300
 
-// Counts are the decisions of a limiter, by outcome. A charge, a settlement and a
-// cancellation are no decisions, and neither is a call that its caller abandoned.
+// Counts are numbers of decisions by outcome. Charges, settlements and cancellations are no
+// decisions, and neither is a call that its caller abandoned.
 type counts struct {
 	granted  uint64 // at once or after a wait
 	denied   uint64
 	degraded uint64 // decided by the failure policy, or denied because the store is full
-	refused  uint64 // of those degraded, not granted
+	refused  uint64 // the degraded ones that were not granted
 }
 
-// A tally counts the decisions of a limiter, in total and by second. There is no counter for a
-// second: starts has the totals at the start of each second. So no counter need be cleared while
-// other goroutines count, and the counts of seconds add up to the totals.
+// A tally counts the decisions of a limiter, in total and by second. No second has a counter of its
+// own. Instead, starts has the totals at the start of each second: the count of a second is the
+// difference of two totals. So no counter must be cleared while other goroutines count, and the
+// counts of all seconds add up to the totals.
 type tally struct {
 	granted, denied, degraded, refused atomic.Uint64 // see counts
 
-	// Parts of the above, and what is not in them.
-	delayed  atomic.Uint64 // granted after a wait
-	withheld atomic.Uint64 // granted here, and denied by another key of TakeAll
+	delayed  atomic.Uint64 // granted after a wait; counted in granted as well
+	withheld atomic.Uint64 // granted here, and denied by another key of TakeAll; not counted above
 
 	eventsGranted, eventsDenied atomic.Uint64
 
-	second atomic.Int64 // the latest one that has its totals in starts
-	mu     sync.Mutex   // protects starts, and second while it changes
-	starts [history + 1]counts
-	first  int64 // the second in which the tally began; not changed later
+	second atomic.Int64        // the latest second whose totals are in starts; changed under mu
+	mu     sync.Mutex          // protects starts
+	starts [history + 1]counts // second s is at index s % (history + 1)
+	first  int64               // the second in which the tally began; not changed later
 }
 
 // begin starts the tally.
@@ -67,7 +67,7 @@ func (t *tally) add(now time.Duration, o *ratelimit.Observation) {
 }
 
 func (t *tally) totals() counts {
-	refused := t.refused.Load() // before those degraded, which add counts first
+	refused := t.refused.Load() // before degraded, which add increments first: refused ≤ degraded
 	return counts{
 		granted:  t.granted.Load(),
 		denied:   t.denied.Load(),
@@ -76,11 +76,11 @@ func (t *tally) totals() counts {
 	}
 }
 
-// decided returns how many decisions the store has made.
+// decided returns how many decisions were made without a failure.
 func (t *tally) decided() uint64 { return t.granted.Load() + t.denied.Load() }
 
-// advance notes the totals at the start of second and of those before it that were not noted,
-// in which nothing was counted.
+// advance notes the totals at the start of second. It notes the same totals at the start of each
+// earlier second that has none yet, because nothing was counted since.
 func (t *tally) advance(second int64) {
 	if t.second.Load() >= second {
 		return
@@ -97,8 +97,9 @@ func (t *tally) advance(second int64) {
 	}
 }
 
-// since returns the counts of the whole seconds from since to that of now, exclusively, but of at
-// most the last 300 seconds, and the first of these seconds. Others may have counted later ones.
+// since returns the counts of the whole seconds from since on, and the first of these seconds. The
+// second of now is not over, and not among them. At most the last 300 seconds are kept. Other
+// goroutines may have counted in later seconds meanwhile.
 func (t *tally) since(since int64, now time.Duration) (from int64, of []counts) {
 	t.advance(int64(now / time.Second))
 	t.mu.Lock()

@@ -1,5 +1,7 @@
 package limitpage
 
+// This file says an algorithm and its limit in words.
+
 import (
 	"fmt"
 	"strconv"
@@ -9,7 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// wordsOfLimiter returns the words for the algorithm of l, if all keys have the same one.
+// wordsOfLimiter returns the words for the algorithm of l, or says that each key has a limit of its
+// own.
 func wordsOfLimiter(l ratelimit.Limiter) (name, limit string) {
 	info := ratelimit.Describe(l)
 	if info.Lookup != nil {
@@ -47,7 +50,7 @@ func words(alg ratelimit.Algorithm) (name, limit string) {
 	case ratelimit.All:
 		return allWords(a)
 	}
-	// An algorithm that this package does not know is shown as in Go.
+	// An algorithm without words here is shown as in Go.
 	name = strings.TrimPrefix(fmt.Sprintf("%T", alg), "ratelimit.")
 	return name, fmt.Sprintf("%+v", alg)
 }

@@ -217,7 +217,7 @@ func TestLooks(t *testing.T) {
 		eval[any](b, `document.activeElement.click()`)
 		assert.Equal(t, "Give it its whole limit again", eval[string](b, `document.activeElement.textContent`))
 		eval[any](b, `document.activeElement.click()`)
-		b.until(`document.querySelector("#found .controls + .error").textContent === "It was reset."`)
+		b.until(`document.querySelector("#found .controls + .error").textContent === "The key was reset."`)
 		assert.Equal(t, "Reset this key", eval[string](b, `document.activeElement.textContent`))
 		skipped := eval[[]string](b, `[...document.querySelectorAll("h1, h2, h3, h4")].filter(e => e.checkVisibility()).map(e => +e.tagName[1]).map((n, i, all) => n > (all[i - 1] || 0) + 1 ? "h" + n : "").filter(Boolean)`)
 		assert.Empty(t, skipped, "no level of headings is left out")

@@ -1,11 +1,11 @@
-// The limiters, those that deny most first: of each, its limit, its numbers and its plot. All plots show the same seconds, and
-// one line moves through all of them.
+// The limiters: the limit, the numbers and the plot of each. Limiters that deny most come first. All plots show the same
+// seconds, and one line moves through all plots.
 const charts = (() => {
   const { $, el, button, say, entitle, rows, fold, here, order } = dom, { plural, rate, percent, bytes, clock, named } = words;
-  let range = 300; // seconds that were chosen
-  let at = null;   // the second whose numbers are shown; null for those of the range
+  let range = 300; // how many seconds the viewer has chosen
+  let at = null;   // the second whose numbers are shown; null shows the numbers of the range
 
-  // shown returns how many seconds the plots have: fewer than chosen while there are no more.
+  // shown returns how many seconds the plots show: fewer than chosen while the data is younger.
   const shown = () => [60, 120].find(n => n <= range && data.age() <= n) || range;
 
   const move = t => { if (t !== at) { at = t; draw(); } };
@@ -38,10 +38,10 @@ const charts = (() => {
     return text;
   };
 
-  // refusals says what came of the decisions that were made without the store.
+  // refusals says how many of the decisions that were made without the store were refused.
   const refusals = c => c.refused === 0 ? "all granted" : c.refused >= c.degraded ? "all refused" : percent(c.refused, c.degraded) + " refused";
 
-  // level says how bad it is that so much of all is denied.
+  // level returns how bad it is that denied of all decisions were denied.
   const level = (denied, all) => denied === 0 ? "none" : denied < .1 * all ? "some" : denied < .5 * all ? "much" : "most";
 
   // partOf says which part of an All denies most.
@@ -52,7 +52,7 @@ const charts = (() => {
     return most ? "denied lately mostly by: " + most[0] : "";
   };
 
-  // All five minutes count, so that limiters seldom change their places.
+  // The order is that of the last five minutes, so that limiters seldom change their places.
   const ordered = order(l => l.name, (a, b) => b.c.denied + b.c.refused - a.c.denied - a.c.refused || b.c.degraded - a.c.degraded || b.c.all - a.c.all);
 
   const draw = () => {
@@ -60,7 +60,7 @@ const charts = (() => {
     const n = shown(), all = data.limiters.map(l => ({ ...l, c: data.counts(l.name, data.report.history, null) }));
     if (at !== null && (at < data.end - n || at >= data.end)) at = null;
     ordered(all, at !== null && here());
-    say($("nolimiters"), data.report.limiters.length ? "No limiter is called that, nor lists such a key." : "No limiter yet. Make limiters with WithObserver, and show them with Add.");
+    say($("nolimiters"), data.report.limiters.length ? "No limiter has such a name, or lists such a key." : "No limiter yet. Make limiters with WithObserver, and show them with Add.");
     $("nolimiters").hidden = all.length > 0;
     $("plots").hidden = all.length === 0;
     const limiters = all.slice(0, few(all.length, "limiter"));
@@ -83,7 +83,7 @@ const charts = (() => {
 
   const few = fold($("morelimiters"), 10, draw);
 
-  // The line moves by keys, too.
+  // The arrow keys also move the line.
   $("charts").addEventListener("keydown", e => {
     const first = data.end - shown(), last = data.end - 1, now = at === null ? last + 1 : at;
     const to = { ArrowLeft: now - (e.shiftKey ? 10 : 1), ArrowRight: now + (e.shiftKey ? 10 : 1), Home: first, End: last, Escape: null }[e.key];

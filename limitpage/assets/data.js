@@ -1,8 +1,8 @@
-// What the server has said: the latest report, and the decisions of the last minutes by second.
+// The data from the server: the latest report, and the decisions of the last minutes by second.
 const data = (() => {
-  const kinds = ["granted", "denied", "degraded", "refused"]; // refused are of those degraded
-  const series = new Map(); // by limiter: of each kind, the counts of the seconds before end
-  const samples = [];       // of stores, of the last minute: { at, stores }
+  const kinds = ["granted", "denied", "degraded", "refused"]; // a refused decision is degraded as well
+  const series = new Map(); // by name of the limiter: for each kind, the counts of the seconds before end
+  const samples = [];       // the stores in each report of the last minute: { at, stores }
   const sum = a => a.reduce((x, y) => x + y, 0);
   let report = null, end = 0;
 
@@ -26,7 +26,7 @@ const data = (() => {
   // ask posts fields, so that keys are not in the logs of proxies.
   const ask = fields => json(location.pathname, { method: "POST", body: new URLSearchParams(fields) });
 
-  // update fetches the latest report, and the seconds that are new.
+  // update fetches the latest report, with the seconds that are not known yet.
   const update = async () => {
     const latest = await json(location.pathname + "?format=json&since=" + end);
     if (!Array.isArray(latest?.limiters)) throw new Error("the answer is not a report");
@@ -34,16 +34,16 @@ const data = (() => {
   };
 
   const merge = latest => {
-    if (report && report.started !== latest.started) { // by another process
+    if (report && report.started !== latest.started) { // the report is of another process
       samples.length = 0;
-      end = 0; // before which nothing is known of any limiter
+      end = 0; // no second is known
     }
     const before = end;
     for (const { name, seconds } of latest.limiters) {
       const known = seconds.from <= before && series.get(name) || {}, all = {};
       for (const kind of kinds) {
         const old = known[kind] || [];
-        const keep = Math.max(0, old.length - (before - seconds.from)); // what is sent once more is replaced
+        const keep = Math.max(0, old.length - (before - seconds.from)); // seconds that are sent again replace the known ones
         all[kind] = old.slice(0, keep).concat(seconds[kind] || seconds.granted.map(() => 0)).slice(-latest.history);
       }
       series.set(name, all);
@@ -56,8 +56,7 @@ const data = (() => {
     report = latest;
   };
 
-  // counts returns those of the last seconds of a limiter, or those of second at, if it is not
-  // null.
+  // counts returns the decisions of a limiter in the last seconds or, if at is not null, in second at.
   const counts = (name, last, at) => {
     const s = series.get(name), n = s.granted.length, out = {};
     for (const kind of kinds) out[kind] = at === null ? sum(s[kind].slice(-last)) : s[kind][n - (end - at)] || 0;
@@ -66,15 +65,15 @@ const data = (() => {
     return out;
   };
 
-  // found returns the limiters that fit what is looked for, and of each the keys denied most: those
-  // that fit, or all if the name does.
+  // found returns the limiters whose name has the text, with all of their denied keys, and the limiters that
+  // list keys with the text, with only these keys.
   const found = text => {
     const has = s => s.toLowerCase().includes(text);
     return report.limiters.map(l => ({ ...l, top: has(words.named(l.name)) ? l.top : l.top.filter(t => has(words.keyed(t.key))) }))
       .filter(l => l.top.length > 0 || has(words.named(l.name)));
   };
 
-  // total returns the counts of all limiters.
+  // total returns the decisions of all limiters in the last seconds.
   const total = last => {
     const out = { granted: 0, denied: 0, degraded: 0, refused: 0, all: 0, seconds: 1 };
     for (const name of series.keys()) {
@@ -93,11 +92,11 @@ const data = (() => {
 
   return {
     ask, update, counts, total, earlier, sum,
-    get limiters() { return found(dom.$("find").value.trim().toLowerCase()); }, // that are looked for
+    get limiters() { return found(dom.$("find").value.trim().toLowerCase()); }, // the limiters that the viewer looks for
     seconds: name => series.get(name),
     age: () => Math.max(0, ...[...series.values()].map(s => s.granted.length)), // in seconds
     has: name => series.has(name),
     get report() { return report; },
-    get end() { return end; }, // the second after the latest one
+    get end() { return end; }, // the second after the latest known one
   };
 })();

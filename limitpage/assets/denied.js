@@ -20,7 +20,7 @@ const denied = (() => {
 
   const ordered = order(t => t.limiter.name + "\0" + t.top.id, (a, b) => b.top.denied - a.top.denied);
 
-  // byOf says which limit denied the key, and how many events it asked for if it was not one.
+  // byOf says which limit denied the key, and for how many events the request was, if not for one.
   const byOf = ({ limiter, top }) => [top.partLimit || limiter.limit + (top.part > 0 ? ", part " + top.part : ""),
     top.n === 1 ? "" : "asked for " + num(top.n)].filter(Boolean).join("; ");
 
@@ -44,7 +44,7 @@ const denied = (() => {
       say(share.querySelector("span"), top.denied >= 1 ? num(Math.round(top.denied)) : "<1");
       say(since.firstChild, when(top.since, now));
       say(at.firstChild, ago(now - top.at));
-      // That its turn has come says nothing of a key that does not wait for it.
+      // A key that does not wait for its turn is denied again: the time of its turn would mislead.
       const later = top.never || top.back > now + 1000, asking = !later && top.denied > 1.5 && now - top.at < 10000;
       say(again.firstChild, top.never ? "never" : asking ? "keeps asking" : top.back === null ? "–" : ahead(top.back - now));
       again.classList.toggle("soon", later || asking);

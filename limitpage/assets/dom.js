@@ -1,5 +1,5 @@
-// Elements of the document. Everything is drawn as text nodes and style properties, never as
-// markup: names and keys may be anything.
+// Elements of the document. The scripts write only text nodes and style properties, and no markup,
+// because names and keys may be any text.
 const dom = (() => {
   const $ = id => document.getElementById(id);
 
@@ -17,8 +17,8 @@ const dom = (() => {
     return b;
   };
 
-  // cell makes a part of a table. The role stays where the style sheet lays the table out as
-  // blocks, and label is what it writes there in place of the column's head.
+  // cell makes a part of a table. On narrow screens, the style sheet lays the table out as blocks:
+  // then the role still says what the part is, and label replaces the head of the column.
   const cell = (tag, cls, role, label) => {
     const e = el(tag, cls);
     e.setAttribute("role", role);
@@ -33,23 +33,23 @@ const dom = (() => {
     return td;
   };
 
-  // say changes the text of e if it is another one, so that a selection stays.
+  // say changes the text of e, if it differs. An equal text is left alone, so that a selection stays.
   const say = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
-  // entitle says a text that the style sheet may cut, and shows all of it as the title.
+  // entitle sets the text of e, which the style sheet may cut, and makes the whole text its title.
   const entitle = (e, text) => {
     say(e, text);
     if (e.title !== text) e.title = text;
   };
 
-  // rows makes parent have n children, which make makes, and returns them.
+  // rows adds or removes children of parent until it has n, and returns them. make makes a child.
   const rows = (parent, n, make) => {
     while (parent.children.length > n) parent.lastChild.remove();
     while (parent.children.length < n) parent.append(make());
     return [...parent.children];
   };
 
-  // pairs makes ul have an item for each of list, with its two texts, and returns the items.
+  // pairs gives ul an item for each pair of texts in list, and returns the items.
   const pairs = (ul, list) => {
     const items = rows(ul, list.length, () => {
       const li = el("li");
@@ -60,8 +60,8 @@ const dom = (() => {
     return items;
   };
 
-  // fold returns a function that says how many of a list to show: few, or all once the button was
-  // pressed.
+  // fold returns a function that says how many items of a list to show: few, or all of them once the
+  // button was pressed.
   const fold = (button, few, draw) => {
     let open = false;
     button.setAttribute("aria-expanded", open);
@@ -77,14 +77,14 @@ const dom = (() => {
     };
   };
 
-  // Somebody is here who has moved the pointer or pressed a key within some seconds. A pointer that
-  // is left behind does not count.
+  // here reports whether the viewer has moved the pointer or pressed a key in the last ten seconds. A
+  // pointer that merely rests on the page does not count.
   let moved = 0;
   for (const event of ["pointermove", "keydown"]) addEventListener(event, () => { moved = Date.now(); });
   const here = () => Date.now() - moved < 10000;
 
-  // order returns a function that puts a list in an order. While held, what was in the list keeps its
-  // place, so that a click does not hit something else.
+  // order returns a function that sorts a list. If held is true, items that were in the list before keep
+  // their places, so that a click does not hit another item.
   const order = (id, compare) => {
     let places = new Map();
     return (list, held) => {

@@ -1,10 +1,10 @@
-// One key: what Peek answers, and what its next decisions would be.
+// One key that is looked up: the answer of Peek, and a forecast of the next decisions.
 const lookup = (() => {
   const { $, el, button, say, rows, pairs } = dom, { num, span, exact, named, keyed } = words;
-  let query = null;   // what was asked for, and is asked again while it is shown
+  let query = null;   // names the key that is shown; sent again with each update of the page
   let asking = null;  // the query that is under way
 
-  // show looks up what is asked for, and moves there.
+  // show looks up the key that asked names, and scrolls to it.
   const show = async asked => {
     if (data.has(asked.limiter)) $("limiter").value = asked.limiter;
     $("h-look").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
@@ -15,7 +15,7 @@ const lookup = (() => {
   const start = async asked => {
     query = asked;
     $("found").hidden = false;
-    $("found").replaceChildren(el("p", "empty", "Looking it up"));
+    $("found").replaceChildren(el("p", "empty", "Looking up the key"));
     await refresh();
     if (query !== asked) return;
     const verdict = $("found").querySelector(".verdict");
@@ -94,8 +94,8 @@ const lookup = (() => {
     pairs(ul, texts).forEach((li, i) => li.classList.toggle("no", next[i].granted === 0));
   };
 
-  // resetting makes the buttons that reset the key, which takes two clicks, and the line that
-  // says what came of it.
+  // resetting makes the buttons that reset the key, and the line that shows the result. To reset a
+  // key takes two clicks.
   const resetting = () => {
     const place = el("div", "controls"), done = el("p", "error");
     done.setAttribute("role", "status");
@@ -108,11 +108,11 @@ const lookup = (() => {
     const sure = button("danger", "Give it its whole limit again", async () => {
       arm(false);
       const asked = query;
-      let answer, said = "It was reset.";
+      let answer, said = "The key was reset.";
       try {
         answer = await data.ask({ action: "reset", ...asked });
       } catch (e) {
-        said = "It may not have been reset: " + e.message;
+        said = "The key may not have been reset: " + e.message;
       }
       if (query !== asked) return;
       if (answer) draw(answer);
@@ -124,7 +124,7 @@ const lookup = (() => {
     return [place, done];
   };
 
-  // drawForm offers the limiters that can be asked.
+  // drawForm offers the limiters whose keys can be looked up: those that were added to the page.
   const drawForm = () => {
     const names = data.report.limiters.filter(l => l.added).map(l => l.name), select = $("limiter"), chosen = select.selectedOptions[0]?.value;
     $("look").hidden = names.length === 0;

@@ -1,9 +1,10 @@
-// What fails: of each store, since when and why, and what came of the decisions.
+// The failures: which store failed, since when and why, and how decisions were made without it.
 const outages = (() => {
   const { $, el, say, rows } = dom, { plural, when, named } = words;
 
-  // list returns the outages, each with its limiters: one for each store that the page knows, and for
-  // each cause of the others. The latest comes first.
+  // list returns the outages, each with its limiters. Each store that the page knows has one outage. The
+  // failures of other stores and of lookups are grouped by cause. Outages that are over come last, and
+  // among equals the latest comes first.
   const list = () => {
     const by = new Map();
     for (const l of data.report.limiters) {
@@ -16,7 +17,7 @@ const outages = (() => {
       o.limiters.push(l.name);
       by.set(place, o);
     }
-    for (const o of by.values()) { // Redis itself says more: of each server, since when no command succeeds
+    for (const o of by.values()) { // redisstore knows more: since when no command succeeds on each server
       const servers = Object.entries(o.store?.redis?.outages || {});
       if (servers.length === 0) continue;
       o.over = false;

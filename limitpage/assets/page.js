@@ -1,8 +1,8 @@
-// The head of the page, and what keeps all of it up to date: a report each second.
+// The head of the page, and the loop that updates the whole page with a report each second.
 {
   const { $, el, say, rows } = dom, { num, plural, rate, percent, bytes, span, clock, date } = words;
 
-  // tiles returns the value, the label and the note of each tile, and how bad the news is.
+  // tiles returns four things of each tile: the value, the label, the note, and how bad the value is.
   const tiles = () => {
     const { stores, history } = data.report, recent = data.total(10), all = data.total(history);
     const memory = stores.filter(s => s.memory).map(s => s.memory), redis = stores.filter(s => s.redis).map(s => s.redis);
@@ -56,7 +56,8 @@
 
   let timer = 0, paused = false, polling = false, failures = 0, answered = null;
 
-  // poll asks for a report each second: one at a time, and none while nobody can see the page.
+  // poll fetches a report each second. It waits for one before it fetches the next, and fetches none
+  // while the page is paused or hidden.
   const poll = async () => {
     clearTimeout(timer);
     if (polling || paused || document.hidden) return;
@@ -65,7 +66,7 @@
     try {
       await data.update();
     } catch (e) {
-      problem = e.message.slice(0, 200); // servers may say much
+      problem = e.message.slice(0, 200); // the text may be long
     }
     polling = false;
     failures = problem ? failures + 1 : 0;

@@ -15,8 +15,8 @@ const plot = (() => {
     return share >= 0 && share < 1 ? Math.floor(end - n + share * n) : null;
   };
 
-  // draw draws the last n seconds before end of the series s, and a line at second at, if it is
-  // not null.
+  // draw draws the last n seconds before end of the series s. If at is not null, draw also draws a line
+  // at second at.
   const draw = (canvas, s, end, n, at) => {
     const scale = devicePixelRatio || 1;
     const width = canvas.clientWidth, height = canvas.clientHeight;
@@ -38,7 +38,7 @@ const plot = (() => {
     const x = t => left + (t - first) / n * plotWidth;
     const y = v => top + plotHeight * (1 - v / most);
 
-    // The grid: whole numbers, and times of the clock.
+    // The grid has whole numbers, and whole times of the clock.
     g.fillStyle = css("--muted");
     g.strokeStyle = css("--line");
     g.lineWidth = 1;
@@ -60,7 +60,7 @@ const plot = (() => {
       g.beginPath(); g.moveTo(Math.round(at) + .5, top + plotHeight); g.lineTo(Math.round(at) + .5, top + plotHeight + 4); g.stroke();
     }
 
-    // The bars, from device pixel to device pixel so that neighbours neither overlap nor gap.
+    // Bars begin and end at whole device pixels, so that neighbours neither overlap nor leave gaps.
     const snap = v => Math.round(v * scale) / scale;
     const begin = end - seconds.length, base = seconds.map(() => 0);
     for (const { counts, color } of bars) {

@@ -1,4 +1,4 @@
-// The stores: a table of those in memory, and how Redis is.
+// The stores: a table of the stores in memory, and the calls and failures of each store in Redis.
 const stores = (() => {
   const { $, el, cell, textCell, say, entitle, rows, pairs, fold } = dom, { num, plural, rate, compact, bytes, span, named } = words;
 
@@ -33,7 +33,7 @@ const stores = (() => {
     return box;
   };
 
-  // quantile returns in words how long the share of the calls took at most.
+  // quantile returns, in words, the time within which the given share of the calls was answered.
   const quantile = (counts, bounds, share) => {
     let left = share * data.sum(counts);
     if (left === 0) return "–";
@@ -41,7 +41,7 @@ const stores = (() => {
     return i < bounds.length ? "≤" + span(bounds[i]) : ">" + span(bounds[bounds.length - 1]);
   };
 
-  // failures says how many decisions Redis did not make, and why.
+  // failures says how many decisions were made without Redis and why, and what else went wrong.
   const failures = redis => {
     const why = [[redis.timeouts, "without an answer in time"], [redis.breakerOpen, "while the circuit breaker was open"],
       [redis.errorReplies, "with an error as the reply"], [redis.otherErrors, "with another error"]];

@@ -1,6 +1,6 @@
 // Numbers, times and names as text.
 const words = (() => {
-  const num = n => n >= Number.MAX_SAFE_INTEGER ? "any number" : n.toLocaleString("en-US"); // such are the limits of Unlimited
+  const num = n => n >= Number.MAX_SAFE_INTEGER ? "any number" : n.toLocaleString("en-US"); // an Unlimited has such numbers
   const plural = (n, noun) => num(n) + " " + noun + (n === 1 ? "" : "s");
   const rate = n => n >= 100 || n === 0 ? num(Math.round(n)) : n >= 0.1 ? n.toFixed(1) : "<0.1";
   const compact = n => n >= 1e6 ? n / 1e6 + "M" : n >= 1e4 ? n / 1e3 + "k" : num(n);
@@ -33,35 +33,35 @@ const words = (() => {
       }
   };
 
-  // exact is a duration as it was sent, to the nanosecond.
+  // exact formats a duration to the nanosecond, as the server has sent it.
   const exact = s => s === null ? "never" : s === 0 ? "0" : s < 1e-3 ? +(s * 1e6).toFixed(3) + " µs" : s < 60 ? s + " s" : s + " s (" + span(s) + ")";
 
-  // Moments, by milliseconds from now. There are no fractions of seconds, which would be over
-  // before they are read.
+  // ago and ahead say how far a moment is from now, in milliseconds. They leave out fractions of
+  // seconds, which pass before anybody reads them.
   const ago = ms => ms < 1500 ? "now" : span(ms < 60000 ? Math.round(ms / 1000) : 60 * Math.floor(ms / 60000)) + " ago";
   const ahead = ms => ms <= 0 ? "now" : ms < 1000 ? "in <1 s" : "in " + span(Math.ceil(ms / 1000));
 
   const pad = n => String(n).padStart(2, "0");
-  // clock is the time of day at t, in seconds since the Unix epoch.
+  // clock formats the time of day at t, in seconds since the Unix epoch.
   const clock = (t, exact) => {
     const d = new Date(t * 1000);
     return pad(d.getHours()) + ":" + pad(d.getMinutes()) + (exact ? ":" + pad(d.getSeconds()) : "");
   };
 
-  // date is a moment, in milliseconds, with the time zone that all times of the page have.
+  // date formats a moment, in milliseconds, with the time zone. All times of the page are in this zone.
   const day = d => d.getFullYear() + "-" + pad(d.getMonth() + 1) + "-" + pad(d.getDate());
   const date = ms => {
     const d = new Date(ms), zone = -d.getTimezoneOffset(), abs = Math.abs(zone);
     return day(d) + " " + clock(ms / 1000, true) + " UTC" + (zone ? (zone < 0 ? "-" : "+") + Math.floor(abs / 60) + (abs % 60 ? ":" + pad(abs % 60) : "") : "");
   };
-  // when is a moment of which the day is left out if it is that of now.
+  // when formats a moment, in milliseconds. It leaves out the day if it is that of now.
   const when = (ms, now) => (day(new Date(ms)) === day(new Date(now)) ? "" : day(new Date(ms)) + " ") + clock(ms / 1000, true);
 
-  // named is the name of a limiter. Characters that cannot be seen, or that change the direction
-  // of the text around them, are written as numbers.
+  // named returns the name of a limiter for display. Characters that cannot be seen, or that change
+  // the direction of the text around them, are written as numbers.
   const named = name => name === "" ? "(no name)"
     : name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, c => "\\u{" + c.codePointAt(0).toString(16) + "}");
-  // keyed is a key. The server has quoted those that are not printable.
+  // keyed returns a key for display. The server has quoted keys that are not printable.
   const keyed = key => key === "" ? "(empty)" : key;
 
   return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, date, when, named, keyed };
