@@ -18,8 +18,8 @@ import (
 // already read are delivered by a later Read. Close ends all waits, with errors that match
 // [net.ErrClosed].
 //
-// As with other connections, any number of goroutines may call the methods. Concurrent Writes
-// are not interleaved.
+// As with other connections, any number of goroutines may call the methods at once. The bytes of
+// concurrent Writes are not interleaved.
 //
 // The connection has a method NetConn() net.Conn that returns c, like [crypto/tls.Conn], and
 // a method CloseWrite() error if c has one.
@@ -54,8 +54,8 @@ type conn struct {
 
 type closeWriter interface{ CloseWrite() error }
 
-// A halfCloser is a conn whose Conn can be closed for writing alone. Programs test whether a
-// connection has that method.
+// A halfCloser is a conn with the method CloseWrite, because the connection inside has one. It is a
+// type of its own because programs test whether a connection has this method.
 type halfCloser struct {
 	*conn
 	half closeWriter
@@ -99,8 +99,8 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n, c.opError("write", ctx, err)
 }
 
-// opError returns err as package net would return it, if err is that of ctx, the context of the
-// call. Other errors are those of c.Conn or of the limiter.
+// opError returns err as package net would return it, if err is the error of ctx, the context of
+// the call. Other errors come from c.Conn or from the limiter, and are returned as they are.
 func (c *conn) opError(op string, ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return err

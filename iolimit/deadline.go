@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A deadline can be moved while calls wait. The deadline of a context cannot be moved, so calls
-// wait for the end of a context without one, which a timer cancels.
+// A deadline ends calls at a time that can be moved while they wait. The deadline of a context
+// cannot be moved. So calls get a context without a deadline, which a timer cancels.
 type deadline struct {
 	mu     sync.Mutex // protects the fields below
 	ctx    context.Context

@@ -21,7 +21,10 @@ func Example() {
 	begin, dst := time.Now(), new(bytes.Buffer)
 	src := strings.NewReader(strings.Repeat("x", 300<<10))
 
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 20), Burst: 256 << 10}))
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{
+		Rate:  ratelimit.PerSecond(1 << 20),
+		Burst: 256 << 10,
+	}))
 	n, err := io.Copy(dst, iolimit.Reader(ctx, src, ratelimit.For(limiter, userID)))
 
 	// 44 KiB remain after the burst.

@@ -19,7 +19,8 @@ const (
 	// unused: at most a sixteenth of a small limit.
 	mostParts, fewestParts = 64, 16
 
-	// usefulChunk is the number of bytes from which on the cost of the limiter is small.
+	// usefulChunk is the number of bytes from which on the limiter adds little to the cost of a
+	// chunk.
 	usefulChunk = 4 << 10
 
 	// largestChunk is about as much as a system call moves efficiently.
@@ -70,7 +71,7 @@ func (p *payer) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// chunk returns the most bytes to move next. It fails if no byte can ever be granted.
+// chunk returns the size of the next chunk. It returns an error if no byte can ever be granted.
 func (p *payer) chunk(ctx context.Context) (int, error) {
 	if p.limit < 1 {
 		if err := p.checkAlgorithm(ctx); err != nil {
@@ -113,7 +114,7 @@ func (p *payer) checkAlgorithm(ctx context.Context) error {
 	return nil
 }
 
-// never returns the error of n bytes that can never be granted.
+// never returns the error for n bytes that can never be granted.
 func (p *payer) never(n int) error {
 	const text = "%w: %d bytes of key %q with a limit of %d"
 	return fmt.Errorf(text, ratelimit.ErrNever, n, p.key, p.limit)

@@ -31,16 +31,17 @@ import (
 // quarter after two half-lives, and so on. A key leaves the list when its count is below one half.
 // Limiters of the same name count as one.
 //
-// DeniedKeys takes little memory, however many keys are denied. It counts four times as many keys
-// as it lists. So each of the k keys of the list takes about 800 bytes, and four times the length
-// of a key. If goroutines are denied at once, DeniedKeys takes that much for each of up to 16
-// processors. Of a key longer than 128 bytes, only the first 128 bytes are kept, or up to 3 fewer
-// if a character would be cut. Keys that differ only after these bytes are still told apart.
+// DeniedKeys takes little memory, however many keys are denied. For a list of k keys, it counts 4k
+// keys. So each key of the list takes about 800 bytes, and four times the length of a key. If
+// several goroutines are denied at the same time, DeniedKeys takes as much memory for each of up to
+// 16 processors. Of a key longer than 128 bytes, it keeps the first 128 bytes, or up
+// to 3 fewer so that no character is cut. Keys that differ only after these bytes are still counted
+// as different keys.
 //
 // While no more than 4k keys are denied, the counts are exact. With more keys, a new key takes the
 // place of the key that was denied least. Then a count may be too small, by at most 1/4k of the
-// count of all denials. Every key that has more than 1.25/k of the denials is in the list: a list
-// of 100 has each key with more than 1.25% of the denials, whatever the other keys are.
+// count of all denials. Each key with more than 1.25/k of the denials is in the list: a list of 100
+// has each key with more than 1.25% of the denials, whatever the other keys are.
 //
 // The time since a denial is rounded to 1/1024 of the half-life.
 type DeniedKeys struct {
@@ -48,18 +49,18 @@ type DeniedKeys struct {
 	timeline *timeline.Timeline
 	start    kernel.Instant
 	halfLife time.Duration
-	step     uint64 // nanoseconds; all denials within one have the same weight
+	step     uint64 // in nanoseconds; all denials within one step have the same weight
 	seeds    [2]maphash.Seed
 
 	// Each part has counted some of the denials. A goroutine that finds its part locked uses
 	// the next one, so a flood from many processors spreads over as many parts.
 	parts []deniedPart
-	near  sync.Pool // of *deniedPart: those that were last used on each processor
+	near  sync.Pool // of *deniedPart: the parts that were last used on each processor
 }
 
-// deniedSpares is how many keys are counted for each one that is listed. In real traffic, most keys
-// that are denied have few denials, and take the places of each other. Counts of keys that keep
-// their places are then nearly exact.
+// deniedSpares is how many keys are counted for each key that is listed. In real traffic, most
+// denied keys have few denials, and take the places of each other. So the keys with many denials
+// keep their places, and their counts are nearly exact.
 const deniedSpares = 4
 
 // maxDeniedKey is how many bytes of a key are kept.
@@ -78,26 +79,26 @@ const leastListed = 0.5
 // that a million denials are forgotten after two hours.
 const defaultHalfLife = 5 * time.Minute
 
-// A deniedPart counts denials by weights that grow with time instead of counts that decay: a
-// denial d after the landmark weighs 2^(d/half-life).
+// A deniedPart counts denials. Instead of letting old counts decay, it gives later denials a
+// greater weight: a denial at the time d after the landmark weighs 2^(d/half-life).
 type deniedPart struct {
-	mu       sync.Mutex // protects the fields below; nothing else is locked or called meanwhile
+	mu       sync.Mutex // protects the fields below; its holder takes no other lock
 	keys     *topk.Summary[denial]
 	landmark uint64  // the step in which a denial weighs 1
 	step     uint64  // the latest step of a denial
-	weight   float64 // of a denial in that step
+	weight   float64 // the weight of a denial in that step
 
 	next *deniedPart
 	_    [64]byte // the next part is in another cache line
 }
 
-// A denial is what is kept of a key.
+// A denial has what is kept of a denied key, and of its latest denial.
 type denial struct {
 	limiter    string
-	key        []byte // reused for the key that replaces it
+	key        []byte // the array is used again for the next key in this place
 	truncated  bool
-	since      kernel.Instant // of the first denial since the key is in the list
-	last       kernel.Instant
+	since      kernel.Instant // of the first denial since the key entered the list
+	last       kernel.Instant // of the latest denial
 	n          int
 	part       int
 	retryAfter time.Duration
@@ -113,12 +114,12 @@ type DeniedKey struct {
 	// Count + Error. Count is not a whole number, because older denials count less.
 	Count, Error float64
 
-	Since      time.Time     // when the key was denied first since it is in the list
+	Since      time.Time     // the first denial since the key entered the list
 	Last       time.Time     // when the key was last denied
 	N          int           // how many events the last denied call asked for
 	Part       int           // which part of an All denied the last call; see Decision
 	RetryAfter time.Duration // the RetryAfter of the last denial
-	Back       time.Time     // RetryAfter after Last; zero if RetryAfter is 0 or Never
+	Back       time.Time     // Last plus RetryAfter; zero if RetryAfter is 0 or Never
 }
 
 // A TopOption is an option of [TopDenied].
@@ -130,14 +131,14 @@ type topConfig struct {
 }
 
 // WithHalfLife sets the time after which a denial counts half. The default is five minutes. A key
-// that is denied no more leaves the list one half-life after its count has fallen to 1: 21
+// that is no longer denied leaves the list one half-life after its count has fallen to 1: 21
 // half-lives after a million denials at once.
 func WithHalfLife(d time.Duration) TopOption {
 	return func(c *topConfig) { c.halfLife = d }
 }
 
-// WithTopClock makes the list use clk, which is read for each denial. The default is the system's
-// clock. A clock of [ratelimit.NewCoarseClock] is cheaper to read.
+// WithTopClock makes the list read clk for each denial. The default is the system's clock. A clock
+// of [ratelimit.NewCoarseClock] is cheaper to read.
 func WithTopClock(clk clock.Clock) TopOption {
 	return func(c *topConfig) { c.clock = clk }
 }
@@ -190,7 +191,7 @@ func TopDenied(k int, opts ...TopOption) (*DeniedKeys, error) {
 	return t, nil
 }
 
-// Observe is a [ratelimit.Observer].
+// Observe is a [ratelimit.Observer]: it counts o if o is a denial.
 func (t *DeniedKeys) Observe(_ context.Context, o ratelimit.Observation) {
 	if o.Outcome != ratelimit.Denied {
 		return
@@ -208,7 +209,7 @@ func (t *DeniedKeys) Observe(_ context.Context, o ratelimit.Observation) {
 		d.limiter = o.Limiter
 		d.key, d.truncated = append(d.key[:0], keptOf(o.Key)...), len(o.Key) > maxDeniedKey
 	}
-	if e.Count-e.Error-p.weight < leastListed*p.weight { // before this denial
+	if e.Count-e.Error-p.weight < leastListed*p.weight { // not listed before this denial
 		d.since = now
 	}
 	d.last, d.n, d.part, d.retryAfter = now, o.N, o.Decision.Part, o.Decision.RetryAfter
@@ -216,7 +217,7 @@ func (t *DeniedKeys) Observe(_ context.Context, o ratelimit.Observation) {
 	t.near.Put(p)
 }
 
-// keptOf returns what is kept of a key: no part of a character.
+// keptOf returns the part of a key that is kept. It ends at the end of a character.
 func keptOf(key string) string {
 	if len(key) <= maxDeniedKey {
 		return key
@@ -228,7 +229,7 @@ func keptOf(key string) string {
 	return key[:n]
 }
 
-// lock locks a part that is free, preferably the one that this processor used before.
+// lock locks a part that is free, preferably the part that this processor used before.
 func (t *DeniedKeys) lock() *deniedPart {
 	p, _ := t.near.Get().(*deniedPart)
 	if p == nil {
@@ -247,12 +248,12 @@ func (t *DeniedKeys) lock() *deniedPart {
 // stepOf returns the number of the step that now is in.
 func (t *DeniedKeys) stepOf(now kernel.Instant) uint64 { return (now - min(now, t.start)) / t.step }
 
-// growth returns by what the weight of a denial grows in a number of steps.
+// growth returns the factor by which the weight of a denial grows in a number of steps.
 func (t *DeniedKeys) growth(steps uint64) float64 {
 	return math.Exp2(float64(steps) * float64(t.step) / float64(t.halfLife))
 }
 
-// maxGrowth is where weights start over at 1: far below the greatest float64.
+// maxGrowth is the weight at which weights start over at 1. It is far below the greatest float64.
 const maxGrowth = 0x1p256
 
 // advance makes step the latest one of p, which is locked.
@@ -268,21 +269,21 @@ func (t *DeniedKeys) advance(p *deniedPart, step uint64) {
 	}
 }
 
-// Top returns the n keys that were denied most lately, or fewer if there are not as many: those
-// with the greatest Count first, and of equals, the one that was denied last. n is at most the k
-// of [TopDenied]. Top is for pages and logs: it takes some microseconds for each key of the list
-// and each processor.
+// Top returns the n keys that were denied most lately, or all of them if there are fewer than n. It
+// returns at most the k keys of [TopDenied]. The key with the greatest Count comes first. Of keys
+// with the same Count, the key that was denied last comes first. Top is for pages and logs: it
+// takes some microseconds for each key of the list and each processor.
 func (t *DeniedKeys) Top(n int) []DeniedKey {
 	now, _ := t.timeline.Now()
 	step := t.stepOf(now)
 	found := make(map[uint64]*DeniedKey)
-	rest := 0.0 // the most that the parts may have counted of a key that is in none of them
+	rest := 0.0 // the most denials that a key can have if it is in no part
 	for i := range t.parts {
 		rest += t.collect(&t.parts[i], step, found)
 	}
 	top := make([]DeniedKey, 0, len(found))
 	for _, d := range found {
-		d.Error = max(d.Error+rest, 0) // it is a sum of differences
+		d.Error = max(d.Error+rest, 0) // rounding may make a sum of differences negative
 		if d.Since.IsZero() {
 			d.Since = d.Last
 		}
@@ -297,9 +298,9 @@ func (t *DeniedKeys) Top(n int) []DeniedKey {
 	return top[:max(min(n, t.most, len(top)), 0)]
 }
 
-// collect adds the keys of p to found, with their counts at a step, and returns the most that p
-// may have counted of another key. Because that is then added to the errors of all keys, also of
-// those in p, it is subtracted from theirs.
+// collect adds the keys of p to found, with their counts at a step. It returns floor, the most
+// denials that p may have seen of a key that it does not keep. The caller adds floor to the errors
+// of all keys. So collect subtracts floor from the errors of the keys in p.
 func (t *DeniedKeys) collect(
 	p *deniedPart,
 	step uint64,

@@ -13,23 +13,23 @@ import (
 // Slog returns a [ratelimit.Observer] that logs denials, at level Info, and failures, at level
 // Warn.
 //
-// For each name of a limiter, the observer logs at most one denial and one failure in each interval
-// of the length every, by the system's clock. The first denial is logged at once. The first denial
-// that comes within the interval after a logged one is logged at the end of the interval, even if
-// no other comes. Failures are logged likewise. The attribute left_out of a line is the number of
-// denials or failures that were omitted since the previous line, if there were any. If every is not
-// positive, nothing is omitted.
+// For each name of a limiter, the observer logs at most one denial and one failure in an interval
+// of the length every, by the system's clock. The first denial is logged at once. The next denial
+// within the interval is logged at the end of the interval, even if no other denial follows.
+// Failures are logged in the same way. The attribute left_out of a line is the number of denials or
+// failures that were omitted since the previous line, if there were any. If every is not positive,
+// nothing is omitted.
 //
 // The lines have the attributes limiter, call and n, and error if there was one. A denial has the
 // attribute retry_after, if the time is known, or never if the request can never be granted. A
 // failure has the attributes allowed and checked: what the [ratelimit.FailurePolicy] or the limit
 // of New decided, and whether any limit was checked ([ratelimit.Decision.Checked]).
 //
-// Keys may be personal data, so they are not logged, unless [WithLoggedKeys] says how. Errors are
-// logged as they are. The error of a lookup of [ratelimit.WithLimits] contains the key.
+// Keys may be personal data. So they are logged only with [WithLoggedKeys]. Errors are logged as
+// they are, and the error of a lookup of [ratelimit.WithLimits] contains the key.
 //
-// If logger is nil, each line goes to the [slog.Default] of the time when it is logged. The limiter
-// itself logs failures of its store, too, unless [ratelimit.WithFailureLog] turns that off. The
+// If logger is nil, each line goes to [slog.Default] as it is when the line is logged. The limiter
+// itself also logs failures of its store, unless [ratelimit.WithFailureLog] turns that log off. The
 // observer takes some memory for each name of a limiter. Names beyond the first thousand share
 // their lines.
 func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimit.Observer {
@@ -97,8 +97,8 @@ func (s *slogObserver) observe(ctx context.Context, o ratelimit.Observation) {
 	}
 }
 
-// logLater logs o when s.every has passed, unless another line is logged before. Until then, it
-// takes a timer and no goroutine.
+// logLater logs o once s.every has passed, unless another line is logged before. It waits with a
+// timer, and without a goroutine.
 func (s *slogObserver) logLater(
 	ctx context.Context,
 	o ratelimit.Observation,
@@ -118,7 +118,8 @@ func (s *slogObserver) logLater(
 	})
 }
 
-// now reads one clock, where time.Now reads two.
+// now returns the time. It reads only the monotonic clock, where time.Now also reads the wall
+// clock.
 func (s *slogObserver) now() time.Time { return s.start.Add(time.Since(s.start)) }
 
 func (s *slogObserver) attributes(o *ratelimit.Observation, leftOut int) []slog.Attr {
@@ -134,10 +135,10 @@ func (s *slogObserver) attributes(o *ratelimit.Observation, leftOut int) []slog.
 	switch {
 	case o.Outcome == ratelimit.Failed:
 		attrs = append(attrs, slog.Bool("allowed", o.Decision.Allowed))
-		if err == nil { // a full store is not an error of Take
+		if err == nil { // Take of a full store denies, and returns no error
 			err = ratelimit.ErrFull
 		}
-	case o.Decision.RetryAfter == ratelimit.Never: // which reads badly as a duration
+	case o.Decision.RetryAfter == ratelimit.Never: // as a duration, it would be 292 years
 		attrs = append(attrs, slog.Bool("never", true))
 	case o.Decision.RetryAfter > 0:
 		attrs = append(attrs, slog.Duration("retry_after", o.Decision.RetryAfter))

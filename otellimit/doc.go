@@ -1,20 +1,20 @@
 // Package otellimit makes OpenTelemetry metrics of limiters and their stores. It needs only
-// OpenTelemetry's API: the SDK and the exporter are the program's own choice.
+// OpenTelemetry's API: the program chooses the SDK and the exporter.
 //
-// An [Observer] counts what limiters decide, and how long callers wait. [ObserveMemory] and
-// [ObserveRedis] observe what the stores count themselves.
+// An [Observer] counts the decisions of limiters, and measures how long callers wait.
+// [ObserveMemory] and [ObserveRedis] report the counters of stores.
 //
 // # Metrics
 //
 // The metrics of an Observer are:
 //
-//	metric                           instrument     unit        what it tells
+//	metric                           instrument     unit        meaning
 //	ratelimit.decisions              Counter        {decision}  decisions
 //	ratelimit.wait.duration          Histogram      s           how long callers wait for their turn
 //
-// Those of ObserveMemory are the fields of [ratelimit.MemoryStats]:
+// The metrics of ObserveMemory are the fields of [ratelimit.MemoryStats]:
 //
-//	metric                           instrument     unit        what it tells
+//	metric                           instrument     unit        meaning
 //	ratelimit.memory.keys            UpDownCounter  {key}       Keys: keys held now
 //	ratelimit.memory.usage           UpDownCounter  By          Bytes: memory in use now
 //	ratelimit.memory.inserts         Counter        {key}       Inserts: keys stored
@@ -22,9 +22,9 @@
 //	ratelimit.memory.rejections      Counter        {request}   Rejected: requests for new keys in a full store
 //	ratelimit.memory.holds.ended     Counter        {hold}      Ended: holds that ended because nobody settled them in time
 //
-// Those of ObserveRedis are the fields of [redisstore.Stats], except Latency and Outages:
+// The metrics of ObserveRedis are the fields of [redisstore.Stats], except Latency and Outages:
 //
-//	metric                           instrument     unit        what it tells
+//	metric                           instrument     unit        meaning
 //	ratelimit.redis.calls            Counter        {call}      Calls: commands sent
 //	ratelimit.redis.coalesced        Counter        {request}   Coalesced: requests that shared a command
 //	ratelimit.redis.cache.denials    Counter        {request}   Cached: denials from the cache of denials
@@ -35,19 +35,19 @@
 //	ratelimit.redis.unreadable       Counter        {state}     Unreadable: unreadable states that were replaced
 //	ratelimit.redis.breakers         UpDownCounter  {breaker}   Breakers: 1 for the state that a breaker is in, otherwise 0
 //
-// The scope of all is the name of this module. The counters are asynchronous: they are read when
-// the SDK collects metrics.
+// The scope of all metrics is the name of this module. The counters are asynchronous: they are read
+// when the SDK collects metrics.
 //
-// In Prometheus, dots are underscores. Names end with the unit, unless it is in braces, and those
-// of a Counter with total: ratelimit_decisions_total, ratelimit_wait_duration_seconds,
-// ratelimit_memory_keys, ratelimit_memory_usage_bytes.
+// In Prometheus, the dots of a name are underscores. The unit follows the name, unless the unit is
+// in braces. The name of a Counter ends with total: ratelimit_decisions_total,
+// ratelimit_wait_duration_seconds, ratelimit_memory_keys, ratelimit_memory_usage_bytes.
 //
 // # Attributes
 //
 // No attribute contains a key of a limiter, because keys are many and may be personal data. Other
 // attributes have few values, provided that names of limiters and stores do not come from requests.
 //
-//	attribute                      of                what it tells
+//	attribute                      of                meaning
 //	ratelimit.limiter              decisions, waits  the limiter's name: see ratelimit.WithName
 //	ratelimit.call                 decisions, waits  the call: allow, take, wait, and so on; see ratelimit.Call
 //	ratelimit.outcome              decisions, waits  granted, denied, and so on; see ratelimit.Outcome
@@ -59,15 +59,15 @@
 //
 // ratelimit.part is 0 for algorithms without parts.
 //
-// An Observer keeps 1,999 combinations of these attributes. What it counts for others has the
-// attribute otel.metric.overflow instead, as in OpenTelemetry's SDK.
+// An Observer keeps 1,999 combinations of these attributes. Decisions with a further combination
+// are counted together, with the attribute otel.metric.overflow, as in OpenTelemetry's SDK.
 //
 // # Cost
 //
 // Observing allocates nothing, except for the first decision with a combination of attributes. On
 // the machine of BENCHMARKS.md, counting a decision takes about 40 ns, and recording a wait with
-// OpenTelemetry's SDK another 200 ns (go test -bench Observe). In addition, Allow
-// takes longer with any observer: see [ratelimit.WithObserver].
+// OpenTelemetry's SDK takes another 200 ns (go test -bench Observe). In addition, Allow takes
+// longer with any observer: see [ratelimit.WithObserver].
 //
 // The page [docs/observe.md] is an introduction.
 //

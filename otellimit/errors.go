@@ -2,7 +2,7 @@ package otellimit
 
 import "github.com/ratelimit-go/ratelimit"
 
-// A missingError is about an argument that is nil. It matches [ratelimit.ErrInvalid].
+// A missingError says that an argument is nil. It matches [ratelimit.ErrInvalid].
 type missingError struct{ argument, must string }
 
 func missing(argument, must string) error { return &missingError{argument, must} }

@@ -21,13 +21,13 @@ type Observer struct {
 	waits        metric.Float64Histogram
 	registration metric.Registration
 
-	mu    sync.Mutex                       // held to store known
-	known atomic.Pointer[map[kind]*series] // a map that never changes
-	// Of kinds that are not known because there are too many.
+	mu    sync.Mutex                       // protects stores of known; loads need no lock
+	known atomic.Pointer[map[kind]*series] // the map is replaced, and never changed
+	// The decisions of all kinds beyond maxKnown.
 	others *series
 }
 
-// A kind is what decisions that are counted together have in common.
+// A kind is a combination of attributes. Decisions of the same kind are counted together.
 type kind struct {
 	limiter string
 	part    int // -1 if there is none
@@ -35,7 +35,7 @@ type kind struct {
 	outcome ratelimit.Outcome
 }
 
-// A series counts the decisions of a kind. Its options are made once because that allocates
+// A series counts the decisions of a kind. Its options are made once, because making them allocates
 // memory.
 type series struct {
 	decisions atomic.Int64
@@ -52,8 +52,8 @@ var waitBounds = []float64{
 	0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 }
 
-// New returns an Observer that records with a meter of the provider. It is an observer for
-// [ratelimit.WithObserver]. Use one for all limiters.
+// New returns an Observer that records with a meter of the provider. Give its method Observe to
+// [ratelimit.WithObserver]. One Observer serves all limiters.
 func New(provider metric.MeterProvider) (*Observer, error) {
 	if provider == nil {
 		return nil, missing("New's provider", "must be a metric.MeterProvider")
@@ -89,9 +89,9 @@ func New(provider metric.MeterProvider) (*Observer, error) {
 // Unregister ends the reports of decisions to the SDK.
 func (o *Observer) Unregister() error { return o.registration.Unregister() }
 
-// Observe implements [ratelimit.Observer]. It counts each decision. It records the wait of each
-// Wait and Reserve, even if that is 0 seconds. Of other calls, it records those that a
-// [ratelimit.LeakyBucket] delays. A denial has no wait.
+// Observe is a [ratelimit.Observer]. It counts each decision. It records the wait of each Wait and
+// Reserve, even if the wait is 0 seconds. Of other calls, it records a wait if a
+// [ratelimit.LeakyBucket] delays the events. It records no wait of a denial.
 func (o *Observer) Observe(ctx context.Context, seen ratelimit.Observation) {
 	k := kind{limiter: seen.Limiter, call: seen.Call, outcome: seen.Outcome, part: part(&seen)}
 	s := o.seriesOf(k)
@@ -144,7 +144,8 @@ func (o *Observer) find(k kind) *series {
 	return o.others
 }
 
-// overflow is what the SDK writes, too, if there are too many series.
+// overflow is the attribute of all decisions beyond maxKnown kinds. The SDK writes the same
+// attribute if a metric has too many series.
 var overflow = attribute.Bool("otel.metric.overflow", true)
 
 func (k kind) newSeries() *series {

@@ -7,10 +7,10 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// A Clock is a clock for [ratelimit.WithClock] that moves only by Set and Advance, and may be moved
-// back. Unlike a [clock.Mock], a Clock moves at once. Its timers never fire: to test Wait, use a
-// testing/synctest bubble or a Mock. docs/testing.md has tests that use a Clock. Any number of
-// goroutines may call its methods at once.
+// A Clock is a clock for [ratelimit.WithClock]. It moves only when a test calls Set or Advance, and
+// may be moved back. Unlike a [clock.Mock], it moves at once, without firing timers on the way. Its
+// timers never fire: to test Wait, use a testing/synctest bubble or a Mock. docs/testing.md has
+// tests that use a Clock. Any number of goroutines may call its methods at once.
 type Clock struct {
 	clock.Clock // a mock that never moves, for the methods not defined below
 

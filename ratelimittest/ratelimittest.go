@@ -1,6 +1,6 @@
-// Package ratelimittest helps to test code that uses a [ratelimit.Limiter]. It has a limiter that
-// decides as a test wants, and a clock that the test moves. It does not import package testing, or
-// anything else that is only for tests.
+// Package ratelimittest helps to test code that uses a [ratelimit.Limiter]. It has a limiter whose
+// decisions a test chooses, and a clock that the test moves. The package imports neither package
+// testing nor any other package that is only for tests.
 package ratelimittest
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// New returns a limiter whose decisions are those of the function decide. The limiter calls decide
+// New returns a limiter that returns the decisions of the function decide. The limiter calls decide
 // in the goroutine of its caller, with the method that was called, the key and the number of
-// events. It does so wherever the limiter is used: in middlewares, in TakeAll, in a Bound.
+// events. It does so wherever the limiter is used: in middleware, in TakeAll, in a Bound.
 //
 //   - Peek calls decide with [ratelimit.CallTake] and one event.
 //   - A reservation and a Wait are due after the Delay of the Decision. If the Decision is not
 //     Allowed, Reserve returns the Decision and no Reservation. Wait then returns a
 //     [ratelimit.TurnError], or [ratelimit.ErrNever] if RetryAfter is Never.
-//   - TakeAll calls decide with CallTake, and HoldAll with [ratelimit.CallHold], once all limiters
-//     made by ratelimit.New have granted the request. If a limiter that ratelimit.New has not made
-//     refuses after decide has granted a hold, decide is called with [ratelimit.CallSettle] and 0
+//   - TakeAll calls decide with CallTake, and HoldAll with [ratelimit.CallHold], after all limiters
+//     made by ratelimit.New have granted the request. If decide grants a hold, and a limiter that
+//     ratelimit.New has not made then refuses, decide is called with [ratelimit.CallSettle] and 0
 //     events.
-//   - For Settle and Cancel, the Decision says what is left, and its Allowed makes no difference.
-//     Cancel of a hold calls decide with CallSettle and 0 events.
+//   - Settle returns the Decision, whose Allowed makes no difference. Cancel of a hold calls decide
+//     with CallSettle and 0 events, and ignores the Decision.
 //   - Reset and Extend do nothing, and no hold ends by itself.
 //
 // A call for 0 events calls decide like any other, with two exceptions: a Wait of 0 events does not
@@ -39,8 +39,7 @@ func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision)
 	if decide == nil {
 		panic(param.InvalidIn("ratelimittest", "New's decide", nil, "must be a function"))
 	}
-	// Only the store decides. The algorithm says nothing, because the largest limit refuses
-	// nothing.
+	// Only the store decides. The algorithm has the largest limit, so that it refuses no request.
 	inner := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: math.MaxInt32, Window: 1e9},
 		ratelimit.WithStore(decider(decide)), ratelimit.WithName("fake")))
 	return fake{inner}
@@ -72,12 +71,12 @@ func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision
 	return l.Limiter.Charge(withCall(ctx, ratelimit.CallCharge), key, n)
 }
 
-// A decider is a store, and the states of its limiter.
+// A decider is the store of a fake, and the states in it: its decisions are those of a function.
 type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
 
 func (f decider) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return f, nil }
 
-// Lines implements [limit.States]: nobody waits.
+// Lines implements [limit.States]. The line is always empty, because no call waits.
 func (f decider) Lines() *line.Lines { return new(line.Lines) }
 
 func (f decider) Apply(

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// The tests in this file check that the events which have happened are counted, and no others.
+// The tests in this file check that a store counts exactly the events that have happened.
 
 // testSettle holds and settles events. testExact compares random schedules with the model.
 func testSettle(s *suite) {
@@ -29,15 +29,16 @@ func testSettle(s *suite) {
 	testSettleConcurrently(s)
 }
 
-// A settleComparison settles holds on one store, and takes as many events as happened on another.
-// The keys must be the same then.
+// A settleComparison settles holds on one store. On another store, it takes the events that the
+// holds were settled for. Then the keys of both stores must be equal.
 type settleComparison struct {
 	*suite
 	name        string
 	held, taken *bench
 }
 
-// run settles holds of several numbers of events for all of them, for half of them and for none.
+// run holds various numbers of events, and settles each hold for all of its events, for half of
+// them or for none.
 func (c *settleComparison) run() {
 	limit := c.peek(c.held, "k").Limit
 	for i, n := range []int{limit, (limit + 1) / 2, 1} {
@@ -61,7 +62,7 @@ func (c *settleComparison) advance(d time.Duration) {
 	c.taken.clk.Advance(d)
 }
 
-// settle settles a hold of n events, and compares the key with that of the events that happened.
+// settle settles a hold of n events, and compares its key with the key on the other store.
 func (c *settleComparison) settle(r *ratelimit.Reservation, n, happened int) ratelimit.Decision {
 	got := c.decided(r.Settle(ctx, happened))
 	want := c.peek(c.taken, "k")
@@ -99,8 +100,8 @@ func testSettleAfterReset(s *suite) {
 	}
 }
 
-// testSettleConcurrently has many callers hold and settle: together they get what one caller would
-// have got.
+// testSettleConcurrently has many callers hold and settle at once. Together they must get as many
+// events as one caller.
 func testSettleConcurrently(s *suite) {
 	alg := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
 	b := s.bench(alg)
@@ -128,8 +129,7 @@ func testSettleConcurrently(s *suite) {
 	}
 }
 
-// testSettleReservation settles reservations that hold events, and were due at once, as if nothing
-// had happened.
+// testSettleReservation settles reservations with 0 that hold events and were due at once.
 func testSettleReservation(s *suite) {
 	for name, alg := range Algorithms() {
 		if countsDenied(alg) {
@@ -178,9 +178,9 @@ func testHoldCancelled(s *suite) {
 	}
 }
 
-// testSettleBucket settles holds of a TokenBucket that has been refilled in part since the events
-// were held. Only as many events come back as the bucket still misses, unless nothing was granted
-// since the hold.
+// testSettleBucket settles holds of a TokenBucket that has been refilled in part since then. If
+// other events were granted since the hold, only as many events come back as the bucket still
+// misses.
 func testSettleBucket(s *suite) {
 	hold := func(b *bench) *ratelimit.Reservation {
 		r, d, err := b.Hold(ctx, "k", 5)
@@ -215,7 +215,7 @@ func testSettleBucket(s *suite) {
 	testSettleUntouched(s, together)
 }
 
-// testSettleUntouched settles a hold when nothing was granted since.
+// testSettleUntouched settles a hold of a key that has granted nothing since.
 func testSettleUntouched(s *suite, hold func(b *bench) *ratelimit.Reservation) {
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
 	first, second := hold(b), hold(b)
@@ -271,8 +271,8 @@ func testDebt(s *suite, name string, alg ratelimit.Algorithm) {
 	}
 }
 
-// testDebtOfBucket charges 3 events of a bucket that is empty: it grants the next event after those
-// 3 and that event itself have been refilled.
+// testDebtOfBucket charges 3 events of an empty bucket. The bucket grants the next event once 4
+// tokens have been refilled: 3 for the debt, and 1 for the event.
 func testDebtOfBucket(s *suite) {
 	b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5})
 	b.AllowN("k", 5)
@@ -283,8 +283,8 @@ func testDebtOfBucket(s *suite) {
 	}
 }
 
-// testDebtOfLog has many callers charge events of a log, which grants nothing until they leave its
-// window. A settlement for more events than were held is a debt, too.
+// testDebtOfLog has many callers charge events of a log. The log grants nothing until these events
+// leave its window. A settlement for more events than were held also makes a debt.
 func testDebtOfLog(s *suite) {
 	b := s.bench(ratelimit.SlidingLog{Limit: 5, Window: time.Hour})
 	contend(goroutines, tries, func() bool {

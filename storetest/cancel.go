@@ -11,9 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
-// testCancelOrder makes four reservations on a key and cancels them, in every order (in
-// short runs, in three).
-// After each cancellation, the key must equal the reference model.
+// testCancelOrder makes four reservations on a key and cancels them in every order (in three orders
+// in short runs). After each cancellation, the key must equal the reference model.
 func testCancelOrder(s *suite) {
 	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
 		b := s.bench(alg)
@@ -62,8 +61,8 @@ func testCancelOrder(s *suite) {
 					k.Cancel(now, line[i].model)
 					peek()
 				default:
-					// When holds leave, others of a bucket keep their turns, even if they leave
-					// later.
+					// When holds are cancelled, the other reservations of a bucket keep their
+					// turns, even if their events leave the bucket later.
 					k.Settle(now, line[i].held, 0)
 					c.bounded(&comparedKey{name: key, model: k})
 				}

@@ -8,9 +8,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/ratelimittest"
 )
 
-// A Clock is a [ratelimittest.Clock] for tests of stores. Now yields to other goroutines, before
-// and after it reads the time. A store reads the clock after it has read the state. So if the store
-// is not atomic, other calls can change the state, or find a later time, at this moment.
+// A Clock is a [ratelimittest.Clock] for tests of stores. Its method Now lets other goroutines run
+// before and after it reads the time. A store reads the clock between reading the state and
+// replacing it. If the store is not atomic, other calls can change the state in between, and the
+// tests notice.
 type Clock struct {
 	*ratelimittest.Clock
 
@@ -38,8 +39,8 @@ func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 // Until returns the time until t by this clock.
 func (c *Clock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
-// interlude sets the function that the next Now calls, and returns the previous one,
-// which is nil if it was called or not set.
+// interlude sets the function that the next Now calls. It returns the function that was set before,
+// or nil if none was set or Now has called it.
 func (c *Clock) interlude(f func()) (before func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

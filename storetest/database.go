@@ -16,10 +16,10 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// The tests in this file call a Database themselves.
+// The tests in this file call the methods of a Database directly, without a store.
 
-// databaseRules are promises of a database that tests of a store seldom break, or whose breach a
-// store does not notice.
+// databaseRules are promises of a Database. The tests of stores seldom notice that such a promise
+// is broken.
 var databaseRules = map[string]rule{
 	"Swap": {
 		"CompareAndSwap swaps if the state is old, byte by byte, or if there is none and old is nil, and otherwise changes nothing",
@@ -71,7 +71,7 @@ func (d directCaller) get(key string) (state []byte) {
 	return state
 }
 
-// swap may be called by several goroutines, which must call intact afterwards.
+// swap may be called by several goroutines at once. Their test must call intact afterwards.
 func (d directCaller) swap(key string, old, state []byte, expires time.Time) (swapped bool) {
 	_ = d.watch.guard(ctx, "CompareAndSwap", func() (err error) {
 		was, is := bytes.Clone(old), bytes.Clone(state)
@@ -84,7 +84,7 @@ func (d directCaller) swap(key string, old, state []byte, expires time.Time) (sw
 	return swapped
 }
 
-// put makes state that of a key that has none.
+// put stores state under a key that has none.
 func (d directCaller) put(key, state string) {
 	d.Helper()
 	swapped := d.swap(key, nil, []byte(state), start.Add(time.Hour))
@@ -244,7 +244,7 @@ func testDelete(s *suite) {
 	}
 	d.put("test:a", "again")
 
-	// A context that has ended is no reason to do half of it.
+	// With a context that has ended, a call may do all of its work or nothing, but no part of it.
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	old, next := []byte("again"), []byte("next")

@@ -66,7 +66,7 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 	}
 }
 
-// eachKey returns the i-th key. Some are long.
+// eachKey returns the i-th key. Some keys are long.
 func eachKey(i int) string {
 	if i == 0 {
 		return ""

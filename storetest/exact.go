@@ -85,7 +85,7 @@ func (c *comparison) run() {
 		case 15:
 			c.extend(k)
 		case 13:
-			// A debt that every state can hold for a while.
+			// The number is small enough that the states of all algorithms can hold several debts.
 			n := 1 + c.rng.IntN(max(1, min(k.model.Limit(), 1<<20)))
 			c.logf("Charge(%q, %d)", k.name, n)
 			got, err := c.Charge(context.Background(), k.name, n)
@@ -138,7 +138,7 @@ func (c *comparison) advance() {
 	for i, k := range c.keys {
 		if ended := open[i] - k.model.Holds(c.now()); ended > 0 {
 			if _, floats := c.alg.(ratelimit.WarmingUp); floats && ended > 1 {
-				// It makes a difference which one is ended first.
+				// In floating point, the order in which holds end makes a difference.
 				c.bounded(k)
 				c.reset(k)
 			} else {
@@ -196,8 +196,8 @@ func (c *comparison) newDuration() time.Duration {
 	return 1 + time.Duration(c.rng.Int64N(int64(c.span)+1))
 }
 
-// onlyHolds reports whether all reservations are holds, because an InFlight is the algorithm or its
-// first part.
+// onlyHolds reports whether all reservations must be holds, because the algorithm, or its first
+// part, is an InFlight.
 func (c *comparison) onlyHolds() bool {
 	alg := c.alg
 	if all, ok := alg.(ratelimit.All); ok {
@@ -296,7 +296,7 @@ func (c *comparison) settle(k *comparedKey) {
 	c.peek(k)
 }
 
-// bounded compares a key of which the store may grant less than the model.
+// bounded compares a key whose store may grant less than the model, but no more.
 func (c *comparison) bounded(k *comparedKey) {
 	got, err := c.Peek(context.Background(), k.name)
 	if want := k.model.Peek(c.now()); err != nil || got.Remaining > want.Remaining ||
@@ -329,7 +329,7 @@ func (c *comparison) reset(k *comparedKey) {
 	*k = comparedKey{name: k.name, model: model.New(c.alg, c.Tick)}
 }
 
-// compare fails the test unless the decisions are equal when durations are rounded up to
+// compare fails the test if the decisions differ once the model's durations are rounded up to
 // ticks.
 func (c *comparison) compare(want, got ratelimit.Decision, err error) {
 	if err != nil {
@@ -339,7 +339,7 @@ func (c *comparison) compare(want, got ratelimit.Decision, err error) {
 	want.ResetAfter = c.roundUp(want.ResetAfter)
 	want.Delay = c.roundUp(want.Delay)
 	if _, ok := c.alg.(ratelimit.WarmingUp); ok {
-		// It uses floating point, and the model does not.
+		// WarmingUp is computed in floating point, and the model is not.
 		want.RetryAfter = c.unlessNear(want.RetryAfter, got.RetryAfter)
 		want.ResetAfter = c.unlessNear(want.ResetAfter, got.ResetAfter)
 	}

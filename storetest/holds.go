@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// testHolds settles and extends open holds, and lets them end by themselves. testExact does so in
-// random schedules.
+// testHolds settles and extends open holds, and lets them end by themselves. testExact does the
+// same in random schedules.
 func testHolds(s *suite) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"FixedWindow": ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour},
@@ -26,7 +26,7 @@ func testHolds(s *suite) {
 	}
 }
 
-// A holdTest holds events of a key that grants 10, of which none comes back with time.
+// A holdTest holds events of a key that grants 10 events. None of them comes back with time.
 type holdTest struct {
 	*suite
 	*bench
@@ -77,8 +77,8 @@ func (h *holdTest) testEnds() {
 	h.reset(h.bench, "k")
 }
 
-// testSettled settles holds of one instant, in another order and with others' events in between,
-// and one of before a Reset.
+// testSettled settles holds that were made at one instant, in another order than they were made,
+// and with events of other callers in between. It also settles a hold that was made before a Reset.
 func (h *holdTest) testSettled() {
 	first, second, third := h.hold(1), h.hold(2), h.hold(3)
 	h.settle(second, 1)
@@ -95,7 +95,7 @@ func (h *holdTest) testSettled() {
 	h.reset(h.bench, "k")
 }
 
-// testResumed settles holds by their tokens, on another handle, as another process does.
+// testResumed settles holds by their tokens on another handle, as another process would.
 func (h *holdTest) testResumed(alg ratelimit.Algorithm) {
 	token, other := h.hold(4).Token(), h.hold(3).Token()
 	after := h.bench

@@ -6,7 +6,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// testInFlight holds events in flight that are released in time, too late, or never.
+// testInFlight holds events in flight, and releases them in time, too late, or never.
 func testInFlight(s *suite) {
 	const timeout = 10 * time.Second
 	flight := ratelimit.InFlight{Limit: 3, Timeout: timeout}

@@ -10,9 +10,11 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// The tests in this file check that keys are kept, and kept apart.
+// The tests in this file check that a store keeps keys, and that different keys have different
+// states.
 
-// confusable are strings that some databases confuse with one another. The first is no name.
+// confusable are strings that some databases confuse with one another. The first one is empty: it
+// can be a key, but not a name.
 var confusable = []string{
 	"", "\x00", "\x00\x00", " ", "a", "A", "a ", " a", "a\x00", "\xff", "\xfe", "\ufffd", "é", "e\u0301",
 	"{a}", "{b}", "a:", ":a", "a:b", "a/b", "a\nb", "*", "%", "_", "?", "'", "%61", "a%3Ab",
@@ -157,8 +159,8 @@ func testManyKeys(s *suite) {
 	}
 }
 
-// testLargeStates has states of 16 KiB and 96 KiB, and small ones that differ in their last byte,
-// which a column for text may take for a space.
+// testLargeStates stores states of 16 KiB and 96 KiB. It also stores small states that differ only
+// in their last byte: a column for text may take this byte for a space, and cut it off.
 func testLargeStates(s *suite) {
 	for high := range int64(60) { // the last byte of a bucket's state, if the tick is 1ns
 		b := s.bench(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})

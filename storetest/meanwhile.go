@@ -10,13 +10,13 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// mostInterference is how long a request waits for the interfering call, if the store lets no other
-// call proceed until the request is done. The time is long, because the interfering call may be
-// slow, or wait for a processor.
+// mostInterference is how long a request waits for the interfering call. A store may let no other
+// call proceed until the request is done. Then the request goes on after this time. The time is
+// long, because an interfering call that may proceed can be slow, or wait for a processor.
 const mostInterference = time.Second
 
-// meanwhile calls interfere between the moment at which call has read the state and the end of
-// call. If the store lets no other call proceed then, interfere goes on after call.
+// meanwhile calls interfere after call has read the state and before call returns. If the store
+// lets no other call proceed in between, interfere goes on after call.
 func (s *suite) meanwhile(b *bench, call, interfere func()) {
 	done := make(chan struct{})
 	run := func() {
@@ -68,9 +68,9 @@ func testMeanwhile(s *suite) {
 			[]int{18, 17},
 		},
 	}
-	// A decision is never made at an earlier time than the state it is based on: if another call
-	// has moved the state to the next window, the decision is made in that window as well, or it
-	// comes before that call.
+	// A decision is never made at an earlier time than the state that it is based on. If another
+	// call has moved the state to the next window meanwhile, the decision is made in the next
+	// window as well, or counts as made before the other call.
 	if !s.OwnClock {
 		cases["the next hour and Take"] = interference{
 			func(s *suite, b *bench) { b.clk.Advance(time.Hour); take(s, b, 7)() },
@@ -87,7 +87,7 @@ func testMeanwhile(s *suite) {
 				path.Base(s.Name()), d.Remaining, tt.remaining)
 		}
 	})
-	// The same with a new key.
+	// The same holds for a new key.
 	b := s.bench(alg)
 	s.meanwhile(b, take(s, b, 1), take(s, s.other(b, alg), 7))
 	if d := s.peek(b, "k"); d.Remaining != 12 {
@@ -95,8 +95,8 @@ func testMeanwhile(s *suite) {
 	}
 }
 
-// other returns another limiter on the store of b, on another handle if the store can have
-// several.
+// other returns another limiter on the store of b. If the store can have several handles, the
+// limiter is on another handle.
 func (s *suite) other(b *bench, alg ratelimit.Algorithm) *bench {
 	if s.Reopen != nil {
 		return s.reopened(b, alg)
@@ -115,8 +115,8 @@ func testContexts(s *suite) {
 		cancel()
 	}
 
-	// A caller may give up at any time. Its events are then either spent or not, and the
-	// state is consistent.
+	// A caller may give up at any time. Then its events are either spent or not, and the state is
+	// consistent.
 	for _, n := range []int{1, 3} {
 		b := s.bench(alg)
 		own, cancel := context.WithCancel(ctx)

@@ -17,8 +17,8 @@ func testPlans(s *suite) {
 	testUnlimitedParts(s)
 }
 
-// testUnlimitedParts checks that an unlimited part that an All gets, or loses, makes no
-// difference to what a key has used.
+// testUnlimitedParts adds unlimited parts to an All, and removes them. It checks that the events
+// that a key has used stay used.
 func testUnlimitedParts(s *suite) {
 	for name, alg := range Algorithms() {
 		parts := partsOf(alg)
@@ -44,8 +44,8 @@ func testUnlimitedParts(s *suite) {
 	}
 }
 
-// keepsUsage checks that a key whose limit is a plan for a while is then as if nothing had
-// been requested of it meanwhile.
+// keepsUsage gives a key a plan as its limit for a while. It checks that the key is then as if it
+// had got no requests meanwhile.
 func (s *suite) keepsUsage(plan ratelimit.Algorithm) {
 	for name, alg := range Algorithms() {
 		limit := alg

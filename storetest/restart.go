@@ -27,7 +27,7 @@ func testRestart(s *suite) {
 		}
 	}
 
-	own := ownLimit(new(ratelimit.Algorithm)) // which says that keys have none
+	own := ownLimit(new(ratelimit.Algorithm)) // a lookup that finds no limit of any key
 	hourly := func(n int) ratelimit.Algorithm {
 		return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)}
 	}

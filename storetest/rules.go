@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A rule is a promise of package ratelimit, and its test.
+// A rule is the text of a promise of package ratelimit, and its test.
 type rule struct {
 	text string
 	test func(*suite)
@@ -61,15 +61,18 @@ var rules = map[string]rule{
 	},
 	"Wait": {"Wait spends nothing if its deadline is before its turn", testWait},
 	"Within": {
-		"Reserve within a time spends nothing if the turn is too far off; one tick before RetryAfter it still is, at RetryAfter it is not",
+		"Reserve within a time spends nothing if the turn is too far off; " +
+			"one tick before RetryAfter the turn is still too far off, and at RetryAfter it is not",
 		testWithin,
 	},
 	"Settle": {
-		"a settled key is as if only the events that happened had been taken, and never more generous",
+		"a settled key is as if only the events that happened had been taken, " +
+			"and never grants more than that",
 		testSettle,
 	},
 	"Holds": {
-		"an open hold is a part of its key: it ends by itself at its time, and is settled once, by whoever has its token",
+		"an open hold is a part of its key: it ends by itself at its time, " +
+			"and any process that has its token can settle it once",
 		testHolds,
 	},
 	"Charge": {
@@ -77,15 +80,16 @@ var rules = map[string]rule{
 		testCharge,
 	},
 	"InFlight": {
-		"events in flight count until they are released, or for the Timeout, and a late release takes nothing from others",
+		"events in flight count until they are released, or for the Timeout, " +
+			"and a late release does not release other events",
 		testInFlight,
 	},
 	"Each": {
-		"TakeEach decides on keys as a loop of Take does, also on one that occurs several times",
+		"TakeEach decides on keys as a loop of Take does, even on a key that occurs several times",
 		testEach,
 	},
 	"Together": {
-		"TakeAll spends in all keys or in none, as requests on each of them would",
+		"TakeAll spends in all keys or in none, and as much as a Take of each key would",
 		testTogether,
 	},
 	"Reset": {"Reset makes a key fresh, and affects no other key", testReset},
@@ -99,7 +103,8 @@ var rules = map[string]rule{
 	},
 	"Changes": {"a key whose limit changes keeps the events it has used", testChanges},
 	"Plans": {
-		"Unlimited grants everything and Blocked nothing, and a key that has one of them for a while keeps its usage",
+		"Unlimited grants everything and Blocked nothing, " +
+			"and a key that has one of them for a while keeps its usage",
 		testPlans,
 	},
 	"Names": {
@@ -206,7 +211,7 @@ func testCountDenied(s *suite) {
 		b.clk.Advance(9 * time.Second)
 		b.Allow("k") // denied
 		b.clk.Advance(time.Second)
-		// The first two events have left the window, the denied one has not.
+		// The first two events have left the window, and the denied event has not.
 		if d := s.peek(b, "k"); d.Remaining != 2 && !counted || d.Remaining != 1 && counted {
 			s.broken("CountDenied %v: %+v", counted, d)
 		}
@@ -256,7 +261,7 @@ func contend(goroutines, tries int, f func() bool) int {
 	return int(n.Load())
 }
 
-// testContended has many callers of one key, more than a store can serve one after the other
+// testContended has so many callers of one key that a store cannot serve them one after the other
 // before the limiter's timeout.
 func testContended(s *suite) {
 	const callers, limit = 400, 50
@@ -282,9 +287,8 @@ func testAllOrNothing(s *suite) {
 		ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour},
 		ratelimit.FixedWindow{Limit: 10, Window: time.Hour},
 	})
-	// Each hour the second part grants 10 events, and refuses more, which the first part
-	// would have granted. After ten hours, still on the same day, the first part is
-	// exhausted.
+	// Each hour, the second part grants 10 events. It refuses further events, which the first part
+	// alone would grant. After ten hours, still on the same day, the first part is exhausted.
 	for hour := range 10 {
 		granted := contend(goroutines, tries, func() bool { return b.AllowN("k", 2) })
 		if granted != 5 {
@@ -299,8 +303,8 @@ func testAllOrNothing(s *suite) {
 
 func testForgetting(s *suite) {
 	testForever(s)
-	// The test uses many more keys than are in use at a time. Each is exhausted, and must
-	// remain so until the exact tick at which it is fresh.
+	// The test uses many more keys in all than at a time. It exhausts each key, which must remain
+	// exhausted until the exact tick at which it is fresh.
 	subtests(s, map[string]ratelimit.Algorithm{
 		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(4), Burst: 2},
 		"SlidingLog":  ratelimit.SlidingLog{Limit: 2, Window: 500 * time.Millisecond},
@@ -339,7 +343,7 @@ func testForgetting(s *suite) {
 	})
 }
 
-// testForever has a limit whose events never leave it, so that the key never expires.
+// testForever has a limit whose events always count, so that a key never expires.
 func testForever(s *suite) {
 	alg := ratelimit.FixedWindow{
 		Limit:  1,
@@ -503,7 +507,7 @@ func testWait(s *suite) {
 	}
 }
 
-// A deadline is a context with a deadline by the clock of the test.
+// A deadline is a context whose deadline is by the clock of the test.
 type deadline struct {
 	context.Context
 	at time.Time

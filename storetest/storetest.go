@@ -1,5 +1,5 @@
-// Package storetest checks that a [ratelimit.Database] keeps the promises of package
-// ratelimit. Its own test calls Run:
+// Package storetest checks that a [ratelimit.Database] keeps the promises of package ratelimit. The
+// test of a database calls Run:
 //
 //	func TestTable(t *testing.T) {
 //		storetest.Run(t, storetest.Config{
@@ -7,13 +7,13 @@
 //		})
 //	}
 //
-// Each subtest checks one promise, with databases of its own. A failure names the broken
-// promise and the calls that broke it. An error of the database also fails the subtest,
-// because no call of the tests may fail. A database that hangs or panics fails its subtest,
-// and the others continue. Run returns when all have ended.
+// Each subtest checks one promise, with databases of its own. A failure names the broken promise
+// and the calls that broke it. An error of the database also fails the subtest, because no call of
+// the tests may fail. A database that hangs or panics fails its subtest, and the other subtests
+// continue. Run returns when all of them have ended.
 //
-// Run does not test what happens when a database fails, because then the
-// limiter's [ratelimit.FailurePolicy] decides.
+// Run does not test databases that fail, because the limiter's [ratelimit.FailurePolicy] decides
+// then.
 package storetest
 
 import (
@@ -40,18 +40,18 @@ type Config struct {
 	// database, as several processes do.
 	Database func(t testing.TB, clk clock.Clock) ratelimit.Database
 
-	// New returns an empty store that shares nothing with other stores. A store that uses its
-	// own time instead of the requests' must use clk.
+	// New returns an empty store that shares nothing with other stores. A store that decides by its
+	// own time, and not by the time of the limiter, must use clk.
 	New func(t testing.TB, clk clock.Clock) ratelimit.Store
 
-	// Reopen returns another handle on the states of s, a store returned by New or
-	// Reopen, as after a restart of the process or from another process. If it is nil,
-	// as is right for a store in memory, restarts and handles are not tested.
+	// Reopen returns another handle on the states of s, as a process gets after a restart, or
+	// another process gets. s was returned by New or Reopen. If Reopen is nil, as for a store in
+	// memory, restarts and handles are not tested.
 	Reopen func(t testing.TB, clk clock.Clock, s ratelimit.Store) ratelimit.Store
 
-	// OwnClock means that the store uses its own time instead of the requests', and for these
-	// tests reads clk before it reads the state. Then the tests do not check that a store reads the
-	// time after the state.
+	// OwnClock means that the store decides by its own time, and that in these tests it reads clk
+	// before it reads the state. Then the tests do not check that the store reads the time after
+	// the state.
 	OwnClock bool
 
 	// Tick is the resolution of the store's time; 0 means 1ns. The tests advance clk by multiples
@@ -59,21 +59,21 @@ type Config struct {
 	Tick time.Duration
 
 	// Steps is the number of calls in each comparison with the reference model; 0 means 500. Lower
-	// it for a slow store. Below 500, fewer orders of cancelling are tried, too. With go test
+	// it for a slow store. Below 500, the tests also try fewer orders of cancelling. With go test
 	// -short, the tests make a tenth of these calls.
 	Steps int
 
-	// Keys is the number of keys that the test of many keys uses at once; 0 means 12,000, or as
-	// many as the test can add in ten seconds. Lower it for a store that holds fewer keys.
+	// Keys is the number of keys that the test of many keys uses at once. 0 means 12,000, or fewer
+	// if the test cannot add them in ten seconds. Lower it for a store that holds fewer keys.
 	Keys int
 
-	// Timeout is how long a call of the store may take; 0 means 10s. A call that takes
-	// longer fails its subtest, and the others continue.
+	// Timeout is how long a call of the store may take; 0 means 10s. A call that takes longer fails
+	// its subtest, and the other subtests continue.
 	Timeout time.Duration
 }
 
 // Run tests the databases that c.Database returns, or the stores that c.New returns. When Run
-// returns, all tests have ended, so its caller may close a database.
+// returns, all tests have ended. So its caller may close a database then.
 func Run(t *testing.T, c Config) {
 	if c.Tick == 0 {
 		c.Tick = 1
@@ -106,8 +106,9 @@ func Run(t *testing.T, c Config) {
 	subtests(s, timedRules, test)
 }
 
-// atOnce is the number of subtests that run at once. They are many, because the calls of a slow
-// store wait. More of them would keep the calls of a fast store waiting for a processor.
+// atOnce is the number of subtests that run at once. It is large, because the calls to a slow store
+// spend their time waiting. If it were larger, the calls to a fast store would wait for a
+// processor.
 const atOnce = 16
 
 // A suite is the context of one subtest.
@@ -119,8 +120,8 @@ type suite struct {
 	watch *watch
 }
 
-// subtests runs test for each value, in parallel. It returns when all subtests are over; with
-// t.Parallel, it would return before.
+// subtests runs test for each value, in parallel. It returns when all subtests are over. It does
+// not use t.Parallel, because subtests that call it run only after their parent has returned.
 func subtests[T any](s *suite, of map[string]T, test func(s *suite, of T)) {
 	var wg sync.WaitGroup
 	for name, v := range of {
@@ -144,7 +145,7 @@ func subtests[T any](s *suite, of map[string]T, test func(s *suite, of T)) {
 	s.turns <- struct{}{}
 }
 
-// seed returns a number for random tests, which depends on the name of the subtest only.
+// seed returns a seed for random tests. It depends only on the name of the subtest.
 func (s *suite) seed() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(s.Name()))
@@ -174,8 +175,8 @@ type bench struct {
 	store ratelimit.Store
 }
 
-// start is the time at which most tests begin. It is not at the start of a second or an
-// hour, so that the tests notice windows that are not aligned.
+// start is the time at which most tests begin. It is not the start of a second or an hour, so that
+// the tests notice windows that are not aligned.
 var start = time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC)
 
 // bench returns a limiter with a store and a clock of its own.
@@ -226,8 +227,9 @@ func (s *suite) reopened(b *bench, alg ratelimit.Algorithm, opts ...ratelimit.Op
 }
 
 // handles returns a function that returns, by turns, b and limiters on other handles on its store,
-// as in other processes, if the store can have several: a store may make the calls on one key
-// of a process one at a time, so that they do not show whether the database is atomic.
+// as other processes have. If Reopen is nil, it always returns b. With one handle alone, the store
+// might make the calls for a key one at a time. Such calls do not show whether the database is
+// atomic.
 func (s *suite) handles(b *bench, alg ratelimit.Algorithm) func() ratelimit.Limiter {
 	of := []ratelimit.Limiter{b.Limiter}
 	if s.Reopen != nil {
@@ -273,8 +275,8 @@ func (s *suite) take(l ratelimit.Limiter, key string, n int) ratelimit.Decision 
 	return s.decided(l.Take(ctx, key, n))
 }
 
-// ownLimit is an option that gives each key the limit *alg, which a test may change. If *alg is
-// nil, keys have the limit of their limiter.
+// ownLimit returns an option that gives each key the limit *alg, which a test may change. If *alg
+// is nil, keys have the limit of their limiter.
 func ownLimit(alg *ratelimit.Algorithm) ratelimit.Option {
 	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 		return *alg, nil

@@ -31,8 +31,8 @@ func testTogether(s *suite) {
 	s.contendTogether()
 }
 
-// takeTogether makes the same calls on one store for several keys together and on another for
-// one key after the other, if all of them grant.
+// takeTogether makes requests of several keys together on one store. If all of these keys grant, it
+// makes the same requests of one key after the other on another store.
 func (s *suite) takeTogether(algs [jointKeys]ratelimit.Algorithm) {
 	j := newJointComparison(s, algs)
 	for range 20 {
@@ -52,7 +52,7 @@ func (s *suite) takeTogether(algs [jointKeys]ratelimit.Algorithm) {
 // jointKeys is the number of limiters of a jointComparison. Each of them has one key.
 const jointKeys = 3
 
-// A jointComparison makes the same requests with TakeAll and with Take.
+// A jointComparison makes the same requests with TakeAll on one store and with Take on another.
 type jointComparison struct {
 	*suite
 	algs     [jointKeys]ratelimit.Algorithm
@@ -92,7 +92,7 @@ func (s *suite) benchesOn(algs [jointKeys]ratelimit.Algorithm) (benches [jointKe
 	return benches
 }
 
-// newRequest chooses two or three keys, and how many events of each to ask for.
+// newRequest chooses two or three keys, and the number of events to request of each.
 func (j *jointComparison) newRequest() jointRequest {
 	r := jointRequest{keys: make([]int, 2+j.rng.IntN(2)), n: j.rng.IntN(4)}
 	for i := range r.keys {
@@ -118,8 +118,9 @@ func (j *jointComparison) grants(r *jointRequest) bool {
 	return granted
 }
 
-// send makes the request with HoldAll. It may then settle the hold for no events, and may then make
-// the request again with TakeAll. Without the latter, the request takes nothing.
+// send makes the request with HoldAll. It may then settle the hold for 0 events, and may then make
+// the request again with TakeAll. If it settles the hold and does not make the request again, the
+// request takes nothing.
 func (j *jointComparison) send(r *jointRequest) ratelimit.Decision {
 	held, d, err := ratelimit.HoldAll(ctx, r.n, r.bounds...)
 	j.succeeded(err)
@@ -156,8 +157,8 @@ func (j *jointComparison) compare(r *jointRequest, granted bool) {
 	}
 }
 
-// advance moves both clocks. If a request was denied, and may be granted before the time that was
-// chosen, they stop one tick earlier, when the request is still denied.
+// advance moves both clocks. If a request was denied, and would be granted before the time that was
+// chosen, the clocks stop one tick before that: the request is still denied then.
 func (j *jointComparison) advance(r *jointRequest, granted bool, retryAfter time.Duration) {
 	d := j.roundUp(time.Duration(j.rng.Int64N(int64(j.span) / 2)))
 	stillDenied := !granted && j.Tick < retryAfter && retryAfter < d
@@ -172,8 +173,8 @@ func (j *jointComparison) advance(r *jointRequest, granted bool, retryAfter time
 	}
 }
 
-// contendTogether has many callers take overlapping keys in any order: what each key has spent
-// is what was granted.
+// contendTogether has many callers take overlapping sets of keys, in any order. It checks that each
+// key has spent the events that were granted.
 func (s *suite) contendTogether() {
 	first := ratelimit.FixedWindow{Limit: 150, Window: 24 * time.Hour}
 	second := ratelimit.SlidingLog{Limit: 100, Window: time.Hour}

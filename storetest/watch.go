@@ -15,15 +15,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// A watch records failures of a store in one subtest. A limiter hides some of them: Allow
-// and Cancel return no errors.
+// A watch records the failures of a store in one subtest. Limiters hide some failures: Allow and
+// Cancel return no errors.
 type watch struct {
 	timeout   time.Duration
 	impatient bool // whether limiters bound the time of calls as well
 
 	mu   sync.Mutex // protects the fields below
-	err  error      // the first one
-	dead bool       // whether the store hangs; then it is not called any more
+	err  error      // the first failure
+	dead bool       // whether the store hangs; then guard calls it no more
 }
 
 func (w *watch) failure() error {
@@ -32,8 +32,8 @@ func (w *watch) failure() error {
 	return w.err
 }
 
-// note records err, unless ctx has ended, or the test is about the limiter's timeout and that has
-// passed.
+// note records err, unless ctx has ended. In a test of the limiter's timeout, note also ignores the
+// error that the timeout causes.
 func (w *watch) note(ctx context.Context, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,8 +44,8 @@ func (w *watch) note(ctx context.Context, err error) error {
 	return err
 }
 
-// guard calls f, a method of the store, and returns its error, or an error if it panics
-// or does not return in time.
+// guard calls f, a method of the store, and returns its error. If f panics or does not return in
+// time, guard returns an error that says so.
 func (w *watch) guard(ctx context.Context, what string, f func() error) error {
 	w.mu.Lock()
 	dead := w.dead
@@ -155,7 +155,7 @@ func (s *watchedStates) Reset(ctx context.Context, key string) error {
 	})
 }
 
-// unwatcher is implemented by watched states, with EachStates or without.
+// An unwatcher is a watchedStates or a watchedEach: states with a watch that can be removed.
 type unwatcher interface{ unwatched() limit.States }
 
 func (s *watchedStates) unwatched() limit.States { return s.states }

@@ -29,7 +29,7 @@ type withinTest struct {
 	name string
 }
 
-// testWaits reserves within several times, while the key grants no more events at once.
+// testWaits reserves with several maximum waits, while the key grants no more events at once.
 func (w *withinTest) testWaits() {
 	limit := w.peek(w, "k").Limit
 	for i, most := range []time.Duration{
@@ -80,8 +80,9 @@ func (w *withinTest) checkRefusal(
 	}
 }
 
-// retry makes a refused reservation again: one tick before RetryAfter, when it is still refused,
-// and at RetryAfter, when it is granted. It returns the results of the latter.
+// retry makes a refused reservation again twice. One tick before RetryAfter, the reservation must
+// still be refused. At RetryAfter, it must be granted. retry returns the results of the second
+// time.
 func (w *withinTest) retry(
 	n int,
 	most, retryAfter time.Duration,
@@ -100,8 +101,8 @@ func (w *withinTest) retry(
 	return r, d
 }
 
-// testBounds reserves more events than the limit, which is never granted, and none, which always
-// is. Both change nothing.
+// testBounds reserves more events than the limit, and 0 events. The first request is never granted,
+// and the second one always. Neither changes anything.
 func (w *withinTest) testBounds() {
 	before := w.peek(w, "k")
 	limit := before.Limit

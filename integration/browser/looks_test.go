@@ -60,8 +60,8 @@ func TestLooks(t *testing.T) {
 		}
 	})
 
-	// Who is denied, since when, by what and what fails is seen at once, however many limiters there
-	// are, and in whatever order they were added.
+	// Who is denied, since when, by what and what fails is seen at once, however many limiters
+	// there are, and in whatever order they were added.
 	for _, n := range []int{1, 5, 200} {
 		t.Run(fmt.Sprintf("an incident with %d limiters", n), func(t *testing.T) {
 			s := newEmptySite(t)
@@ -181,7 +181,7 @@ func TestLooks(t *testing.T) {
 				return (e.id || e.innerText.split("\n")[0]) + (outlineStyle === "none" || parseFloat(outlineWidth) < 2 ? ", which nobody sees" : "");
 			})()`))
 		}
-		assert.Equal(t, []string{"find", "pause", "k", "limiter", "key", "Look up", "1 minute", "5 minutes", "charts", "JSON"}, order)
+		assert.Equal(t, []string{"find", "pause", "k", "limiter", "key", "Look up", "1 minute", "5 minutes", "charts", "The same data as JSON"}, order)
 	})
 
 	t.Run("by keyboard", func(t *testing.T) {

@@ -1,6 +1,7 @@
-// Package budget says how much of what is random a run of the tests tries, and with which seeds:
-// little in CI, always the same, and much at night, when RATELIMIT_NIGHTLY is set, to a number on
-// which the seeds depend. make nightly sets it to the date.
+// Package budget says how many random histories a run of the tests tries, and with which seeds. In
+// CI, a run tries few histories, and always the same ones. At night, when the environment variable
+// RATELIMIT_NIGHTLY is set, a run tries many, and the seeds depend on the number in the variable.
+// make nightly sets the variable to the date.
 package budget
 
 import (

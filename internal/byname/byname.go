@@ -1,4 +1,4 @@
-// Package byname has a map of names that is read for each decision and changed rarely.
+// Package byname has a map from names to values that is read for each decision and changed rarely.
 package byname
 
 import (

@@ -1,6 +1,6 @@
 // Package casstore keeps states in any database that can get, compare-and-swap and delete values.
 // It is the only package that calls a user's Database. It bounds how long a limiter waits for the
-// Database, and how many calls of it are under way at once.
+// Database, and how many calls of the Database are under way at once.
 package casstore
 
 import (

@@ -1,7 +1,7 @@
-// Package fakeredis has a Redis server for the tests of package redisstore: one in this process, on
-// the clock of a test, which a test can slow down, stop and make fail. Package integration/redis
-// makes the same calls to stores on this server and on a real one, and compares all answers and all
-// values. Only tests import it.
+// Package fakeredis has a Redis server for the tests of package redisstore. The server runs in the
+// process of the test and uses the clock of the test. The test can slow it down, stop it and make
+// it fail. Package integration/redis makes the same calls to a store on this server and to a store
+// on a real one, and compares all answers and all values. Only tests import fakeredis.
 package fakeredis
 
 import (

@@ -1,6 +1,6 @@
-// Package fakes has what the tests of the root package and those in internal/laws share: limiters
-// on clocks that a test moves, stores that fail, hang and count, and what listens to them. Only
-// tests import it.
+// Package fakes has helpers that the tests of the root package and of internal/laws share: limiters
+// on clocks that a test moves; stores that fail, hang or count calls; observers and loggers that
+// record what they get. Only tests import it.
 package fakes
 
 import (

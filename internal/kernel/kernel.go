@@ -1,11 +1,13 @@
-// Package kernel is the arithmetic of each algorithm: what the state of a key is, when events are
-// granted, and how a grant changes the state.
+// Package kernel has the arithmetic of each algorithm: what the state of a key is, when events are
+// granted, and how a grant changes the state. The package knows neither stores nor the types that
+// users see.
 //
-// Each kernel has a file with the same name as the file of its algorithm. Both buckets that refill
-// or drain continuously are a gcra; windows of several segments or periods are a ring, and a
-// SlidingWindow that fits into one word is a pair. This file is all that the packages above need:
-// what a request means, and what holds, turns and limits that change make of a state, they define
-// once, for all kernels. The package knows neither stores nor the types that users see.
+// A kernel has a file with the same name as the file of its algorithm. Some kernels share a file:
+// gcra.go has both buckets that refill or drain continuously, ring.go has windows of several
+// segments or periods, and pair.go has a SlidingWindow whose state fits into one word.
+//
+// This file has all that the packages above use. They define once, for all kernels, what a request
+// means, and how holds, turns and limits that change affect a state.
 package kernel
 
 import (

@@ -1,8 +1,8 @@
-// Package limit has a limit as data: its numbers, its kernel, and its keys' states as bytes. It
-// also has the interfaces that a store implements.
+// Package limit represents a limit as data: its numbers, its kernel, and the states of its keys as
+// bytes. The package also has the interfaces that a store implements.
 //
-// A store of bytes applies requests with [Limit.Apply]. The rest is for stores that decide
-// elsewhere, such as in a script in a database.
+// A store that keeps states as bytes applies requests with [Limit.Apply]. The other methods of
+// Limit are for stores that decide elsewhere, such as in a script in a database.
 package limit
 
 import (

@@ -13,11 +13,14 @@ type Valve struct {
 	held atomic.Int64              // messages held back that no message has told of yet
 }
 
-// Pass reports whether a message may be logged now, and how many were held back since the previous
-// one that passed. If it may not, held is how many are held back now, with this one. The first of
-// them, for which it is 1, can be logged when the interval is over: see Flush. If now is an
-// interval or more before that one, the clock was set back, and the message passes. If it is less,
-// another goroutine may have read the clock later and come earlier.
+// Pass reports whether a message may be logged now, and how many messages are held back. If the
+// message passes, held is the number of messages held back since the previous one that passed. If
+// it does not pass, held counts this message as well. If held is 1 then, the caller can log the
+// message at the end of the interval: see Flush.
+//
+// now may be earlier than the previous message that passed. If it is earlier by an interval or
+// more, the clock was set back, and the message passes. If it is earlier by less, another goroutine
+// may have read the clock later and called Pass earlier, and the message does not pass.
 func (v *Valve) Pass(now time.Time, interval time.Duration) (held int, ok bool) {
 	for {
 		last := v.last.Load()
@@ -31,9 +34,10 @@ func (v *Valve) Pass(now time.Time, interval time.Duration) (held int, ok bool) 
 	}
 }
 
-// Flush is called an interval after a message that was the first to be held back. If none has
-// passed since, it lets that one pass, and returns how many were held back, with it. Without it,
-// those at the end of a flood would be told only when the next message comes.
+// Flush is called an interval after Pass has held back a first message. If no message has passed
+// since, Flush lets this message pass, and returns how many messages were held back, this one
+// included. Without Flush, the messages held back at the end of a flood would be reported only with
+// the next message.
 func (v *Valve) Flush(now time.Time, interval time.Duration) (held int, ok bool) {
 	last := v.last.Load()
 	if v.held.Load() == 0 || now.Sub(*last).Abs() < interval || !v.last.CompareAndSwap(last, &now) {

@@ -1,13 +1,13 @@
-// Package memory is the engine of the store in memory. It keeps the states of keys, which it
-// identifies by a hash. It makes room for new keys when the store is full, and denies the requests
-// of those for which there is no room. It knows the arithmetic only as a [step.Machine].
+// Package memory is the engine of the store in memory. It keeps the states of keys, and identifies
+// a key by a hash. When the store is full, it makes room for new keys, and denies the requests of
+// new keys for which there is no room. It knows the arithmetic only as a [step.Machine].
 //
 // A decision on a state of one word takes no lock. It finds the word in a table, reads the clock,
 // and swaps the new state in; a denial only reads. The states of most limits of a TokenBucket, a
 // LeakyBucket, a FixedWindow and a SlidingWindow of one segment are one word. The lock of a shard
 // is taken for a new key, for all other states, and while a table is replaced.
 //
-// The files, from the ground up. Each one calls those above it in this list, and none below it:
+// The files are listed from the ground up. Each file calls only files above it in this list:
 //
 //	identity.go   the hash by which a key is known
 //	decider.go    decides on a state of one word without a lock

@@ -1,11 +1,11 @@
 // Package model is a reference model of the algorithms: slow, exact, and as close to
 // their written definitions as code can be. Tests compare the library with it.
 //
-// Each algorithm only says whether n events may happen at an instant, and whether any
-// earlier event still counts then. As time passes, both answers change at most once. So
-// the first instant at which they change, and the most events that may happen now, are
-// found by bisection, and this package contains no formula for them. Nor does it contain one for
-// what comes back when a hold is settled for less: it replays what happened to the key since.
+// Each algorithm only says whether n events may happen at an instant, and whether any earlier event
+// still counts then. As time passes, each of the two answers changes at most once. So bisection
+// finds the first instant at which an answer changes, and the most events that may happen now. This
+// package contains no formula for them. Nor does it contain a formula for the events that come back
+// when a hold is settled for less: the model replays all that has happened to the key since.
 package model
 
 import (

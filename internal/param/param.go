@@ -1,5 +1,5 @@
-// Package param has what the packages of this module share to check parameters and
-// options.
+// Package param checks parameters and options, for the packages of this module, and makes the
+// errors about them.
 package param
 
 import (

@@ -1,10 +1,9 @@
-// Package step applies requests to the state of a key. What a request means, and what open holds,
-// turns, limits that change and several parts make of a state, is defined here once, for all
-// algorithms.
+// Package step applies requests to the state of a key. It defines once, for all algorithms, what a
+// request means, and how open holds, turns, limits that change and several parts affect a state.
 //
-// A [Machine] is a kernel that is ready for that: [Machine.StepFrom] takes the state of a key and a
-// [Request], and returns the next state and an [Answer]. It asks the kernel when events are
-// granted, and knows nothing of how it computes that. Stores keep the states.
+// A [Machine] is a kernel that is ready to apply requests: [Machine.StepFrom] takes the state of a
+// key and a [Request], and returns the next state and an [Answer]. The Machine asks the kernel when
+// events are granted, and does not know how the kernel computes the answer. Stores keep the states.
 //
 // The files build on each other, in this order:
 //

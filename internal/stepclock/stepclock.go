@@ -1,4 +1,4 @@
-// Package stepclock is a clock for tests that moves only when it is told to.
+// Package stepclock has a clock for tests that moves only when the test sets it.
 package stepclock
 
 import (

@@ -12,16 +12,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Timeline converts readings of a clock to instants. Time passes as the monotonic clock
-// does: reading that takes one clock read, where time.Now takes two. It never goes back: while
+// A Timeline converts readings of a clock to instants. It follows the monotonic clock. To read the
+// monotonic clock takes one clock read, where time.Now takes two. A Timeline never goes back: while
 // the clock is behind an earlier reading, the timeline stands still.
 //
 // The monotonic clock does not count the time for which a machine was suspended, or by which its
 // wall clock was set. So the timeline follows the wall clock if that is far ahead. If the wall
 // clock is behind, because it was set back, the timeline does not follow.
 //
-// Limiters that share a store in memory share a timeline, so that they agree on the
-// time even if the wall clock is set between the creation of two.
+// Limiters that share a store in memory share a timeline, so that they agree on the time even if
+// the wall clock is set after one of them was made and before the next one is made.
 type Timeline struct {
 	clk    clock.Clock
 	steady bool    // whether clk is the system's, whose monotonic reading never steps back

@@ -1,5 +1,5 @@
-// Package uint128 has the little arithmetic on unsigned 128-bit integers that
-// exact rates need: a time multiplied by a number of events does not fit in 64.
+// Package uint128 has the arithmetic on unsigned 128-bit integers that exact rates need: a time
+// multiplied by a number of events may not fit into 64 bits.
 package uint128
 
 import (

@@ -1,5 +1,5 @@
-// Package warmup has the constants of Guava's SmoothWarmingUp, for the arithmetic in
-// memory and for that in scripts.
+// Package warmup computes the constants of Guava's SmoothWarmingUp, for the kernel of WarmingUp and
+// for its script in Redis.
 package warmup
 
 import (
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Constants are s, θ, max and what follows of them, as the description in Guava
-// names them; times in nanoseconds.
+// Constants are s, θ, max and the numbers that follow from them. The names are those of the
+// description in Guava. Times are in nanoseconds.
 type Constants struct {
 	Stable    float64 // s, the time a permit takes when warm
 	Slope     float64 // by how much a stored permit above θ takes longer than the one below
@@ -19,9 +19,9 @@ type Constants struct {
 	Limit     int     // the whole permits in max, at least 1
 }
 
-// New returns the constants of events per span, and a warm-up. They are computed
-// exactly and then rounded, so that rounding errors do not turn a whole number of permits
-// into a little less.
+// New returns the constants of a rate of events in per, with a warm-up. They are computed exactly
+// and rounded once at the end. So rounding errors do not turn a whole number of permits into a
+// little less.
 func New(events int, per, warmup time.Duration, factor float64) Constants {
 	div := func(a, b *big.Rat) *big.Rat { return new(big.Rat).Quo(a, b) }
 	float := func(r *big.Rat) float64 { f, _ := r.Float64(); return f }
