@@ -348,6 +348,7 @@ var sink string
 
 // TestHoldBytes holds what Hold's documentation says of the memory that it allocates.
 func TestHoldBytes(t *testing.T) {
+	budget.Alone(t) // the race detector allocates
 	if strconv.IntSize < 64 {
 		t.Skip("pointers are smaller")
 	}

@@ -675,6 +675,7 @@ func TestHolds_Opened(t *testing.T) {
 
 // TestHolds_Allocs: once a state has grown, no request on it allocates.
 func TestHolds_Allocs(t *testing.T) {
+	budget.Alone(t) // the race detector allocates
 	if testing.CoverMode() != "" {
 		t.Skip("coverage changes what is inlined")
 	}
