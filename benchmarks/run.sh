@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compares this library with others:
+# Compares this library with others. For limiters in Redis: go run ./benchmarks/redis
 #
 #     benchmarks/run.sh [rounds [pattern]]
 #

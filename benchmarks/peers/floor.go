@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 )
 
@@ -33,7 +34,11 @@ func floor() Peer {
 		Middleware: func(Limit) func(http.Handler) http.Handler {
 			return func(next http.Handler) http.Handler { return next }
 		},
-		Redis: map[string]Dial{"floor": bareScript},
+		Redis: map[string]Dial{
+			"floor":         floorGoRedis,
+			"floor-auto":    floorAuto,
+			"floor-rueidis": floorRueidis,
+		},
 	}
 }
 
@@ -42,14 +47,40 @@ local value = redis.call('GET', KEYS[1]) or '1234567890123456'
 redis.call('PSETEX', KEYS[1], 3600000, '1234567890123456')
 return '1234567890123456789012345' .. value`
 
-func bareScript(addr string, _ Limit) (Allow, func(), error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}})
+// A key and an argument are as long as those of this library.
+const barePrefix = "rl:@yiZnfI1:"
+
+var bareArgument = strings.Repeat("x", 70)
+
+func floorGoRedis(at Address, _ Limit) (Allow, func(), error) {
+	client := goRedis(at)
+	return bareScript(client), func() { _ = client.Close() }, nil
+}
+
+func floorAuto(at Address, _ Limit) (Allow, func(), error) {
+	client, end, err := goRedisAuto(at, halfDuplex)
 	if err != nil {
 		return nil, nil, err
 	}
-	script, argument := rueidis.NewLuaScript(bareText), strings.Repeat("x", 70)
+	return bareScript(client), end, nil
+}
+
+func bareScript(client redis.Scripter) Allow {
+	script := redis.NewScript(bareText)
 	return func(key string) (bool, error) {
-		err := script.Exec(context.Background(), client, []string{"rl:@yiZnfI1:" + key}, []string{argument}).Error()
+		err := script.Run(context.Background(), client, []string{barePrefix + key}, bareArgument).Err()
+		return err == nil, err
+	}
+}
+
+func floorRueidis(at Address, _ Limit) (Allow, func(), error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{at.Addr}})
+	if err != nil {
+		return nil, nil, err
+	}
+	script := rueidis.NewLuaScript(bareText)
+	return func(key string) (bool, error) {
+		err := script.Exec(context.Background(), client, []string{barePrefix + key}, []string{bareArgument}).Error()
 		return err == nil, err
 	}, client.Close, nil
 }

@@ -44,13 +44,21 @@ type Peer struct {
 	// Middleware returns an HTTP middleware with the limit for each client. It is nil if there is none.
 	Middleware func(Limit) func(http.Handler) http.Handler
 
-	// Redis has limiters in Redis, by the name of their row.
+	// Redis has limiters in Redis, by the name of their column.
 	Redis map[string]Dial
 }
 
-// Dial returns a limiter that uses the Redis at addr through its own client, and a function that closes
-// the client.
-type Dial func(addr string, l Limit) (Allow, func(), error)
+// Dial returns a limiter that uses a Redis through its own client, and a function that closes the
+// client.
+type Dial func(at Address, l Limit) (Allow, func(), error)
+
+// An Address is where a Redis is, and how many connections a client of go-redis may have to it: 0 is
+// the default of go-redis. A client of rueidis sends the commands of all callers through a few
+// connections, and ignores that number.
+type Address struct {
+	Addr  string
+	Conns int
+}
 
 // All returns the peers, with this library first.
 func All() []Peer {

@@ -30,10 +30,10 @@ func ratelimits() Peer {
 			return httplimit.Middleware(ratelimit.Must(ratelimit.New(bucket(l))))
 		},
 		Redis: map[string]Dial{
-			"ratelimit":         inRedis(OpenGoRedis, take),
-			"ratelimit-rueidis": inRedis(OpenRueidis, take),
-			"ratelimit-hold":    inRedis(OpenRueidis, holdSettle),
-			"ratelimit-lease":   inRedis(OpenRueidis, take, redisstore.WithLease(1000, 100*time.Millisecond)),
+			"lib-goredis": inRedis(OpenGoRedis, take),
+			"lib-rueidis": inRedis(OpenRueidis, take),
+			"lib-hold":    inRedis(OpenRueidis, holdSettle),
+			"lib-lease":   inRedis(OpenRueidis, take, redisstore.WithLease(1000, 100*time.Millisecond)),
 		},
 	}
 }
@@ -42,17 +42,17 @@ func bucket(l Limit) ratelimit.Algorithm {
 	return ratelimit.TokenBucket{Rate: ratelimit.Every(l.Every), Burst: l.Burst}
 }
 
-// OpenGoRedis and OpenRueidis return this library's limiter in the Redis at addr, and a function that
-// disconnects it.
-func OpenGoRedis(addr string, l Limit, opts ...redisstore.Option) (ratelimit.Limiter, func(), error) {
-	client := goRedis(addr)
+// OpenGoRedis and OpenRueidis return this library's limiter in a Redis, and a function that disconnects
+// it.
+func OpenGoRedis(at Address, l Limit, opts ...redisstore.Option) (ratelimit.Limiter, func(), error) {
+	client := goRedis(at)
 	store, err := goredisstore.New(client, append(opts, redisstore.WithTimeout(time.Second))...)
 	return open(store, err, func() { _ = client.Close() }, l)
 }
 
 // OpenRueidis is described at OpenGoRedis.
-func OpenRueidis(addr string, l Limit, opts ...redisstore.Option) (ratelimit.Limiter, func(), error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}})
+func OpenRueidis(at Address, l Limit, opts ...redisstore.Option) (ratelimit.Limiter, func(), error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{at.Addr}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,21 +72,40 @@ func open(store *redisstore.Store, err error, end func(), l Limit) (ratelimit.Li
 	}, err
 }
 
-// goRedis returns the client that all limiters on go-redis use, with a connection for each caller.
-func goRedis(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: Callers})
+// goRedis returns the client that all limiters on go-redis use.
+func goRedis(at Address) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: at.Addr, PoolSize: at.Conns})
 }
 
-// Callers is the number of concurrent callers of a limiter in Redis.
-const Callers = 64
+// goRedisAuto returns the AutoPipeliner of such a client, which sends the commands of several callers
+// together, and a function that closes both.
+func goRedisAuto(at Address, o redis.AutoPipelineOptions) (*redis.AutoPipeliner, func(), error) {
+	client := goRedis(at)
+	auto, err := client.AutoPipelineWithOptions(&o)
+	if err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	return auto, func() {
+		_ = auto.Close()
+		_ = client.Close()
+	}, nil
+}
+
+// The two ways in which an AutoPipeliner sends: one batch at a time, and batches while it waits for the
+// answers to others.
+var (
+	halfDuplex = *redis.DefaultBlockingAutoPipelineOptions()
+	fullDuplex = redis.AutoPipelineOptions{FullDuplex: true}
+)
 
 // inRedis dials a limiter that is called by call.
 func inRedis(
-	open func(addr string, l Limit, opts ...redisstore.Option) (ratelimit.Limiter, func(), error),
+	open func(at Address, l Limit, opts ...redisstore.Option) (ratelimit.Limiter, func(), error),
 	call func(l ratelimit.Limiter, key string) (bool, error), opts ...redisstore.Option,
 ) Dial {
-	return func(addr string, l Limit) (Allow, func(), error) {
-		limiter, end, err := open(addr, l, opts...)
+	return func(at Address, l Limit) (Allow, func(), error) {
+		limiter, end, err := open(at, l, opts...)
 		return func(key string) (bool, error) { return call(limiter, key) }, end, err
 	}
 }

@@ -34,8 +34,8 @@ func throttleds() Peer {
 			store, err := memstore.NewCtx(0)
 			return on(store, err, l)
 		},
-		Redis: map[string]Dial{"throttled": func(addr string, l Limit) (Allow, func(), error) {
-			client := goRedis(addr)
+		Redis: map[string]Dial{"throttled": func(at Address, l Limit) (Allow, func(), error) {
+			client := goRedis(at)
 			store, err := goredisstore.NewCtx(client, "throttled:")
 			allow, err := on(store, err, l)
 			return allow, func() { _ = client.Close() }, err

@@ -30,8 +30,8 @@ func ulule() Peer {
 		Memory:     func(l Limit) (Allow, error) { return allow(inMemory(l)), nil },
 		NotIdle:    true,
 		Middleware: func(l Limit) func(http.Handler) http.Handler { return stdlib.NewMiddleware(inMemory(l)).Handler },
-		Redis: map[string]Dial{"ulule": func(addr string, l Limit) (Allow, func(), error) {
-			client := goRedis(addr)
+		Redis: map[string]Dial{"ulule": func(at Address, l Limit) (Allow, func(), error) {
+			client := goRedis(at)
 			store, err := redis.NewStore(client)
 			return allow(on(store, l)), func() { _ = client.Close() }, err
 		}},
