@@ -275,9 +275,9 @@ func ExampleLimiter_Hold() {
 		fmt.Println(err, d.RetryAfter)
 		return
 	}
-	used, failure := callModel(ctx) // if the call fails, used is what it has cost all the same, mostly 0
-	// ctx ends if the client leaves. The tokens are settled all the same.
-	d, err = hold.Settle(context.WithoutCancel(ctx), used) // if it has used 250, d.Remaining is 9,750
+	used, failure := callModel(ctx) // used is the cost, even of a call that fails: then it is usually 0
+	// ctx ends if the client leaves. The tokens must be settled all the same.
+	d, err = hold.Settle(context.WithoutCancel(ctx), used) // if used is 250, d.Remaining is 9,750
 	fmt.Println(d.Remaining, err, failure)
 	// Output: 9750 <nil> <nil>
 }
