@@ -2,9 +2,9 @@
 // each limiter in turn, and prints a table: a group of lines for each set-up, and a column for each
 // limiter.
 //
-//	go run ./benchmarks/redis                                        # 16 set-ups, five to ten minutes
+//	go run ./benchmarks/redis                                        # 16 set-ups, five minutes
 //	go run ./benchmarks/redis -pool callers,default                  # with both sizes of connection pools
-//	go run ./benchmarks/redis -callers 64 -away 0.5ms                # one set-up, half a minute
+//	go run ./benchmarks/redis -callers 64 -away 0.5ms                # one set-up, 15 seconds
 //	go run ./benchmarks/redis -callers 64 -away 0 -columns lib-goredis -profile cpu.out
 //
 // The figures are medians of rounds. In a round, each limiter is asked for a moment, so that what
@@ -133,7 +133,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.Start(ctx)
+	processes := context.WithoutCancel(ctx) // an interrupt ends the round before the server
+	s, err := server.Start(processes)
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var failures []error
 	for _, t := range o.traffic {
 		for _, away := range o.away {
-			addr, end, err := at(ctx, s, away)
+			addr, end, err := at(processes, s, away)
 			if err != nil {
 				return err
 			}

@@ -25,14 +25,16 @@ func printLine(out io.Writer, name, unit string, cells []string) {
 }
 
 // printRow prints the medians of a set-up: a group of lines. The second one has the machine's load, if it
-// is known, because other programs disturb a measurement.
+// is known, because other programs disturb a measurement. The third and fourth one have the pool and the
+// traffic if they are not the default.
 func printRow(out io.Writer, u setUp, results []*result) {
 	name := fmt.Sprintf("%d, %gms", u.callers, u.away.Seconds()*1000)
+	pool, kind := "", ""
 	if u.pool != "callers" {
-		name += ", " + u.pool + " pool"
+		pool = u.pool + " pool"
 	}
 	if u.traffic.name != "many" {
-		name += ", " + u.traffic.name
+		kind = u.traffic.name
 	}
 	line := func(name, unit string, cell func(*result) string) {
 		var cells []string
@@ -49,10 +51,10 @@ func printRow(out io.Writer, u setUp, results []*result) {
 	line(load(), "p50, p99 ms", func(r *result) string {
 		return millis(r.median(p50)) + ", " + millis(r.median(p99))
 	})
-	line("", "CPU µs", func(r *result) string {
+	line(pool, "CPU µs", func(r *result) string {
 		return micros(r.median(client)) + " + " + micros(r.median(servers))
 	})
-	line("", "allocations", func(r *result) string { return digits(r.median(allocs)) })
+	line(kind, "allocations", func(r *result) string { return digits(r.median(allocs)) })
 	line("", "bytes of a key", func(r *result) string { return fmt.Sprint(r.perKey) })
 }
 
@@ -81,7 +83,7 @@ func (r *result) median(of func(figures) float64) float64 {
 func micros(nanoseconds float64) string { return digits(nanoseconds / float64(time.Microsecond)) }
 func millis(nanoseconds float64) string { return digits(nanoseconds / float64(time.Millisecond)) }
 
-// digits rounds to two digits at least, and to all before the point.
+// digits rounds to two digits, or to all before the point.
 func digits(v float64) string {
 	switch {
 	case v >= 10:
@@ -89,7 +91,7 @@ func digits(v float64) string {
 	case v >= 1:
 		return fmt.Sprintf("%.1f", v)
 	default:
-		return fmt.Sprintf("%.2f", v)
+		return fmt.Sprintf("%.2g", v)
 	}
 }
 
