@@ -18,13 +18,17 @@ func Nightly() bool { return os.Getenv(nightly) != "" }
 // Histories returns how many random histories a test runs: ci, or atNight if this is a long
 // run. Under the race detector it is a tenth of them, because they take ten times as long and run
 // in one goroutine, where there is no race to find. On a 32-bit machine a long run tries a tenth,
-// because arithmetic in 128 bits is slow there, and a long run of a 64-bit machine tries all.
+// or as many as ci, because arithmetic in 128 bits is slow there, and a long run of a 64-bit
+// machine tries all.
 func Histories(ci, atNight int) uint64 {
 	n := ci
 	if Nightly() {
 		n = atNight
+		if strconv.IntSize == 32 {
+			n = max(ci, n/10)
+		}
 	}
-	if race || Nightly() && strconv.IntSize == 32 {
+	if race {
 		n = (n + 9) / 10
 	}
 	return uint64(n)
