@@ -41,8 +41,8 @@ var fixedSize = []struct {
 	}},
 }
 
-// TestNoAllocations holds the claim that a decision on a key that is known
-// allocates nothing, granted or denied.
+// TestNoAllocations holds the claim that a decision on a known key allocates nothing, whether it
+// grants or denies.
 func TestNoAllocations(t *testing.T) {
 	for _, tt := range fixedSize {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestAllocationsOfHolds(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsInAllow: Allow, which does not say when to retry, does not look for that among the holds that give
-// their events back, which would copy the key's state.
+// TestNoAllocationsInAllow: Allow does not return when to retry. So it does not search the holds
+// that give their events back for that time: the search would copy the key's state.
 func TestNoAllocationsInAllow(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"FixedWindow": ratelimit.FixedWindow{Limit: 3, Window: time.Hour},
@@ -173,8 +173,8 @@ func TestNoAllocationsInAllow(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsInLogs: a SlidingLog allocates nothing once it has grown to the events
-// of a window.
+// TestNoAllocationsInLogs: a SlidingLog allocates nothing once it has room for the events of a
+// window.
 func TestNoAllocationsInLogs(t *testing.T) {
 	for _, step := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
 		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 100, Window: time.Second})
@@ -199,8 +199,8 @@ func TestNoAllocationsInLogs(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsWithOwnLimits: the same for keys with limits of their own, after these
-// have changed.
+// TestNoAllocationsWithOwnLimits: decisions on keys with limits of their own allocate nothing
+// either, even after the limits have changed.
 func TestNoAllocationsWithOwnLimits(t *testing.T) {
 	for _, kind := range []func(n int) ratelimit.Algorithm{
 		func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: n} },
@@ -232,7 +232,8 @@ func TestNoAllocationsWithOwnLimits(t *testing.T) {
 	}
 }
 
-// TestAllocationOfAnOwnAll: an All is looked up by a copy of its parts.
+// TestAllocationOfAnOwnAll: if the limit of a key is an All, a decision allocates a copy of its
+// parts.
 func TestAllocationOfAnOwnAll(t *testing.T) {
 	own := ratelimit.All{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)},
@@ -246,7 +247,7 @@ func TestAllocationOfAnOwnAll(t *testing.T) {
 
 var boxed ratelimit.Algorithm
 
-// TestNoAllocationsForSeveralKeys: neither does a decision on several keys.
+// TestNoAllocationsForSeveralKeys: a decision on several keys allocates nothing.
 func TestNoAllocationsForSeveralKeys(t *testing.T) {
 	budget.Alone(t)
 	for _, tt := range fixedSize {
@@ -282,9 +283,8 @@ func TestWaitThatNeedNotWait(t *testing.T) {
 	assert.LessOrEqual(t, n, 4.0, "a reservation, what undoes it, and the states before and after")
 }
 
-// TestUnseenKeysAllocateOnlyTables holds the claim that a new key allocates
-// nothing of its own: what is allocated are tables, which grow by two thirds at
-// a time, so that most keys find room.
+// TestUnseenKeysAllocateOnlyTables holds the claim that a new key allocates nothing of its own.
+// Only tables are allocated. They grow by two thirds at a time, so most new keys find room.
 func TestUnseenKeysAllocateOnlyTables(t *testing.T) {
 	budget.Alone(t)
 	for _, tt := range fixedSize {
@@ -389,11 +389,11 @@ func TestHoldBytes(t *testing.T) {
 	}
 }
 
-// What a key takes is documented at MemoryStore, in store.go, and in docs/design.md, for
-// each algorithm. These tests compare it with the heap.
+// The memory of a key is documented at MemoryStore, in store.go, and in docs/design.md, for each
+// algorithm. The tests below compare it with the heap.
 
-// TestBytesAreThoseOfTheHeap compares what Stats says with what is taken, where there are so many keys that the limiters
-// do not matter.
+// TestBytesAreThoseOfTheHeap compares the Bytes of Stats with the growth of the heap. It uses so
+// many keys that the memory of the limiters does not matter.
 func TestBytesAreThoseOfTheHeap(t *testing.T) {
 	budget.Alone(t)
 	algs := append([]ratelimit.Algorithm{
@@ -434,7 +434,8 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 	}
 }
 
-// TestLongKeysCostNoMore: keys are not kept.
+// TestLongKeysCostNoMore: a long key takes no more memory than a short one, because the text of
+// keys is not kept.
 func TestLongKeysCostNoMore(t *testing.T) {
 	budget.Alone(t)
 	for _, alg := range fakes.EveryWidth {
@@ -452,8 +453,8 @@ func TestLongKeysCostNoMore(t *testing.T) {
 	}
 }
 
-// TestLogsAreSmall: what a key takes beside its events, whether its log is new, full or a
-// steady flow.
+// TestLogsAreSmall measures the memory of a key beside its events, for a log that is new, full, or
+// used by a steady flow.
 func TestLogsAreSmall(t *testing.T) {
 	budget.Alone(t)
 	const n = 20_000
@@ -485,8 +486,8 @@ func TestLogsAreSmall(t *testing.T) {
 	}
 }
 
-// TestFloodsAreGivenBack lets a flood of keys pass, and then a trickle: by itself, the
-// store gives back what the flood took.
+// TestFloodsAreGivenBack lets a flood of keys pass, and then a trickle of keys. The store must give
+// back the memory of the flood by itself.
 func TestFloodsAreGivenBack(t *testing.T) {
 	budget.Alone(t)
 	const flood, trickle = 50_000, 30_000
@@ -507,8 +508,8 @@ func TestFloodsAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestLimitersCostTheSame: a limiter allocates as much if there are ten thousand others
-// in the store as if there are a thousand.
+// TestLimitersCostTheSame: a new limiter allocates as much in a store with ten thousand limiters as
+// in a store with a thousand.
 func TestLimitersCostTheSame(t *testing.T) {
 	s := new(ratelimit.MemoryStore)
 	all := fakes.Names(10_000)
@@ -526,8 +527,8 @@ func TestLimitersCostTheSame(t *testing.T) {
 	}
 }
 
-// TestBytesPerKey holds what the documentation says of a million keys: 32 bytes each, a little more
-// while a table has just grown.
+// TestBytesPerKey holds the documented memory of a million keys: 32 bytes for each key, and a
+// little more just after a table has grown.
 func TestBytesPerKey(t *testing.T) {
 	budget.Alone(t)
 	const n = 1_000_000

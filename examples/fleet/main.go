@@ -3,13 +3,14 @@
 //
 //	go run ./examples/fleet
 //
-// It starts its own redis-server or valkey-server, which it kills after four seconds, and starts
-// again four seconds later. The requests of alice and bob come at half of the limit, spread over the
-// fleet; those of abuser far above it. A line each second has the decisions of all processes.
+// Fleet starts its own redis-server or valkey-server. It kills the server after four seconds, and
+// starts it again four seconds later. The requests of alice and bob come at half of the limit,
+// spread over the processes. The requests of abuser come at a rate far above the limit. Each
+// second, fleet prints a line with the decisions of all processes.
 //
 //	go run ./examples/fleet -redis localhost:6379
 //
-// uses a running server, which it does not stop. Then there is no outage.
+// This command uses a running server, and does not stop it. So there is no outage.
 package main
 
 import (
@@ -40,7 +41,7 @@ func main() {
 	}
 }
 
-// run runs the demonstration and writes it to out. The error says so if a bound did not hold.
+// run runs the demonstration and writes it to out. If a bound did not hold, run returns an error.
 func run(ctx context.Context, args []string, out io.Writer) (*fleet, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	processes := flags.Int("processes", 4, "how many processes serve the keys, 1 to 64")
@@ -60,7 +61,8 @@ func run(ctx context.Context, args []string, out io.Writer) (*fleet, error) {
 	var own *server
 	if *redis == "" {
 		var err error
-		if own, err = newServer(ctx); err != nil {
+		own, err = newServer(ctx)
+		if err != nil {
 			return nil, err
 		}
 		defer own.kill()
@@ -71,7 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) (*fleet, error) {
 	for i := range *processes {
 		c, err := spawn(ctx, job{
 			Redis: *redis, Process: i + 1, Processes: *processes,
-			// Unique to this run, so that keys of earlier runs in that Redis do not count.
+			// The prefix is unique to this run, so that keys of earlier runs do not count.
 			Prefix: fmt.Sprintf("ratelimit-fleet:%d:%d:", os.Getpid(), f.began.UnixMicro()),
 		})
 		if err != nil {
@@ -85,29 +87,31 @@ func run(ctx context.Context, args []string, out io.Writer) (*fleet, error) {
 	return f, f.check(own != nil)
 }
 
-// A fleet is the processes, and what they have decided.
+// A fleet has the processes, and their decisions.
 type fleet struct {
 	out       io.Writer
 	processes []*child
 	began     time.Time
-	last, all report // of all processes: since they were asked last, and since the beginning
+	last, all report // the decisions of all processes: since the last report, and since the start
 }
 
-// play plays the parts of the demonstration. There is only one part if own is nil.
+// play plays the parts of the demonstration. If own is nil, there is only one part.
 func (f *fleet) play(ctx context.Context, own *server, span time.Duration) error {
 	err := f.watch(ctx, span, fmt.Sprintf("Redis is up: one limit for the fleet, %v for each key.", limit.Rate))
 	if err != nil || own == nil {
 		return err
 	}
 	own.kill()
-	if err := f.watch(ctx, span, fmt.Sprintf("Redis was killed: each of %d processes decides alone, with its share of the limit.", len(f.processes))); err != nil {
+	err = f.watch(ctx, span, fmt.Sprintf("Redis was killed: each of %d processes decides alone, "+
+		"with its share of the limit.", len(f.processes)))
+	if err != nil {
 		return err
 	}
 	if err := own.start(ctx); err != nil {
 		return err
 	}
 	err = f.watch(ctx, span, "Redis is back, and empty: processes find out when their breakers let a call through.")
-	// The breakers take half a second to close, and a part may be shorter.
+	// The breakers take half a second to close. A part may be shorter, so it is prolonged.
 	for more := 0; err == nil && more < 10 && f.last.degraded() > 0; more++ {
 		err = f.watch(ctx, min(span, time.Second), "")
 	}
@@ -160,9 +164,10 @@ func (f *fleet) ask() error {
 	return nil
 }
 
-// check prints what abuser got, and the most that a key may get: of Redis its burst, again if it has lost
-// its data, and a refill; and as much of the fallbacks, whose shares make up the limit. Without an outage, these
-// decide only if Redis answers too late.
+// check prints how many requests of abuser were allowed, and how many may be allowed. Redis may
+// allow the burst and a refill, and the burst again if Redis has lost its data. The fallbacks
+// together may also allow the burst and a refill, because their shares add up to the limit. Without
+// an outage, the fallbacks decide only if Redis answers too late.
 func (f *fleet) check(outage bool) error {
 	passed := time.Since(f.began)
 	local := limit.Rate.Events + int(passed*time.Duration(limit.Rate.Events)/limit.Rate.Per)
@@ -172,11 +177,14 @@ func (f *fleet) check(outage bool) error {
 	}
 	for k, t := range f.all {
 		if t.Shared.Allowed > shared || t.Local.Allowed > local {
-			return fmt.Errorf("the bound did not hold: %s was allowed %d by Redis and %d by the fallbacks, and may have %d and %d", keys[k], t.Shared.Allowed, t.Local.Allowed, shared, local)
+			return fmt.Errorf("the bound did not hold: %s was allowed %d by Redis and %d by the "+
+				"fallbacks, and may have %d and %d",
+				keys[k], t.Shared.Allowed, t.Local.Allowed, shared, local)
 		}
 	}
 	t := f.all[0]
-	fmt.Fprintf(f.out, "\nThe bound held: %d processes allowed abuser %d requests by Redis, at most %d, and %d by the fallbacks, at most %d.\n",
+	fmt.Fprintf(f.out, "\nThe bound held: %d processes allowed abuser %d requests by Redis, "+
+		"at most %d, and %d by the fallbacks, at most %d.\n",
 		len(f.processes), t.Shared.Allowed, shared, t.Local.Allowed, local)
 	return nil
 }

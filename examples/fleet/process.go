@@ -24,8 +24,8 @@ const jobEnv = "RATELIMIT_FLEET_JOB"
 type job struct {
 	Process   int // its number, from 1
 	Processes int
-	Redis     string // its address
-	Prefix    string // of the names of the store's keys
+	Redis     string // the address of Redis
+	Prefix    string // of the store's keys in Redis
 }
 
 func doJob(text string) error {
@@ -41,8 +41,8 @@ func doJob(text string) error {
 	return nil
 }
 
-// A child is another process. It exits when its stdin is closed: by end, or because this process has
-// exited in any way.
+// A child is a process that this one has started. A child exits when its stdin is closed: when end
+// closes it, or when this process exits for any reason.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -75,7 +75,7 @@ func begin(cmd *exec.Cmd) (*child, error) {
 		return nil, err
 	}
 	cmd.Cancel = in.Close
-	cmd.WaitDelay = 5 * time.Second // after that, it is killed
+	cmd.WaitDelay = 5 * time.Second // a child that takes longer is killed
 	return &child{cmd, in, bufio.NewScanner(out)}, cmd.Start()
 }
 
@@ -85,12 +85,12 @@ func (c *child) end() {
 	_ = c.cmd.Wait() // its exit status does not matter
 }
 
-// servers are the programs that can be used.
+// servers are the programs that serve as Redis.
 var servers = []string{"redis-server", "valkey-server"}
 
-// A server is a Redis started by this program, on its own port, without persistence. Its parent
-// is a keeper, a shell, which kills it when its own stdin is closed. So the server ends when this
-// process ends, in whatever way.
+// A server is a Redis that this program has started, on a port of its own and without persistence.
+// The parent of the server is the keeper, a shell. The keeper kills the server when the keeper's
+// stdin is closed. So the server ends when this process ends for any reason.
 type server struct {
 	path, port, addr string
 	keeper           *child // nil if the server is not running
@@ -102,8 +102,8 @@ func newServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A port below the range for outgoing connections: otherwise, a client that dials while the
-	// server is down could get the server's port as its own.
+	// The port is below the range of ports for outgoing connections. Otherwise, a client that dials
+	// while the server is down could get the server's port as its own.
 	port := strconv.Itoa(12_000 + rand.IntN(20_000))
 	s := &server{path: path, port: port, addr: net.JoinHostPort("127.0.0.1", port)}
 	return s, s.start(ctx)
@@ -132,7 +132,7 @@ func (s *server) start(ctx context.Context) error {
 		// Wait for the log line, because another process may answer on the port.
 		if strings.Contains(last, "Ready to accept connections") {
 			s.keeper = keeper
-			go func() { // otherwise its log would fill the pipe and block it
+			go func() { // read on: otherwise the log would fill the pipe and block the server
 				for keeper.out.Scan() {
 				}
 			}()

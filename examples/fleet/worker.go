@@ -15,16 +15,17 @@ import (
 	redisrueidis "github.com/ratelimit-go/ratelimit/redisstore/rueidis"
 )
 
-// keys are the API keys, and limit that of each.
+// keys are the API keys. limit is the limit of each key.
 var (
 	keys  = [...]string{"abuser", "alice", "bob"}
 	limit = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}
 )
 
-// A report has the decisions of a process since its last report, by key. It is a line of JSON on stdout.
+// A report has the decisions of a process since its last report, by key. It is a line of JSON on
+// stdout.
 type report [len(keys)]struct {
 	Shared count // by the limit in Redis
-	Local  count // degraded ones, by the fallback
+	Local  count // by the fallback
 }
 
 type count struct{ Allowed, Denied int }
@@ -48,8 +49,8 @@ func (r *report) degraded() (n int) {
 	return n
 }
 
-// newLimiter returns the limiter of one process of the fleet. It is the essential part of
-// this example.
+// newLimiter returns the limiter of one process of the fleet. This function is the essential part
+// of the example.
 func newLimiter(client rueidis.Client, j job) (ratelimit.Limiter, error) {
 	store, err := redisrueidis.New(client, redisstore.WithPrefix(j.Prefix))
 	if err != nil {
@@ -82,7 +83,7 @@ func work(j job, in io.Reader, out io.Writer) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer cancel()
-	// A client that asks as often as this uses the process's share of the limit.
+	// A client with this pause between requests uses the process's share of the limit.
 	even := limit.Rate.Per * time.Duration(j.Processes) / time.Duration(limit.Rate.Events)
 	for key := range keys {
 		volley, pause := 1, 2*even

@@ -2,9 +2,9 @@
 //
 //	go run ./examples/grpc -limit 3/2s
 //
-// The first client is an ordinary one. It prints what it reads when it is refused, and retries
-// after the time that the server has asked for. The second client has the interceptor of package
-// grpclimit, which waits for it.
+// The first client is an ordinary one. When the server refuses a call, the client prints the
+// reason, and retries after the time that the server has asked for. The second client has the
+// interceptor of package grpclimit, which waits instead.
 package main
 
 import (
@@ -71,7 +71,8 @@ func run(ctx context.Context, out io.Writer, rate ratelimit.Rate, clk clock.Cloc
 	return patient(ctx, out, target, 2*rate.Events, clk)
 }
 
-// ordinary makes calls, and retries each that is refused when the server says so.
+// ordinary makes calls. It retries a call that was refused after the time that the server has asked
+// for.
 func ordinary(ctx context.Context, out io.Writer, target string, calls int, sleep func(time.Duration)) error {
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -108,10 +109,11 @@ func retryAfter(err error) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// patient makes calls through the interceptor of a client, which spaces them out. If one is
-// refused, it makes it again at once: the interceptor waits as long as the server has asked.
+// patient makes calls through the interceptor of a client, which spaces them out. If a call is
+// refused, patient makes the call again at once, and the interceptor waits as long as the server
+// has asked.
 func patient(ctx context.Context, out io.Writer, target string, calls int, clk clock.Clock) error {
-	limiter, err := ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithClock(clk)) // the server knows better
+	limiter, err := ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithClock(clk)) // the server's answers set the pace
 	if err != nil {
 		return err
 	}

@@ -13,15 +13,21 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A gateway limits what those who use the model spend.
+// A gateway limits how much the users of the model spend.
 type gateway struct {
 	model                   model
-	orgOf                   map[string]string // by user; a real gateway has a database, and authenticates
-	requests, tokens, cents ratelimit.Limiter // the first two of users, the last of organisations
+	orgOf                   map[string]string // by user; a real gateway authenticates, and asks a database
+	requests, tokens, cents ratelimit.Limiter // the first two for users, the last for organisations
 }
 
-func newGateway(m model, requests, tokens ratelimit.Rate, cents int, opts ...ratelimit.Option) (*gateway, error) {
-	g := &gateway{model: m, orgOf: map[string]string{"ann": "acme", "bob": "acme", "cho": "chess club"}}
+func newGateway(
+	m model,
+	requests, tokens ratelimit.Rate,
+	cents int,
+	opts ...ratelimit.Option,
+) (*gateway, error) {
+	orgOf := map[string]string{"ann": "acme", "bob": "acme", "cho": "chess club"}
+	g := &gateway{model: m, orgOf: orgOf}
 	for _, limit := range []struct {
 		limiter *ratelimit.Limiter
 		name    string
@@ -40,17 +46,18 @@ func newGateway(m model, requests, tokens ratelimit.Rate, cents int, opts ...rat
 	return g, nil
 }
 
-// maxAnswer is the most tokens of an answer. A prompt is at most maxPrompt bytes long, and a token is
-// about four of them.
+// maxAnswer is the most tokens of an answer. maxPrompt is the most bytes of a prompt. A token of a
+// prompt has about four bytes.
 const (
 	maxAnswer = 200
 	maxPrompt = 1000
 )
 
-// price returns what tokens cost, in cents: too much.
+// price returns the cost of tokens in cents, far above real prices so that limits are soon reached.
 func price(tokens int) int { return (tokens + 9) / 10 }
 
-// crashed is what becomes of a hold if the gateway dies. No answer takes a minute.
+// crashed are the options for holds of a gateway that dies: their events come back after a minute.
+// An answer takes less than a minute.
 var crashed = []ratelimit.HoldOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +73,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	estimate := len(prompt)/4 + maxAnswer // the answer may be as long as an answer can be
+	estimate := len(prompt)/4 + maxAnswer // the answer may have its greatest length
 	hold, d, err := ratelimit.HoldAll(r.Context(), 1,
 		ratelimit.For(g.requests, user, crashed...),
 		ratelimit.For(g.tokens, user, crashed...).N(estimate),
@@ -78,12 +85,15 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if d.RetryAfter != ratelimit.Never {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 		}
-		who, what, n := []string{user, user, org}[d.Part], []string{"requests", "tokens", "cents"}[d.Part], []int{1, estimate, price(estimate)}[d.Part]
-		http.Error(w, fmt.Sprintf("%s has too few %s left: the request may cost %d", who, what, n), http.StatusTooManyRequests)
+		who := []string{user, user, org}[d.Part]
+		what := []string{"requests", "tokens", "cents"}[d.Part]
+		n := []int{1, estimate, price(estimate)}[d.Part]
+		text := fmt.Sprintf("%s has too few %s left: the request may cost %d", who, what, n)
+		http.Error(w, text, http.StatusTooManyRequests)
 		return
 	}
 
-	var cost int // what has come so far; all of it is paid for, even if the client leaves
+	var cost int // tokens so far; all of them are paid for, even if the client leaves
 	defer func() {
 		if _, err := hold.Settle(context.WithoutCancel(r.Context()), 1, cost, price(cost)); err != nil {
 			log.Print(err)
@@ -100,7 +110,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream passes the model's answer to w, token by token, and adds each of them to cost.
+// stream passes the model's answer to w, token by token. It sets cost to the tokens of the prompt,
+// and adds each token of the answer.
 func (g *gateway) stream(ctx context.Context, w http.ResponseWriter, prompt string, cost *int) error {
 	n, answer, err := g.model(ctx, prompt)
 	if err != nil {

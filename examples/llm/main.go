@@ -1,7 +1,7 @@
-// Llm is a gateway to a language model. A user may make so many requests and spend so many tokens a
-// minute, and an organisation so many cents a month. What a request costs is known only when the answer
-// has been streamed. So the gateway holds an estimate of all three before, in one call, and settles them
-// afterwards. The model is a fake one, in the same program.
+// Llm is a gateway to a language model. It limits the requests and the tokens of a user in a
+// minute, and the cents of an organisation in 30 days. The cost of a request is known only when the
+// answer has been streamed. So the gateway holds an estimate of all three before, in one call, and
+// settles the hold afterwards. The model is a fake one, in the same program.
 //
 //	go run ./examples/llm -addr localhost:8080 -requests 20/1m -tokens 500/1m -cents 500 -dir /tmp/llm
 //
@@ -9,8 +9,8 @@
 //
 //	for i in 1 2 3 4 5; do curl -sN localhost:8080 -H 'User: ann' -d 'Tell me a story'; done
 //
-// The budgets are in the directory, so that they survive the program. If it is killed while it streams an
-// answer, what that held comes back after a minute.
+// The budgets are in the directory, so they survive the program. If the program is killed while it
+// streams an answer, the events that were held for the answer come back after a minute.
 package main
 
 import (
@@ -45,7 +45,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("%v requests and %v tokens for each user, %d cents for each organisation, on http://%s", *requests, *tokens, *cents, front.Addr())
+	log.Printf("%v requests and %v tokens for each user, %d cents for each organisation, on http://%s",
+		*requests, *tokens, *cents, front.Addr())
 	server := &http.Server{Handler: g, ReadTimeout: 5 * time.Second}
 	log.Fatal(server.Serve(front))
 }

@@ -7,12 +7,15 @@ import (
 	"time"
 )
 
-// A model streams the tokens of its answer to a prompt until ctx ends, and says how many the prompt has.
+// A model returns the number of tokens of a prompt, and the tokens of the answer. It streams them
+// until ctx ends.
 type model func(ctx context.Context, prompt string) (n int, answer iter.Seq[string], err error)
 
-// storyteller is a fake model, whose tokens are words. It tells twenty for each word of the prompt.
+// storyteller returns a fake model whose tokens are words. It answers with twenty words for each
+// word of the prompt.
 func storyteller(pace time.Duration) model {
-	story := strings.Fields("Once upon a time a small gopher dug a very long tunnel and when it was done nobody remembered where it began.")
+	story := strings.Fields("Once upon a time a small gopher dug a very long tunnel " +
+		"and when it was done nobody remembered where it began.")
 	return func(ctx context.Context, prompt string) (n int, answer iter.Seq[string], err error) {
 		n = len(strings.Fields(prompt))
 		return n, func(yield func(string) bool) {

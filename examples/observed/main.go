@@ -1,5 +1,5 @@
-// Observed is a web server whose limits are observed by Prometheus: OpenTelemetry's SDK collects
-// the metrics of otellimit, and its exporter shows them at /metrics.
+// Observed is a web server whose limiters Prometheus observes: OpenTelemetry's SDK collects the
+// metrics of otellimit, and its exporter serves them at /metrics.
 //
 //	go run ./examples/observed
 //
@@ -7,8 +7,9 @@
 //
 //	prometheus --config.file=examples/observed/prometheus.yml --storage.tsdb.path="$(mktemp -d)" --web.listen-address=localhost:9091
 //
-// Then send requests. Those for /search are refused beyond 5 in 10 seconds. Those for /report wait
-// for their turn, one a second, for at most ten seconds; further ones are refused:
+// Then send requests. Requests for /search are refused beyond 5 in 10 seconds. Requests for /report
+// get one turn a second. They wait for their turn for at most ten seconds, and are refused if it
+// comes later:
 //
 //	for i in 1 2 3 4 5 6 7 8; do curl -s localhost:8080/search -H 'User: ann'; done
 //	for i in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -s localhost:8080/report -H 'User: ann' & done; wait
@@ -79,8 +80,8 @@ func newProvider(registry *prometheus.Registry) (metric.MeterProvider, error) {
 	return sdk.NewMeterProvider(sdk.WithReader(reader)), nil
 }
 
-// newLimiters returns the limiters, which share a store, with everything that can be observed of
-// them. It is the essential part of this example.
+// newLimiters returns the limiters, which share a store, and lets OpenTelemetry observe the
+// limiters and the store. This function is the essential part of the example.
 func newLimiters(provider metric.MeterProvider, clk clock.Clock) (search, reports ratelimit.Limiter, err error) {
 	observer, err := otellimit.New(provider)
 	if err != nil {

@@ -19,13 +19,13 @@ type limit struct {
 // A candidate is an algorithm with the parameters for the limit.
 type candidate struct {
 	id, name  string // for -alg, and for people
-	about     string // how it decides
+	about     string // how the algorithm decides
 	algorithm ratelimit.Algorithm
 }
 
 const (
-	// A WarmingUp spaces requests evenly and so denies every burst. That would be unfair by
-	// default, because the callers in a log did not wait.
+	// A WarmingUp spaces requests evenly, and so denies every burst. The callers in a log did not
+	// wait, so by default the comparison would be unfair.
 	defaultAlgorithms = "token,interval,leaky,fixed,first,sliding,log,rolling"
 	allAlgorithms     = defaultAlgorithms + ",warmup"
 )
@@ -73,8 +73,8 @@ func (l limit) candidates(list string) ([]candidate, error) {
 }
 
 // refill returns the rate of a bucket that refills at intervals. A refill larger than the bucket
-// would overflow and make the limit lower than requested. So with a smaller burst, refills have
-// its size, and come more often.
+// would overflow, and make the limit lower than requested. So if the burst is smaller than the
+// limit, a refill has the size of the burst, and refills come more often.
 func (l limit) refill() ratelimit.Rate {
 	if l.burst >= l.rate.Events {
 		return l.rate

@@ -9,22 +9,22 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// fields are the parts of a line that matter, as they stand there. A part that the line lacks
-// is empty.
+// fields are the parts of a line that matter, as the line has them. A part that the line lacks is
+// empty.
 type fields struct{ time, key, path, n string }
 
 // A format is a way to write a request in a line.
 type format struct {
 	title string // for people
-	keys  bool   // whether its keys are any text, rather than clients of HTTP
+	keys  bool   // whether its keys are arbitrary text, and not clients of HTTP
 	read  func(line string) (f fields, ok bool)
 }
 
-// known are the formats that the first line of a log decides between.
+// known are the formats that replay recognizes by the first line of a log.
 var known = []format{
 	{"Common or Combined Log Format", false, func(line string) (fields, bool) {
 		f, ok := readPattern(commonLog, line)
-		if ok { // Otherwise something else stands before the client.
+		if ok { // otherwise, the line begins with something other than the client
 			_, ok = parseAddr(f.key)
 		}
 		return f, ok
@@ -47,11 +47,12 @@ var (
 	plainLog = regexp.MustCompile(`^(?<time>\d+\.?\d*|\d{4}-\d\d-\d\dT\S+)\s+(?<key>\S+)(?:\s+(?<n>\S+))?$`)
 )
 
-// A jsonReader reads lines with a JSON object each. It has the names to look for, in order of
-// preference: gjson's paths, in which dots separate the names of nested objects.
+// A jsonReader reads lines with a JSON object each. It has the names of the fields to look for, in
+// order of preference. They are gjson's paths, in which dots separate the names of nested objects.
 type jsonReader struct{ times, keys, paths []string }
 
-// knownJSON has the names of Caddy, Traefik and Envoy, and those that people give nginx.
+// knownJSON has the names of fields that Caddy, Traefik and Envoy use, and names that people
+// configure in nginx.
 var knownJSON = jsonReader{
 	times: []string{"ts", "StartUTC", "time", "timestamp", `\@timestamp`, "time_iso8601", "time_local", "msec", "start_time"},
 	keys:  []string{"request.client_ip", "request.remote_ip", "ClientHost", "remote_addr", "client_ip", "client", "ip", "downstream_remote_address"},

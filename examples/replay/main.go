@@ -1,14 +1,15 @@
 // Replay answers the question "what would this limit do to my traffic?". It reads an access log,
-// replays each request on a simulated clock through one limiter for each algorithm, and shows
-// what each would have allowed and denied, in a table and on a page with plots:
+// and replays each request on a simulated clock through one limiter for each algorithm. A table and
+// a page with plots show which requests each algorithm would have allowed and denied:
 //
 //	go run ./examples/replay
 //	go run ./examples/replay -limit 100/1m -burst 20 /var/log/nginx/access.log
 //	go run ./examples/replay -limit 10/s -key ip+path -alg token,sliding access.log.gz
 //	zcat access.log.*.gz | go run ./examples/replay -o report.html -
 //
-// Without a log, it replays a bundled one. It reads common and combined logs (Apache, nginx), JSON
-// lines, lines of "time key [n]", and with -pattern any other text: see docs/replay.md.
+// Without a log, replay uses one of its own. It reads common and combined logs (Apache, nginx),
+// lines of JSON, lines of "time key [n]", and with -pattern lines of any other text: see
+// docs/replay.md.
 package main
 
 import (
@@ -41,13 +42,13 @@ type settings struct {
 	read       readOptions
 	candidates []candidate
 	page       string // the file to write, or "" for none
-	log        string // the file to read; "-" is standard input, "" the bundled log
+	log        string // the file to read; "-" is standard input, "" is replay's own log
 }
 
 func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	s := settings{read: readOptions{layouts: anyLayouts}}
 	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are returned; only -h shows all flags
+	fs.SetOutput(io.Discard) // an error is returned, without a list of all flags; -h lists them
 	rate := fs.String("limit", "60/1m", "the limit as `events/span`, such as 10/s, 100/1m or 5/250ms")
 	burst := fs.Int("burst", 0, "the most events, `n`, that buckets allow at once; 0 means the events of -limit")
 	fs.StringVar(&s.read.by, "key", byIP, "the `key` that has a limit of its own: ip, path or ip+path")
@@ -65,10 +66,12 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 		return s, err
 	}
 	var err error
-	if s.limit.rate, err = ratelimit.ParseRate(*rate); err != nil {
+	s.limit.rate, err = ratelimit.ParseRate(*rate)
+	if err != nil {
 		return s, fmt.Errorf("-limit: %w", err)
 	}
-	if s.read.format, err = parseFormat(*pattern, *fields); err != nil {
+	s.read.format, err = parseFormat(*pattern, *fields)
+	if err != nil {
 		return s, err
 	}
 	s.log, s.limit.burst = fs.Arg(0), cmp.Or(*burst, s.limit.rate.Events)
@@ -123,11 +126,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	return err
 }
 
-// pageStart is how each page begins: its last line names replay.
+// pageStart is the beginning of each page. Its last line names replay, so that checkOutput
+// recognizes a page.
 var pageStart, _, _ = strings.Cut(pageHTML, `<meta name="viewport"`)
 
-// checkOutput returns an error if writing a page to the file would destroy anything else, such as
-// the log.
+// checkOutput returns an error if the file has anything other than a page of replay, such as the
+// log: to write a page would destroy it.
 func checkOutput(name string) error {
 	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return nil // writing the page reports what is wrong, if anything

@@ -27,8 +27,8 @@ const (
 	errCount   skipReason = "n is not an integer from 1 to 2147483647"
 )
 
-// anyLayouts are the layouts of times, unless -time sets one. Seconds may have a fraction. A time
-// without a zone is UTC. Each log may also have Unix times.
+// anyLayouts are the layouts of times, unless -time sets another. Seconds may have a fraction. A
+// time without a zone is UTC. Any log may also have Unix times.
 var anyLayouts = []string{
 	"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05", time.RFC3339,
 	"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
@@ -37,9 +37,9 @@ var anyLayouts = []string{
 // latest is the year 2200, in nanoseconds since the Unix epoch.
 const latest = 7258118400e9
 
-// parseTime returns a time in nanoseconds since the Unix epoch. The size of a Unix time tells its
-// unit: from 1973 to 5138, seconds, milliseconds, microseconds and nanoseconds have numbers of
-// their own. It is exact to the microsecond.
+// parseTime returns a time in nanoseconds since the Unix epoch, exact to the microsecond. It finds
+// the unit of a Unix time by the size of the number: for times from 1973 to 5138, numbers of
+// seconds, milliseconds, microseconds and nanoseconds lie in different ranges.
 func parseTime(s string, layouts []string) (int64, error) {
 	if seconds, err := strconv.ParseFloat(s, 64); err == nil {
 		for range 3 {
@@ -47,7 +47,7 @@ func parseTime(s string, layouts []string) (int64, error) {
 				seconds /= 1000
 			}
 		}
-		if !(seconds >= 0 && seconds*1e9 < latest) { // not even NaN
+		if !(seconds >= 0 && seconds*1e9 < latest) { // written so that NaN fails as well
 			return 0, errRange
 		}
 		return int64(math.Round(seconds*1e6)) * 1000, nil
@@ -78,9 +78,9 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return port.Addr(), err == nil
 }
 
-// keyOf returns the key of a client: that of package httplimit if it is an address, without its
-// port and for IPv6 its /64, and otherwise the text itself. Of a list of addresses, as in
-// X-Forwarded-For, it is the first.
+// keyOf returns the key of a client. If the client is an address, its key is that of package
+// httplimit: the address without its port or, for IPv6, its /64. Of a list of addresses, as in
+// X-Forwarded-For, keyOf uses the first. The key of any other text is the text itself.
 func keyOf(s string) string {
 	first, _, _ := strings.Cut(s, ",")
 	if addr, ok := parseAddr(first); ok {

@@ -12,8 +12,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A simClock is a clock that returns the time it was set to. The clock package's mock would
-// sleep for a millisecond whenever it is set, to let timers run; but Take uses no timers.
+// A simClock is a clock that returns the time it was set to. The mock of package clock sleeps for a
+// millisecond whenever it is set, to let timers run. Take uses no timers, so a simClock does not
+// sleep.
 type simClock struct {
 	clock.Clock // for the methods that Take does not use
 	now         time.Time
@@ -27,7 +28,7 @@ func (c *simClock) Since(t time.Time) time.Duration { return c.now.Sub(t) }
 // An outcome has the decisions of one algorithm on a trace.
 type outcome struct {
 	candidate
-	denials []bool // of each request of the trace
+	denials []bool // for each request of the trace, whether it was denied
 
 	allowed, denied int64         // events
 	deniedOf        []int64       // events, by key
@@ -35,8 +36,8 @@ type outcome struct {
 	longestWait     time.Duration // the greatest RetryAfter of a denial, which may be Never
 }
 
-// replay runs a trace through each of the algorithms, as many at once as there are CPUs. Each
-// has its own limiter and clock.
+// replay runs a trace through each of the algorithms. It runs as many algorithms at once as there
+// are CPUs. Each algorithm has a limiter and a clock of its own.
 func replay(t *trace, cs []candidate) ([]*outcome, error) {
 	outcomes := make([]*outcome, len(cs))
 	var g errgroup.Group

@@ -27,7 +27,7 @@ var (
 	pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 )
 
-// topKeys is how many keys the page shows for themselves.
+// topKeys is how many keys have a plot of their own on the page.
 const topKeys = 12
 
 // A page is the data of the template.
@@ -42,14 +42,16 @@ type page struct {
 	JS                                         template.JS
 }
 
-// A row is a line of the summary: its key denied most is Worst, with Worsts denials.
+// A row is a line of the summary. Worst is the key that was denied most, and Worsts the number of
+// its denials.
 type row struct {
 	Name, About, Allowed, Denied, Percent string
 	Limited, Worst, Worsts, Wait          string
 	Width                                 template.CSS // of the bar
 }
 
-// A keyRow is a line about a key: its events, and how many of them each algorithm denied.
+// A keyRow is a line about a key: the number of its events, and how many of them each algorithm
+// denied.
 type keyRow struct {
 	Key, Offered string
 	Denied       []string
@@ -61,7 +63,7 @@ type pageData struct {
 	Step       float64  `json:"step"`  // the width of a bin, in seconds
 	Event      string   `json:"event"`
 	Algorithms []string `json:"algorithms"`
-	Lines      []*line  `json:"lines"` // of all keys, then of those denied most
+	Lines      []*line  `json:"lines"` // first of all keys together, then of the keys denied most
 }
 
 // A line counts events by bin: all events, and those that each algorithm denied.
@@ -109,7 +111,8 @@ func newRow(t *trace, o *outcome) row {
 	return r
 }
 
-// mostLimited returns the keys with the most denials by any algorithm, and then the busiest.
+// mostLimited returns at most topKeys keys. The key with the most denials by any one algorithm
+// comes first. Of keys with as many denials, the busiest comes first.
 func mostLimited(t *trace, outcomes []*outcome, offered []int64) []int {
 	denied := make([]int64, len(t.keys)) // by the strictest algorithm
 	keys := make([]int, len(t.keys))
@@ -125,8 +128,8 @@ func mostLimited(t *trace, outcomes []*outcome, offered []int64) []int {
 	return keys[:min(len(keys), topKeys)]
 }
 
-// binWidth returns the narrowest width of which at most 400 cover the trace, so that each has a
-// few pixels, and that is not narrower than the resolution of its times.
+// binWidth returns the width of a bin: the narrowest width with which at most 400 bins cover the
+// trace, so that each bin has a few pixels. A bin is not narrower than the resolution of the times.
 func binWidth(t *trace) time.Duration {
 	span := t.last().Sub(t.first())
 	for _, w := range []time.Duration{
@@ -139,10 +142,10 @@ func binWidth(t *trace) time.Duration {
 			return w
 		}
 	}
-	return 365 * 24 * time.Hour // of the 230 years that a trace can span
+	return 365 * 24 * time.Hour // 230 bins for the longest trace, of 230 years
 }
 
-// newPageData counts events by bin, for all keys and for some.
+// newPageData counts events by bin, for all keys together and for the keys that have a plot.
 func newPageData(t *trace, outcomes []*outcome, top []int) pageData {
 	width := int64(binWidth(t))
 	first := t.requests[0].at / width

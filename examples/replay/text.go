@@ -26,7 +26,7 @@ func writeTable(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	return err
 }
 
-// summary says how many requests there are, of how many keys, and when.
+// summary says how many requests of how many keys there are, and from when to when.
 func (t *trace) summary() string {
 	const layout = "2006-01-02 15:04:05.999 MST"
 	return fmt.Sprintf("%s %s from %s %s, %s to %s", comma(t.total), plural(t.oneEvent, t.total),
@@ -86,8 +86,8 @@ func percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", p)
 }
 
-// safeText makes the text of a log safe to display: characters that could confuse a terminal or
-// a reader (control characters, changes of direction, invalid UTF-8) become �. A text longer than
+// safeText makes the text of a log safe to display. Characters that could confuse a terminal or a
+// reader (control characters, changes of direction, invalid UTF-8) become �. A text with more than
 // most characters is cut off.
 func safeText(s string, most int) string {
 	runes := []rune(strings.Map(func(r rune) rune {

@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// A request is a request of the log, which counts as n events.
+// A request is a request of the log. It counts as n events.
 type request struct {
 	at  int64 // nanoseconds since the Unix epoch
 	key int32 // index into trace.keys
 	n   int32 // at least 1
 }
 
-// A trace is a log that has been read. It takes 16 bytes for each request, and has each key
-// once.
+// A trace is a log that has been read. It takes 16 bytes for each request, and has the text of each
+// key once.
 type trace struct {
-	source   string    // what was read, for people
-	title    string    // of its format, for people
+	source   string    // the name of the log, for people
+	title    string    // the name of its format, for people
 	oneKey   string    // the word for a key
 	oneEvent string    // the word for an event
-	requests []request // by time; those of the same time in the order of the log
-	keys     []string  // in the order of the log
+	requests []request // by time; requests of the same time are in the order of the log
+	keys     []string  // in the order in which the log has them first
 
-	lines     int // of the log, the skipped ones included
+	lines     int // all lines of the log, the skipped ones included
 	skips     []skip
 	late      int   // requests that came after a later one in the log
 	total     int64 // events: the sum of all n
@@ -44,14 +44,14 @@ type trace struct {
 type skip struct {
 	reason skipReason
 	count  int
-	line   int    // the number of the first of them
+	line   int    // the number of the first such line
 	text   string // the text of that line
 }
 
 func (t *trace) first() time.Time { return time.Unix(0, t.requests[0].at).UTC() }
 func (t *trace) last() time.Time  { return time.Unix(0, t.requests[len(t.requests)-1].at).UTC() }
 
-// What -key says, and the word for such a key.
+// The values of -key, and the word for each kind of key.
 const byIP, byPath, byIPPath = "ip", "path", "ip+path"
 
 var keyNouns = map[string]string{byIP: "client", byPath: "path", byIPPath: "pair"}
@@ -67,8 +67,8 @@ type readOptions struct {
 type loader struct {
 	*trace
 	readOptions
-	ids    map[string]int32 // of keys
-	latest int64            // the greatest time so far
+	ids    map[string]int32 // the index of each key in trace.keys
+	latest int64            // the latest time so far
 }
 
 // readTrace reads a log, which may be compressed with gzip.
@@ -110,8 +110,8 @@ func readTrace(r io.Reader, source string, o readOptions) (*trace, error) {
 	return l.trace, l.finish()
 }
 
-// readLine returns the next line without its line break, valid until the next call. The error
-// is io.EOF after the last line, errTooLong, or the reader's.
+// readLine returns the next line without its line break. The line is valid until the next call.
+// After the last line, the error is io.EOF. Other errors are errTooLong and those of the reader.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -151,7 +151,8 @@ func (l *loader) add(line string) error {
 	}
 	n := int64(1)
 	if f.n != "" {
-		if n, err = strconv.ParseInt(f.n, 10, 32); err != nil || n < 1 {
+		n, err = strconv.ParseInt(f.n, 10, 32)
+		if err != nil || n < 1 {
 			return errCount
 		}
 	}
@@ -219,7 +220,7 @@ func (l *loader) finish() error {
 	return nil
 }
 
-// problems are sentences about the lines that are not in the replay, and about the log.
+// problems returns sentences about the lines that were left out, and about the log.
 func (t *trace) problems() []string {
 	var ps []string
 	for _, s := range t.skips {
@@ -241,7 +242,7 @@ func (t *trace) problems() []string {
 	return ps
 }
 
-// howToRead is what to do if replay cannot read a log.
+// howToRead says what to do if replay cannot read a log.
 const howToRead = `
 Say with -pattern where the time, the key and, if a line may count as several events, n are. For example:
     go run ./examples/replay -pattern '(?<key>[0-9a-f.:]+) .*\[(?<time>[^]]+)\]' -time '02/Jan/2006:15:04:05 -0700' access.log

@@ -5,11 +5,11 @@ import (
 	"runtime"
 )
 
-// HeapOf returns by how much f grows the heap.
+// HeapOf returns how many bytes f adds to the heap.
 func HeapOf(f func()) float64 {
 	read := func() float64 {
 		runtime.GC()
-		runtime.GC() // a sync.Pool keeps what it has for one
+		runtime.GC() // a second time, because a sync.Pool keeps its values for one collection
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return float64(m.HeapAlloc)

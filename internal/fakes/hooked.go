@@ -9,12 +9,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// A Hooked store is one whose calls a test sees, changes and fails. What of it is not set does
-// nothing.
+// A Hooked store lets a test see, change and fail its calls. A hook that is nil does nothing.
 type Hooked struct {
 	ratelimit.Store
-	With   *limit.Limit // that it was opened with
-	Err    error        // of Apply, instead of asking the store
+	With   *limit.Limit // the limit that the store was opened with
+	Err    error        // if it is set, Apply returns it without asking the store
 	Before func(req step.Request) step.Request
 	After  func(req step.Request, res step.Answer)
 }

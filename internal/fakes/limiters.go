@@ -19,13 +19,14 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// Midnight is when most tests begin: the start of a minute, an hour and a day.
+// Midnight is the time at which most tests begin: the start of a minute, an hour and a day.
 var Midnight = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// Patient keeps a busy machine from failing the calls of a store that never hangs.
+// Patient is an option for tests whose store never hangs: on a busy machine, calls of the store do
+// not time out.
 var Patient = ratelimit.WithStoreTimeout(time.Hour)
 
-// At returns a limiter on a clock that shows Midnight. It is Patient.
+// At returns a limiter with the option Patient, and its clock, which shows Midnight.
 func At(
 	t testing.TB,
 	alg ratelimit.Algorithm,
@@ -39,8 +40,8 @@ func At(
 	return l, clk
 }
 
-// Stepped returns a limiter called test, its store and its clock. The store is a new one unless one
-// is given.
+// Stepped returns a limiter of the name "test", its store and its clock. Unless a store is given,
+// the store is a new one.
 func Stepped(
 	t testing.TB,
 	alg ratelimit.Algorithm,
@@ -65,7 +66,7 @@ var EveryWidth = []ratelimit.Algorithm{
 	},
 }
 
-// TakeUpTo takes as many of n events of a key as there are, and returns how many.
+// TakeUpTo takes n events of a key, or as many as the key grants, and returns their number.
 func TakeUpTo(t testing.TB, l ratelimit.Limiter, key string, n int) (granted int) {
 	t.Helper()
 	d, err := l.Peek(context.Background(), key)
@@ -85,7 +86,7 @@ func Take(t testing.TB, l ratelimit.Limiter, n int) ratelimit.Decision {
 	return d
 }
 
-// Peek returns how the key "key" is.
+// Peek returns the decision of Peek on the key "key".
 func Peek(t testing.TB, l ratelimit.Limiter) ratelimit.Decision {
 	t.Helper()
 	d, err := l.Peek(context.Background(), "key")
@@ -99,7 +100,7 @@ func Remaining(t testing.TB, l ratelimit.Limiter) int {
 	return Peek(t, l).Remaining
 }
 
-// Held returns a hold that is granted.
+// Held holds n events of a key, which must grant them.
 func Held(t testing.TB, l ratelimit.Limiter, key string, n int) *ratelimit.Reservation {
 	t.Helper()
 	r, d, err := l.Hold(context.Background(), key, n)
@@ -109,10 +110,11 @@ func Held(t testing.TB, l ratelimit.Limiter, key string, n int) *ratelimit.Reser
 	return r
 }
 
-// Five is the limit of most tests of who waits.
+// Five is the limit of most tests of callers that wait for events in flight.
 var Five = ratelimit.InFlight{Limit: 5, Timeout: time.Minute}
 
-// A Waiter is a goroutine that waits in a bubble. R, Err and Ended are set when it is done.
+// A Waiter is a goroutine that waits in a bubble of testing/synctest. R, Err and Ended may be read
+// once Done is true.
 type Waiter struct {
 	N      int
 	Cancel context.CancelFunc
@@ -122,7 +124,7 @@ type Waiter struct {
 	Ended  time.Time
 }
 
-// WaitFor waits for a hold of n events of key.
+// WaitFor starts a goroutine that waits for a hold of n events of key.
 func WaitFor(t testing.TB, l ratelimit.Limiter, key string, n int) *Waiter {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -135,19 +137,20 @@ func WaitFor(t testing.TB, l ratelimit.Limiter, key string, n int) *Waiter {
 	return w
 }
 
-// OwnLimit gives each key alg as a limit of its own. If alg is nil, that is the limit of all.
+// OwnLimit gives each key alg as a limit of its own. If alg is nil, the lookup finds no limit, and
+// keys have the limit of New.
 func OwnLimit(alg ratelimit.Algorithm) ratelimit.Option {
 	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 		return alg, nil
 	})
 }
 
-// A Plan is the limit of all keys, which may change.
+// A Plan is a limit of all keys that a test can change.
 type Plan struct {
 	alg atomic.Pointer[ratelimit.Algorithm]
 }
 
-// NewPlan returns a plan that is alg.
+// NewPlan returns a plan whose limit is alg.
 func NewPlan(alg ratelimit.Algorithm) *Plan {
 	p := &Plan{}
 	p.Set(alg)
@@ -157,19 +160,19 @@ func NewPlan(alg ratelimit.Algorithm) *Plan {
 // Set changes the plan.
 func (p *Plan) Set(alg ratelimit.Algorithm) { p.alg.Store(&alg) }
 
-// Lookup is for WithLimits.
+// Lookup returns the limit of each key. It is an argument of WithLimits.
 func (p *Plan) Lookup(context.Context, string) (ratelimit.Algorithm, error) {
 	return *p.alg.Load(), nil
 }
 
-// OwnLimits are limits of keys that a test changes.
+// OwnLimits are limits of single keys that a test can change.
 type OwnLimits struct {
 	mu  sync.Mutex // protects of
 	of  map[string]ratelimit.Algorithm
-	Err error // of each lookup; set before it
+	Err error // the error of each lookup; set before the first lookup
 }
 
-// Lookup is for WithLimits.
+// Lookup returns the limit of key. It is an argument of WithLimits.
 func (o *OwnLimits) Lookup(_ context.Context, key string) (ratelimit.Algorithm, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -186,7 +189,7 @@ func (o *OwnLimits) Set(key string, alg ratelimit.Algorithm) {
 	o.of[key] = alg
 }
 
-// Varying is Stepped with limits that a test changes.
+// Varying is like Stepped, with limits of keys that a test can change.
 func Varying(
 	t testing.TB,
 	base ratelimit.Algorithm,
@@ -203,13 +206,13 @@ func Varying(
 	return l, own, s, clk
 }
 
-// Wrapped is a limiter inside another.
+// A Wrapped is a limiter that wraps another one.
 type Wrapped struct{ ratelimit.Limiter }
 
 // Unwrap returns the limiter inside.
 func (w Wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
 
-// Rand is budget.Rand, whose numbers are the same in each run, and others each night.
+// Rand returns random numbers: the same in each run in CI, and others each night (see budget.Rand).
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return budget.Rand(t)

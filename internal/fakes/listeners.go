@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A Witness is an observer that remembers what it was told.
+// A Witness is an observer that remembers all observations.
 type Witness struct {
 	mu   sync.Mutex // protects seen
 	seen []ratelimit.Observation
@@ -26,7 +26,7 @@ func (w *Witness) Observe(_ context.Context, o ratelimit.Observation) {
 	w.seen = append(w.seen, o)
 }
 
-// Answered returns what it was told since the last call of Answered.
+// Answered returns the observations since the last call of Answered.
 func (w *Witness) Answered() []ratelimit.Observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,7 +35,7 @@ func (w *Witness) Answered() []ratelimit.Observation {
 	return seen
 }
 
-// One returns the only thing that it was told since the last call.
+// One returns the only observation since the last call of Answered or One.
 func (w *Witness) One(t testing.TB) ratelimit.Observation {
 	t.Helper()
 	seen := w.Answered()
@@ -43,7 +43,7 @@ func (w *Witness) One(t testing.TB) ratelimit.Observation {
 	return seen[0]
 }
 
-// Observed returns a limiter called api, with its observer and its clock.
+// Observed returns a limiter of the name "api", its observer and its clock.
 func Observed(
 	t testing.TB,
 	alg ratelimit.Algorithm,
@@ -59,7 +59,8 @@ func Observed(
 	return l, w, clk
 }
 
-// Log returns a logger without times, and what it has logged since the last call.
+// Log returns a logger without times, and a function that returns the text logged since its last
+// call.
 func Log() (*slog.Logger, func() string) {
 	var text logText
 	h := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: withoutTime})
@@ -78,9 +79,9 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// A logText is written by timers, too.
+// A logText is the text of a log. It has a lock, because timers log as well.
 type logText struct {
-	mu sync.Mutex
+	mu sync.Mutex // protects the Builder
 	strings.Builder
 }
 

@@ -17,15 +17,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// A MapDB is a database in a map, whose methods fail and interfere as told.
+// A MapDB is a database in a map. A test sets the errors of its methods, and a function that
+// interferes.
 type MapDB struct {
 	mu        sync.Mutex
 	States    map[string]string
-	Until     map[string]time.Time
-	Err       error  // of Get and Delete
-	Swap      error  // of CompareAndSwap
-	Before    func() // once, before the next CompareAndSwap
-	Conflicts int    // swaps that found another state
+	Until     map[string]time.Time // when the states expire
+	Err       error                // the error of Get and Delete
+	Swap      error                // the error of CompareAndSwap
+	Before    func()               // called once, before the next CompareAndSwap
+	Conflicts int                  // how many swaps have found another state
 }
 
 // NewMapDB returns a database without states.
@@ -79,7 +80,7 @@ func (db *MapDB) Delete(_ context.Context, key string) error {
 	return db.Err
 }
 
-// Stores are those that most laws are tested with: one in memory, and one of bytes.
+// Stores make the stores with which most laws are tested: one in memory, and one that keeps bytes.
 var Stores = map[string]func() ratelimit.Store{
 	"memory": func() ratelimit.Store { return new(ratelimit.MemoryStore) },
 	"bytes":  func() ratelimit.Store { return NewMapDB().Store() },
@@ -100,10 +101,10 @@ func InBytes() []ratelimit.Option {
 	return []ratelimit.Option{ratelimit.WithStore(NewMapDB().Store()), ratelimit.WithName("test")}
 }
 
-// WithLimits gives each key a limit of its own that is that of all.
+// WithLimits looks up a limit for each key, but finds none: keys have the limit of New.
 func WithLimits() []ratelimit.Option { return []ratelimit.Option{OwnLimit(nil)} }
 
-// Opened is a store in memory that keeps the limit that it was opened with.
+// An Opened is a store in memory that remembers the limit it was opened with.
 type Opened struct {
 	ratelimit.MemoryStore
 	Limit *limit.Limit
@@ -122,13 +123,13 @@ func NewLimit(alg ratelimit.Algorithm) (*limit.Limit, error) {
 	return s.Limit, err
 }
 
-// NoLine is for States for which nobody waits.
+// NoLine is embedded in States whose keys have no waiters.
 type NoLine struct{}
 
 // Lines implements limit.States.
 func (NoLine) Lines() *line.Lines { return new(line.Lines) }
 
-// MapStates is a store of bytes for one goroutine.
+// MapStates are a store that keeps bytes, and its states. Only one goroutine may use it.
 type MapStates map[string]string
 
 // Lines implements limit.States.
@@ -157,7 +158,8 @@ func (m MapStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// A Portable keeps states in a map, and counts in microseconds, as a store with scripts does.
+// A Portable is a store that keeps states in a map, and counts time in microseconds, as a store
+// with scripts does.
 type Portable struct {
 	mu     sync.Mutex // protects states
 	states map[string][]byte
@@ -201,7 +203,7 @@ func (s portableStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// A Broken store fails with Err once that is set.
+// A Broken store fails with Err once a test has set Err.
 type Broken struct {
 	limit.States
 	Err error
@@ -238,13 +240,13 @@ func (s *Broken) Reset(ctx context.Context, key string) error {
 	return s.States.Reset(ctx, key)
 }
 
-// A Hanging database is one whose calls do not return while it hangs.
+// A Hanging database can hang: then its calls do not return.
 type Hanging struct {
 	MapDB
-	stuck chan struct{} // closed when it no longer hangs; nil if it does not; protected by mu
-	Heeds bool          // whether a call ends with its context
+	stuck chan struct{} // closed when the database no longer hangs; nil if it works; protected by mu
+	Heeds bool          // whether a call that hangs ends with its context
 	Late  bool          // whether only swaps hang
-	Asked atomic.Int64
+	Asked atomic.Int64  // how many calls could have hung
 }
 
 // NewHanging returns a database that does not hang yet.
@@ -253,14 +255,14 @@ func NewHanging() *Hanging { return &Hanging{MapDB: *NewMapDB()} }
 // Store returns a store of bytes on db.
 func (db *Hanging) Store() ratelimit.Store { return ratelimit.NewStore(db) }
 
-// Hang begins to hang.
+// Hang lets the calls from now on hang.
 func (db *Hanging) Hang() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.stuck = make(chan struct{})
 }
 
-// Release ends it, for the calls that hang, too.
+// Release lets the database work again, and the calls that hang return.
 func (db *Hanging) Release() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -320,7 +322,7 @@ func (db *Hanging) Delete(ctx context.Context, key string) error {
 	return db.MapDB.Delete(ctx, key)
 }
 
-// A Strange database does what Call does, before it returns a state.
+// A Strange database calls the function Call before it returns a state.
 type Strange struct {
 	*MapDB
 	Call func(ctx context.Context) error
@@ -337,11 +339,11 @@ func (db *Strange) Get(ctx context.Context, key string) ([]byte, error) {
 	return db.MapDB.Get(ctx, key)
 }
 
-// A FailingCancel store fails to cancel.
+// A FailingCancel is a store in memory that can fail to cancel.
 type FailingCancel struct {
 	*ratelimit.MemoryStore
-	Fails atomic.Bool
-	Drops atomic.Bool // whether it fails without cancelling
+	Fails atomic.Bool // whether a cancellation takes effect and its answer is lost
+	Drops atomic.Bool // whether a cancellation is lost before it takes effect
 }
 
 type failingStates struct {
@@ -378,8 +380,8 @@ func (s failingStates) Apply(
 	return res, err
 }
 
-// Check fails the test if what the store says does not fit together; most is its bound, or 0. Its
-// own tests, in internal/memory, look inside.
+// Check fails the test if the numbers of keys that the store returns do not agree, or exceed most.
+// A most of 0 means no bound. The tests in internal/memory look inside the store.
 func Check(t testing.TB, s *ratelimit.MemoryStore, most int) {
 	t.Helper()
 	keys := s.Stats().Keys

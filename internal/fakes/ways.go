@@ -2,11 +2,11 @@ package fakes
 
 import "github.com/ratelimit-go/ratelimit"
 
-// A Way is a way to make the limiters of keys that are decided on together in memory: the options
-// of the i-th of them.
+// A Way is a way to make limiters whose keys are decided on together in memory. It returns the
+// options of the i-th limiter.
 type Way func(i int, store *ratelimit.MemoryStore, alg ratelimit.Algorithm) []ratelimit.Option
 
-// Ways are those that there are.
+// Ways are all ways, by name.
 var Ways = map[string]Way{
 	"one store": func(_ int, store *ratelimit.MemoryStore, _ ratelimit.Algorithm) []ratelimit.Option {
 		return []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test")}
