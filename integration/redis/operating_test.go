@@ -56,8 +56,8 @@ func documentedUser(t testing.TB, more ...string) []any {
 	return command
 }
 
-// useAll uses everything of a store: each algorithm, leases, reservations and their
-// cancellation, limits that change, several keys, and Reset.
+// useAll uses everything of a store: each algorithm, leases, holds, reservations and their
+// cancellation, limits that change, several keys, Reset and Check.
 func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Store) {
 	t.Helper()
 	patience := redisstore.WithTimeout(patient)
@@ -102,6 +102,9 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 
 	_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"), ratelimit.For(window, "k"))
 	require.NoError(t, err)
+	_, err = ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
+	require.NoError(t, err)
+	require.NoError(t, store.Check(t.Context()))
 
 	var held []*ratelimit.Reservation
 	for range 20 { // as many as a script does not always read
@@ -194,7 +197,11 @@ func TestUser(t *testing.T) {
 			for _, s := range nodes {
 				for _, e := range s.do("ACL", "LOG").([]any) {
 					denied := e.(map[any]any)["object"]
-					assert.Contains(t, []string{"client|setinfo", "ping"}, denied, "the documentation says that a refusal of these does no harm")
+					harmless := []string{"client|setinfo", "ping"}
+					if major(t, s.path) < 7 {
+						harmless = []string{"client", "ping"} // its log has no subcommands, and it does not know SETINFO
+					}
+					assert.Contains(t, harmless, denied, "the documentation says that a refusal of these does no harm")
 				}
 			}
 			for _, w := range documentedUser(t) {
