@@ -33,7 +33,11 @@ func startCluster(t testing.TB, args ...string) *cluster {
 		c.nodes = append(c.nodes, startServer(t, args...))
 	}
 	for i, n := range c.nodes {
-		n.do("CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+		add := []any{"CLUSTER", "ADDSLOTS"} // Redis 6.2 has no ADDSLOTSRANGE
+		for slot := i * slots / 3; slot < (i+1)*slots/3; slot++ {
+			add = append(add, slot)
+		}
+		n.do(add...)
 		n.do("CLUSTER", "SET-CONFIG-EPOCH", i+1) // otherwise the nodes have the same epoch, and must resolve that first
 	}
 	for _, n := range c.nodes[1:] {

@@ -59,10 +59,16 @@ func TestEverywhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.parallel=8", "-test.run=^("+again.tests+")$") // most of them wait
-			cmd.Env = append(os.Environ(), again.set...)
-			said, err := cmd.CombinedOutput()
-			assert.NoError(t, err, "%s", said)
+			runAgain(t, again.tests, again.set...)
 		})
 	}
+}
+
+// runAgain runs tests, whose names are separated by "|", in another process with more variables.
+func runAgain(t *testing.T, tests string, set ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.parallel=8", "-test.run=^("+tests+")$") // most of them wait
+	cmd.Env = append(os.Environ(), set...)
+	said, err := cmd.CombinedOutput()
+	assert.NoError(t, err, "%s", said)
 }

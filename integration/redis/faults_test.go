@@ -195,7 +195,7 @@ func TestMaxMemory(t *testing.T) {
 		store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
 		l := limiter(t, store, hourly(2), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		require.True(t, l.AllowN("k", 2))
-		s.do("CONFIG", "SET", "maxmemory", "1mb")
+		s.do("CONFIG", "SET", "maxmemory", "1kb")
 		for range 2 * redisstore.BreakerFailures {
 			d, err := l.Take(t.Context(), "another", 1)
 			require.ErrorContains(t, err, "OOM")

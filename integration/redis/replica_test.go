@@ -14,7 +14,7 @@ func startReplicated(t testing.TB) (primary, replica *server) {
 	t.Helper()
 	args := []string{"--repl-diskless-sync-delay", "0"} // otherwise it waits five seconds for more replicas
 	primary = startServer(t, args...)
-	replica = startServer(t, append(args, "--replicaof", "127.0.0.1 "+strconv.Itoa(primary.port))...)
+	replica = startServer(t, append(args, "--replicaof", "127.0.0.1", strconv.Itoa(primary.port))...)
 	awaitSync(t, primary, replica)
 	return primary, replica
 }

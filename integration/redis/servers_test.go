@@ -32,10 +32,16 @@ type server struct {
 	admin *redis.Client
 }
 
-// find returns the path of the server's program. If there is none, it skips the test, or
-// fails it if RATELIMIT_SERVERS is set, as in CI.
+// programVariable is the environment variable that chooses the server's program, by its path.
+const programVariable = "RATELIMIT_REDIS"
+
+// find returns the path of the server's program: that of RATELIMIT_REDIS, or else Redis or Valkey.
+// If there is none, it skips the test, or fails it if RATELIMIT_SERVERS is set, as in CI.
 func find(t testing.TB) string {
 	t.Helper()
+	if path := os.Getenv(programVariable); path != "" {
+		return path
+	}
 	names := []string{"redis-server", "valkey-server"}
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
