@@ -55,3 +55,32 @@ func TestReplicas(t *testing.T) {
 		return err == nil && !d.Degraded
 	})
 }
+
+// TestRegions runs the code of docs/redis.md: each of three regions has a server of its own, and a
+// third of the limit. Together, the regions grant the limit, and one region alone grants a third.
+func TestRegions(t *testing.T) {
+	limit := ratelimit.FixedWindow{Limit: 99, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}
+	var regions []ratelimit.Limiter
+	for range 3 {
+		store, err := goredis.New(startServer(t).client(), redisstore.WithTimeout(patient))
+		require.NoError(t, err)
+		limiter := ratelimit.Must(ratelimit.New(ratelimit.Share(limit, 3),
+			ratelimit.WithStore(store), ratelimit.WithName("api")))
+		regions = append(regions, limiter)
+	}
+	granted := func(key string, regions ...ratelimit.Limiter) (sum int) {
+		for range limit.Limit {
+			for _, l := range regions {
+				d, err := l.Take(t.Context(), key, 1)
+				require.NoError(t, err)
+				if d.Allowed {
+					sum++
+				}
+			}
+		}
+		return sum
+	}
+	assert.Equal(t, 99, granted("everywhere", regions...))
+	assert.Equal(t, 33, granted("in one region", regions[0]))
+	assert.Equal(t, 66, granted("without one region", regions[1:]...))
+}

@@ -96,7 +96,7 @@ var exceptions = []struct {
 	{"CONTRIBUTING.md", "a tag of a release, and a directive of go.mod", []string{"rules/v1.2.3", "retract"}},
 	{"docs/coming-from.md", "names of other libraries", []string{"SetIgnoreURL(true)", "AS_IS"}},
 	{"docs/redis.md", "settings, commands and permissions of Redis", []string{
-		"maxmemory-policy", "noeviction", "HELLO", "CLIENT", "CLIENT SETINFO", "ACL LOG", "SCRIPT FLUSH",
+		"maxmemory-policy", "noeviction", "HELLO", "CLIENT", "CLIENT SETINFO", "ACL LOG", "SCRIPT FLUSH", "SCRIPT",
 		"+client|tracking", "+cluster|slots", "+cluster|shards", "+command",
 	}},
 	{"docs/redis.md", "a key as it is stored", []string{"rl:api@t3:192.0.2.1"}},
