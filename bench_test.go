@@ -40,11 +40,11 @@ type named struct {
 	alg  ratelimit.Algorithm
 }
 
-// algorithms returns every algorithm with a limit of n. No event comes back while a benchmark runs: a
-// key that is denied stays denied, and a key that was used stays in use, so that it cannot be
-// forgotten. There are two exceptions. A SlidingLog remembers each event of its window, so the window
-// is short enough for about a hundred. A WarmingUp has no burst, so its rate is unreachable if n is
-// plenty.
+// algorithms returns every algorithm with a limit of n. No event comes back while a benchmark runs:
+// a key that is denied stays denied, and a key that was used stays in use, so that it cannot be
+// forgotten. There are two exceptions. A SlidingLog remembers each event of its window, so the
+// window is short enough for about a hundred. A WarmingUp has no burst, so its rate is unreachable
+// if n is plenty.
 func algorithms(n int, window time.Duration) []named {
 	rate, warming := ratelimit.Every(long), ratelimit.Every(long)
 	if n >= plenty {
@@ -147,8 +147,8 @@ func useUp(l ratelimit.Limiter) {
 }
 
 // keys returns n keys in a random order. Their bytes follow one another in memory, so that they are
-// in the cache when a loop comes to them, as in a server that has just read them: what is cold is the
-// limiter's state.
+// in the cache when a loop comes to them, as in a server that has just read them: what is cold is
+// the limiter's state.
 func keys(n int) []string {
 	var text strings.Builder
 	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
@@ -161,8 +161,8 @@ func keys(n int) []string {
 	return all
 }
 
-// meet uses each key once, in another order than the one of keys: what a limiter allocates one after
-// the other is not used one after the other.
+// meet uses each key once, in another order than that of keys. So memory that a limiter allocates
+// in sequence is not used in sequence by the benchmark.
 func meet(b *testing.B, l ratelimit.Limiter, all []string) {
 	for i := range all {
 		if !l.Allow(all[i*7919%len(all)]) { // 7919 is a prime
@@ -183,8 +183,8 @@ func visit(l ratelimit.Limiter, all []string, from int) func() bool {
 	}
 }
 
-// sized runs f for numbers of keys, and of every algorithm. Of a million keys it runs only the first one,
-// because it takes long to fill a limiter with them.
+// sized runs f for several numbers of keys, with every algorithm. With a million keys, it runs only
+// the first algorithm, because it takes long to fill a limiter with them.
 func sized(b *testing.B, f func(b *testing.B, a named, i int, all []string, window time.Duration)) {
 	for _, size := range []struct {
 		name   string
@@ -287,7 +287,7 @@ func BenchmarkUnseenKeys(b *testing.B) {
 	}
 }
 
-// heapOf returns by how much f grows the heap.
+// heapOf returns how many bytes f adds to the heap.
 func heapOf(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -319,7 +319,7 @@ func BenchmarkClock(b *testing.B) {
 	}
 }
 
-// The benchmarks of a call of its name are on one hot key. HotKey has Allow.
+// A benchmark with the name of a call makes that call on one hot key. BenchmarkHotKey calls Allow.
 
 func BenchmarkTake(b *testing.B) {
 	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
@@ -337,7 +337,8 @@ func BenchmarkHoldSettle(b *testing.B) {
 	})
 }
 
-// BenchmarkReserveCancel reserves on a key that is used up, except that a LeakyBucket has room in its queue.
+// BenchmarkReserveCancel reserves on a key that is used up, except that a LeakyBucket has room in
+// its queue.
 func BenchmarkReserveCancel(b *testing.B) {
 	ctx := context.Background()
 	each(b, algorithms(spent, long), func(b *testing.B, l ratelimit.Limiter) {
@@ -358,7 +359,8 @@ func BenchmarkReserveCancel(b *testing.B) {
 	})
 }
 
-// BenchmarkWait waits on a key that has events left. It leaves out LeakyBucket, which paces who waits.
+// BenchmarkWait waits on a key that has events left. It leaves out LeakyBucket, which paces who
+// waits.
 func BenchmarkWait(b *testing.B) {
 	algs := slices.DeleteFunc(algorithms(plenty, 10*time.Microsecond), func(a named) bool { return a.name == "LeakyBucket" })
 	each(b, algs, func(b *testing.B, l ratelimit.Limiter) {
@@ -366,7 +368,7 @@ func BenchmarkWait(b *testing.B) {
 	})
 }
 
-// called times a call of which each must be allowed.
+// called times a call. Each call must be allowed.
 func called(b *testing.B, call func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error)) {
 	ctx := context.Background()
 	each(b, algorithms(plenty, 10*time.Microsecond), func(b *testing.B, l ratelimit.Limiter) {
@@ -391,7 +393,7 @@ func BenchmarkOtherCalls(b *testing.B) {
 	})
 }
 
-// BenchmarkHoldRelease has 50 others in flight.
+// BenchmarkHoldRelease holds and releases an event while 50 other events are in flight.
 func BenchmarkHoldRelease(b *testing.B) {
 	l, ctx := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 100, Timeout: time.Minute})), context.Background()
 	for range 50 {
@@ -406,14 +408,15 @@ func BenchmarkHoldRelease(b *testing.B) {
 	})
 }
 
-// BenchmarkTakeAll decides on hot keys of that many token buckets together.
+// BenchmarkTakeAll decides together on the hot keys of several token buckets. The name of a
+// sub-benchmark has their number.
 func BenchmarkTakeAll(b *testing.B) {
 	together(b, func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error) {
 		return ratelimit.TakeAll(ctx, 1, bounds...)
 	})
 }
 
-// BenchmarkHoldAll does so with HoldAll and Settle.
+// BenchmarkHoldAll is BenchmarkTakeAll with HoldAll and Settle.
 func BenchmarkHoldAll(b *testing.B) {
 	together(b, func(ctx context.Context, bounds []ratelimit.Bound) (ratelimit.Decision, error) {
 		r, d, err := ratelimit.HoldAll(ctx, 2, bounds...)
@@ -424,7 +427,8 @@ func BenchmarkHoldAll(b *testing.B) {
 	})
 }
 
-// BenchmarkManyBounds does so with thousands of Bounds, each key of which is given twice. The time is that of a Bound.
+// BenchmarkManyBounds calls TakeAll with thousands of Bounds. Each key is given twice. The time is
+// that of one Bound.
 func BenchmarkManyBounds(b *testing.B) {
 	ctx := context.Background()
 	for _, n := range []int{64, 1024, 16384} {
@@ -464,8 +468,8 @@ func together(b *testing.B, call func(ctx context.Context, bounds []ratelimit.Bo
 	}
 }
 
-// BenchmarkTakeEach compares a loop with TakeEach, on 64 keys at a time of a million. The time is that
-// of a key.
+// BenchmarkTakeEach compares TakeEach with a loop of Take, on 64 of a million keys at a time. The
+// time is that of one key.
 func BenchmarkTakeEach(b *testing.B) {
 	const batch = 64
 	ctx, all := context.Background(), keys(1_000_000)
@@ -504,8 +508,8 @@ func BenchmarkTakeEach(b *testing.B) {
 	}
 }
 
-// BenchmarkFullStore is the worst case of a bounded store: all keys are used up, and so is each new
-// one at once.
+// BenchmarkFullStore is the worst case of a bounded store: all keys are exhausted, and each new key
+// exhausts its limit at once.
 func BenchmarkFullStore(b *testing.B) {
 	for _, bound := range []int{10_000, 1_000_000} {
 		b.Run("keys="+strconv.Itoa(bound), func(b *testing.B) {

@@ -32,14 +32,15 @@ func TestCoarseClock(t *testing.T) {
 		require.True(t, l.Allow("key"))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		// The token of the reading at 10 ms is back at 1,010 ms; it is 1,019.
+		// The token was taken at the reading of 10 ms, so it is back at 1,010 ms. The time is 1,019
+		// ms.
 		require.True(t, l.Allow("key"))
 		require.False(t, l.Allow("key"))
 		assert.Equal(t, 1019*time.Millisecond, clk.Since(begin), "a denial reads the clock")
 		require.NoError(t, l.Wait(t.Context(), "key"))
 		assert.InDelta(t, 2010*time.Millisecond, time.Since(begin), float64(10*time.Millisecond))
 
-		// Once stopped, it is exact, and has left nothing behind.
+		// A clock that was stopped shows the exact time, and its goroutine has ended.
 		time.Sleep(5 * time.Millisecond)
 		stop()
 		stop()
@@ -53,8 +54,8 @@ func TestCoarseClock(t *testing.T) {
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
-// TestCoarseClockWhoseGoroutineIsLate has a clock whose goroutine never gets a
-// processor: the rate is kept, by all that a limiter does, and waits are exact.
+// TestCoarseClockWhoseGoroutineIsLate has a clock whose goroutine never gets a processor. All calls
+// of a limiter still keep the rate, and waits are exact.
 func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"one word": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10},
@@ -149,8 +150,8 @@ func TestCoarseClock_Denies(t *testing.T) {
 	}
 }
 
-// TestCoarseClockGrantsAtMost holds the bound: any span sees what the limit allows in
-// that span and one resolution; and it is reached.
+// TestCoarseClockGrantsAtMost holds the bound of a coarse clock: a span has at most the events that
+// the limit allows in that span plus one resolution. Some span reaches the bound.
 func TestCoarseClockGrantsAtMost(t *testing.T) {
 	const each, resolution = 10 * time.Millisecond, 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +208,8 @@ func TestClockSetFromAfar(t *testing.T) {
 	}
 }
 
-// TestClockThatLeapsFar: time stands still at its end, wherever a clock began, and nothing is granted twice.
+// TestClockThatLeapsFar: wherever a clock began, time stands still at the last instant, and nothing
+// is granted twice.
 func TestClockThatLeapsFar(t *testing.T) {
 	for _, first := range []time.Time{
 		{},
@@ -237,7 +239,7 @@ func TestClockThatLeapsFar(t *testing.T) {
 // A setClock has a wall clock that is set; its monotonic clock does not change then.
 type setClock struct {
 	*stepclock.Clock
-	wall time.Duration // by how much the wall was set since the limiter was made
+	wall time.Duration // by how much the wall clock was set since the limiter was made
 }
 
 func (c *setClock) Now() time.Time { return c.Clock.Now().Add(c.wall) }
@@ -262,8 +264,8 @@ func TestWallSetBetweenLimiters(t *testing.T) {
 	assert.False(t, two.Allow("key"), "of the same name, and the window is the same")
 }
 
-// TestWallSet: a wall clock that is set forward, or goes on while a machine is suspended, makes time
-// pass. One that is set back changes nothing.
+// TestWallSet: a wall clock that is set forward, or goes on while a machine is suspended, makes
+// time pass. One that is set back changes nothing.
 func TestWallSet(t *testing.T) {
 	clk := &setClock{Clock: stepclock.New()}
 	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithClock(clk)))

@@ -134,7 +134,8 @@ func TestExtremes(t *testing.T) {
 	}
 }
 
-// TestSum: what several Bounds of a key ask for together is exact up to the greatest number.
+// TestSum: the sum of the events that several Bounds ask of one key is exact, up to the greatest
+// number.
 func TestSum(t *testing.T) {
 	assert.Equal(t, math.MaxInt-1, ratelimit.Sum(math.MaxInt/2, math.MaxInt/2))
 	assert.Equal(t, math.MaxInt, ratelimit.Sum(math.MaxInt/2, math.MaxInt/2+2))

@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// These tests look at what a limiter keeps of the limits of keys, and at a coarse clock without its goroutine. The laws
-// of what is decided are in internal/laws.
+// The tests in this file look at the cache of a limiter for the limits of keys, and at a coarse
+// clock without its goroutine. The laws of decisions are in internal/laws.
 
 // cached returns the number of limits in the cache.
 func (cache *limitCache) cached() (n int) {
@@ -28,7 +28,7 @@ func (cache *limitCache) cached() (n int) {
 	return n
 }
 
-// TestManyLimits asks for more limits than are remembered.
+// TestManyLimits asks for more limits than the cache keeps.
 func TestManyLimits(t *testing.T) {
 	limit, s := FixedWindow{Window: time.Hour}, new(MemoryStore)
 	l := Must(New(Blocked{}, WithStore(s), WithName("test"), WithClock(stepclock.New()), WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
@@ -70,8 +70,8 @@ func TestKnownLimits(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many other
-// limits follow. Unused ones are forgotten.
+// TestLimitsInUseAreKept: a limit that is in use is compiled once, however many other limits
+// follow. The cache forgets limits that are not used.
 func TestLimitsInUseAreKept(t *testing.T) {
 	budget.Alone(t)
 	cache := &limitCache{}

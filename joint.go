@@ -16,6 +16,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
+// This file has TakeAll, HoldAll and the settlement of what HoldAll holds. It finds the groups of
+// keys that one store can decide on together, asks the groups in turn, and gives back what was
+// granted if a later group refuses. How a store in memory decides on a group is in
+// internal/memory/joint.go.
+
 // TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key,
 // if all of them grant them now, and otherwise spends nothing: a request may belong to a user, to
 // an organisation and to the whole service.

@@ -20,8 +20,8 @@ import (
 
 var ctx = context.Background()
 
-// The figures below are those of the descriptions that the algorithms were
-// first written down in, or that people know them by.
+// The tests TestFigure… check numbers from the descriptions in which the algorithms were first
+// published, or from those by which people know them.
 
 func TestFigureSixtyTokensEverySixtySeconds(t *testing.T) {
 	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60), Refill: ratelimit.RefillInterval})
@@ -138,9 +138,9 @@ func TestFigureFixedWindowDoublesAtTheBorder(t *testing.T) {
 	require.True(t, l.AllowN("key", 5))
 }
 
-// TestSlidingWindowWorstCase measures what the documentation admits: in any
-// span of Window·(1−1/Segments) at most Limit, in any of Window less than
-// twice that; and that the latter happens.
+// TestSlidingWindowWorstCase measures the documented worst case: at most Limit events in any span
+// of Window·(1−1/Segments), and less than twice as many in any span of Window. It checks that more
+// than Limit events in a Window do happen.
 func TestSlidingWindowWorstCase(t *testing.T) {
 	budget.Alone(t)
 	const limit, window = 10, 60
@@ -247,7 +247,7 @@ func TestReserveTellsItsTurn(t *testing.T) {
 	assert.Equal(t, 1500*time.Millisecond, fakes.Take(t, l, 1).RetryAfter)
 }
 
-// A window forgets a reservation that is cancelled in the middle of the line.
+// A window forgets a reservation that is cancelled, even in the middle of the line.
 func TestCancelInTheMiddle(t *testing.T) {
 	l, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
 	require.True(t, l.AllowN("key", 3))
@@ -312,9 +312,8 @@ func TestMust(t *testing.T) {
 	assert.Panics(t, func() { ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{})) })
 }
 
-// TestMetamorphic runs one trace over many keys through every configuration of
-// stores. That it is answered by a bounded store, one that is shared, or one
-// that is asked by many names must make no difference.
+// TestMetamorphic runs one trace over many keys through every configuration of stores. The answers
+// must be the same whether a store is bounded, shared, or used under many names.
 func TestMetamorphic(t *testing.T) {
 	budget.Alone(t)
 	for name, alg := range storetest.Algorithms() {
@@ -356,7 +355,7 @@ func TestMetamorphic(t *testing.T) {
 	}
 }
 
-// A reservation from before a Reset is not taken out of what happened after.
+// A reservation that was made before a Reset gives back no events that were spent after the Reset.
 func TestCancelAfterReset(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute})
 	require.True(t, l.AllowN("key", 2))
@@ -381,8 +380,8 @@ func TestCancelAfterReset(t *testing.T) {
 	assert.Equal(t, time.Minute, fakes.Peek(t, l).RetryAfter)
 }
 
-// Refused events that were logged stay logged when a reservation from before
-// them is cancelled, even if the log had to drop as many as it gained.
+// Refused events that were logged stay logged when an earlier reservation is cancelled, even if the
+// log had to drop as many events as it gained.
 func TestCancelKeepsRefusedEvents(t *testing.T) {
 	l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 12, Window: 10 * time.Second, CountDenied: true})
 	for range 12 {
@@ -401,7 +400,7 @@ func TestCancelKeepsRefusedEvents(t *testing.T) {
 	require.Equal(t, 6, fakes.Peek(t, l).Remaining)
 }
 
-// Each of these was wrong once.
+// TestRegressions has faults that were found and mended.
 func TestRegressions(t *testing.T) {
 	// The number of events at one instant overflowed into its mark.
 	l, _ := fakes.At(t, ratelimit.SlidingLog{Limit: math.MaxInt, Window: time.Second, CountDenied: true})
@@ -420,7 +419,7 @@ func TestRegressions(t *testing.T) {
 	require.Equal(t, ratelimit.Never, d.RetryAfter)
 	require.Equal(t, before, fakes.Peek(t, l))
 
-	// A bucket that had only been filled ahead of time passed for full.
+	// A bucket that had been refilled up to a later instant was taken for full.
 	l, _ = fakes.At(t, ratelimit.All{
 		ratelimit.TokenBucket{Rate: ratelimit.PerMinute(5), Burst: 4},
 		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(100), Capacity: 9},
@@ -475,8 +474,9 @@ func TestBoundWithoutLimiter(t *testing.T) {
 	}
 }
 
-// A user's type that embeds an algorithm is refused: the library cannot know what its
-// other fields mean, or whether it can be compared. So is a pointer, whose fields may change.
+// A type of a user that embeds an algorithm is refused: the library cannot know the meaning of its
+// other fields, or whether its values can be compared. A pointer is refused as well, because its
+// fields may change.
 func TestForeignAlgorithm(t *testing.T) {
 	type tagged struct {
 		ratelimit.TokenBucket
@@ -504,7 +504,7 @@ func TestForeignAlgorithm(t *testing.T) {
 			}
 			assert.Nil(t, ratelimit.Share(alg, 2))
 
-			// Nor does one from a lookup keep others from being looked up.
+			// An algorithm of a lookup that is refused does not affect the lookups of other keys.
 			limits := map[string]ratelimit.Algorithm{"foreign": alg, "parts": ratelimit.All{bucket, alg}, "good": ratelimit.FixedWindow{Limit: 3, Window: time.Hour}}
 			l, err := ratelimit.New(bucket, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 				return limits[key], nil
@@ -580,13 +580,13 @@ func TestShare(t *testing.T) {
 	_, err := ratelimit.New(ratelimit.Share(itself, 4))
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 
-	// What cannot be used stays so.
+	// A share of an invalid algorithm is invalid.
 	_, err = ratelimit.New(ratelimit.Share(ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, 4))
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
-// TestSlidingWindowRetryAfter: an event counts, in the end in part, until Segments whole segments
-// have passed after its own.
+// TestSlidingWindowRetryAfter: an event counts until Segments whole segments have passed after the
+// segment of the event. In the last of them, it counts in part.
 func TestSlidingWindowRetryAfter(t *testing.T) {
 	for segments, want := range map[int]time.Duration{
 		0: 2 * time.Minute,
@@ -692,7 +692,8 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// What outlives the process needs a name. In memory, limiters without one share nothing.
+// A limiter whose states outlive the process needs a name. In memory, limiters without a name share
+// nothing.
 func TestStoreNeedsName(t *testing.T) {
 	for _, name := range [][]ratelimit.Option{nil, {ratelimit.WithName("")}} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, append(name, ratelimit.WithStore(fakes.NewMapDB().Store()))...)
@@ -706,7 +707,7 @@ func TestStoreNeedsName(t *testing.T) {
 	}
 }
 
-// What an All is made of is copied, however it is put together.
+// New copies the parts of an All, however they are nested.
 func TestPartsAreCopied(t *testing.T) {
 	inner := ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: 1}}
 	outer := ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3)}, inner}
@@ -727,7 +728,7 @@ func TestNilContext(t *testing.T) {
 	assert.ErrorIs(t, l.Wait(none, "key"), ratelimit.ErrInvalid)
 }
 
-// A context that is nil is an error also where it is not needed yet.
+// A nil context is an error, even if the call does not need a context.
 func TestNilContextOfReservation(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	require.True(t, l.Allow("key"))
@@ -738,7 +739,7 @@ func TestNilContextOfReservation(t *testing.T) {
 	assert.Equal(t, time.Second, r.Delay())
 }
 
-// The zero Reservation is what a Limiter of one's own can return.
+// A Limiter of a user can return the zero Reservation.
 func TestZeroReservation(t *testing.T) {
 	var r ratelimit.Reservation
 	assert.Zero(t, r.Delay())
@@ -746,7 +747,7 @@ func TestZeroReservation(t *testing.T) {
 	r.Cancel()
 }
 
-// The algorithm that Describe returns is the caller's to change.
+// The caller of Describe may change the algorithm that it returns.
 func TestDescribedAlgorithmIsACopy(t *testing.T) {
 	alg := ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Second}}
 	l, _ := fakes.At(t, alg)
@@ -775,7 +776,7 @@ func TestDefaults(t *testing.T) {
 		l, _ := fakes.At(t, alg)
 		assert.Equal(t, limit, fakes.Peek(t, l).Limit, "%+v", alg)
 	}
-	// Segments 0 is 1, ColdFactor 0 is 3: the same answers.
+	// Segments of 0 mean 1, and a ColdFactor of 0 means 3: the answers are the same.
 	for _, pair := range [][2]ratelimit.Algorithm{
 		{ratelimit.SlidingWindow{Limit: 4, Window: time.Second}, ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 1}},
 		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second, ColdFactor: 3}},
@@ -871,7 +872,7 @@ func TestLimitOfKeysWithoutALimit(t *testing.T) {
 	assert.False(t, l.Allow("key"))
 }
 
-// A duration of 292 years reads badly.
+// A Decision prints Never as a word, because 292 years would be hard to read.
 func TestNeverReadsAsNever(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	d := fakes.Take(t, l, 2)

@@ -51,7 +51,8 @@ func TestReservationsAreSmall(t *testing.T) {
 	}
 }
 
-// TestWaitThatIsGrantedKeepsNothing: it does not stand in line, and copies nothing.
+// TestWaitThatIsGrantedKeepsNothing: a Wait that is granted at once does not stand in line, and
+// copies nothing.
 func TestWaitThatIsGrantedKeepsNothing(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1e9},
@@ -93,8 +94,8 @@ func TestLogKeepsItsRate(t *testing.T) {
 	})
 }
 
-// TestFailedCancelIsTold checks that observers learn of a Cancel that the store has failed, and
-// callers of a Settle that is one.
+// TestFailedCancelIsTold: if the store fails, observers see the failure of a Cancel, and the caller
+// of a Settle that cancels gets an error.
 func TestFailedCancelIsTold(t *testing.T) {
 	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})))} {
 		t.Run(name, func(t *testing.T) {
@@ -133,8 +134,8 @@ func TestFailedCancelIsTold(t *testing.T) {
 	}
 }
 
-// TestCancelThatFails: if it is unknown whether the store has cancelled, nothing is given back twice, and the others
-// can be cancelled.
+// TestCancelThatFails: if it is unknown whether the store has cancelled a reservation, no events
+// are given back twice, and the other reservations can still be cancelled.
 func TestCancelThatFails(t *testing.T) {
 	for _, alg := range append([]ratelimit.Algorithm{
 		ratelimit.FixedWindow{Limit: 10, Window: time.Second},
@@ -173,7 +174,7 @@ func TestCancelThatFails(t *testing.T) {
 	}
 }
 
-// TestManyCancels: a long line is given back from many goroutines at once.
+// TestManyCancels cancels a long line of reservations from many goroutines at once.
 func TestManyCancels(t *testing.T) {
 	const many = 2000
 	for _, alg := range append([]ratelimit.Algorithm{
@@ -205,8 +206,8 @@ func TestManyCancels(t *testing.T) {
 	}
 }
 
-// TestReservationsThatCannotBeCancelled: a key has at most 4,096 turns ahead that can be cancelled. Of more, the
-// oldest ones stay, and a hold that is open goes after them.
+// TestReservationsThatCannotBeCancelled: a key has at most 4,096 turns ahead that can be cancelled.
+// If there are more, the oldest turns can no longer be cancelled, and after them an open hold ends.
 func TestReservationsThatCannotBeCancelled(t *testing.T) {
 	l, _, _ := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	held, _, err := l.Hold(t.Context(), "key", 1)
@@ -229,7 +230,8 @@ func TestReservationsThatCannotBeCancelled(t *testing.T) {
 	assert.Equal(t, 5*time.Second, fakes.Peek(t, l).ResetAfter)
 }
 
-// TestReservationOfAnotherProcess: a reservation can be cancelled by its Token, until its turn.
+// TestReservationOfAnotherProcess: another process can cancel a reservation by its Token, until its
+// turn.
 func TestReservationOfAnotherProcess(t *testing.T) {
 	l, _, clk := fakes.Stepped(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 	require.True(t, l.Allow("key"))
@@ -253,7 +255,7 @@ func TestReservationOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Waiters of many keys, however they leave, leave nothing in the queues.
+// Waiters of many keys leave nothing behind in the lines, however their waits end.
 func TestQueuesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Minute}))

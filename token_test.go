@@ -11,8 +11,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
-// TestTokensStay: the hash in a token does not change from one version to the next, or the process
-// that settles a hold would refuse the token of the one that has made it, during a deployment.
+// TestTokensStay: the hash in a token does not change from one version to the next. Otherwise, a
+// process of the new version would refuse to settle a hold of a process of the old one, during a
+// deployment.
 func TestTokensStay(t *testing.T) {
 	perSecond := ratelimit.PerSecond(10)
 	for want, alg := range map[string]ratelimit.Algorithm{

@@ -13,9 +13,11 @@ import (
 )
 
 // This file makes the calls of the store for the turns of a line: to reserve them, to give them
-// back, and to make them again when the limit has changed. It also wakes lines.
+// back, and to make them again when the limit has changed. It also wakes lines. How a turn is kept
+// in the state of a key is in internal/step/turns.go.
 
-// A reserver is who reserves a turn, and how: the line.Terms.By of this package.
+// A reserver is the limiter that reserves a turn, with the limit and the options of the
+// reservation. It is the By of a line.Terms in this package.
 type reserver struct {
 	l     *limiter
 	limit *limit.Limit

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// begin has a waiter wait for n events of "key", and returns it once it has done what it can.
+// begin lets a waiter wait for n events of "key", and returns it once its goroutine is blocked.
 func begin(ctx context.Context, l Limiter, n int) *waiter {
 	w := &waiter{l: l.(*limiter), ctx: ctx, until: ctx, key: "key", n: n}
 	go func() { _, _ = w.wait() }()

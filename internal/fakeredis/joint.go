@@ -1,5 +1,8 @@
 package fakeredis
 
+// This file does in Go what redisstore/lua/joint.lua does in Redis: it decides on several keys in
+// one call.
+
 import (
 	"encoding/binary"
 	"time"
@@ -8,7 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// A member is a key of a call on several.
+// A member is one key of a call on several keys.
 type member struct {
 	key, tag string
 	limit    *limit.Limit

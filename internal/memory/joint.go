@@ -10,23 +10,26 @@ import (
 
 // # Several keys, one decision
 //
-// A joint decides on several different keys at once: of any spaces, and of any stores. It grants a
-// request only if all keys grant it, and then spends it in all.
+// This file decides on several keys in memory at once, under their locks. The joint.go of the root
+// finds these keys, and that of internal/step decides on each of them.
 //
-// It locks the shards of all keys, owns the states of one word, reads the clock, asks all keys, and
-// stores all states. Other states are changed only under a lock. To own a word is to replace it by
-// gone, so that a caller without a lock waits for the lock (guarantee 3). So no caller finds some
-// of the states changed and others not, and nobody decides on one of them after the clock was
-// read. Callers of single keys do nothing for it.
+// A joint decides on different keys, of any spaces and of any stores. It grants a request only if
+// all keys grant it, and then spends the events of all keys.
 //
-// What cannot be done while words are owned is done before or afterwards: a table is replaced
-// (jointkey.go), and then the attempt starts over; a full store evicts keys (arrivals.go).
+// A joint locks the shards of all keys, owns the states of one word, reads the clock, asks all
+// keys, and stores all states. Other states are changed only under a lock. To own a word is to
+// replace it by gone, so that a caller without a lock waits for the lock (guarantee 3). So no
+// caller finds some of the states changed and others not, and no other caller changes a state after
+// the clock was read. Callers of single keys need no extra work for this.
+//
+// Two things cannot be done while words are owned. A table is replaced before (jointkey.go), and
+// then the attempt starts over. A full store evicts keys before or afterwards (arrivals.go).
 //
 // The locks of shards are acquired in one order (see lockAll). So two joints, or a joint and any
-// other caller, never wait for each other. If the user's clock panics, the words that are owned are
-// put back.
+// other caller, never wait for each other in a circle. If the user's clock panics, the words that
+// are owned are put back.
 //
-// TakeWords does the same with less, for a few known keys whose states are words.
+// TakeWords does the same with less work, for a few known keys whose states are words.
 
 // A joint decides on several keys: see ApplyAll. Its memory is used again.
 type joint struct {

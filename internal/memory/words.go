@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
-// This file decides on a few known keys together whose states are words: what a joint does, with
-// less.
+// This file decides together on a few known keys whose states are words. A joint would give the
+// same answer, with more work.
 
 // MostWords is the most keys on which TakeWords decides.
 const MostWords = 4

@@ -6,7 +6,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file decides on one key as one of several that must all grant.
+// This file decides on a single key that is one of several keys that must all grant. The stores
+// bring the keys together: see internal/memory/joint.go.
 
 // Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
 func (c *Machine) Grants(st []uint64, req *Request) bool {
@@ -21,8 +22,8 @@ func (c *Machine) Grants(st []uint64, req *Request) bool {
 	return h.readyAfter(req.N) <= h.now
 }
 
-// DelayIfGranted returns how long the events of req are delayed, if it is granted. Its time is
-// fixed.
+// DelayIfGranted returns how long the events of req are delayed if req is granted. The time of req
+// is fixed.
 func (c *Machine) DelayIfGranted(st []uint64, req *Request) time.Duration {
 	if req.N == 0 {
 		return 0
@@ -34,5 +35,5 @@ func (c *Machine) DelayIfGranted(st []uint64, req *Request) time.Duration {
 	return kernel.UntilIn(kernel.After(h.now, h.Delay(h.inner(), h.now)), h.now, 0, h.Tick)
 }
 
-// Notes reports whether a denial may change a state.
+// Notes reports whether a denial may change a state, as it does in a SlidingLog with CountDenied.
 func (c *Machine) Notes() bool { return c.denials }

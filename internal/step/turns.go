@@ -6,20 +6,22 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// This file keeps the reservations of a key whose turns are ahead as a part of its state.
+// This file keeps the reservations of a key whose turns are ahead as a part of its state. The
+// root's turns.go makes the calls that reserve them for waiters.
 //
-// They are events that have not happened yet. So the state has a list of them, in the order of
-// their turns, the state of the key without them, and the one after them. Requests are decided on
-// that after them: nothing is granted before the last turn. What happens or has happened meanwhile
-// (a turn that comes, a hold that is settled, a charge, a denial that is noted) changes the one
-// before them, and the turns are spent again on top of it, each at its own instant.
+// Reserved events have not happened yet. So the state of a key has three parts: a list of the
+// turns, in their order; the state before the turns, without the reserved events; and the state
+// after them, with these events. Requests are decided on the state after the turns: nothing is
+// granted before the last turn. Whatever else happens meanwhile (a turn that comes, a hold that is
+// settled, a charge, a denial that is noted) changes the state before the turns. Then the turns are
+// spent again on top of that state, each at its own instant.
 //
-// So to cancel a reservation is to leave it out, whatever was reserved or cancelled before and
-// after it: the key is as if only the others had been reserved, at their turns. There is one
-// exception. When a window of StartOnFirstEvent, a refill of RefillInterval or the warmth of a
-// WarmingUp begins depends on what came first: without it, later turns might come before their
-// time. Such a reservation stays, void, until a settlement finds that the others do not need it any
-// more, and a hold before the turns gives nothing back.
+// So to cancel a reservation is to leave its turn out, whatever was reserved or cancelled before
+// and after it: the key is as if only the other events had been reserved, at their turns. There is
+// one exception. A window of StartOnFirstEvent, a refill of RefillInterval and the warmth of a
+// WarmingUp begin with the event that comes first. Without that event, later turns might come
+// before their time. Such a reservation stays, void, until a settlement finds that the other turns
+// no longer need it. Meanwhile, a hold before the turns gives nothing back.
 //
 // A turn whose hold goes on when it comes is a hold from then on (holds.go). So is one whose events
 // a queue still delays. While no turn is ahead, nothing of this exists. The words are:

@@ -85,9 +85,9 @@ func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Sto
 	}
 }
 
-// Many holds, settled in any order: a key is as if only the events that happened had been taken at the
-// times of the holds, and no span has more of them than the algorithm bounds. The exact definition is
-// in internal/model; see TestModel.
+// After many holds that are settled in any order, a key is as if only the events that happened had
+// been taken, at the times of the holds. No span has more of these events than the algorithm
+// bounds. The exact definition is in internal/model; see TestModel.
 func TestSettleSchedules(t *testing.T) {
 	t.Parallel()
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
@@ -176,8 +176,8 @@ func settleSchedule(t *testing.T, rnd *rand.Rand, l ratelimit.Limiter, clk *stor
 	}
 }
 
-// begins reports whether what an event begins lasts even if the event did not happen: a window,
-// the interval of refills, warmth, a denial that is noted.
+// begins reports whether an event of alg begins something that lasts even if the event did not
+// happen: a window, the interval of refills, warmth, or a denial that is noted.
 func begins(alg ratelimit.Algorithm) bool {
 	switch alg := alg.(type) {
 	case ratelimit.FixedWindow:
@@ -247,8 +247,9 @@ func TestSettleExactly(t *testing.T) {
 	}
 }
 
-// A reservation that is held, and settled after its turn for fewer events, is as one of these only: also the
-// turns of a queue, which its state has apart from the level, end earlier.
+// A reservation that is held, and settled after its turn for fewer events, leaves the key as if
+// only these had been reserved. The turns of a queue, which its state keeps apart from the level,
+// also end earlier.
 func TestSettleReservedExactly(t *testing.T) {
 	t.Parallel()
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {

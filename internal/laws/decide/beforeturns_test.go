@@ -14,8 +14,8 @@ import (
 
 // This file has laws of requests that are made while a reservation's turn is ahead.
 
-// TestNothingIsGrantedBeforeATurn: not even if a charge before the turn has begun a window, or a time
-// between refills, that the turn lies in and that has room.
+// TestNothingIsGrantedBeforeATurn: nothing is granted before a turn, even if a charge has begun the
+// window, or the interval of refills, in which the turn lies, and it has room.
 func TestNothingIsGrantedBeforeATurn(t *testing.T) {
 	for algName, alg := range map[string]ratelimit.Algorithm{
 		"FixedWindow": ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
@@ -56,8 +56,8 @@ func TestNothingIsGrantedBeforeATurn(t *testing.T) {
 	}
 }
 
-// TestPeekCountsItsDenialOnce: while a reservation's turn is ahead, too, a Peek says what a Take of one event would, also
-// where denials count and a hold will give events back.
+// TestPeekCountsItsDenialOnce: while a reservation's turn is ahead, a Peek returns the decision of
+// a Take of one event, even if denials count and a hold will give events back.
 func TestPeekCountsItsDenialOnce(t *testing.T) {
 	for name, keeping := range fakes.Keepings {
 		t.Run(name, func(t *testing.T) {
@@ -78,8 +78,9 @@ func TestPeekCountsItsDenialOnce(t *testing.T) {
 	}
 }
 
-// TestHoldsThatEndKeepLaterTurns: if the limit of an InFlight is raised, the events reserved under the one before happen
-// at their turn, and nothing is granted before that when another hold ends.
+// TestHoldsThatEndKeepLaterTurns: after the limit of an InFlight is raised, events that were
+// reserved under the lower limit happen at their turn. If another hold ends, nothing is granted
+// before that turn.
 func TestHoldsThatEndKeepLaterTurns(t *testing.T) {
 	alg := ratelimit.InFlight{Limit: 3, Timeout: time.Minute}
 	for name, end := range map[string]func(t *testing.T, r *ratelimit.Reservation, clk *stepclock.Clock){

@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
-// TestChangingLimits: while the limit of a key changes and changes back, the library decides as the model does,
-// in memory and in bytes.
+// TestChangingLimits: while the limit of a key changes and changes back, the library decides as the
+// model does, in memory and in bytes.
 func TestChangingLimits(t *testing.T) {
 	rate := func(events, seconds int) ratelimit.Rate {
 		return ratelimit.Rate{Events: events, Per: time.Duration(seconds) * time.Second}
@@ -82,7 +82,8 @@ func TestChangingLimits(t *testing.T) {
 	}
 }
 
-// TestThirdLimit: a limit is edited twice, by one process. Each edit adopts the level of the limit before it.
+// TestThirdLimit: a limit is edited twice, by one process. Each edit adopts the level of the limit
+// before it.
 func TestThirdLimit(t *testing.T) {
 	bucket := func(events, seconds, burst int) ratelimit.Algorithm {
 		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: events, Per: time.Duration(seconds) * time.Second}, Burst: burst}
@@ -98,8 +99,9 @@ func TestThirdLimit(t *testing.T) {
 	assert.Equal(t, ratelimit.Decision{Limit: 1, RetryAfter: 5 * time.Second, ResetAfter: 5 * time.Second}, d, "1.5 events are missing")
 }
 
-// TestFormerLimitCountsAll: two versions of a program ask in turns for windows of 10 a second and of 20 in two
-// seconds. Each grants no more than its own window does, after all that both have granted.
+// TestFormerLimitCountsAll: two versions of a program take turns. One has a window of 10 a second,
+// the other one of 20 in two seconds. Each counts the events that both have granted, and grants no
+// more than its own window allows.
 func TestFormerLimitCountsAll(t *testing.T) {
 	short, long := ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.FixedWindow{Limit: 20, Window: 2 * time.Second}
 	l, own, _, clk := fakes.Varying(t, short)
@@ -122,8 +124,9 @@ func TestFormerLimitCountsAll(t *testing.T) {
 	assert.Equal(t, 0, take(short))
 }
 
-// TestRolledBackLimit: a limit is raised for ten minutes, which are used up, while a process still asks for the lower
-// one. When it is rolled back, the key waits for no more than a burst and an event of the lower one.
+// TestRolledBackLimit: a limit is raised for ten minutes and used up, while one process still has
+// the lower limit. When the limit is rolled back, the key waits for no longer than a burst and an
+// event of the lower limit take.
 func TestRolledBackLimit(t *testing.T) {
 	low, high := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}
 	for name, store := range fakes.Stores {
@@ -149,8 +152,8 @@ func TestRolledBackLimit(t *testing.T) {
 	}
 }
 
-// A limit of a long window that was idle for a while, while another one granted, knows what that one granted when it is
-// asked again.
+// While a limit of a long window is not asked, another limit of the key grants events. When the
+// first limit is asked again, it counts these events.
 func TestFormerLimitStaysWhileIdle(t *testing.T) {
 	short, long := ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.FixedWindow{Limit: 20, Window: time.Minute}
 	for name, store := range fakes.Stores {
@@ -170,8 +173,8 @@ func TestFormerLimitStaysWhileIdle(t *testing.T) {
 	}
 }
 
-// TestEasedClamp: a limit that eases a clamp begins with what the clamp counts, also if that has granted
-// nothing since it came.
+// TestEasedClamp: a limit that replaces a lower one (a clamp) begins with the events that the lower
+// limit counts, even if the lower limit has granted nothing itself.
 func TestEasedClamp(t *testing.T) {
 	hour := time.Hour
 	for name, algs := range map[string][3]ratelimit.Algorithm{

@@ -173,8 +173,8 @@ func TestDebtBound(t *testing.T) {
 	})
 }
 
-// What to do if there is no room for a debt: the events that were held count, of several keys only
-// in those that are not settled.
+// If a state has no room for a debt, the events that were held still count. Of several keys, they
+// count only in the keys that are not settled.
 func TestReleaseWithoutRoomForADebt(t *testing.T) {
 	small, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerDay(5)})
 	large := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1 << 20, Window: time.Hour}, ratelimit.WithClock(clk)))

@@ -1,12 +1,22 @@
-// Package decide_test has the laws of what is decided: takes, holds and what they settle, reservations and who cancels
-// them, several keys at once, plans and limits that change, against a reference model, a definition, or a twin that is
-// asked otherwise. Clocks stand still until a test moves them. Laws that hold for every store are in storetest; those of
-// who waits, of full stores and of stores that fail are in the packages beside this one.
+// Package decide_test has the laws of decisions: takes, holds and their settlements, reservations
+// and their cancellations, several keys at once, plans, and limits that change. The tests compare a
+// limiter with a reference model, with a definition, or with a second limiter that gets the same
+// requests in another way. Clocks stand still until a test moves them. Laws that hold for every
+// store are in storetest. Laws of waiting, of full stores and of stores that fail are in the
+// packages beside this one.
 //
-// Random histories, in CI and at night (RATELIMIT_NIGHTLY=1, as in make nightly): against the model 40 and 250 of each
-// kind of algorithm, and 12 and 60 of each in which turns pass and reservations are cancelled; of five reservations, a
-// tenth and all of the orders of cancelling; of limits that change, 40 to 75 and 200 to 300; of two limiters on one store,
-// 100 and 400; of settling, 50 to 300 and 150 to 1500. What once found a bug always runs.
+// At night (RATELIMIT_NIGHTLY=1, as in make nightly), the tests try more random histories than in
+// CI:
+//
+//	histories                                                     in CI      at night
+//	of each kind of algorithm, against the model                  40         250
+//	of each, in which turns pass and reservations are cancelled   12         60
+//	orders of cancelling five reservations                        a tenth    all
+//	limits that change                                            40 to 75   200 to 300
+//	two limiters on one store                                     100        400
+//	settlements                                                   50 to 300  150 to 1500
+//
+// A history that once found a bug always runs.
 package decide_test
 
 import "context"

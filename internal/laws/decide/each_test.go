@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// Package storetest compares TakeEach with a loop for every algorithm and store; here is
-// what else it says.
+// The tests in this file check what TakeEach promises beyond a loop of Take. Package storetest
+// compares it with a loop, for every algorithm and store.
 
 func TestEachAppends(t *testing.T) {
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithClock(stepclock.New())))
@@ -39,7 +39,7 @@ func TestEachAppends(t *testing.T) {
 	assert.Len(t, out, 1)
 }
 
-// No key is asked for if n is negative or the context has ended, whatever the limiter is.
+// If n is negative or the context has ended, TakeEach asks for no key, whatever the limiter is.
 func TestEachOfNothing(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -135,8 +135,8 @@ func (s *eachStore) ApplyEach(ctx context.Context, calls []limit.Call) {
 
 var errEach = errors.New("this key is down")
 
-// If the store fails for some keys, the policy decides on those, and if a lookup fails, the limit of New; the store
-// decides on the others, as in a loop.
+// If the store fails for some keys, the policy decides on those, and if a lookup fails, the limit
+// of New; the store decides on the others, as in a loop.
 func TestEachFailures(t *testing.T) {
 	errLookup := errors.New("no such plan")
 	down := func(key string) error {

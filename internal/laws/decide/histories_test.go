@@ -17,11 +17,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// This file has laws of a key on which everything happens: it is asked, charged, held, reserved and
-// settled at random, while its limit changes and changes back.
+// This file has laws of random histories of a key: takes, charges, holds, reservations and
+// settlements, while the limit of the key changes and changes back.
 
-// rivals are limits of one kind each, which a key has in turns. The first and the last differ only in
-// how much they grant.
+// rivals are limits of one kind each, which a key has in turns. The first and the last differ only
+// in how much they grant.
 var rivals = map[string][]ratelimit.Algorithm{
 	"token": {
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5},
@@ -88,7 +88,8 @@ var rivals = map[string][]ratelimit.Algorithm{
 	},
 }
 
-// A history is what happens to a key. It happens to several limiters, which must answer alike.
+// A history makes the same random calls on a key of several limiters. All limiters must give the
+// same answers.
 type history struct {
 	*testing.T
 	rng      *rand.Rand
@@ -146,8 +147,8 @@ func (h *history) holdOptions() (opts []ratelimit.HoldOption) {
 	return opts
 }
 
-// step lets something happen. It returns how many events were asked for, and the Decision on them, or
-// zero if nothing was asked for.
+// step lets something happen. It returns how many events were asked for, and the Decision on them,
+// or zero if nothing was asked for.
 func (h *history) step() (n int, d ratelimit.Decision) {
 	h.Helper()
 	if h.rng.IntN(3) > 0 {
@@ -231,7 +232,8 @@ func (db expiring) Get(ctx context.Context, key string) ([]byte, error) {
 	return db.MapDB.Get(ctx, key)
 }
 
-// TestExpiredStates: it makes no difference whether a database deletes the states that have expired.
+// TestExpiredStates: it makes no difference whether a database deletes the states that have
+// expired.
 func TestExpiredStates(t *testing.T) {
 	for name := range rivals {
 		t.Run(name, func(t *testing.T) {

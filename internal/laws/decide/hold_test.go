@@ -17,7 +17,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// leftOf returns what is left of a key.
+// leftOf returns how many events a key would grant now.
 func leftOf(t *testing.T, l ratelimit.Limiter, key string) int {
 	t.Helper()
 	d, err := l.Peek(ctx, key)
@@ -58,8 +58,8 @@ func TestHold_EndsByItself(t *testing.T) {
 	}
 }
 
-// A flood of keys, each with an open hold, evicts keys of the flood, whatever the algorithm and however
-// many keys the store may have.
+// A flood of keys, each with an open hold, evicts keys of the flood, whatever the algorithm and
+// however many keys the store may have.
 func TestHold_FloodOfAFullStore(t *testing.T) {
 	t.Parallel()
 	for name, alg := range storetest.Algorithms() {
@@ -101,7 +101,8 @@ func TestReserveWithin_HoldsFromItsTurn(t *testing.T) {
 	}
 }
 
-// That of events in a queue runs from when they leave it, so that whoever waited for them can settle them.
+// The time of a hold in a queue runs from the instant at which its events leave the queue, so that
+// the caller that waited for them can settle them.
 func TestHold_FromTheEndOfTheQueue(t *testing.T) {
 	queue := ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 100}
 	for name, opts := range fakes.Keepings {
@@ -156,8 +157,8 @@ func TestReservation_CancelOfAHeldTurn(t *testing.T) {
 	}
 }
 
-// A hold of events that are queued ends by itself some time after they leave the queue. Then Cancel takes
-// back nothing: they count, or have come back already.
+// A hold of queued events ends by itself some time after they leave the queue. After that, Cancel
+// takes back nothing: the events count, or have come back already.
 func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 	alg := ratelimit.All{
 		ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 20},
@@ -323,7 +324,7 @@ func TestResume_ForeignTokens(t *testing.T) {
 	assert.Equal(t, 9, mustSettle(t, r, 1))
 }
 
-// What is no hold has no token.
+// A Reservation that is not held has no token.
 func TestToken_None(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
 	none, _, err := l.Hold(ctx, "key", 0)
@@ -335,8 +336,8 @@ func TestToken_None(t *testing.T) {
 	}
 }
 
-// A key has at most 4,096 open holds: the oldest ends early. Forgotten ones take a bounded memory, and are
-// counted.
+// A key has at most 4,096 open holds: the oldest ends early. Forgotten ones take a bounded memory,
+// and are counted.
 func TestHold_MostOfAKey(t *testing.T) {
 	const most = 4096
 	store := new(ratelimit.MemoryStore)
@@ -375,8 +376,8 @@ func TestMemoryStats_EndedOfIdleKeys(t *testing.T) {
 	assert.EqualValues(t, 1, store.Stats().Ended)
 }
 
-// A key that was reset or got another kind of limit knows no hold of before. Settle counts only what
-// exceeds it.
+// A key that was reset, or that got a limit of another kind, does not know earlier holds. Settle
+// then counts only the events beyond those that were held.
 func TestSettle_OfAForgottenHold(t *testing.T) {
 	for name, opts := range fakes.Keepings {
 		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, opts()...)
@@ -483,8 +484,8 @@ func TestHold_SettleTellsTheLimitThatGrantedLast(t *testing.T) {
 	}
 }
 
-// waited are algorithms that grant 10 events at once, and no more within an hour. (A LeakyBucket would
-// have its waiters wait for their turns in its queue.)
+// waited are algorithms that grant 10 events at once, and no more within an hour. (A LeakyBucket
+// would have its waiters wait for their turns in its queue.)
 var waited = []ratelimit.Algorithm{
 	ratelimit.TokenBucket{Rate: ratelimit.PerDay(10)},
 	ratelimit.TokenBucket{Rate: ratelimit.PerDay(10), Refill: ratelimit.RefillInterval},
@@ -495,8 +496,8 @@ var waited = []ratelimit.Algorithm{
 	ratelimit.InFlight{Limit: 10, Timeout: 24 * time.Hour},
 }
 
-// While holds are open, waiters stand in line, and nobody overtakes them. A settlement for less serves the
-// first ones, and so does the end of a hold by itself.
+// While holds are open, waiters stand in line, and nobody overtakes them. A settlement for less
+// serves the first ones, and so does the end of a hold by itself.
 func TestWaitHold_InLineOfHolds(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for _, alg := range waited {
@@ -546,7 +547,7 @@ func TestWaitHold_InLineOfHolds(t *testing.T) {
 	}
 }
 
-// A waiter is served when a hold before it goes that was cancelled, out of order or after its turn.
+// A waiter is served when a hold in front of it is cancelled, out of order or after its turn.
 func TestWait_AfterCancelledHolds(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for _, passed := range []time.Duration{0, 2 * time.Second} {
@@ -573,7 +574,8 @@ func TestWait_AfterCancelledHolds(t *testing.T) {
 	}
 }
 
-// How much of a limit callers use that always wait, hold 1,000 and settle 250: docs/holds.md has the table.
+// How much of a limit callers use that always wait, hold 1,000 and settle 250: docs/holds.md has
+// the table.
 func TestHold_Utilisation(t *testing.T) {
 	perMinute := ratelimit.PerMinute(10_000)
 	for name, tt := range map[string]struct {
@@ -599,8 +601,8 @@ func TestHold_Utilisation(t *testing.T) {
 	}
 }
 
-// utilised returns what streams that last a time cost in the fifth minute, in which the burst of the first has
-// no part. Callers that always wait hold 1,000 for each of them, and it costs 250.
+// utilised returns how many events streams cost in the fifth minute, when the first burst no longer
+// matters. Callers that always wait hold 1,000 events for each stream, and a stream costs 250.
 func utilised(t *testing.T, alg ratelimit.Algorithm, lasts time.Duration, most int) (cost int) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(alg))
@@ -643,8 +645,8 @@ func utilised(t *testing.T, alg ratelimit.Algorithm, lasts time.Duration, most i
 	return cost
 }
 
-// While a clock that has stepped back catches up, time stands still: Extend of a queued hold counts from
-// there, as everything does.
+// While a clock that has stepped back catches up, time stands still: Extend of a queued hold counts
+// from there, as everything does.
 func TestExtend_ClockBack(t *testing.T) {
 	ctx := t.Context()
 	clk := clock.NewMock()

@@ -13,14 +13,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// A keptAll is a place in which a HoldAll holds: of returns a limiter there, and a second one of the same
-// name is that of another process.
+// A keptAll is a store for the keys of a HoldAll. Its function of returns a limiter on the store. A
+// second limiter of the same name is that of another process.
 type keptAll struct {
 	name string
 	of   func(alg ratelimit.Algorithm) ratelimit.Limiter
 }
 
-// keptAlls are those whose keys are decided on together, and apart.
+// keptAlls are stores that decide on several keys together, and stores that decide on each key
+// apart.
 func keptAlls(clk *stepclock.Clock) (all []keptAll) {
 	for _, name := range []string{"memory", "together", "apart", "wrappers"} {
 		memory, joint := new(ratelimit.MemoryStore), newJointStore()
@@ -107,7 +108,8 @@ func TestHoldAll_OfAQueue(t *testing.T) {
 	}
 }
 
-// Each key of a HoldAll is held as its options say, and one that is given twice as those of the first.
+// Each key of a HoldAll is held with the options of its Bound. A key that is given twice is held
+// with the options of the first Bound.
 func TestHoldAll_Options(t *testing.T) {
 	clk := stepclock.New()
 	for _, kept := range keptAlls(clk) {
@@ -160,8 +162,8 @@ func TestFor_Options(t *testing.T) {
 	assert.Equal(t, []int{10}, remaining(t, b))
 }
 
-// Another process settles exactly what a HoldAll holds, key by key. A key that is given twice has one part, at both
-// of its places.
+// Another process settles exactly what a HoldAll holds, key by key. A key that is given twice has
+// one part, at both of its places.
 func TestParts(t *testing.T) {
 	clk := stepclock.New()
 	for _, kept := range keptAlls(clk) {
@@ -211,8 +213,8 @@ func TestHoldAll_ExtendsAKeyOnce(t *testing.T) {
 	require.EqualError(t, r.Extend(t.Context(), time.Hour), ratelimit.ErrEnded.Error())
 }
 
-// TestHoldAll_OfManyBounds: keys that are given several times among many are one key, of each limiter, as they are
-// among few.
+// TestHoldAll_OfManyBounds: keys that are given several times among many are one key, of each
+// limiter, as they are among few.
 func TestHoldAll_OfManyBounds(t *testing.T) {
 	const keys = 100
 	window := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}

@@ -371,8 +371,8 @@ func (s *schedule) queue(k *scheduleKey) {
 	}
 }
 
-// promiseRetry holds the library against its own word: one tick before
-// RetryAfter is over the request is denied again, and then it is granted.
+// promiseRetry checks the promise of RetryAfter: one tick before RetryAfter has passed, the request
+// is denied again, and once it has passed, the request is granted.
 func (s *schedule) promiseRetry(k *scheduleKey, n int) {
 	d := s.take(k, n)
 	if d.Allowed || d.RetryAfter > time.Duration(farthest-s.now) {
@@ -399,8 +399,8 @@ func (s *schedule) promiseRetry(k *scheduleKey, n int) {
 	}
 }
 
-// promiseRemaining holds the library against its own word: one event more than
-// Remaining is denied, and Remaining are granted.
+// promiseRemaining checks the promise of Remaining: a request for one event more than Remaining is
+// denied, and one for Remaining events is granted.
 func (s *schedule) promiseRemaining(k *scheduleKey) {
 	remaining := s.peek(k).Remaining
 	if !s.counts && remaining < math.MaxInt && s.allow(k, remaining+1) {

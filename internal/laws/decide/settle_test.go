@@ -18,9 +18,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// The tests in this file check what Settle gives back of a continuous TokenBucket, in all forms of its
-// state: as much as if the other events had never been taken, so that no span has more events than the
-// bucket bounds. TestSettleSchedules checks it for all algorithms.
+// The tests in this file check how many events Settle gives back of a continuous TokenBucket, in
+// all forms of its state. The bucket must be as if the unused events had never been taken, so that
+// no span has more events than the bucket bounds. TestSettleSchedules checks the same for all
+// algorithms.
 
 // A settledBucket is a way to keep the state of a TokenBucket.
 type settledBucket struct {
@@ -204,8 +205,8 @@ func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
 	}
 }
 
-// What a store remembers of keys whose events came back is dropped with the keys: a client that
-// sends pairs of requests with new keys does not fill the memory.
+// A store drops what it remembers of keys whose events came back together with the keys. So a
+// client that sends pairs of requests with new keys does not fill the memory.
 func TestSettledKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	store := &ratelimit.MemoryStore{MaxKeys: 1000}
@@ -279,8 +280,8 @@ func heldOf(t *testing.T, l ratelimit.Limiter, both bool, n int) *ratelimit.Rese
 	return r
 }
 
-// A hold of a key that was forgotten gives nothing back: what is known of the key since are the
-// events of others.
+// A hold of a key that was forgotten gives nothing back. All events that the key has counted since
+// are those of other callers.
 func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -372,8 +373,8 @@ func TestReleaseAfterKeysWereForgotten(t *testing.T) {
 	}
 }
 
-// A hold gives back what it would, although a hundred other keys were reset since, and the key itself
-// before.
+// A hold gives back what it would, although a hundred other keys were reset since, and the key
+// itself before.
 func TestSettleAfterOtherKeysWereReset(t *testing.T) {
 	ctx := t.Context()
 	for _, a := range accounted {

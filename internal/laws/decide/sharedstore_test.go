@@ -14,9 +14,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// TestTwoLimitersOnOneStore lets two limiters reserve and cancel at random on one key of
-// one store, as two processes do. Neither grants anything before a pending reservation
-// of the other, and together they stay within the limit.
+// TestTwoLimitersOnOneStore lets two limiters reserve and cancel at random on one key of one store,
+// as two processes do. Neither limiter grants anything before a pending reservation of the other
+// one. Together they stay within the limit.
 func TestTwoLimitersOnOneStore(t *testing.T) {
 	t.Parallel()
 	type bound struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
-// If the limit of a key cannot be looked up, the one that New was given decides.
+// The tests in this file check decisions on keys whose limit cannot be looked up: the limit given
+// to New decides.
 
 var errLookup = errors.New("no route to the plans")
 
@@ -53,7 +54,8 @@ var fails = map[string]struct {
 
 func hours(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: time.Hour} }
 
-// TestLimitOfNewDecides: in the state of the key, so that what was used stays used, there and back.
+// TestLimitOfNewDecides: the limit of New decides on the state of the key. So used events stay used
+// when lookups begin to fail, and when they work again.
 func TestLimitOfNewDecides(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for how, tt := range fails {
@@ -109,7 +111,8 @@ func TestAllowByTheLimitOfNew(t *testing.T) {
 	}
 }
 
-// TestPeekAndChargeByTheLimitOfNew: a Charge counts, and its error says also if it could not.
+// TestPeekAndChargeByTheLimitOfNew: a Charge counts its events. If it cannot, its error says that
+// as well.
 func TestPeekAndChargeByTheLimitOfNew(t *testing.T) {
 	for store, make := range fakes.Stores {
 		t.Run(store, func(t *testing.T) {
@@ -176,8 +179,8 @@ func TestHoldByTheLimitOfNew(t *testing.T) {
 	}
 }
 
-// TestLimitOfNewThatNeverGrants: what it can never grant is refused as with FailClosed, because the limit of the key
-// may grant it.
+// TestLimitOfNewThatNeverGrants: what it can never grant is refused as with FailClosed, because the
+// limit of the key may grant it.
 func TestLimitOfNewThatNeverGrants(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for name, tt := range map[string]struct {
@@ -222,7 +225,8 @@ func TestLimitOfNewThatNeverGrants(t *testing.T) {
 	}
 }
 
-// TestWaitByTheLimitOfNew: a Wait waits as long as that says, in line, and is seen to have failed.
+// TestWaitByTheLimitOfNew: a Wait waits in line as long as the limit of New says, and observers see
+// a failure.
 func TestWaitByTheLimitOfNew(t *testing.T) {
 	for store, make := range fakes.Stores {
 		t.Run(store, func(t *testing.T) {
@@ -262,7 +266,8 @@ func TestWaitByTheLimitOfNew(t *testing.T) {
 	}
 }
 
-// TestBehindALineByTheLimitOfNew: while somebody stands in line, other requests are denied, even if the lookup fails.
+// TestBehindALineByTheLimitOfNew: while somebody stands in line, other requests are denied, even if
+// the lookup fails.
 func TestBehindALineByTheLimitOfNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := &fakes.OwnLimits{}
@@ -283,7 +288,8 @@ func TestBehindALineByTheLimitOfNew(t *testing.T) {
 	})
 }
 
-// TestLookupOfACallerWhoLeft: an ended context is no failed lookup: its error is returned, and nothing is spent.
+// TestLookupOfACallerWhoLeft: an ended context is no failed lookup: its error is returned, and
+// nothing is spent.
 func TestLookupOfACallerWhoLeft(t *testing.T) {
 	causes := map[string]func() (context.Context, func()){
 		"cancelled": func() (context.Context, func()) { return context.WithCancel(ctx) },
@@ -378,7 +384,8 @@ func TestLookupAndStoreFail(t *testing.T) {
 	}
 }
 
-// TestSettleOfNothingByTheLimitOfNew: a Settle of what FailOpen has allowed counts by the limit of New.
+// TestSettleOfNothingByTheLimitOfNew: a Settle of what FailOpen has allowed counts by the limit of
+// New.
 func TestSettleOfNothingByTheLimitOfNew(t *testing.T) {
 	for _, tt := range []struct {
 		base ratelimit.Algorithm

@@ -1,5 +1,5 @@
-// Package memory_test has the laws of a MemoryStore that its users see: which keys it forgets, what it does when it is
-// full, and what it counts. How its tables work is tested in internal/memory.
+// Package memory_test has the laws of a MemoryStore that its users see: which keys it forgets, how
+// it decides when it is full, and what it counts. The tests of internal/memory look at its tables.
 //
-// Nothing here is random: CI and the night run the same.
+// Nothing here is random: the tests are the same in CI and at night.
 package memory_test

@@ -1,3 +1,3 @@
-// Package seen_test has the laws of what observers are told of decisions. Package observe has those of its
-// own observers.
+// Package seen_test has the laws of observers: which calls they see, and which decisions. The tests
+// of the observers of package observe are in that package.
 package seen_test

@@ -26,8 +26,9 @@ func (c *tardyClock) Timer(d time.Duration) *clock.Timer {
 	return c.Clock.Timer(d + time.Duration(c.late.Load()))
 }
 
-// A line keeps its rate while timers fire late: what came meanwhile is served together, once they have fired. When they
-// fire in time again, this is forgotten within a second: then, what a pause has missed is not made up for.
+// A line keeps its rate while timers fire late: turns that have come meanwhile are served together,
+// once the timers have fired. When timers fire in time again, the line forgets the lateness within
+// a second. After that, turns that a pause has missed are not made up for.
 func TestWait_KeepsItsRateWhileTimersAreLate(t *testing.T) {
 	const perSecond = 100
 	for name, alg := range map[string]ratelimit.Algorithm{
@@ -56,7 +57,8 @@ func TestWait_KeepsItsRateWhileTimersAreLate(t *testing.T) {
 				served(time.Second)
 				clk.late.Store(int64(35 * time.Millisecond))
 				served(time.Second) // in which this is learned
-				// How many turns have come when the second ends, and are not taken yet, depends on when the timers fire.
+				// How many turns have come when the second ends, and are not taken yet, depends on
+				// when the timers fire.
 				assert.InDelta(t, 2*perSecond, served(2*time.Second), 4)
 				clk.late.Store(0)
 				served(2 * time.Second)
@@ -77,7 +79,8 @@ func TestWait_KeepsItsRateWhileTimersAreLate(t *testing.T) {
 	}
 }
 
-// So does a line of holds in memory, all of whose events happen, also while another hold is open.
+// A line of holds in memory also keeps its rate, if all of their events happen, even while another
+// hold is open.
 func TestHold_WaitingKeepsItsRateWhileTimersAreLate(t *testing.T) {
 	const perSecond = 100
 	for name, alg := range map[string]ratelimit.Algorithm{
@@ -111,7 +114,8 @@ func TestHold_WaitingKeepsItsRateWhileTimersAreLate(t *testing.T) {
 				before := total.Load()
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				// How many turns have come when the time ends, and are not taken yet, depends on when the timers fire.
+				// How many turns have come when the time ends, and are not taken yet, depends on
+				// when the timers fire.
 				assert.InDelta(t, 2*perSecond, total.Load()-before, 4)
 				stop()
 				synctest.Wait()
@@ -120,7 +124,7 @@ func TestHold_WaitingKeepsItsRateWhileTimersAreLate(t *testing.T) {
 	}
 }
 
-// Who comes asks for the hold of somebody whose turn has come, and who is late.
+// A caller that arrives asks for the hold of a waiter whose turn has come and that is late.
 func TestHold_WaitingIsServedByWhoComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := &tardyClock{Clock: clock.New()}
@@ -136,8 +140,8 @@ func TestHold_WaitingIsServedByWhoComes(t *testing.T) {
 	})
 }
 
-// A hold whose turn is taken late counts from its turn, and lasts from when it was taken. What a hold gives back is no
-// earlier turn of who is late.
+// A hold whose turn is taken late counts from its turn, and lasts from the instant at which it was
+// taken. Events that a hold gives back do not make the turn of a late waiter earlier.
 func TestHold_TakenLate(t *testing.T) {
 	alg := ratelimit.SlidingLog{Limit: 1, Window: 100 * time.Millisecond}
 	for name, tt := range map[string]struct {
@@ -184,8 +188,8 @@ func TestHold_TakenLate(t *testing.T) {
 	}
 }
 
-// While timers are late, others ask for the turn of who is late. They look up the limit before, so that nobody waits for a
-// lookup of another caller, nor for one that has panicked.
+// While timers are late, other callers ask for the turn of a late waiter. They look up the limit
+// before. So no caller waits for the lookup of another one, even if that lookup panics.
 func TestWait_WaitsForNoLookupOfAnother(t *testing.T) {
 	strict := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1}
 	for name, tt := range map[string]struct {
@@ -260,8 +264,9 @@ func (c absent) Err() error {
 	return err
 }
 
-// Who has left and has not had a processor yet is passed over by whoever is denied because of the line. Those behind who
-// wait for something else are told that they are the first ones then.
+// A waiter whose context has ended may not have had a processor yet. A caller that is denied
+// because of the line passes over such a waiter. If the waiter behind it waits for something else,
+// it learns that it is the first one now.
 func TestWait_BehindWhoHasLeftWithoutAProcessor(t *testing.T) {
 	inEach(t, func(t *testing.T, in place) {
 		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1})
@@ -281,8 +286,8 @@ func TestWait_BehindWhoHasLeftWithoutAProcessor(t *testing.T) {
 	})
 }
 
-// TestWait_AtItsDeadline: a Wait whose turn comes no later than its deadline is granted, also if the two are
-// the same instant, and its goroutine learns of the deadline first.
+// TestWait_AtItsDeadline: a Wait whose turn comes no later than its deadline is granted, also if
+// the two are the same instant, and its goroutine learns of the deadline first.
 func TestWait_AtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := clock.NewMock()

@@ -1,8 +1,9 @@
-// Package wait_test has the laws of those who wait: who is served when, who leaves, and what a line, a queue or an
-// InFlight owes them. Most run in a bubble of testing/synctest, so that minutes of waiting take none.
+// Package wait_test has the laws of waiting: when a waiter is served, what happens when one leaves,
+// and what a line, the queue of a LeakyBucket or an InFlight owes to its waiters. Most tests run in
+// a bubble of testing/synctest, so that minutes of waiting take no time.
 //
-// Of random schedules, TestWait_AtTheInstantOfAGrant tries 100 in CI and 10,000 at night (RATELIMIT_NIGHTLY=1); of the
-// crowds of TestWait_WhoLeavesCostsNothing, CI has two of the five.
+// TestWait_AtTheInstantOfAGrant tries 100 random schedules in CI, and 10,000 at night
+// (RATELIMIT_NIGHTLY=1). TestWait_WhoLeavesCostsNothing tries two of its five crowds in CI.
 package wait_test
 
 import "context"

@@ -93,8 +93,8 @@ func (c crowd) served(t *testing.T, l ratelimit.Limiter) int64 {
 	return served.Load()
 }
 
-// Whoever leaves costs nothing: those who stay are served at the limit, whatever share leaves, and when the crowd
-// has gone, the next one is served within a second.
+// Whoever leaves costs nothing: those who stay are served at the limit, whatever share leaves, and
+// when the crowd has gone, the next one is served within a second.
 func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 	crowds := []crowd{{20, 1}, {20, 0.2}}
 	if budget.Nightly() {
@@ -131,7 +131,8 @@ func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 	}
 }
 
-// Who waited for more than there is, and leaves, leaves it to others.
+// A waiter that waits for more events than there are, and leaves, leaves these events to other
+// waiters.
 func TestWait_WhoLeavesTakesNothingAlong(t *testing.T) {
 	inEach(t, func(t *testing.T, in place) {
 		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
@@ -156,7 +157,8 @@ func TestWait_WhoLeavesTakesNothingAlong(t *testing.T) {
 	})
 }
 
-// Of nine who wait, eight leave, from anywhere in the line, and one more comes: two are served next.
+// Of nine who wait, eight leave, from anywhere in the line, and one more comes: two are served
+// next.
 func TestWait_MovesUp(t *testing.T) {
 	for name, alg := range tenPerSecond {
 		for stays := range 9 {
@@ -227,9 +229,9 @@ func TestWait_GoesOnAtTheLimit(t *testing.T) {
 	})
 }
 
-// Whoever leaves in the instant of a grant, of its own or of another one, loses no event, and none is granted twice:
-// of ten turns a second, each is somebody's. This tries many schedules: the bubble runs what
-// happens at one instant in any order.
+// Whoever leaves in the instant of a grant, of its own or of another one, loses no event, and none
+// is granted twice: of ten turns a second, each is somebody's. This tries many schedules: the
+// bubble runs what happens at one instant in any order.
 func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 	for kept, opts := range places {
 		t.Run(kept, func(t *testing.T) {
@@ -266,7 +268,8 @@ func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 					synctest.Wait()
 					waited := served.Load()
 					assert.LessOrEqual(t, waited, int64(20))
-					// What was not granted to those who waited is there still: the bucket holds one event.
+					// What was not granted to those who waited is there still: the bucket holds one
+					// event.
 					time.Sleep(100 * time.Millisecond)
 					assert.True(t, l.Allow("key"))
 					assert.False(t, l.Allow("key"))
@@ -387,7 +390,8 @@ func TestWait_RefusesANearDeadline(t *testing.T) {
 	})
 }
 
-// If somebody leaves the middle of a line, and those behind do not fit the turns, these are given back at once.
+// If somebody leaves the middle of a line, and those behind do not fit the turns, these are given
+// back at once.
 func TestWait_GivesTurnsBackAtOnce(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10_000), Burst: 2},
@@ -428,8 +432,8 @@ func TestWait_GivesTurnsBackAtOnce(t *testing.T) {
 	}
 }
 
-// However many come before the first answer of a store, no more ask it at once than may have turns, and all are
-// served at the limit, in the order in which they came.
+// However many callers arrive before the first answer of a store, no more of them ask the store at
+// once than may have turns. All of them are served at the limit, in the order of their arrival.
 func TestWait_ManyComeBeforeTheFirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asking, most, granted, late int
@@ -518,8 +522,8 @@ func TestWait_AfterANewLimit(t *testing.T) {
 	}
 }
 
-// Whatever is asked by a new limit, those who wait ask by it as well, and what was reserved for them by the old one is
-// given back before the new one decides on anything.
+// After any request under a new limit, waiters ask under the new limit as well. Events that were
+// reserved for them under the old limit are given back before the new limit decides on anything.
 func TestWait_WhateverIsAskedByANewLimit(t *testing.T) {
 	many := make([]ratelimit.Algorithm, 5) // of which each lookup makes a limit that no other one is
 	for i := range many {
@@ -588,7 +592,8 @@ func TestWait_WhateverIsAskedByANewLimit(t *testing.T) {
 	}
 }
 
-// Turns stay if the limit is the same, even if each lookup compiles it anew, as it does an All of many parts.
+// Turns stay if the limit is the same, even if each lookup compiles it anew, as it does an All of
+// many parts.
 func TestWait_TurnsStayWhileTheLimitDoes(t *testing.T) {
 	alg := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 1}}
 	for i := range 5 {
@@ -624,8 +629,8 @@ func notErrNever(err error) error {
 	return err
 }
 
-// While the last one in a line is asking, nothing overtakes it: the one before it has just been served, and nobody has
-// denied it anything yet.
+// While the last one in a line is asking, nothing overtakes it: the one before it has just been
+// served, and nobody has denied it anything yet.
 func TestWait_NothingOvertakesTheLastOne(t *testing.T) {
 	type waits struct{}
 	alg := ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: time.Second}, Refill: ratelimit.RefillInterval}
@@ -657,8 +662,9 @@ func TestWait_NothingOvertakesTheLastOne(t *testing.T) {
 	})
 }
 
-// In memory, RetryAfter behind a line is exact: then, if nobody else comes, the line is through and there is room, also
-// after others have left and events were charged. In a LeakyBucket, these may push out those who wait, or not.
+// In memory, RetryAfter behind a line is exact: then, if nobody else comes, the line is through and
+// there is room, also after others have left and events were charged. In a LeakyBucket, these may
+// push out those who wait, or not.
 func TestWait_RetryAfterBehindTheLine(t *testing.T) {
 	for name, alg := range tenPerSecond {
 		t.Run(name, func(t *testing.T) {
@@ -672,8 +678,8 @@ func TestWait_RetryAfterBehindTheLine(t *testing.T) {
 	}
 }
 
-// What is told behind a line follows what becomes of a hold that stood in it: less that has happened brings the turns of
-// the others nearer, even if it makes room for nobody yet.
+// The RetryAfter of a denial behind a line takes account of holds that stood in the line: if a hold
+// is settled for less, the turns of the others come earlier, even if no waiter has room yet.
 func TestWait_RetryAfterBehindTheLineAfterASettle(t *testing.T) {
 	for happened, want := range []time.Duration{2 * time.Hour, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -778,7 +784,8 @@ func (c *panicking) Now() time.Time {
 
 func (c *panicking) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Where a middleware bounds the wait, the delay of a queue beside an InFlight is a part of it.
+// If a middleware bounds the wait, the delay in a queue beside an InFlight counts as a part of the
+// wait.
 func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 	alg := ratelimit.All{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}}
 	inEach(t, func(t *testing.T, in place) {
