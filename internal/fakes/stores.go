@@ -243,7 +243,7 @@ func (s *Broken) Reset(ctx context.Context, key string) error {
 // A Hanging database can hang: then its calls do not return.
 type Hanging struct {
 	MapDB
-	stuck chan struct{} // closed when the database no longer hangs; nil if it works; protected by mu
+	stuck chan struct{} // protected by mu; nil if the database works; closed once it works again
 	Heeds bool          // whether a call that hangs ends with its context
 	Late  bool          // whether only swaps hang
 	Asked atomic.Int64  // how many calls could have hung

@@ -173,8 +173,9 @@ func TestFormerLimitStaysWhileIdle(t *testing.T) {
 	}
 }
 
-// TestEasedClamp: a limit that replaces a lower one (a clamp) begins with the events that the lower
-// limit counts, even if the lower limit has granted nothing itself.
+// TestEasedClamp: a key that has used its limit gets a much lower limit for a while (a clamp). A
+// limit that then replaces the clamp begins with the events that the clamp counts, even if the
+// clamp has granted nothing itself.
 func TestEasedClamp(t *testing.T) {
 	hour := time.Hour
 	for name, algs := range map[string][3]ratelimit.Algorithm{

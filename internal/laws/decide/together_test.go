@@ -74,8 +74,8 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 	}
 }
 
-// Bounds with numbers of their own spend these. The decision tells of the key that decided: the one
-// that refuses for longest, or has room for the fewest such calls.
+// Bounds with numbers of their own spend these numbers. The decision is that of the key that
+// decided: the key that refuses for longest or, if all grant, has room for the fewest such calls.
 func TestTakeAllOfOwnNumbers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -195,7 +195,7 @@ func TestTakeAllOfTheSameKey(t *testing.T) {
 	}
 }
 
-// TestTakeAllWhileOthersTake: what another call spends between two looks at a state is not
+// TestTakeAllWhileOthersTake: events that another call spends between two reads of a state are not
 // granted again.
 func TestTakeAllWhileOthersTake(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
@@ -585,7 +585,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	remaining(1, 8, 3)
 }
 
-// A noted limiter, which was not made by New, notes what it is asked.
+// A noted limiter, which was not made by New, notes the calls that it gets.
 type noted struct {
 	ratelimit.Limiter
 	calls []string
@@ -657,7 +657,8 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	remaining(2, 5, 0, 3, 3)
 }
 
-// A key whose limit cannot be looked up is decided on by the limit of New, and the others spend nothing if that denies.
+// A key whose limit cannot be looked up is decided on by the limit of New, and the others spend
+// nothing if that denies.
 func TestTakeAllWithoutALimit(t *testing.T) {
 	ctx := context.Background()
 	odd := errors.New("odd")
@@ -839,7 +840,7 @@ func TestTakeAllOfTwoLookups(t *testing.T) {
 	}
 }
 
-// TestTakeAllOfTwoLookupsAmongMany: so it is if there are many keys.
+// TestTakeAllOfTwoLookupsAmongMany: the same holds among many keys.
 func TestTakeAllOfTwoLookupsAmongMany(t *testing.T) {
 	store := new(ratelimit.MemoryStore)
 	of := func(most int) ratelimit.Limiter {
@@ -861,8 +862,8 @@ func TestTakeAllOfTwoLookupsAmongMany(t *testing.T) {
 	assert.Zero(t, remaining(t, ratelimit.For(own, "k"))[0], "3 of one state")
 }
 
-// TestHoldAllOfWrappersIsSeen: HoldAll calls Hold of a limiter that New has not made. If another one
-// refuses, an observer sees the hold and that it is settled with 0.
+// TestHoldAllOfWrappersIsSeen: HoldAll calls Hold of a limiter that New has not made. If another
+// one refuses, an observer sees the hold and that it is settled with 0.
 func TestHoldAllOfWrappersIsSeen(t *testing.T) {
 	l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	blocked := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))

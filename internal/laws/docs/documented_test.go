@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
-// This file checks what the documentation shows and points at.
+// The tests in this file check the code and the links in the documentation.
 
 // TestDocumentedCodeIsCompiled checks that the Go code in README, in docs and in the
 // doc comments of every package is a copy of code that is compiled: in a test or in a
@@ -108,8 +108,8 @@ func TestDocumentedLinksExist(t *testing.T) {
 	require.Greater(t, headings, 5, "the search finds nothing")
 }
 
-// TestDocLinksResolve checks that the links in the doc comments of all packages that users import lead
-// somewhere: [Name] to what the package declares, and [pkg.Name] to a package that it imports.
+// TestDocLinksResolve checks that the links in the doc comments of all packages that users import
+// lead somewhere: [Name] to what the package declares, and [pkg.Name] to a package that it imports.
 func TestDocLinksResolve(t *testing.T) {
 	inRoot(t)
 	packages := make(map[string][]*ast.File)

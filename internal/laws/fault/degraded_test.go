@@ -239,7 +239,8 @@ func TestFallbackReservesNothing(t *testing.T) {
 	assert.NotNil(t, r)
 }
 
-// If the store fails while somebody waits for a release, the fallback's ErrNever is not theirs.
+// If the store fails while a caller waits for a release, the caller does not get the ErrNever of
+// the fallback.
 func TestFallbackOfAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakes.Broken{}
@@ -258,7 +259,7 @@ func TestFallbackOfAWaiter(t *testing.T) {
 	})
 }
 
-// Observers are told the same as the caller.
+// Observers see the decision that the caller gets.
 func TestObserverSeesAFallbackWithALowerLimit(t *testing.T) {
 	share, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	w := &fakes.Witness{}

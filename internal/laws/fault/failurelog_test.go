@@ -46,7 +46,8 @@ func TestFailureLog(t *testing.T) {
 	require.Equal(t, line(1), logged())
 }
 
-// TestFailureLogTellsOfTheEnd: the last decisions of an outage are told of when no other follows.
+// TestFailureLogTellsOfTheEnd: the last decisions of an outage are logged, even if no other
+// follows.
 func TestFailureLogTellsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logged := fakes.Log()
@@ -159,8 +160,8 @@ func (frailHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (frailHandler) Handle(context.Context, slog.Record) error { panic("a bug in a log handler") }
 
-// TestFailureLogThatPanics: a log handler that panics panics in the caller's goroutine, and does not end the process
-// from that of a timer, where nobody could recover.
+// TestFailureLogThatPanics: a log handler that panics panics in the caller's goroutine, and does
+// not end the process from that of a timer, where nobody could recover.
 func TestFailureLogThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := &fakes.OwnLimits{Err: errLookup}
@@ -175,7 +176,8 @@ func TestFailureLogThatPanics(t *testing.T) {
 	})
 }
 
-// TestFailureLogThatPanicsWhileTurnsAreGivenBack: nor from those in which several turns are given back to a store.
+// TestFailureLogThatPanicsWhileTurnsAreGivenBack: a handler that panics does not end the process
+// from a goroutine that gives turns back to a store either.
 func TestFailureLogThatPanicsWhileTurnsAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}

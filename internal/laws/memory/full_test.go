@@ -20,9 +20,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// However new keys flood a full store, a known key that has used more than they is granted
-// its limit exactly: one by one or in batches, while its limit changes, and while tables are
-// replaced.
+// A flood of new keys comes to a full store: one by one or in batches, while limits change, and
+// while tables are replaced. A known key that has used more than the new keys is still granted
+// exactly its limit.
 func TestFullStoreIsExact(t *testing.T) {
 	const known, limit = 7, 100
 	limits := func(limit int) map[string]ratelimit.Algorithm {
@@ -200,7 +200,8 @@ func TestTakeAllInAFullStore(t *testing.T) {
 	}
 }
 
-// A full store keeps a new key of a TakeAll that has used less than all others, and so its limit, as for a Take.
+// A full store keeps a new key of a TakeAll that has used less than all others, and so its limit,
+// as for a Take.
 func TestTakeAllKeepsNewKeys(t *testing.T) {
 	for _, known := range []int{4, 2000} { // with a look at all keys, and with samples
 		store := &ratelimit.MemoryStore{MaxKeys: known}
@@ -223,7 +224,8 @@ func TestTakeAllKeepsNewKeys(t *testing.T) {
 	}
 }
 
-// Calls for more new keys than a store may hold do not wait for each other, and leave it within its bound.
+// Calls for more new keys than a store may hold do not wait for each other, and leave it within its
+// bound.
 func TestTakeAllOfTooManyKeys(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		store := &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: refuses}
@@ -252,7 +254,8 @@ func TestTakeAllOfTooManyKeys(t *testing.T) {
 	}
 }
 
-// A call for any number of new keys leaves the store within its bound, and the next new key evicts one key, as any other does.
+// A call for any number of new keys leaves the store within its bound, and the next new key evicts
+// one key, as any other does.
 func TestTakeAllOfManyNewKeys(t *testing.T) {
 	for _, most := range []int{1, 100, 2000} { // with a look at all keys, and with samples
 		store := &ratelimit.MemoryStore{MaxKeys: most}
@@ -397,7 +400,8 @@ func TestTakeAllOfAnyOrder(t *testing.T) {
 	}
 }
 
-// TestTakeAll_ClockThatPanics: whichever reading panics, all keys are as they were, and can be used.
+// TestTakeAll_ClockThatPanics: whichever reading panics, all keys are as they were, and can be
+// used.
 func TestTakeAll_ClockThatPanics(t *testing.T) {
 	for way, make := range fakes.Ways {
 		for _, words := range []bool{true, false} {
@@ -471,9 +475,9 @@ func TestTakeAllNeverExceedsAStoreThatRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusingStoreForgetsWhatIsSettled: a key is idle when the last of the holds that are still open has
-// ended, and not when one would have that was settled, or that ends earlier now. Its room is that of a new
-// key then.
+// TestRefusingStoreForgetsWhatIsSettled: a key is idle when the last of the holds that are still
+// open has ended, and not when one would have that was settled, or that ends earlier now. Its room
+// is that of a new key then.
 func TestRefusingStoreForgetsWhatIsSettled(t *testing.T) {
 	for name, end := range map[string]func(r *ratelimit.Reservation) error{
 		"cancelled": func(r *ratelimit.Reservation) error { r.Cancel(); return nil },

@@ -84,8 +84,8 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 	}
 }
 
-// TestObserverSeesHowLongAWaitTook: who stood in line had to wait, however it was granted; whoever is granted at once
-// has not waited, however long that took to decide.
+// TestObserverSeesHowLongAWaitTook: a caller that stood in line has waited, however it was granted.
+// A caller that is granted at once has not waited, however long the decision took.
 func TestObserverSeesHowLongAWaitTook(t *testing.T) {
 	const looksUp = 5 * time.Millisecond
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}

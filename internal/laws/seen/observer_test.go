@@ -170,8 +170,8 @@ func TestObserverSeesWaits(t *testing.T) {
 	})
 }
 
-// TestObserverSeesWaitsForRelease: the same for events in flight, whose releases by the limiter
-// itself are not calls.
+// TestObserverSeesWaitsForRelease: observers see calls for events in flight as well. Releases that
+// the limiter makes itself are not calls.
 func TestObserverSeesWaitsForRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &fakes.Witness{}
@@ -223,8 +223,8 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	assert.Equal(t, 4, seen[1].Decision.Remaining)
 	assert.Zero(t, seen[1].Granted)
 
-	// In other stores, the keys are asked in turn: those that have granted are told of the refusal
-	// of another, and see no hold or settlement of it.
+	// In other stores, the keys are asked in turn. The observers of keys that have granted see the
+	// refusal of another key, and see neither the hold nor its settlement.
 	for name, l := range map[string]ratelimit.Limiter{"users": users, "slow": ratelimit.Must(ratelimit.New(
 		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe), ratelimit.WithStore(fakes.NewMapDB().Store())))} {
 		_, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"))
@@ -249,7 +249,8 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	assert.Equal(t, 1, seen[1].Decision.Part)
 }
 
-// TestObserverSeesFailures: with every policy, even where the caller is told nothing.
+// TestObserverSeesFailures: observers see failures with every policy, even of calls that return no
+// error.
 func TestObserverSeesFailures(t *testing.T) {
 	down := errors.New("down")
 	ctx := t.Context()

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
-// A frail observer panics if it is told to.
+// A frail observer panics if the test has set it to.
 type frail struct{ panics bool }
 
 func (f *frail) Observe(context.Context, ratelimit.Observation) {
@@ -30,7 +30,8 @@ func (f *frail) broken(t *testing.T, call func()) {
 	f.panics = false
 }
 
-// TestObserverThatPanics: what a call holds is given back if nobody is given its Reservation.
+// TestObserverThatPanics: if no caller gets the Reservation of a call, because an observer panics,
+// the events of the call are given back.
 func TestObserverThatPanics(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for _, alg := range []ratelimit.Algorithm{fakes.Five, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}} {
@@ -64,7 +65,7 @@ func TestObserverThatPanics(t *testing.T) {
 	}
 }
 
-// TestWaitWhoseObserverPanics: so it is for who has stood in line.
+// TestWaitWhoseObserverPanics: the same holds for a caller that has stood in line.
 func TestWaitWhoseObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
@@ -87,7 +88,8 @@ func TestWaitWhoseObserverPanics(t *testing.T) {
 	})
 }
 
-// TestSettleWhoseObserverPanics: all keys of a HoldAll are settled or cancelled before an observer is told of one.
+// TestSettleWhoseObserverPanics: all keys of a HoldAll are settled or cancelled before an observer
+// is told of one.
 func TestSettleWhoseObserverPanics(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for name, end := range map[string]func(r *ratelimit.Reservation){

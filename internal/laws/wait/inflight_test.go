@@ -236,8 +236,9 @@ func fly(t *testing.T, l ratelimit.Limiter, flights *[]*flight, now time.Time, o
 	require.Equal(t, limit-used, d.Remaining)
 }
 
-// A Wait behind a blocked one makes that look for room that it was not told of: because the limit was
-// raised, or because another process has released events.
+// A Wait that arrives behind a blocked one makes the blocked one ask the store again. There may be
+// room of which it does not know, because the limit was raised or another process has released
+// events.
 func TestInFlightWaitersNoticeRoom(t *testing.T) {
 	ctx := context.Background()
 	for name, makeRoom := range map[string]func(limit *atomic.Int64, other *ratelimit.Reservation){

@@ -177,7 +177,7 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 	}
 }
 
-// Whatever else may have made room wakes the first waiter, too.
+// Any other call that may have made room also wakes the first waiter.
 func TestWaitersSeeChanges(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for what, change := range map[string]func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, plan *fakes.Plan){
@@ -407,7 +407,7 @@ func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 	}
 }
 
-// blocked reports whether somebody waits in vain on a key, all of whose events are held.
+// blocked reports whether a caller waits for a key whose events are all held.
 func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
 	r, _, err := l.Reserve(ctx, key, 1)
 	require.NoError(t, err)
