@@ -94,9 +94,18 @@ func TestRedisCounts(t *testing.T) {
 // A brokenConn answers everything with an error.
 type brokenConn struct{}
 
-func (brokenConn) Do(context.Context, redisstore.Command) (string, error) {
-	return "", errors.New("OOM command not allowed")
+func (brokenConn) Do(_ context.Context, commands []redisstore.Command) []redisstore.Reply {
+	replies := make([]redisstore.Reply, len(commands))
+	for i := range replies {
+		replies[i].Err = errors.New("OOM command not allowed")
+	}
+	return replies
 }
+
+func (brokenConn) Server(string) (name string, known bool) { return "", true }
+func (brokenConn) OneServer() bool                         { return true }
+func (brokenConn) DialError(string) error                  { return nil }
+func (brokenConn) Redial(context.Context, string)          {}
 
 // A trippedBreaker lets three commands through.
 type trippedBreaker struct{ allowed int }

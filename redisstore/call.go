@@ -24,7 +24,7 @@ type call struct {
 	received time.Duration // when its reply was received
 
 	forLease bool        // whether it takes or settles a lease, and no caller waits
-	age      int         // the weight of the ticks since it was queued; protected by the lock of its queue's shard
+	born     int         // outbox.waited when it was queued; protected by the outbox's lock
 	claimed  atomic.Bool // whether the right to answer it was claimed
 	done     chan error  // receives the outcome; buffered
 }
@@ -196,14 +196,36 @@ func (c *call) equals(d *call) bool {
 	return c.op() == d.op() && c.op() != opSettle && c.op() != opReserve && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
 }
 
-// run sends a raw command, and returns the reply.
-func (s *Store) run(ctx context.Context, name name, cmd Command) (string, error) {
-	c := s.newCall()
-	c.name, c.cmd = name, cmd
-	if err := s.do(ctx, c); err != nil {
-		return "", err
+// await waits for the outcome of a call, or until ctx ends.
+func (c *call) await(ctx context.Context) error {
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		if c.claim() {
+			return ctx.Err()
+		}
+		return <-c.done // another goroutine is about to answer
 	}
-	reply := c.reply
+}
+
+// A rawReply is the reply to a raw command.
+type rawReply struct {
+	text           string
+	sent, received time.Duration // when the command was, by the store's clock
+}
+
+// run sends a raw command, and returns the reply. The script is the one that the command runs, if
+// any, and if the server may not know it.
+func (s *Store) run(ctx context.Context, name name, cmd Command, script *script) (rawReply, error) {
+	c := s.newCall()
+	c.name, c.cmd, c.script = name, cmd, script
+	s.enqueue(c)
+	err := c.await(ctx)
+	if err != nil {
+		return rawReply{}, err
+	}
+	reply := rawReply{c.reply, c.sent, c.received}
 	s.free(c)
 	return reply, nil
 }

@@ -18,81 +18,19 @@ const (
 	replyDue   = 7 // turns of one of several keys have come, which only a command of its own can let happen
 )
 
-// send sends a group's command and answers its calls. It returns false if the command
-// was abandoned in the meantime, and another sender has the queue.
-func (s *Store) send(q *queue, g *group) bool {
-	defer g.cancel()
-	if err := s.admit(q, g); err != nil {
-		return q.finish(g, err)
-	}
-	s.transmit(g)
-	more, why := s.conclude(q, g)
-	if why != nil {
-		return s.resolve(q, g, why)
-	}
-	return more
-}
-
-// admit asks the breaker whether a group's command may be sent, and prepares the command.
-func (s *Store) admit(q *queue, g *group) error {
-	srv := s.serverOf(g.ctx, g.calls[0].name.text)
-	done, err := s.allow(srv)
-	if err != nil {
-		return err
-	}
-	q.shard.mu.Lock()
-	g.server, g.done = srv, done
-	q.shard.mu.Unlock()
-	g.script = s.prepare(q, g)
-	g.begin = s.elapsed()
-	return nil
-}
-
-// conclude reports to the breaker, reads the reply and answers a group's calls. It returns
-// false if the command was abandoned in the meantime, and another sender has the queue. If
-// why is not nil, the calls are not answered, and the caller must call resolve.
-func (s *Store) conclude(q *queue, g *group) (more bool, why error) {
-	received := s.elapsed()
-	s.counts.observe(received-g.begin, g.err)
-	if g.err == nil || isReply(g.err) {
-		s.answered(g.server)
-	}
-	q.shard.mu.Lock()
-	done, age := g.done, g.age
-	g.done = nil
-	q.shard.mu.Unlock()
-	if done != nil {
-		done(s.outcome(g.err, received-g.begin, age))
-	} else {
-		g.server.explain(g.err)
-	}
-	first := g.calls[0]
-	s.redialIfUnwilling(g)
-	if first.prog == nil {
-		first.reply, first.sent, first.received = g.reply, g.begin, received
-		return q.finish(g, g.err), nil
-	}
-	err := s.readReply(g, received)
-	if errors.Is(err, errOther) {
-		return false, err
-	}
-	return q.finish(g, err), nil
-}
-
-// prepare sets a group's command, and returns the script that it runs, if any.
-func (s *Store) prepare(q *queue, g *group) *script {
+// prepare makes the command of a group.
+func (s *Store) prepare(g *group) {
 	first := g.calls[0]
 	prog := first.prog
 	if prog == nil {
-		g.cmd = first.cmd
-		return first.script
+		g.cmd, g.script = first.cmd, first.script
+		return
 	}
 	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
 	holds := slices.ContainsFunc(g.calls, (*call).holds)
-	if calls := s.leaseCalls(first.name, prog, !holds); len(calls) > 0 {
-		q.shard.mu.Lock()
-		g.calls = append(g.calls, calls...)
-		q.shard.mu.Unlock()
+	calls := s.leaseCalls(first.name, prog, !holds)
+	if len(calls) > 0 {
+		g.queue.outbox.join(g, calls)
 		holds = true
 	}
 	v := plain
@@ -103,20 +41,26 @@ func (s *Store) prepare(q *queue, g *group) *script {
 		v = longer
 	}
 	g.epoch = s.denials.epoch(first.name)
-	return s.commandOf(g, v)
+	s.setCommand(g, v)
 }
 
-// commandOf sets a group's command to one of a variant of the script, and returns the script.
-func (s *Store) commandOf(g *group, v variant) *script {
+// join adds calls to a group whose command is not made yet.
+func (o *outbox) join(g *group, calls []*call) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g.calls = append(g.calls, calls...)
+}
+
+// setCommand sets a group's command to one of a variant of the script.
+func (s *Store) setCommand(g *group, v variant) {
 	name, prog := g.calls[0].name.text, g.calls[0].prog
 	g.variant = v
 	args := []string{s.encode(g), prog.tag}
 	if !slices.ContainsFunc(g.calls, (*call).stays) {
 		args = append(args, s.met(prog)...)
 	}
-	script := prog.variantOf(v)
-	g.cmd = script.command([]string{name}, args)
-	return script
+	g.script = prog.variantOf(v)
+	g.cmd = g.script.command([]string{name}, args)
 }
 
 // openAge is for how long a store expects open holds or turns in the keys of a limit after it has met some.
@@ -138,7 +82,7 @@ func (s *Store) meetsHolds(g *group) bool {
 		return false
 	}
 	s.opens(g.calls[0].prog)
-	g.script = s.commandOf(g, holding)
+	s.setCommand(g, holding)
 	return true
 }
 
@@ -171,37 +115,6 @@ func (s *Store) encode(g *group) string {
 	return string(b)
 }
 
-// maxResends bounds how often a command is sent again after a reply that says the server
-// did not execute it: once because of a script, and the rest while a slot moves.
-const maxResends = 3
-
-// transmit sends a group's command. It sends the command again only if the server replied
-// that it did not execute it: with the full script if the server did not know it, or after
-// a redirection that the client did not follow.
-func (s *Store) transmit(g *group) {
-	for range 1 + maxResends {
-		s.counts.calls.Add(1)
-		if g.reply, g.err = s.conn.Do(g.ctx, g.cmd); !g.resends() && !s.meetsHolds(g) {
-			return
-		}
-	}
-}
-
-// resends reports whether a group's command is to be sent again because of its reply.
-func (g *group) resends() bool {
-	if g.ctx.Err() != nil {
-		return false
-	}
-	switch {
-	case isRedirection(g.err):
-		return true
-	case isUnknownScript(g.err):
-		g.cmd = g.script.inFull(g.cmd)
-		return true
-	}
-	return false
-}
-
 // A snapshot is the state of a key after a command, as far as its requests need it.
 type snapshot struct {
 	state []byte
@@ -215,10 +128,10 @@ type snapshot struct {
 
 // readReply sets the results of a group's calls from the reply, and updates the cached
 // denials and leases.
-func (s *Store) readReply(g *group, received time.Duration) error {
+func (s *Store) readReply(g *group) error {
 	name := g.calls[0].name
 	after, err := s.decide(g)
-	after.sent, after.received = g.begin, received
+	after.sent, after.received = g.sent, g.received
 	s.leaseOutcome(name, g.calls, after, err)
 	switch {
 	case err == nil:

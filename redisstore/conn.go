@@ -5,80 +5,64 @@ import (
 	"time"
 )
 
-// A Conn sends the commands of a [Store] to Redis. Modules redisstore/goredis and
-// redisstore/rueidis implement it for the clients they are named after.
+// A Conn sends the commands of a [Store] to Redis. The modules redisstore/goredis and
+// redisstore/rueidis implement it for the clients they are named after. To measure or change
+// calls, embed the Conn that their NewConn returns. Its methods may be called concurrently.
 type Conn interface {
-	// Do sends a command to the server that holds its key, and returns the reply, which
-	// may be any bytes. If the server replied with an error, the text of err begins with
-	// the error's code, such as NOSCRIPT.
+	// Server returns the name of the server that has a key, which should be its address, or "" if
+	// the client has only one server. The commands on keys of one server are sent together. Each
+	// server has its own breaker, see [WithBreakers], and [Stats] and errors have its name.
 	//
-	// Do sends the command at most once, except to follow a cluster's redirections,
-	// because a command without an answer may have been executed. If ctx ends before the
-	// command is sent, Do should not send it. The store stops waiting when ctx ends; Do
-	// must still return eventually, by the client's own timeouts. Do may be called
-	// concurrently. Whether concurrent commands share a round trip depends on the client.
-	Do(ctx context.Context, c Command) (reply string, err error)
-}
+	// If the client does not know the server of the key, known is false. The commands on such keys
+	// are sent one by one, and have one breaker.
+	//
+	// Server is called for each call, before the call is queued. So it must not wait for a server.
+	Server(key string) (name string, known bool)
 
-// A Cluster is a Conn that reports which server a key is on. Each server then has its own
-// breaker, see [WithBreakers], and [Stats] and errors have its name.
-type Cluster interface {
-	Conn
-	// Server returns the name of key's server, which should be its address, or "" if it is not
-	// known.
-	Server(ctx context.Context, key string) string
-}
+	// OneServer reports whether all keys are on one server that is not a node of a cluster.
+	// [ratelimit.TakeAll] then sends one command for any of its keys. Otherwise, only keys with
+	// the same {tag} in their names share a command, because others may be on several servers, or
+	// in several slots of a cluster.
+	OneServer() bool
 
-// A Dialer is a Conn that says why it has no connection, because its client tries to connect for
-// longer than the store waits for Do.
-type Dialer interface {
-	Conn
-	// DialError returns the error of the latest attempt to connect to the server with that name
-	// (see [Cluster]), or to any server if the name is "". It returns nil if that succeeded, and
-	// if it was made more than a second ago.
+	// Do sends commands in one round trip, and returns a reply to each of them, in their order.
+	// The server executes them in their order. Their keys are on the same server, unless that has
+	// changed a moment ago.
+	//
+	// Do sends each command at most once, because a command without an answer may have been
+	// executed. It may follow the redirections of a cluster. It must do so if there is only one
+	// command: the store sends a command by itself if the reply to it was MOVED or ASK.
+	//
+	// If ctx ends before a command is sent, Do should not send it. The store stops waiting when
+	// ctx ends. Do must still return eventually, by the client's own timeouts.
+	Do(ctx context.Context, commands []Command) []Reply
+
+	// DialError returns the error of the latest attempt to connect to the server with that name,
+	// or to any server if the name is "". It returns nil if the attempt succeeded or was made more
+	// than a second ago, and if the client does not tell. The store asks if there is no reply in
+	// time, because a client may try to connect for longer than that.
 	DialError(server string) error
-}
 
-// A Redialer is a Conn that can give up a connection. A name or a proxy may lead to another server
-// by now, such as the new primary after a failover, while the client keeps its connections to the
-// old one. So the store calls Redial when a server replies that it carries out no command for now,
-// because it is a replica, loads its data, or does not know the password any more.
-type Redialer interface {
-	Conn
 	// Redial closes a connection that the client uses for commands on key, so that it connects
-	// again. If there are several that the client chooses from, it closes any one: the store calls
-	// Redial again while there are such replies, but only once at a time for each server.
+	// again. The store calls Redial when a server replies that it carries out no command for now,
+	// because it is a replica, loads its data, or does not know the password any more. A name or a
+	// proxy may lead to another server by now, such as the new primary after a failover, while the
+	// client keeps its connections to the old one.
 	//
+	// If there are several connections that the client chooses from, Redial closes any one: the
+	// store calls it again while there are such replies, but only once at a time for each server.
 	// Commands that share the connection may fail. The store stops waiting when ctx ends, as for
 	// Do.
 	Redial(ctx context.Context, key string)
 }
 
-// A Pipeline is a Conn that sends several commands at once. [ratelimit.TakeEach] uses it, and
-// calls Do for the commands concurrently if the Conn is not a Pipeline.
-type Pipeline interface {
-	Conn
-	// DoEach sends commands in one round trip, and returns their replies in the same
-	// order. What Conn says about Do holds for each command, except that it need not follow
-	// redirections: the store calls Do for a command whose reply is MOVED or ASK. If the
-	// Pipeline is a Cluster, the keys are on the same server, unless it has changed a moment
-	// ago.
-	DoEach(ctx context.Context, commands []Command) []Reply
-}
-
-// A Single is a Conn that says whether it has one server. [ratelimit.TakeAll] then sends one
-// command for any of its keys. Otherwise, only keys with the same {tag} in their names share a
-// command, because others may be on several servers, or in several slots of a cluster.
-type Single interface {
-	Conn
-	// OneServer reports whether all keys are on one server that is not a node of a cluster.
-	OneServer() bool
-}
-
-// A Reply is what Do returns.
+// A Reply is the reply to a command.
 type Reply struct {
-	Text string
-	Err  error
+	Text string // which may be any bytes
+
+	// Err is nil, or says why there is no reply. If the server replied with an error, the text of
+	// Err begins with the error's code, such as NOSCRIPT.
+	Err error
 }
 
 // A Command is a command for Redis.
@@ -86,7 +70,7 @@ type Command struct {
 	Words []string // the command's name and its arguments, which may be any bytes
 
 	// Key is the index of the key in Words. If there are several, it is that of the first: the
-	// others follow it, and are in its slot or, with a Single, on its server.
+	// others follow it, and are in its slot or, with OneServer, on its server.
 	Key int
 }
 

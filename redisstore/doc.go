@@ -43,10 +43,13 @@
 //
 // # Calls
 //
-// A call on a key is sent at once. Calls of the same process on the same key that arrive while a
-// command is in progress are sent together when it completes, as one command that decides them in
-// order. Each command in progress uses one goroutine. [ratelimit.TakeEach] sends the commands of up
-// to 512 keys at once; if the Conn is a [Pipeline], they take one round trip for each server.
+// Calls of the same process on the same key that arrive while a command on that key is in progress
+// share the next command, which decides on them in order. Commands on different keys of one server
+// are sent together, as a batch: what is ready when a sender begins takes one round trip. A command
+// does not wait for others in order to form a batch, but if many batches are in progress, it may wait
+// for one of them, for a tenth of the timeout at most. In a cluster of rueidis, and with other
+// clients that do not know which server has a key, each command is sent by itself.
+// [ratelimit.TakeEach] queues the calls on up to 512 keys at once.
 //
 // No command is sent twice, because one without an answer may have been executed. A caller whose
 // context ends early returns at once, and its command continues. Events that could not be given
@@ -59,7 +62,7 @@
 // keys must have the same {tag} in their names: all of them from [WithPrefix], or those that the
 // service chooses with [WithKeyTags]. Other keys are held one after the other, and given back if the
 // request is denied, and so are keys while a slot moves, or if another limit left a key's state, or if
-// the [Conn] does not say that it has one server ([Single]). Then other calls may be denied for a
+// the [Conn] has more than one server. Then other calls may be denied for a
 // moment what they would have been granted, but nothing is granted beyond a limit.
 //
 // # Leases
@@ -81,7 +84,7 @@
 // calls fail at once with [ErrOpen]. On each failure the limiter's [ratelimit.FailurePolicy] decides,
 // and the Decision is marked Degraded. When Redis is back, each process notices within a second. If a
 // server says that it is a replica, or carries out nothing for another such reason, the client connects
-// again ([Redialer]), because its name may lead to another one by now.
+// again, because its name may lead to another one by now.
 //
 // [Store.Stats] has counters for monitoring, and [Store.Check] asks Redis once, for a service that is
 // to start only with Redis.

@@ -15,6 +15,13 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
+// newDelayedServer returns a server that is 10 ms away, with a limit of 9 an hour.
+func newDelayedServer(t *testing.T) *fakeServer {
+	f := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour})
+	f.Delay = 10 * time.Millisecond
+	return f
+}
+
 func manyKeys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -23,28 +30,28 @@ func manyKeys(n int) []string {
 	return keys
 }
 
-// bothWays calls test for a Conn that is a Pipeline, and for one that is not.
-func bothWays(t *testing.T, test func(t *testing.T, together bool)) {
-	for _, together := range []bool{false, true} {
-		t.Run(fmt.Sprintf("together=%v", together), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, together) })
+// bothWays calls test for a Conn that says which server has the keys, and for one that does not.
+func bothWays(t *testing.T, test func(t *testing.T, known bool)) {
+	for _, known := range []bool{false, true} {
+		t.Run(fmt.Sprintf("known=%v", known), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, known) })
 		})
 	}
 }
 
-func storeOn(t *testing.T, f *fakeServer, together bool, opts ...Option) (*Store, ratelimit.Limiter) {
-	if together {
-		return (&pipelinedServer{fakeServer: f}).store(t, opts...)
+func storeOn(t *testing.T, f *fakeServer, known bool, opts ...Option) (*Store, ratelimit.Limiter) {
+	if known {
+		return f.store(t, opts...)
 	}
-	return f.store(t, opts...)
+	return f.storeThrough(t, unknownServer{f}, opts...)
 }
 
 // The commands of all keys are sent at once, and the requests on one key share a command.
 func TestEachAtOnce(t *testing.T) {
-	bothWays(t, func(t *testing.T, together bool) {
+	bothWays(t, func(t *testing.T, known bool) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
 		f.Delay = 10 * time.Millisecond
-		s, l := storeOn(t, f, together)
+		s, l := storeOn(t, f, known)
 		keys := append(manyKeys(maxEach-3), "key 0", "key 1", "key 0")
 		begin := time.Now()
 		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
@@ -111,10 +118,10 @@ func TestEachFails(t *testing.T) {
 			func(s Stats) uint64 { return s.ErrorReplies }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, together bool) {
+			bothWays(t, func(t *testing.T, known bool) {
 				f, b := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), &countingBreaker{}
 				f.Delay = 10 * time.Millisecond
-				s, l := storeOn(t, f, together, WithBreaker(b), WithTimeout(50*time.Millisecond))
+				s, l := storeOn(t, f, known, WithBreaker(b), WithTimeout(50*time.Millisecond))
 				tt.change(f, b)
 				begin := time.Now()
 				out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
@@ -147,10 +154,10 @@ var errOOM = errors.New("OOM command not allowed when used memory > 'maxmemory'"
 
 // When the caller leaves, TakeEach returns at once.
 func TestEachCallerLeaves(t *testing.T) {
-	bothWays(t, func(t *testing.T, together bool) {
+	bothWays(t, func(t *testing.T, known bool) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour})
 		f.Delay = 10 * time.Millisecond
-		s, l := storeOn(t, f, together)
+		s, l := storeOn(t, f, known)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		begin := time.Now()
@@ -165,44 +172,12 @@ func TestEachCallerLeaves(t *testing.T) {
 	})
 }
 
-// A pipelinedServer receives several commands in one round trip.
-type pipelinedServer struct {
-	*fakeServer
-	together []int // the numbers of commands received together
-}
-
-func (p *pipelinedServer) DoEach(ctx context.Context, commands []Command) []Reply {
-	replies := make([]Reply, len(commands))
-	p.Set(func() { p.together = append(p.together, len(commands)) })
-	var wg sync.WaitGroup
-	for i, c := range commands {
-		wg.Go(func() { replies[i].Text, replies[i].Err = p.Do(ctx, c) })
-	}
-	wg.Wait()
-	return replies
-}
-
-func (p *pipelinedServer) store(t *testing.T, opts ...Option) (*Store, ratelimit.Limiter) {
-	s, err := New(p, opts...)
-	require.NoError(t, err)
-	s.backlog = func() bool { return false }
-	l, err := ratelimit.New(p.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
-	require.NoError(t, err)
-	return s, l
-}
-
-func newPipelinedServer(t *testing.T, limit int) *pipelinedServer {
-	p := &pipelinedServer{fakeServer: newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: time.Hour})}
-	p.Delay = 10 * time.Millisecond
-	return p
-}
-
 // Commands that the server could not execute without the script are sent again together.
 // Those that were redirected, and states that the script cannot read, are handled one by one.
 func TestEachTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipelinedServer(t, 9)
-		s, l := p.store(t, WithTimeout(100*time.Millisecond))
+		f := newDelayedServer(t)
+		s, l := f.store(t, WithTimeout(100*time.Millisecond))
 		keys := append(manyKeys(5), "key 0")
 		remaining := func() (all []int) {
 			out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
@@ -213,19 +188,20 @@ func TestEachTogether(t *testing.T) {
 			return all
 		}
 		assert.Equal(t, []int{8, 8, 8, 8, 8, 7}, remaining())
-		assert.Equal(t, []int{5}, p.together)
+		assert.Equal(t, []int{5}, f.Together)
 
-		p.Flush()
+		f.Flush()
 		assert.Equal(t, []int{6, 7, 7, 7, 7, 5}, remaining())
-		assert.Equal(t, []int{5, 5, 5}, p.together, "again, with the script")
+		assert.Equal(t, []int{5, 5, 5}, f.Together, "again, with the script")
+		assert.Equal(t, 1, f.Evals, "which the server learns from the first")
 
-		trips := p.Trips
-		p.Fail, p.Failures = errors.New("MOVED 7 127.0.0.1:7001"), 2
+		trips := f.Trips
+		f.Fail, f.Failures = errors.New("MOVED 7 127.0.0.1:7001"), 2
 		assert.Equal(t, []int{4, 6, 6, 6, 6, 3}, remaining())
-		assert.Equal(t, []int{5, 5, 5, 5}, p.together)
-		assert.Equal(t, trips+7, p.Trips, "the client follows two redirections, one by one")
+		assert.Equal(t, []int{5, 5, 5, 5, 1, 1}, f.Together)
+		assert.Equal(t, trips+7, f.Trips, "the client follows two redirections, one by one")
 
-		p.Damage()
+		f.Damage()
 		assert.Equal(t, uint64(0), s.Stats().Failures)
 		_, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
 		require.ErrorIs(t, err, ratelimit.ErrState)
@@ -242,8 +218,8 @@ func TestEachTogether(t *testing.T) {
 // Calls that arrive on a key while the commands of TakeEach are in progress are sent next.
 func TestEachMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipelinedServer(t, 9)
-		s, l := p.store(t)
+		f := newDelayedServer(t)
+		s, l := f.store(t)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			time.Sleep(5 * time.Millisecond)
@@ -254,7 +230,7 @@ func TestEachMeanwhile(t *testing.T) {
 		_, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.NoError(t, err)
 		wg.Wait()
-		assert.Equal(t, []int{1, 1, 1, 1, 1, 3}, p.Batches)
+		assert.Equal(t, []int{1, 1, 1, 1, 1, 3}, f.Batches)
 		settle()
 		requireIdle(t, s)
 	})
@@ -264,91 +240,60 @@ func TestEachMeanwhile(t *testing.T) {
 // are sent. The late answers change nothing.
 func TestEachAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, b := newPipelinedServer(t, 9), &countingBreaker{}
-		p.Hangs, p.Stuck = true, make(chan struct{})
-		s, l := p.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		f, b := newDelayedServer(t), &countingBreaker{}
+		f.Hangs, f.Stuck = true, make(chan struct{})
+		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
 		begin := time.Now()
 		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
-		p.Set(func() { p.Hangs = false })
+		f.Set(func() { f.Hangs = false })
 		assert.True(t, l.Allow("key 1"))
-		close(p.Stuck)
+		close(f.Stuck)
 		settle()
 		requireIdle(t, s)
 		assert.True(t, out[0].Degraded)
-		assert.Len(t, b.outcomes, 6)
+		assert.Len(t, b.outcomes, 2, "of two batches")
 	})
-}
-
-// twoPipelines are two servers; the one that has the keys that end with 1 hangs.
-type twoPipelines struct{ *pipelinedServer }
-
-func (two twoPipelines) Server(_ context.Context, key string) string { return key[len(key)-1:] }
-
-func (two twoPipelines) Do(ctx context.Context, c Command) (string, error) {
-	reply := two.DoEach(ctx, []Command{c})[0]
-	return reply.Text, reply.Err
-}
-
-func (two twoPipelines) DoEach(ctx context.Context, commands []Command) []Reply {
-	if two.Server(ctx, commands[0].Words[commands[0].Key]) == "1" {
-		<-ctx.Done()
-		replies := make([]Reply, len(commands))
-		for i := range replies {
-			replies[i].Err = ctx.Err()
-		}
-		return replies
-	}
-	return two.pipelinedServer.DoEach(ctx, commands)
 }
 
 // A server that hangs does not delay the keys of others.
 func TestEachServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipelinedServer(t, 9)
-		s, err := New(twoPipelines{p})
-		require.NoError(t, err)
-		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(p.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
-		require.NoError(t, err)
-		keys := []string{"a0", "a1", "b1", "b0", "c0"}
+		f := newDelayedServer(t)
+		s, l := f.storeThrough(t, twoServers{f})
+		keys := []string{"al", "ah", "bh", "bl", "cl"}
 		for range 9 { // servers are asked in any order
 			settle()
 			out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
 			require.ErrorIs(t, err, ErrTimeout)
 			for i, d := range out {
-				assert.Equal(t, keys[i][1] == '0', d.Allowed, keys[i])
+				assert.Equal(t, keys[i][1] == 'l', d.Allowed, keys[i])
 			}
 		}
-		assert.NotContains(t, p.together, 5)
+		assert.NotContains(t, f.Together, 5)
 		settle()
 		requireIdle(t, s)
 	})
 }
 
-// movedPipeline redirects the first of several commands to a server that does not answer.
-type movedPipeline struct{ *pipelinedServer }
+// A movingServer redirects the first of several commands to a server that does not answer.
+type movingServer struct{ *fakeServer }
 
-func (m movedPipeline) Do(ctx context.Context, _ Command) (string, error) {
-	<-ctx.Done()
-	return "", ctx.Err()
-}
-
-func (m movedPipeline) DoEach(ctx context.Context, commands []Command) []Reply {
+func (m movingServer) Do(ctx context.Context, commands []Command) []Reply {
+	if len(commands) == 1 {
+		<-ctx.Done()
+		return errorsOf(commands, ctx.Err())
+	}
 	moved := Reply{Err: errors.New("MOVED 7 127.0.0.1:7001")}
-	return append([]Reply{moved}, m.pipelinedServer.DoEach(ctx, commands[1:])...)
+	return append([]Reply{moved}, m.fakeServer.Do(ctx, commands[1:])...)
 }
 
 // A redirection to a server that hangs delays no other keys.
 func TestEachMovedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipelinedServer(t, 9)
-		s, err := New(movedPipeline{p})
-		require.NoError(t, err)
-		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(p.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
-		require.NoError(t, err)
+		f := newDelayedServer(t)
+		s, l := f.storeThrough(t, movingServer{f})
 		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)
 		for i, d := range out {

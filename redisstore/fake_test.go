@@ -14,9 +14,13 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
+// A fake has the name Server in its package, which a Conn has as a method.
+type fake = fakeredis.Server
+
 // A fakeServer is a Redis server in this process, which knows the plain scripts of one limit.
 type fakeServer struct {
-	*fakeredis.Server
+	*fake
+	plainConn
 	prog *program // of its one limiter
 }
 
@@ -25,24 +29,59 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)
-	f := &fakeServer{fakeredis.New(), prog}
+	f := &fakeServer{fake: fakeredis.New(), prog: prog}
 	for _, known := range []*script{prog.variantOf(plain), prog.variantOf(longer), replace} {
 		f.Load(known.text)
 	}
 	return f
 }
 
-func (f *fakeServer) Do(ctx context.Context, c Command) (string, error) {
-	return f.Server.Do(ctx, c.Words, c.Key)
+func (f *fakeServer) Do(ctx context.Context, commands []Command) []Reply {
+	asked := make([]fakeredis.Command, len(commands))
+	for i, c := range commands {
+		asked[i] = fakeredis.Command(c)
+	}
+	replies := make([]Reply, len(commands))
+	for i, reply := range f.fake.Do(ctx, asked) {
+		replies[i] = Reply(reply)
+	}
+	return replies
+}
+
+// A plainConn has the methods of a Conn besides Do: there is one server, of whose connections
+// nothing is known.
+type plainConn struct{}
+
+func (plainConn) Server(string) (name string, known bool) { return "", true }
+func (plainConn) OneServer() bool                         { return false }
+func (plainConn) DialError(string) error                  { return nil }
+func (plainConn) Redial(context.Context, string)          {}
+
+// errorsOf returns replies that have an error.
+func errorsOf(commands []Command, err error) []Reply {
+	replies := make([]Reply, len(commands))
+	for i := range replies {
+		replies[i].Err = err
+	}
+	return replies
 }
 
 // store returns another store on the server, and a limiter on that store.
 func (f *fakeServer) store(t testing.TB, opts ...Option) (*Store, ratelimit.Limiter) {
 	t.Helper()
-	s, err := New(f, opts...)
+	return f.storeThrough(t, f, opts...)
+}
+
+// storeThrough returns another store that asks the server through conn, and a limiter on that store.
+func (f *fakeServer) storeThrough(
+	t testing.TB, conn Conn, opts ...Option,
+) (*Store, ratelimit.Limiter) {
+	t.Helper()
+	s, err := New(conn, opts...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
-	l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s),
+		ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	return s, l
 }

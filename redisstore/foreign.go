@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -88,47 +89,52 @@ return head .. '\0'`
 
 var replace = newScript(replaceText)
 
-// resolve answers a group's calls after the script could not use the value.
-func (s *Store) resolve(q *queue, g *group, why error) bool {
-	if g.reply = s.found(g); g.err != nil {
-		s.redialIfUnwilling(g)
-		return q.finish(g, g.err)
+// resolve answers a group's calls after the script could not use the value, for a reason. Meanwhile
+// the group is the one of its queue whose command is in progress, and the commands of resolve are
+// raw ones.
+func (o *outbox) resolve(g *group, reason error) {
+	s, first := o.store, g.calls[0]
+	reply, err := s.found(g)
+	if err != nil {
+		o.finish(g, err)
+		return
 	}
-	first := g.calls[0]
-	s.meet(first.prog, g.reply[9:])
-	for g.ctx.Err() == nil {
-		value, at := g.reply[9:], time.UnixMicro(int64(double(g.reply)))
+	s.meet(first.prog, reply.text[9:])
+	for s.elapsed()-g.sent < mostBusy*s.timeout && g.isAwaited() {
+		value, at := reply.text[9:], time.UnixMicro(int64(double(reply.text)))
 		after, res, changed, unread := s.compute(g, value, at)
-		var err error
-		if failed, ok := errors.AsType[*scriptError](why); ok && !unread {
-			err = failed.error // the value is not the reason
+		after.sent, after.received = reply.sent, reply.received
+		failed, ok := errors.AsType[*scriptError](reason)
+		if ok && !unread {
+			o.finish(g, failed.error) // the value is not the reason
+			return
 		}
-		if err == nil && changed {
-			g.script = replace
-			g.cmd = replace.command([]string{first.name.text}, []string{value, string(after.state), s.ttl(&res)})
-			after.sent = s.elapsed()
-			s.transmit(g)
-			s.redialIfUnwilling(g)
-			if err = g.err; err == nil && len(g.reply) < 9 {
-				err = errShort
+		if changed {
+			reply, err = s.replace(first.name, value, string(after.state), s.ttl(&res))
+			if err != nil {
+				o.finish(g, err)
+				return
 			}
-			if err == nil && g.reply[8] == replyOther { // another process has changed the value
-				if s.elapsed()-g.begin < mostBusy*s.timeout {
-					q.renew(g)
-				}
+			if reply.text[8] == replyOther { // another process has changed the value
+				o.renew(g)
 				continue
 			}
+			after.sent, after.received = reply.sent, reply.received
 		}
-		if after.received = s.elapsed(); err == nil {
-			if unread {
-				s.counts.unreadable.Add(1)
-			}
-			s.counts.ended.Add(uint64(res.Ended))
-			s.cacheDenial(first.name, g.epoch, g.calls, after)
+		if unread {
+			s.counts.unreadable.Add(1)
 		}
-		return q.finish(g, err)
+		s.counts.ended.Add(uint64(res.Ended))
+		s.cacheDenial(first.name, g.epoch, g.calls, after)
+		o.finish(g, nil)
+		return
 	}
-	return q.finish(g, g.ctx.Err())
+	o.finish(g, o.store.timeoutError(o.server))
+}
+
+// isAwaited reports whether a caller of g waits.
+func (g *group) isAwaited() bool {
+	return slices.ContainsFunc(g.calls, func(c *call) bool { return !c.claimed.Load() })
 }
 
 // mostBusy is how many times the timeout a call may take at most, because other processes change the
@@ -136,31 +142,43 @@ func (s *Store) resolve(q *queue, g *group, why error) bool {
 const mostBusy = tickWeight / answeredTickWeight
 
 // renew lets the timeout of a group's calls, and of those that wait for it, begin again.
-func (q *queue) renew(g *group) {
-	q.shard.mu.Lock()
-	defer q.shard.mu.Unlock()
+func (o *outbox) renew(g *group) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := g.queue
 	if q.group != g {
 		return
 	}
-	g.age = 0
-	for _, c := range slices.Concat(g.calls, q.next) {
-		c.age = 0
+	for c := range q.inProgress {
+		c.born = o.waited
 	}
 }
 
-// found returns a reply with the value, which the script's has unless the arithmetic of this process
+// found returns a reply with the value. The script's has it unless the arithmetic of this process
 // has found what the script has not.
-func (s *Store) found(g *group) string {
+func (s *Store) found(g *group) (rawReply, error) {
 	if g.err == nil && g.reply[8] == replyOther {
-		return g.reply
+		return rawReply{g.reply, g.sent, g.received}, nil
 	}
-	g.script = newScript(getText)
-	g.cmd = g.script.inFull(g.script.command([]string{g.calls[0].name.text}, nil))
-	s.transmit(g)
-	if g.err == nil && len(g.reply) < 9 {
-		g.err = errShort
+	name := g.calls[0].name
+	get := Command{Words: []string{"EVAL", getText, "1", name.text}, Key: 3}
+	return s.runReply(name, get, nil)
+}
+
+// replace replaces the value of a key by another one, which expires after ttl milliseconds, if
+// nobody else has changed the value.
+func (s *Store) replace(name name, value, by, ttl string) (rawReply, error) {
+	cmd := replace.command([]string{name.text}, []string{value, by, ttl})
+	return s.runReply(name, cmd, replace)
+}
+
+// runReply is run for a script whose reply has a head, of nine bytes.
+func (s *Store) runReply(name name, cmd Command, script *script) (rawReply, error) {
+	reply, err := s.run(context.Background(), name, cmd, script)
+	if err == nil && len(reply.text) < 9 {
+		err = errShort
 	}
-	return g.reply
+	return reply, err
 }
 
 // ttl returns for how many milliseconds the state of a result is kept.

@@ -28,7 +28,7 @@ type sharing struct {
 // Group implements [limit.JointStates]. Keys are on one server of a cluster, and in one slot,
 // if their names have the same hash tag.
 func (s *states) Group(key string) any {
-	if single, ok := s.conn.(Single); ok && single.OneServer() {
+	if s.conn.OneServer() {
 		return sharing{s.Store, ""}
 	}
 	if tag := hashTag(s.name(key).text); tag != "" {
@@ -143,18 +143,17 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		}
 	}
 	for range 2 + 2*len(calls) {
-		c := s.newCall()
-		c.name, c.script = members[0].name, scriptFor(true, v, kinds)
-		c.cmd = c.script.command(encodeJoint(calls, members, now, v))
-		if err := s.do(ctx, c); err != nil {
+		script := scriptFor(true, v, kinds)
+		cmd := script.command(encodeJoint(calls, members, now, v))
+		got, err := s.run(ctx, members[0].name, cmd, script)
+		if err != nil {
 			if isApart(err) || isScriptError(err) { // commands on one key have no such error, or resolve it
 				return errApart
 			}
 			return err
 		}
-		at := snapshot{sent: c.sent, received: c.received}
-		reply := c.reply
-		s.free(c)
+		at := snapshot{sent: got.sent, received: got.received}
+		reply := got.text
 		if v&holding == 0 && len(reply) == 9 && reply[8] == replyHolds {
 			v |= holding
 			continue

@@ -28,11 +28,7 @@ func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of f
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 		f.Load(scriptFor(true, together, []byte{fixedKind}).text)
-		s, err := New(oneServer{f}, opts...)
-		require.NoError(t, err)
-		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
-		require.NoError(t, err)
+		s, l := f.storeThrough(t, oneServer{f}, opts...)
 		test(t, f, s, func(key string) ratelimit.Bound { return ratelimit.For(l, key) })
 	})
 }
@@ -349,7 +345,7 @@ func TestNonsenseTogether(t *testing.T) {
 	zero := string(make([]byte, 17))
 	for _, answer := range []string{"", "x", zero[:8], zero, zero + "\x01", zero + "\xff\xff\xff\xff", zero + "\x00\x00\x00\x00",
 		zero + string(make([]byte, 8)), zero + "\x01\x00\x00\x00x\x00\x00\x00\x00"} {
-		s, err := New(nonsenseServer{nonsense(answer)})
+		s, err := New(nonsenseServer{nonsense{text: answer}})
 		require.NoError(t, err)
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)

@@ -207,6 +207,19 @@ func (s *Store) expire(name name, l *lease) {
 	}
 }
 
+// endsLease reports whether the lease of a key has to end before a request on it.
+func endsLease(req step.Request) bool {
+	switch req.Op {
+	case step.OpCharge, step.OpHold:
+		return true
+	case step.OpReserve:
+		return req.Hold.For > 0
+	case step.OpSettle:
+		return req.N > req.Of
+	}
+	return false
+}
+
 // endLease ends the lease of a key before a request that charges events, or holds some: none that was
 // leased before may be granted while there is a debt, and a hold is not denied what is only leased. It is
 // settled before that, because the queue of a key and a limit is in order. HoldAll does not wait for that.

@@ -346,13 +346,13 @@ type strangeConn struct {
 	reply func() error // called before such a reply is returned
 }
 
-func (c *strangeConn) Do(ctx context.Context, cmd Command) (string, error) {
+func (c *strangeConn) Do(ctx context.Context, commands []Command) []Reply {
 	before := c.spent()
-	reply, err := c.fakeServer.Do(context.WithoutCancel(ctx), cmd)
-	if err == nil && c.spent()-before >= minLease {
-		err = c.reply()
+	replies := c.fakeServer.Do(context.WithoutCancel(ctx), commands)
+	if replies[0].Err == nil && c.spent()-before >= minLease {
+		replies[0].Err = c.reply()
 	}
-	return reply, err
+	return replies
 }
 
 // spent returns the number of events that the server's window counts.

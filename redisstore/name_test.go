@@ -19,7 +19,7 @@ import (
 // A later version must find the same names. A change here would give every key its whole
 // limit back on a deploy.
 func TestNamesArePinned(t *testing.T) {
-	s, err := New(nonsense(""))
+	s, err := New(nonsense{})
 	require.NoError(t, err)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestNamesArePinned(t *testing.T) {
 // Two limiters of one process with one name and different limits are a mistake. The store
 // remembers names, but not without end.
 func TestOneLimitPerName(t *testing.T) {
-	s, err := New(nonsense(""))
+	s, err := New(nonsense{})
 	require.NoError(t, err)
 	own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil })
 	limiter := func(limit int, name string, opts ...ratelimit.Option) error {
@@ -88,7 +88,7 @@ func TestOneLimitPerName(t *testing.T) {
 
 // With WithKeyTags, a tag in a key chooses the slot, and no two keys share a name.
 func TestNamesWithTags(t *testing.T) {
-	s, err := New(nonsense(""), WithKeyTags())
+	s, err := New(nonsense{}, WithKeyTags())
 	require.NoError(t, err)
 	st := namers(t, s, "api")[0]
 	long, longTag := strings.Repeat("x", maxKey), strings.Repeat("t", maxKey+1)
@@ -104,7 +104,7 @@ func TestNamesWithTags(t *testing.T) {
 		seen[name] = true
 		assert.Less(t, len(name), 2*maxKey)
 	}
-	prefixed, err := New(nonsense(""), WithKeyTags(), WithPrefix("{rl}:"))
+	prefixed, err := New(nonsense{}, WithKeyTags(), WithPrefix("{rl}:"))
 	require.NoError(t, err)
 	assert.Equal(t, "rl", hashTag(namers(t, prefixed, "api")[0].name("{acme}").text))
 }
@@ -145,7 +145,7 @@ func TestNames(t *testing.T) {
 	texts := []string{"", "a", "a:", ":a", "aa", "@", "@a", "%40", "%", "{", "{}", "{}:a", "a{}", "{a}", "}{", "#", "#a"}
 	keys := append([]string{strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("{", 128), strings.Repeat("x", 1<<20)}, texts...)
 	for _, prefix := range []string{"", "p", "p:", "pa", "pa:"} {
-		s, err := New(nonsense(""), WithPrefix(prefix))
+		s, err := New(nonsense{}, WithPrefix(prefix))
 		require.NoError(t, err)
 		for _, limiter := range texts {
 			for _, st := range namers(t, s, limiter) {
@@ -162,7 +162,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	s, err := New(nonsense(""))
+	s, err := New(nonsense{})
 	require.NoError(t, err)
 	assert.Len(t, namers(t, s, "")[0].name("a key of 16 byte").text, 23, "for 32 bytes of memory")
 }
@@ -174,9 +174,9 @@ func FuzzNames(f *testing.F) {
 	f.Add("", "a@F:k", "", "k", uint8(0), uint8(1))
 	f.Add("@", "{", "%40", "{}:{", uint8(1), uint8(1))
 	f.Add("a", strings.Repeat("{", maxKey+1), "a", strings.Repeat("{", maxKey), uint8(2), uint8(2))
-	plain, err := New(nonsense(""))
+	plain, err := New(nonsense{})
 	require.NoError(f, err)
-	tags, err := New(nonsense(""), WithKeyTags())
+	tags, err := New(nonsense{}, WithKeyTags())
 	require.NoError(f, err)
 	f.Add("a", "{x}"+strings.Repeat("y", maxKey), "a", "{x}", uint8(4), uint8(4))
 	f.Fuzz(func(t *testing.T, limiterA, keyA, limiterB, keyB string, algA, algB uint8) {

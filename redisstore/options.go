@@ -80,8 +80,8 @@ func WithBreaker(b Breaker) Option {
 }
 
 // WithBreakers makes a breaker for each server decide whether a command may be sent to it.
-// The store calls create to make one for each server of a [Cluster], or a single one for any
-// other Conn. Modules goredis and rueidis set it. A nil create means no
+// The store calls create to make one for each server that the [Conn] names, and a single one for
+// the servers that it does not know. Modules goredis and rueidis set it. A nil create means no
 // breaker. WithBreakers replaces WithBreaker.
 func WithBreakers(create func() Breaker) Option {
 	return func(c *config) { c.breaker, c.breakers = nil, create }

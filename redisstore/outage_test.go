@@ -20,7 +20,7 @@ type dialingServer struct {
 	dialed error
 }
 
-func (s *dialingServer) Server(context.Context, string) string { return "redis:6379" }
+func (s *dialingServer) Server(string) (name string, known bool) { return "redis:6379", true }
 
 func (s *dialingServer) DialError(server string) error {
 	if server == "redis:6379" || server == "" {

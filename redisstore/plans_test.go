@@ -17,11 +17,14 @@ import (
 )
 
 // A noServer fails each command.
-type noServer struct{ commands atomic.Int64 }
+type noServer struct {
+	plainConn
+	commands atomic.Int64
+}
 
-func (s *noServer) Do(context.Context, Command) (string, error) {
-	s.commands.Add(1)
-	return "", errors.New("connection refused")
+func (s *noServer) Do(_ context.Context, commands []Command) []Reply {
+	s.commands.Add(int64(len(commands)))
+	return errorsOf(commands, errors.New("connection refused"))
 }
 
 // Keys without a limit, and blocked ones, send nothing to Redis, and do not need it.

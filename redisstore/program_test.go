@@ -25,7 +25,7 @@ func TestInvalid(t *testing.T) {
 		"WithLease's duration is 0s":        {WithLease(1, 0)},
 		"option 1 of New is nil":            {WithPrefix("x"), nil},
 	} {
-		_, err := New(nonsense(""), opts...)
+		_, err := New(nonsense{}, opts...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, want)
 	}
@@ -35,7 +35,7 @@ func TestInvalid(t *testing.T) {
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
 
-	s, err := New(nonsense(""))
+	s, err := New(nonsense{})
 	require.NoError(t, err)
 	tooMuch := map[string]ratelimit.Algorithm{
 		"FixedWindow.Window is 1ns: it must be a multiple of 1µs":                             ratelimit.FixedWindow{Limit: 1, Window: 1},

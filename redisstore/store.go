@@ -23,9 +23,7 @@ type Store struct {
 	programs programs
 	limiters limiters
 	lines    line.LinesByName
-	servers  servers
-	queues   queues
-	senders  senders
+	outboxes outboxes
 	ticks    atomic.Int64 // how many there were
 	ticking  atomic.Bool  // whether the timer runs
 	inTick   sync.Mutex   // held by tick
@@ -115,7 +113,7 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	// commands that began in the meantime are not either.
 	s.denials.forget(name)
 	defer s.denials.forget(name)
-	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1})
+	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
 	s.resetLease(name, err)
 	return err
 }
@@ -143,8 +141,7 @@ func (s *Store) Check(ctx context.Context) error {
 	key, sent := get.Words[get.Key], s.elapsed()
 	replied := make(chan error, 1)
 	go func() { // because the client may ignore ctx
-		_, err := s.conn.Do(ctx, get)
-		replied <- err
+		replied <- s.conn.Do(ctx, []Command{get})[0].Err
 	}()
 	var err error
 	select {
@@ -156,10 +153,10 @@ func (s *Store) Check(ctx context.Context) error {
 		return nil
 	}
 	if isUnwilling(err) {
-		s.redial(ctx, s.serverOf(ctx, key), key, sent)
+		s.redial(ctx, s.outboxOf(key).server, key, sent)
 	}
-	if dialer, ok := s.conn.(Dialer); ok && ctx.Err() != nil {
-		if why := dialer.DialError(""); why != nil {
+	if ctx.Err() != nil {
+		if why := s.conn.DialError(""); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 	}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"runtime/metrics"
+	"slices"
 	"time"
 )
 
@@ -39,16 +40,16 @@ func backlog() bool {
 
 // startTicking starts the timer if it is not running.
 func (s *Store) startTicking() {
-	if s.ticking.CompareAndSwap(false, true) {
+	if !s.ticking.Load() && s.ticking.CompareAndSwap(false, true) {
 		time.AfterFunc(s.timeout/ticksPerTimeout, s.tick)
 	}
 }
 
-// tick fails the calls whose timeout has passed. It abandons commands whose timeout has
-// passed, so that the calls queued behind them are sent.
+// tick fails the calls whose timeout has passed. It abandons batches whose timeout has passed, so
+// that the calls queued behind them are sent.
 func (s *Store) tick() {
-	// Before looking at the queues: enqueue adds a queue first and calls startTicking
-	// second, so either this tick sees the queue or startTicking sees false.
+	// Before looking at the outboxes: enqueue adds a call first and calls startTicking second, so
+	// either this tick sees the call or startTicking sees false.
 	s.ticking.Store(false)
 	if !s.inTick.TryLock() { // the tick before is held up, which counts once
 		s.startTicking()
@@ -61,81 +62,101 @@ func (s *Store) tick() {
 	}
 	now := s.ticks.Add(1)
 	active := false
-	for i := range s.queues {
-		active = s.tickShard(&s.queues[i], now, weight) || active
+	for _, o := range s.allOutboxes() {
+		if o.tick(o.server.weighs(now, weight)) {
+			active = true
+		}
 	}
 	if active {
 		s.startTicking()
 	}
 }
 
-// answered notes that a server has answered a command.
+// answered notes that a server has answered.
 func (s *Store) answered(srv *server) {
-	if next := s.ticks.Load() + 1; srv.answered.Load() != next {
+	next := s.ticks.Load() + 1
+	if srv.answered.Load() != next {
 		srv.answered.Store(next)
 	}
 }
 
-// weighs returns what a tick counts for a command to srv, or to an unknown server if that is nil.
+// weighs returns what a tick counts for calls to srv.
 func (srv *server) weighs(tick int64, weight int) int {
-	if weight == busyTickWeight && srv != nil && srv.answered.Load() >= tick {
+	if weight == busyTickWeight && srv.answered.Load() >= tick {
 		return answeredTickWeight
 	}
 	return weight
 }
 
-// tickShard does the work of tick for one shard, and reports whether the shard has any
-// queue.
-func (s *Store) tickShard(shard *queueShard, tick int64, weight int) bool {
-	late := map[*server][]func(error){} // what waits for their answers: calls and breakers
-	var abandoned []*queue
-	age := func(calls []*call, srv *server, weight int) {
-		for _, c := range calls {
-			if c.age += weight; c.age >= timeoutWeight && c.claim() {
-				late[srv] = append(late[srv], func(err error) { c.done <- err })
-			}
-		}
+// tick does the work of a tick of a weight for one outbox, and reports whether it has calls.
+func (o *outbox) tick(weight int) (active bool) {
+	late, reports, active := o.age(weight)
+	if len(late)+len(reports) == 0 {
+		return active
 	}
-	shard.mu.Lock()
-	active := len(shard.active) > 0
-	for _, q := range shard.active {
-		g := q.group
-		if g == nil {
-			age(q.next, nil, weight)
-			continue
-		}
-		weight := g.server.weighs(tick, weight)
-		age(q.next, g.server, weight)
-		age(g.calls, g.server, weight)
-		if g.age += weight; g.age >= timeoutWeight {
-			if g.done != nil {
-				late[g.server] = append(late[g.server], g.done)
-				g.done = nil
-			}
-			g.cancel()
-			q.group = nil
-			abandoned = append(abandoned, q)
-		}
+	err := o.store.timeoutError(o.server)
+	for _, c := range late {
+		c.done <- err
 	}
-	shard.mu.Unlock()
-	for _, q := range abandoned {
-		s.startSender(q)
-	}
-	for srv, tell := range late {
-		err := s.timeoutError(srv)
-		for _, done := range tell {
-			done(err)
-		}
+	for _, report := range reports {
+		report(err)
 	}
 	return active
 }
 
-// outcome returns what to report to the breaker about a command that returned err after
-// took, during which the store counted ticks of a total weight of age.
+// age counts a tick of a weight. It returns the calls whose timeout has passed, and what reports
+// the timeouts of batches.
+func (o *outbox) age(weight int) (late []*call, reports []func(error), active bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waited += weight
+	for _, q := range o.queues {
+		for c := range q.inProgress {
+			if o.waited-c.born >= timeoutWeight && c.claim() {
+				late = append(late, c)
+			}
+		}
+	}
+	for _, b := range slices.Clone(o.batches) {
+		if o.waited-b.born < timeoutWeight {
+			continue
+		}
+		if b.report != nil {
+			reports = append(reports, b.report)
+			b.report = nil
+		}
+		o.abandon(b)
+	}
+	o.startSenderNow() // for what has waited since the tick before
+	return late, reports, len(o.queues) > 0
+}
+
+// abandon lets others send the calls queued behind those of b, whose replies are not awaited any
+// more. The caller holds o.mu.
+func (o *outbox) abandon(b *batch) {
+	o.end(b)
+	for _, g := range b.groups {
+		q := g.queue
+		if q.group == g {
+			q.group = nil
+			o.makeReady(q)
+		}
+	}
+}
+
+// isIdle reports whether no call waits or is in progress.
+func (o *outbox) isIdle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queues)+len(o.batches) == 0
+}
+
+// outcome returns what to report to the breaker about a batch that failed with err after took,
+// during which a total weight of age was counted.
 func (s *Store) outcome(err error, took time.Duration, age int) error {
 	counted := time.Duration(age/tickWeight+1) * (s.timeout / ticksPerTimeout)
 	switch {
-	case err == nil || aboutKey(err):
+	case err == nil:
 		return nil
 	case took-counted > took/2:
 		return context.Canceled // for most of the time this process did not run, or was busy

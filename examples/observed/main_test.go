@@ -188,11 +188,19 @@ func TestPrometheus(t *testing.T) {
 // A redis is a connection to a server that is away, and its circuit breaker.
 type redis struct{}
 
-func (redis) Do(context.Context, redisstore.Command) (string, error) {
-	return "", errors.New("connection refused")
+func (redis) Do(_ context.Context, commands []redisstore.Command) []redisstore.Reply {
+	replies := make([]redisstore.Reply, len(commands))
+	for i := range replies {
+		replies[i].Err = errors.New("connection refused")
+	}
+	return replies
 }
-func (redis) Allow() (func(error), error) { return func(error) {}, nil }
-func (redis) State() string               { return "closed" }
+func (redis) Server(string) (name string, known bool) { return "", true }
+func (redis) OneServer() bool                         { return true }
+func (redis) DialError(string) error                  { return nil }
+func (redis) Redial(context.Context, string)          {}
+func (redis) Allow() (func(error), error)             { return func(error) {}, nil }
+func (redis) State() string                           { return "closed" }
 
 // TestNames: promtool check metrics finds nothing to complain about in the metrics of otellimit.
 func TestNames(t *testing.T) {

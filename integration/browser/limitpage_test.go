@@ -44,9 +44,18 @@ var longKey = strings.Repeat("10kB", 2500)
 // A conn is a connection to a Redis that is away.
 type conn struct{}
 
-func (conn) Do(context.Context, redisstore.Command) (string, error) {
-	return "", errors.New("connection refused")
+func (conn) Do(_ context.Context, commands []redisstore.Command) []redisstore.Reply {
+	replies := make([]redisstore.Reply, len(commands))
+	for i := range replies {
+		replies[i].Err = errors.New("connection refused")
+	}
+	return replies
 }
+
+func (conn) Server(string) (name string, known bool) { return "", true }
+func (conn) OneServer() bool                         { return true }
+func (conn) DialError(string) error                  { return nil }
+func (conn) Redial(context.Context, string)          {}
 
 var oddName = `<b onclick="hacked = 1">` + strings.Repeat("long", 50)
 

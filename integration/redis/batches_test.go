@@ -68,13 +68,15 @@ type gate struct {
 	mu   sync.RWMutex // is locked while the gate is closed
 }
 
-func (g *gate) Do(ctx context.Context, c redisstore.Command) (string, error) {
+func (g *gate) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	if c.Words[0] == "EVALSHA" {
-		g.sent.Add(1)
+	for _, c := range commands {
+		if c.Words[0] == "EVALSHA" {
+			g.sent.Add(1)
+		}
 	}
-	return g.Conn.Do(ctx, c)
+	return g.Conn.Do(ctx, commands)
 }
 
 // A request is one of a batch: what to ask a limiter, and the answer in Redis. It returns the

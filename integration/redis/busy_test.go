@@ -48,9 +48,9 @@ type lastCommand struct {
 	c redisstore.Command
 }
 
-func (l *lastCommand) Do(ctx context.Context, c redisstore.Command) (string, error) {
-	l.c = c
-	return l.Conn.Do(ctx, c)
+func (l *lastCommand) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	l.c = commands[len(commands)-1]
+	return l.Conn.Do(ctx, commands)
 }
 
 // busyClients open a client and a store on it, both with default options.
@@ -106,8 +106,7 @@ func TestBusyWorker(t *testing.T) {
 			c := last.c
 			c.Words = slices.Clone(c.Words)
 			c.Words[c.Key] += key
-			_, err := conn.Do(context.Background(), c)
-			return err
+			return conn.Do(context.Background(), []redisstore.Command{c})[0].Err
 		}
 	}
 	var out busyOutcome

@@ -285,9 +285,9 @@ type gatedConn struct {
 	barrier
 }
 
-func (g *gatedConn) Do(ctx context.Context, cmd redisstore.Command) (string, error) {
+func (g *gatedConn) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
 	g.pass()
-	return g.Conn.Do(ctx, cmd)
+	return g.Conn.Do(ctx, commands)
 }
 
 // A gatedStore keeps the States of the one limiter on a store, and the IDs of its reservations.
@@ -338,6 +338,7 @@ func (s *sharedStore) Reset(ctx context.Context, key string) error {
 
 // A plainConn is a connection without goroutines, for use in bubbles.
 type plainConn struct {
+	loneServer
 	mu sync.Mutex
 	c  net.Conn
 	r  *bufio.Reader
@@ -350,7 +351,11 @@ func dial(t *testing.T, addr string) *plainConn {
 	return &plainConn{c: c, r: bufio.NewReader(c)}
 }
 
-func (p *plainConn) Do(_ context.Context, c redisstore.Command) (string, error) {
+func (p *plainConn) Do(_ context.Context, commands []redisstore.Command) []redisstore.Reply {
+	return oneByOne(commands, p.do)
+}
+
+func (p *plainConn) do(c redisstore.Command) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(c.Words))
 	for _, w := range c.Words {

@@ -30,6 +30,7 @@ func TestContract(t *testing.T) {
 			"ended":         testEnded,
 			"lost reply":    testLostReply,
 			"together":      testTogether,
+			"batch":         testBatch,
 			"lost together": testLostTogether,
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
@@ -49,7 +50,8 @@ func contexts(t *testing.T) map[string]context.Context {
 
 // do sends one command, and returns its outcome.
 func do(ctx context.Context, c redisstore.Conn, key int, words ...string) (string, error) {
-	return c.Do(ctx, redisstore.Command{Words: words, Key: key})
+	reply := c.Do(ctx, []redisstore.Command{{Words: words, Key: key}})[0]
+	return reply.Text, reply.Err
 }
 
 func eval(ctx context.Context, c redisstore.Conn, script, key string, args ...string) (string, error) {
@@ -153,6 +155,42 @@ func testTogether(t *testing.T, connect connector) {
 		})
 	}
 	wg.Wait()
+}
+
+// testBatch sends commands in one call: the server executes them in their order, and each has its
+// own reply.
+func testBatch(t *testing.T, connect connector) {
+	s := startServer(t)
+	c := connect(t, s.addr())
+	script := "return redis.call('INCR', KEYS[1]) .. ARGV[1]"
+	sum := sha1.Sum([]byte(script))
+	sha := hex.EncodeToString(sum[:])
+	commands := []redisstore.Command{{Words: []string{"EVALSHA", sha, "1", "k", "a"}, Key: 3}}
+	commands = append(commands, redisstore.Command{
+		Words: []string{"EVAL", script, "1", "k", "b"}, Key: 3,
+	})
+	const many = 300
+	for range many {
+		commands = append(commands, redisstore.Command{
+			Words: []string{"EVALSHA", sha, "1", "k", "c"}, Key: 3,
+		})
+	}
+	replies := c.Do(t.Context(), commands)
+	require.Len(t, replies, len(commands))
+	assert.ErrorContains(t, replies[0].Err, "NOSCRIPT", "the server learns the script by the next")
+	assert.Equal(t, "1b", replies[1].Text)
+	for i, reply := range replies[2:] {
+		require.NoError(t, reply.Err)
+		require.Equal(t, fmt.Sprintf("%dc", i+2), reply.Text)
+	}
+	assert.Equal(t, 1+many, counted(t, s, "k"))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, reply := range c.Do(ctx, commands) {
+		require.ErrorIs(t, reply.Err, context.Canceled)
+	}
+	assert.Equal(t, 1+many, counted(t, s, "k"), "sent in spite of the context")
 }
 
 // testLostTogether cuts the connection of many commands. None is executed twice.

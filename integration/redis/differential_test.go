@@ -651,17 +651,25 @@ type recorder struct {
 	replaced int // values that were replaced by a state that this process has computed
 }
 
-func (r *recorder) Do(ctx context.Context, c redisstore.Command) (string, error) {
+func (r *recorder) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	for _, c := range commands {
+		r.record(c)
+	}
+	return r.Conn.Do(ctx, commands)
+}
+
+func (r *recorder) record(c redisstore.Command) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.sent++
-	if r.key = c.Words[c.Key]; c.Words[0] != "DEL" && len(c.Words) == c.Key+1 {
+	r.key = c.Words[c.Key]
+	if c.Words[0] != "DEL" && len(c.Words) == c.Key+1 {
 		r.loads++
 	}
-	if len(c.Words) == c.Key+4 && c.Words[0] == "EVALSHA" && strings.Trim(c.Words[c.Key+3], "0123456789") == "" {
+	if len(c.Words) == c.Key+4 && c.Words[0] == "EVALSHA" &&
+		strings.Trim(c.Words[c.Key+3], "0123456789") == "" {
 		r.replaced++
 	}
-	r.mu.Unlock()
-	return r.Conn.Do(ctx, c)
 }
 
 // get returns the value of a key. All keys here have one letter.

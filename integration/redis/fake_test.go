@@ -40,7 +40,7 @@ func FuzzFake(f *testing.F) {
 func FuzzFakeScripts(f *testing.F) {
 	addHistories(f, budget.Histories(40, 120))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		newTrace(t, fakeConn{fakeredis.New()}, seed).run(120)
+		newTrace(t, fakeConn{fake: fakeredis.New()}, seed).run(120)
 	})
 }
 
@@ -48,7 +48,7 @@ func FuzzFakeScripts(f *testing.F) {
 func FuzzFakeJoint(f *testing.F) {
 	addHistories(f, budget.Histories(50, 150))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		newJointTrace(t, fakeConn{fakeredis.New()}, seed).run(60)
+		newJointTrace(t, fakeConn{fake: fakeredis.New()}, seed).run(60)
 	})
 }
 
@@ -56,19 +56,28 @@ func FuzzFakeJoint(f *testing.F) {
 func FuzzFakeBatches(f *testing.F) {
 	addHistories(f, budget.Histories(12, 30))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		conn := &gate{Conn: fakeConn{fakeredis.New()}}
+		conn := &gate{Conn: fakeConn{fake: fakeredis.New()}}
 		newTrace(t, conn, seed).batches(conn)
 	})
 }
 
 // A fakeConn sends commands to a fake server.
-type fakeConn struct{ *fakeredis.Server }
-
-func (c fakeConn) Do(ctx context.Context, cmd redisstore.Command) (string, error) {
-	return c.Server.Do(ctx, cmd.Words, cmd.Key)
+type fakeConn struct {
+	loneServer
+	fake *fakeredis.Server
 }
 
-func (c fakeConn) OneServer() bool { return true }
+func (c fakeConn) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	asked := make([]fakeredis.Command, len(commands))
+	for i, command := range commands {
+		asked[i] = fakeredis.Command(command)
+	}
+	replies := make([]redisstore.Reply, len(commands))
+	for i, reply := range c.fake.Do(ctx, asked) {
+		replies[i] = redisstore.Reply(reply)
+	}
+	return replies
+}
 
 // A sender is a connection that remembers the arguments of its commands.
 type sender struct {
@@ -77,13 +86,15 @@ type sender struct {
 	sent strings.Builder
 }
 
-func (s *sender) Do(ctx context.Context, cmd redisstore.Command) (string, error) {
+func (s *sender) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
 	s.mu.Lock()
-	for _, arg := range cmd.Words[cmd.Key:] {
-		s.sent.WriteString(arg)
+	for _, c := range commands {
+		for _, arg := range c.Words[c.Key:] {
+			s.sent.WriteString(arg)
+		}
 	}
 	s.mu.Unlock()
-	return s.Conn.Do(ctx, cmd)
+	return s.Conn.Do(ctx, commands)
 }
 
 func (s *sender) OneServer() bool { return true }
@@ -132,7 +143,7 @@ func newLikeness(
 	}
 	require.NoError(t, client.FlushAll(t.Context()).Err())
 	require.NoError(t, client.ScriptFlush(t.Context()).Err())
-	k.real, k.fake = k.newSide(conn), k.newSide(fakeConn{k.fakeServer})
+	k.real, k.fake = k.newSide(conn), k.newSide(fakeConn{fake: k.fakeServer})
 	for i := range jointKeys {
 		k.same(func(s *side) (ratelimit.Decision, error) { return s.limiters[i].Peek(t.Context(), "k") })
 		k.span = max(k.span, k.last.ResetAfter, time.Microsecond)

@@ -151,11 +151,13 @@ type failing struct {
 	fails atomic.Bool
 }
 
-func (f *failing) Do(ctx context.Context, c redisstore.Command) (string, error) {
-	if f.fails.Load() {
-		return "", errors.New("no connection")
+func (f *failing) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	if !f.fails.Load() {
+		return f.Conn.Do(ctx, commands)
 	}
-	return f.Conn.Do(ctx, c)
+	return oneByOne(commands, func(redisstore.Command) (string, error) {
+		return "", errors.New("no connection")
+	})
 }
 
 // What the failure policy has let in is charged when it is settled, but is not in flight then.

@@ -119,12 +119,15 @@ type refusing struct {
 
 var errRefused = errors.New("refused")
 
-func (r *refusing) Do(ctx context.Context, c redisstore.Command) (string, error) {
-	if c.Words[0] == "EVALSHA" {
-		r.script.Store(c.Words[1])
-		if r.refused.Load() == c.Words[1] {
-			return "", errRefused
+func (r *refusing) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	return oneByOne(commands, func(c redisstore.Command) (string, error) {
+		if c.Words[0] == "EVALSHA" {
+			r.script.Store(c.Words[1])
+			if r.refused.Load() == c.Words[1] {
+				return "", errRefused
+			}
 		}
-	}
-	return r.Conn.Do(ctx, c)
+		reply := r.Conn.Do(ctx, []redisstore.Command{c})[0]
+		return reply.Text, reply.Err
+	})
 }

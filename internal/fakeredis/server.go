@@ -43,6 +43,7 @@ type Server struct {
 	Meddle   func()            // if not nil, is called before each command is executed
 
 	Trips    int   // commands received
+	Together []int // the numbers of commands received together
 	Evals    int   // scripts received in full
 	Batches  []int // the number of requests in each script call that was executed
 	Replaced int   // values that a process has computed
@@ -91,27 +92,48 @@ func (s *Server) String() string {
 	return "fake server, asked " + strconv.Itoa(s.Calls()) + " times"
 }
 
-// Do sends a command, and returns the reply. words[key] is the command's first key.
-func (s *Server) Do(ctx context.Context, words []string, key int) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
+// A Command is a command of a client. Words[Key] is its first key.
+type Command struct {
+	Words []string
+	Key   int
+}
+
+// A Reply is the reply to a command, or says why there is none.
+type Reply struct {
+	Text string
+	Err  error
+}
+
+// Do sends commands in one round trip, and returns the replies to them. Commands behind one that
+// is not answered are not executed.
+func (s *Server) Do(ctx context.Context, commands []Command) []Reply {
+	replies := make([]Reply, len(commands))
+	fail := func(from int, err error) []Reply {
+		for i := from; i < len(replies); i++ {
+			replies[i] = Reply{Err: err}
+		}
+		return replies
 	}
-	if err := wait(ctx, s.Delay/2); err != nil {
-		return "", err
+	err := ctx.Err()
+	if err == nil {
+		err = wait(ctx, s.Delay/2)
 	}
-	reply, hangs, err := s.receive(words, key)
-	switch {
-	case hangs && s.Stuck != nil:
-		<-s.Stuck
-		return "", errors.New("i/o timeout")
-	case hangs:
-		<-ctx.Done()
-		return "", errors.New("i/o timeout")
+	if err != nil {
+		return fail(0, err)
 	}
-	if err := wait(ctx, s.Delay/2); err != nil {
-		return "", err
+	executed, stuck := s.receive(commands, replies)
+	if executed < len(commands) {
+		if stuck == nil {
+			stuck = ctx.Done()
+		}
+		<-stuck
+		return fail(executed, errTimeout)
 	}
-	return reply, err
+	err = wait(ctx, s.Delay/2)
+	if err != nil {
+		return fail(0, err)
+	}
+	return replies
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -123,19 +145,27 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// receive executes a command, unless the server does not answer it.
-func (s *Server) receive(words []string, key int) (reply string, hangs bool, err error) {
+// receive executes commands until there is one that the server does not answer. It returns how
+// many it has executed, and what ends the wait for the others, if it is not the end of the client's
+// context.
+func (s *Server) receive(
+	commands []Command, replies []Reply,
+) (executed int, stuck <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Trips++
-	if s.Hangs || s.Hanging != "" && words[1] == s.Hanging {
-		return "", true, nil
+	s.Together = append(s.Together, len(commands))
+	for i, c := range commands {
+		s.Trips++
+		if s.Hangs || s.Hanging != "" && c.Words[1] == s.Hanging {
+			return i, s.Stuck
+		}
+		replies[i].Text, replies[i].Err = s.execute(c.Words, c.Key)
 	}
-	reply, err = s.execute(words, key)
-	return reply, false, err
+	return len(commands), nil
 }
 
 var (
+	errTimeout  = errors.New("i/o timeout")
 	errNoScript = errors.New("NOSCRIPT No matching script")
 	errUnknown  = errors.New("ERR fakeredis: unknown command or script")
 )

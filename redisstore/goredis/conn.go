@@ -2,8 +2,7 @@ package goredis
 
 import (
 	"context"
-	"errors"
-	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -20,69 +19,96 @@ func NewConn(client redis.UniversalClient) redisstore.Conn {
 // A conn implements redisstore.Conn for a client.
 type conn struct {
 	client redis.UniversalClient
-	gather *gatherer // if the client has one pool of connections
 	dials  *dials
+	nodes  *nodeMap // if the client is that of a cluster
 }
 
-// A pipeline is a conn for a client whose servers are known. It implements
-// redisstore.Pipeline.
-type pipeline struct{ conn }
-
 func newConn(client redis.UniversalClient) redisstore.Conn {
-	c := conn{client: client, dials: &dials{failed: map[string]failure{}}}
+	c := &conn{client: client, dials: &dials{failed: map[string]failure{}}}
 	switch client := client.(type) {
 	case *redis.Client:
-		c.gather = newGatherer(client)
 		c.dials.watch(client)
-		return pipeline{c}
 	case *redis.ClusterClient:
+		c.nodes = &nodeMap{client: client}
 		client.OnNewNode(c.dials.watch)
-		return pipeline{c}
 	case *redis.Ring:
 		client.OnNewNode(c.dials.watch)
-		_ = client.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
-			c.dials.watch(shard)
-			return nil
-		})
-		return pipeline{c}
+		_ = client.ForEachShard(context.Background(),
+			func(_ context.Context, shard *redis.Client) error {
+				c.dials.watch(shard)
+				return nil
+			})
 	}
 	return c
 }
 
-// DialError implements [redisstore.Dialer].
-func (c conn) DialError(server string) error { return c.dials.latest(server) }
+// DialError implements [redisstore.Conn].
+func (c *conn) DialError(server string) error { return c.dials.latest(server) }
 
-// OneServer implements [redisstore.Single].
-func (c conn) OneServer() bool {
+// OneServer implements [redisstore.Conn].
+func (c *conn) OneServer() bool {
 	_, one := c.client.(*redis.Client)
 	return one
 }
 
-// Server implements [redisstore.Cluster].
-func (c conn) Server(ctx context.Context, key string) string {
-	node, err := c.node(ctx, key)
-	if err != nil {
-		return "" // the command will fail with the error
+// Server implements [redisstore.Conn]. Other clients than those below, such as an AutoPipeliner,
+// do not say on which server a key is.
+func (c *conn) Server(key string) (name string, known bool) {
+	node := c.node(key)
+	if node == nil {
+		return "", false
 	}
-	return node.Options().Addr
+	return node.Options().Addr, true
 }
 
-var errNoNode = errors.New("goredis: the client does not say on which server a key is")
-
-// node returns the client of the server that has key.
-func (c conn) node(ctx context.Context, key string) (node *redis.Client, err error) {
+// node returns the client of the server that has key, or nil if that is not known.
+func (c *conn) node(key string) *redis.Client {
 	switch client := c.client.(type) {
 	case *redis.Client:
-		return client, nil
+		return client
 	case *redis.ClusterClient:
-		node, err = client.MasterForKey(ctx, key)
+		return c.nodes.of(key)
 	case *redis.Ring:
-		node, err = client.GetShardClientForKey(key)
+		shard, err := client.GetShardClientForKey(key)
+		if err != nil {
+			return nil
+		}
+		return shard
 	}
-	if err == nil && node == nil {
-		err = errNoNode
+	return nil
+}
+
+// A nodeMap knows which node of a cluster has a key. A client asks the cluster for its nodes when
+// it needs them for the first time, and waits for that: so a nodeMap lets it ask in a goroutine.
+// After that, the client asks again in the background.
+type nodeMap struct {
+	client *redis.ClusterClient
+	known  atomic.Bool // whether the client knows the nodes
+	asking atomic.Bool
+}
+
+// of returns the client of the node that has key, or nil if that is not known.
+func (m *nodeMap) of(key string) *redis.Client {
+	if !m.known.Load() {
+		if m.asking.CompareAndSwap(false, true) {
+			go m.ask(key)
+		}
+		return nil
 	}
-	return node, err
+	node, err := m.client.MasterForKey(context.Background(), key)
+	if err != nil {
+		return nil // no node has the slot
+	}
+	return node
+}
+
+// ask lets the client ask for the nodes.
+func (m *nodeMap) ask(key string) {
+	defer m.asking.Store(false)
+	_, err := m.client.MasterForKey(context.Background(), key)
+	if err == nil {
+		m.known.Store(true)
+	}
 }
 
 // A command is a command that the client sends once. The client sends other commands again
@@ -111,32 +137,61 @@ func newCommand(ctx context.Context, c redisstore.Command) *command {
 }
 
 // Do implements [redisstore.Conn].
-func (c conn) Do(ctx context.Context, command redisstore.Command) (string, error) {
-	if err := ctx.Err(); err != nil { // an AutoPipeliner does not check it
-		return "", err
-	}
-	cmd := newCommand(ctx, command)
-	if c.gather != nil {
-		if err := c.gather.process(ctx, cmd); err != nil {
-			c.dials.told(err)
-			return "", err
+func (c *conn) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	replies := make([]redisstore.Reply, len(commands))
+	err := ctx.Err() // which an AutoPipeliner does not check
+	if err != nil {
+		for i := range replies {
+			replies[i].Err = err
 		}
-		return cmd.Val(), nil
+		return replies
 	}
+	if len(commands) == 1 {
+		replies[0] = c.doOne(ctx, commands[0])
+		return replies
+	}
+	var pipe redis.Pipeliner
+	node := c.node(commands[0].Words[commands[0].Key])
+	if node != nil {
+		pipe = node.Pipeline()
+	} else {
+		pipe = c.client.Pipeline() // the client finds the servers
+	}
+	cmds := make([]*command, len(commands))
+	for i, command := range commands {
+		cmds[i] = newCommand(ctx, command)
+		_ = pipe.Process(ctx, cmds[i]) // only adds it
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, cmd := range cmds {
+		replies[i] = c.replyTo(cmd)
+	}
+	return replies
+}
+
+// doOne sends one command, and follows redirections.
+func (c *conn) doOne(ctx context.Context, command redisstore.Command) redisstore.Reply {
+	cmd := newCommand(ctx, command)
 	_ = c.client.Process(ctx, cmd) // Result returns the same error, and waits if Process does not
-	reply, err := cmd.Result()     // the store does not use the number that DEL returns
+	return c.replyTo(cmd)
+}
+
+// replyTo returns the reply to a command.
+func (c *conn) replyTo(cmd *command) redisstore.Reply {
+	text, err := cmd.Result() // the store does not use the number that DEL returns
 	if err != nil {
 		c.dials.told(err)
 	}
-	return reply, err
+	return redisstore.Reply{Text: text, Err: err}
 }
 
-// Redial implements [redisstore.Redialer]. The client has two pools of connections, of which it
+// Redial implements [redisstore.Conn]. The client has two pools of connections, of which it
 // uses one for pipelines only, and each returns the connection that was used last. By itself, the
 // client closes the connection of a reply that begins with READONLY, and of no other one.
-func (c conn) Redial(ctx context.Context, key string) {
+func (c *conn) Redial(ctx context.Context, key string) {
 	pipe := c.client.Pipeline()
-	if node, err := c.node(ctx, key); err == nil {
+	node := c.node(key)
+	if node != nil {
 		pipe = node.Pipeline()
 		single := node.EphemeralConn()
 		_ = single.Process(ctx, newCommand(ctx, ping)) // takes a connection from the pool
@@ -153,31 +208,3 @@ var (
 	ping = redisstore.Command{Words: []string{"PING"}}
 	quit = redisstore.Command{Words: []string{"QUIT"}}
 )
-
-// DoEach implements [redisstore.Pipeline].
-func (c pipeline) DoEach(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
-	replies := make([]redisstore.Reply, len(commands))
-	cmds, nodes := make([]*command, len(commands)), map[*redis.Client][]int{}
-	for i, command := range commands {
-		node, err := c.node(ctx, command.Words[command.Key])
-		if replies[i].Err = err; err == nil {
-			cmds[i] = newCommand(ctx, command)
-			nodes[node] = append(nodes[node], i)
-		}
-	}
-	var wg sync.WaitGroup
-	for node, indexes := range nodes { // one, as a rule
-		wg.Go(func() {
-			pipe := node.Pipeline()
-			for _, i := range indexes {
-				_ = pipe.Process(ctx, cmds[i]) // only adds it
-			}
-			_, _ = pipe.Exec(ctx) // each command has its own error
-			for _, i := range indexes {
-				replies[i].Text, replies[i].Err = cmds[i].Result()
-			}
-		})
-	}
-	wg.Wait()
-	return replies
-}

@@ -25,11 +25,10 @@ import (
 // whatever the client's options ContextTimeoutEnabled and MaxRetries are. The store does not
 // close client.
 //
-// Each command in progress uses a connection of the client's pool. If all Options.PoolSize
-// connections are in use, a [redis.Client] sends further commands together, through the next
-// one that becomes free. In a cluster and a ring they wait for a connection each, so PoolSize
-// should be the number of concurrent commands there. Do not use an AutoPipeliner
-// with a cluster, because a node that hangs then delays commands to the other nodes.
+// Commands that are ready at the same time are sent together, through one connection of the pool. So
+// a few connections serve any number of callers: usually at most eight for each server. An
+// AutoPipeliner sends the commands together by itself. Do not use one with a cluster, because a node
+// that hangs then delays commands to the other nodes.
 //
 // New adds a hook to client (in a cluster, to nodes that client has not used before), which remembers
 // why the client cannot connect. If client has failed to connect as often as its pool has

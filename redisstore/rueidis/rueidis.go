@@ -19,7 +19,7 @@ import (
 )
 
 // New returns a store that sends its commands through client, which may be connected to one
-// server, to sentinels or to a cluster. Concurrent commands share a pipeline. Calls return
+// server, to sentinels or to a cluster. Concurrent commands are sent together. Calls return
 // when their context ends, and no command is sent twice. The store does not close client.
 //
 // Leave the client's ConnLifetime unset: when a connection reaches that age, rueidis sends

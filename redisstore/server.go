@@ -5,25 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// servers holds what the store knows about each server.
-type servers struct {
-	mu    sync.RWMutex // protects known
-	known map[string]*server
+// outboxes has the outbox of each server.
+type outboxes struct {
+	mu      sync.RWMutex // protects byPlace
+	byPlace map[place]*outbox
 }
 
-// A server may have a breaker, and decides which failures the breaker gets. Any number of commands
-// may be in progress when a server stalls or a connection is lost. They all fail then, but
-// that is one failure: the breaker gets that of the first of them, and the next one only of a
-// command that was sent later.
+// A place is where a key is.
+type place struct {
+	server string // its name
+	apart  bool   // whether the client does not know the server
+}
+
+// A server may have a breaker, and decides which failures the breaker gets. Any number of batches
+// may be in progress when a server stalls or a connection is lost. They all fail then, but that is
+// one failure: the breaker gets that of the first of them, and the next one only of a batch that
+// was sent later.
 type server struct {
 	name     string
 	breaker  Breaker                // or nil
-	outage   atomic.Pointer[Outage] // nil if the latest command succeeded
+	outage   atomic.Pointer[Outage] // nil if the latest batch succeeded
 	answered atomic.Int64           // the tick that follows its latest answer
 
 	mu        sync.Mutex    // protects the fields below
@@ -32,40 +39,49 @@ type server struct {
 	redialed  time.Duration // when one was last given up, by the store's clock
 }
 
-// maxServers bounds the memory of a servers, because the names of servers may change.
+// maxServers bounds the outboxes without calls, because the names of servers may change.
 const maxServers = 4096
 
-// serverOf returns the server of a key. If all servers share a breaker, they are one server here.
-func (s *Store) serverOf(ctx context.Context, key string) *server {
-	name := ""
-	if cluster, ok := s.conn.(Cluster); ok && s.breaker == nil {
-		name = cluster.Server(ctx, key)
-	}
-	all := &s.servers
+// outboxOf returns the outbox of a key.
+func (s *Store) outboxOf(key string) *outbox {
+	name, known := s.conn.Server(key)
+	at := place{server: name, apart: !known}
+	all := &s.outboxes
 	all.mu.RLock()
-	srv := all.known[name]
+	o := all.byPlace[at]
 	all.mu.RUnlock()
-	if srv != nil {
-		return srv
+	if o != nil {
+		return o
 	}
-	made := &server{name: name, breaker: s.breaker}
-	if s.breakers != nil {
-		made.breaker = s.breakers()
-	}
+	made := &outbox{store: s, server: s.newServer(name), apart: !known}
+	made.queues = map[queueID]*queue{}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if srv = all.known[name]; srv != nil {
-		return srv // another goroutine was faster
+	o = all.byPlace[at]
+	if o != nil {
+		return o // another goroutine was faster
 	}
-	if all.known == nil || len(all.known) >= maxServers {
-		all.known = make(map[string]*server)
+	if all.byPlace == nil {
+		all.byPlace = map[place]*outbox{}
 	}
-	all.known[name] = made
+	if len(all.byPlace) >= maxServers {
+		maps.DeleteFunc(all.byPlace, func(_ place, o *outbox) bool { return o.isIdle() })
+	}
+	all.byPlace[at] = made
 	return made
 }
 
-// allow asks the breaker of a server whether a command may be sent, and returns the function to
-// report the command's outcome to.
+// newServer returns a server that has not been used yet.
+func (s *Store) newServer(name string) *server {
+	breaker := s.breaker
+	if s.breakers != nil {
+		breaker = s.breakers()
+	}
+	return &server{name: name, breaker: breaker}
+}
+
+// allow asks the breaker of a server whether a batch may be sent, and returns the function that is
+// told the outcome.
 func (s *Store) allow(srv *server) (done func(error), err error) {
 	report := func(error) {}
 	if srv.breaker != nil {
@@ -116,7 +132,7 @@ func (srv *server) blame(err error) {
 }
 
 // explain replaces the cause of an outage, if it is only that there was no answer in time, by what
-// the client returned about a command that was abandoned before.
+// the client returned about a batch that was abandoned before.
 func (srv *server) explain(err error) {
 	outage := srv.outage.Load()
 	if outage != nil && errors.Is(outage.Cause, ErrTimeout) && err != nil && !errors.Is(err, context.Canceled) {
@@ -124,22 +140,19 @@ func (srv *server) explain(err error) {
 	}
 }
 
-// timeoutError returns the error of a call on a key of srv, or of an unknown server if that is nil,
-// that was not answered in time.
+// timeoutError returns the error of a call on a key of srv that was not answered in time.
 func (s *Store) timeoutError(srv *server) error {
-	name, from := "", ""
-	if srv != nil && srv.name != "" {
-		name, from = srv.name, " from "+srv.name
+	from := ""
+	if srv.name != "" {
+		from = " from " + srv.name
 	}
-	if dialer, ok := s.conn.(Dialer); ok {
-		if err := dialer.DialError(name); err != nil {
-			return fmt.Errorf("redisstore: no connection in time: %v passed: %w", s.timeout, err)
-		}
+	if err := s.conn.DialError(srv.name); err != nil {
+		return fmt.Errorf("redisstore: no connection in time: %v passed: %w", s.timeout, err)
 	}
 	return fmt.Errorf("%w%s: %v passed", ErrTimeout, from, s.timeout)
 }
 
-// fail reports whether the failure of a command that was sent at the given time is a new one.
+// fail reports whether the failure of a batch that was sent at the given time is a new one.
 func (srv *server) fail(sent, now time.Duration) bool {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -154,28 +167,18 @@ func (srv *server) fail(sent, now time.Duration) bool {
 // the given time. It does nothing if a connection has been given up since, because the reply may
 // have come through that one. It returns when ctx ends, whatever the client does.
 func (s *Store) redial(ctx context.Context, srv *server, key string, sent time.Duration) {
-	redialer, ok := s.conn.(Redialer)
-	if !ok || !srv.beginRedial(sent) {
+	if !srv.beginRedial(sent) {
 		return
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() { srv.endRedial(s.elapsed()) }()
-		redialer.Redial(ctx, key)
+		s.conn.Redial(ctx, key)
 	}()
 	select {
 	case <-done:
 	case <-ctx.Done():
-	}
-}
-
-// redialIfUnwilling gives up a connection if the reply to a group's command says that the server
-// carries out none. Callers do so before they answer the calls, so that the next ones find a new
-// connection.
-func (s *Store) redialIfUnwilling(g *group) {
-	if isUnwilling(g.err) {
-		s.redial(g.ctx, g.server, g.calls[0].name.text, g.begin)
 	}
 }
 
@@ -208,13 +211,20 @@ func (s *Store) look(stats *Stats) {
 		}
 	}
 	add("", s.breaker)
-	s.servers.mu.RLock()
-	known := maps.Clone(s.servers.known) // State is called without the lock
-	s.servers.mu.RUnlock()
-	for name, srv := range known {
-		add(name, srv.breaker)
+	for _, o := range s.allOutboxes() { // State is called without a lock
+		srv := o.server
+		if s.breaker == nil {
+			add(srv.name, srv.breaker)
+		}
 		if outage := srv.outage.Load(); outage != nil {
-			stats.Outages[name] = *outage
+			stats.Outages[srv.name] = *outage
 		}
 	}
+}
+
+// allOutboxes returns the outboxes of all servers.
+func (s *Store) allOutboxes() []*outbox {
+	s.outboxes.mu.RLock()
+	defer s.outboxes.mu.RUnlock()
+	return slices.Collect(maps.Values(s.outboxes.byPlace))
 }

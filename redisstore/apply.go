@@ -1,0 +1,115 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+)
+
+// A request is decided on from a lease or a cached denial, if that is possible. Otherwise, it is a
+// call in the queue of its key (queue.go), which an outbox sends (outbox.go).
+
+// Apply implements [limit.States].
+func (s *states) Apply(
+	ctx context.Context, key string, l *limit.Limit, req step.Request,
+) (step.Answer, error) {
+	bounded, cancel := within(ctx, s.timeout)
+	defer cancel()
+	res, err := s.apply(bounded, key, l, req)
+	s.counts.tally(ctx, &req, err)
+	return res, err
+}
+
+func (s *states) apply(
+	ctx context.Context, key string, l *limit.Limit, req step.Request,
+) (step.Answer, error) {
+	prog, err := s.programs.get(l)
+	if err != nil {
+		return step.Answer{}, err
+	}
+	name := s.name(key)
+	if endsLease(req) {
+		s.endLease(name)
+	}
+	switch req.Op {
+	case step.OpSettle, step.OpExtend:
+		return s.settle(ctx, s.queue(name, prog, req), prog, req)
+	}
+	if d, ok := s.known(name, prog, req); ok {
+		return step.Answer{Decision: d}, nil
+	}
+	return s.ask(ctx, name, prog, req)
+}
+
+// known returns the decision on req if no call is needed for it.
+func (s *Store) known(name name, prog *program, req step.Request) (d step.Decision, ok bool) {
+	if req.Op == step.OpTake {
+		if d, ok := s.fromLease(name, prog, req); ok {
+			return d, true
+		}
+	}
+	d, ok = s.denied(name, prog, req)
+	if ok {
+		s.counts.cached.Add(1)
+	}
+	return d, ok
+}
+
+// ask queues a request and waits for its answer.
+func (s *Store) ask(
+	ctx context.Context, name name, prog *program, req step.Request,
+) (step.Answer, error) {
+	return s.result(ctx, s.queue(name, prog, req))
+}
+
+// queue queues a request.
+func (s *Store) queue(name name, prog *program, req step.Request) *call {
+	c := s.newCall()
+	c.name, c.prog, c.req = name, prog, req
+	s.enqueue(c)
+	return c
+}
+
+// result waits for the answer to a request.
+func (s *Store) result(ctx context.Context, c *call) (step.Answer, error) {
+	if err := c.await(ctx); err != nil {
+		return step.Answer{}, err
+	}
+	res, unread := c.res, c.unread
+	s.free(c)
+	return res, unread
+}
+
+// settle waits until c, for a request about a hold, has settled it. If that fails, the events that
+// were not given back count as lost: they stay spent, unless the command was executed and only its
+// reply was lost.
+func (s *Store) settle(
+	ctx context.Context, c *call, prog *program, req step.Request,
+) (step.Answer, error) {
+	// Cached denials are forgotten when the reply was read, or in case there is none.
+	defer s.denials.forget(c.name)
+	res, err := s.result(ctx, c)
+	if err != nil && req.Op == step.OpSettle {
+		s.counts.lost.Add(uint64(prog.givesBack(req)))
+	}
+	return res, err
+}
+
+// givesBack returns how many events an OpSettle gives back.
+func (p *program) givesBack(req step.Request) int {
+	if slices.Contains(p.kinds, flightKind) {
+		return req.Of // they are released, whatever happened
+	}
+	return max(0, req.Of-req.N)
+}
+
+// within returns ctx with a timeout, if that is not 0.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
