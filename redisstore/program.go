@@ -31,7 +31,7 @@ type program struct {
 	tag      string       // the prefix of each state of l, and of each value in Redis unless it is short
 	openTag  string       // that of states with open holds
 	aheadTag string       // that of states with turns ahead
-	code     int          // what ends the short form of its values, or -1; see lua/bucket.lua
+	code     int          // what ends the short form of its values, or -1; see lua/parts.lua
 	costs    []cost       // the cost of one event in each bucket among the parts
 	limit    int          // the most events that one request may take
 
@@ -168,7 +168,7 @@ func (p *program) state(value string) []byte {
 	return append(append(make([]byte, 0, len(p.tag)+len(value)), p.tag...), value...)
 }
 
-// shortLength is the length of the short form of a value, which lua/bucket.lua describes.
+// shortLength is the length of the short form of a value, which lua/parts.lua describes.
 const shortLength = 19
 
 // long returns the state for a value in the short form, or the value if it has another form.

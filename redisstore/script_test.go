@@ -5,17 +5,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// The script of a single part reads its constants, the time and the first run of requests
-// in one call of unpack.
+// The script of a single part reads its constants, the time and the first run of requests in one call
+// of unpack, and that of several parts reads the same constants.
 func TestOpening(t *testing.T) {
-	for kind := byte(bucketKind); kind <= warmingKind; kind++ {
-		for _, v := range []variant{plain, longer} {
-			text := scriptFor(false, v, []byte{kind}).text
-			_, rest, _ := strings.Cut(text, ", now, op, times, n, wait, ")
-			first, _, _ := strings.Cut(rest, "\n")
-			assert.Contains(t, first, "dBI4dd", "kind %d", kind)
+	form := func(text string) string { // of the first string in text
+		_, rest, found := strings.Cut(text, "unpack('<")
+		require.True(t, found)
+		form, _, _ := strings.Cut(rest, "'")
+		return form
+	}
+	for kind := byte(bucketKind); kind <= flightKind; kind++ {
+		j := joiner{[]kernel{kernels[kind]}, nil, kernels[kind].files}
+		costs := ""
+		if text := j.join(j.block("cost")); text != "" {
+			costs = form(text)
 		}
+		want := "B" + form(j.join(j.block("constants"))) + "dBI4dd" + costs
+		assert.Equal(t, want, form(j.join(j.block("opening"))), kernels[kind].name)
 	}
 }

@@ -44,7 +44,7 @@ func TestUnreadableState(t *testing.T) {
 	}
 }
 
-// The short form of a bucket's state, a decimal number, is read as lua/bucket.lua describes.
+// The short form of a bucket's state, a decimal number, is read as lua/parts.lua describes.
 func TestShortState(t *testing.T) {
 	words := func(words ...uint64) (b []byte) {
 		for _, w := range words {

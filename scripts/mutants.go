@@ -494,7 +494,7 @@ func inGo(text string) (all []mutant) {
 // skipped are a script's comments and strings; changeable is what may be changed besides.
 var (
 	skipped    = regexp.MustCompile(`--[^\n]*|'[^'\n]*'|"[^"\n]*"`)
-	changeable = regexp.MustCompile(` (<=|>=|==|~=|<|>|\+|-|\*|/|%|and|or) |\b(not) |\b(\d+)\b|(?m)^ *([a-z.]+ = [^\n{]*[^\n{(,])$`)
+	changeable = regexp.MustCompile(` (<=|>=|==|~=|<|>|\+|-|\*|/|%|and|or) |\b(not) |\b(\d+)\b|(?m)^ *([A-Za-z.]+ = [^\n{]*[^\n{(,])$`)
 )
 
 // inLua returns the same mutants of a script.
@@ -508,7 +508,7 @@ func inLua(text string) (all []mutant) {
 			all = append(all, mutant{start: at[4], end: at[5]})
 		case at[6] >= 0:
 			all = append(all, mutant{start: at[6], end: at[7], with: "(" + text[at[6]:at[7]] + "+1)"})
-		case at[8] >= 0:
+		case at[8] >= 0 && !strings.Contains(text[at[8]:at[9]], "= function("): // which would leave its end
 			all = append(all, mutant{start: at[8], end: at[9]})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // without a request.
 const endedUnit = 1 << 16
 
-// decide does what lua/driver.lua does.
+// decide does what lua/take.lua and lua/main.lua do.
 func (s *Server) decide(run script, key string, args []string) (string, error) {
 	l, err := s.limits.of(args[1])
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	reads               // replies with a value
 	readsWithTime       // likewise, behind the time
 	replaces            // replaces a value that a process has computed from
-	decides             // decides requests on one key (lua/driver.lua)
+	decides             // decides requests on one key (lua/take.lua, lua/main.lua)
 	decidesJointly      // decides a request on several keys (lua/joint.lua)
 )
 

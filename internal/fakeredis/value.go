@@ -86,7 +86,7 @@ func (run script) find(value string, c constants, tags []string) found {
 }
 
 // A bucket whose state is but an instant, in whole microseconds, has a value of this form: the
-// digits of the microseconds since shortEpoch, and those of the code. See lua/bucket.lua.
+// digits of the microseconds since shortEpoch, and those of the code. See lua/parts.lua.
 const (
 	shortEpoch      = 15e14
 	shortFrom       = 16e14 // instants before have no short form, nor do those from shortTo on

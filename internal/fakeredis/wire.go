@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// This file reads the arguments of the scripts and writes their replies, as lua/driver.lua and
-// lua/joint.lua of package redisstore describe them.
+// This file reads the arguments of the scripts and writes their replies, as lua/take.lua,
+// main.lua and joint.lua of package redisstore describe them.
 
 // The operations.
 const (

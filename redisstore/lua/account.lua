@@ -1,36 +1,25 @@
--- Counts what has happened.
---
--- Op 4 charges n events. The kernels have these sections for that:
---
---   beyond  sets t to the first instant, from now on, at which events beyond the limit are spent
---   room    sets room to whether the state can hold n more events at t, and sees to it that
---           the reply has all of the state that matters
---   charge  spends n events at t; if there is no such section, spend does
---
--- They are the counterparts of chargeable and Spend in package kernel.
+-- Counts what has happened: op 4 charges n events. take.lua has the same for one part.
+--# account
 if op == 4 then
-  --@@holding
+  --@ if holding
   if turns ~= '' then
-    --@<other
+    --@ leave
   end
-  --@@always
+  --@ end
   for _ = 1, times do
     local possible = true
-    --@<each
-      local t, room
-      --@<beyond
-      --@<room
-      possible = possible and room
+    for j = first, many do
+      local p = P[j]
+      possible = p.charge(n, true) and possible
     end
-    --@@holding
+    --@ if holding
     local t = now
-    --@<passYoungest
-    --@@always
+    --@ passYoungest
+    --@ end
     if not possible then break end
-    --@<each
-      local t
-      --@<beyond
-      --@<charge
+    for j = first, many do
+      local p = P[j]
+      p.charge(n)
     end
     changed = true
   end

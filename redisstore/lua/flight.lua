@@ -1,20 +1,25 @@
--- What an InFlight does about holds: the counterpart of inflight.go. Their events are in the log at
--- their end, less the window.
---@@refunds
-if p.frontier > now then -- a turn ahead, of another limit: it stays if its hold does, which the log does not say
-  --@<other
-end
-p.removals[k] = {finish - min(finish, p.window), held}
---@@move
+-- InFlight: a log (log.lua) of events that end when they are released or, at the latest, after the
+-- timeout: the counterpart of inflight.go. The events of holds are in the log at their end, less
+-- the window.
+--# kind
+local kind = 9
+--# refunds
+-- If a turn is ahead, which another limit has left, it stays if its hold does, which the log does
+-- not say. So the process decides.
+if frontier > now then undecided = true end
+removals[k] = {finish - min(finish, window), held}
+--# move
 do
-  local frontier, before = p.frontier, p.events
-  local from, t = was - min(was, p.window), finish - min(finish, p.window)
-  if n > 0 and from ~= t and p.events > 0 then
-    removeAll(p, {{from, n}})
-    local n, most = before - p.events, COUNTS
+  local latest, before = frontier, total
+  local to = finish - min(finish, window)
+  local from = was and was - min(was, window) or frontier
+  if n > 0 and from ~= to and total > 0 then
+    local removals = {{from, n}}
+    --@ remove
+    local n, t, most = before - total, to, COUNTS
     if n > 0 then
-      --@<insert
+      --@ insert
     end
-    p.frontier = frontier
+    frontier = latest
   end
 end

@@ -1,173 +1,158 @@
--- The state of SlidingWindow and RollingWindow: the latest instant at which events were
--- spent, the sum of all counts if there are more than two, and the counts of
--- events of the latest p.slots slots. The count of slot i is at place i % p.slots. Most
--- decisions need one or two of them, so they stay in the state, p.old, and are unpacked when
--- they are needed. Only one is outside, p.count, whose place is p.place: that of the latest
--- slot, except in settleHelp. p.old has it as well, until a count is changed. From then on the
--- others are in p.before and p.after, those of the places before and after p.place, so that
--- a grant copies them once.
---@@count
--- sets c to the count at a place
-local c = p.count
-if place ~= p.place then
-  if not p.before then
-    c = unpack(p.form, p.old, p.head + place * p.size)
-  elseif place < p.place then
-    c = unpack(p.form, p.before, place * p.size + 1)
+-- What SlidingWindow and RollingWindow share: sliding.lua and rolling.lua have their block ready.
+-- take.lua describes the blocks.
+--
+-- Constants: the number of slots, their length, the limit, that of a slot, and the bytes of a
+-- count. State: the latest instant at which events were spent, the sum of all counts if there are
+-- more than two, and the counts of events of the latest slots. The count of slot i is at place i %
+-- slots. Most decisions need one or two of them, so they stay in the state, old, and are unpacked
+-- when they are needed. Only one is outside, latestCount: that of the latest slot, whose place is
+-- latestPlace. old has it as well, until a count is changed. From then on the others are in head
+-- and tail, those of the places before and after latestPlace, so that a grant copies them once.
+--# opening
+local _, slots, length, limit, perSlot, bytes, now, op, times, n, wait, pos =
+  unpack('<BddddBdBI4dd', request)
+--# constants
+local slots, length, limit, perSlot, bytes
+slots, length, limit, perSlot, bytes, pos = unpack('<ddddB', request, pos)
+--# traits
+width = width,
+markSize = 8, markForm = 'd',
+--# state
+local begin, form = 9, '<I4' -- where the counts begin, and how each is packed
+if bytes == 8 then form = '<I8' end
+if slots > 2 then begin = 17 end
+local width = begin - 1 + slots * bytes
+width = width + -width % 8
+local frontier, latest, latestPlace, latestCount, sum -- latest is the latest slot
+local old, head, tail
+local turnedTo, totalThen -- what turn has found last
+--# fits
+fits = #s == width
+--# load
+frontier, latest, latestPlace, latestCount, sum = 0, 0, 0, 0, 0
+old, head = s, nil
+if s == '' then
+  old = string.rep('\0', width)
+else
+  if slots > 2 then
+    frontier, sum = unpack('<I7xI8', s) -- the eighth byte is a flag that earlier versions have stored
   else
-    c = unpack(p.form, p.after, (place - p.place - 1) * p.size + 1)
+    frontier = unpack('<I7', s)
+  end
+  latest = (frontier - frontier % length) / length
+  latestPlace = latest % slots
+  latestCount = unpack(form, s, begin + latestPlace * bytes)
+  if slots <= 2 then sum = latestCount end
+  if slots == 2 then sum = sum + unpack(form, s, begin + (1 - latestPlace) * bytes) end
+end
+--# count
+-- Sets c to the count at place.
+local c = latestCount
+if place ~= latestPlace then
+  if not head then
+    c = unpack(form, old, begin + place * bytes)
+  elseif place < latestPlace then
+    c = unpack(form, head, place * bytes + 1)
+  else
+    c = unpack(form, tail, (place - latestPlace - 1) * bytes + 1)
   end
 end
---@@join
-if p.before then
-  p.old, p.before = rep('\0', p.head - 1) .. p.before .. pack(p.form, p.count) .. p.after, nil
+--# join
+if head then
+  old, head = string.rep('\0', begin - 1) .. head .. pack(form, latestCount) .. tail, nil
 end
---@@split
-if not p.before then
-  local at = p.head + p.place * p.size
-  p.before, p.after = sub(p.old, p.head, at - 1), sub(p.old, at + p.size)
+--# split
+if not head then
+  local at = begin + latestPlace * bytes
+  head, tail = sub(old, begin, at - 1), sub(old, at + bytes)
 end
---@@turn
--- sets slot to that of when, ahead to how many slots it is after the latest, and total to
--- the events in the ring then
-local slot, total = (when - when % p.length) / p.length, p.sum
-local ahead = slot - p.latest
-if ahead >= p.slots then
+--# turn
+-- Sets slot to that of when, steps to how many slots it is after the latest, and total to the
+-- events in the ring then.
+local slot, total = (when - when % length) / length, sum
+local steps = slot - latest
+if steps >= slots then
   total = 0
 else
-  for i = p.latest + 1, slot do
-    local place = i % p.slots
-    --@<count
+  for i = latest + 1, slot do
+    local place = i % slots
+    --@ count
     total = total - c
   end
 end
-p.turned, p.total = slot, total -- for spend
---@@open
-p.slots, p.length, p.most, p.perSlot, p.size, pos = unpack('<ddddB', request, pos)
-p.head, p.form = 9, '<I4' -- where the counts begin, and how each is packed
-if p.size == 8 then p.form = '<I8' end
-if p.slots > 2 then p.head = 17 end
-p.width = p.head - 1 + p.slots * p.size
-p.width = p.width + -p.width % 8
---@@load
-p.frontier, p.latest, p.place, p.count, p.sum = 0, 0, 0, 0, 0
-p.old, p.before = s, nil
-if s == '' then
-  p.old = rep('\0', p.width)
-else
-  if p.slots > 2 then
-    p.frontier, p.sum = unpack('<I7xI8', s) -- the eighth byte is a flag that earlier versions have stored
-  else
-    p.frontier = unpack('<I7', s)
-  end
-  p.latest = (p.frontier - p.frontier % p.length) / p.length
-  p.place = p.latest % p.slots
-  p.count = unpack(p.form, s, p.head + p.place * p.size)
-  if p.slots <= 2 then p.sum = p.count end
-  if p.slots == 2 then p.sum = p.sum + unpack(p.form, s, p.head + (1 - p.place) * p.size) end
-end
---@@spend
-local slot = (t - t % p.length) / p.length
-if slot ~= p.latest then -- the slots after the latest leave the ring
-  --@<join
-  if slot ~= p.turned then
+turnedTo, totalThen = slot, total -- for spend
+--# spend
+local slot = (t - t % length) / length
+if slot ~= latest then -- the slots after the latest leave the ring
+  --@ join
+  if slot ~= turnedTo then
     local when = t
-    --@<turn
+    --@ turn
   end
-  local place = slot % p.slots
-  if p.total < p.sum then -- otherwise their counts are 0
-    local from, to = p.head + (p.latest + 1) % p.slots * p.size, p.head + (place + 1) * p.size
-    if slot - p.latest >= p.slots then
-      p.old = rep('\0', p.width)
-    elseif from < to then
-      p.old = sub(p.old, 1, from - 1) .. rep('\0', to - from) .. sub(p.old, to)
+  local place = slot % slots
+  if totalThen < sum then -- otherwise their counts are 0
+    local first, behind = begin + (latest + 1) % slots * bytes, begin + (place + 1) * bytes
+    if slot - latest >= slots then
+      old = string.rep('\0', width)
+    elseif first < behind then
+      old = sub(old, 1, first - 1) .. string.rep('\0', behind - first) .. sub(old, behind)
     else
-      p.old = rep('\0', to - 1) .. sub(p.old, to, from - 1) .. rep('\0', p.width + 1 - from)
+      old = string.rep('\0', behind - 1) .. sub(old, behind, first - 1) .. string.rep('\0', width + 1 - first)
     end
   end
-  p.latest, p.place, p.count, p.sum = slot, place, 0, p.total
+  latest, latestPlace, latestCount, sum = slot, place, 0, totalThen
 end
---@<split
-p.frontier, p.count, p.sum = t, p.count + n, p.sum + n
---@@fresh
-when = p.frontier
-if p.sum > 0 then
-  local slot, found = p.latest, p.count
+--@ split
+frontier, latestCount, sum = t, latestCount + n, sum + n
+--# fresh
+when = frontier
+if sum > 0 then
+  local slot, found = latest, latestCount
   while found == 0 do
     slot = slot - 1
-    local place = slot % p.slots
-    --@<count
+    local place = slot % slots
+    --@ count
     found = c
   end
-  slot = (slot + p.slots) * p.length
+  slot = (slot + slots) * length
   if slot > when then when = slot end
 end
---@@dump
---@<split
-if p.slots > 2 then
-  s = pack('<I8I8', p.frontier, p.sum) .. p.before .. pack(p.form, p.count) .. p.after
+--# dump
+--@ split
+if slots > 2 then
+  s = pack('<I8I8', frontier, sum) .. head .. pack(form, latestCount) .. tail
 else
-  s = pack('<I8', p.frontier) .. p.before .. pack(p.form, p.count) .. p.after
+  s = pack('<I8', frontier) .. head .. pack(form, latestCount) .. tail
 end
---@@settleHelp
-local function count(p, place)
-  --@<count
-  return c
-end
-
-local function latest(p) return floor(p.frontier / p.length) end
-
--- the number of events in a slot
-local function within(p, slot)
-  local l = latest(p)
-  if slot < 0 or slot > l or slot <= l - p.slots then return 0 end
-  return count(p, slot % p.slots)
-end
-
--- sets the count at a place
-local function put(p, place, n)
-  --@<join
-  if place ~= p.place then
-    local at = p.head + p.place * p.size
-    p.old = sub(p.old, 1, at - 1) .. pack(p.form, p.count) .. sub(p.old, at + p.size)
-    p.count = unpack(p.form, p.old, p.head + place * p.size)
-    p.place = place
-  end
-  p.count, p.sum = n, p.sum + n - p.count
-end
-
--- leaves settleHelp
-local function leave(p)
-  p.latest = latest(p)
-  local place = p.latest % p.slots
-  put(p, place, count(p, place))
-  --@<split
-end
---@@beyond
-t = max(now, p.frontier)
---@@room
+--# beyond
+t = max(now, frontier)
+--# room
 local when = t
---@<turn
+--@ turn
 local used = total
-if p.size == 4 then used = 0 end
-if p.size == 4 and ahead == 0 then used = p.count end
-room = used + n <= (p.size == 4 and 4294967295 or COUNTS)
---@@markSize
-p.markSize, form = 8, form .. 'd'
---@@mark
-mark = pack('<I8', (t - t % p.length) / p.length + 1)
---@@refunds
+if bytes == 4 then used = 0 end
+if bytes == 4 and steps == 0 then used = latestCount end
+room = used + n <= (bytes == 4 and 4294967295 or COUNTS)
+--# charge
+--@ spend
+--# mark
+mark = pack('<I8', (t - t % length) / length + 1)
+--# refunds
 local slot = unpack('<I8', mark) - 1
-if slot >= 0 and unused > 0 then
-  local there
-  if slot == p.latest then there = p.count else there = within(p, slot) end
-  if there >= unused then
-    if slot == p.latest then
-      --@<split
-      p.count, p.sum = there - unused, p.sum - unused
+if unused > 0 and slot >= 0 and slot <= latest and slot > latest - slots then
+  local place = slot % slots
+  --@ count
+  if c >= unused then
+    --@ split
+    sum = sum - unused
+    if slot == latest then
+      latestCount = c - unused
+    elseif place < latestPlace then
+      local at = place * bytes
+      head = sub(head, 1, at) .. pack(form, c - unused) .. sub(head, at + bytes + 1)
     else
-      put(p, slot % p.slots, there - unused)
-      leave(p)
+      local at = (place - latestPlace - 1) * bytes
+      tail = sub(tail, 1, at) .. pack(form, c - unused) .. sub(tail, at + bytes + 1)
     end
   end
 end

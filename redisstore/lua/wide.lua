@@ -1,6 +1,7 @@
 -- Products of two numbers up to 2^51, as high * 2^52 + low. Few calls need them, so kernels
--- insert the section where they do.
---@@wide
+-- insert this block where they do.
+--# wide
+local floor, min = math.floor, math.min
 local WIDE = 4503599627370496 -- 2^52
 
 -- a * b + c. The halves of a and b have 26 and 25 bits, so their products are below 2^52.
