@@ -69,6 +69,13 @@ const openAge = 10 * time.Second
 // opens notes that holds are open in a key of prog, or turns ahead.
 func (s *Store) opens(prog *program) { prog.opened.Store(int64(max(1, s.elapsed()))) }
 
+// expect notes that a key of prog has a state, so that the next command is one that can use it.
+func (s *Store) expect(prog *program, state []byte) {
+	if prog.isOpen(state) {
+		s.opens(prog)
+	}
+}
+
 // opened reports whether that was so lately.
 func (s *Store) opened(prog *program) bool {
 	met := prog.opened.Load()
@@ -165,7 +172,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	case replyAhead:
 		state = append([]byte(prog.aheadTag), reply[17:]...)
 	}
-	met := prog.isOpen(state)
+	s.expect(prog, state)
 	after.time = time.UnixMicro(int64(double(reply)))
 	base := g.base
 	if !s.limiterClock {
@@ -186,9 +193,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
 	}
 	s.counts.ended.Add(ended)
-	if met || prog.isOpen(state) { // so that the next command can do with it
-		s.opens(prog)
-	}
+	s.expect(prog, state)
 	after.state, after.ends = state, prog.firstEnd(state)
 	return after, nil
 }

@@ -125,6 +125,7 @@ func (o *outbox) resolve(g *group, reason error) {
 			s.counts.unreadable.Add(1)
 		}
 		s.counts.ended.Add(uint64(res.Ended))
+		s.expect(first.prog, after.state)
 		s.cacheDenial(first.name, g.epoch, g.calls, after)
 		o.finish(g, nil)
 		return

@@ -105,6 +105,28 @@ func TestLimitChange(t *testing.T) {
 	})
 }
 
+// A hold that is open when the limit changes stays in the state that the process stores. The next
+// command can use it, so it is not sent twice.
+func TestLimitChangeWhileAHoldIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := hours(300, 2)
+		f := newFakeServer(t, limits[0])
+		for _, prog := range f.know(t, limits...) {
+			f.Load(prog.variantOf(holding).text)
+		}
+		limit := pointerTo(limits[0])
+		_, l := f.varying(t, limit)
+		_, _, err := l.Hold(t.Context(), "k", 2)
+		require.NoError(t, err)
+		*limit = *pointerTo(limits[1])
+		require.True(t, l.Allow("k"))
+		require.Equal(t, 1, f.Replaced)
+		f.Trips = 0
+		require.True(t, l.Allow("k"))
+		assert.Equal(t, 1, f.Trips)
+	})
+}
+
 // If another process changes the value before it is replaced, the process begins again with the
 // present one.
 func TestReplacedMeanwhile(t *testing.T) {

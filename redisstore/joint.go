@@ -270,6 +270,7 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base step.Re
 		calls[i].Answered = true
 		after := at
 		after.state = next[i]
+		s.expect(members[i].prog, after.state)
 		s.cacheJointly(&calls[i], &members[i], after)
 	}
 	return nil

@@ -104,6 +104,20 @@ func TestJointHold(t *testing.T) {
 	})
 }
 
+// The command after a HoldAll can use the holds, so it is not sent twice.
+func TestJointHoldIsExpected(t *testing.T) {
+	jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
+		f.Load(scriptFor(true, together|holding, []byte{fixedKind}).text)
+		f.Load(f.prog.variantOf(holding).text)
+		a, b := of("a"), of("b")
+		_, _, err := ratelimit.HoldAll(t.Context(), 2, a, b)
+		require.NoError(t, err)
+		require.Equal(t, 1, f.Trips)
+		require.True(t, a.Limiter().Allow(a.Key()))
+		assert.Equal(t, 1+1, f.Trips)
+	})
+}
+
 // A denial is known to single requests from then on, and the other way round.
 func TestJointDenialsAreCached(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
