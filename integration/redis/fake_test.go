@@ -20,6 +20,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakeredis"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -59,6 +60,36 @@ func FuzzFakeBatches(f *testing.F) {
 		conn := &gate{Conn: fakeConn{fake: fakeredis.New()}}
 		newTrace(t, conn, seed).batches(conn)
 	})
+}
+
+// What a Take of no events changes is for the process to say, if holds are open when the last turn
+// has come: those from before the turns, or the reservation itself. The fake server knows which
+// requests a script leaves to the process.
+func TestNothingTakenWhenTurnsHaveCome(t *testing.T) {
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2}
+	conns := map[string]redisstore.Conn{
+		"Redis": connectors["rueidis"](t, startServer(t).addr()),
+		"fake":  fakeConn{fake: fakeredis.New()},
+	}
+	for server, conn := range conns {
+		for _, of := range []string{"before the turn", "from the turn on"} {
+			t.Run(server+", a hold "+of, func(t *testing.T) {
+				tr := newTraceOf(t, conn, prefixes(), bucket, uncached)
+				hold := step.Request{Op: step.OpHold, N: 2, Hold: step.Handle{ID: 1, For: time.Hour}}
+				turn := step.Request{
+					Op: step.OpReserve, N: 1, Hold: step.Handle{ID: 4}, MaxWait: time.Minute,
+				}
+				if of == "from the turn on" {
+					hold.Hold = step.Handle{}
+					turn.Hold = step.Handle{ID: 3, For: time.Hour}
+				}
+				tr.ask("k", hold)
+				tr.ask("k", turn)
+				tr.clk.Advance(10 * time.Second)
+				tr.ask("k", step.Request{Op: step.OpTake})
+			})
+		}
+	}
 }
 
 // A fakeConn sends commands to a fake server.

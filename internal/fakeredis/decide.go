@@ -35,6 +35,9 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 	granted, requests := 0, 0
 	for len(arg.rest) > 0 {
 		op, times, req := arg.run(c, now)
+		if op == opNothing && dependsOnRequest(state, args[1], now) {
+			return headOf(now, replyOther) + value, nil
+		}
 		for range times {
 			t, unread := l.Apply(state, req)
 			if unread != nil {
@@ -56,6 +59,18 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 	s.Batches = append(s.Batches, requests)
 	reply := appendDouble([]byte(headOf(now, has.outcome)), float64(granted))
 	return string(reply) + has.tells, nil
+}
+
+// dependsOnRequest reports whether an opNothing changes a state in a way that depends on the request
+// that it stands for, so that a script leaves the request to the process. A Take of no events
+// lowers the mark of a hold that was open before turns came or that a turn has become, and a
+// Charge of none does not.
+func dependsOnRequest(state []byte, tag string, now time.Time) bool {
+	if len(state) <= len(tag) || state[0] != aheadVersion {
+		return false
+	}
+	list, readable := turnsOf(string(state[len(tag):]))
+	return readable && list.leavesHolds(now)
 }
 
 // spends reports whether an operation spends events if it is granted.

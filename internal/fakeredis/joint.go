@@ -38,7 +38,9 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 		}
 		due, readable := false, true
 		if m.outcome == replyAhead {
-			due, readable = turnsCome(m.tells, now)
+			var list turnList
+			list, readable = turnsOf(m.tells)
+			due = readable && list.isDue(now)
 		}
 		switch {
 		case m.outcome == replyHolds:
@@ -109,23 +111,4 @@ func (m *member) appendTo(states []byte) []byte {
 		length |= aheadBit
 	}
 	return append(binary.LittleEndian.AppendUint32(states, length), m.tells...)
-}
-
-// turnsCome reports whether the first turn of a value has come, or a hold that was open before the
-// turns has ended, and whether the list of turns can be read. internal/step/turns.go has the
-// words.
-func turnsCome(value string, now time.Time) (due, readable bool) {
-	word := func(i int) uint64 { return binary.LittleEndian.Uint64([]byte(value[8*i:])) }
-	words := uint64(len(value) / 8)
-	if words < 2 || word(0) == 0 || word(0) > words/4 || word(1)%4 > 1 || word(1) > 4*words {
-		return false, false
-	}
-	const firstTurn, ofTurn, ofHead = 3, 4, 2
-	before := ofHead + ofTurn*word(0) + word(1)/4 // where the state before the turns begins
-	holdsBefore := word(1)%4 == 1
-	if before > words || holdsBefore && before+1 >= words {
-		return false, false
-	}
-	passed := uint64(now.UnixMicro())
-	return word(firstTurn) <= passed || holdsBefore && word(int(before)+1) <= passed, true
 }
