@@ -61,10 +61,9 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 	return string(reply) + has.tells, nil
 }
 
-// dependsOnRequest reports whether an opNothing changes a state in a way that depends on the request
-// that it stands for, so that a script leaves the request to the process. A Take of no events
-// lowers the mark of a hold that was open before turns came or that a turn has become, and a
-// Charge of none does not.
+// dependsOnRequest reports whether what an opNothing changes depends on the request that it stands
+// for, so that a script leaves the request to the process. A Take of no events lowers the mark of a
+// hold that was open before turns came, or that a turn has become. A Charge of no events does not.
 func dependsOnRequest(state []byte, tag string, now time.Time) bool {
 	if len(state) <= len(tag) || state[0] != aheadVersion {
 		return false

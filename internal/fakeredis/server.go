@@ -25,7 +25,8 @@ const tick = time.Microsecond
 //   - Values do not expire.
 //   - A reply has the whole value of a key. A script tells only what the decisions depend on.
 //   - The server decides on requests that the scripts leave to the process, because they are rare
-//     while holds are open or turns ahead.
+//     while holds are open or turns ahead. It leaves to the process only requests of which a script
+//     does not say enough.
 //   - If several keys are denied together, a script writes the log of a key of no events again,
 //     without what is over, if the log counts denials. The server leaves the log alone.
 //
