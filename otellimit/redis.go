@@ -89,5 +89,5 @@ func observeRedis(
 	})
 }
 
-// breakerStates are the states of the breakers that goredis and rueidis make.
+// breakerStates are the states of a breaker.
 var breakerStates = [...]string{"closed", "half-open", "open"}

@@ -97,7 +97,7 @@ type brokenConn struct{}
 func (brokenConn) Do(_ context.Context, commands []redisstore.Command) []redisstore.Reply {
 	replies := make([]redisstore.Reply, len(commands))
 	for i := range replies {
-		replies[i].Err = errors.New("OOM command not allowed")
+		replies[i].Err = errors.New("LOADING Redis is loading the dataset in memory")
 	}
 	return replies
 }
@@ -107,26 +107,9 @@ func (brokenConn) OneServer() bool                         { return true }
 func (brokenConn) DialError(string) error                  { return nil }
 func (brokenConn) Redial(context.Context, string)          {}
 
-// A trippedBreaker lets three commands through.
-type trippedBreaker struct{ allowed int }
-
-func (b *trippedBreaker) Allow() (func(error), error) {
-	if b.allowed++; b.allowed > 3 {
-		return nil, errors.New("tripped")
-	}
-	return func(error) {}, nil
-}
-
-func (b *trippedBreaker) State() string {
-	if b.allowed > 3 {
-		return "open"
-	}
-	return "closed"
-}
-
 // TestRedis observes a store whose server fails.
 func TestRedis(t *testing.T) {
-	store, err := redisstore.New(brokenConn{}, redisstore.WithBreaker(&trippedBreaker{}))
+	store, err := redisstore.New(brokenConn{}, redisstore.WithBreaker(3, time.Hour))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, store.Close(context.Background())) }()
 	provider, reader := newProvider()

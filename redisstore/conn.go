@@ -1,9 +1,6 @@
 package redisstore
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // A Conn sends the commands of a [Store] to Redis. The modules redisstore/goredis and
 // redisstore/rueidis implement it for the clients they are named after. To measure or change
@@ -11,7 +8,7 @@ import (
 type Conn interface {
 	// Server returns the name of the server that has a key, which should be its address, or "" if
 	// the client has only one server. The commands on keys of one server are sent together. Each
-	// server has its own breaker, see [WithBreakers], and [Stats] and errors have its name.
+	// server has its own breaker, see [WithBreaker], and [Stats] and errors have its name.
 	//
 	// If the client does not know the server of the key, known is false. The commands on such keys
 	// are sent one by one, and have one breaker.
@@ -73,22 +70,3 @@ type Command struct {
 	// others follow it, and are in its slot or, with OneServer, on its server.
 	Key int
 }
-
-// A Breaker is a circuit breaker: it stops commands to a server that does not answer.
-// The TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it. If a Breaker also
-// has the method State() string, [Store.Stats] shows what it returns.
-type Breaker interface {
-	// Allow returns an error if the command must not be sent, and otherwise a function
-	// to report the command's outcome to. The store calls that function once: with nil
-	// if the command succeeded or its error concerns only the key, and otherwise with the
-	// error. [context.Canceled] means that the outcome says nothing about the server:
-	// this process did not run for most of the time, or a command that was in progress at
-	// the same time failed before.
-	Allow() (done func(err error), err error)
-}
-
-// Settings of the breakers of goredis and rueidis.
-const (
-	BreakerFailures = 5                      // consecutive failures that open the breaker: see [Breaker]
-	BreakerCooldown = 500 * time.Millisecond // how long it stays open before it lets one command through
-)

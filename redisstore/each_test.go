@@ -106,23 +106,23 @@ func TestEachWithoutCalls(t *testing.T) {
 // Each key fails as it would alone.
 func TestEachFails(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(f *fakeServer, b *countingBreaker)
+		change func(f *fakeServer, s *Store)
 		want   error
 		failed int // of five keys
 		took   time.Duration
 		count  func(s Stats) uint64
 	}{
-		"timeout":      {func(f *fakeServer, _ *countingBreaker) { f.Hangs = true }, ErrTimeout, 5, 50 * time.Millisecond, func(s Stats) uint64 { return s.Timeouts }},
-		"breaker open": {func(_ *fakeServer, b *countingBreaker) { b.open = errors.New("open") }, ErrOpen, 5, 0, func(s Stats) uint64 { return s.BreakerOpen }},
-		"two replies": {func(f *fakeServer, _ *countingBreaker) { f.Fail, f.Failures = errOOM, 2 }, errOOM, 2, 10 * time.Millisecond,
+		"timeout":      {func(f *fakeServer, _ *Store) { f.Hangs = true }, ErrTimeout, 5, 50 * time.Millisecond, func(s Stats) uint64 { return s.Timeouts }},
+		"breaker open": {func(_ *fakeServer, s *Store) { trip(s) }, ErrOpen, 5, 0, func(s Stats) uint64 { return s.BreakerOpen }},
+		"two replies": {func(f *fakeServer, _ *Store) { f.Fail, f.Failures = errOOM, 2 }, errOOM, 2, 10 * time.Millisecond,
 			func(s Stats) uint64 { return s.ErrorReplies }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, known bool) {
-				f, b := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), &countingBreaker{}
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour})
 				f.Delay = 10 * time.Millisecond
-				s, l := storeOn(t, f, known, WithBreaker(b), WithTimeout(50*time.Millisecond))
-				tt.change(f, b)
+				s, l := storeOn(t, f, known, WithTimeout(50*time.Millisecond))
+				tt.change(f, s)
 				begin := time.Now()
 				out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 				require.ErrorIs(t, err, tt.want)
@@ -240,9 +240,9 @@ func TestEachMeanwhile(t *testing.T) {
 // are sent. The late answers change nothing.
 func TestEachAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, b := newDelayedServer(t), &countingBreaker{}
+		f := newDelayedServer(t)
 		f.Hangs, f.Stuck = true, make(chan struct{})
-		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		begin := time.Now()
 		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)
@@ -253,7 +253,7 @@ func TestEachAbandoned(t *testing.T) {
 		settle()
 		requireIdle(t, s)
 		assert.True(t, out[0].Degraded)
-		assert.Len(t, b.outcomes, 2, "of two batches")
+		assert.Empty(t, s.Stats().Outages, "the late error is that of a batch before")
 	})
 }
 

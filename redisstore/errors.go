@@ -37,23 +37,15 @@ var errNoContext = param.InvalidIn("redisstore", "ctx", nil, "must not be nil; c
 
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
-// An openError wraps the error of a breaker's Allow. It matches [ErrOpen], but not the cause of the
-// outage, which it only tells.
-type openError struct {
-	why    error
-	outage *Outage // or nil
-}
+// An openError says why a breaker is open. It matches [ErrOpen], but not the cause of the outage,
+// which it only tells.
+type openError struct{ outage *Outage }
 
 func (e *openError) Error() string {
-	text := "redisstore: not sent: " + e.why.Error()
-	if e.outage != nil {
-		text += ", because of: " + e.outage.Cause.Error()
-	}
-	return text
+	return ErrOpen.Error() + ", because of: " + e.outage.Cause.Error()
 }
 
 func (e *openError) Is(target error) bool { return target == ErrOpen }
-func (e *openError) Unwrap() error        { return e.why }
 
 // code returns the code of an error that is the server's reply, such as OOM or NOPERM, and ""
 // for nil and for an error of the client.
@@ -144,10 +136,10 @@ func aboutKey(err error) bool {
 	return false
 }
 
-// refused reports whether a command failed with err without being executed, because the
-// server's reply says so. After any other error, it may have been executed.
+// refused reports whether a command failed with err without being executed, because the server's
+// reply says so or because it was not sent. After any other error, it may have been executed.
 func refused(err error) bool {
-	return errors.Is(err, errOther) || isReply(err)
+	return errors.Is(err, errOther) || isReply(err) || errors.Is(err, ErrOpen)
 }
 
 // isTimeout reports whether err is the timeout of a context or a client.

@@ -58,4 +58,5 @@ func TestErrorReplies(t *testing.T) {
 		}
 	}
 	assert.True(t, refused(&scriptError{errShort}))
+	assert.True(t, refused(&openError{&Outage{Cause: errShort}}), "it was not sent")
 }

@@ -77,7 +77,8 @@ func (f *fakeServer) storeThrough(
 	t testing.TB, conn Conn, opts ...Option,
 ) (*Store, ratelimit.Limiter) {
 	t.Helper()
-	s, err := New(conn, opts...)
+	patient := WithBreaker(100, 500*time.Millisecond) // so that tests can fail more often
+	s, err := New(conn, append([]Option{patient}, opts...)...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
 	l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s),

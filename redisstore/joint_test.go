@@ -159,19 +159,18 @@ func TestJointDenialsAreCached(t *testing.T) {
 // later than for one key.
 func TestJointFailures(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault func(f *fakeServer)
-		opts  []Option
+		fault func(f *fakeServer, s *Store)
 		want  func(s Stats) uint64
 		takes time.Duration
 	}{
-		"no answer":       {func(f *fakeServer) { f.Hangs = true }, nil, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
-		"error":           {func(f *fakeServer) { f.Fail = errors.New("OOM command not allowed") }, nil, func(s Stats) uint64 { return s.ErrorReplies }, 0},
-		"lost connection": {func(f *fakeServer) { f.Fail = errors.New("EOF") }, nil, func(s Stats) uint64 { return s.OtherErrors }, 0},
-		"breaker":         {func(*fakeServer) {}, []Option{WithBreaker(openBreaker{})}, func(s Stats) uint64 { return s.BreakerOpen }, 0},
+		"no answer":       {func(f *fakeServer, _ *Store) { f.Hangs = true }, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
+		"error":           {func(f *fakeServer, _ *Store) { f.Fail = errors.New("OOM command not allowed") }, func(s Stats) uint64 { return s.ErrorReplies }, 0},
+		"lost connection": {func(f *fakeServer, _ *Store) { f.Fail = errors.New("EOF") }, func(s Stats) uint64 { return s.OtherErrors }, 0},
+		"breaker":         {func(_ *fakeServer, s *Store) { trip(s) }, func(s Stats) uint64 { return s.BreakerOpen }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
-				c.fault(f)
+				c.fault(f, s)
 				began := time.Now()
 				d, err := ratelimit.TakeAll(t.Context(), 1, of("a"), of("b"))
 				require.ErrorContains(t, err, "bounds[0]: ")
@@ -182,14 +181,10 @@ func TestJointFailures(t *testing.T) {
 				assert.Equal(t, uint64(2), s.Stats().Failures)
 				f.Set(func() { f.Hangs, f.Fail = false, nil })
 				settle()
-			}, c.opts...)
+			})
 		})
 	}
 }
-
-type openBreaker struct{}
-
-func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
 
 // The end of the caller's context ends the wait, and is no failure of the store.
 func TestJointContext(t *testing.T) {

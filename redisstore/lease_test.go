@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -382,11 +383,7 @@ func TestLeaseReplies(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
 				f.Delay = time.Millisecond
 				c := &strangeConn{f, tt.reply}
-				s, err := New(c, WithLease(100, 100*time.Millisecond))
-				require.NoError(t, err)
-				s.backlog = func() bool { return false }
-				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-				require.NoError(t, err)
+				s, l := f.storeThrough(t, c, WithLease(100, 100*time.Millisecond), WithBreaker(0, 0))
 				used := 0
 				for range 300 {
 					// A failed request of one event may have been spent.
@@ -471,7 +468,7 @@ func TestResetDuringLease(t *testing.T) {
 func TestFailedReset(t *testing.T) {
 	for name, err := range map[string]error{
 		"lost":     errors.New("EOF"),
-		"not sent": &openError{why: errors.New("open")},
+		"not sent": &openError{&Outage{Cause: io.EOF}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

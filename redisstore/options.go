@@ -16,11 +16,11 @@ type config struct {
 	prefix       string
 	keyTags      bool // whether a {tag} in a key chooses the slot
 	timeout      time.Duration
-	denialAge    time.Duration  // of the oldest denial to repeat; 0 for no cache
-	lease        int            // the most events in a lease; 0 for no leases
-	leaseAge     time.Duration  // the duration of a lease
-	breaker      Breaker        // for all servers, or nil
-	breakers     func() Breaker // makes one for each server, if not nil
+	denialAge    time.Duration // of the oldest denial to repeat; 0 for no cache
+	lease        int           // the most events in a lease; 0 for no leases
+	leaseAge     time.Duration // the duration of a lease
+	failures     int           // that open a breaker, or 0 for none
+	cooldown     time.Duration // how long it stays open
 	limiterClock bool
 }
 
@@ -73,18 +73,14 @@ func WithLease(events int, age time.Duration) Option {
 	return func(c *config) { c.lease, c.leaseAge = events, age }
 }
 
-// WithBreaker makes b decide whether a command may be sent, to any server. A nil b means
-// no breaker. WithBreaker replaces WithBreakers.
-func WithBreaker(b Breaker) Option {
-	return func(c *config) { c.breaker, c.breakers = b, nil }
-}
-
-// WithBreakers makes a breaker for each server decide whether a command may be sent to it.
-// The store calls create to make one for each server that the [Conn] names, and a single one for
-// the servers that it does not know. Modules goredis and rueidis set it. A nil create means no
-// breaker. WithBreakers replaces WithBreaker.
-func WithBreakers(create func() Breaker) Option {
-	return func(c *config) { c.breaker, c.breakers = nil, create }
+// WithBreaker sets when the circuit breaker of a server opens, and for how long. It opens after the
+// given number of failures in a row, such as timeouts and lost connections. Then calls fail at once
+// with [ErrOpen] for the duration of cooldown. After that, one batch of commands tests the server. If
+// all batches in progress fail together, that is one failure. The defaults are 5 failures and 500
+// milliseconds; 0 failures mean that there is no breaker. Each server that the [Conn] names has a
+// breaker of its own.
+func WithBreaker(failures int, cooldown time.Duration) Option {
+	return func(c *config) { c.failures, c.cooldown = failures, cooldown }
 }
 
 // WithLimiterClock makes the store decide by the clock of each limiter (see
@@ -98,7 +94,10 @@ func newConfig(opts []Option) (*config, error) {
 	invalid := func(what string, value any, want string) (*config, error) {
 		return nil, param.InvalidIn("redisstore", what, value, want)
 	}
-	c := &config{prefix: "rl:", timeout: 50 * time.Millisecond, denialAge: time.Second}
+	c := &config{
+		prefix: "rl:", timeout: 50 * time.Millisecond, denialAge: time.Second,
+		failures: 5, cooldown: 500 * time.Millisecond,
+	}
 	for i, opt := range opts {
 		if opt == nil {
 			return invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
@@ -116,9 +115,10 @@ func newConfig(opts []Option) (*config, error) {
 		return invalid("WithLease's events", c.lease, "must be at least 1, or 0 for no leases")
 	case c.lease > 0 && c.leaseAge <= 0:
 		return invalid("WithLease's duration", c.leaseAge, "must be positive")
-	}
-	if param.IsNil(c.breaker) {
-		c.breaker = nil
+	case c.failures < 0:
+		return invalid("WithBreaker's failures", c.failures, "must be at least 1, or 0 for no breaker")
+	case c.failures > 0 && c.cooldown <= 0:
+		return invalid("WithBreaker's cooldown", c.cooldown, "must be positive")
 	}
 	return c, nil
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,12 +33,7 @@ func (s *dialingServer) DialError(server string) error {
 func TestOutages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		b := &countingBreaker{}
-		s, err := New(&dialingServer{fakeServer: f}, WithBreakers(func() Breaker { return b }))
-		require.NoError(t, err)
-		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
-		require.NoError(t, err)
+		s, l := f.storeThrough(t, &dialingServer{fakeServer: f}, WithBreaker(2, time.Second))
 		take := func() error {
 			defer synctest.Wait()
 			_, err := l.Take(t.Context(), "k", 1)
@@ -59,20 +53,22 @@ func TestOutages(t *testing.T) {
 		require.ErrorIs(t, take(), f.Fail)
 		time.Sleep(time.Second)
 		f.Hangs, f.Stuck = true, make(chan struct{})
-		err = take()
+		err := take()
 		require.ErrorIs(t, err, ErrTimeout)
 		require.EqualError(t, err, "redisstore: no answer in time from redis:6379: 50ms passed")
 		assert.Equal(t, map[string]Outage{"redis:6379": {begin, err}}, s.Stats().Outages)
-		b.open = errors.New("circuit breaker is open")
 		err = take()
+		require.ErrorIs(t, err, ErrOpen)
 		require.NotErrorIs(t, err, ErrTimeout)
-		require.EqualError(t, err, "redisstore: not sent: circuit breaker is open, because of: redisstore: no answer in time from redis:6379: 50ms passed")
+		require.EqualError(t, err, "redisstore: the circuit breaker is open, because of: "+
+			"redisstore: no answer in time from redis:6379: 50ms passed")
 
 		close(f.Stuck) // the client says why, late
 		synctest.Wait()
 		assert.Equal(t, map[string]Outage{"redis:6379": {begin, errors.New("i/o timeout")}}, s.Stats().Outages)
 
-		b.open, f.Hangs, f.Fail = nil, false, nil
+		time.Sleep(time.Second)
+		f.Hangs, f.Fail = false, nil
 		require.NoError(t, take())
 		assert.Empty(t, s.Stats().Outages)
 		settle()
@@ -99,51 +95,14 @@ func TestDialError(t *testing.T) {
 	})
 }
 
-// TestTestedAgain: if the client fails at once while a breaker tests the server, that may be an error
-// from before the server was back. So the breaker gets no outcome, and lets the next command
-// through 50 ms later. If there is no answer, that is a failure.
-func TestTestedAgain(t *testing.T) {
-	for _, tt := range []struct {
-		state string
-		hangs bool
-		after time.Duration
-		want  error
-	}{
-		{"half-open", false, testAgain, context.Canceled},
-		{"half-open", true, 50 * time.Millisecond, ErrTimeout},
-		{"closed", false, 0, io.EOF},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-			b := &statedBreaker{state: tt.state}
-			_, l := f.store(t, WithBreaker(b))
-			f.Fail, f.Hangs = io.EOF, tt.hangs
-			go l.Allow("k")
-			outcomes := func() []error {
-				synctest.Wait()
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				return b.outcomes
-			}
-			if tt.after > 0 {
-				time.Sleep(tt.after - time.Nanosecond)
-				require.Empty(t, outcomes())
-				time.Sleep(time.Nanosecond)
-			}
-			require.Len(t, outcomes(), 1)
-			assert.ErrorIs(t, outcomes()[0], tt.want)
-			settle()
-		})
-	}
-}
-
 // TestCheck: Check waits for its context and not for the timeout, and says why there is no reply.
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		conn := &dialingServer{fakeServer: f}
-		s, err := New(conn, WithBreaker(&countingBreaker{open: errors.New("open")}))
+		s, err := New(conn)
 		require.NoError(t, err)
+		trip(s)
 		f.Delay = time.Minute
 		require.NoError(t, s.Check(t.Context()))
 		assert.Empty(t, f.Values)

@@ -59,14 +59,17 @@ const (
 
 // A batch is the commands that are sent together.
 type batch struct {
-	groups  []*group
-	own     bool            // whether its sender has been started for it alone
-	born    int             // outbox.waited when it began
-	ctx     context.Context // ends when it is abandoned
-	cancel  context.CancelFunc
-	sent    time.Duration // by the store's clock
+	groups []*group
+	own    bool            // whether its sender has been started for it alone
+	ctx    context.Context // ends when it is abandoned
+	cancel context.CancelFunc
+
 	notSent error         // why the breaker did not allow it
-	report  func(error)   // tells the server what became of it, once; nil before and after that
+	tests   bool          // whether it tests the server for the breaker
+	away    bool          // whether it has been sent
+	sent    time.Duration // when, by the store's clock
+	born    int           // outbox.waited at that time
+	told    bool          // whether the breaker knows what became of it
 }
 
 // enqueue adds a call to the queue of its key.
@@ -230,7 +233,7 @@ func (o *outbox) takeBatch() *batch {
 
 // begin makes a batch of groups, which is in progress from now on. The caller holds o.mu.
 func (o *outbox) begin(groups []*group) *batch {
-	b := &batch{groups: groups, born: o.waited}
+	b := &batch{groups: groups}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	o.batches = append(o.batches, b)
 	return b
@@ -290,20 +293,18 @@ func (o *outbox) sendByItself(q *queue) {
 // send sends a batch, unless the breaker does not allow it.
 func (o *outbox) send(b *batch) {
 	s := o.store
-	report, err := s.allow(o.server)
-	if err != nil {
-		b.notSent = err
+	b.tests, b.notSent = o.server.breaker.allow(s.elapsed())
+	if b.notSent != nil {
 		return
 	}
-	o.mu.Lock()
-	b.report = report
-	o.mu.Unlock()
 	for _, g := range b.groups {
 		if g.cmd.Words == nil {
 			s.prepare(g)
 		}
 	}
-	b.sent = s.elapsed()
+	o.mu.Lock()
+	b.away, b.sent, b.born = true, s.elapsed(), o.waited
+	o.mu.Unlock()
 	s.transmit(b)
 	o.conclude(b)
 }
@@ -370,13 +371,14 @@ func (o *outbox) conclude(b *batch) {
 		o.trip.Store(int64(now - b.sent))
 	}
 	o.mu.Lock()
-	report, age := b.report, o.waited-b.born
-	b.report = nil
+	told, age := b.told, o.waited-b.born
+	b.told = true
 	o.mu.Unlock()
-	if report != nil {
-		report(s.outcome(b.failure(), now-b.sent, age))
+	if told { // because it was abandoned
+		o.server.breaker.explain(b.failure())
 	} else {
-		o.server.explain(b.failure())
+		outcome := s.outcome(b.failure(), now-b.sent, age)
+		o.server.breaker.report(b.tests, b.sent, now, outcome)
 	}
 	for _, g := range b.groups {
 		if isUnwilling(g.err) {

@@ -23,6 +23,8 @@ func TestInvalid(t *testing.T) {
 		"WithDenialCache's duration is -1s": {WithDenialCache(-time.Second)},
 		"WithLease's events is -1":          {WithLease(-1, time.Second)},
 		"WithLease's duration is 0s":        {WithLease(1, 0)},
+		"WithBreaker's failures is -1":      {WithBreaker(-1, time.Second)},
+		"WithBreaker's cooldown is 0s":      {WithBreaker(5, 0)},
 		"option 1 of New is nil":            {WithPrefix("x"), nil},
 	} {
 		_, err := New(nonsense{}, opts...)

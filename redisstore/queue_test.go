@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -205,13 +204,12 @@ func requireTicks(t *testing.T, want, got time.Duration) {
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		b := &countingBreaker{}
-		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		s.backlog = func() bool { return true }
 		f.Delay = 190 * time.Millisecond
 		require.True(t, l.Allow("k"))
 		synctest.Wait()
-		assert.Equal(t, []error{nil}, b.outcomes)
+		assert.Zero(t, incidents(s))
 		settle() // so that ticks begin with the next call
 		f.Delay = 210 * time.Millisecond
 		begin := time.Now()
@@ -219,8 +217,8 @@ func TestBusy(t *testing.T) {
 		assert.ErrorIs(t, err, ErrTimeout)
 		requireTicks(t, 200*time.Millisecond, time.Since(begin))
 		synctest.Wait()
-		require.Len(t, b.outcomes, 2)
-		assert.ErrorIs(t, b.outcomes[1], ErrTimeout)
+		assert.Equal(t, 1, incidents(s))
+		assert.ErrorIs(t, s.Stats().Outages[""].Cause, ErrTimeout)
 	})
 }
 
@@ -303,8 +301,7 @@ func requireIdle(t *testing.T, s *Store) {
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		b := &countingBreaker{}
-		s, l := f.store(t, WithTimeout(50*time.Millisecond), WithBreaker(b))
+		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		f.Hangs, f.Stuck = true, make(chan struct{})
 		go l.Allow("k")
 		synctest.Wait()
@@ -318,12 +315,10 @@ func TestGivenUp(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 		assert.Equal(t, []int{10}, f.Batches, "together")
-		require.Len(t, b.outcomes, 2)
-		assert.Contains(t, b.outcomes, nil, "both at one instant, in any order")
-		assert.ErrorIs(t, errors.Join(b.outcomes...), ErrTimeout)
+		before := incidents(s)
 		close(f.Stuck) // the client returns, too
 		settle()
-		assert.Len(t, b.outcomes, 2, "its outcome was reported before")
+		assert.Equal(t, before, incidents(s), "the breaker has been told before")
 		assert.True(t, l.Allow("k"))
 		requireIdle(t, s)
 	})
@@ -334,8 +329,7 @@ func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		f.Delay = 10 * time.Millisecond
-		b := &countingBreaker{}
-		s, l := f.store(t, WithBreaker(b))
+		s, l := f.store(t)
 		leave := func() {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
@@ -347,11 +341,11 @@ func TestCallerLeaves(t *testing.T) {
 			settle()
 		}
 		leave()
-		assert.Equal(t, []error{nil}, b.outcomes)
+		assert.Zero(t, incidents(s))
 		f.Hangs = true
 		leave()
-		require.Len(t, b.outcomes, 2)
-		assert.ErrorIs(t, b.outcomes[1], ErrTimeout, "the caller did not wait for it")
+		assert.Equal(t, 1, incidents(s))
+		assert.Error(t, s.Stats().Outages[""].Cause, "the caller did not wait for it")
 		assert.Zero(t, s.Stats().Timeouts)
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -369,8 +363,7 @@ func TestImpatientCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 10_000, Window: time.Hour})
 		f.Delay = 10 * time.Millisecond
-		b := &countingBreaker{}
-		s, l := f.store(t, WithBreaker(b))
+		s, l := f.store(t)
 		var left, answered atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 1000 {
@@ -395,10 +388,7 @@ func TestImpatientCallers(t *testing.T) {
 		settle()
 		assert.Greater(t, left.Load(), int64(300))
 		assert.Greater(t, answered.Load(), int64(300))
-		assert.LessOrEqual(t, len(b.outcomes), 14, "commands")
-		for _, err := range b.outcomes {
-			assert.NoError(t, err)
-		}
+		assert.Zero(t, incidents(s))
 		requireIdle(t, s)
 	})
 }
@@ -408,8 +398,7 @@ func TestBreakerCountsCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		f.Delay, f.Fail, f.Failures = 10*time.Millisecond, errors.New("EOF"), 2
-		b := &countingBreaker{}
-		_, l := f.store(t, WithBreaker(b))
+		s, l := f.store(t)
 		var failed atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 100 {
@@ -424,7 +413,7 @@ func TestBreakerCountsCommands(t *testing.T) {
 		}
 		wg.Wait()
 		assert.EqualValues(t, 100, failed.Load())
-		assert.Equal(t, []error{f.Fail, f.Fail}, b.outcomes)
+		assert.Equal(t, 2, incidents(s))
 	})
 }
 
@@ -439,10 +428,8 @@ func TestBreakerCountsIncidents(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 				fault(f)
-				b := &countingBreaker{}
-				_, l := f.store(t, WithBreaker(b))
+				s, l := f.store(t)
 				for incident := range 3 {
-					b.outcomes = nil
 					var wg sync.WaitGroup
 					for i := range 64 {
 						wg.Go(func() {
@@ -453,9 +440,8 @@ func TestBreakerCountsIncidents(t *testing.T) {
 					}
 					wg.Wait()
 					synctest.Wait()
-					assert.Greater(t, len(b.outcomes), 1, "there were several batches")
-					failures := slices.DeleteFunc(b.outcomes, func(err error) bool { return errors.Is(err, context.Canceled) })
-					assert.Len(t, failures, 1, "incident %d", incident)
+					assert.Greater(t, len(f.Together), incident+1, "there were several batches")
+					assert.Equal(t, incident+1, incidents(s))
 					settle() // the callers have left, and the latest batch has not failed yet
 				}
 			})
@@ -511,55 +497,6 @@ func TestFailureOfABatch(t *testing.T) {
 	}
 }
 
-type countingBreaker struct {
-	mu       sync.Mutex
-	open     error
-	slow     time.Duration
-	outcomes []error
-}
-
-func (b *countingBreaker) Allow() (func(error), error) {
-	time.Sleep(b.slow)
-	return func(err error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.outcomes = append(b.outcomes, err)
-	}, b.open
-}
-
-// The breaker gets the outcomes of commands, and the calls that it refuses are counted.
-func TestBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		b := &countingBreaker{}
-		s, l := f.store(t, WithBreaker(b))
-		require.True(t, l.Allow("k"))
-		assert.Equal(t, []error{nil}, b.outcomes)
-
-		f.Fail = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
-		_, err := l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.Fail)
-		assert.NoError(t, b.outcomes[1], "the error concerns one key only")
-
-		f.Fail = errors.New("LOADING Redis is loading the dataset in memory")
-		_, err = l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, f.Fail)
-		assert.Equal(t, f.Fail, b.outcomes[2])
-
-		b.open = errors.New("too many failures")
-		calls := f.Calls()
-		_, err = l.Take(t.Context(), "k", 1)
-		require.ErrorIs(t, err, ErrOpen)
-		require.ErrorIs(t, err, b.open)
-		require.ErrorIs(t, l.Reset(t.Context(), "k"), ErrOpen)
-		assert.Equal(t, calls, f.Calls())
-		assert.EqualValues(t, 1, s.Stats().BreakerOpen, "Reset returns its error, and no policy decides")
-		assert.EqualValues(t, 3, s.Stats().Failures)
-		settle()
-		requireIdle(t, s)
-	})
-}
-
 // twoServers are a server that answers, and one that hangs and has the keys that end with h.
 type twoServers struct{ *fakeServer }
 
@@ -580,63 +517,6 @@ func (two twoServers) Do(ctx context.Context, commands []Command) []Reply {
 type unknownServer struct{ Conn }
 
 func (unknownServer) Server(string) (name string, known bool) { return "", false }
-
-// Each server has a breaker of its own.
-func TestBreakers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
-		var made []*countingBreaker
-		s, err := New(twoServers{f}, WithBreakers(func() Breaker {
-			made = append(made, &countingBreaker{})
-			return made[len(made)-1]
-		}))
-		require.NoError(t, err)
-		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
-		require.NoError(t, err)
-		for range 3 {
-			for _, key := range []string{"well", "ah", "oh"} {
-				_, err := l.Take(t.Context(), key, 1)
-				assert.Equal(t, key != "well", errors.Is(err, ErrTimeout), "%s: %v", key, err)
-			}
-		}
-		synctest.Wait()
-		require.Len(t, made, 2)
-		assert.Equal(t, []error{nil, nil, nil}, made[0].outcomes)
-		assert.Len(t, made[1].outcomes, 6)
-
-		// One breaker for all servers, and none.
-		one := &countingBreaker{}
-		for _, opt := range []Option{WithBreaker(one), WithBreaker(nil), WithBreakers(nil)} {
-			s, err := New(twoServers{f}, WithBreakers(func() Breaker { panic("replaced") }), opt)
-			require.NoError(t, err)
-			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
-			require.NoError(t, err)
-			l.Allow("well")
-			l.Allow("ah")
-		}
-		synctest.Wait()
-		assert.Len(t, one.outcomes, 2)
-	})
-}
-
-// A slow breaker does not delay callers.
-func TestSlowBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
-		b := &countingBreaker{slow: time.Second}
-		s, l := f.store(t, WithBreaker(b), WithTimeout(50*time.Millisecond))
-		begin := time.Now()
-		_, err := l.Take(t.Context(), "k", 1)
-		assert.ErrorIs(t, err, ErrTimeout)
-		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
-		settle()
-		assert.Equal(t, []error{context.Canceled}, b.outcomes)
-		assert.Zero(t, f.Trips, "it was not sent")
-		requireIdle(t, s)
-	})
-}
 
 // More than maxGroup calls take several commands.
 func TestMaxGroup(t *testing.T) {

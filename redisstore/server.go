@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,18 +22,13 @@ type place struct {
 	apart  bool   // whether the client does not know the server
 }
 
-// A server may have a breaker, and decides which failures the breaker gets. Any number of batches
-// may be in progress when a server stalls or a connection is lost. They all fail then, but that is
-// one failure: the breaker gets that of the first of them, and the next one only of a batch that
-// was sent later.
+// A server is what the store knows about a server.
 type server struct {
 	name     string
-	breaker  Breaker                // or nil
-	outage   atomic.Pointer[Outage] // nil if the latest batch succeeded
-	answered atomic.Int64           // the tick that follows its latest answer
+	breaker  breaker
+	answered atomic.Int64 // the tick that follows its latest answer
 
 	mu        sync.Mutex    // protects the fields below
-	failed    time.Duration // when the latest failure was counted, by the store's clock
 	redialing bool          // whether a connection is being given up
 	redialed  time.Duration // when one was last given up, by the store's clock
 }
@@ -53,7 +47,8 @@ func (s *Store) outboxOf(key string) *outbox {
 	if o != nil {
 		return o
 	}
-	made := &outbox{store: s, server: s.newServer(name), apart: !known}
+	made := &outbox{store: s, server: &server{name: name}, apart: !known}
+	made.server.breaker = breaker{limit: s.failures, cooldown: s.cooldown, soon: s.timeout / 2}
 	made.queues = map[queueID]*queue{}
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -71,75 +66,6 @@ func (s *Store) outboxOf(key string) *outbox {
 	return made
 }
 
-// newServer returns a server that has not been used yet.
-func (s *Store) newServer(name string) *server {
-	breaker := s.breaker
-	if s.breakers != nil {
-		breaker = s.breakers()
-	}
-	return &server{name: name, breaker: breaker}
-}
-
-// allow asks the breaker of a server whether a batch may be sent, and returns the function that is
-// told the outcome.
-func (s *Store) allow(srv *server) (done func(error), err error) {
-	report := func(error) {}
-	if srv.breaker != nil {
-		if report, err = srv.breaker.Allow(); err != nil {
-			return nil, &openError{err, srv.outage.Load()}
-		}
-	}
-	sent := s.elapsed()
-	return func(err error) {
-		now := s.elapsed()
-		switch {
-		case err == nil:
-			if srv.outage.Load() != nil {
-				srv.outage.Store(nil)
-			}
-		case errors.Is(err, context.Canceled):
-		case srv.fail(sent, now):
-			srv.blame(err)
-			if srv.isHalfOpen() && now-sent < s.timeout/2 {
-				time.AfterFunc(testAgain, func() { report(context.Canceled) })
-				return
-			}
-		default:
-			err = context.Canceled
-		}
-		report(err)
-	}, nil
-}
-
-// testAgain is how soon a server is tested again if the client fails at once. Its error may be
-// older than the return of the server, if it is that of a connection from before, or one that it
-// gives without trying to connect again. If there is no answer, the breaker opens for the cooldown.
-const testAgain = 50 * time.Millisecond
-
-// isHalfOpen reports whether the breaker tests the server, as far as it says so.
-func (srv *server) isHalfOpen() bool {
-	b, ok := srv.breaker.(interface{ State() string })
-	return ok && b.State() == "half-open"
-}
-
-// blame makes err the cause of the server's outage, which may begin with it.
-func (srv *server) blame(err error) {
-	since := time.Now()
-	if known := srv.outage.Load(); known != nil {
-		since = known.Since
-	}
-	srv.outage.Store(&Outage{Since: since, Cause: err})
-}
-
-// explain replaces the cause of an outage, if it is only that there was no answer in time, by what
-// the client returned about a batch that was abandoned before.
-func (srv *server) explain(err error) {
-	outage := srv.outage.Load()
-	if outage != nil && errors.Is(outage.Cause, ErrTimeout) && err != nil && !errors.Is(err, context.Canceled) {
-		srv.blame(err)
-	}
-}
-
 // timeoutError returns the error of a call on a key of srv that was not answered in time.
 func (s *Store) timeoutError(srv *server) error {
 	from := ""
@@ -150,17 +76,6 @@ func (s *Store) timeoutError(srv *server) error {
 		return fmt.Errorf("redisstore: no connection in time: %v passed: %w", s.timeout, err)
 	}
 	return fmt.Errorf("%w%s: %v passed", ErrTimeout, from, s.timeout)
-}
-
-// fail reports whether the failure of a batch that was sent at the given time is a new one.
-func (srv *server) fail(sent, now time.Duration) bool {
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	if sent < srv.failed {
-		return false
-	}
-	srv.failed = now
-	return true
 }
 
 // redial gives up a connection to srv, on which key is, after a reply to a command that was sent at
@@ -201,23 +116,16 @@ func (srv *server) endRedial(now time.Duration) {
 	srv.redialing, srv.redialed = false, now
 }
 
-// look sets what stats say of each server: the state of its breaker, if that reports one, and
-// its outage.
+// look sets what stats say of each server: the state of its breaker and its outage.
 func (s *Store) look(stats *Stats) {
 	stats.Breakers, stats.Outages = map[string]string{}, map[string]Outage{}
-	add := func(name string, b Breaker) {
-		if b, ok := b.(interface{ State() string }); ok {
-			stats.Breakers[name] = b.State()
+	for _, o := range s.allOutboxes() {
+		state, outage := o.server.breaker.look(s.elapsed())
+		if state != "" {
+			stats.Breakers[o.server.name] = state
 		}
-	}
-	add("", s.breaker)
-	for _, o := range s.allOutboxes() { // State is called without a lock
-		srv := o.server
-		if s.breaker == nil {
-			add(srv.name, srv.breaker)
-		}
-		if outage := srv.outage.Load(); outage != nil {
-			stats.Outages[srv.name] = *outage
+		if outage != nil {
+			stats.Outages[o.server.name] = *outage
 		}
 	}
 }

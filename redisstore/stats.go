@@ -39,11 +39,11 @@ type Stats struct {
 	// bound before. The last element counts those that took longer than all bounds.
 	Latency [len(latencyBounds) + 1]uint64
 
-	// Breakers has the state of the circuit breaker of each server that has been used. A
-	// server's name is its address, or "" if the servers share a breaker: in a cluster of
-	// rueidis, and with [WithBreaker]. (With sentinels, it is "FailoverClient" in go-redis and
-	// "" in rueidis.) The states are those of the breaker's method State, "closed", "half-open"
-	// and "open" by default. A [Breaker] without that method is left out.
+	// Breakers has the state of the circuit breaker of each server that has been used: "closed",
+	// "half-open" or "open". A server's name is its address. It is "" for all servers of which the
+	// client does not say which keys they have: those of a cluster of rueidis, and those of a
+	// cluster of go-redis until the client has asked for its nodes. (With sentinels, the name is
+	// "FailoverClient" in go-redis and "" in rueidis.) Without breakers, the map is empty.
 	Breakers map[string]string
 
 	// Outages has the servers whose latest command failed, by the same names.

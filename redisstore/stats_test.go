@@ -117,10 +117,10 @@ func TestFailuresByKind(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
-			b := &countingBreaker{}
-			s, l := f.store(t, WithBreaker(b))
-			if f.Fail = tt.err; errors.Is(tt.err, ErrOpen) {
-				b.open = errors.New("five failures")
+			s, l := f.store(t)
+			f.Fail = tt.err
+			if errors.Is(tt.err, ErrOpen) {
+				trip(s)
 			}
 			_, err := l.Take(t.Context(), "k", 1)
 			require.ErrorIs(t, err, tt.err)
@@ -137,13 +137,12 @@ func TestFailuresByKind(t *testing.T) {
 func TestNoPermission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
-		b := &countingBreaker{}
-		_, l := f.store(t, WithBreaker(b))
+		s, l := f.store(t)
 		f.Fail = errors.New("NOPERM this user has no permissions")
 		_, err := l.Take(t.Context(), "k", 1)
 		require.ErrorIs(t, err, f.Fail)
 		synctest.Wait()
-		assert.Equal(t, []error{nil}, b.outcomes)
+		assert.Zero(t, incidents(s))
 	})
 }
 
@@ -180,37 +179,20 @@ func TestLatency(t *testing.T) {
 	})
 }
 
-// A statedBreaker is a breaker that reports its state.
-type statedBreaker struct {
-	countingBreaker
-	state string
-}
-
-func (b *statedBreaker) State() string { return b.state }
-
+// Stats has the states of the breakers by the names of the servers.
 func TestBreakerStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
-		_, l := f.store(t)
-		require.True(t, l.Allow("well"))
-		ask := func(opts ...Option) Stats {
-			s, err := New(twoServers{f}, opts...)
-			require.NoError(t, err)
-			s.backlog = func() bool { return false }
-			l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
-			require.NoError(t, err)
+		ask := func(opts ...Option) map[string]string {
+			s, l := f.storeThrough(t, twoServers{f}, opts...)
 			assert.True(t, l.Allow("well"))
-			assert.True(t, l.Allow("ah"))
-			settle()
-			return s.Stats()
+			assert.False(t, l.Allow("ah"))
+			synctest.Wait()
+			defer settle()
+			return s.Stats().Breakers
 		}
-		states := []string{"half-open", "closed"}
-		assert.Equal(t, map[string]string{"l": "closed", "h": "half-open"}, ask(WithBreakers(func() Breaker {
-			defer func() { states = states[:1] }()
-			return &statedBreaker{state: states[len(states)-1]}
-		})).Breakers)
-		assert.Equal(t, map[string]string{"": "open"}, ask(WithBreaker(&statedBreaker{state: "open"})).Breakers)
-		assert.Empty(t, ask(WithBreaker(&countingBreaker{})).Breakers, "it has no state")
-		assert.Empty(t, ask().Breakers)
+		assert.Equal(t, map[string]string{"l": "closed", "h": "closed"}, ask())
+		assert.Equal(t, map[string]string{"l": "closed", "h": "open"}, ask(WithBreaker(1, time.Second)))
+		assert.Empty(t, ask(WithBreaker(0, 0)))
 	})
 }

@@ -37,9 +37,9 @@ type Store struct {
 
 var _ ratelimit.Store = (*Store)(nil)
 
-// New returns a store that sends its commands through conn. Modules goredis and rueidis
-// have a New that takes a client and sets a circuit breaker; this one sets none. If conn is
-// nil or an option is invalid, the error names it and matches [ratelimit.ErrInvalid].
+// New returns a store that sends its commands through conn. Modules goredis and rueidis have a New
+// that takes a client. If conn is nil or an option is invalid, the error names it and matches
+// [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
 	if param.IsNil(conn) {
 		return nil, param.InvalidIn("redisstore", "the Conn", nil, "must be a Conn, such as NewConn of module goredis or rueidis returns")

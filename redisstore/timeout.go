@@ -9,9 +9,8 @@ import (
 
 // If Redis does not answer within the timeout, 50 ms by default, the call fails, and the
 // limiter's FailurePolicy decides: FailOpen, the default, allows it and marks the Decision
-// as Degraded. After five such failures in a row, the circuit breaker (goredis.New and
-// rueidis.New set one) fails all calls at once for half a second. options.go and doc.go say what
-// users can choose.
+// as Degraded. After five such failures in a row, the circuit breaker (breaker.go) fails all calls at
+// once for half a second. options.go and doc.go say what users can choose.
 //
 // The timeout should measure the server and not this process, which may be stopped for a
 // while, or have more runnable goroutines than processors. In both cases an answer can
@@ -90,23 +89,24 @@ func (srv *server) weighs(tick int64, weight int) int {
 
 // tick does the work of a tick of a weight for one outbox, and reports whether it has calls.
 func (o *outbox) tick(weight int) (active bool) {
-	late, reports, active := o.age(weight)
-	if len(late)+len(reports) == 0 {
+	late, abandoned, active := o.age(weight)
+	if len(late)+len(abandoned) == 0 {
 		return active
 	}
 	err := o.store.timeoutError(o.server)
 	for _, c := range late {
 		c.done <- err
 	}
-	for _, report := range reports {
-		report(err)
+	now := o.store.elapsed()
+	for _, b := range abandoned {
+		o.server.breaker.report(b.tests, b.sent, now, err)
 	}
 	return active
 }
 
-// age counts a tick of a weight. It returns the calls whose timeout has passed, and what reports
-// the timeouts of batches.
-func (o *outbox) age(weight int) (late []*call, reports []func(error), active bool) {
+// age counts a tick of a weight. It returns the calls whose timeout has passed, and the batches whose
+// timeout has passed and of which the breaker is to be told.
+func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.waited += weight
@@ -118,17 +118,17 @@ func (o *outbox) age(weight int) (late []*call, reports []func(error), active bo
 		}
 	}
 	for _, b := range slices.Clone(o.batches) {
-		if o.waited-b.born < timeoutWeight {
+		if !b.away || o.waited-b.born < timeoutWeight {
 			continue
 		}
-		if b.report != nil {
-			reports = append(reports, b.report)
-			b.report = nil
+		if !b.told {
+			b.told = true
+			abandoned = append(abandoned, b)
 		}
 		o.abandon(b)
 	}
 	o.startSenderNow() // for what has waited since the tick before
-	return late, reports, len(o.queues) > 0
+	return late, abandoned, len(o.queues) > 0
 }
 
 // abandon lets others send the calls queued behind those of b, whose replies are not awaited any

@@ -185,7 +185,7 @@ func TestPrometheus(t *testing.T) {
 	}, v.answered)
 }
 
-// A redis is a connection to a server that is away, and its circuit breaker.
+// A redis is a connection to a server that is away.
 type redis struct{}
 
 func (redis) Do(_ context.Context, commands []redisstore.Command) []redisstore.Reply {
@@ -199,8 +199,6 @@ func (redis) Server(string) (name string, known bool) { return "", true }
 func (redis) OneServer() bool                         { return true }
 func (redis) DialError(string) error                  { return nil }
 func (redis) Redial(context.Context, string)          {}
-func (redis) Allow() (func(error), error)             { return func(error) {}, nil }
-func (redis) State() string                           { return "closed" }
 
 // TestNames: promtool check metrics finds nothing to complain about in the metrics of otellimit.
 func TestNames(t *testing.T) {
@@ -209,7 +207,7 @@ func TestNames(t *testing.T) {
 	require.NoError(t, err)
 	search, reports, err := newLimiters(provider, clock.New())
 	require.NoError(t, err)
-	store, err := redisstore.New(redis{}, redisstore.WithBreaker(redis{}))
+	store, err := redisstore.New(redis{})
 	require.NoError(t, err)
 	_, err = otellimit.ObserveRedis(provider, "redis", store)
 	require.NoError(t, err)

@@ -106,7 +106,7 @@ func inBackground(f func()) <-chan struct{} {
 func TestManyCallersOfHang(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
-		store := create(t, s.addr(), redisstore.WithBreaker(nil), redisstore.WithTimeout(100*time.Millisecond))
+		store := create(t, s.addr(), redisstore.WithBreaker(0, 0), redisstore.WithTimeout(100*time.Millisecond))
 		l := limiter(t, store, hourly(1_000_000))
 		require.True(t, l.Allow("warm"))
 		s.stop()
@@ -196,7 +196,7 @@ func TestMaxMemory(t *testing.T) {
 		l := limiter(t, store, hourly(2), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 		require.True(t, l.AllowN("k", 2))
 		s.do("CONFIG", "SET", "maxmemory", "1kb")
-		for range 2 * redisstore.BreakerFailures {
+		for range 10 {
 			d, err := l.Take(t.Context(), "another", 1)
 			require.ErrorContains(t, err, "OOM")
 			assert.True(t, d.Degraded && !d.Allowed)
@@ -259,7 +259,7 @@ func TestCallersClock(t *testing.T) {
 // another type is an error, and stays.
 func TestForeignValues(t *testing.T) {
 	s := startServer(t)
-	store := makers["rueidis"](t, s.addr(), redisstore.WithBreaker(nil), redisstore.WithDenialCache(0))
+	store := makers["rueidis"](t, s.addr(), redisstore.WithBreaker(0, 0), redisstore.WithDenialCache(0))
 	conn := &recorder{Conn: connectors["rueidis"](t, s.addr())}
 	probe, err := redisstore.New(conn)
 	require.NoError(t, err)

@@ -260,7 +260,7 @@ func TestInFlightOverHTTPWithoutRedis(t *testing.T) {
 				t.Parallel()
 				clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
 				conn := &failing{Conn: connect(t, startServer(t).addr())}
-				store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithLimiterClock(), redisstore.WithBreaker(nil))
+				store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithLimiterClock(), redisstore.WithBreaker(0, 0))
 				require.NoError(t, err)
 				for _, tt := range []struct {
 					name          string

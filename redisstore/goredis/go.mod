@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/ratelimit-go/ratelimit v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stretchr/testify v1.12.1
 )
 

@@ -6,14 +6,10 @@
 package goredis
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sony/gobreaker/v2"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
@@ -38,40 +34,16 @@ import (
 // When a call's context ends, its command continues until the client's own timeouts, which
 // by default are seconds.
 //
-// The store has a circuit breaker for each node of a cluster and each shard of a ring, or one
-// for any other client. A breaker opens after [redisstore.BreakerFailures] consecutive
-// failures, for [redisstore.BreakerCooldown]. [redisstore.WithBreaker] and
-// [redisstore.WithBreakers] replace the breakers.
+// The store has a circuit breaker for each node of a cluster and each shard of a ring, or one for any
+// other client: see [redisstore.WithBreaker].
 //
 // If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. New sends nothing.
 func New(client redis.UniversalClient, opts ...redisstore.Option) (*redisstore.Store, error) {
-	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() { // such as a failed constructor returns
-		return nil, fmt.Errorf("goredis: client is %#v: it must be a client, such as redis.NewClient returns: %w", client, ratelimit.ErrInvalid)
+	v := reflect.ValueOf(client)
+	if client == nil || v.Kind() == reflect.Pointer && v.IsNil() { // as of a failed constructor
+		return nil, fmt.Errorf("goredis: client is %#v: it must be a client, such as "+
+			"redis.NewClient returns: %w", client, ratelimit.ErrInvalid)
 	}
-	if i := slices.IndexFunc(opts, func(opt redisstore.Option) bool { return opt == nil }); i >= 0 { // here, so that the index does not count the breaker
-		return nil, fmt.Errorf("goredis: option %d of New is nil: it must be the result of a With function of redisstore: %w", i, ratelimit.ErrInvalid)
-	}
-	return redisstore.New(newConn(client), append([]redisstore.Option{redisstore.WithBreakers(newBreaker)}, opts...)...)
-}
-
-// A breaker tells the store its state. (Module rueidis has the same. The modules share only
-// package redisstore, whose module does not require gobreaker.)
-type breaker struct {
-	*gobreaker.TwoStepCircuitBreaker[struct{}]
-}
-
-// State returns "closed", "half-open" or "open".
-func (b breaker) State() string { return b.TwoStepCircuitBreaker.State().String() }
-
-func newBreaker() redisstore.Breaker {
-	return breaker{gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:        "ratelimit",
-		MaxRequests: 1,
-		Timeout:     redisstore.BreakerCooldown,
-		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return c.ConsecutiveFailures >= redisstore.BreakerFailures
-		},
-		IsExcluded: func(err error) bool { return errors.Is(err, context.Canceled) },
-	})}
+	return redisstore.New(newConn(client), opts...)
 }

@@ -47,19 +47,6 @@ func TestNilOption(t *testing.T) {
 	assert.ErrorContains(t, err, "option 0 of New is nil")
 }
 
-func TestBreakerState(t *testing.T) {
-	b := newBreaker()
-	for range redisstore.BreakerFailures {
-		assert.Equal(t, "closed", b.(breaker).State())
-		done, err := b.Allow()
-		require.NoError(t, err)
-		done(errors.New("no answer"))
-	}
-	assert.Equal(t, "open", b.(breaker).State())
-	_, err := b.Allow()
-	assert.Error(t, err)
-}
-
 // A dead or a wrong address is named, although the client tries for longer than the store waits.
 func TestNoConnection(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}

@@ -9,8 +9,7 @@ import (
 )
 
 // NewConn returns a Conn that sends commands through client. Use it to wrap the Conn, for
-// example to measure calls, and pass the wrapper to [redisstore.New], with
-// [redisstore.WithBreaker], because that New sets no circuit breaker. Otherwise use [New].
+// example to measure calls, and pass the wrapper to [redisstore.New]. Otherwise use [New].
 func NewConn(client rueidis.Client) redisstore.Conn {
 	c := &conn{client: client}
 	if client == nil {

@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/ratelimit-go/ratelimit v0.0.0
 	github.com/redis/rueidis v1.0.79
-	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stretchr/testify v1.12.1
 )
 

@@ -1,12 +1,10 @@
 package rueidis
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
@@ -21,24 +19,17 @@ func TestNilClient(t *testing.T) {
 	assert.Regexp(t, "^rueidis: ", err)
 }
 
+// An idleClient is a client to which nothing is sent.
+type idleClient struct{ rueidis.Client }
+
+func (idleClient) Mode() rueidis.ClientMode         { return rueidis.ClientModeStandalone }
+func (idleClient) Nodes() map[string]rueidis.Client { return nil }
+
 func TestNilOption(t *testing.T) {
-	var client struct{ rueidis.Client } // nothing is sent
+	client := idleClient{}
 	_, err := New(client, redisstore.WithPrefix("x"), nil)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "option 1 of New is nil")
 	_, err = New(client, nil)
 	assert.ErrorContains(t, err, "option 0 of New is nil")
-}
-
-func TestBreakerState(t *testing.T) {
-	b := newBreaker()
-	for range redisstore.BreakerFailures {
-		assert.Equal(t, "closed", b.(breaker).State())
-		done, err := b.Allow()
-		require.NoError(t, err)
-		done(errors.New("no answer"))
-	}
-	assert.Equal(t, "open", b.(breaker).State())
-	_, err := b.Allow()
-	assert.Error(t, err)
 }

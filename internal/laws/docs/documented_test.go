@@ -67,7 +67,7 @@ var notGo = []string{
 	"ACL SETUSER ", "SELECT ",
 	"THROTTLE_ID  ", "/user/#/photos/#  ", "sliding-log  ",
 	"# throttle.yaml\n", "RateLimit-Policy: ",
-	"metric  ", "attribute  ", "limit  ", "enqueue → ",
+	"metric  ", "attribute  ", "limit  ", "enqueue → ", "closed     ",
 }
 
 // TestTokens checks that code is found whatever its indentation and comments are, but not in a
