@@ -28,7 +28,8 @@ type Algorithm interface {
 }
 
 // newLimit checks alg, which a user passed, and returns it ready to be applied, normalized, and as
-// a copy that shares no memory with it. An All becomes a list of its leaves.
+// a copy that shares no memory with it. An All becomes a list of its leaves. The parameters are
+// checked in internal/limit/compile.go, and the error names the one that is wrong.
 func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 	err := checkKind(alg)
 	if err != nil {

@@ -38,7 +38,7 @@ type FailurePolicy struct {
 type policyKind int
 
 const (
-	failOpen policyKind = iota
+	failOpen policyKind = iota // the default: that of a limiter without WithFailurePolicy
 	failClosed
 	fallback
 )

@@ -20,6 +20,10 @@ import (
 
 var ctx = context.Background()
 
+// This file has figures that people know, what the methods and functions of the package do with
+// zeros, wrong arguments and ended contexts (TestBad…, TestNil…, TestZero…), and what New fills in.
+// The laws of decisions are in internal/laws/decide.
+
 // The tests TestFigure… check numbers from the descriptions in which the algorithms were first
 // published, or from those by which people know them.
 

@@ -12,6 +12,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
+// This file lists the promises that a store keeps, with the test of each. The name of a promise is
+// that of its subtest of Run.
+
 // A rule is the text of a promise of package ratelimit, and its test.
 type rule struct {
 	text string

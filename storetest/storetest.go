@@ -10,7 +10,9 @@
 // Each subtest checks one promise, with databases of its own. A failure names the broken promise
 // and the calls that broke it. An error of the database also fails the subtest, because no call of
 // the tests may fail. A database that hangs or panics fails its subtest, and the other subtests
-// continue. Run returns when all of them have ended.
+// continue. Run returns when all of them have ended. "go test -v -run TestTable" prints the names of
+// the subtests, and "go test -run TestTable/Atomic" runs the one that makes calls from many
+// goroutines at once.
 //
 // Run does not test databases that fail, because the limiter's [ratelimit.FailurePolicy] decides
 // then.

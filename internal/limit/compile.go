@@ -11,6 +11,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
+// This file checks the parameters of algorithms, and makes their kernels. New, and a lookup of
+// WithLimits, return the errors.
+
 // Kernel checks the parameters of s, and returns its kernel. Errors name the field as users know
 // it.
 func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {

@@ -18,6 +18,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
+// The tests in this file choose the part of a DeniedKeys that counts a denial, and compare its list
+// with exact counts. The tests of what a single goroutine sees are in denied_test.go.
+
 // denied tells t of n denials of key.
 func denied(t *DeniedKeys, key string, n int) {
 	for range n {

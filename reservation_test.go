@@ -20,6 +20,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
+// This file has what a reservation costs, and what happens to it when the store fails, or another
+// process cancels it. How reservations are cancelled is in internal/laws/decide.
+
 // TestReservationsAreSmall: a reservation takes the same memory whatever its key's
 // state is.
 func TestReservationsAreSmall(t *testing.T) {
