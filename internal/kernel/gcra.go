@@ -175,8 +175,8 @@ func (k *gcra) next(st []uint64, at Instant, n int) (t, tat uint128.Uint128) {
 	return t, arrival(k.load(st), t, uint128.Mul(uint64(n), k.cost))
 }
 
-// Ready rounds up to a whole tick, and only here, at the end: one tick before the result, the events
-// are not granted.
+// Ready rounds up to a whole tick, and only once, at the end. So one tick before the result, the
+// events are not granted.
 func (k *gcra) Ready(st []uint64, now Instant, n int) Instant {
 	now = max(now, k.Frontier(st))
 	t, tat := k.next(st, now, n)

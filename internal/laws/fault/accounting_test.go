@@ -13,8 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
-// accountingCalls are the calls that account for events, on a key of a limiter, with what they
-// decide.
+// accountingCalls are calls that account for two events of a key, and return their decision.
 var accountingCalls = map[string]func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error){
 	"Hold": func(ctx context.Context, l ratelimit.Limiter, key string) (ratelimit.Decision, error) {
 		r, d, err := l.Hold(ctx, key, 2)
@@ -28,7 +27,8 @@ var accountingCalls = map[string]func(ctx context.Context, l ratelimit.Limiter, 
 	},
 }
 
-// While the store fails, the policy decides, and the error says so.
+// TestAccountingWhileTheStoreFails: while the store fails, the FailurePolicy decides, and the error
+// is that of the store. If the caller has left during the call, the error is that of its context.
 func TestAccountingWhileTheStoreFails(t *testing.T) {
 	alg := ratelimit.FixedWindow{Limit: 5, Window: time.Hour}
 	lost := errors.New("connection lost")
@@ -51,7 +51,7 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 				assert.Equal(t, tt.want, d)
 
 				over, cancel := context.WithCancel(ctx)
-				db.Before = cancel // the caller leaves during the call
+				db.Before = cancel // the caller leaves while the store is asked
 				db.Err, db.Swap = nil, lost
 				d, err = call(over, l, "key")
 				require.ErrorIs(t, err, context.Canceled)
@@ -61,8 +61,8 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 	}
 }
 
-// A hold that FailOpen allowed holds nothing, so Settle counts all that happened, by the limit of
-// the key.
+// A hold that FailOpen allowed holds nothing. So Settle counts all events that happened, under the
+// limit of the key.
 func TestSettleWhatWasNotHeld(t *testing.T) {
 	db := fakes.NewMapDB()
 	own := ratelimit.FixedWindow{Limit: 7, Window: time.Hour}
@@ -96,7 +96,7 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	assert.Equal(t, 5, d.Remaining, "none of them is in flight any more")
 }
 
-// If the store fails, Settle says so, and counts once.
+// If the store fails, Settle returns the error, and cannot be called again.
 func TestSettleWhileTheStoreFails(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed, ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
 		db := fakes.NewMapDB()
@@ -114,7 +114,7 @@ func TestSettleWhileTheStoreFails(t *testing.T) {
 	}
 }
 
-// A store that hangs is abandoned.
+// A Hold or Charge does not wait longer for a store that hangs than its timeout.
 func TestAccountingAbandonsTheStore(t *testing.T) {
 	for name, call := range accountingCalls {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,8 @@ func TestAccountingAbandonsTheStore(t *testing.T) {
 	}
 }
 
-// A full store denies new keys, or lets them share a limit: what is held there is settled there.
+// TestAccountingInFullStores: a full store with RefuseNew denies a Hold of a new key, and a Charge
+// of it fails with ErrFull. A hold of a known key can be settled.
 func TestAccountingInFullStores(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"tables": ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
@@ -165,8 +166,9 @@ func TestAccountingInFullStores(t *testing.T) {
 	}
 }
 
-// A key that has lost its place in a store, where another one has taken it, has held nothing: what
-// happens in addition finds no room.
+// TestSettleAfterTheKeyLostItsPlace: a key with holds is reset, and another key takes its place in
+// a full store. Then nothing of the first key is held any more, and events that happened in
+// addition find no room.
 func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"word":  ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
@@ -195,8 +197,9 @@ func TestSettleAfterTheKeyLostItsPlace(t *testing.T) {
 	}
 }
 
-// If another limit of the same kind has granted events since a hold, Settle gives back what has not
-// happened all the same. What happened in addition is counted by the limit that the key has.
+// If another limit of the same kind has granted events since a hold, Settle still gives back the
+// events that have not happened. Events that happened in addition count under the present limit of
+// the key.
 func TestSettleUnderAnotherLimit(t *testing.T) {
 	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +224,7 @@ func TestSettleUnderAnotherLimit(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 14, d.Remaining)
 
-			own = ratelimit.SlidingLog{Limit: 5, Window: time.Hour} // the key starts afresh
+			own = ratelimit.SlidingLog{Limit: 5, Window: time.Hour} // another kind of limit: the key starts afresh
 			log := hold(2)
 			d, err = log.Settle(ctx, 0)
 			require.NoError(t, err)

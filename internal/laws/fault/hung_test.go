@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
-// No method waits longer for a store that hangs than the context and the store's
-// timeout allow, whether the store heeds contexts or not.
+// TestHungStore: no method waits longer for a store that hangs than the context and the store's
+// timeout allow, even if the store ignores contexts.
 func TestHungStore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts  []ratelimit.Option
@@ -81,7 +81,7 @@ func TestHungStore(t *testing.T) {
 				within(unbounded, func(context.Context) { assert.Equal(t, open, l.Allow("key")) })
 				within(unbounded, func(context.Context) { r.Cancel() })
 
-				// A caller that leaves is let go at once.
+				// A caller whose context is cancelled returns at once.
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(time.Millisecond, cancel).Stop()
 				begin := time.Now()
@@ -89,13 +89,14 @@ func TestHungStore(t *testing.T) {
 				assert.Equal(t, context.Canceled, err)
 				assert.Equal(t, time.Millisecond, time.Since(begin))
 
-				s.Release() // or the bubble would tell of goroutines that never end
+				s.Release() // otherwise, the bubble would report goroutines that never end
 			})
 		})
 	}
 }
 
-// A Wait whose context has ended waits for its cancelling no longer either.
+// TestHungCancel: the context of a Wait ends, and the store hangs when the turn of the Wait is
+// cancelled. The Wait returns after the timeout of the store.
 func TestHungCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
@@ -114,7 +115,7 @@ func TestHungCancel(t *testing.T) {
 	})
 }
 
-// What a store grants late is spent.
+// TestLateAnswer: events that a store grants after the caller has left are spent.
 func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
@@ -134,8 +135,8 @@ func TestLateAnswer(t *testing.T) {
 // mostBehind is the number of keys in WithStoreTimeout's documentation.
 const mostBehind = 1024
 
-// The goroutines that a store which hangs can hold are bounded, and it is asked again
-// once it has returned.
+// TestManyHungCalls: a store that hangs holds a bounded number of goroutines. Once its calls have
+// returned, the store is asked again.
 func TestManyHungCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
@@ -153,7 +154,7 @@ func TestManyHungCalls(t *testing.T) {
 		synctest.Wait()
 		assert.True(t, l.Allow("key"))
 
-		// No call counts any longer that has returned.
+		// Calls that have returned no longer count towards the bound.
 		s.Hang()
 		before := s.Asked.Load()
 		for i := range mostBehind + 10 {
@@ -164,7 +165,8 @@ func TestManyHungCalls(t *testing.T) {
 	})
 }
 
-// What a store does instead of returning is an error, which says what it was and where.
+// TestStrangeStore: if a store panics, ends its goroutine or fails, the caller gets an error that
+// says so. The error of a panic also has the stack.
 func TestStrangeStore(t *testing.T) {
 	s := &fakes.Strange{MapDB: fakes.NewMapDB()}
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))
@@ -181,7 +183,8 @@ func TestStrangeStore(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
-// A panic after the caller has left is dropped, and its goroutine ends.
+// If a store panics after the caller has left, the panic is dropped, and the goroutine of the call
+// ends.
 func TestLatePanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -193,7 +196,7 @@ func TestLatePanic(t *testing.T) {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		const calls = mostBehind + 10
-		for range calls { // all of them ask, so none counts as one that has not returned
+		for range calls { // each call asks the store, so no earlier call counts as one that has not returned
 			_, err = l.Take(t.Context(), "key", 1)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			synctest.Wait()

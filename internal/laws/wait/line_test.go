@@ -22,10 +22,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// places are where the states of keys that are waited for may be.
+// places are the kinds of stores that the tests of a line use, with the options of a limiter.
 var places = map[string]func() []ratelimit.Option{"memory": fakes.InMemory, "bytes": fakes.InBytes}
 
-// A place is one of them.
+// A place is a kind of store.
 type place struct {
 	name string
 	opts func() []ratelimit.Option
@@ -63,13 +63,14 @@ var tenPerSecond = map[string]ratelimit.Algorithm{
 	},
 }
 
-// A crowd waits for one key: arrivals come each second, and some of them leave after a second.
+// A crowd is a flow of callers that wait for one key: how many arrive each second, and what share
+// of them leaves after a second.
 type crowd struct {
 	arrivals int
 	leaving  float64
 }
 
-// served returns how many are served in the second minute.
+// served returns how many callers are served in the second minute.
 func (c crowd) served(t *testing.T, l ratelimit.Limiter) int64 {
 	var served atomic.Int64
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -93,8 +94,9 @@ func (c crowd) served(t *testing.T, l ratelimit.Limiter) int64 {
 	return served.Load()
 }
 
-// Whoever leaves costs nothing: those who stay are served at the limit, whatever share leaves, and
-// when the crowd has gone, the next one is served within a second.
+// TestWait_WhoLeavesCostsNothing: callers that leave a line cost the others nothing. Whatever share
+// of a crowd leaves, the callers that stay are served at the limit's rate. Once the crowd has gone,
+// the next caller is served within a second.
 func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 	crowds := []crowd{{20, 1}, {20, 0.2}}
 	if budget.Nightly() {
@@ -104,7 +106,7 @@ func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for kept, opts := range places {
-				everybody := map[int]int64{} // how many are served if nobody leaves, by arrivals
+				everybody := map[int]int64{} // by arrivals: how many callers are served if none leaves
 				for _, c := range crowds {
 					synctest.Test(t, func(t *testing.T) {
 						in := place{kept, opts}
@@ -118,7 +120,7 @@ func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 						assert.LessOrEqual(t, served, int64(621), "%s, %+v", kept, c)
 						begin := time.Now()
 						err := l.Wait(t.Context(), "key")
-						if errors.Is(err, ratelimit.ErrQueueFull) { // somebody was served just now
+						if errors.Is(err, ratelimit.ErrQueueFull) { // a caller was served just now
 							time.Sleep(100 * time.Millisecond)
 							err = l.Wait(t.Context(), "key")
 						}
@@ -131,8 +133,8 @@ func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 	}
 }
 
-// A waiter that waits for more events than there are, and leaves, leaves these events to other
-// waiters.
+// TestWait_WhoLeavesTakesNothingAlong: a waiter needs more events than remain, and leaves. The next
+// waiter then gets the events that remain.
 func TestWait_WhoLeavesTakesNothingAlong(t *testing.T) {
 	inEach(t, func(t *testing.T, in place) {
 		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10})
@@ -157,8 +159,8 @@ func TestWait_WhoLeavesTakesNothingAlong(t *testing.T) {
 	})
 }
 
-// Of nine who wait, eight leave, from anywhere in the line, and one more comes: two are served
-// next.
+// TestWait_MovesUp: nine callers wait, eight of them leave, and one more comes. Wherever in the
+// line the remaining waiter stood, it is served next, and then the new caller.
 func TestWait_MovesUp(t *testing.T) {
 	for name, alg := range tenPerSecond {
 		for stays := range 9 {
@@ -205,7 +207,8 @@ func (c *jumping) Now() time.Time                  { return c.Mock.Now().Add(tim
 func (c *jumping) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func (c *jumping) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
-// A process that stood still goes on at the limit: no span has more than the bucket grants.
+// TestWait_GoesOnAtTheLimit: after a pause, a process serves its waiters at the limit's rate. No
+// span of time has more events than the bucket grants.
 func TestWait_GoesOnAtTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := &jumping{Mock: clock.NewMock()}
@@ -229,9 +232,10 @@ func TestWait_GoesOnAtTheLimit(t *testing.T) {
 	})
 }
 
-// Whoever leaves in the instant of a grant, of its own or of another one, loses no event, and none
-// is granted twice: of ten turns a second, each is somebody's. This tries many schedules: the
-// bubble runs what happens at one instant in any order.
+// TestWait_AtTheInstantOfAGrant: a caller may leave at the instant at which it, or another caller,
+// is granted its events. Then no event is lost, and none is granted twice: each of ten turns a
+// second goes to one caller. The test tries many schedules, because the bubble runs goroutines that
+// wake at one instant in any order.
 func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 	for kept, opts := range places {
 		t.Run(kept, func(t *testing.T) {
@@ -249,7 +253,7 @@ func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 						}
 						n := 1
 						if rnd.IntN(4) == 0 {
-							n = 0 // which is served at once
+							n = 0 // a wait for no events is served at once
 						}
 						go func() {
 							defer leave()
@@ -268,8 +272,8 @@ func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 					synctest.Wait()
 					waited := served.Load()
 					assert.LessOrEqual(t, waited, int64(20))
-					// What was not granted to those who waited is there still: the bucket holds one
-					// event.
+					// The bucket holds one event. So an event that no waiter was granted is still
+					// there.
 					time.Sleep(100 * time.Millisecond)
 					assert.True(t, l.Allow("key"))
 					assert.False(t, l.Allow("key"))
@@ -281,7 +285,7 @@ func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 	}
 }
 
-// A line may be bounded, and then refuses at once.
+// A line with WithMaxWaiters refuses a caller for which it has no room at once.
 func TestWithMaxWaiters(t *testing.T) {
 	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithMaxWaiters(0))
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
@@ -332,7 +336,8 @@ func TestWait_OneLineForAName(t *testing.T) {
 	}
 }
 
-// What is given back while a Wait is being denied, before it stands in line, does not escape it.
+// TestWait_RoomBeforeItStandsInLine: events are given back after the store has denied a Wait, and
+// before the Wait stands in line. The Wait finds these events.
 func TestWait_RoomBeforeItStandsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
@@ -362,7 +367,8 @@ func stand(t *testing.T, l ratelimit.Limiter, n int) *fakes.Waiter {
 	return w
 }
 
-// A deadline before the turns of those in front is refused at once, wherever the state is.
+// TestWait_RefusesANearDeadline: a Wait whose deadline is before the turns of the waiters in front
+// is refused at once, with a store in memory and with other stores.
 func TestWait_RefusesANearDeadline(t *testing.T) {
 	inEach(t, func(t *testing.T, in place) {
 		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
@@ -390,8 +396,8 @@ func TestWait_RefusesANearDeadline(t *testing.T) {
 	})
 }
 
-// If somebody leaves the middle of a line, and those behind do not fit the turns, these are given
-// back at once.
+// TestWait_GivesTurnsBackAtOnce: a waiter leaves the middle of a line, and the waiters behind do
+// not fit the turns. Then these turns are given back at once.
 func TestWait_GivesTurnsBackAtOnce(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10_000), Burst: 2},
@@ -432,8 +438,9 @@ func TestWait_GivesTurnsBackAtOnce(t *testing.T) {
 	}
 }
 
-// However many callers arrive before the first answer of a store, no more of them ask the store at
-// once than may have turns. All of them are served at the limit, in the order of their arrival.
+// Many callers arrive before the store has answered the first one. No more of them ask the store at
+// once than a line may have turns. All of them are served at the limit's rate, in the order of
+// their arrival.
 func TestWait_ManyComeBeforeTheFirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asking, most, granted, late int
@@ -474,7 +481,8 @@ func TestWait_ManyComeBeforeTheFirstAnswer(t *testing.T) {
 	})
 }
 
-// A reset of a key makes room for those who wait, also where the first one has a turn.
+// TestWait_AfterReset: a reset of a key makes room for its waiters, even if the first waiter has a
+// turn already.
 func TestWait_AfterReset(t *testing.T) {
 	inEach(t, func(t *testing.T, in place) {
 		l := in.limiter(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 5})
@@ -493,7 +501,8 @@ func TestWait_AfterReset(t *testing.T) {
 	})
 }
 
-// When a key has got another limit, the next request for it makes those who wait ask by that.
+// TestWait_AfterANewLimit: after the limit of a key has changed, the next request for the key makes
+// its waiters ask under the new limit.
 func TestWait_AfterANewLimit(t *testing.T) {
 	slow := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
 	for name, to := range map[string]ratelimit.Algorithm{
@@ -592,8 +601,8 @@ func TestWait_WhateverIsAskedByANewLimit(t *testing.T) {
 	}
 }
 
-// Turns stay if the limit is the same, even if each lookup compiles it anew, as it does an All of
-// many parts.
+// The turns of a line stay while the limit is the same, even if each lookup compiles the limit
+// anew, as it does with an All of many parts.
 func TestWait_TurnsStayWhileTheLimitDoes(t *testing.T) {
 	alg := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 1}}
 	for i := range 5 {
@@ -621,7 +630,7 @@ func TestWait_TurnsStayWhileTheLimitDoes(t *testing.T) {
 	})
 }
 
-// notErrNever returns err, unless that is expected.
+// notErrNever returns err, or nil if err is ErrNever, which is expected.
 func notErrNever(err error) error {
 	if errors.Is(err, ratelimit.ErrNever) {
 		return nil
@@ -629,8 +638,9 @@ func notErrNever(err error) error {
 	return err
 }
 
-// While the last one in a line is asking, nothing overtakes it: the one before it has just been
-// served, and nobody has denied it anything yet.
+// TestWait_NothingOvertakesTheLastOne: the last waiter of a line asks the store, after the waiter
+// before it has just been served. The store has not denied the last waiter anything yet, but no
+// other call overtakes it.
 func TestWait_NothingOvertakesTheLastOne(t *testing.T) {
 	type waits struct{}
 	alg := ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: time.Second}, Refill: ratelimit.RefillInterval}
@@ -662,9 +672,10 @@ func TestWait_NothingOvertakesTheLastOne(t *testing.T) {
 	})
 }
 
-// In memory, RetryAfter behind a line is exact: then, if nobody else comes, the line is through and
-// there is room, also after others have left and events were charged. In a LeakyBucket, these may
-// push out those who wait, or not.
+// TestWait_RetryAfterBehindTheLine: in memory, the RetryAfter of a denial behind a line is exact.
+// If no other caller comes, all waiters have been served by then, and there is room. This is also
+// so after waiters have left, and after events were charged. With a LeakyBucket, charged events may
+// or may not push waiters out of the queue.
 func TestWait_RetryAfterBehindTheLine(t *testing.T) {
 	for name, alg := range tenPerSecond {
 		t.Run(name, func(t *testing.T) {
@@ -678,8 +689,9 @@ func TestWait_RetryAfterBehindTheLine(t *testing.T) {
 	}
 }
 
-// The RetryAfter of a denial behind a line takes account of holds that stood in the line: if a hold
-// is settled for less, the turns of the others come earlier, even if no waiter has room yet.
+// TestWait_RetryAfterBehindTheLineAfterASettle: if a hold that stood in the line is settled for
+// fewer events, the turns of the other waiters come earlier, even if none of them has room yet.
+// RetryAfter says so.
 func TestWait_RetryAfterBehindTheLineAfterASettle(t *testing.T) {
 	for happened, want := range []time.Duration{2 * time.Hour, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -747,7 +759,7 @@ func retryBehind(t *testing.T, rnd *rand.Rand, l ratelimit.Limiter, charges bool
 	require.True(t, again.Allowed, "after %v: %+v", d.RetryAfter, again)
 }
 
-// A waiter whose clock panics leaves no place behind.
+// A waiter whose clock panics does not leave its place in the line.
 func TestWait_ClockThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := &panicking{Mock: clock.NewMock()}
@@ -784,8 +796,8 @@ func (c *panicking) Now() time.Time {
 
 func (c *panicking) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// If a middleware bounds the wait, the delay in a queue beside an InFlight counts as a part of the
-// wait.
+// TestWaitFor_QueueOfAnInFlight: a middleware bounds the wait for an All of an InFlight and a
+// LeakyBucket. The delay in the queue of the LeakyBucket counts as a part of the wait.
 func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 	alg := ratelimit.All{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}}
 	inEach(t, func(t *testing.T, in place) {
@@ -802,7 +814,8 @@ func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 	})
 }
 
-// Those who wait at a distance from the store ask together again after one of them was denied.
+// TestWait_TogetherAfterADenial: while places are denied, only the first waiter asks the store.
+// After a grant, the waiters of a store with a slow answer ask together again.
 func TestWait_TogetherAfterADenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := fakes.NewMapDB().Store()
@@ -827,7 +840,7 @@ func TestWait_TogetherAfterADenial(t *testing.T) {
 		_, err := held.Settle(t.Context(), 20)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
-		synctest.Wait() // whose turn comes at this instant is served
+		synctest.Wait() // serves the waiters whose turn comes at this instant
 		before := served.Load()
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -837,7 +850,7 @@ func TestWait_TogetherAfterADenial(t *testing.T) {
 	})
 }
 
-// TestWaitForHolds: WaitFor, which middlewares call, holds the events only if it is told to.
+// TestWaitForHolds: WaitFor, which middlewares call, holds the events only if its caller says so.
 func TestWaitForHolds(t *testing.T) {
 	for _, holds := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

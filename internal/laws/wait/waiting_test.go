@@ -22,9 +22,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// Whatever happens at one instant (releases, waiters that come and leave, timeouts), whenever
-// everything has come to rest, the first waiter waits only if there is no room for it, and
-// waiters were served in their order. So no wake-up is lost.
+// TestWaitersWakeWhenThereIsRoom: no wake-up is lost. At one instant, events are released or time
+// out, and waiters come and leave, in any order. Once all goroutines are blocked, the first waiter
+// waits only if there is no room for it, and waiters have been served in their order.
 func TestWaitersWakeWhenThereIsRoom(t *testing.T) {
 	const limit = 5
 	for name, store := range fakes.Stores {
@@ -54,7 +54,7 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 			switch i := rnd.IntN(7); {
 			case i < 3:
 				queue = append(queue, fakes.WaitFor(t, l, "k", 1+rnd.IntN(2)))
-				synctest.Wait() // it has its place
+				synctest.Wait() // the waiter has its place
 			case i == 3 && len(queue) > 0:
 				queue[rnd.IntN(len(queue))].Cancel()
 			case i == 4:
@@ -107,7 +107,8 @@ func restlessly(t *testing.T, rnd *rand.Rand, store ratelimit.Store, limit int) 
 	}
 }
 
-// While a waiter is blocked, no method grants anything else, though there is room for one.
+// TestNothingOvertakesAWaiter: while a waiter is blocked, no method grants another request for the
+// key, although there is room for one event.
 func TestNothingOvertakesAWaiter(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for algName, alg := range map[string]ratelimit.Algorithm{
@@ -156,7 +157,8 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 					require.ErrorIs(t, l.Wait(soon, "k"), context.DeadlineExceeded)
 					cancel()
 
-					// What overtakes nobody is as ever.
+					// Requests that are granted always or never overtake nobody, and are answered
+					// as without a waiter.
 					assert.True(t, l.AllowN("k", 0))
 					require.NoError(t, l.WaitN(t.Context(), "k", 0))
 					d, err = l.Take(t.Context(), "k", 6)
@@ -177,7 +179,8 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 	}
 }
 
-// Any other call that may have made room also wakes the first waiter.
+// TestWaitersSeeChanges: each call that may have made room, and not only Release, wakes the first
+// waiter.
 func TestWaitersSeeChanges(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for what, change := range map[string]func(t *testing.T, l, other ratelimit.Limiter, r *ratelimit.Reservation, plan *fakes.Plan){
@@ -189,7 +192,7 @@ func TestWaitersSeeChanges(t *testing.T) {
 				require.NoError(t, err)
 			},
 			"a higher limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *fakes.Plan) {
-				plan.Set(ratelimit.InFlight{Limit: 8, Timeout: time.Minute}) // with room for those who wait
+				plan.Set(ratelimit.InFlight{Limit: 8, Timeout: time.Minute}) // with room for the waiters
 				assert.False(t, l.Allow("k"), "the waiters come first")
 			},
 			"another kind of limit": func(t *testing.T, l, _ ratelimit.Limiter, _ *ratelimit.Reservation, plan *fakes.Plan) {
@@ -228,8 +231,8 @@ func TestWaitersSeeChanges(t *testing.T) {
 	}
 }
 
-// A key whose limit is no longer an InFlight serves its waiters in their order, ahead of
-// those who come later.
+// TestWaitersOfALimitThatChanges: the limit of a key changes from an InFlight to another algorithm.
+// The waiters of the key are served in their order, before callers that come later.
 func TestWaitersOfALimitThatChanges(t *testing.T) {
 	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
@@ -245,8 +248,8 @@ func TestWaitersOfALimitThatChanges(t *testing.T) {
 				add()
 				add()
 				plan.Set(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
-				add() // behind them
-				assert.False(t, l.Allow("k"), "wakes the first one")
+				add() // behind the first two waiters
+				assert.False(t, l.Allow("k"), "the waiters come first, and this call wakes the first of them")
 				synctest.Wait()
 				for i := range waiters {
 					for j, w := range waiters {
@@ -263,7 +266,8 @@ func TestWaitersOfALimitThatChanges(t *testing.T) {
 	}
 }
 
-// Releases count even if the limit has changed since.
+// TestReleaseAfterAChange: events in flight are released even if the limit has changed since they
+// were granted.
 func TestReleaseAfterAChange(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for what, next := range map[string]ratelimit.Algorithm{
@@ -288,7 +292,7 @@ func TestReleaseAfterAChange(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, max(0, limit-3), d.Remaining)
 
-				clk.Add(max(time.Minute, next.(ratelimit.InFlight).Timeout)) // a hold ends when it was to end
+				clk.Add(max(time.Minute, next.(ratelimit.InFlight).Timeout)) // a hold ends at the time that it was given, whatever the limit is now
 				assert.True(t, l.AllowN("k", limit), "the others have timed out")
 				require.NoError(t, b.Release(ctx))
 				assert.False(t, l.Allow("k"), "a late release takes nothing from others")
@@ -297,7 +301,7 @@ func TestReleaseAfterAChange(t *testing.T) {
 	}
 }
 
-// A limiter whose store fails while somebody waits lets the policy decide.
+// If the store fails while callers wait, the FailurePolicy decides on them.
 func TestWaitersOfAFailingStore(t *testing.T) {
 	errDown := errors.New("connection refused")
 	for policyName, tt := range map[string]struct {
@@ -322,8 +326,8 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 				s.Err = errDown
 				_, err := r.Settle(t.Context(), 0)
 				require.ErrorIs(t, err, errDown)
-				synctest.Wait()                                                   // a release that may have happened wakes them
-				require.True(t, waiters[0].Done.Load() || waiters[1].Done.Load()) // who has left the line may come to a fallback in any order
+				synctest.Wait()                                                   // the settlement may have taken effect, so it wakes the waiters
+				require.True(t, waiters[0].Done.Load() || waiters[1].Done.Load()) // waiters that have left the line ask the fallback in any order
 				for i, w := range waiters {
 					if !w.Done.Load() {
 						require.Equal(t, "fallback", policyName)
@@ -344,8 +348,8 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 	}
 }
 
-// In an All with a LeakyBucket, a wait is over when the delay is, and one that is given up
-// during the delay releases its events.
+// A wait for an All with a LeakyBucket ends when the Delay is over. A wait that is given up during
+// the Delay releases its events.
 func TestWaitHoldWithADelay(t *testing.T) {
 	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
@@ -388,7 +392,8 @@ func TestReleaseAfterAWaitThatEnded(t *testing.T) {
 	assert.Equal(t, 4, d.Remaining)
 }
 
-// A clock that is moved by hand may be moved just before a waiter sets its timer.
+// TestWaitHoldFollowsTheInjectedClock: a test may move its clock just before a waiter sets its
+// timer. The waiter notices.
 func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 	for range 20 {
 		mock := clock.NewMock()
@@ -402,7 +407,7 @@ func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 		for l.AllowN("other", 1) && !blocked(t, l, "k") {
 			runtime.Gosched()
 		}
-		mock.Add(time.Minute) // once: nothing moves it again
+		mock.Add(time.Minute) // the test moves the clock once only
 		require.NoError(t, <-done)
 	}
 }
@@ -415,7 +420,8 @@ func blocked(t *testing.T, l ratelimit.Limiter, key string) bool {
 	return r == nil
 }
 
-// Limiters that share a name in a MemoryStore share the queue.
+// TestLimitersOfOneNameShareTheQueue: limiters with the same name and the same MemoryStore have one
+// line of waiters.
 func TestLimitersOfOneNameShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(ratelimit.MemoryStore)
@@ -483,8 +489,9 @@ func TestInFlightUnderConcurrency(t *testing.T) {
 	}
 }
 
-// A clock that is moved by hand may have fired its timers just before a waiter sets one, and
-// show its new time just after. The timers of a stepclock never fire.
+// TestWaitHoldLooksAgain: a clock that a test moves may fire its timers just before a waiter sets
+// one, and show its new time only just after. So the waiter looks at the clock again. The timers of
+// a stepclock, which this test uses, never fire.
 func TestWaitHoldLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := stepclock.New()
@@ -500,8 +507,9 @@ func TestWaitHoldLooksAgain(t *testing.T) {
 	})
 }
 
-// Once the limit of a key is no longer an InFlight, its turns are known again, and a waiter
-// whose deadline is before its turn fails at once.
+// TestWaitersOfALimitThatChangesLearnTheirTurn: turns of an InFlight are not known. Once the key
+// has another limit, its turns are known, and a waiter whose deadline is before its turn fails at
+// once.
 func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plan := fakes.NewPlan(fakes.Five)
@@ -527,8 +535,8 @@ func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
 	})
 }
 
-// If the context of a caller ends while the store grants its events, they are released: the
-// caller has nothing that it could release.
+// TestGrantedTooLate: the context of a caller ends while the store grants its events. The caller
+// has got no Reservation to release, so the limiter releases the events.
 func TestGrantedTooLate(t *testing.T) {
 	flight := ratelimit.InFlight{Limit: 3, Timeout: time.Hour}
 	for name, alg := range map[string]ratelimit.Algorithm{
@@ -574,10 +582,10 @@ func TestGrantedTooLate(t *testing.T) {
 						synctest.Wait()
 						leave()
 						require.ErrorIs(t, <-left, context.Canceled)
-						assert.Equal(t, 1, fakes.Remaining(t, l), "they are granted")
+						assert.Equal(t, 1, fakes.Remaining(t, l), "the store has granted the events")
 						answers <- struct{}{}
 						synctest.Wait()
-						assert.Equal(t, 3, fakes.Remaining(t, l), "and released")
+						assert.Equal(t, 3, fakes.Remaining(t, l), "the limiter has released the events")
 					})
 				})
 			}
