@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// queues are algorithms in whose lines several reservations stand in one slot or
-// window and in several, with those that have parts of every kind.
+// queues are algorithms with low limits, so that several reservations stand in one slot or window,
+// and others in later ones. Some are Alls with parts of several kinds.
 var queues = map[string]ratelimit.Algorithm{
 	"window over days":     ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
 	"sliding, in one slot": ratelimit.SlidingWindow{Limit: 7, Window: time.Minute},
@@ -46,7 +46,8 @@ var queues = map[string]ratelimit.Algorithm{
 	},
 }
 
-// A line is of reservations on one key, in a limiter and in the model. With an InFlight, they are holds.
+// A line has the reservations on one key, in a limiter and in the model. With an InFlight, they are
+// holds.
 type line struct {
 	real  ratelimit.Limiter
 	model *model.Key
@@ -108,7 +109,8 @@ func (ln *line) cancel(now int64, i int) {
 	w.cancelled = true
 }
 
-// check compares what remains. Part is not defined while all parts wait for a reservation.
+// check compares a Peek of the limiter with a Peek of the model. It ignores Part, which is not
+// defined while all parts wait for a reservation.
 func (ln *line) check(t *testing.T, now int64, tolerance time.Duration, what ...any) {
 	t.Helper()
 	want, got := ln.model.Peek(now), fakes.Peek(t, ln.real)
@@ -119,10 +121,10 @@ func (ln *line) check(t *testing.T, now int64, tolerance time.Duration, what ...
 	require.Equal(t, want, got, what...)
 }
 
-// TestCancelOrders lets five reservations stand in line, and cancels each set of them
-// in every order, with time passing in between or not. The library must agree with
-// the model after each, and when all that can be is cancelled, with a key on which
-// they were never made.
+// TestCancelOrders lets five reservations stand in line, and cancels each set of them in every
+// order. Time passes between cancellations, or not. After each cancellation, the library must agree
+// with the model. Once all reservations that can be cancelled are cancelled, the library must also
+// agree with a key on which they were never made.
 func TestCancelOrders(t *testing.T) {
 	t.Parallel()
 	algorithms := storetest.Algorithms()
@@ -130,7 +132,7 @@ func TestCancelOrders(t *testing.T) {
 		algorithms["queues/"+name] = alg
 	}
 	const many = 5
-	every := 100 / int(budget.Histories(10, 100)) // of three or more cancellations, one order in so many
+	every := 100 / int(budget.Histories(10, 100)) // of the orders of three or more cancellations, the test tries one in every
 	for name, alg := range algorithms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +149,7 @@ func TestCancelOrders(t *testing.T) {
 				ln := newLine(l, alg)
 				now := func() int64 { return clk.Now().UnixNano() }
 				limit := ln.model.Limit()
-				used := limit // so that all are for later
+				used := limit // so that all reservations are for later
 				if _, queue := alg.(ratelimit.LeakyBucket); queue {
 					used = (limit + 1) / 2
 				}
@@ -191,9 +193,9 @@ func orders(n int, f func(order []int)) {
 	extend(nil)
 }
 
-// TestConcurrentCancel cancels most of a long line from many goroutines at once. No
-// event is granted before the reservations that are kept. Once these are cancelled, too,
-// the key is as if none had been made.
+// TestConcurrentCancel cancels most of a long line from many goroutines at once. No event is
+// granted before the turns of the reservations that are kept. Once these are cancelled as well, the
+// key is as if no reservation had been made.
 func TestConcurrentCancel(t *testing.T) {
 	t.Parallel()
 	algorithms := storetest.Algorithms()
@@ -249,7 +251,7 @@ func TestConcurrentCancel(t *testing.T) {
 	}
 }
 
-// useUp takes events of "key", so that whatever is reserved next is for later.
+// useUp takes events of "key", so that the next reservation is for later.
 func useUp(t *testing.T, l ratelimit.Limiter, alg ratelimit.Algorithm) {
 	t.Helper()
 	n := fakes.Peek(t, l).Limit
@@ -259,8 +261,8 @@ func useUp(t *testing.T, l ratelimit.Limiter, alg ratelimit.Algorithm) {
 	require.True(t, l.AllowN("key", n))
 }
 
-// TestConcurrentReserveAndCancel makes and cancels reservations from many goroutines:
-// the events taken before stay used, and all reserved ones are given back.
+// TestConcurrentReserveAndCancel makes and cancels reservations from many goroutines. All reserved
+// events are given back, and the events that were taken before stay used.
 func TestConcurrentReserveAndCancel(t *testing.T) {
 	t.Parallel()
 	for name, alg := range queues {
@@ -288,9 +290,9 @@ func TestConcurrentReserveAndCancel(t *testing.T) {
 	}
 }
 
-// TestCancelAfterTurns cancels reservations in any order while the turns of others pass. Events
-// that were cancelled in time never count in the end, even if a reservation far ahead had
-// replaced their window, and one between the two has happened.
+// TestCancelAfterTurns cancels reservations in any order while the turns of other reservations
+// pass. Events that were cancelled in time do not count in the end. This is so even if a later
+// reservation had replaced their window, and a reservation between the two has happened.
 func TestCancelAfterTurns(t *testing.T) {
 	t.Parallel()
 	algorithms := storetest.Algorithms()
@@ -335,9 +337,9 @@ func cancelAfterTurns(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Sto
 	}
 }
 
-// TestTakeBackAfterForeignReset cancels and settles a reservation in a window that another
-// process has deleted. The store does not tell, but the window that is there now began at
-// another instant, so its events are others'.
+// TestTakeBackAfterForeignReset cancels and settles a reservation in a window that another process
+// has deleted. The present window began at another instant, so its events are those of other
+// callers, and are not given back.
 func TestTakeBackAfterForeignReset(t *testing.T) {
 	for name, back := range map[string]func(*ratelimit.Reservation, *stepclock.Clock){
 		"Cancel": func(r *ratelimit.Reservation, _ *stepclock.Clock) { r.Cancel() },
@@ -368,7 +370,7 @@ func TestTakeBackAfterForeignReset(t *testing.T) {
 			for range 2 {
 				require.True(t, both[1].Allow("k"))
 			}
-			back(r, clk) // its instant is in the window that began at 20 s
+			back(r, clk) // the turn of r is in the window that began at 20 s
 			require.False(t, both[0].Allow("k"))
 		})
 	}

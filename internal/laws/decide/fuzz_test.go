@@ -32,8 +32,8 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// byteChoices decides by bytes, as many as the number of choices asks for; by
-// zeros when they have run out.
+// byteChoices makes choices from bytes. A choice takes as many bytes as its number of alternatives
+// needs. Once the bytes have run out, it takes zeros.
 type byteChoices struct{ data []byte }
 
 func (c *byteChoices) more() bool { return len(c.data) > 0 }
@@ -50,9 +50,9 @@ func (c *byteChoices) within(n time.Duration) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(word[:]) % uint64(n))
 }
 
-// mostDenied bounds the limit of a log that counts denials. Such a log keeps as many events as twice
-// the limit, and as many denials, and counts at most 2⁶²: then there is room for the turns that are
-// ahead, which the model does not bound.
+// mostDenied bounds the limit of a log that counts denials. Such a log keeps up to twice its limit
+// of events, and as many denials, and counts at most 2⁶². With this bound, there is room for the
+// turns ahead, whose number the model does not bound.
 const mostDenied = math.MaxInt >> 5
 
 // A kind of algorithm, and how to choose its parameters.
@@ -61,11 +61,11 @@ type kind struct {
 	draw func(*drawer) ratelimit.Algorithm
 }
 
-// kinds are all there are.
+// kinds are all kinds of algorithms.
 var kinds = append(slices.Clone(simpleKinds), kind{"All", (*drawer).all},
 	kind{"Plan", (*drawer).plan}, kind{"AllWithPlans", (*drawer).allWithPlans})
 
-// simpleKinds are those that have no parts.
+// simpleKinds are the kinds without parts.
 var simpleKinds = []kind{
 	{"TokenBucket", func(d *drawer) ratelimit.Algorithm {
 		return d.tokenBucket(ratelimit.RefillContinuous)
@@ -96,15 +96,15 @@ var simpleKinds = []kind{
 	}},
 }
 
-// A drawer chooses parameters. Those of one schedule are of about the same
-// size, mostly, so that the parts of an All matter to each other.
+// A drawer chooses parameters. Most parameters of one schedule are of about the same size, so that
+// the parts of an All matter to each other.
 type drawer struct {
 	choices
 	base   time.Duration
-	spans  []time.Duration // those in which what was drawn counts
-	floats bool            // whether a WarmingUp is among it
-	counts bool            // whether a SlidingLog among it counts denied events
-	flies  bool            // whether an InFlight is among it
+	spans  []time.Duration // the spans that were drawn: how long events count
+	floats bool            // whether a WarmingUp was drawn
+	counts bool            // whether a SlidingLog with CountDenied was drawn
+	flies  bool            // whether an InFlight was drawn
 }
 
 const century = 100 * 365 * 24 * time.Hour
@@ -198,9 +198,9 @@ func (d *drawer) rollingWindow() ratelimit.Algorithm {
 	return a
 }
 
-// warmingUp chooses parameters that a float64 can tell to far less than a
-// nanosecond. Most are odd numbers, for round ones lead to costs that lie in
-// the middle of two nanoseconds, where the model gives up.
+// warmingUp chooses parameters whose costs a float64 represents to far less than a nanosecond. Most
+// are odd numbers, because round numbers lead to costs in the middle between two nanoseconds, where
+// the model gives up.
 func (d *drawer) warmingUp() ratelimit.Algorithm {
 	d.floats = true
 	events := pick(d.choices, 1, 2, 3, 7, 100)
@@ -230,11 +230,11 @@ func (d *drawer) all() ratelimit.Algorithm {
 
 // plan chooses an algorithm that needs no state.
 func (d *drawer) plan() ratelimit.Algorithm {
-	d.span() // for the clock to move by
+	d.span() // notes a span by which the clock moves
 	return pick[ratelimit.Algorithm](d.choices, ratelimit.Unlimited{}, ratelimit.Blocked{})
 }
 
-// allWithPlans is an All with unlimited parts, or a blocked one.
+// allWithPlans chooses an All with parts that need no state: Unlimited or Blocked.
 func (d *drawer) allWithPlans() ratelimit.Algorithm {
 	all := d.all().(ratelimit.All)
 	for range 1 + d.below(2) {

@@ -22,8 +22,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// A jointStore keeps states as bytes, and decides on several keys together. Only Apply is for
-// concurrent use.
+// A jointStore keeps states as bytes, and decides on several keys together. Only Apply may be
+// called concurrently.
 type jointStore struct {
 	mu     sync.Mutex        // of Apply
 	states map[string][]byte // by the limiter's name and the key
@@ -31,9 +31,9 @@ type jointStore struct {
 	keys   []int             // the number of keys of each ApplyAll so far
 
 	undecided bool          // whether ApplyAll does nothing
-	down      error         // what both return
+	down      error         // the error of Apply and ApplyAll
 	late      chan struct{} // if not nil, ApplyAll waits for it before it returns
-	partial   bool          // whether ApplyAll tells only of keys that refuse, if any do
+	partial   bool          // whether ApplyAll answers only for keys that refuse, if any do
 }
 
 func newJointStore() *jointStore { return &jointStore{states: map[string][]byte{}} }
@@ -114,7 +114,8 @@ func (s *jointStore) of(clk clock.Clock, alg ratelimit.Algorithm, opts ...rateli
 	return ratelimit.Must(ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName(fmt.Sprintf("%T", alg)), ratelimit.WithFailureLog(nil), ratelimit.WithClock(clk)}, opts...)...))
 }
 
-// Limiters on a store with JointStates decide together as limiters in memory do, with one call.
+// Limiters on a store with JointStates decide together as limiters in memory do. They call the
+// store once.
 func TestJointStatesAnswerAsInMemory(t *testing.T) {
 	algs := []ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 5},
@@ -138,11 +139,11 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 			}
 			n := rng.IntN(3)
 			if rng.IntN(20) == 0 {
-				n = 9 // never granted by some
+				n = 9 // more than some limits ever grant
 			}
 			var got, want []ratelimit.Bound
 			var settled []int
-			for range 2 + rng.IntN(3) { // some of them twice
+			for range 2 + rng.IntN(3) { // some keys twice
 				i := rng.IntN(len(algs))
 				key := string(rune('a' + rng.IntN(2)))
 				a, b := ratelimit.For(there[i], key), ratelimit.For(here[i], key)
@@ -179,7 +180,7 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 	}
 }
 
-// All keys of a store are asked by one call; those in memory are asked after that.
+// One call asks all keys of a store. The keys in memory are asked afterwards.
 func TestJointStatesInOneCall(t *testing.T) {
 	clk, s, other := stepclock.New(), newJointStore(), newJointStore()
 	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
@@ -210,12 +211,12 @@ func TestJointStatesInOneCall(t *testing.T) {
 	require.NoError(t, b.Limiter().Reset(t.Context(), b.Key()))
 	take(4, false, a, c, b, d, local)
 	assert.Equal(t, []int{2, 2, 2}, other.keys)
-	left(2, a) // and what was held is given back
+	left(2, a) // the held events are given back
 	left(3, b)
 	left(7, c)
 	left(7, d)
 
-	// A Decision on a refusal may tell of a few keys only.
+	// The Decision of a refusal may take account of only some keys.
 	s.partial = true
 	require.True(t, b.Limiter().AllowN(b.Key(), 3))
 	got, err := ratelimit.TakeAll(t.Context(), 1, a, b)
@@ -223,7 +224,7 @@ func TestJointStatesInOneCall(t *testing.T) {
 	assert.Equal(t, ratelimit.Decision{Limit: 3, Part: 1, RetryAfter: 20 * time.Minute, ResetAfter: time.Hour}, got)
 }
 
-// If a store cannot decide on the keys together, they are asked one after the other.
+// If a store cannot decide on the keys together, it is asked for one key after the other.
 func TestJointStatesUndecided(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()
 	s.undecided = true
@@ -239,8 +240,8 @@ func TestJointStatesUndecided(t *testing.T) {
 	assert.Empty(t, s.keys)
 }
 
-// A key without a state is decided on apart from the others of their store, and one whose limit cannot be looked up
-// together with them.
+// A key without a state is decided on apart from the other keys of its store. A key whose limit
+// cannot be looked up is decided on together with the others.
 func TestJointStatesOfPlans(t *testing.T) {
 	odd := errors.New("odd")
 	clk, s := stepclock.New(), newJointStore()
@@ -272,7 +273,7 @@ func TestJointStatesOfPlans(t *testing.T) {
 	}
 }
 
-// A key that is blocked refuses before any store is asked: nothing is spent, not even what cannot
+// A Blocked key refuses before any store is asked. So nothing is spent, not even events that cannot
 // be given back, and no denial is counted.
 func TestTakeAllOfABlockedKey(t *testing.T) {
 	clk, other, s := stepclock.New(), newJointStore(), newJointStore()
@@ -309,7 +310,7 @@ func TestTakeAllOfABlockedKey(t *testing.T) {
 	}
 }
 
-// If the store fails, the policy of each limiter decides on its key.
+// If the store fails, the FailurePolicy of each limiter decides on its key.
 func TestJointStatesFail(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()
 	down := errors.New("down")
@@ -323,7 +324,7 @@ func TestJointStatesFail(t *testing.T) {
 		allowed bool
 		errs    []string
 	}{
-		{[]ratelimit.Bound{falls, open, closed}, false, []string{"bounds[0]: ", "bounds[1]: ", "bounds[2]: "}}, // and the fallback gets its event back
+		{[]ratelimit.Bound{falls, open, closed}, false, []string{"bounds[0]: ", "bounds[1]: ", "bounds[2]: "}}, // the event of the fallback is given back
 		{[]ratelimit.Bound{falls, open}, true, []string{"bounds[0]: ", "bounds[1]: "}},
 		{[]ratelimit.Bound{falls, open}, false, []string{"bounds[0]: "}},
 		{[]ratelimit.Bound{closed, open}, false, []string{"bounds[0]: "}},
@@ -339,7 +340,7 @@ func TestJointStatesFail(t *testing.T) {
 	}
 }
 
-// An unreadable state is reported, and the policy decides on its key.
+// If a state is unreadable, the error says so, and the FailurePolicy decides on its key.
 func TestJointStatesUnreadable(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed} {
 		clk, s := stepclock.New(), newJointStore()
@@ -364,8 +365,8 @@ func TestJointStatesUnreadable(t *testing.T) {
 	}
 }
 
-// If the context of HoldAll ends while the store grants the events, they are given back, because
-// those in flight would be held until they time out.
+// If the context of HoldAll ends while the store grants the events, they are given back. Otherwise,
+// events in flight would be held until they time out.
 func TestJointStatesGrantTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointStore()
@@ -396,8 +397,8 @@ func TestJointStatesGrantTooLate(t *testing.T) {
 	})
 }
 
-// TestJointStatesRefusedElsewhere: what one store has granted to several keys at once is given back if
-// another store refuses, or a limiter that New has not made.
+// TestJointStatesRefusedElsewhere: one store has granted the events of several keys at once. If
+// another store then refuses, or a limiter that New has not made, these events are given back.
 func TestJointStatesRefusedElsewhere(t *testing.T) {
 	clk := ratelimit.WithClock(stepclock.New())
 	first, second := newJointStore(), newJointStore()

@@ -23,8 +23,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// Package storetest has what must hold for every store; here is what is the
-// limiter's and the memory's own.
+// These tests are about limits of keys (WithLimits) that change. Laws of such limits that hold for
+// every store are in package storetest.
 
 func TestLimitsOfKeys(t *testing.T) {
 	l, own, s, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
@@ -77,7 +77,7 @@ func TestLimitsOfKeys(t *testing.T) {
 	assert.Zero(t, s.Len())
 }
 
-// TestLimitsAtTheCap: each key is judged by its own limit when the store is full.
+// TestLimitsAtTheCap: a full store judges each key by the limit of that key.
 func TestLimitsAtTheCap(t *testing.T) {
 	own, s, clk := &fakes.OwnLimits{}, &ratelimit.MemoryStore{MaxKeys: 2}, stepclock.New()
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
@@ -123,8 +123,8 @@ func TestLimitsThatFail(t *testing.T) {
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
 
-// TestReservationAcrossAChange: the events of a reservation that was made under
-// other parameters stay spent.
+// TestReservationAcrossAChange: a reservation was made under a limit with other parameters. Its
+// events stay spent.
 func TestReservationAcrossAChange(t *testing.T) {
 	for _, change := range []ratelimit.Algorithm{
 		ratelimit.FixedWindow{Limit: 9, Window: time.Hour},
@@ -158,8 +158,8 @@ func TestReservationAcrossAChange(t *testing.T) {
 	}
 }
 
-// TestChangesUnderConcurrency changes a limit while many goroutines make calls. As many
-// events are granted as the highest limit allows.
+// TestChangesUnderConcurrency changes a limit while many goroutines make calls. Together, they get
+// as many events as the highest limit allows.
 func TestChangesUnderConcurrency(t *testing.T) {
 	for _, withLimit := range []func(n int) ratelimit.Algorithm{
 		func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: time.Hour} },
@@ -217,8 +217,8 @@ func BenchmarkWithLimits(b *testing.B) {
 	}
 }
 
-// TestEditsGrantNothing edits limits at random, at one instant: never are more events
-// granted than the highest limit, reservations included.
+// TestEditsGrantNothing changes limits at random while the clock stands still. No more events are
+// granted than the highest limit allows, reservations included.
 func TestEditsGrantNothing(t *testing.T) {
 	budget.Alone(t)
 	t.Parallel()
@@ -274,9 +274,10 @@ func TestEditsGrantNothing(t *testing.T) {
 	}
 }
 
-// TestChangesOverTime has what matters only as time passes.
+// TestChangesOverTime: after a change, refills and tokens come back at the new rate, and
+// reservations keep their turns, as time passes.
 func TestChangesOverTime(t *testing.T) {
-	// Refills come at the new pace from the change on.
+	// Refills come at the new rate from the change on.
 	bucket := func(per time.Duration) ratelimit.Algorithm {
 		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: per}, Refill: ratelimit.RefillInterval}
 	}
@@ -302,7 +303,8 @@ func TestChangesOverTime(t *testing.T) {
 	clk.Advance(r.Delay())
 	assert.False(t, l.Allow("key"))
 
-	// Tokens come back at the new pace from the first request on, even if it is denied.
+	// Tokens come back at the new rate from the first request under the new limit on, even if it is
+	// denied.
 	l, own, _, clk = fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
 	require.True(t, l.AllowN("key", 10))
 	own.Set("key", ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)})
@@ -320,7 +322,7 @@ func TestChangesOverTime(t *testing.T) {
 	assert.False(t, l.Allow("key"), "by the hour, a minute brings nothing back")
 }
 
-// TestPeekUnderAnotherLimit changes nothing.
+// TestPeekUnderAnotherLimit: a Peek under another limit changes nothing.
 func TestPeekUnderAnotherLimit(t *testing.T) {
 	for _, algs := range [][2]ratelimit.Algorithm{
 		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}},
@@ -348,8 +350,8 @@ func TestPeekUnderAnotherLimit(t *testing.T) {
 	}
 }
 
-// TestLimitsInTurns: whatever is asked of a key while its limits are asked in turns, memory and a Database
-// decide alike, and a Peek writes nothing.
+// TestLimitsInTurns: while the limits of a key are asked in turns, a store in memory and a Database
+// decide alike on any requests, and a Peek writes nothing.
 func TestLimitsInTurns(t *testing.T) {
 	t.Parallel()
 	for _, algs := range [][]ratelimit.Algorithm{
@@ -425,7 +427,7 @@ func varying(t *testing.T, alg ratelimit.Algorithm) *limit.Limit {
 	return s.With
 }
 
-// TestDamagedStates: bytes with impossible counts are an error.
+// TestDamagedStates: a state as bytes whose counts are impossible is an error.
 func TestDamagedStates(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.FixedWindow{Limit: 10, Window: time.Hour},
@@ -442,7 +444,7 @@ func TestDamagedStates(t *testing.T) {
 		require.NoError(t, err)
 		state := after.State
 		if math.MaxInt == math.MaxInt32 && after.Answer.Limit == math.MaxInt {
-			continue // its counts have 32 bits, and any is one
+			continue // each count of 32 bits is possible
 		}
 		for i := len(tr.Tag()) + 8; i+8 <= len(state); i += 8 {
 			for j := range 8 {
@@ -455,8 +457,8 @@ func TestDamagedStates(t *testing.T) {
 	}
 }
 
-// While processes disagree about a limit, a key is granted no more than the higher one,
-// although each adopts what the other left.
+// TestDisagreement: while processes disagree about a limit, a key is granted no more events than
+// the higher limit allows, although each process adopts the states of the other.
 func TestDisagreement(t *testing.T) {
 	rate := func(n int) ratelimit.Rate { return ratelimit.Rate{Events: n, Per: 1000 * time.Hour} }
 	for name, of := range map[string]func(n int) ratelimit.Algorithm{
@@ -541,10 +543,11 @@ func TestLookupsOfCalls(t *testing.T) {
 	}
 }
 
-// What a change of its limit does to a key is documented at WithLimits, in limits.go. These
-// tests check what it does to pending reservations.
+// The tests that follow check what a change of the limit does to pending reservations. The
+// documentation of WithLimits has the rules.
 
-// Raising a bucket's limit lets no caller overtake pending reservations.
+// TestRaisedLimitKeepsTheOrder: when the limit of a TokenBucket is raised, no caller overtakes
+// pending reservations.
 func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	slow, fast := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1}
 	l, own, _, clk := fakes.Varying(t, slow)
@@ -581,8 +584,8 @@ func TestRaisedLimitKeepsTheOrder(t *testing.T) {
 	assert.Equal(t, 100, granted)
 }
 
-// A LeakyBucket that leaks faster from now on gives no caller an earlier turn than the
-// pending reservations have, and leaks at the new rate behind them.
+// TestRaisedLimitKeepsTheTurns: the rate of a LeakyBucket is raised. No caller gets an earlier turn
+// than the pending reservations have. Behind these reservations, the bucket leaks at the new rate.
 func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	slow, fast := ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 20}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1000), Capacity: 500}
 	l, own, s, clk := fakes.Varying(t, slow)
@@ -619,7 +622,7 @@ func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	reserve(1, 0)
 	fakes.Check(t, s, 0)
 
-	// Without reservations, no turns are promised: the level leaks at the new rate.
+	// Without reservations, no turns are promised. So the level leaks at the new rate.
 	own.Set("meter", slow)
 	require.True(t, l.AllowN("meter", 20))
 	own.Set("meter", fast)
@@ -628,8 +631,8 @@ func TestRaisedLimitKeepsTheTurns(t *testing.T) {
 	assert.Equal(t, 20*time.Millisecond, d.Delay)
 }
 
-// However limits change, up, down and back, nothing is granted before the latest
-// pending reservation.
+// TestChangesKeepPendingReservations: limits change up, down and back. Nothing is granted before
+// the turn of the latest pending reservation.
 func TestChangesKeepPendingReservations(t *testing.T) {
 	t.Parallel()
 	draw := func(rng *rand.Rand) (n int, w time.Duration) {
@@ -710,13 +713,14 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 	}
 }
 
-// The bound of a bucket, burst + t·rate, holds for the highest of its limits.
+// TestChangedBucketsKeepTheHighestBound: the bound of a bucket whose limit changes is burst +
+// t·rate, with the highest burst and the highest rate that it had.
 func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
 	for seed := range budget.Seeds(t, budget.Histories(75, 300)) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, own, _, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)})
 		begin := clk.Now()
-		var granted []time.Duration // when
+		var granted []time.Duration // when events were granted, since the begin
 		burst, rate := 1, 1
 		for range 80 {
 			switch rng.IntN(5) {
@@ -747,8 +751,8 @@ func TestChangedBucketsKeepTheHighestBound(t *testing.T) {
 	}
 }
 
-// TestTakeAllAfterATurn: when a turn has come and the limit of the key has changed since, several keys are decided on by
-// the present limit, all or none.
+// TestTakeAllAfterATurn: the turn of a reservation has come, and then the limit of the key has
+// changed. TakeAll decides under the present limit, and spends in all keys or in none.
 func TestTakeAllAfterATurn(t *testing.T) {
 	bucket := func(burst int) ratelimit.Algorithm {
 		return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: burst}

@@ -36,8 +36,8 @@ func denying(part int) ratelimit.Decision {
 	return ratelimit.Decision{RetryAfter: ratelimit.Never, Part: part}
 }
 
-// eachWay calls test with limiters that apply alg to every key: with it as the limit of all
-// keys, as the base of WithLimits, and as a limit of a key's own.
+// eachWay calls test with limiters that apply alg to every key: as the limit of New, as the limit
+// of New beside a lookup that returns none, and as the limit that a lookup returns.
 func eachWay(t *testing.T, alg ratelimit.Algorithm, test func(t *testing.T, l ratelimit.Limiter)) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
 	own := func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }
@@ -148,8 +148,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// A key that is unlimited or blocked for a while is afterwards as if nothing had been
-// requested of it in the meantime.
+// TestPlanKeepsUsage: a key is unlimited or blocked for a while. Afterwards, the key is as if no
+// request had been made meanwhile.
 func TestPlanKeepsUsage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -182,9 +182,9 @@ func TestPlanKeepsUsage(t *testing.T) {
 						_, _ = l.Charge(ctx, "k", 5)
 						_, _, _ = l.Reserve(ctx, "k", 4)
 					}
-					ahead, _, err := l.Hold(ctx, "k", 7) // settled under a limit
+					ahead, _, err := l.Hold(ctx, "k", 7) // ahead is settled once the key has a limit again
 					require.NoError(t, err)
-					if helds[0] != nil { // settled under the plan
+					if helds[0] != nil { // these are settled while the key is unlimited or blocked
 						for _, held := range helds {
 							_, err := held.Settle(ctx, 1)
 							require.NoError(t, err)
@@ -210,8 +210,8 @@ func TestPlanKeepsUsage(t *testing.T) {
 	}
 }
 
-// Events in flight are released even if their key has become unlimited or blocked, and those of
-// a plan never were in flight.
+// TestPlanKeepsFlights: events in flight are released even if their key has become unlimited or
+// blocked. Events that an Unlimited key grants are never in flight.
 func TestPlanKeepsFlights(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -246,7 +246,8 @@ func TestPlanKeepsFlights(t *testing.T) {
 	}
 }
 
-// Settle decides by the limit that the latest call has found, except plans.
+// The Decision of Settle is that of the limit that the latest call has looked up, unless that limit
+// is Unlimited or Blocked.
 func TestSettleAfterAPlan(t *testing.T) {
 	ctx := context.Background()
 	for kind, open := range fakes.Stores {
@@ -282,8 +283,8 @@ func TestSettleAfterAPlan(t *testing.T) {
 	}
 }
 
-// An Unlimited key grants everything at once, even while somebody still waits for events in flight of
-// the limit that it had.
+// TestUnlimitedAheadOfWaiters: an Unlimited key grants everything at once, even while a caller
+// still waits for events in flight of its former limit.
 func TestUnlimitedAheadOfWaiters(t *testing.T) {
 	ctx := context.Background()
 	flight := ratelimit.InFlight{Limit: 2, Timeout: time.Hour}
@@ -342,8 +343,8 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 	}
 }
 
-// A key whose All gets an Unlimited part in the place of a limit starts afresh, and does so when
-// it gets the limit back.
+// TestUnlimitedPartInPlaceOfALimit: in the All of a key, an Unlimited part takes the place of a
+// limit. Then the key starts afresh, and again when it gets the limit back.
 func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
 	t.Parallel()
 	minute, hour := ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}
@@ -358,7 +359,7 @@ func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
 			{ratelimit.All{minute, hour}, 10},
 			{ratelimit.All{ratelimit.Unlimited{}, hour}, 20},
 			{ratelimit.All{minute, hour}, 10},
-			{ratelimit.All{minute, ratelimit.Unlimited{}, hour}, 7}, // in no limit's place
+			{ratelimit.All{minute, ratelimit.Unlimited{}, hour}, 7}, // the Unlimited part takes the place of no limit
 		} {
 			limit = step.alg
 			assert.Equal(t, step.left, fakes.Remaining(t, l), "%s, step %d", kind, i)
@@ -367,7 +368,7 @@ func TestUnlimitedPartInPlaceOfALimit(t *testing.T) {
 	}
 }
 
-// An Unlimited part of an All changes nothing but the numbers of the parts.
+// TestUnlimitedPart: an Unlimited part of an All changes only the indexes of the other parts.
 func TestUnlimitedPart(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -399,7 +400,7 @@ func TestUnlimitedPart(t *testing.T) {
 	assert.Equal(t, 0, d.Part, "the first among equals")
 }
 
-// An invalid part is reported even if another one blocks everything.
+// TestPlanWithInvalidPart: an invalid part of an All is reported even if another part is Blocked.
 func TestPlanWithInvalidPart(t *testing.T) {
 	_, err := ratelimit.New(ratelimit.All{ratelimit.Blocked{}, ratelimit.FixedWindow{}})
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
@@ -416,7 +417,7 @@ func TestDescribePlan(t *testing.T) {
 	assert.Equal(t, ratelimit.Blocked{}, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))).Algorithm)
 }
 
-// A store that applies limits to bytes finds the state of a plan unchanged.
+// TestPlanAppliesToBytes: Unlimited and Blocked, applied to a state as bytes, leave it unchanged.
 func TestPlanAppliesToBytes(t *testing.T) {
 	limited, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// A joined is a set of keys that are decided on together: one for each algorithm.
+// joined keys are decided on together. Each has a limiter and an algorithm of its own.
 type joined struct {
 	clk    *stepclock.Clock
 	bounds []ratelimit.Bound
@@ -37,7 +37,8 @@ func join(algs []ratelimit.Algorithm, way func(i int, store *ratelimit.MemorySto
 	return j
 }
 
-// TakeAll of several keys answers as a Take of one key with an All of their algorithms.
+// TestTakeAllAnswersAsAnAll: TakeAll of several keys answers as a Take of one key whose limit is an
+// All of their algorithms.
 func TestTakeAllAnswersAsAnAll(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -74,8 +75,8 @@ func TestTakeAllAnswersAsAnAll(t *testing.T) {
 	}
 }
 
-// Bounds with numbers of their own spend these numbers. The decision is that of the key that
-// decided: the key that refuses for longest or, if all grant, has room for the fewest such calls.
+// TestTakeAllOfOwnNumbers: each Bound spends the number that Bound.N has given to it. The decision
+// is that of the key that refuses for longest or, if all grant, has room for the fewest such calls.
 func TestTakeAllOfOwnNumbers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -84,7 +85,7 @@ func TestTakeAllOfOwnNumbers(t *testing.T) {
 		bound func(span time.Duration) int
 	}) bool {
 		log, ok := a.alg.(ratelimit.SlidingLog)
-		return ok && log.CountDenied // which notes what the others deny
+		return ok && log.CountDenied // it counts requests that other keys deny
 	})
 	for way, make := range fakes.Ways {
 		t.Run(way, func(t *testing.T) {
@@ -126,7 +127,8 @@ func TestTakeAllOfOwnNumbers(t *testing.T) {
 	}
 }
 
-// ownNumbers takes events of single keys if all grant them, and returns the decision on all.
+// ownNumbers takes the given numbers of events, one key after the other, if all keys grant them. It
+// returns the decision that TakeAll makes.
 func ownNumbers(t *testing.T, keys []ratelimit.Bound, takes []int) (d ratelimit.Decision) {
 	t.Helper()
 	d.Allowed = true
@@ -161,7 +163,7 @@ func ownNumbers(t *testing.T, keys []ratelimit.Bound, takes []int) (d ratelimit.
 	return d
 }
 
-// A key that is given several times spends as often.
+// TestTakeAllOfTheSameKey: a key that is given several times spends the sum.
 func TestTakeAllOfTheSameKey(t *testing.T) {
 	ctx := context.Background()
 	for store, newStore := range fakes.Stores {
@@ -209,7 +211,7 @@ func TestTakeAllWhileOthersTake(t *testing.T) {
 	defer begun.Store(int64(rounds)) // ends the goroutine if the test fails
 	go func() {
 		for i := range int64(rounds) {
-			for begun.Load() <= i { // both begin at once
+			for begun.Load() <= i { // so that both goroutines begin at once
 				runtime.Gosched()
 			}
 			alone[i] = l.AllowN(strconv.FormatInt(i, 10), 2)
@@ -235,8 +237,8 @@ type incomparable struct {
 	_ []int
 }
 
-// TestTakeAllOfIncomparableLimiters: keys of limiters that may be different ones are asked one
-// after the other.
+// TestTakeAllOfIncomparableLimiters: limiters that cannot be compared may be different ones, so
+// their keys are asked one after the other.
 func TestTakeAllOfIncomparableLimiters(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	b := ratelimit.For(incomparable{Limiter: l}, "k")
@@ -250,8 +252,8 @@ func TestTakeAllOfIncomparableLimiters(t *testing.T) {
 	}
 }
 
-// TestHoldAllSettlesAgain: if a key has no room for a debt, the others are settled, and it can
-// still be settled for less.
+// TestHoldAllSettlesAgain: if a key has no room for a debt, the other keys are settled, and this
+// key can still be settled for fewer events.
 func TestHoldAllSettlesAgain(t *testing.T) {
 	ctx := t.Context()
 	large, clk := fakes.At(t, ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour})
@@ -264,7 +266,7 @@ func TestHoldAllSettlesAgain(t *testing.T) {
 		}
 		r, _, err := ratelimit.HoldAll(ctx, 10, of...)
 		require.NoError(t, err)
-		_, err = r.Settle(ctx, 1<<20) // the bucket would need centuries
+		_, err = r.Settle(ctx, 1<<20) // the bucket would need centuries to pay this debt
 		require.ErrorIs(t, err, ratelimit.ErrDebt)
 		d, err := r.Settle(ctx, 3)
 		require.NoError(t, err)
@@ -277,8 +279,8 @@ func TestHoldAllSettlesAgain(t *testing.T) {
 	}
 }
 
-// TestHoldAllTellsWhichKeyDecided: as in TakeAll, Part is the index of a Bound, wherever the
-// states of the keys are.
+// TestHoldAllTellsWhichKeyDecided: as in TakeAll, Part is the index of the Bound that decided, in
+// whichever stores the states of the keys are.
 func TestHoldAllTellsWhichKeyDecided(t *testing.T) {
 	ctx := t.Context()
 	window := func(limit int, opts ...ratelimit.Option) ratelimit.Limiter {
@@ -337,7 +339,7 @@ func TestTakeAllErrors(t *testing.T) {
 	assert.Equal(t, 5, d.Remaining)
 }
 
-// A Reservation of several keys settles in all of them.
+// Settling a Reservation of HoldAll settles all of its keys.
 func TestHoldAllSettles(t *testing.T) {
 	ctx := context.Background()
 	for way, make := range fakes.Ways {
@@ -385,7 +387,7 @@ func TestHoldAllSettles(t *testing.T) {
 	}
 }
 
-// Settle has a number for each Bound, wherever its state is.
+// Settle takes a number for each Bound, in whichever stores the states of the keys are.
 func TestHoldAllSettlesEach(t *testing.T) {
 	ctx := t.Context()
 	window := func(limit int, opts ...ratelimit.Option) ratelimit.Bound {
@@ -462,7 +464,8 @@ func TestHoldAllSettlesEach(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Settle checks its context before the first key: all are settled even if it ends then.
+// Settle checks its context before the first key. If the context ends afterwards, all keys are
+// settled all the same.
 func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ending := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
@@ -485,7 +488,8 @@ func TestHoldAllSettlesAllIfTheContextEnds(t *testing.T) {
 	}
 }
 
-// A LeakyBucket delays the whole. If a Wait for it ends early, the events can still be settled.
+// The Delay of a LeakyBucket delays all keys. If a Wait for the Reservation ends early, the events
+// can still be settled.
 func TestHoldAllOfAQueue(t *testing.T) {
 	ctx := context.Background()
 	j := join([]ratelimit.Algorithm{
@@ -511,8 +515,8 @@ func TestHoldAllOfAQueue(t *testing.T) {
 	assert.Zero(t, r.Delay())
 }
 
-// With other stores, the keys that granted are given back when a later one refuses or fails. In
-// the meantime, others may be denied; but nothing is ever granted too much.
+// With several stores, events that a key has granted are given back if a later key refuses or
+// fails. Meanwhile, other callers may be denied, but never is an event granted beyond a limit.
 func TestTakeAllOfOtherStores(t *testing.T) {
 	ctx := context.Background()
 	clk := stepclock.New()
@@ -544,9 +548,9 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: d.ResetAfter}, d)
 	remaining(1, 8, 3)
 
-	// The key in memory refuses, as the last one.
+	// The key in memory, which is asked last, refuses.
 	between = func() {
-		between = func() {} // not again when the hold is settled
+		between = func() {} // only once, and not when the hold is settled
 		d, err := first.Limiter().Peek(ctx, first.Key())
 		require.NoError(t, err)
 		assert.Equal(t, 6, d.Remaining, "others may be denied in the meantime")
@@ -557,14 +561,14 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	assert.Equal(t, ratelimit.Decision{Limit: 3, Remaining: 1, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
 	remaining(1, 8, 3)
 
-	// One of the others refuses: the key in memory is not asked.
+	// A key of another store refuses. Then the key in memory is not asked.
 	r, d, err := ratelimit.HoldAll(ctx, 4, bounds...)
 	require.NoError(t, err)
 	assert.Nil(t, r)
 	assert.Equal(t, ratelimit.Decision{Limit: 5, Remaining: 3, Part: 2, RetryAfter: d.ResetAfter, ResetAfter: d.ResetAfter}, d)
 	remaining(1, 8, 3)
 
-	// One of the others fails.
+	// A key of another store fails.
 	remote.Err = errors.New("away")
 	d, err = ratelimit.TakeAll(ctx, 1, bounds...)
 	require.ErrorIs(t, err, remote.Err)
@@ -574,7 +578,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	remote.Err = nil
 	remaining(1, 8, 3)
 
-	// All of them settle.
+	// All keys are settled.
 	r, d, err = ratelimit.HoldAll(ctx, 1, bounds...)
 	require.NoError(t, err)
 	assert.True(t, d.Allowed)
@@ -585,7 +589,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	remaining(1, 8, 3)
 }
 
-// A noted limiter, which was not made by New, notes the calls that it gets.
+// A noted limiter, which New has not made, notes the calls that it gets.
 type noted struct {
 	ratelimit.Limiter
 	calls []string
@@ -603,8 +607,9 @@ func (l *noted) Hold(ctx context.Context, key string, n int, opts ...ratelimit.H
 
 func (l *noted) Unwrap() ratelimit.Limiter { return l.Limiter }
 
-// Limiters that New has not made are asked last, by a method of their own. If one refuses, nothing
-// is spent of the others; what such limiters have granted before it to TakeAll stays spent.
+// Limiters that New has not made are asked last, by their own Take or Hold. If one of them refuses,
+// nothing is spent in the keys of the other limiters. Events that limiters of this kind have
+// already granted to TakeAll stay spent.
 func TestTakeAllOfWrappers(t *testing.T) {
 	ctx := t.Context()
 	clk := stepclock.New()
@@ -645,7 +650,7 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	ask(holdAll, true, hold, hold)
 	remaining(3, 1, 3, 3, 3)
 
-	ask(takeAll, false, nil, nil) // there is one left of local, which is given twice
+	ask(takeAll, false, nil, nil) // local has one event left, and is given twice
 	ask(holdAll, false, nil, nil)
 	remaining(3, 1, 3, 3, 3)
 
@@ -657,8 +662,8 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	remaining(2, 5, 0, 3, 3)
 }
 
-// A key whose limit cannot be looked up is decided on by the limit of New, and the others spend
-// nothing if that denies.
+// If the limit of a key cannot be looked up, the limit of New decides on it. If that denies, the
+// other keys spend nothing.
 func TestTakeAllWithoutALimit(t *testing.T) {
 	ctx := context.Background()
 	odd := errors.New("odd")
@@ -681,7 +686,7 @@ func TestTakeAllWithoutALimit(t *testing.T) {
 	}
 }
 
-// Many keys of many shards and stores are inserted together, and found again.
+// Many new keys, of many shards and stores, are inserted together, and are found again.
 func TestTakeAllOfManyNewKeys(t *testing.T) {
 	ctx := context.Background()
 	for way, make := range fakes.Ways {
@@ -727,7 +732,7 @@ func TestTakeAllOfManyNewKeys(t *testing.T) {
 	}
 }
 
-// Keys whose holds are in one table make room for one another's, however many these are.
+// Keys whose holds are in one table make room for each other's holds, however many holds there are.
 func TestHoldAll_KeysOfOneTable(t *testing.T) {
 	rnd := fakes.Rand(t)
 	for range 100 {
@@ -751,8 +756,8 @@ func TestHoldAll_KeysOfOneTable(t *testing.T) {
 	}
 }
 
-// TestTakeAllLooksUpOnce: the limit of a key is looked up once, wherever its state is, and even if
-// it needs none or is not known.
+// TestTakeAllLooksUpOnce: the limit of a key is looked up once, in whichever store its state is,
+// and even if the limit needs no state or the lookup fails.
 func TestTakeAllLooksUpOnce(t *testing.T) {
 	unknown := errors.New("unknown")
 	for name, store := range map[string]func() ratelimit.Store{
@@ -791,7 +796,8 @@ func TestTakeAllLooksUpOnce(t *testing.T) {
 	}
 }
 
-// Two limiters of one name may look up different limits of a key. Each decides on its own events.
+// Two limiters with one name look up different limits of a key. Each limiter decides on the events
+// of its own Bounds.
 func TestTakeAllOfTwoLookups(t *testing.T) {
 	window := func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: time.Hour} }
 	for name, tt := range map[string]struct {
@@ -840,7 +846,8 @@ func TestTakeAllOfTwoLookups(t *testing.T) {
 	}
 }
 
-// TestTakeAllOfTwoLookupsAmongMany: the same holds among many keys.
+// TestTakeAllOfTwoLookupsAmongMany: two limiters with one name look up different limits of a key,
+// among many other keys. Each decides on the events of its own Bounds.
 func TestTakeAllOfTwoLookupsAmongMany(t *testing.T) {
 	store := new(ratelimit.MemoryStore)
 	of := func(most int) ratelimit.Limiter {
@@ -863,7 +870,7 @@ func TestTakeAllOfTwoLookupsAmongMany(t *testing.T) {
 }
 
 // TestHoldAllOfWrappersIsSeen: HoldAll calls Hold of a limiter that New has not made. If another
-// one refuses, an observer sees the hold and that it is settled with 0.
+// limiter of this kind refuses, an observer sees the hold, and its settlement with 0.
 func TestHoldAllOfWrappersIsSeen(t *testing.T) {
 	l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	blocked := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))
@@ -883,14 +890,14 @@ func TestHoldAllOfWrappersIsSeen(t *testing.T) {
 	assert.Equal(t, 5, d.Remaining)
 }
 
-// If another limiter refuses after a key was held, the key is as if it had not been asked: now, and
-// whatever happens later. Only a SlidingLog with CountDenied has noted something.
+// If another limiter refuses after a key was held, the key is as if it had not been asked, now and
+// later. The exception is a SlidingLog with CountDenied, which has counted the denial.
 func TestTakeAllLeavesNoTrace(t *testing.T) {
-	refuser := ratelimit.For(struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))}, "k") // asked last
+	refuser := ratelimit.For(struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))}, "k") // the limiter is asked last, because New has not made it
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
 		alg := accounted[i].alg
 		if log, ok := alg.(ratelimit.SlidingLog); ok && log.CountDenied {
-			return // what it has counted stays
+			return // the denial that it has counted stays
 		}
 		l, clk := fakes.At(t, alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
 		twin := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))

@@ -17,10 +17,11 @@ import (
 // modulePath is the import path of the root module, with which those of all packages begin.
 const modulePath = "github.com/ratelimit-go/ratelimit"
 
-// A declared is what has one name: functions, types, methods, fields, constants and variables.
+// A declared is all that the repository declares under one name: functions, types, methods, fields,
+// constants and variables.
 type declared struct {
-	files []string    // where they are
-	funcs []signature // those of functions and methods
+	files []string    // the files that declare the name
+	funcs []signature // of the functions and methods
 	other bool        // whether something else has the name, which may be called as well
 }
 
@@ -30,7 +31,7 @@ type signature struct {
 	variadic bool // whether the last parameter takes any number of arguments
 }
 
-// takes reports whether something of the name can be called with a number of arguments.
+// takes reports whether a declaration of the name can be called with a number of arguments.
 func (d *declared) takes(args int) bool {
 	if d.other {
 		return true
@@ -45,9 +46,9 @@ func (d *declared) takes(args int) bool {
 
 // declarations are the names that a part of the repository's packages declares.
 type declarations struct {
-	names    map[string]*declared // of everything
-	packaged map[string]*declared // of what is declared at the top level, as "package.Name"
-	members  map[string]*declared // of methods and fields, as "Type.Name"
+	names    map[string]*declared // all declarations, by name
+	packaged map[string]*declared // declarations at the top level, by "package.Name"
+	members  map[string]*declared // methods and fields, by "Type.Name"
 	types    map[string]bool
 	packages map[string]bool
 }
@@ -144,7 +145,8 @@ func membersOf(of ast.Expr) []*ast.Field {
 	return nil
 }
 
-// with returns d, or a new one, with one more declaration, which is a function if fn is not nil.
+// with adds one more declaration to d, or to a new declared if d is nil, and returns the result.
+// The declaration is a function if fn is not nil.
 func with(d *declared, file string, fn *ast.FuncType) *declared {
 	if d == nil {
 		d = new(declared)
@@ -177,8 +179,8 @@ func typeName(of ast.Expr) string {
 	return ""
 }
 
-// addUses adds the names of other modules that a file uses, such as http.Server and its field ReadTimeout. They
-// exist, because the file is compiled.
+// addUses adds the names of other modules that a file uses, such as http.Server and its field
+// ReadTimeout. These names exist, because the file is compiled.
 func (d *declarations) addUses(f source) {
 	foreign := make(map[string]bool)
 	for _, spec := range f.Imports {
@@ -227,8 +229,8 @@ func (d *declarations) addUses(f source) {
 	})
 }
 
-// packageName returns the name of a package of another module, as these are usually named: without the version at
-// the end, and without a "go-" at the beginning.
+// packageName returns the usual name of a package of another module: the last element of its path,
+// without a version at the end, and without "go-" at the beginning.
 func packageName(imported string) string {
 	dir, base := path.Split(imported)
 	if regexp.MustCompile(`^v\d+$`).MatchString(base) {

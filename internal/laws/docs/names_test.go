@@ -22,17 +22,18 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
-// TestDocumentedNamesExist looks up everything that stands in backticks in README, CONTRIBUTING, BENCHMARKS and docs,
-// also in tables: names of Go, files and folders, commands with their flags, and words that programs exchange. It
-// fails if one of them is gone, if a call has another number of arguments than the function, and if a composite
-// literal has a field that its type lacks. It looks up the names of files and the commands without backticks, too.
+// TestDocumentedNamesExist looks up every text in backticks in README, CONTRIBUTING, BENCHMARKS and
+// docs, tables included: names of Go, files and folders, commands with their flags, and words that
+// programs exchange. The test fails if a name is gone, if a call has another number of arguments
+// than the function, or if a composite literal has a field that its type lacks. Names of files, and
+// commands, are looked up without backticks as well.
 //
-// Most pages are for users: names in them are exported, and of packages that users import. Pages about the inside
-// (see aboutInside) name everything. If a name there is followed by a file, as in "`newLimit` (algorithm.go)", that
-// file declares it.
+// Most pages are for users. Names in them are exported, and belong to packages that users import.
+// Pages about the inside (see aboutInside) may name everything. If a name there is followed by a
+// file, as in "`newLimit` (algorithm.go)", that file must declare the name.
 //
-// The first column of a table that begins with "there" has names of another library, which are not looked up, and
-// which the other columns of the row may repeat.
+// If the first column of a table begins with "there", it has names of another library. These names
+// are not looked up, and the other columns of the row may repeat them.
 func TestDocumentedNamesExist(t *testing.T) {
 	budget.Alone(t)
 	inRoot(t)
@@ -80,7 +81,7 @@ func TestDocumentedNamesExist(t *testing.T) {
 	}
 }
 
-// aboutInside are the pages that name what users do not see.
+// aboutInside are the pages that may name parts of the repository that users do not see.
 var aboutInside = []string{"CONTRIBUTING.md", "docs/design.md"}
 
 // exceptions are what pages have in backticks and nothing in the repository has, and why.
@@ -118,12 +119,12 @@ func known(page, span string, used map[string]bool) bool {
 	return false
 }
 
-// A repository is what the pages are about.
+// A repository has all that pages may name.
 type repository struct {
 	sources []source
-	exports *declarations // what users see
+	exports *declarations // the declarations that users see
 	all     *declarations
-	foreign *declarations // what of other modules is used
+	foreign *declarations // the declarations of other modules that this repository uses
 	fields  []string      // the string literals of httplimit, among which are the names of header fields
 	paths   []string      // of all files and folders
 	texts   string        // all string literals, and all files that are not Go, except the pages
@@ -141,7 +142,7 @@ func newRepository(t *testing.T) *repository {
 		}
 		r.foreign.addUses(f)
 		if strings.HasPrefix(f.path, "internal/laws/docs/") {
-			continue // which has the exceptions
+			continue // this file has the exceptions
 		}
 		for _, text := range literals(f) {
 			texts.WriteString(text + "\n")
@@ -176,7 +177,7 @@ type page struct {
 
 // A part is a paragraph, an item of a list or a row of a table.
 type part struct {
-	spans  []string // what stands in backticks
+	spans  []string // the texts in backticks
 	places []place
 	files  []string // the names of files of code, in backticks or not
 	theirs string   // the first column, if that has names of another library
@@ -257,7 +258,7 @@ func isNoPath(r rune) bool {
 // etc stands for the dots in a call or a composite literal that is not written out.
 const etc = "etc"
 
-// find returns an error if a span is nothing that there is. theirs has names of another library.
+// find returns an error if a span names nothing that exists. theirs has names of another library.
 func (p *page) find(span, theirs string) error {
 	header := headerLine.FindStringSubmatch(span)
 	flag := aFlag.FindStringSubmatch(span)
@@ -331,7 +332,7 @@ func (r *repository) hasPath(span string) bool {
 	return slices.ContainsFunc(r.paths, func(path string) bool { return strings.HasSuffix(path, end) })
 }
 
-// errNoName says that an expression is none of those that name something.
+// errNoName says that an expression is of a kind that names nothing.
 var errNoName = errors.New("it is no name")
 
 // resolve returns an error if an expression has a name that is not declared.
@@ -368,7 +369,7 @@ func (p *page) seen() *declarations {
 	return p.exports
 }
 
-// name returns an error if nothing has a name. Names of variables are those of code on the page.
+// name returns an error if no declaration has the name. Code on the page may declare variables.
 func (p *page) name(name, theirs string) error {
 	isWord := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString
 	switch d := p.seen(); {
@@ -382,7 +383,8 @@ func (p *page) name(name, theirs string) error {
 	return fmt.Errorf("nothing has the name %s", name)
 }
 
-// selected returns what a selector names: what a package declares, or a method or field of a type or variable.
+// selected returns what a selector names: a declaration of a package, or a method or field of a
+// type or variable.
 func (p *page) selected(e *ast.SelectorExpr) (*declared, error) {
 	d := p.seen()
 	x, ok := e.X.(*ast.Ident)
@@ -470,8 +472,8 @@ func (p *page) literal(e *ast.CompositeLit, theirs string) error {
 	return nil
 }
 
-// arguments returns an error if one of several values has a name that is not declared. Lower-case names are those
-// of variables, of which each call has its own.
+// arguments returns an error if a value has a name that is not declared. Lower-case names are not
+// looked up, because they name variables of the call.
 func (p *page) arguments(values []ast.Expr) error {
 	for _, value := range values {
 		if ident, ok := value.(*ast.Ident); ok && !ast.IsExported(ident.Name) {
@@ -516,8 +518,9 @@ func (r *repository) declares(file, name string) error {
 
 var flagOf = regexp.MustCompile(` --?([a-z][a-z-]*)`)
 
-// command returns an error if a line of a shell names what there is not: a program of this repository or its flag,
-// a module, a script, or a target or variable of the Makefile. Other programs are not looked at.
+// command returns an error if a line of a shell names something that does not exist: a program of
+// this repository or its flag, a module, a script, or a target or variable of the Makefile. Other
+// programs are ignored.
 func (r *repository) command(line string) error {
 	line, _, _ = strings.Cut(line, " #")
 	words := strings.Fields(line)
@@ -541,7 +544,7 @@ func (r *repository) command(line string) error {
 	return nil
 }
 
-// program returns an error if a program is not in the repository, or lacks a flag that it is run with.
+// program returns an error if a program is not in the repository, or lacks a flag of the command.
 func (r *repository) program(line string) error {
 	name, args, _ := strings.Cut(line, " ")
 	_, err := os.Stat(name)
@@ -573,7 +576,8 @@ func (r *repository) target(words []string) error {
 	return nil
 }
 
-// TestFind checks that what is gone or was never there is not found, on a page for users and on one about the inside.
+// TestFind checks that names that are gone, or never existed, are not found, on a page for users
+// and on a page about the inside.
 func TestFind(t *testing.T) {
 	budget.Alone(t)
 	inRoot(t)

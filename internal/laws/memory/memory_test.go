@@ -20,11 +20,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// TestIdleKeysMakeRoom lets many keys come and go, a thousand of them in each period
-// for which an idle key is kept.
+// TestIdleKeysMakeRoom uses many keys, each for a short time: a thousand in each period for which
+// an idle key is kept. The store forgets the idle keys.
 func TestIdleKeysMakeRoom(t *testing.T) {
 	budget.Alone(t)
-	const idleTime, perIdleTime = 5 * time.Second, 1000 // as MemoryStore's documentation says
+	const idleTime, perIdleTime = 5 * time.Second, 1000 // the documentation of MemoryStore names idleTime
 	for _, alg := range fakes.EveryWidth {
 		l, s, clk := fakes.Stepped(t, alg)
 		most := 0
@@ -36,23 +36,23 @@ func TestIdleKeysMakeRoom(t *testing.T) {
 			}
 		}
 		fakes.Check(t, s, 0)
-		assert.LessOrEqual(t, most, perIdleTime*5/2+64, "%T", alg) // 2 s in use, and twice idleTime
+		assert.LessOrEqual(t, most, perIdleTime*5/2+64, "%T", alg) // a key is in use for 2 s, and is then kept for at most twice idleTime
 	}
 }
 
-// TestIdleKeysAreKept: clients that come back within a few seconds are not inserted
-// again, however far below their limits they are.
+// TestIdleKeysAreKept: the key of a client that comes back within a few seconds is not inserted
+// again, however far the client is below its limit.
 func TestIdleKeysAreKept(t *testing.T) {
 	const clients = 1000
 	for _, alg := range fakes.EveryWidth {
 		l, s, clk := fakes.Stepped(t, alg)
-		var after uint64 // insertions when all had come once
+		var after uint64 // the number of insertions once all clients had come
 		for round := range 20 {
 			for i := range clients {
 				require.True(t, l.Allow(fmt.Sprint(i)))
-				clk.Advance(4 * time.Second / clients) // after at most 2 s, each is idle
+				clk.Advance(4 * time.Second / clients) // each key is idle after at most 2 s
 			}
-			for range 10 { // and somebody else comes by
+			for range 10 { // other clients come as well
 				require.True(t, l.Allow(fmt.Sprint("other ", round)))
 			}
 			if round == 0 {
@@ -122,8 +122,8 @@ func TestMaxKeysKeepsExhaustedKeys(t *testing.T) {
 	}
 }
 
-// TestExhaustedKeysGoLast fills a store with keys that are exhausted, except for a few,
-// and floods it: as long as a key of a sample has events left, such a key is evicted.
+// TestExhaustedKeysGoLast fills a store with keys of which nearly all are exhausted, and floods it.
+// As long as a key of a sample has events remaining, such a key is evicted.
 func TestExhaustedKeysGoLast(t *testing.T) {
 	budget.Alone(t)
 	for _, alg := range fakes.EveryWidth {
@@ -150,8 +150,8 @@ func fill(t testing.TB, l ratelimit.Limiter, keys, left int) {
 	}
 }
 
-// TestAllExhausted floods a store with keys that use up their limit at once: those that
-// reset soonest are evicted.
+// TestAllExhausted floods a store with keys that use up their limit at once. The keys that reset
+// soonest are evicted.
 func TestAllExhausted(t *testing.T) {
 	budget.Alone(t)
 	const bound = 512
@@ -170,7 +170,7 @@ func TestAllExhausted(t *testing.T) {
 		for i := range bound {
 			d, err := l.Peek(t.Context(), fmt.Sprint(i))
 			require.NoError(t, err)
-			if _, ok := alg.(ratelimit.SlidingWindow); !ok { // in it, they all reset at once
+			if _, ok := alg.(ratelimit.SlidingWindow); !ok { // there, all keys reset at once
 				require.Equal(t, i < bound/2, d.Allowed, "%T: key %d", alg, i)
 			}
 		}
@@ -205,7 +205,7 @@ func TestConcurrentNewKeys(t *testing.T) {
 
 		l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: bound, RefuseNew: true})
 		fill(t, l, bound/2, 0)
-		clk.Advance(time.Hour) // and so they are idle
+		clk.Advance(time.Hour) // now the keys are idle
 		for i := range bound / 2 {
 			require.True(t, l.AllowN(fmt.Sprint("busy ", i), 10))
 		}
@@ -234,12 +234,12 @@ func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 	fakes.Check(t, s, bound)
 }
 
-// TestFloodSparesOtherLimiters: among keys with as many events remaining, those of the limiter that is flooded go first, as
-// soon as it has its share of the store.
+// TestFloodSparesOtherLimiters: among keys with the same number of events remaining, the keys of
+// the flooded limiter are evicted first, once this limiter has more than its share of the store.
 func TestFloodSparesOtherLimiters(t *testing.T) {
 	budget.Alone(t)
 	const bound, share = 20_000, 20_000 / 32
-	for _, used := range []int{1, 10} { // all keys are used as much, or used up
+	for _, used := range []int{1, 10} { // each key has used one event, or all of its events
 		for _, alg := range fakes.EveryWidth {
 			store, clk := &ratelimit.MemoryStore{MaxKeys: bound}, stepclock.New()
 			opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithClock(clk)}
@@ -251,7 +251,7 @@ func TestFloodSparesOtherLimiters(t *testing.T) {
 				require.True(t, one.AllowN(known[i], used))
 			}
 			for i := range 2 * bound {
-				clk.Advance(1) // so that the known keys become idle first
+				clk.Advance(1) // so that the known keys become idle before the new ones
 				require.True(t, two.AllowN(fmt.Sprint("flood ", i), used))
 			}
 			lost := 0
@@ -412,8 +412,8 @@ func TestRefuseNew(t *testing.T) {
 	}
 }
 
-// TestRefusalsRememberedInVain lets a key be used after it was seen to be the next
-// idle one.
+// TestRefusalsRememberedInVain: a refusing store has seen which key becomes idle next, and then
+// that key is used.
 func TestRefusalsRememberedInVain(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
 		l, s, clk := fakes.Stepped(t, alg, &ratelimit.MemoryStore{MaxKeys: 2, RefuseNew: true})
@@ -436,7 +436,7 @@ func TestRefusalsRememberedInVain(t *testing.T) {
 	}
 }
 
-// TestShrink checks that the memory of a flood is given back on demand.
+// TestShrink checks that Shrink gives the memory of a flood back.
 func TestShrink(t *testing.T) {
 	budget.Alone(t)
 	for _, alg := range fakes.EveryWidth {
@@ -465,8 +465,8 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestShrinkOfAWrappedStore: what is idle is decided by the limiter's clock, which such a store
-// learns of from the first key.
+// TestShrinkOfAWrappedStore: the clock of the limiter says which keys are idle. A wrapped store
+// learns of this clock from the first key.
 func TestShrinkOfAWrappedStore(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
 		s, clk := new(ratelimit.MemoryStore), stepclock.New()
@@ -480,7 +480,7 @@ func TestShrinkOfAWrappedStore(t *testing.T) {
 	}
 }
 
-// TestClockThatPanics checks that no lock is left behind.
+// TestClockThatPanics: if a clock panics, no lock stays held.
 func TestClockThatPanics(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
 		broken := &panickingClock{Clock: clock.New()}
@@ -493,7 +493,8 @@ func TestClockThatPanics(t *testing.T) {
 	}
 }
 
-// TestClockThatPanicsAsLimitsChange: whichever reading panics, the key keeps what it has used.
+// TestClockThatPanicsAsLimitsChange: whichever reading of the clock panics, the events that the key
+// has used stay used.
 func TestClockThatPanicsAsLimitsChange(t *testing.T) {
 	panicked := 0
 	for reading := range 4 {
@@ -524,7 +525,7 @@ func TestClockThatPanicsAsLimitsChange(t *testing.T) {
 type panickingClock struct {
 	clock.Clock
 	panics bool
-	good   int // how many readings do not panic
+	good   int // the number of readings before the one that panics
 }
 
 func (c *panickingClock) Since(t time.Time) time.Duration {
@@ -537,7 +538,7 @@ func (c *panickingClock) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// TestStatesWithoutALimiter asks a store without a limiter.
+// TestStatesWithoutALimiter calls the States of a store directly, without a limiter.
 func TestStatesWithoutALimiter(t *testing.T) {
 	for _, alg := range fakes.EveryWidth {
 		tr, err := fakes.NewLimit(alg)
@@ -571,8 +572,8 @@ func TestBytesOfForgottenKeys(t *testing.T) {
 	assert.Less(t, s.Stats().Bytes, held/2)
 }
 
-// A limiter without a name has states of its own, which leave the store with it: also if it is made anew a thousand
-// times.
+// A limiter without a name has states of its own. They leave the store together with the limiter,
+// even if a thousand limiters are made and dropped in turn.
 func TestMemoryStore_WithoutNames(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"word": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, "wide": ratelimit.WarmingUp{Rate: ratelimit.PerHour(10), Warmup: time.Hour}, "log": ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
@@ -613,7 +614,7 @@ func TestMemoryStore_WithoutNames(t *testing.T) {
 	}
 }
 
-// A collectingClock is one whose next reading lets the garbage collector take all that nobody uses any more.
+// A collectingClock is a clock that lets the garbage collector run during its next reading.
 type collectingClock struct {
 	*stepclock.Clock
 	collects bool
@@ -637,7 +638,7 @@ func (c *collectingClock) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// A limiter that is used for the last time keeps its states until that call returns.
+// A limiter keeps its states until its last call has returned.
 func TestMemoryStore_CollectedDuringTheLastCall(t *testing.T) {
 	ctx := context.Background()
 	for name, last := range map[string]func(l ratelimit.Limiter) (granted bool){
