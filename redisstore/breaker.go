@@ -14,9 +14,9 @@ import (
 //	open       from then on for a while, in which nothing is sent
 //	half-open  after that: one batch is sent to test the server, and its outcome decides
 //
-// An incident is one failure, however many batches it concerns: when a server stalls or a connection
-// is lost, all batches in progress fail. So a breaker counts a failure only of a batch that was sent
-// after the failure that it has counted before.
+// An incident is one failure, however many batches it concerns: when a server stalls or a
+// connection is lost, all batches in progress fail. So a breaker counts a failure only of a batch
+// that was sent after the failure that it has counted before.
 type breaker struct {
 	limit    int           // the incidents in a row that open it, or 0 if it stays closed
 	cooldown time.Duration // how long it stays open
@@ -30,10 +30,10 @@ type breaker struct {
 	outage    *Outage       // from the first failure to the next success; else nil
 }
 
-// testAgain is how soon a server is tested again if the client fails at once. The client's error may
-// be older than the return of the server, if it is that of a connection from before, or one that
-// the client gives without trying to connect again. If a test gets no answer, the breaker opens for
-// the cooldown.
+// testAgain is how soon a server is tested again if the client fails at once. The client's error
+// may be older than the return of the server, if it is that of a connection from before, or one
+// that the client gives without trying to connect again. If a test gets no answer, the breaker
+// opens for the cooldown.
 const testAgain = 50 * time.Millisecond
 
 // allow reports whether a batch may be sent now, and whether it tests the server. In that case,

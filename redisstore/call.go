@@ -98,6 +98,9 @@ func (c *call) operation() byte {
 	return opTake
 }
 
+// takesOne reports whether c is the most usual call.
+func (c *call) takesOne() bool { return c.req.N == 1 && c.op() == opTake }
+
 // spends reports whether c spends events if it is granted.
 func (c *call) spends() bool {
 	switch c.op() {
@@ -125,7 +128,8 @@ func (c *call) events() (n, cost int) {
 	return n, n
 }
 
-// appendRun appends a run of equal requests, times of c's, in the encoding of a variant of the script.
+// appendRun appends a run of equal requests, times of c's, in the encoding of a variant of the
+// script.
 func (c *call) appendRun(b []byte, times int, v variant) []byte {
 	n, costed := c.events()
 	op := c.op()
@@ -157,8 +161,9 @@ func (c *call) lasts() float64 {
 	return float64(lasts)
 }
 
-// flags returns what else the script needs to know about a hold: 1 says that its events are given back
-// when it ends by itself, and 2 that its reservation is denied if it has to wait while others are open.
+// flags returns what else the script needs to know about a hold: 1 says that its events are given
+// back when it ends by itself, and 2 that its reservation is denied if it has to wait while others
+// are open.
 func (c *call) flags() (flags byte) {
 	if c.req.Hold.Back {
 		flags = 1
@@ -193,7 +198,9 @@ func (c *call) wait() float64 {
 func (c *call) equals(d *call) bool {
 	n, costed := c.events()
 	m, other := d.events()
-	return c.op() == d.op() && c.op() != opSettle && c.op() != opReserve && c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() && n == m && costed == other && c.wait() == d.wait()
+	return c.op() == d.op() && c.op() != opSettle && c.op() != opReserve &&
+		c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() &&
+		n == m && costed == other && c.wait() == d.wait()
 }
 
 // await waits for the outcome of a call, or until ctx ends.

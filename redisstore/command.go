@@ -15,7 +15,8 @@ const (
 	replyHolds = 4 // holds are open or turns ahead, and the script does not know them
 	replyOpen  = 5 // it is the state of a key with open holds
 	replyAhead = 6 // and of one with turns ahead
-	replyDue   = 7 // turns of one of several keys have come, which only a command of its own can let happen
+	// Turns of one of several keys have come, which only a command of its own can let happen.
+	replyDue = 7
 )
 
 // prepare makes the command of a group.
@@ -63,7 +64,8 @@ func (s *Store) setCommand(g *group, v variant) {
 	g.cmd = g.script.command([]string{name}, args)
 }
 
-// openAge is for how long a store expects open holds or turns in the keys of a limit after it has met some.
+// openAge is for how long a store expects open holds or turns in the keys of a limit after it has
+// met some.
 const openAge = 10 * time.Second
 
 // opens notes that holds are open in a key of prog, or turns ahead.
@@ -85,7 +87,10 @@ func (s *Store) opened(prog *program) bool {
 // meetsHolds reports whether a group's command was not carried out because its script does not know
 // holds, and makes one whose script does.
 func (s *Store) meetsHolds(g *group) bool {
-	if g.err != nil || g.variant&holding != 0 || g.calls[0].prog == nil || len(g.reply) != 9 || g.reply[8] != replyHolds {
+	if g.err != nil || g.variant&holding != 0 || g.calls[0].prog == nil {
+		return false
+	}
+	if len(g.reply) != 9 || g.reply[8] != replyHolds {
 		return false
 	}
 	s.opens(g.calls[0].prog)
@@ -103,7 +108,7 @@ func (s *Store) encode(g *group) string {
 		var t time.Time
 		g.base, t = g.base.Read()
 		now = float64(t.UnixMicro())
-	} else if g.variant&holding == 0 && len(calls) == 1 && calls[0].req.N == 1 && calls[0].op() == opTake {
+	} else if g.variant&holding == 0 && len(calls) == 1 && calls[0].takesOne() {
 		return prog.one
 	}
 	var room [256]byte // enough for most, and not allocated
@@ -190,7 +195,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		}
 	}
 	if granted != 0 {
-		return after, fmt.Errorf("redisstore: the script granted %v more requests than package ratelimit would: this is a defect of the store, please report it", granted)
+		return after, fmt.Errorf("redisstore: the script granted %v more requests than package "+
+			"ratelimit would: this is a defect of the store, please report it", granted)
 	}
 	s.counts.ended.Add(ended)
 	s.expect(prog, state)
@@ -198,7 +204,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	return after, nil
 }
 
-// grantedIn returns how many requests a script has granted, and how many holds have ended by themselves.
+// grantedIn returns how many requests a script has granted, and how many holds have ended by
+// themselves.
 func grantedIn(reply string) (granted float64, ended uint64) {
 	const unit = 1 << 16
 	number := double(reply[9:])

@@ -46,8 +46,8 @@
 // Calls of the same process on the same key that arrive while a command on that key is in progress
 // share the next command, which decides on them in order. Commands on different keys of one server
 // are sent together, as a batch: what is ready when a sender begins takes one round trip. A command
-// does not wait for others in order to form a batch, but if many batches are in progress, it may wait
-// for one of them, for a tenth of the timeout at most. In a cluster of rueidis, and with other
+// does not wait for others in order to form a batch, but if many batches are in progress, it may
+// wait for one of them, for a tenth of the timeout at most. In a cluster of rueidis, and with other
 // clients that do not know which server has a key, each command is sent by itself.
 // [ratelimit.TakeEach] queues the calls on up to 512 keys at once.
 //
@@ -60,10 +60,10 @@
 // [ratelimit.TakeAll] and [ratelimit.HoldAll] decide on several keys of one Store in one call of a
 // script, whatever their limiters and algorithms are. In a cluster, and in a ring of go-redis, the
 // keys must have the same {tag} in their names: all of them from [WithPrefix], or those that the
-// service chooses with [WithKeyTags]. Other keys are held one after the other, and given back if the
-// request is denied, and so are keys while a slot moves, or if another limit left a key's state, or if
-// the [Conn] has more than one server. Then other calls may be denied for a
-// moment what they would have been granted, but nothing is granted beyond a limit.
+// service chooses with [WithKeyTags]. Other keys are held one after the other, and given back if
+// the request is denied, and so are keys while a slot moves, or if another limit left a key's
+// state, or if the [Conn] has more than one server. Then other calls may be denied for a moment
+// what they would have been granted, but nothing is granted beyond a limit.
 //
 // # Leases
 //
@@ -81,13 +81,13 @@
 //
 // A call without an answer after the timeout, 50 milliseconds or that of [WithTimeout], fails with
 // [ErrTimeout]. After five failures in a row, a circuit breaker opens for half a second, in which
-// calls fail at once with [ErrOpen]. On each failure the limiter's [ratelimit.FailurePolicy] decides,
-// and the Decision is marked Degraded. When Redis is back, each process notices within a second. If a
-// server says that it is a replica, or carries out nothing for another such reason, the client connects
-// again, because its name may lead to another one by now.
+// calls fail at once with [ErrOpen]. On each failure the limiter's [ratelimit.FailurePolicy]
+// decides, and the Decision is marked Degraded. When Redis is back, each process notices within a
+// second. If a server says that it is a replica, or carries out nothing for another such reason,
+// the client connects again, because its name may lead to another one by now.
 //
-// [Store.Stats] has counters for monitoring, and [Store.Check] asks Redis once, for a service that is
-// to start only with Redis.
+// [Store.Stats] has counters for monitoring, and [Store.Check] asks Redis once, for a service that
+// is to start only with Redis.
 //
 // [docs/redis.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/redis.md
 package redisstore

@@ -56,7 +56,8 @@ func (s *states) awaitEach(ctx context.Context, calls []limit.Call, asked []*cal
 	for i, c := range asked {
 		e := &calls[i]
 		if c != nil {
-			if e.Err = c.await(ctx); e.Err == nil {
+			e.Err = c.await(ctx)
+			if e.Err == nil {
 				e.Answer, e.Err = c.res, c.unread
 				s.free(c)
 			}

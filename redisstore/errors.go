@@ -33,7 +33,8 @@ func (e *scriptError) Unwrap() error { return e.error }
 func (e *scriptError) Is(target error) bool { return target == errOther }
 
 // errNoContext is what a method of a Store returns if its context is nil.
-var errNoContext = param.InvalidIn("redisstore", "ctx", nil, "must not be nil; context.Background() is one")
+var errNoContext = param.InvalidIn("redisstore", "ctx", nil,
+	"must not be nil; context.Background() is one")
 
 var errShort = errors.New("redisstore: the answer to a script is too short")
 
@@ -61,7 +62,8 @@ func code(err error) string {
 	if _, failed, ok := strings.Cut(text, failedInScript); ok && leadingCode(failed) != "" {
 		return leadingCode(failed)
 	}
-	if inner := leadingCode(strings.TrimPrefix(text, "ERR ")); unwillingCodes[inner] { // as some proxies pass it on
+	if inner := leadingCode(strings.TrimPrefix(text, "ERR ")); unwillingCodes[inner] {
+		// As some proxies pass it on.
 		return inner
 	}
 	return outer

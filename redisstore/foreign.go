@@ -19,8 +19,8 @@ import (
 // value by the result. If another process was faster, that script replies with the present value
 // instead, and the process begins again with it.
 //
-// A value that cannot be read is replaced in the same way. So is one with turns ahead, if a request is of a rare kind:
-// see lua/ahead.lua.
+// A value that cannot be read is replaced in the same way. So is one with turns ahead, if a request
+// is of a rare kind: see lua/ahead.lua.
 
 // similars are the limits whose states a program has met and can use.
 type similars struct {
@@ -56,7 +56,10 @@ func (s *Store) met(prog *program) (tags []string) {
 // meet remembers the limit that left value, if prog can use its states.
 func (s *Store) meet(prog *program, value string) {
 	from, err := prog.l.Origin(prog.stateOf(value))
-	if err != nil || from == nil || string(from.Tag()) == prog.tag || !prog.l.ReadsStatesOf(from.Machine) {
+	if err != nil || from == nil || string(from.Tag()) == prog.tag {
+		return
+	}
+	if !prog.l.ReadsStatesOf(from.Machine) {
 		return
 	}
 	known := &prog.similars
@@ -138,8 +141,8 @@ func (g *group) isAwaited() bool {
 	return slices.ContainsFunc(g.calls, func(c *call) bool { return !c.claimed.Load() })
 }
 
-// mostBusy is how many times the timeout a call may take at most, because other processes change the
-// value again and again. The server answers, so the policy has nothing to decide.
+// mostBusy is how many times the timeout a call may take at most, because other processes change
+// the value again and again. The server answers, so the policy has nothing to decide.
 const mostBusy = tickWeight / answeredTickWeight
 
 // renew lets the timeout of a group's calls, and of those that wait for it, begin again.
@@ -191,9 +194,12 @@ func (s *Store) ttl(res *step.Answer) string {
 	return strconv.FormatInt(min(int64(ttl), tooLong/1000), 10)
 }
 
-// compute applies the requests of a group to a value, at the time of the server's clock. It returns the
-// state after them, the last answer, with the number of holds that have ended in all, and whether the value could not be read.
-func (s *Store) compute(g *group, value string, at time.Time) (after snapshot, last step.Answer, changed, unread bool) {
+// compute applies the requests of a group to a value, at the time of the server's clock. It returns
+// the state after them, the last answer, with the number of holds that have ended in all, and
+// whether the value could not be read.
+func (s *Store) compute(
+	g *group, value string, at time.Time,
+) (after snapshot, last step.Answer, changed, unread bool) {
 	prog := g.calls[0].prog
 	base := g.base
 	if !s.limiterClock {

@@ -58,7 +58,8 @@ func (s *states) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool
 	if s.knownJointly(calls, members) {
 		return true, nil
 	}
-	if err = s.applyAll(ctx, calls, members); errors.Is(err, errApart) {
+	err = s.applyAll(ctx, calls, members)
+	if errors.Is(err, errApart) {
 		return false, nil
 	}
 	for i := range calls {
@@ -68,8 +69,8 @@ func (s *states) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool
 	return true, err
 }
 
-// membersOf returns the members for calls, and the shortest of their timeouts. ok is false if no command can
-// have all of them.
+// membersOf returns the members for calls, and the shortest of their timeouts. ok is false if no
+// command can have all of them.
 func membersOf(calls []limit.Call) (members []member, timeout time.Duration, ok bool) {
 	members = make([]member, len(calls))
 	seen := make(map[string]bool, len(calls))
@@ -147,7 +148,8 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		cmd := script.command(encodeJoint(calls, members, now, v))
 		got, err := s.run(ctx, members[0].name, cmd, script)
 		if err != nil {
-			if isApart(err) || isScriptError(err) { // commands on one key have no such error, or resolve it
+			if isApart(err) || isScriptError(err) {
+				// Commands on one key have no such error, or resolve it.
 				return errApart
 			}
 			return err
@@ -173,8 +175,11 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
-func encodeJoint(calls []limit.Call, members []member, now float64, v variant) (keys, args []string) {
-	args = append(make([]string, 0, 1+2*len(calls)), string(append(appendDouble(nil, now), jointOp(calls, members))))
+func encodeJoint(
+	calls []limit.Call, members []member, now float64, v variant,
+) (keys, args []string) {
+	head := append(appendDouble(nil, now), jointOp(calls, members))
+	args = append(make([]string, 0, 1+2*len(calls)), string(head))
 	for i := range calls {
 		prog := members[i].prog
 		keys = append(keys, members[i].name.text)
@@ -214,7 +219,9 @@ func jointOp(calls []limit.Call, members []member) byte {
 }
 
 // decideJointly sets the results of the calls from the reply, and updates the cached denials.
-func (s *Store) decideJointly(calls []limit.Call, members []member, base step.Request, at snapshot, reply string) error {
+func (s *Store) decideJointly(
+	calls []limit.Call, members []member, base step.Request, at snapshot, reply string,
+) error {
 	switch {
 	case len(reply) < 9:
 		return errShort
@@ -251,7 +258,8 @@ func (s *Store) decideJointly(calls []limit.Call, members []member, base step.Re
 	op := jointOp(calls, members)
 	spent, ended := grantedIn(reply)
 	if (spent == 1) != (granted && op != opPeek) {
-		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package ratelimit: this is a defect of the store, please report it", len(calls), spent == 1)
+		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package "+
+			"ratelimit: this is a defect of the store, please report it", len(calls), spent == 1)
 	}
 	s.counts.ended.Add(ended)
 	for i := range calls {
@@ -284,7 +292,8 @@ func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok boo
 		}
 		head := binary.LittleEndian.Uint32([]byte(reply[:4]))
 		n, form := int(head&(1<<30-1)), head>>30
-		if reply = reply[4:]; n > len(reply) {
+		reply = reply[4:]
+		if n > len(reply) {
 			return nil, false
 		}
 		state := m.prog.state(reply[:n])
@@ -300,5 +309,6 @@ func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok boo
 
 // cacheJointly is cacheDenial for a key of a joint call.
 func (s *Store) cacheJointly(c *limit.Call, m *member, after snapshot) {
-	s.cacheDenial(m.name, m.epoch, []*call{{name: m.name, prog: m.prog, req: c.Request, res: c.Answer}}, after)
+	alone := &call{name: m.name, prog: m.prog, req: c.Request, res: c.Answer}
+	s.cacheDenial(m.name, m.epoch, []*call{alone}, after)
 }

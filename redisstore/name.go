@@ -32,7 +32,8 @@ import (
 // nothing. So braces in the prefix choose the slot, and braces in a limiter's name or, without
 // WithKeyTags, a key do not: those of the name are escaped, and {} precedes those of a key.
 
-// letters stand for the kinds of parts. Those of a later format of names or values differ from them.
+// letters stand for the kinds of parts. Those of a later format of names or values differ from
+// them.
 const letters = " tlifsrgwc"
 
 // maxKey is the length of the longest key, in bytes, that its name in Redis contains

@@ -54,10 +54,10 @@ func WithTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// WithDenialCache sets the longest time for which a denial is repeated without a call to
-// Redis. The default is one second; 0 turns the cache off. For that time, this process may
-// not notice what another process has given back to the key: by returning a lease, by settling
-// a hold, by cancelling a reservation, or by a Reset. See the section "Cached denials" of the package
+// WithDenialCache sets the longest time for which a denial is repeated without a call to Redis. The
+// default is one second; 0 turns the cache off. For that time, this process may not notice what
+// another process has given back to the key: by returning a lease, by settling a hold, by
+// cancelling a reservation, or by a Reset. See the section "Cached denials" of the package
 // documentation.
 func WithDenialCache(age time.Duration) Option {
 	return func(c *config) { c.denialAge = age }
@@ -75,10 +75,10 @@ func WithLease(events int, age time.Duration) Option {
 
 // WithBreaker sets when the circuit breaker of a server opens, and for how long. It opens after the
 // given number of failures in a row, such as timeouts and lost connections. Then calls fail at once
-// with [ErrOpen] for the duration of cooldown. After that, one batch of commands tests the server. If
-// all batches in progress fail together, that is one failure. The defaults are 5 failures and 500
-// milliseconds; 0 failures mean that there is no breaker. Each server that the [Conn] names has a
-// breaker of its own.
+// with [ErrOpen] for the duration of cooldown. After that, one batch of commands tests the server.
+// If all batches in progress fail together, that is one failure. The defaults are 5 failures and
+// 500 milliseconds; 0 failures mean that there is no breaker. Each server that the [Conn] names has
+// a breaker of its own.
 func WithBreaker(failures int, cooldown time.Duration) Option {
 	return func(c *config) { c.failures, c.cooldown = failures, cooldown }
 }
@@ -100,13 +100,15 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			return invalid(fmt.Sprintf("option %d of New", i), nil, "must be the result of a With function")
+			which := fmt.Sprintf("option %d of New", i)
+			return invalid(which, nil, "must be the result of a With function")
 		}
 		opt(c)
 	}
 	switch {
 	case strings.Contains(c.prefix, "@"):
-		return invalid("WithPrefix's prefix", strconv.Quote(c.prefix), "must contain no @, which ends the name of a limiter")
+		return invalid("WithPrefix's prefix", strconv.Quote(c.prefix),
+			"must contain no @, which ends the name of a limiter")
 	case c.timeout <= 0:
 		return invalid("WithTimeout's duration", c.timeout, "must be positive")
 	case c.denialAge < 0:

@@ -23,21 +23,24 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a limit by a script.
 type program struct {
-	l        *limit.Limit // in its portable form, with microsecond ticks
-	all      bool         // whether the algorithm is an All
-	kinds    []byte       // of its parts
-	params   string       // the parts and their constants, in the script's encoding
-	one      string       // params, and the most common request: take one event
-	tag      string       // the prefix of each state of l, and of each value in Redis unless it is short
-	openTag  string       // that of states with open holds
-	aheadTag string       // that of states with turns ahead
-	code     int          // what ends the short form of its values, or -1; see lua/parts.lua
-	costs    []cost       // the cost of one event in each bucket among the parts
-	limit    int          // the most events that one request may take
+	l      *limit.Limit // in its portable form, with microsecond ticks
+	all    bool         // whether the algorithm is an All
+	kinds  []byte       // of its parts
+	params string       // the parts and their constants, in the script's encoding
+	one    string       // params, and the most common request: take one event
+	// The prefix of each state of l, and of each value in Redis unless it is short.
+	tag      string
+	openTag  string // that of states with open holds
+	aheadTag string // that of states with turns ahead
+	code     int    // what ends the short form of its values, or -1; see lua/parts.lua
+	costs    []cost // the cost of one event in each bucket among the parts
+	limit    int    // the most events that one request may take
 
-	scripts [together]atomic.Pointer[script] // by variant, once needed; that of several keys together is of no program
+	// By variant, once needed; that of several keys together is of no program.
+	scripts [together]atomic.Pointer[script]
 
-	partial   bool // whether a reply may omit the entries of a state that do not affect its decisions
+	// Whether a reply may omit the entries of a state that do not affect its decisions.
+	partial   bool
 	cacheable bool // whether a denial holds until RetryAfter, and leaves the state unchanged
 	leasable  bool // whether events can be taken in advance and given back
 
@@ -89,8 +92,11 @@ func newProgram(l *limit.Limit) (*program, error) {
 	}
 	var params []byte
 	parts := []limit.Spec{l.Spec}
-	if p.all = l.Spec.Kind == limit.All; p.all {
-		parts = slices.DeleteFunc(slices.Clone(l.Spec.Parts), func(part limit.Spec) bool { return part.Kind == limit.Unlimited }) // it has no state and no effect
+	p.all = l.Spec.Kind == limit.All
+	if p.all {
+		// It has no state and no effect.
+		unlimited := func(part limit.Spec) bool { return part.Kind == limit.Unlimited }
+		parts = slices.DeleteFunc(slices.Clone(l.Spec.Parts), unlimited)
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
 	}
 	for i := range parts {
@@ -117,8 +123,8 @@ func (p *program) variantOf(v variant) *script {
 	return s
 }
 
-// firstEnd returns an instant before which none of the open holds in a state ends by itself, nor any of
-// those whose turns are ahead, or the zero Time if there is none.
+// firstEnd returns an instant before which none of the open holds in a state ends by itself, nor
+// any of those whose turns are ahead, or the zero Time if there is none.
 func (p *program) firstEnd(state []byte) (at time.Time) {
 	word := func(words []byte, i uint64) (w uint64) {
 		if i < uint64(len(words))/8 { // else the value is damaged
@@ -191,8 +197,8 @@ func (p *program) long(value string) []byte {
 	return state
 }
 
-// codeOf returns what ends the short form of the values of a bucket: the first digits of the cost of
-// an event, and the number of zeros behind them. It is -1 if there are other digits.
+// codeOf returns what ends the short form of the values of a bucket: the first digits of the cost
+// of an event, and the number of zeros behind them. It is -1 if there are other digits.
 func codeOf(c cost) int {
 	digits, zeros := c.units, 0
 	for ; digits > 999 && digits%10 == 0 && zeros < 9; zeros++ {
@@ -216,8 +222,8 @@ func (p *program) paced(code int) (*limit.Limit, error) {
 	return limit.New(spec, p.l.Encoding, nil)
 }
 
-// part returns the kind of a part and its constants, in the order in which its script reads
-// them, and sets the fields of p that depend on it. short is whether its states may have a short form.
+// part returns the kind of a part and its constants, in the order in which its script reads them,
+// and sets the fields of p that depend on it. short is whether its states may have a short form.
 func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) {
 	switch s.Kind {
 	case limit.TokenBucket:
@@ -260,7 +266,8 @@ func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) 
 }
 
 func (p *program) bucket(rate limit.Rate, depth int, short bool) []byte {
-	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick)) // checked by Portable
+	// Checked by Portable.
+	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick))
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
 	if short {
@@ -321,7 +328,8 @@ func (p *programs) get(l *limit.Limit) (*program, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if prog = p.known[id]; prog != nil {
+	prog = p.known[id]
+	if prog != nil {
 		return prog, nil // another goroutine was faster
 	}
 	if p.known == nil || len(p.known) >= maxPrograms {

@@ -13,7 +13,8 @@ type recent[V any] struct {
 }
 
 func (r *recent[V]) get(key string) (v V, ok bool) {
-	if v, ok = r.young[key]; !ok {
+	v, ok = r.young[key]
+	if !ok {
 		v, ok = r.elder[key]
 	}
 	return v, ok

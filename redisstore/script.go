@@ -20,7 +20,8 @@ func newScript(text string) *script {
 
 // command returns the command that runs the script on keys, on a server that knows it.
 func (s *script) command(keys, args []string) Command {
-	words := append(make([]string, 0, 3+len(keys)+len(args)), "EVALSHA", s.sha, strconv.Itoa(len(keys)))
+	words := make([]string, 0, 3+len(keys)+len(args))
+	words = append(words, "EVALSHA", s.sha, strconv.Itoa(len(keys)))
 	return Command{Words: append(append(words, keys...), args...), Key: 3}
 }
 
@@ -198,7 +199,8 @@ func (j *joiner) join(text string) string {
 			out.WriteString(j.join(j.block(directive)))
 		default:
 			code, _, _ := strings.Cut(line, "--")
-			if code = strings.TrimSpace(code); code != "" {
+			code = strings.TrimSpace(code)
+			if code != "" {
 				out.WriteString(code + "\n")
 			}
 		}
@@ -209,11 +211,13 @@ func (j *joiner) join(text string) string {
 	return out.String()
 }
 
-// has reports whether the script has one of the things in a condition, or, after "not", none of them.
+// has reports whether the script has one of the things in a condition, or, after "not", none of
+// them.
 func (j *joiner) has(condition string) bool {
 	words, not := strings.CutPrefix(condition, "not ")
 	for _, word := range strings.Fields(words) {
-		if slices.Contains(j.words, word) || slices.ContainsFunc(j.kernels, func(k kernel) bool { return k.name == word }) {
+		named := func(k kernel) bool { return k.name == word }
+		if slices.Contains(j.words, word) || slices.ContainsFunc(j.kernels, named) {
 			return !not
 		}
 	}

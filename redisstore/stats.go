@@ -24,13 +24,16 @@ type Stats struct {
 	// the sum of the four fields below. It does not count requests whose context was
 	// cancelled, those of Reserve and Wait whose context ended, and errors that are returned
 	// without a decision, such as those of Reset.
-	Failures     uint64
-	Timeouts     uint64 // no answer in time: ErrTimeout, or the deadline of a context or of the client
+	Failures uint64
+	// No answer in time: ErrTimeout, or the deadline of a context or of the client.
+	Timeouts     uint64
 	BreakerOpen  uint64 // not sent: ErrOpen
 	ErrorReplies uint64 // the server replied with an error, such as OOM or NOPERM
 	OtherErrors  uint64 // for example lost connections and unreadable states
 
-	Ended uint64 // holds, also those of leases, that ended by themselves, or early because their key had 4,096, as commands of this store found
+	// Holds, also those of leases, that ended by themselves, or early because their key had 4,096,
+	// as commands of this store found.
+	Ended uint64
 
 	Unreadable uint64 // unreadable states that were replaced by new ones: see [ratelimit.ErrState]
 
@@ -58,7 +61,8 @@ type Outage struct {
 
 var latencyBounds = [...]time.Duration{
 	250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond,
-	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond,
 }
 
 // LatencyBounds returns the upper bounds of the buckets of Stats.Latency, from 250 µs to
@@ -70,8 +74,10 @@ func LatencyBounds() []time.Duration { return append([]time.Duration(nil), laten
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	stats := Stats{
-		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(), Leased: c.leased.Load(), Lost: c.lost.Load(),
-		Timeouts: c.timeouts.Load(), BreakerOpen: c.breakerOpen.Load(), ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
+		Calls: c.calls.Load(), Coalesced: c.coalesced.Load(), Cached: c.cached.Load(),
+		Leased: c.leased.Load(), Lost: c.lost.Load(),
+		Timeouts: c.timeouts.Load(), BreakerOpen: c.breakerOpen.Load(),
+		ErrorReplies: c.errorReplies.Load(), OtherErrors: c.otherErrors.Load(),
 		Ended: c.ended.Load(), Unreadable: c.unreadable.Load(),
 	}
 	s.look(&stats)
@@ -104,8 +110,9 @@ func (c *counts) tally(ctx context.Context, req *step.Request, err error) {
 	}
 }
 
-// policyDecides reports whether a limiter's FailurePolicy decides req, whose call has failed. It does not if the caller has
-// left, for a Wait also if its deadline has passed, and for what is not decided.
+// policyDecides reports whether a limiter's FailurePolicy decides req, whose call has failed. It
+// does not if the caller has left, for a Wait also if its deadline has passed, and for what is not
+// decided.
 func policyDecides(ctx context.Context, req *step.Request) bool {
 	if req.Yields {
 		return ctx.Err() == nil

@@ -28,11 +28,12 @@ type Store struct {
 	ticking  atomic.Bool  // whether the timer runs
 	inTick   sync.Mutex   // held by tick
 	backlog  func() bool  // whether goroutines wait for a processor
-	calls    sync.Pool    // of unused *call; not global, because its channels belong to one synctest bubble
-	denials  denials
-	leases   leases
-	returns  returns
-	counts   counts
+	// Of unused *call; not global, because its channels belong to one synctest bubble.
+	calls   sync.Pool
+	denials denials
+	leases  leases
+	returns returns
+	counts  counts
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -42,7 +43,8 @@ var _ ratelimit.Store = (*Store)(nil)
 // [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
 	if param.IsNil(conn) {
-		return nil, param.InvalidIn("redisstore", "the Conn", nil, "must be a Conn, such as NewConn of module goredis or rueidis returns")
+		return nil, param.InvalidIn("redisstore", "the Conn", nil,
+			"must be a Conn, such as NewConn of module goredis or rueidis returns")
 	}
 	c, err := newConfig(opts)
 	if err != nil {
@@ -98,7 +100,8 @@ type states struct {
 	head  string // the beginning of the names of its keys
 	lines *line.Lines
 
-	timeout time.Duration // of a call, unless that of the store is shorter; 0 if only that bounds it
+	// Of a call, unless that of the store is shorter; 0 if only that bounds it.
+	timeout time.Duration
 }
 
 // Lines are those of all limiters of the name in this process.

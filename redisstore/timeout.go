@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// If Redis does not answer within the timeout, 50 ms by default, the call fails, and the
-// limiter's FailurePolicy decides: FailOpen, the default, allows it and marks the Decision
-// as Degraded. After five such failures in a row, the circuit breaker (breaker.go) fails all calls at
-// once for half a second. options.go and doc.go say what users can choose.
+// If Redis does not answer within the timeout, 50 ms by default, the call fails, and the limiter's
+// FailurePolicy decides: FailOpen, the default, allows it and marks the Decision as Degraded. After
+// five such failures in a row, the circuit breaker (breaker.go) fails all calls at once for half a
+// second. options.go and doc.go say what users can choose.
 //
 // The timeout should measure the server and not this process, which may be stopped for a
 // while, or have more runnable goroutines than processors. In both cases an answer can
@@ -104,8 +104,8 @@ func (o *outbox) tick(weight int) (active bool) {
 	return active
 }
 
-// age counts a tick of a weight. It returns the calls whose timeout has passed, and the batches whose
-// timeout has passed and of which the breaker is to be told.
+// age counts a tick of a weight. It returns the calls whose timeout has passed, and the batches
+// whose timeout has passed and of which the breaker is to be told.
 func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

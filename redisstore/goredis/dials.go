@@ -56,7 +56,8 @@ func (d *dials) told(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for addr, f := range d.failed {
-		if err.Error() == f.err.Error() && time.Since(f.at) > retry/5 { // a new one would be told at once
+		if err.Error() == f.err.Error() && time.Since(f.at) > retry/5 {
+			// A new one would be told at once.
 			f.repeated = time.Now()
 			d.failed[addr] = f
 		}

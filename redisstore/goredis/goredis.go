@@ -21,21 +21,21 @@ import (
 // whatever the client's options ContextTimeoutEnabled and MaxRetries are. The store does not
 // close client.
 //
-// Commands that are ready at the same time are sent together, through one connection of the pool. So
-// a few connections serve any number of callers: usually at most eight for each server. An
-// AutoPipeliner sends the commands together by itself. Do not use one with a cluster, because a node
-// that hangs then delays commands to the other nodes.
+// Commands that are ready at the same time are sent together, through one connection of the pool.
+// So a few connections serve any number of callers: usually at most eight for each server. An
+// AutoPipeliner sends the commands together by itself. Do not use one with a cluster, because a
+// node that hangs then delays commands to the other nodes.
 //
-// New adds a hook to client (in a cluster, to nodes that client has not used before), which remembers
-// why the client cannot connect. If client has failed to connect as often as its pool has
+// New adds a hook to client (in a cluster, to nodes that client has not used before), which
+// remembers why the client cannot connect. If client has failed to connect as often as its pool has
 // connections, it tries again once a second, and with the hook, while there are calls, every 50
 // milliseconds.
 //
 // When a call's context ends, its command continues until the client's own timeouts, which
 // by default are seconds.
 //
-// The store has a circuit breaker for each node of a cluster and each shard of a ring, or one for any
-// other client: see [redisstore.WithBreaker].
+// The store has a circuit breaker for each node of a cluster and each shard of a ring, or one for
+// any other client: see [redisstore.WithBreaker].
 //
 // If client is nil, the error matches [ratelimit.ErrInvalid]. Other errors are those of
 // [redisstore.New]. New sends nothing.
