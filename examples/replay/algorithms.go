@@ -34,23 +34,23 @@ const (
 func (l limit) algorithms() []candidate {
 	n, window := l.rate.Events, l.rate.Per
 	return []candidate{
-		{"token", "token bucket", "Starts full and refills evenly. A request takes a token, or is denied if there is none.",
+		{"token", "token bucket", "Starts full and refills evenly. A request takes a token. If there is none, the request is denied.",
 			ratelimit.TokenBucket{Rate: l.rate, Burst: l.burst}},
-		{"interval", "token bucket, at intervals", "The same bucket, but its tokens arrive all at once.",
+		{"interval", "token bucket, at intervals", "The token bucket, but tokens arrive in groups, at fixed intervals.",
 			ratelimit.TokenBucket{Rate: l.refill(), Burst: l.burst, Refill: ratelimit.RefillInterval}},
-		{"leaky", "leaky bucket", "Denies what the token bucket denies. It can also delay requests so that they leave evenly.",
+		{"leaky", "leaky bucket", "Denies the same requests as the token bucket. It can also delay the others, so that they leave evenly.",
 			ratelimit.LeakyBucket{Rate: l.rate, Capacity: l.burst}},
-		{"fixed", "fixed window", "Counts in each window of the clock. Up to twice the limit can pass around its border.",
+		{"fixed", "fixed window", "Counts the requests of each window of the clock. Up to twice the limit can pass around the border of two windows.",
 			ratelimit.FixedWindow{Limit: n, Window: window}},
-		{"first", "fixed window, from first", "The same counter, but the window of a key starts with its first request.",
+		{"first", "fixed window, from first", "The fixed window, but the window of a key starts with its first request.",
 			ratelimit.FixedWindow{Limit: n, Window: window, Start: ratelimit.StartOnFirstEvent}},
-		{"sliding", "sliding window", "Adds what the previous window has in its overlap. An estimate of the sliding log.",
+		{"sliding", "sliding window", "Estimates the sliding log: counts this window in full, and the previous one in part.",
 			ratelimit.SlidingWindow{Limit: n, Window: window}},
-		{"log", "sliding log", "Stores the time of each request: never more than the limit in any window, wherever it begins.",
+		{"log", "sliding log", "Stores the time of each request. No window has more requests than the limit, wherever the window begins.",
 			ratelimit.SlidingLog{Limit: n, Window: window}},
 		{"rolling", "rolling window", "A quota for the last window, recalculated every " + brief(l.period()) + ".",
 			ratelimit.RollingWindow{Quota: n, Window: window, Period: l.period()}},
-		{"warmup", "warming up", "One request after the other, three times further apart after a rest. For callers that wait.",
+		{"warmup", "warming up", "Spaces requests evenly, and after a rest three times as far apart. For callers that wait.",
 			ratelimit.WarmingUp{Rate: l.rate, Warmup: window}},
 	}
 }

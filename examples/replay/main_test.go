@@ -185,7 +185,7 @@ func TestSkips(t *testing.T) {
 		assert.NotContains(t, got, "\x1b", name)
 	}
 	assert.Contains(t, fails(t, "hello\n", "-pattern", "(?<time>x)(?<key>y)", "-"), "skipped 1 of 1 lines: not in the log's format; the first is line 1: hello")
-	assert.Contains(t, fails(t, `{"at":1,"who":"a"}`, "-"), "give them: -json TIME,KEY")
+	assert.Contains(t, fails(t, `{"at":1,"who":"a"}`, "-"), "give the names of the fields: -json TIME,KEY")
 	assert.Contains(t, fails(t, "1 a", "-key", "path", "-"), "the path is missing")
 	assert.Contains(t, fails(t, "", "-"), "it is empty")
 }

@@ -244,7 +244,7 @@ func (t *trace) problems() []string {
 
 // howToRead says what to do if replay cannot read a log.
 const howToRead = `
-Say with -pattern where the time, the key and, if a line may count as several events, n are. For example:
+Use -pattern to say where a line has the time and the key. If a line may count as several events, add a group n. For example:
     go run ./examples/replay -pattern '(?<key>[0-9a-f.:]+) .*\[(?<time>[^]]+)\]' -time '02/Jan/2006:15:04:05 -0700' access.log
-If the fields of JSON lines have other names, give them: -json TIME,KEY
-docs/replay.md has patterns for Envoy, HAProxy, IIS, AWS, Docker and others. To leave out a first line: tail -n +2`
+For JSON lines, give the names of the fields: -json TIME,KEY
+docs/replay.md has patterns for Envoy, HAProxy, IIS, AWS, Docker and others. If the log begins with a line of titles, remove it: tail -n +2`

@@ -604,7 +604,7 @@ func TestMemoryStore_WithoutNames(t *testing.T) {
 				assert.Equal(t, 1, store.Len())
 				stats := store.Stats()
 				assert.Equal(t, 1, stats.Keys)
-				assert.EqualValues(t, 2001, stats.Inserts, "they count still")
+				assert.EqualValues(t, 2001, stats.Inserts, "Stats still counts the insertions of limiters that are gone")
 				assert.LessOrEqual(t, stats.Bytes, first)
 				_, err := ratelimit.New(alg, ratelimit.WithStore(struct{ ratelimit.Store }{store}))
 				require.ErrorIs(t, err, ratelimit.ErrInvalid, "another store may outlive the process")

@@ -280,7 +280,7 @@ func TestWait_AtTheInstantOfAGrant(t *testing.T) {
 					all += waited
 				})
 			}
-			assert.GreaterOrEqual(t, all, 15*schedules, "most turns are somebody's, on average; in one schedule, many may leave")
+			assert.GreaterOrEqual(t, all, 15*schedules, "on average, most turns go to a caller; in a single schedule, many may leave")
 		})
 	}
 }
