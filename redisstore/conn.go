@@ -1,6 +1,9 @@
 package redisstore
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // A Conn sends the commands of a [Store] to Redis. The modules redisstore/goredis and
 // redisstore/rueidis implement it for the clients they are named after. To measure or change
@@ -51,6 +54,17 @@ type Conn interface {
 	// Commands that share the connection may fail. The store stops waiting when ctx ends, as for
 	// Do.
 	Redial(ctx context.Context, key string)
+}
+
+// A Scanner is what a [Conn] is as well if it can list keys, for [Store.Scan]. The Conns of goredis
+// and rueidis are Scanners. If you embed one of them as a Conn, add a method Scan that calls its
+// method Scan.
+type Scanner interface {
+	// Scan sends SCAN with MATCH and COUNT to each server, one after the other, until it has listed
+	// all keys. In a cluster, the servers are the primaries. Scan yields the names in each reply,
+	// and yields an error of a server or of its list of servers once. It goes on with the next
+	// server after that. It sends nothing more once ctx has ended.
+	Scan(ctx context.Context, pattern string, count int) iter.Seq2[[]string, error]
 }
 
 // A Reply is the reply to a command.

@@ -87,7 +87,7 @@
 // the client connects again, because its name may lead to another one by now.
 //
 // [Store.Stats] has counters for monitoring, and [Store.Check] asks Redis once, for a service that
-// is to start only with Redis.
+// is to start only with Redis. [Store.Scan] lists the keys in Redis, for operators.
 //
 // [docs/redis.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/redis.md
 package redisstore

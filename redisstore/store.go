@@ -94,6 +94,13 @@ func (l *limiters) add(name string, its *limit.Limit) error {
 	return nil
 }
 
+// named returns the limit of the limiter called name, or nil if that is not known.
+func (l *limiters) named(name string) *limit.Limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byName[name]
+}
+
 // states are the states of one limiter. It implements [limit.States].
 type states struct {
 	*Store

@@ -209,18 +209,37 @@ func (l *Limit) read(state []byte) (by *step.Machine, words []uint64, err error)
 			return nil, nil, err
 		}
 	}
+	words, err = readWords(by, encoded)
+	return by, words, err
+}
+
+// readState returns the kernel that left a state in encoding enc, and the state's words.
+func readState(
+	state []byte,
+	enc kernel.Encoding,
+) (by *step.Machine, words []uint64, err error) {
+	by, encoded, err := readHeader(state, enc)
+	if err != nil {
+		return nil, nil, err
+	}
+	words, err = readWords(by, encoded)
+	return by, words, err
+}
+
+// readWords returns the words of a state that by left.
+func readWords(by *step.Machine, encoded []byte) ([]uint64, error) {
 	width := by.Width()
 	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {
-		return nil, nil, fmt.Errorf("%d bytes are no state of %s", len(encoded), describe(by))
+		return nil, fmt.Errorf("%d bytes are no state of %s", len(encoded), describe(by))
 	}
-	words = make([]uint64, len(encoded)/8)
+	words := make([]uint64, len(encoded)/8)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
 	if !by.Valid(words) {
-		return nil, nil, fmt.Errorf("its words are no state of %s", describe(by))
+		return nil, fmt.Errorf("its words are no state of %s", describe(by))
 	}
-	return by, words, nil
+	return words, nil
 }
 
 func describe(k *step.Machine) string {

@@ -63,7 +63,11 @@ func (l *Limit) inEncoding(enc kernel.Encoding) *Limit {
 // docs/design.md describes. Windows and periods must be multiples of tick. No count
 // may exceed 2⁵¹, and no duration 2⁵¹ ticks; the error names the parameter that does.
 func (l *Limit) Portable(tick time.Duration) (*Limit, error) {
-	return New(l.Spec, kernel.Encoding{Tick: uint64(tick), Portable: true, Varies: true}, l.Known)
+	return New(l.Spec, portable(tick), l.Known)
+}
+
+func portable(tick time.Duration) kernel.Encoding {
+	return kernel.Encoding{Tick: uint64(tick), Portable: true, Varies: true}
 }
 
 // Single returns l for keys that all have it.
@@ -165,6 +169,16 @@ func (l *Limit) Origin(state []byte) (*Limit, error) {
 		return nil, err
 	}
 	return of(by.Limits()[0]), nil
+}
+
+// Present returns the limit that granted last on the key of a state, which a limit has left that
+// was Portable with this tick. If the state cannot be read, the error matches [ErrState].
+func Present(state []byte, tick time.Duration) (*Limit, error) {
+	by, words, err := readState(state, portable(tick))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return of(by.Present(words)), nil
 }
 
 func of(k *step.Machine) *Limit { return k.Of.(*Limit) }

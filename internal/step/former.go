@@ -132,6 +132,17 @@ func (c *Machine) presentLimit(st []uint64) *Machine {
 	return k.byAsked[presentOf(st)]
 }
 
+// Present returns the limit that granted last on the key of a state of c.
+func (c *Machine) Present(st []uint64) *Machine {
+	limits := c.Limits()
+	if len(limits) == 1 {
+		return limits[0]
+	}
+	var h heldState
+	h.read(c, st)
+	return limits[presentOf(h.inner())]
+}
+
 func presentOf(st []uint64) int { return int(st[formerAsked] / secondPresent) }
 
 func askedAt(st []uint64) kernel.Instant { return st[formerAsked] % formerLast }

@@ -1,6 +1,8 @@
 package goredis_test
 
 import (
+	"context"
+	"fmt"
 	"log"
 	"net/http"
 
@@ -42,4 +44,26 @@ func ExampleNew() {
 
 	limited := httplimit.Middleware(limiter, httplimit.WithKey(httplimit.Header("X-API-Key")))
 	log.Fatal(http.ListenAndServe(":8080", limited(mux)))
+}
+
+// An operator lists the users of a limiter who are refused now.
+func Example_scan() {
+	store, err := goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Scan needs the limiter for the values of a bucket, which do not say what its Burst is.
+	limit := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
+	ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(store), ratelimit.WithName("api")))
+	for entry, err := range store.Scan(context.Background(), "api") {
+		switch d := entry.Decision; {
+		case err != nil:
+			log.Print(err) // keys are missing
+		case entry.Err != nil:
+			log.Printf("%q: %v", entry.Key, entry.Err)
+		case !d.Allowed:
+			fmt.Printf("%q: %d of %d used, retry after %v\n",
+				entry.Key, d.Limit-d.Remaining, d.Limit, d.RetryAfter)
+		}
+	}
 }
