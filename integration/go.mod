@@ -13,10 +13,12 @@ require (
 	github.com/ratelimit-go/ratelimit v0.0.0
 	github.com/ratelimit-go/ratelimit/redisstore/goredis v0.0.0
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis v0.0.0
+	github.com/ratelimit-go/ratelimit/redisstore/valkey v0.0.0
 	github.com/ratelimit-go/ratelimit/rules v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
+	github.com/valkey-io/valkey-go v1.0.79
 	go.etcd.io/bbolt v1.5.0
 	modernc.org/sqlite v1.50.0
 )
@@ -48,5 +50,6 @@ replace (
 	github.com/ratelimit-go/ratelimit => ../
 	github.com/ratelimit-go/ratelimit/redisstore/goredis => ../redisstore/goredis
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis => ../redisstore/rueidis
+	github.com/ratelimit-go/ratelimit/redisstore/valkey => ../redisstore/valkey
 	github.com/ratelimit-go/ratelimit/rules => ../rules
 )

@@ -25,7 +25,7 @@ func ObserveRedis(
 		return nil, missing("ObserveRedis's provider", "must be a metric.MeterProvider")
 	case store == nil:
 		return nil, missing("ObserveRedis's store",
-			"must be the result of New of module goredis or rueidis")
+			"must be the result of New of module goredis, rueidis or valkey")
 	}
 	return observeRedis(provider, name, store.Stats)
 }

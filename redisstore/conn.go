@@ -5,9 +5,10 @@ import (
 	"iter"
 )
 
-// A Conn sends the commands of a [Store] to Redis. The modules redisstore/goredis and
-// redisstore/rueidis implement it for the clients they are named after. To measure or change
-// calls, embed the Conn that their NewConn returns. Its methods may be called concurrently.
+// A Conn sends the commands of a [Store] to Redis. The modules redisstore/goredis,
+// redisstore/rueidis and redisstore/valkey implement it for the clients they are named after. To
+// measure or change calls, embed the Conn that their NewConn returns. Its methods may be called
+// concurrently.
 type Conn interface {
 	// Server returns the name of the server that has a key, which should be its address, or "" if
 	// the client has only one server. The commands on keys of one server are sent together. Each

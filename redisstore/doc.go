@@ -4,8 +4,9 @@
 // When Redis fails or does not answer in time, the limiter's [ratelimit.FailurePolicy]
 // decides. The default is FailOpen: while Redis is away, everything is allowed.
 //
-// Modules redisstore/goredis and redisstore/rueidis make a [Store] from the client that
-// a service already has:
+// Modules redisstore/goredis, redisstore/rueidis and redisstore/valkey make a [Store] from the
+// client that a service already has. (What this page says about the client rueidis is true of
+// valkey-go, which is rueidis with other names.)
 //
 //	store, err := goredis.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}))
 //	if err != nil {

@@ -38,13 +38,13 @@ type Store struct {
 
 var _ ratelimit.Store = (*Store)(nil)
 
-// New returns a store that sends its commands through conn. Modules goredis and rueidis have a New
-// that takes a client. If conn is nil or an option is invalid, the error names it and matches
+// New returns a store that sends its commands through conn. Modules goredis, rueidis and valkey have
+// a New that takes a client. If conn is nil or an option is invalid, the error names it and matches
 // [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
 	if param.IsNil(conn) {
 		return nil, param.InvalidIn("redisstore", "the Conn", nil,
-			"must be a Conn, such as NewConn of module goredis or rueidis returns")
+			"must be a Conn, such as NewConn of module goredis, rueidis or valkey returns")
 	}
 	c, err := newConfig(opts)
 	if err != nil {

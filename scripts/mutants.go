@@ -70,6 +70,7 @@ var subjects = []struct {
 	{"redisstore/*.go", slices.Concat(checks("", "redisstore"), []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}})},
 	{"redisstore/goredis/*.go", []check{{"redisstore/goredis", ".", ""}, {"integration", "redis", ""}}},
 	{"redisstore/rueidis/*.go", []check{{"redisstore/rueidis", ".", ""}, {"integration", "redis", ""}}},
+	{"redisstore/valkey/*.go", []check{{"redisstore/valkey", ".", ""}, {"integration", "redis", ""}}},
 	{"storetest/*.go", slices.Concat(checks("", "storetest"), []check{{"integration", "databases", ""}})},
 	{"ratelimittest/*.go", checks("", "ratelimittest")},
 

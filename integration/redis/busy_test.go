@@ -72,9 +72,7 @@ var busyClients = map[string]func(t *testing.T, addr string) (redisstore.Conn, *
 		return goredis.NewConn(p), s
 	},
 	"rueidis": func(t *testing.T, addr string) (redisstore.Conn, *redisstore.Store) {
-		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
+		c := newRueidis(t, rueidisclient.ClientOption{InitAddress: []string{addr}})
 		s, err := rueidis.New(c)
 		require.NoError(t, err)
 		return rueidis.NewConn(c), s

@@ -8,12 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	rueidisclient "github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	valkeyclient "github.com/valkey-io/valkey-go"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+	"github.com/ratelimit-go/ratelimit/redisstore/valkey"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -45,17 +47,35 @@ var connectors = map[string]connector{
 		return goredis.NewConn(c)
 	},
 	"rueidis": func(t testing.TB, addr string) redisstore.Conn {
-		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		return rueidis.NewConn(c)
+		return rueidis.NewConn(newRueidis(t, rueidisclient.ClientOption{InitAddress: []string{addr}}))
 	},
 	"rueidis, RESP2": func(t testing.TB, addr string) redisstore.Conn {
-		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}, AlwaysRESP2: true, DisableCache: true})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		return rueidis.NewConn(c)
+		return rueidis.NewConn(newRueidis(t, rueidisclient.ClientOption{InitAddress: []string{addr}, AlwaysRESP2: true, DisableCache: true}))
 	},
+	"valkey": func(t testing.TB, addr string) redisstore.Conn {
+		return valkey.NewConn(newValkey(t, valkeyclient.ClientOption{InitAddress: []string{addr}}))
+	},
+	"valkey, RESP2": func(t testing.TB, addr string) redisstore.Conn {
+		return valkey.NewConn(newValkey(t, valkeyclient.ClientOption{InitAddress: []string{addr}, AlwaysRESP2: true, DisableCache: true}))
+	},
+}
+
+// newRueidis returns a client that is closed when the test ends.
+func newRueidis(t testing.TB, option rueidisclient.ClientOption) rueidisclient.Client {
+	t.Helper()
+	c, err := rueidisclient.NewClient(option)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// newValkey does as newRueidis.
+func newValkey(t testing.TB, option valkeyclient.ClientOption) valkeyclient.Client {
+	t.Helper()
+	c, err := valkeyclient.NewClient(option)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
 }
 
 // patient is the timeout in tests that do not test timeouts.
@@ -63,7 +83,7 @@ const patient = 20 * time.Second
 
 // Every promise of the library holds in Redis, to the microsecond.
 func TestConformance(t *testing.T) {
-	for name := range clients(t) {
+	for name := range clients(t, "valkey") {
 		t.Run(name, func(t *testing.T) {
 			conn := connectors[name](t, startServer(t).addr())
 			conform(t, func() redisstore.Conn { return conn }, int(budget.Histories(60, 200)))

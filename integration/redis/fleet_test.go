@@ -14,11 +14,13 @@ import (
 	rueidisclient "github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	valkeyclient "github.com/valkey-io/valkey-go"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+	"github.com/ratelimit-go/ratelimit/redisstore/valkey"
 )
 
 // clusterConns returns a Conn to a cluster for each client.
@@ -29,10 +31,11 @@ func clusterConns(t *testing.T, c *cluster) map[string]redisstore.Conn {
 	}
 	one := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { one.Close() })
-	other, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
-	require.NoError(t, err)
-	t.Cleanup(other.Close)
-	return map[string]redisstore.Conn{"goredis": goredis.NewConn(one), "rueidis": rueidis.NewConn(other)}
+	return map[string]redisstore.Conn{
+		"goredis": goredis.NewConn(one),
+		"rueidis": rueidis.NewConn(newRueidis(t, rueidisclient.ClientOption{InitAddress: addrs})),
+		"valkey":  valkey.NewConn(newValkey(t, valkeyclient.ClientOption{InitAddress: addrs})),
+	}
 }
 
 // Every promise holds in a cluster as well. Its nodes do not know the scripts at first.
@@ -133,11 +136,12 @@ func TestFailover(t *testing.T) {
 			return goredis.NewConn(c)
 		},
 		"rueidis": func(t *testing.T, sentinel string) redisstore.Conn {
-			c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
-				InitAddress: []string{sentinel}, Sentinel: rueidisclient.SentinelOption{MasterSet: sentinelName}})
-			require.NoError(t, err)
-			t.Cleanup(c.Close)
-			return rueidis.NewConn(c)
+			return rueidis.NewConn(newRueidis(t, rueidisclient.ClientOption{
+				InitAddress: []string{sentinel}, Sentinel: rueidisclient.SentinelOption{MasterSet: sentinelName}}))
+		},
+		"valkey": func(t *testing.T, sentinel string) redisstore.Conn {
+			return valkey.NewConn(newValkey(t, valkeyclient.ClientOption{
+				InitAddress: []string{sentinel}, Sentinel: valkeyclient.SentinelOption{MasterSet: sentinelName}}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,8 +3,6 @@ package redis_test
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,9 +16,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+	"github.com/ratelimit-go/ratelimit/redisstore/valkey"
 
 	"github.com/redis/go-redis/v9"
 	rueidisclient "github.com/redis/rueidis"
+	valkeyclient "github.com/valkey-io/valkey-go"
 )
 
 // A maker makes a store as users do, with a client that has default options.
@@ -35,22 +35,29 @@ var makers = map[string]maker{
 		return s
 	},
 	"rueidis": func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
-		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}})
+		s, err := rueidis.New(newRueidis(t, rueidisclient.ClientOption{InitAddress: []string{addr}}), opts...)
 		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		s, err := rueidis.New(c, opts...)
+		return s
+	},
+	"valkey": func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+		s, err := valkey.New(newValkey(t, valkeyclient.ClientOption{InitAddress: []string{addr}}), opts...)
 		require.NoError(t, err)
 		return s
 	},
 }
 
-// clients are those that a test runs with: one in CI, which its name says, and all at night.
-func clients(t testing.TB) map[string]maker {
+// clients are those that a test runs with: all at night, and in CI one, which the name of the test
+// says, and those of always. In CI, valkey, which has the code of rueidis, is only one of always.
+func clients(t testing.TB, always ...string) map[string]maker {
 	if budget.Nightly() {
 		return makers
 	}
-	name := slices.Sorted(maps.Keys(makers))[len(t.Name())%len(makers)]
-	return map[string]maker{name: makers[name]}
+	one := []string{"goredis", "rueidis"}[len(t.Name())%2]
+	chosen := map[string]maker{one: makers[one]}
+	for _, name := range always {
+		chosen[name] = makers[name]
+	}
+	return chosen
 }
 
 // distances are how far away servers are: 0.5 ms in CI, and more at night.

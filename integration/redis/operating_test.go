@@ -22,11 +22,13 @@ import (
 	rueidisclient "github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	valkeyclient "github.com/valkey-io/valkey-go"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+	"github.com/ratelimit-go/ratelimit/redisstore/valkey"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -159,16 +161,26 @@ var userCases = map[string]userCase{
 	"rueidis":                {[]string{"+client|tracking"}, rueidisUser(false, false)},
 	"rueidis, without cache": {nil, rueidisUser(true, false)},
 	"rueidis, cluster":       {[]string{"+client|tracking", "+cluster|slots", "+cluster|shards"}, rueidisUser(false, true)},
+	"valkey":                 {[]string{"+client|tracking"}, valkeyUser(false, false)},
+	"valkey, without cache":  {nil, valkeyUser(true, false)},
+	"valkey, cluster":        {[]string{"+client|tracking", "+cluster|slots", "+cluster|shards"}, valkeyUser(false, true)},
 }
 
 func rueidisUser(uncached, cluster bool) func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
 	return func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
-		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
+		s, err := rueidis.New(newRueidis(t, rueidisclient.ClientOption{
 			InitAddress: []string{addr}, Username: userName, Password: userPassword, DisableCache: uncached, ForceSingleClient: !cluster,
-		})
+		}), opts...)
 		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		s, err := rueidis.New(c, opts...)
+		return s
+	}
+}
+
+func valkeyUser(uncached, cluster bool) func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+	return func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+		s, err := valkey.New(newValkey(t, valkeyclient.ClientOption{
+			InitAddress: []string{addr}, Username: userName, Password: userPassword, DisableCache: uncached, ForceSingleClient: !cluster,
+		}), opts...)
 		require.NoError(t, err)
 		return s
 	}
@@ -230,10 +242,12 @@ func TestTLS(t *testing.T) {
 			return s
 		},
 		"rueidis": func(t testing.TB, opts ...redisstore.Option) *redisstore.Store {
-			c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{local(port)}, TLSConfig: config})
+			s, err := rueidis.New(newRueidis(t, rueidisclient.ClientOption{InitAddress: []string{local(port)}, TLSConfig: config}), opts...)
 			require.NoError(t, err)
-			t.Cleanup(c.Close)
-			s, err := rueidis.New(c, opts...)
+			return s
+		},
+		"valkey": func(t testing.TB, opts ...redisstore.Option) *redisstore.Store {
+			s, err := valkey.New(newValkey(t, valkeyclient.ClientOption{InitAddress: []string{local(port)}, TLSConfig: config}), opts...)
 			require.NoError(t, err)
 			return s
 		},

@@ -13,7 +13,7 @@ import (
 
 // While no server listens, each error says so, and Stats name the server, until it is back.
 func TestOutage(t *testing.T) {
-	for name, create := range clients(t) { // without a proxy, which would accept connections
+	for name, create := range clients(t, "valkey") { // without a proxy, which would accept connections
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
@@ -30,7 +30,7 @@ func TestOutage(t *testing.T) {
 				_, err := l.Take(t.Context(), "k", 1)
 				return errors.Is(err, syscall.ECONNREFUSED)
 			})
-			eventually(t, "a check says so", func() bool { // rueidis may have lost a connection without noticing
+			eventually(t, "a check says so", func() bool { // rueidis and valkey may have lost a connection without noticing
 				return errors.Is(check(), syscall.ECONNREFUSED)
 			})
 			eventually(t, "the breaker is open", func() bool {

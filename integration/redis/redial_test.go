@@ -6,10 +6,12 @@ import (
 
 	rueidisclient "github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	valkeyclient "github.com/valkey-io/valkey-go"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
+	"github.com/ratelimit-go/ratelimit/redisstore/valkey"
 )
 
 // takes returns a function that reports whether Redis decides, on a limiter whose connections, as
@@ -22,7 +24,7 @@ func takes(t *testing.T, store ratelimit.Store) func() bool {
 		return err == nil
 	}
 	eventually(t, "it is connected", take)
-	for range 50 { // rueidis chooses a connection at random
+	for range 50 { // rueidis and valkey choose a connection at random
 		require.True(t, take())
 	}
 	return take
@@ -117,15 +119,19 @@ func TestUnwillingCheck(t *testing.T) {
 }
 
 // A connection that has died without a sign is replaced: by go-redis when a call has had no answer
-// in time, and by rueidis when its own timeout has passed.
+// in time, and by rueidis and valkey when their own timeout has passed.
 func TestSilentConnection(t *testing.T) {
 	for name, create := range map[string]maker{
 		"goredis": makers["goredis"],
 		"rueidis": func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
-			c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 200 * time.Millisecond})
-			require.NoError(t, err)
-			t.Cleanup(c.Close)
+			c := newRueidis(t, rueidisclient.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 200 * time.Millisecond})
 			s, err := rueidis.New(c, opts...)
+			require.NoError(t, err)
+			return s
+		},
+		"valkey": func(t testing.TB, addr string, opts ...redisstore.Option) *redisstore.Store {
+			c := newValkey(t, valkeyclient.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 200 * time.Millisecond})
+			s, err := valkey.New(c, opts...)
 			require.NoError(t, err)
 			return s
 		},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -165,10 +166,7 @@ func jointAlgorithms() map[string]ratelimit.Algorithm {
 func TestTakeAllOfProcesses(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
-		client := "goredis"
-		if t.Name() == "TestTakeAllOfProcesses/rueidis" {
-			client = "rueidis"
-		}
+		_, client, _ := strings.Cut(t.Name(), "/")
 		total := outcome{}
 		for _, told := range inProcesses[outcome](t, 3, "TestJointWorker", jointTask{s.addr(), client}) {
 			for name, granted := range told {

@@ -1,5 +1,8 @@
 package rueidis
 
+// Module valkey has the same code: valkey-go is rueidis with other names. The modules cannot
+// share the code: their clients have different types. TestAdaptersAreAlike compares the modules.
+
 import (
 	"context"
 
@@ -72,9 +75,9 @@ func (c *conn) Do(ctx context.Context, commands []redisstore.Command) []redissto
 
 // Redial implements [redisstore.Conn]. After QUIT, the server closes the connection, and
 // rueidis notices when there is no reply to PING: otherwise the next command might be lost. Both
-// get the key, which is ignored or returned, because rueidis chooses the node and the connection of
-// a command by its key: in a cluster, that of other commands on the key, and otherwise one of up to
-// four at random.
+// get the key, which is ignored or returned, because rueidis chooses the node and the connection
+// of a command by its key: in a cluster, that of other commands on the key, and otherwise one of up
+// to four at random.
 func (c *conn) Redial(_ context.Context, key string) {
 	quit := c.build(redisstore.Command{Words: []string{"QUIT", key}, Key: 1})
 	ping := c.build(redisstore.Command{Words: []string{"PING", key}, Key: 1})
