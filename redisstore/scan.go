@@ -42,7 +42,8 @@ type Entry struct {
 // ErrUnknownLimit means that the value of a key of a TokenBucket or LeakyBucket does not say what
 // the limit is, and that no limiter of that name and kind has been made with the store. Make one
 // before [Store.Scan].
-var ErrUnknownLimit = errors.New("redisstore: the value is short, and this store has no limiter of that name and kind")
+var ErrUnknownLimit = errors.New(
+	"redisstore: the value is short, and this store has no limiter of that name and kind")
 
 // Scan returns the keys that the limiters of these names have in Redis, or with no names those of
 // all limiters with the store's prefix, and how much of their limits is used. It changes nothing.
@@ -267,7 +268,8 @@ func (s *Store) readEntry(key storedKey, reply Reply) (entry Entry, ok bool) {
 	}
 	// The error is nil, because the state has just been read.
 	peek, _ := present.Apply(state, step.Request{Op: step.OpPeek, N: 1}.At(at))
-	entry.Algorithm, entry.Decision = algorithmOf(&present.Spec), ratelimit.Decision(peek.Answer.Decision)
+	entry.Algorithm = algorithmOf(&present.Spec)
+	entry.Decision = ratelimit.Decision(peek.Answer.Decision)
 	return entry, true
 }
 

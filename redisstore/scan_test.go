@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
@@ -17,7 +18,10 @@ import (
 
 // The name of a key says which limiter and key it is, unless the key is long.
 func TestParseName(t *testing.T) {
-	of, err := fakes.NewLimit(ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.SlidingLog{Limit: 2, Window: 1e9}})
+	of, err := fakes.NewLimit(ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+		ratelimit.SlidingLog{Limit: 2, Window: time.Second},
+	})
 	require.NoError(t, err)
 	prog, err := newProgram(of)
 	require.NoError(t, err)

@@ -158,6 +158,10 @@ func TestScanStates(t *testing.T) {
 		assert.ErrorIs(t, other["short"].Err, redisstore.ErrUnknownLimit)
 		assert.Equal(t, entries["held"].Algorithm, other["held"].Algorithm, "other values say what their limit is")
 		assert.Empty(t, scan(t, create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix("r?:"))), "a prefix is no pattern")
+		odd := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix(`[r]?*\l:`))
+		take(limiter(t, odd, hourly(10), ratelimit.WithName(`[a]*`)), "k", 1)
+		assert.Len(t, scan(t, odd), 1)
+		assert.Len(t, scan(t, odd, `[a]*`), 1)
 	})
 }
 
