@@ -57,9 +57,9 @@ type Conn interface {
 	Redial(ctx context.Context, key string)
 }
 
-// A Scanner is what a [Conn] is as well if it can list keys, for [Store.Scan]. The Conns of goredis
-// and rueidis are Scanners. If you embed one of them as a Conn, add a method Scan that calls its
-// method Scan.
+// A Scanner is what a [Conn] is as well if it can list keys, for [Store.Scan]. The Conns of goredis,
+// rueidis and valkey are Scanners. If you embed one of them as a Conn, add a method Scan that calls
+// its method Scan.
 type Scanner interface {
 	// Scan sends SCAN with MATCH and COUNT to each server, one after the other, until it has listed
 	// all keys. In a cluster, the servers are the primaries. Scan yields the names in each reply,

@@ -172,7 +172,7 @@ func TestScanCluster(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": startServer(t).addr(), "b": startServer(t).addr()}})
 	t.Cleanup(func() { ring.Close() })
 	assertAllScanned(t, goredis.NewConn(ring), goredis.NewConn(ring))
-	assertAllScanned(t, conns["goredis"], conns["goredis"], conns["rueidis"])
+	assertAllScanned(t, conns["goredis"], conns["goredis"], conns["rueidis"], conns["valkey"])
 }
 
 // assertAllScanned stores 10,000 keys through a Conn, and asserts that others list them.
