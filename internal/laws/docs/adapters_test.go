@@ -17,6 +17,7 @@ func TestAdaptersAreAlike(t *testing.T) {
 	for _, files := range [][2]string{
 		{"rueidis/rueidis.go", "valkey/valkey.go"},
 		{"rueidis/conn.go", "valkey/conn.go"},
+		{"rueidis/scan.go", "valkey/scan.go"},
 		{"rueidis/rueidis_test.go", "valkey/valkey_test.go"},
 		{"rueidis/example_test.go", "valkey/example_test.go"},
 	} {
