@@ -128,3 +128,36 @@ func TestLastBitOfWarmth(t *testing.T) {
 	warmth := math.Float64frombits(binary.LittleEndian.Uint64(tr.store.states["k"][len(header):]))
 	assert.InDelta(t, math.Nextafter(1, 2), warmth, 0, "the last bit is left, and one event was taken")
 }
+
+// A limit reads the states of one that differs only in how much it grants as they are, in the
+// script as in this process: the time at which it does so is not in the state.
+func TestStateOfLimitThatGrantsMore(t *testing.T) {
+	t.Parallel()
+	conn := connectors["rueidis"](t, startServer(t).addr())
+	warming := ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: 10 * time.Second}
+	for name, limit := range map[string]func(n int) ratelimit.Algorithm{
+		"sliding": func(n int) ratelimit.Algorithm {
+			return ratelimit.SlidingWindow{Limit: n, Window: time.Minute, Segments: 6}
+		},
+		"rolling": func(n int) ratelimit.Algorithm {
+			return ratelimit.RollingWindow{Quota: n, Window: time.Minute, Period: 10 * time.Second}
+		},
+		"warming": func(n int) ratelimit.Algorithm {
+			return ratelimit.All{warming, ratelimit.FixedWindow{Limit: n, Window: time.Minute}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTraceOf(t, conn, prefixes(), limit(5), varying)
+			tr.take(3)
+			*tr.of = limit(2)
+			for range 3 { // from the second time on, the script knows the other limit
+				tr.clk.Advance(time.Second)
+				tr.take(1)
+			}
+			tr.clk.Advance(time.Second)
+			tr.reserve("k", 1)
+			tr.clk.Advance(15 * time.Second)
+			tr.take(1)
+		})
+	}
+}

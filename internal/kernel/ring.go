@@ -204,12 +204,16 @@ func (r *ring) Fresh(st []uint64) Instant {
 func (r *ring) slotted() *ring { return r }
 
 // Adopt keeps the counts. The events of a slot may have happened at its end, if that is not
-// after latest, or after the frontier.
+// after latest, or after the frontier. If the slots are the same, it makes no difference when in
+// its slot an event happened, so the frontier stays as well.
 func (r *ring) Adopt(from Kernel, st []uint64, _, latest Instant) (_ []uint64, lasting bool) {
 	old := from.(interface{ slotted() *ring }).slotted()
 	next := make([]uint64, r.Width())
 	frontier, newest := old.Frontier(st), old.latest(st)
 	latestEvent := max(latest, frontier)
+	if r.sameSlots(old) {
+		latestEvent = frontier
+	}
 	lasting = true
 	for back := range min(old.slots, newest+1) {
 		n := old.back(st, newest, back)

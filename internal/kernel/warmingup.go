@@ -139,6 +139,9 @@ func (k *warmingUp) Valid(st []uint64) bool {
 }
 
 func (k *warmingUp) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, lasting bool) {
+	if k.SharesStates(from) {
+		return slices.Clone(st), true
+	}
 	old := from.(*warmingUp)
 	at := old.Ready(st, now, 1)
 	share := old.warmth(st, at) / old.Stored

@@ -77,6 +77,63 @@ func TestAdoptedByItself(t *testing.T) {
 	}
 }
 
+// TestStateOfLimitThatGrantsMore: a limit reads a state of one that differs only in how much it
+// grants as it is, so adopting it changes nothing, whenever that is. A store may leave it out.
+func TestStateOfLimitThatGrantsMore(t *testing.T) {
+	varying := kernel.InMemory.Varying()
+	warming := kernel.NewWarmingUp(7, time.Second, 10*time.Second, 3, varying)
+	shared := 0
+	for name, limit := range map[string]func(n int) kernel.Kernel{
+		"token": func(n int) kernel.Kernel {
+			k, err := kernel.NewTokenBucket(10, time.Second, time.Second, n, varying, "")
+			require.NoError(t, err)
+			return k
+		},
+		"leaky": func(n int) kernel.Kernel {
+			k, err := kernel.NewLeakyBucket(10, time.Second, time.Second, n, varying, "")
+			require.NoError(t, err)
+			return k
+		},
+		"interval": func(n int) kernel.Kernel { return kernel.NewIntervalBucket(n, 10, second) },
+		"fixed": func(n int) kernel.Kernel {
+			return kernel.NewFixedWindow(n, second, true, varying)
+		},
+		"first": func(n int) kernel.Kernel {
+			return kernel.NewFixedWindow(n, second, false, varying)
+		},
+		"sliding": func(n int) kernel.Kernel {
+			return kernel.NewSlidingWindow(n, 2, second/2, varying)
+		},
+		"segment": func(n int) kernel.Kernel {
+			return kernel.NewSlidingWindow(n, 1, second, varying)
+		},
+		"rolling": func(n int) kernel.Kernel { return kernel.NewRollingWindow(n, 0, 2, second/2) },
+		"log":     func(n int) kernel.Kernel { return kernel.NewSlidingLog(n, second, false) },
+		"counted": func(n int) kernel.Kernel { return kernel.NewSlidingLog(n, second, true) },
+		"flight":  func(n int) kernel.Kernel { return kernel.NewInFlight(n, second) },
+		"warming": func(n int) kernel.Kernel {
+			parts := []kernel.Kernel{warming, kernel.NewSlidingLog(n, second, false)}
+			return NewAll(parts, varying)
+		},
+	} {
+		more, less := NewMachine(limit(10), varying), NewMachine(limit(5), varying)
+		st := more.NewState()
+		for i := range uint64(3) {
+			st = more.Spend(st, begun+i*second/7, 2)
+		}
+		if !less.ReadsStatesOf(more) {
+			continue
+		}
+		shared++
+		for _, later := range []uint64{2 * second / 7, second / 2, second - 1} {
+			_, kept, mustStore := less.Reconcile(more, slices.Clone(st), begun+later)
+			assert.Equal(t, st, kept, name)
+			assert.False(t, mustStore, name)
+		}
+	}
+	assert.Equal(t, 12, shared, "kernels that have limits which differ only in how much they grant")
+}
+
 // TestTake: take is Ready and Spend, also after reservations and returns.
 func TestTake(t *testing.T) {
 	kernels := each(t)
