@@ -119,7 +119,9 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 			return
 		}
 		latest.n = known.n
-		if latest.prog.partial { // the state may lack the entries that this n depends on
+		if latest.prog.partial || latest.prog.isOpen(latest.state) {
+			// The state may lack the entries that this n depends on, or the holds that will give
+			// events back: the reply to a grant has only those that the grant needs.
 			shard.recent.drop(name.text)
 			return
 		}

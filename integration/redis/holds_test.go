@@ -99,3 +99,29 @@ func TestManyHolds(t *testing.T) {
 		tr.ask("k", step.Request{Op: step.OpTake, N: 1})
 	}
 }
+
+// A denial says when a hold gives its events back, also if it is known without a call and if events
+// were granted meanwhile: the reply to a grant does not have the hold.
+func TestKnownDenialWaitsForHolds(t *testing.T) {
+	conn := connectors["rueidis"](t, startServer(t).addr())
+	for _, grant := range []step.Request{
+		{Op: step.OpTake, N: 6},
+		{Op: step.OpHold, N: 6, Hold: step.Handle{ID: 5, For: time.Hour}},
+		{Op: step.OpReserve, N: 6, Hold: step.Handle{ID: 6}},
+	} {
+		of := ratelimit.TokenBucket{Rate: ratelimit.PerHour(10), Burst: 10}
+		tr := newTraceOf(t, conn, prefixes(), of, cached)
+		_, err := tr.here.Peek(t.Context(), "k") // sets the request
+		require.NoError(t, err)
+		hold := func(id uint64, n int, lasts time.Duration, back bool) {
+			end := step.Handle{ID: id, For: lasts, Back: back}
+			require.True(t, tr.ask("k", step.Request{Op: step.OpHold, N: n, Hold: end}).Held)
+		}
+		hold(1, 3, time.Minute, true)
+		hold(3, 1, time.Hour, false)
+		require.False(t, tr.ask("k", step.Request{Op: step.OpTake, N: 8}).Allowed)
+		require.True(t, tr.ask("k", grant).Allowed)
+		denied := tr.ask("k", step.Request{Op: step.OpTake, N: 1})
+		assert.Equal(t, time.Minute, denied.RetryAfter)
+	}
+}
