@@ -125,3 +125,27 @@ func TestKnownDenialWaitsForHolds(t *testing.T) {
 		assert.Equal(t, time.Minute, denied.RetryAfter)
 	}
 }
+
+// The answer to a settlement or an extension of a hold that is over says when the next event is
+// granted, also if the log is so long that a reply omits what no decision waits for.
+func TestEndedHoldOfLongLog(t *testing.T) {
+	conn := connectors["rueidis"](t, startServer(t).addr())
+	log := ratelimit.SlidingLog{Limit: 30, Window: time.Minute}
+	flight := ratelimit.InFlight{Limit: 30, Timeout: time.Minute}
+	for _, of := range []ratelimit.Algorithm{log, flight, ratelimit.All{hourly(100), log, flight}} {
+		tr := newTraceOf(t, conn, prefixes(), of, uncached)
+		for range 30 {
+			tr.take(1)
+			tr.clk.Advance(time.Second)
+		}
+		over := step.Handle{ID: 1, For: time.Minute}
+		for _, req := range []step.Request{
+			{Op: step.OpSettle, Of: 1, Hold: over},
+			{Op: step.OpSettle, N: 1, Of: 1, Hold: over},
+			{Op: step.OpExtend, Hold: over},
+		} {
+			require.False(t, tr.ask("k", req).Held)
+			assert.Equal(t, 30*time.Second, tr.last.RetryAfter)
+		}
+	}
+}

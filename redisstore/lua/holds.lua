@@ -233,14 +233,12 @@ end
 if (op == 5 or op == 6) and turns ~= '' then
   --@ settleTurn
 elseif op == 5 or op == 6 then
-  --@ find
-  if at then
-    tells = tells + 1
-    for j = first, many do
-      local p = P[j]
-      p.known = true
-    end
+  for j = first, many do
+    local p = P[j]
+    p.known = true -- the answer says when the next event is granted, which nothing here asks for
   end
+  --@ find
+  if at then tells = tells + 1 end
   if op == 6 then
     if at then
       local _, was, events = unpack('<I8I8I8', entry)
