@@ -125,12 +125,12 @@ func isApart(err error) bool {
 	return c == "CROSSSLOT" || c == "TRYAGAIN"
 }
 
-// aboutKey reports whether err is a server's error that concerns only a key, a script or a
-// permission, or a lack of memory for a new key. Such an error does not mean that the server
+// aboutKey reports whether err is a server's error that concerns only a key, its place, a script or
+// a permission, or a lack of memory for a new key. Such an error does not mean that the server
 // is down.
 func aboutKey(err error) bool {
 	switch code(err) {
-	case "WRONGTYPE", "OOM", "NOPERM":
+	case "WRONGTYPE", "OOM", "NOPERM", "NOSCRIPT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT":
 		return true
 	case "ERR":
 		return !strings.HasPrefix(err.Error(), "ERR max number of clients")

@@ -17,7 +17,7 @@ func TestErrorReplies(t *testing.T) {
 		"unwilling": isUnwilling,
 	}
 	for text, want := range map[string][]string{
-		"NOSCRIPT No matching script. Please use EVAL.":                  {"unknown script"},
+		"NOSCRIPT No matching script. Please use EVAL.":                  {"unknown script", "about key"},
 		"ERR user_script:7: attempt to index a nil value script: 0123":   {"script", "about key"},
 		"ERR Error running script (call to f_0123): @user_script:7: bad": {"script", "about key"},
 		"ERR unknown command 'EVALSHA'":                                  {"about key"},
@@ -25,10 +25,10 @@ func TestErrorReplies(t *testing.T) {
 		"WRONGTYPE user_script: holds the wrong kind of value":           {"about key"},
 		"OOM command not allowed when used memory > 'maxmemory'":         {"about key"},
 		"NOPERM this user has no permissions":                            {"about key"},
-		"MOVED 7 127.0.0.1:7001":                                         {"redirection"},
-		"ASK 7 127.0.0.1:7001":                                           {"redirection"},
-		"TRYAGAIN Multiple keys request during rehashing of slot":        {"apart"},
-		"CROSSSLOT Keys in request don't hash to the same slot":          {"apart"},
+		"MOVED 7 127.0.0.1:7001":                                         {"redirection", "about key"},
+		"ASK 7 127.0.0.1:7001":                                           {"redirection", "about key"},
+		"TRYAGAIN Multiple keys request during rehashing of slot":        {"apart", "about key"},
+		"CROSSSLOT Keys in request don't hash to the same slot":          {"apart", "about key"},
 		"LOADING Redis is loading the dataset in memory":                 {"unwilling"},
 		"READONLY You can't write against a read only replica.":          {"unwilling"},
 		"MASTERDOWN Link with MASTER is down":                            {"unwilling"},
