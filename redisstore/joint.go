@@ -161,7 +161,10 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 			continue
 		}
 		if len(reply) == 13 && reply[8] == replyDue {
-			i := binary.LittleEndian.Uint32([]byte(reply[9:])) - 1
+			i := int(binary.LittleEndian.Uint32([]byte(reply[9:]))) - 1
+			if i < 0 || i >= len(calls) {
+				return errShort
+			}
 			come := calls[i].Request
 			come.Op, come.N, come.Hold = step.OpCharge, 0, step.Handle{}
 			if _, err := s.ask(ctx, members[i].name, members[i].prog, come); err != nil {

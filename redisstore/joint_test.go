@@ -353,7 +353,8 @@ func TestManyJointly(t *testing.T) {
 func TestNonsenseTogether(t *testing.T) {
 	zero := string(make([]byte, 17))
 	for _, answer := range []string{"", "x", zero[:8], zero, zero + "\x01", zero + "\xff\xff\xff\xff", zero + "\x00\x00\x00\x00",
-		zero + string(make([]byte, 8)), zero + "\x01\x00\x00\x00x\x00\x00\x00\x00"} {
+		zero + string(make([]byte, 8)), zero + "\x01\x00\x00\x00x\x00\x00\x00\x00",
+		zero[:8] + "\x07\x00\x00\x00\x00", zero[:8] + "\x07\x03\x00\x00\x00"} {
 		s, err := New(nonsenseServer{nonsense{text: answer}})
 		require.NoError(t, err)
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
