@@ -26,7 +26,8 @@ type Conn interface {
 	// in several slots of a cluster.
 	OneServer() bool
 
-	// Do sends commands in one round trip, and returns a reply to each of them, in their order.
+	// Do sends commands in one round trip, and returns a reply to each of them, in their order. If it
+	// returns more or fewer, all commands fail.
 	// The server executes them in their order. Their keys are on the same server, unless that has
 	// changed a moment ago.
 	//

@@ -3,7 +3,9 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,14 +33,16 @@ type outbox struct {
 	// itself, because a server that hangs would delay the commands to others.
 	apart bool
 
-	mu      sync.Mutex // protects the fields below, and those of the queues and batches
-	queues  map[queueID]*queue
-	ready   []*queue // the queues whose calls can be sent, in the order of arrival
-	about   bool     // whether a sender is about to take a batch
-	senders int      // the senders whose batch is in progress
-	batches []*batch // in progress
-	arrived int      // the calls since the outbox was made
-	waited  int      // the weight of the ticks since then: see timeout.go
+	mu        sync.Mutex // protects the fields below, and those of the queues and batches
+	queues    map[queueID]*queue
+	ready     []*queue // the queues whose calls can be sent, in the order of arrival
+	due       int      // how many of them, the first ones, have waited since the latest tick
+	gathering bool     // whether a sender will take a batch: when it has delivered and gathered
+	senders   int      // the senders whose batch is in progress
+	batches   []*batch // in progress
+	arrived   int      // the calls since the outbox was made
+	waited    int      // the weight of the ticks since then: see timeout.go
+	retired   bool     // whether the store has forgotten the outbox, which had no calls
 
 	trip atomic.Int64 // how long the latest batch took, in nanoseconds
 }
@@ -60,24 +64,23 @@ const (
 // A batch is the commands that are sent together.
 type batch struct {
 	groups []*group
-	own    bool            // whether its sender has been started for it alone
+	alone  bool            // whether it is one command that is sent by itself: see sendByItself
 	ctx    context.Context // ends when it is abandoned
 	cancel context.CancelFunc
 
-	notSent error         // why the breaker did not allow it
-	tests   bool          // whether it tests the server for the breaker
-	away    bool          // whether it has been sent
-	sent    time.Duration // when, by the store's clock
-	born    int           // outbox.waited at that time
-	told    bool          // whether the breaker knows what became of it
+	tests    bool          // whether it tests the server for the breaker
+	wasSent  bool          // whether the client has got it; before, its sender cannot hang
+	sent     time.Duration // when, by the store's clock
+	born     int           // outbox.waited at that time
+	reported bool          // whether its outcome was reported to the breaker
 }
 
 // enqueue adds a call to the queue of its key.
 func (s *Store) enqueue(c *call) {
-	o := s.outboxOf(c.name.text)
-	o.mu.Lock()
-	o.add(c)
-	o.mu.Unlock()
+	accepted := false
+	for !accepted { // another outbox replaces one that the store has just forgotten
+		accepted = s.outboxOf(c.name.text).accept(c)
+	}
 	s.startTicking()
 }
 
@@ -92,15 +95,27 @@ func (s *Store) enqueueAll(calls []*call) {
 		}
 	}
 	for o, its := range byOutbox {
-		o.mu.Lock()
-		for _, c := range its {
-			o.add(c)
+		if !o.accept(its...) {
+			s.enqueueAll(its) // in the outbox that replaces it
 		}
-		o.mu.Unlock()
 	}
 	if len(byOutbox) > 0 {
 		s.startTicking()
 	}
+}
+
+// accept adds calls to the queues of their keys. It returns false, and adds none, if the store has
+// forgotten the outbox: nobody would count the time of the calls.
+func (o *outbox) accept(calls ...*call) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.retired {
+		return false
+	}
+	for _, c := range calls {
+		o.add(c)
+	}
+	return true
 }
 
 // add adds a call to the queue of its key. The caller holds o.mu.
@@ -132,9 +147,10 @@ func (o *outbox) makeReady(q *queue) {
 	}
 }
 
-// startSender starts a sender if it is worth it: see fewSenders. The caller holds o.mu.
+// startSender starts a sender if it is worth it, or if commands have waited for that since the latest
+// tick: see fewSenders. The caller holds o.mu.
 func (o *outbox) startSender() {
-	if o.senders < fewSenders || len(o.ready) >= o.senders {
+	if o.due > 0 || o.senders < fewSenders || len(o.ready) >= o.senders {
 		o.startSenderNow()
 	}
 }
@@ -142,8 +158,8 @@ func (o *outbox) startSender() {
 // startSenderNow starts a sender if there is something to send, and no other one is about to send
 // it. The caller holds o.mu.
 func (o *outbox) startSenderNow() {
-	if len(o.ready) > 0 && !o.about {
-		o.about = true
+	if len(o.ready) > 0 && !o.gathering {
+		o.gathering = true
 		go o.runSender()
 	}
 }
@@ -205,7 +221,7 @@ func (o *outbox) arrivals() int {
 func (o *outbox) takeBatch() *batch {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.about = false
+	o.gathering = false
 	var groups []*group
 	taken := 0
 	for _, q := range o.ready {
@@ -222,7 +238,8 @@ func (o *outbox) takeBatch() *batch {
 		}
 		o.makeReady(q) // the callers have left
 	}
-	o.ready = append(o.ready[:0], o.ready[taken:]...)
+	o.ready = slices.Delete(o.ready, 0, taken)
+	o.due = max(0, o.due-taken)
 	if len(groups) == 0 {
 		return nil
 	}
@@ -244,27 +261,25 @@ func (o *outbox) begin(groups []*group) *batch {
 func (o *outbox) goOn(b *batch) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.end(b) || o.about {
+	if !o.end(b) || o.gathering {
 		return false
 	}
-	o.about = true
+	o.gathering = true
 	return true
 }
 
 // end ends a batch. It returns false if the batch was abandoned before. The caller holds o.mu.
 func (o *outbox) end(b *batch) bool {
 	b.cancel()
-	for i, other := range o.batches {
-		if other != b {
-			continue
-		}
-		o.batches = append(o.batches[:i], o.batches[i+1:]...)
-		if !b.own {
-			o.senders--
-		}
-		return true
+	i := slices.Index(o.batches, b)
+	if i < 0 {
+		return false
 	}
-	return false
+	o.batches = slices.Delete(o.batches, i, i+1)
+	if !b.alone {
+		o.senders--
+	}
+	return true
 }
 
 // sendByItself sends the command of a queue, without those of other keys.
@@ -281,7 +296,7 @@ func (o *outbox) sendByItself(q *queue) {
 		return
 	}
 	b := o.begin([]*group{g})
-	b.own = true
+	b.alone = true
 	o.mu.Unlock()
 	o.send(b)
 	o.mu.Lock()
@@ -293,17 +308,21 @@ func (o *outbox) sendByItself(q *queue) {
 // send sends a batch, unless the breaker does not allow it.
 func (o *outbox) send(b *batch) {
 	s := o.store
-	b.tests, b.notSent = o.server.breaker.allow(s.elapsed())
-	if b.notSent != nil {
+	tests, err := o.server.breaker.allow(s.elapsed())
+	if err != nil {
+		for _, g := range b.groups {
+			g.err = err
+		}
 		return
 	}
+	b.tests = tests
 	for _, g := range b.groups {
 		if g.cmd.Words == nil {
 			s.prepare(g)
 		}
 	}
 	o.mu.Lock()
-	b.away, b.sent, b.born = true, s.elapsed(), o.waited
+	b.wasSent, b.sent, b.born = true, s.elapsed(), o.waited
 	o.mu.Unlock()
 	s.transmit(b)
 	o.conclude(b)
@@ -324,7 +343,7 @@ func (s *Store) transmit(b *batch) {
 			commands[i], g.sent = g.cmd, sent
 		}
 		s.counts.calls.Add(uint64(len(groups)))
-		replies := s.conn.Do(b.ctx, commands)
+		replies := s.do(b.ctx, commands)
 		received := s.elapsed()
 		for i, g := range groups {
 			g.reply, g.err, g.received = replies[i].Text, replies[i].Err, received
@@ -334,6 +353,22 @@ func (s *Store) transmit(b *batch) {
 			return
 		}
 	}
+}
+
+// do sends commands through the Conn. If the replies are not as many, nobody knows which commands they
+// belong to.
+func (s *Store) do(ctx context.Context, commands []Command) []Reply {
+	replies := s.conn.Do(ctx, commands)
+	if len(replies) == len(commands) {
+		return replies
+	}
+	err := fmt.Errorf("redisstore: %T.Do returned %d replies to %d commands: this is a defect of it",
+		s.conn, len(replies), len(commands))
+	replies = make([]Reply, len(commands))
+	for i := range replies {
+		replies[i].Err = err
+	}
+	return replies
 }
 
 // toResend returns those of groups whose commands are to be sent again, and changes the commands
@@ -371,10 +406,10 @@ func (o *outbox) conclude(b *batch) {
 		o.trip.Store(int64(now - b.sent))
 	}
 	o.mu.Lock()
-	told, age := b.told, o.waited-b.born
-	b.told = true
+	reported, age := b.reported, o.waited-b.born
+	b.reported = true
 	o.mu.Unlock()
-	if told { // because it was abandoned
+	if reported { // because it was abandoned
 		o.server.breaker.explain(b.failure())
 	} else {
 		outcome := s.outcome(b.failure(), now-b.sent, age)
@@ -414,46 +449,44 @@ func (b *batch) failure() (err error) {
 // deliver answers the calls of a batch.
 func (o *outbox) deliver(b *batch) {
 	for _, g := range b.groups {
-		if b.notSent != nil {
-			o.finish(g, b.notSent)
-			continue
-		}
 		o.deliverGroup(g)
 	}
 }
 
 // deliverGroup answers the calls of a group from the reply to its command.
 func (o *outbox) deliverGroup(g *group) {
+	if isRedirection(g.err) && o.sendAgain(g) {
+		return
+	}
 	first := g.calls[0]
-	switch {
-	case isRedirection(g.err) && g.moves < maxResends:
-		o.sendAgain(g)
-	case first.prog == nil:
+	if first.prog == nil {
 		first.reply, first.sent, first.received = g.reply, g.sent, g.received
 		o.finish(g, g.err)
-	default:
-		err := o.store.readReply(g)
-		if errors.Is(err, errOther) {
-			go o.resolve(g, err) // because that takes round trips
-			return
-		}
-		o.finish(g, err)
+		return
 	}
+	err := o.store.readReply(g) // also if nobody waits for it, because of the lease that it has
+	if errors.Is(err, errOther) {
+		go o.resolve(g, err) // because that takes round trips
+		return
+	}
+	o.finish(g, err)
 }
 
 // sendAgain sends the command of a group again, which the server did not execute because another
 // one has the key, or is about to. It is sent by itself, because only then the client follows
-// redirections, and because the other server may not answer.
-func (o *outbox) sendAgain(g *group) {
-	g.moves++
+// redirections, and because the other server may not answer. It returns false, and does nothing, if
+// the command was abandoned, or was sent often enough.
+func (o *outbox) sendAgain(g *group) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := g.queue
-	if q.group != g {
-		return // the command was abandoned
+	if q.group != g || g.moves == maxResends {
+		return false
 	}
+	g.moves++
 	q.group, q.again = nil, g
 	o.makeReady(q)
+	return true
 }
 
 // finish answers the calls of a group, unless its command was abandoned.

@@ -1,9 +1,13 @@
 package redisstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +102,210 @@ func TestSenders(t *testing.T) {
 		tick := s.timeout / ticksPerTimeout
 		assert.Equal(t, 3*tick+f.Delay, time.Since(begin), "at the next tick")
 		settle()
+		requireIdle(t, s)
+	})
+}
+
+// What has waited since a tick is sent at the next one, also if a batch does not have room for all of
+// it.
+func TestAllThatWaitedIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		f.Delay = time.Second
+		s, l := f.store(t, WithTimeout(2*time.Second))
+		for i := range fewSenders {
+			go l.Allow(fmt.Sprint("few ", i))
+			synctest.Wait()
+		}
+		keys := []string{"small"}
+		for range bulky + 1 {
+			keys = append(keys, "hot 1", "hot 2", "hot 3")
+		}
+		begin := time.Now()
+		takeEach(t, l, keys)
+		tick := s.timeout / ticksPerTimeout
+		assert.Equal(t, tick+f.Delay, time.Since(begin))
+		assert.Len(t, f.Together, fewSenders+4, "the commands of hot keys are sent by themselves")
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// An outbox that the store forgets, because there are too many servers, accepts no calls any more:
+// nobody would notice that the time of these calls has passed.
+func TestForgottenOutbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		f.Hangs = true
+		s, l := f.storeThrough(t, manyServers{f})
+		go l.Allow("busy")
+		synctest.Wait()
+		first, idle := s.outboxOf("busy"), s.outboxOf("idle 0")
+		for i := 1; i < maxServers; i++ {
+			s.outboxOf(fmt.Sprint("idle ", i))
+		}
+		assert.Len(t, s.allOutboxes(), 2, "the latest, and the one that has calls")
+		assert.Same(t, first, s.outboxOf("busy"))
+		assert.False(t, idle.accept(s.newCall()))
+		_, err := l.Take(t.Context(), "idle 0", 1)
+		require.ErrorIs(t, err, ErrTimeout)
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// manyServers are one for each key.
+type manyServers struct{ Conn }
+
+func (manyServers) Server(key string) (name string, known bool) {
+	return key[strings.LastIndexByte(key, ':')+1:], true
+}
+
+// Batches and queues that have ended are not kept by the memory of an outbox.
+func TestOutboxKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newDelayedServer(t)
+		s, l := f.store(t)
+		takeEach(t, l, manyKeys(maxEach))
+		synctest.Wait()
+		o := s.outboxOf("key")
+		for _, q := range o.ready[:cap(o.ready)] {
+			require.Nil(t, q)
+		}
+		for _, b := range o.batches[:cap(o.batches)] {
+			require.Nil(t, b)
+		}
+	})
+}
+
+// A wrongServer returns a number of replies, however many commands there are.
+type wrongServer struct {
+	plainConn
+	replies int
+}
+
+func (w wrongServer) Do(context.Context, []Command) []Reply { return make([]Reply, w.replies) }
+
+// Too few replies are an error of all commands, and so are too many.
+func TestNumberOfReplies(t *testing.T) {
+	for _, replies := range []int{0, 1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+			s, l := f.storeThrough(t, wrongServer{replies: replies})
+			out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(2), 1, nil)
+			require.ErrorContains(t, err, "wrongServer.Do returned")
+			require.ErrorContains(t, err, "to 2 commands")
+			assert.True(t, out[0].Degraded && out[1].Degraded)
+			assert.Equal(t, 1, incidents(s))
+			if replies != 1 {
+				require.ErrorContains(t, s.Check(t.Context()), "to 1 command")
+			}
+			settle()
+			requireIdle(t, s)
+		})
+	}
+}
+
+// A server that says where a key is has answered: its breaker counts no failure.
+func TestRedirectionsAreNoFailures(t *testing.T) {
+	for _, text := range []string{
+		"MOVED 7 127.0.0.1:7001", "ASK 7 127.0.0.1:7001", "TRYAGAIN Multiple keys request",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+			s, l := f.store(t)
+			f.Fail = errors.New(text)
+			_, err := l.Take(t.Context(), "k", 1)
+			require.ErrorIs(t, err, f.Fail)
+			assert.Zero(t, incidents(s))
+			assert.Empty(t, s.Stats().Outages)
+		})
+	}
+}
+
+// leaseNext makes calls on a key until the next command asks for a lease.
+func leaseNext(t *testing.T, l ratelimit.Limiter) {
+	t.Helper()
+	for range 7 {
+		require.True(t, l.Allow("k"))
+	}
+}
+
+// requireLeases checks that leases of a key are still taken, and given back.
+func requireLeases(t *testing.T, f *fakeServer, s *Store, l ratelimit.Limiter, granted int) {
+	t.Helper()
+	for s.Stats().Leased == 0 {
+		require.True(t, l.Allow("k"))
+		granted++
+		require.Less(t, granted, 100)
+	}
+	conserved(t, f, s, 10_000, granted)
+	assert.Zero(t, s.Stats().Lost)
+}
+
+// A lateServer redirects commands after the store has given them up.
+type lateServer struct {
+	*fakeServer
+	late atomic.Bool
+}
+
+func (l *lateServer) Do(ctx context.Context, commands []Command) []Reply {
+	if !l.late.Load() {
+		return l.fakeServer.Do(ctx, commands)
+	}
+	<-ctx.Done()
+	return errorsOf(commands, errors.New("MOVED 7 127.0.0.1:7001"))
+}
+
+// A lease that is asked for by a command which is redirected too late is not taken, and does not stay
+// asked for.
+func TestLeaseRedirectedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		conn := &lateServer{fakeServer: f}
+		s, l := f.storeThrough(t, conn, WithLease(100, time.Hour))
+		leaseNext(t, l)
+		conn.late.Store(true)
+		_, err := l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ErrTimeout)
+		synctest.Wait()
+		conn.late.Store(false)
+		requireLeases(t, f, s, l, 7)
+		requireIdle(t, s)
+	})
+}
+
+// A movedServer redirects the first of two commands, and does not carry out the other one.
+type movedServer struct {
+	*fakeServer
+	redial func()
+}
+
+func (m *movedServer) Do(ctx context.Context, commands []Command) []Reply {
+	if len(commands) != 2 {
+		return m.fakeServer.Do(ctx, commands)
+	}
+	return []Reply{
+		{Err: errors.New("MOVED 7 127.0.0.1:7001")},
+		{Err: errors.New("LOADING Redis is loading the dataset in memory")},
+	}
+}
+
+func (m *movedServer) Redial(context.Context, string) { m.redial() }
+
+// A lease that is asked for by a command which the breaker does not allow to be sent again is not
+// taken, and does not stay asked for.
+func TestLeaseRedirectedWhileOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		conn := &movedServer{fakeServer: f}
+		s, l := f.storeThrough(t, conn, WithLease(100, time.Hour))
+		conn.redial = func() { trip(s) } // before the command is sent again
+		leaseNext(t, l)
+		_, err := ratelimit.TakeEach(t.Context(), l, []string{"k", "other"}, 1, nil)
+		require.ErrorIs(t, err, ErrOpen)
+		time.Sleep(s.cooldown)
+		requireLeases(t, f, s, l, 7)
 		requireIdle(t, s)
 	})
 }

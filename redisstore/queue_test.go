@@ -290,8 +290,9 @@ func requireIdle(t *testing.T, s *Store) {
 	t.Helper()
 	synctest.Wait()
 	for _, o := range s.allOutboxes() {
-		require.True(t, o.isIdle())
-		require.False(t, o.about)
+		require.Empty(t, o.queues)
+		require.Empty(t, o.batches)
+		require.False(t, o.gathering)
 		require.Zero(t, o.senders)
 		require.Empty(t, o.ready)
 	}

@@ -60,10 +60,18 @@ func (s *Store) outboxOf(key string) *outbox {
 		all.byPlace = map[place]*outbox{}
 	}
 	if len(all.byPlace) >= maxServers {
-		maps.DeleteFunc(all.byPlace, func(_ place, o *outbox) bool { return o.isIdle() })
+		maps.DeleteFunc(all.byPlace, func(_ place, o *outbox) bool { return o.retire() })
 	}
 	all.byPlace[at] = made
 	return made
+}
+
+// retire lets o accept no more calls, if it has none. It reports whether that is so.
+func (o *outbox) retire() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.retired = len(o.queues)+len(o.batches) == 0
+	return o.retired
 }
 
 // timeoutError returns the error of a call on a key of srv that was not answered in time.

@@ -151,7 +151,7 @@ func (s *Store) Check(ctx context.Context) error {
 	key, sent := get.Words[get.Key], s.elapsed()
 	replied := make(chan error, 1)
 	go func() { // because the client may ignore ctx
-		replied <- s.conn.Do(ctx, []Command{get})[0].Err
+		replied <- s.do(ctx, []Command{get})[0].Err
 	}()
 	var err error
 	select {

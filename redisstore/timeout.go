@@ -118,16 +118,17 @@ func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool)
 		}
 	}
 	for _, b := range slices.Clone(o.batches) {
-		if !b.away || o.waited-b.born < timeoutWeight {
+		if !b.wasSent || o.waited-b.born < timeoutWeight {
 			continue
 		}
-		if !b.told {
-			b.told = true
+		if !b.reported {
+			b.reported = true
 			abandoned = append(abandoned, b)
 		}
 		o.abandon(b)
 	}
-	o.startSenderNow() // for what has waited since the tick before
+	o.due = len(o.ready)
+	o.startSenderNow()
 	return late, abandoned, len(o.queues) > 0
 }
 
@@ -142,13 +143,6 @@ func (o *outbox) abandon(b *batch) {
 			o.makeReady(q)
 		}
 	}
-}
-
-// isIdle reports whether no call waits or is in progress.
-func (o *outbox) isIdle() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.queues)+len(o.batches) == 0
 }
 
 // outcome returns what to report to the breaker about a batch that failed with err after took,
