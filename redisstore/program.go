@@ -32,7 +32,8 @@ type program struct {
 	tag      string
 	openTag  string // that of states with open holds
 	aheadTag string // that of states with turns ahead
-	code     int    // what ends the short form of its values, or -1; see lua/parts.lua
+	short    bool   // whether another rate may have left a value in the short form: see lua/parts.lua
+	code     int    // what ends the short form of its own values, or -1 if they have none
 	costs    []cost // the cost of one event in each bucket among the parts
 	limit    int    // the most events that one request may take
 
@@ -180,7 +181,7 @@ const shortLength = 19
 // long returns the state for a value in the short form, or the value if it has another form.
 func (p *program) long(value string) []byte {
 	number, err := strconv.ParseUint(value, 10, 63)
-	if err != nil || p.code < 0 {
+	if err != nil || !p.short {
 		return []byte(value)
 	}
 	state := []byte(p.tag)
@@ -270,6 +271,7 @@ func (p *program) bucket(rate limit.Rate, depth int, short bool) []byte {
 	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick))
 	c := cost{units, unit}
 	p.costs = append(p.costs, c)
+	p.short = short
 	if short {
 		p.code = codeOf(c)
 	}

@@ -61,7 +61,7 @@ func TestShortState(t *testing.T) {
 		{bucket, "2637912345678901003", time.Second / 10},
 		{bucket, "2637912345678909999", 999_000_000_000 * time.Microsecond},
 		{ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 7}, "2637912345678901003", time.Second / 10},
-		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, "2637912345678901003", 0},
+		{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, "2637912345678901003", time.Second / 10},
 		{bucket, "263791234567890100x", 0},
 		{bucket, "263791234567890100", 0},
 		{ratelimit.All{bucket}, "2637912345678901003", 0},

@@ -272,3 +272,34 @@ func TestAdoptDamaged(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, c.Stats().Unreadable)
 }
+
+// TestShortValuesOfChangedRates: with a restart, a bucket's rate changes to one whose states have
+// no short form, or from it, and the usage is kept. (A limiter with limits per key has no short
+// values.)
+func TestShortValuesOfChangedRates(t *testing.T) {
+	t.Parallel()
+	addr := startServer(t).addr()
+	named := ratelimit.WithName("bucket")
+	perHour := func(n int, leaky bool) ratelimit.Algorithm {
+		if leaky {
+			return ratelimit.LeakyBucket{Rate: ratelimit.PerHour(n), Capacity: 20}
+		}
+		return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n), Burst: 20}
+	}
+	for name, leaky := range map[string]bool{"token": false, "leaky": true} {
+		for _, rates := range [][2]int{{360, 252}, {252, 360}, {360, 36}} {
+			key := fmt.Sprint(name, rates)
+			before := limiter(t, makers["goredis"](t, addr), perHour(rates[0], leaky), named)
+			d, err := before.Take(t.Context(), key, 5)
+			require.NoError(t, err)
+			require.Equal(t, 15, d.Remaining)
+
+			store := makers["goredis"](t, addr) // of the process that is started again
+			after := limiter(t, store, perHour(rates[1], leaky), named)
+			d, err = after.Take(t.Context(), key, 5)
+			require.NoError(t, err, key)
+			assert.Equal(t, 10, d.Remaining, key)
+			assert.Zero(t, store.Stats().Unreadable, key)
+		}
+	}
+}
