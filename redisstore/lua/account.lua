@@ -12,11 +12,11 @@ if op == 4 then
       local p = P[j]
       possible = p.charge(n, true) and possible
     end
+    if not possible then break end
     --@ if holding
     local t = now
     --@ passYoungest
     --@ end
-    if not possible then break end
     for j = first, many do
       local p = P[j]
       p.charge(n)
