@@ -26,10 +26,9 @@ type Conn interface {
 	// in several slots of a cluster.
 	OneServer() bool
 
-	// Do sends commands in one round trip, and returns a reply to each of them, in their order. If it
-	// returns more or fewer, all commands fail.
-	// The server executes them in their order. Their keys are on the same server, unless that has
-	// changed a moment ago.
+	// Do sends commands in one round trip, and returns a reply to each of them, in their order. If
+	// it returns more or fewer, all commands fail. The server executes them in their order. Their
+	// keys are on the same server, unless that has changed a moment ago.
 	//
 	// Do sends each command at most once, because a command without an answer may have been
 	// executed. It may follow the redirections of a cluster. It must do so if there is only one
@@ -58,9 +57,9 @@ type Conn interface {
 	Redial(ctx context.Context, key string)
 }
 
-// A Scanner is what a [Conn] is as well if it can list keys, for [Store.Scan]. The Conns of goredis,
-// rueidis and valkey are Scanners. If you embed one of them as a Conn, add a method Scan that calls
-// its method Scan.
+// A Scanner is what a [Conn] is as well if it can list keys, for [Store.Scan]. The Conns of
+// goredis, rueidis and valkey are Scanners. If you embed one of them as a Conn, add a method Scan
+// that calls its method Scan.
 type Scanner interface {
 	// Scan sends SCAN with MATCH and COUNT to each server, one after the other, until it has listed
 	// all keys. In a cluster, the servers are the primaries. Scan yields the names in each reply,

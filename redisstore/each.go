@@ -7,6 +7,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
+// This file decides on many keys, each for itself, as TakeEach asks: it queues all calls, and waits
+// for all answers.
+
 // maxEach bounds the calls of an ApplyEach that are in progress at once, so that the last of
 // them does not wait for the others until its timeout has passed.
 const maxEach = 512

@@ -11,22 +11,24 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
-// A lease is a hold of a key, whose events are granted without a call. When it ends, it is settled with
-// what was granted. Each of its events is granted, given back, or counted as lost, unless the key is
-// reset: then the hold is gone, and gives nothing back. If the process dies, its events stay spent. The
-// lock of its shard protects the fields of a lease that is held or asked for. After that, it belongs to
-// the goroutine that settles it.
+// A lease is a hold of a key, whose events are granted without a call. When it ends, it is settled
+// with what was granted. Each of its events is granted, given back, or counted as lost, unless the
+// key is reset: then the hold is gone, and gives nothing back. If the process dies, its events stay
+// spent. The lock of its shard protects the fields of a lease that is held or asked for. After
+// that, it belongs to the goroutine that settles it.
 type lease struct {
 	prog  *program
 	id    uint64             // of the hold
 	clock *timeline.Timeline // of the limiter, to settle it with
 	n     int                // its events
 	left  int                // those that can still be granted
-	over  bool               // whether it has to end at once, because events were charged or the key was reset since it was asked for
-	until time.Duration      // when it ends, by the store's clock
-	last  step.Decision      // the decision that took it
-	since time.Duration      // when that was received, by the store's clock
-	timer *time.Timer        // ends it
+	// Whether it has to end at once, because events were charged or the key was reset since it was
+	// asked for.
+	over  bool
+	until time.Duration // when it ends, by the store's clock
+	last  step.Decision // the decision that took it
+	since time.Duration // when that was received, by the store's clock
+	timer *time.Timer   // ends it
 }
 
 // A demand counts the events requested of a key lately, to decide on the size of its next
@@ -60,7 +62,9 @@ const (
 )
 
 // fromLease grants req from the key's lease, if that has enough events left.
-func (s *Store) fromLease(name name, prog *program, req step.Request) (decision step.Decision, ok bool) {
+func (s *Store) fromLease(
+	name name, prog *program, req step.Request,
+) (decision step.Decision, ok bool) {
 	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
 		return decision, false
 	}
@@ -102,9 +106,9 @@ func (s *Store) fromLease(name name, prog *program, req step.Request) (decision 
 	return decision, true
 }
 
-// leaseCalls returns calls to append to a group: one that settles the key's lease, if all its events were
-// granted, so that no command of its own has to; and if takes is true and the key should be leased now,
-// one that takes a lease. For the latter, the caller must call leaseOutcome.
+// leaseCalls returns calls to append to a group: one that settles the key's lease, if all its
+// events were granted, so that no command of its own has to; and if takes is true and the key
+// should be leased now, one that takes a lease. For the latter, the caller must call leaseOutcome.
 func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call) {
 	if s.lease == 0 || !prog.leasable {
 		return nil
@@ -117,7 +121,10 @@ func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call)
 		calls = append(calls, &call{name: name, prog: prog, req: l.settlement(), forLease: true})
 		l = nil
 	}
-	if !takes || l != nil || shard.asked[name.text] != nil || shard.closed || len(shard.held) >= maxRecent {
+	if !takes || l != nil || shard.asked[name.text] != nil {
+		return calls
+	}
+	if shard.closed || len(shard.held) >= maxRecent {
 		return calls
 	}
 	d, known := shard.demands.get(name.text)
@@ -134,12 +141,13 @@ func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call)
 	l = &lease{prog: prog, id: 2*rand.Uint64N(1<<52) + 1, n: n, left: n}
 	shard.asked[name.text] = l
 	s.returns.begin() // until leaseOutcome
-	req := step.Request{Op: step.OpHold, N: n, Hold: step.Handle{ID: l.id, For: s.leaseAge + leaseMargin}}
+	hold := step.Handle{ID: l.id, For: s.leaseAge + leaseMargin}
+	req := step.Request{Op: step.OpHold, N: n, Hold: hold}
 	return append(calls, &call{name: name, prog: prog, req: req, forLease: true})
 }
 
-// leaseMargin is how long the hold of a lease stays open after it, until it is settled. Only a process that
-// dies or cannot reach the server makes it last that long.
+// leaseMargin is how long the hold of a lease stays open after it, until it is settled. Only a
+// process that dies or cannot reach the server makes it last that long.
 const leaseMargin = 10 * time.Second
 
 // takesLease reports whether c takes a lease.
@@ -147,7 +155,9 @@ func (c *call) takesLease() bool { return c.forLease && c.req.Op == step.OpHold 
 
 // settlement returns the request that settles a lease.
 func (l *lease) settlement() step.Request {
-	return step.Request{Op: step.OpSettle, N: l.n - l.left, Of: l.n, Hold: step.Handle{ID: l.id}, Clock: l.clock}
+	return step.Request{
+		Op: step.OpSettle, N: l.n - l.left, Of: l.n, Hold: step.Handle{ID: l.id}, Clock: l.clock,
+	}
 }
 
 // leaseOutcome records what remains of a key after the calls of a command, or the
@@ -220,9 +230,10 @@ func endsLease(req step.Request) bool {
 	return false
 }
 
-// endLease ends the lease of a key before a request that charges events, or holds some: none that was
-// leased before may be granted while there is a debt, and a hold is not denied what is only leased. It is
-// settled before that, because the queue of a key and a limit is in order. HoldAll does not wait for that.
+// endLease ends the lease of a key before a request that charges events, or holds some: none that
+// was leased before may be granted while there is a debt, and a hold is not denied what is only
+// leased. It is settled before that, because the queue of a key and a limit is in order. HoldAll
+// does not wait for that.
 func (s *Store) endLease(name name) {
 	if s.lease == 0 {
 		return
@@ -238,8 +249,9 @@ func (s *Store) endLease(name name) {
 	}
 }
 
-// settleSoon queues the settlement of a lease that has ended, and waits for it in a goroutine that Close
-// waits for. If it fails, the events that were not granted stay spent. It takes no longer than the timeout.
+// settleSoon queues the settlement of a lease that has ended, and waits for it in a goroutine that
+// Close waits for. If it fails, the events that were not granted stay spent. It takes no longer
+// than the timeout.
 func (s *Store) settleSoon(ctx context.Context, name name, l *lease) {
 	s.returns.begin()
 	req := l.settlement()
@@ -247,7 +259,8 @@ func (s *Store) settleSoon(ctx context.Context, name name, l *lease) {
 	go func() {
 		defer s.returns.end()
 		res, err := s.settle(ctx, c, l.prog, req)
-		if err == nil && !res.Held && s.elapsed() >= l.until+leaseMargin { // it has ended by itself, unless the key was reset
+		if err == nil && !res.Held && s.elapsed() >= l.until+leaseMargin {
+			// It has ended by itself, unless the key was reset.
 			s.counts.lost.Add(uint64(l.left))
 		}
 		if l.left > 0 {
@@ -267,7 +280,8 @@ func (s *Store) resetLease(name name, err error) {
 	if l := shard.asked[name.text]; l != nil {
 		l.over = true
 	}
-	if l := shard.held[name.text]; shard.dropLocked(name, l) && err != nil { // the key may not have been reset
+	if l := shard.held[name.text]; shard.dropLocked(name, l) && err != nil {
+		// The key may not have been reset.
 		s.settleSoon(context.Background(), name, l)
 	}
 }
@@ -322,7 +336,8 @@ func (r *returns) begin() {
 func (r *returns) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.count--; r.count == 0 && r.none != nil {
+	r.count--
+	if r.count == 0 && r.none != nil {
 		close(r.none)
 		r.none = nil
 	}

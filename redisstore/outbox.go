@@ -147,8 +147,8 @@ func (o *outbox) makeReady(q *queue) {
 	}
 }
 
-// startSender starts a sender if it is worth it, or if commands have waited for that since the latest
-// tick: see fewSenders. The caller holds o.mu.
+// startSender starts a sender if it is worth it, or if commands have waited for that since the
+// latest tick: see fewSenders. The caller holds o.mu.
 func (o *outbox) startSender() {
 	if o.due > 0 || o.senders < fewSenders || len(o.ready) >= o.senders {
 		o.startSenderNow()
@@ -355,8 +355,8 @@ func (s *Store) transmit(b *batch) {
 	}
 }
 
-// do sends commands through the Conn. If the replies are not as many, nobody knows which commands they
-// belong to.
+// do sends commands through the Conn. If the replies are not as many, nobody knows which commands
+// they belong to.
 func (s *Store) do(ctx context.Context, commands []Command) []Reply {
 	replies := s.conn.Do(ctx, commands)
 	if len(replies) == len(commands) {

@@ -18,6 +18,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
+// This file compiles a limit into a program: the script that decides by it, and its constants in the
+// encoding of that script.
+
 // tick is the unit of Redis's clock.
 const tick = time.Microsecond
 
@@ -32,7 +35,7 @@ type program struct {
 	tag      string
 	openTag  string // that of states with open holds
 	aheadTag string // that of states with turns ahead
-	short    bool   // whether another rate may have left a value in the short form: see lua/parts.lua
+	short    bool   // whether another rate may have left a short value: see lua/parts.lua
 	code     int    // what ends the short form of its own values, or -1 if they have none
 	costs    []cost // the cost of one event in each bucket among the parts
 	limit    int    // the most events that one request may take
@@ -229,7 +232,8 @@ func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) 
 	switch s.Kind {
 	case limit.TokenBucket:
 		if s.Int(3) == limit.RefillInterval {
-			return intervalKind, doubles(s.Numbers[2], min(s.Numbers[0], 1<<51), ticks(s.Duration(1)))
+			refill := min(s.Numbers[0], 1<<51)
+			return intervalKind, doubles(s.Numbers[2], refill, ticks(s.Duration(1)))
 		}
 		return bucketKind, p.bucket(s.Rate(), s.Int(2), short)
 	case limit.LeakyBucket:
@@ -244,7 +248,8 @@ func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) 
 	case limit.SlidingWindow:
 		return slidingKind, ring(s.Int(2)+1, s.Duration(1)/s.Duration(2), s.Int(0), 0)
 	case limit.RollingWindow:
-		return rollingKind, ring(int(s.Duration(1)/s.Duration(2)), s.Duration(2), s.Int(0), s.Int(3))
+		slots := int(s.Duration(1) / s.Duration(2))
+		return rollingKind, ring(slots, s.Duration(2), s.Int(0), s.Int(3))
 	case limit.SlidingLog:
 		if s.Numbers[2] == 1 { // it counts denied events
 			p.cacheable, p.leasable = false, false
@@ -276,7 +281,8 @@ func (p *program) bucket(rate limit.Rate, depth int, short bool) []byte {
 		p.code = codeOf(c)
 	}
 	spanTicks, spanUnits := c.times(depth)
-	return appendDouble(appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits), float64(p.code))
+	constants := appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
+	return appendDouble(constants, float64(p.code))
 }
 
 func ring(slots int, length time.Duration, limit, perSlot int) []byte {
@@ -287,7 +293,8 @@ func ring(slots int, length time.Duration, limit, perSlot int) []byte {
 	if uint64(limit) > math.MaxUint32 {
 		size = 8
 	}
-	return append(doubles(uint64(slots), ticks(length), uint64(limit), uint64(min(perSlot, limit))), size)
+	most := uint64(min(perSlot, limit))
+	return append(doubles(uint64(slots), ticks(length), uint64(limit), most), size)
 }
 
 func ticks(d time.Duration) uint64 { return uint64(d / tick) }

@@ -2,6 +2,8 @@ package redisstore
 
 import "time"
 
+// This file has a map that forgets, for what is known of keys that were in use lately.
+
 // maxRecent bounds the keys in one generation of a recent.
 const maxRecent = 256
 

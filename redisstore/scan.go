@@ -20,8 +20,8 @@ import (
 type Entry struct {
 	Limiter string // its name
 
-	// Key is the key. If the key is longer than 128 bytes, Redis does not have it: Key is empty, and
-	// Hash is the SHA-256 of the key, encoded by base64.RawURLEncoding.
+	// Key is the key. If the key is longer than 128 bytes, Redis does not have it: Key is empty,
+	// and Hash is the SHA-256 of the key, encoded by base64.RawURLEncoding.
 	Key, Hash string
 
 	// Algorithm is the limit that granted last. With [ratelimit.WithLimits], or if the limit has

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// This file has what the store knows about each server: its outbox, its breaker, and when a
+// connection to it was given up.
+
 // outboxes has the outbox of each server.
 type outboxes struct {
 	mu      sync.RWMutex // protects byPlace

@@ -38,9 +38,9 @@ type Store struct {
 
 var _ ratelimit.Store = (*Store)(nil)
 
-// New returns a store that sends its commands through conn. Modules goredis, rueidis and valkey have
-// a New that takes a client. If conn is nil or an option is invalid, the error names it and matches
-// [ratelimit.ErrInvalid].
+// New returns a store that sends its commands through conn. Modules goredis, rueidis and valkey
+// have a New that takes a client. If conn is nil or an option is invalid, the error names it and
+// matches [ratelimit.ErrInvalid].
 func New(conn Conn, opts ...Option) (*Store, error) {
 	if param.IsNil(conn) {
 		return nil, param.InvalidIn("redisstore", "the Conn", nil,
