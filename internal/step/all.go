@@ -16,6 +16,7 @@ type all struct {
 	parts []kernel.Kernel
 	// The index of each part among those that the user gave, of which unlimited ones are left out.
 	places []int
+	widths []int  // of the states of the parts, 0 if it grows: asking each time takes longer
 	ends   []int  // for each part of fixed width, where its state would end if no others grew
 	grows  int    // how many parts grow with use
 	fixed  int    // the sum of the others' widths
@@ -36,10 +37,12 @@ func NewAll(parts []kernel.Kernel, enc kernel.Encoding) kernel.Kernel {
 		part = kernel.PartOf(part)
 		k.parts, k.places = append(k.parts, part), append(k.places, i)
 		k.most = min(k.most, part.Limit())
-		if part.Width() == 0 {
+		width := part.Width()
+		if width == 0 {
 			k.grows++
 		}
-		k.fixed += part.Width()
+		k.widths = append(k.widths, width)
+		k.fixed += width
 		k.ends = append(k.ends, k.fixed)
 	}
 	return k
@@ -75,8 +78,8 @@ func (k *all) states(st []uint64) iter.Seq2[kernel.Kernel, []uint64] {
 	return func(yield func(kernel.Kernel, []uint64) bool) {
 		st := k.begin(st)
 		c := k.cursor()
-		for _, part := range k.parts {
-			from, to := c.next(part, st)
+		for i, part := range k.parts {
+			from, to := c.next(k.widths[i], st)
 			if !yield(part, st[from:to:to]) {
 				return
 			}
@@ -92,8 +95,8 @@ func (k *all) update(
 	st = k.begin(st)
 	c := k.cursor()
 	for i, part := range k.parts {
-		from, to := c.next(part, st)
-		if part.Width() > 0 {
+		from, to := c.next(k.widths[i], st)
+		if k.widths[i] > 0 {
 			f(i, part, st[from:to:to])
 			continue
 		}
@@ -133,9 +136,10 @@ type cursor struct {
 
 func (k *all) cursor() cursor { return cursor{fixed: k.grows, growing: k.grows + k.fixed} }
 
-func (c *cursor) next(part kernel.Kernel, st []uint64) (from, to int) {
-	if w := part.Width(); w > 0 {
-		from, c.fixed = c.fixed, c.fixed+w
+// next returns where the state of the next part is. width is that of the part, or 0 if it grows.
+func (c *cursor) next(width int, st []uint64) (from, to int) {
+	if width > 0 {
+		from, c.fixed = c.fixed, c.fixed+width
 		return from, c.fixed
 	}
 	from, c.growing = c.growing, c.growing+int(st[c.length])
