@@ -18,7 +18,7 @@ import (
 // With WithKeyTags, a key that has a hash tag has it in its name, too:
 //
 //	rl:api@t3:{acme}:192.0.2.1        a key with a tag
-//	rl:api@t3#{acme}DsnrM-dFELz…      a long one; a tag longer than maxKey is replaced by its SHA-256
+//	rl:api@t3#{acme}DsnrM-dFELz…      a long one; of a tag longer than maxKey, it has the SHA-256
 //
 // So a limit keeps its keys when its parameters change, and does not share them with one of another
 // kind. The kind is a letter for each part: of the algorithm or, after a +, of an All. With

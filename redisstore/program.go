@@ -18,8 +18,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
-// This file compiles a limit into a program: the script that decides by it, and its constants in the
-// encoding of that script.
+// This file compiles a limit into a program: the script that decides by it, and its constants in
+// the encoding of that script.
 
 // tick is the unit of Redis's clock.
 const tick = time.Microsecond
