@@ -81,6 +81,11 @@ func (s *Store) meet(prog *program, value string) {
 const getText = `local t = redis.call('TIME')
 return struct.pack('<d', t[1] * 1000000 + t[2]) .. '\1' .. (redis.call('GET', KEYS[1]) or '')`
 
+// getCommand returns the command that runs getText on a key.
+func getCommand(key string) Command {
+	return Command{Words: []string{"EVAL", getText, "1", key}, Key: 3}
+}
+
 // replaceText is a script that replaces the value ARGV[1], if it is still there, by ARGV[2] for
 // ARGV[3] milliseconds. It replies with the time and 0, or with the time, 1 and the present value.
 const replaceText = `local t = redis.call('TIME')
@@ -165,8 +170,7 @@ func (s *Store) found(g *group) (rawReply, error) {
 		return rawReply{g.reply, g.sent, g.received}, nil
 	}
 	name := g.calls[0].name
-	get := Command{Words: []string{"EVAL", getText, "1", name.text}, Key: 3}
-	return s.runReply(name, get, nil)
+	return s.runReply(name, getCommand(name.text), nil)
 }
 
 // replace replaces the value of a key by another one, which expires after ttl milliseconds, if

@@ -381,11 +381,10 @@ func (s *Store) toResend(b *batch, groups []*group) (again []*group) {
 	for _, g := range groups {
 		switch {
 		case isUnknownScript(g.err):
-			if learns[g.script] {
-				break
+			if !learns[g.script] {
+				learns[g.script] = true
+				g.cmd = g.script.inFull(g.cmd)
 			}
-			learns[g.script] = true
-			g.cmd = g.script.inFull(g.cmd)
 		case s.meetsHolds(g):
 		default:
 			continue

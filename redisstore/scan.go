@@ -196,11 +196,11 @@ func (s *Store) parseName(name string) (key storedKey, ok bool) {
 
 // parseForm returns the key or its hash from the end of a name.
 func parseForm(form string) (key, hash string, ok bool) {
-	if key, ok = strings.CutPrefix(form, ":"); ok {
-		return key, "", true
-	}
-	if key, ok = strings.CutPrefix(form, "{}:"); ok {
-		return key, "", true
+	for _, before := range []string{":", "{}:"} {
+		key, ok = strings.CutPrefix(form, before)
+		if ok {
+			return key, "", true
+		}
 	}
 	long, ok := strings.CutPrefix(form, "#")
 	at := len(long) - len(hashed(""))
@@ -231,13 +231,13 @@ func (s *Store) readEntries(ctx context.Context, keys []storedKey) (entries []En
 func (s *Store) readValues(ctx context.Context, keys []storedKey) []Reply {
 	commands := make([]Command, len(keys))
 	for i, key := range keys {
-		commands[i] = Command{Words: []string{"EVAL", getText, "1", key.name}, Key: 3}
+		commands[i] = getCommand(key.name)
 	}
 	s.counts.calls.Add(uint64(len(commands)))
-	replies := s.conn.Do(ctx, commands)
+	replies := s.do(ctx, commands)
 	for i := range replies {
 		if isRedirection(replies[i].Err) {
-			replies[i] = s.conn.Do(ctx, commands[i:i+1])[0]
+			replies[i] = s.do(ctx, commands[i:i+1])[0]
 		}
 	}
 	return replies

@@ -90,6 +90,25 @@ func TestScanErrors(t *testing.T) {
 	assert.Equal(t, []error{down}, failed)
 }
 
+// A silentListing is a listing that returns no replies.
+type silentListing struct{ listing }
+
+func (silentListing) Do(context.Context, []Command) []Reply { return nil }
+
+// Too few replies are an error of all keys, as of all commands.
+func TestScanNumberOfReplies(t *testing.T) {
+	names := []string{"rl:a@t1:1", "rl:a@t1:2"}
+	s, err := New(silentListing{listing{pages: []any{names}}})
+	require.NoError(t, err)
+	found := 0
+	for entry, err := range s.Scan(t.Context()) {
+		require.NoError(t, err)
+		require.ErrorContains(t, entry.Err, "returned 0 replies to 2 commands")
+		found++
+	}
+	assert.Equal(t, len(names), found)
+}
+
 // A scan that cannot begin says why.
 func TestScanRefused(t *testing.T) {
 	plain, err := New(struct{ Conn }{listing{}})

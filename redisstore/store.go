@@ -147,11 +147,10 @@ func (s *Store) Check(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
-	get := Command{Words: []string{"EVAL", getText, "1", s.prefix + "check"}, Key: 3}
-	key, sent := get.Words[get.Key], s.elapsed()
+	key, sent := s.prefix+"check", s.elapsed()
 	replied := make(chan error, 1)
 	go func() { // because the client may ignore ctx
-		replied <- s.do(ctx, []Command{get})[0].Err
+		replied <- s.do(ctx, []Command{getCommand(key)})[0].Err
 	}()
 	var err error
 	select {

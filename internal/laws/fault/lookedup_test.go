@@ -43,8 +43,9 @@ func (l *lookupsOf) of(name string) int {
 	return l.counts[name]
 }
 
-// What is cancelled, or given back because nobody gets it, needs no lookup, even if others stand in line on the key: so it
-// is not held up by one, and a lookup that panics does so in a goroutine of a caller.
+// TestNothingIsLookedUpToGiveBack: events that are cancelled, or given back because no caller gets
+// them, need no lookup, even if others stand in line on the key. So a lookup does not hold them up,
+// and a lookup that panics does so in a goroutine of a caller.
 func TestNothingIsLookedUpToGiveBack(t *testing.T) {
 	for store, make := range fakes.Stores {
 		t.Run(store, func(t *testing.T) {
