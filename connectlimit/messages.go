@@ -2,7 +2,6 @@ package connectlimit
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,7 +20,8 @@ import (
 // header and peer of the stream, and no body; [MessageOf] returns the message. A message over the limit
 // ends the stream: Receive and the call fail with the refusal, whatever the handler returns. An
 // [ratelimit.InFlight] does not hold messages, and [httplimit.WithSettle] settles them at once.
-// [httplimit.WithDenied] and [httplimit.WithKeyError] have no effect.
+// [httplimit.WithDenied] and [httplimit.WithKeyError] have no effect. PerMessage panics where
+// httplimit.Middleware does.
 func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Interceptor {
 	answers := []httplimit.Option{
 		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -123,13 +123,9 @@ func (s *limitedStream) Receive(into any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case m.err != nil:
-		s.err = m.err
-	case s.ctx.Err() != nil:
+	s.err = m.err
+	if s.err == nil { // the client has left before a decision
 		s.err = s.ctx.Err()
-	default: // the options are misused, which is logged
-		s.err = connect.NewError(connect.CodeInternal, errors.New("connectlimit: PerMessage is misused"))
 	}
 	return s.err
 }

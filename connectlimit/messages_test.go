@@ -116,10 +116,9 @@ func TestPerMessageOptions(t *testing.T) {
 	assert.Equal(t, int32(5), n)
 	assert.Equal(t, 3, refused)
 
-	misused := connectlimit.PerMessage(nil)
-	assert.Contains(t, logged.String(), "the limiter is nil")
-	_, err = send(t, count(t, misused), nil, 1)
-	assert.Equal(t, connect.CodeInternal, connect.CodeOf(err))
+	_, mistake := httplimit.New(nil)
+	assert.PanicsWithError(t, mistake.Error(), func() { connectlimit.PerMessage(nil) })
+	assert.PanicsWithError(t, mistake.Error(), func() { connectlimit.Middleware(nil) })
 	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
 }
 

@@ -43,6 +43,7 @@ import (
 // [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With
 // [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
 // [httplimit.WithStatus] has no effect, because the protocol has a status for each code.
+// Middleware panics where httplimit.Middleware does.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	answers := []httplimit.Option{

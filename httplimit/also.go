@@ -7,7 +7,6 @@ import (
 	"reflect"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/ascii"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -35,39 +34,34 @@ import (
 //
 // WithAlso cannot be combined with [WithShaping].
 func WithAlso(l ratelimit.Limiter, key KeyFunc, name string, own ...Option) Option {
-	return func(c *config) { c.also = append(c.also, newLimit(l, key, name, own)) }
+	return func(c *config) {
+		c.require(!param.IsNil(l), "WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		c.requireKey("WithAlso's function", key)
+		c.requireName("WithAlso's name", name)
+		c.also = append(c.also, &limit{limiter: l, key: key, name: name, costing: c.costingOf(own)})
+	}
 }
 
-func newLimit(l ratelimit.Limiter, key KeyFunc, name string, own []Option) *limit {
-	var c config
-	of := &limit{limiter: l, key: key, name: name}
-	for _, opt := range own {
-		if of.other = opt == nil; of.other {
-			return of
+// costingOf returns the costing that the options own of a WithAlso make. It fails if one of them is
+// another option.
+func (c *config) costingOf(own []Option) costing {
+	const want = "must be the result of WithCost or WithSettle"
+	var made config
+	for i, opt := range own {
+		if opt == nil {
+			c.fail(invalid(fmt.Sprintf("option %d of WithAlso", i), nil, want))
+			return costing{}
 		}
-		opt(&c)
+		opt(&made)
 	}
-	of.costing, c.costing = c.costing, costing{}
-	of.other = !reflect.DeepEqual(c, config{})
-	return of
-}
-
-// check returns what is wrong with the arguments of WithAlso.
-func (l *limit) check() error {
-	switch {
-	case param.IsNil(l.limiter):
-		return invalid("WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
-	case l.key == nil:
-		return invalid("WithAlso's function", nil, "must be a KeyFunc, such as ClientIP()")
-	case !ascii.IsPrintable(l.name):
-		return invalid("WithAlso's name", fmt.Sprintf("%q", l.name), "must be one or more printable ASCII characters")
-	case l.other:
-		return invalid("an option of WithAlso", "another one", "must be the result of WithCost or WithSettle")
+	if made.err != nil {
+		c.fail(made.err)
+		return costing{}
 	}
-	if err := l.costing.check(); err != nil {
-		return err
-	}
-	return misuseOf(l.key)
+	result := made.costing
+	made.costing = costing{}
+	c.require(reflect.DeepEqual(made, config{}), "an option of WithAlso", "another one", want)
+	return result
 }
 
 // A limit is one of the limiters of a middleware.
@@ -75,7 +69,6 @@ type limit struct {
 	limiter  ratelimit.Limiter
 	key      KeyFunc
 	name     string
-	other    bool      // whether it was given options that are not for one limiter
 	costing            // its own, if it has one
 	policies *policies // of all keys
 	info     ratelimit.Info

@@ -4,7 +4,7 @@
 //	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 //
 // [PerClient] limits each client to a rate. [Middleware] applies any limiter, and [New] does so
-// for programs that want to know mistakes when they start.
+// and returns an error where Middleware panics.
 //
 // The middleware takes one event of the client's key for each request, reports in
 // header fields how much is left, and answers a request over the limit with status
@@ -62,23 +62,24 @@ import (
 // mux and one around a route, its requests count twice. Either leave one out, or give one of them a
 // limiter of its own (and a name, see [WithPolicyName]).
 //
-// If an option or the argument of a [KeyFunc] of this package has an invalid value, or the
-// limiter or the handler is nil, the mistake is logged with slog at once, and every request is
-// answered with status 500 and a body that says what is wrong. [New] returns such mistakes
-// instead. If a KeyFunc of the program returns the error of one with an invalid argument, only
-// the requests that need a key are answered like this, and the first of them is logged.
+// Middleware panics if l is nil, or if an option is nil, has an invalid argument, or cannot be
+// combined with another one. [New] returns the error that Middleware panics with. It matches
+// [ratelimit.ErrInvalid]. The function that both return panics if the handler is nil.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
-	return orMisused(New(l, opts...))
+	limited, err := New(l, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return limited
 }
 
-// New is Middleware for programs that do not start with a mistake in its arguments: it
-// returns an error that matches [ratelimit.ErrInvalid] instead of a function. A nil handler is
-// answered as by Middleware.
+// New is Middleware for limiters and options that are not written in the source, but come from a
+// configuration, for example: it returns an error where Middleware panics.
 func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, error) {
-	c, err := newConfig(opts)
 	if param.IsNil(l) {
-		err = invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
+	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, 
 	}
 	return func(next http.Handler) http.Handler {
 		if param.IsNil(next) {
-			return misused(invalid("the handler", nil, "must be the handler whose requests are limited"))
+			panic(invalid("the handler", nil, "must be the handler whose requests are limited"))
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}, nil
@@ -100,14 +101,10 @@ func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, 
 //	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 //
 // Each client may make rate.Events requests at once, and as many per rate.Per in the long
-// run. The handlers that the returned function wraps share the limit. A rate that is not
-// positive is logged and answered like other mistakes.
+// run. The handlers that the returned function wraps share the limit. PerClient panics if
+// rate is not positive, and where Middleware does.
 func PerClient(rate ratelimit.Rate, opts ...Option) func(http.Handler) http.Handler {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: rate})
-	if err != nil {
-		return orMisused(nil, err)
-	}
-	return Middleware(l, opts...)
+	return Middleware(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate})), opts...)
 }
 
 // A middleware limits the requests of one handler or several.
@@ -121,11 +118,11 @@ type middleware struct {
 	settles  bool        // whether they are settled then
 	apart    bool        // whether a limiter has a costing of its own
 	clk      clock.Clock // that of the first limiter
-	misuse   misuse      // answers if the key is misused
+	warnings limitedLog  // of errors of the limiters, without WithStoreError
 }
 
 func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
-	m := &middleware{config: c, flies: c.inFlight, settles: c.settled, clk: ratelimit.Describe(l).Clock}
+	m := &middleware{config: c, flies: c.inFlight, settles: c.settle != nil, clk: ratelimit.Describe(l).Clock}
 	if m.clk == nil {
 		m.clk = clock.New()
 	}
@@ -136,7 +133,7 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 		all[i], standIns[i] = l.policies, newPolicies(l.name, c.status, nil)
 		m.perKey = m.perKey || l.info.Lookup != nil
 		m.flies = m.flies || flies(l.limiter)
-		m.settles = m.settles || l.settled
+		m.settles = m.settles || l.settle != nil
 		m.apart = m.apart || l.costs()
 	}
 	m.policies, m.standIns = combined(all), combined(standIns)
@@ -160,13 +157,6 @@ func BadRequest() func(http.ResponseWriter, *http.Request, error) {
 	}
 }
 
-func logStoreError() func(*http.Request, error) {
-	var warnings limitedLog
-	return func(r *http.Request, err error) {
-		warnings.warn(r.Context(), "httplimit: the limiter failed", err)
-	}
-}
-
 // serve passes r to next, or refuses it.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if m.skip != nil && m.skip(r) {
@@ -175,10 +165,6 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	q, err := m.ask(r)
 	if err != nil {
-		if isMisuse(err) {
-			m.misuse.answer(w, r, err)
-			return
-		}
 		if m.shadow != nil {
 			m.shadow(r, ratelimit.Decision{})
 			next.ServeHTTP(w, r)
@@ -277,8 +263,12 @@ func (m *middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 
 // report reports the error that came with d.
 func (m *middleware) report(r *http.Request, d ratelimit.Decision, err error) {
-	if err != nil && (m.storeErrorSet || !d.Degraded || errors.Is(err, ratelimit.ErrDebt)) { // a limiter logs that a policy decided
+	switch {
+	case err == nil:
+	case m.storeError != nil:
 		m.storeError(r, err)
+	case !d.Degraded || errors.Is(err, ratelimit.ErrDebt): // a limiter logs that a policy decided
+		m.warnings.warn(r.Context(), "httplimit: the limiter failed", err)
 	}
 }
 

@@ -25,7 +25,12 @@ func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
 // knows when the requests in flight will end, and the RetryAfter of the limiter, which is the time until
 // the earliest of them reaches its Timeout, would keep clients away for as long as that. The client is
 // told the lesser of the two. The decision that [DecisionOf] and [WithShadow] report stays exact.
-func WithInFlightRetry(d time.Duration) Option { return func(c *config) { c.flightRetry = d } }
+func WithInFlightRetry(d time.Duration) Option {
+	return func(c *config) {
+		c.require(d > 0, "WithInFlightRetry's time", d, "must be positive")
+		c.flightRetry = d
+	}
+}
 
 // release releases what h holds in flight, unless it has been settled. If settling has failed
 // because there is no room for the debt, what was held is spent, but no longer in flight.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -123,89 +122,26 @@ func TestOptions(t *testing.T) {
 	assert.False(t, found)
 }
 
-// TestMisuse checks that a mistake in the options is named in every response.
-func TestMisuse(t *testing.T) {
-	quiet(t)
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	keyed := func(key httplimit.KeyFunc) func(http.Handler) http.Handler {
-		return httplimit.Middleware(l, httplimit.WithKey(key))
-	}
-	for want, h := range map[string]func(http.Handler) http.Handler{
-		"the limiter is nil":                     httplimit.Middleware(nil),
-		"the limiter is nil: it must be":         httplimit.Middleware((*nilLimiter)(nil)),
-		"WithKey's function is nil":              httplimit.Middleware(l, httplimit.WithKey(nil)),
-		"WithKeyError's function is nil":         httplimit.Middleware(l, httplimit.WithKeyError(nil)),
-		"WithStatus's code is 42":                httplimit.Middleware(l, httplimit.WithStatus(42)),
-		"WithHeaders's choice is 7":              httplimit.Middleware(l, httplimit.WithHeaders(7)),
-		`WithPolicyName's name is "ü"`:           httplimit.Middleware(l, httplimit.WithPolicyName("ü")),
-		`WithPolicyName's name is ""`:            httplimit.Middleware(l, httplimit.WithPolicyName("")),
-		"WithShaping's delay is -1ns":            httplimit.Middleware(l, httplimit.WithShaping(-1)),
-		"WithJitter's maximum is -1ns":           httplimit.Middleware(l, httplimit.WithJitter(-1)),
-		"WithPartitionKey's function is nil":     httplimit.Middleware(l, httplimit.WithPartitionKey(nil)),
-		"WithHeaders's choice is -1":             httplimit.Middleware(l, httplimit.WithHeaders(-1)),
-		"WithHeaders's choice is 4":              httplimit.Middleware(l, httplimit.WithHeaders(4)),
-		"WithShadow's function is nil":           httplimit.Middleware(l, httplimit.WithShadow(nil)),
-		"must be 0 with WithShadow":              httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})),
-		"WithStoreError's function is nil":       httplimit.Middleware(l, httplimit.WithStoreError(nil)),
-		"WithDenied's handler is nil":            httplimit.Middleware(l, httplimit.WithDenied(http.HandlerFunc(nil))),
-		"WithDenied's handler is nil: it":        httplimit.Middleware(l, httplimit.WithDenied((*http.ServeMux)(nil))),
-		"WithCost's function is nil":             httplimit.Middleware(l, httplimit.WithCost(nil)),
-		"WithSkip's function is nil":             httplimit.Middleware(l, httplimit.WithSkip(nil)),
-		"WithSettle's function is nil":           httplimit.Middleware(l, httplimit.WithSettle(nil)),
-		"WithSettle.HoldFor's d is -1ns":         httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(-1))),
-		"WithAlso's limiter is nil":              httplimit.Middleware(l, httplimit.WithAlso((*nilLimiter)(nil), httplimit.ClientIP(), "x")),
-		"WithAlso's function is nil":             httplimit.Middleware(l, httplimit.WithAlso(l, nil, "x")),
-		`WithAlso's name is ""`:                  httplimit.Middleware(l, httplimit.WithAlso(l, httplimit.ClientIP(), "")),
-		"must be 0 with WithAlso":                httplimit.Middleware(l, httplimit.WithShaping(1), httplimit.WithAlso(l, httplimit.ClientIP(), "x")),
-		"option 1 of Middleware is nil":          httplimit.Middleware(l, httplimit.WithStatus(429), nil),
-		"the handler is nil":                     func(http.Handler) http.Handler { return httplimit.Middleware(l)(nil) },
-		"the handler is nil: it must":            func(http.Handler) http.Handler { return httplimit.Middleware(l)(http.HandlerFunc(nil)) },
-		"option 0 of ClientIP is nil":            keyed(httplimit.ClientIP(nil)),
-		"option 1 of ClientIP is nil":            keyed(httplimit.ClientIP(httplimit.TrustedHops(1), nil)),
-		"TrustedProxies's prefix is invalid Pre": keyed(httplimit.ClientIP(httplimit.TrustedProxies(netip.Prefix{}))),
-		"IPv6Prefix's number of bits is 0":       keyed(httplimit.ClientIP(httplimit.IPv6Prefix(0))),
-		"TrustedHops's number is -1":             keyed(httplimit.ClientIP(httplimit.TrustedHops(-1))),
-		"Join's list of keys is []":              keyed(httplimit.Join()),
-		"key 2 of Join is nil":                   keyed(httplimit.Join(httplimit.Header("Host"), nil)),
-		"IPv6Prefix's number of bits is 129":     keyed(httplimit.Join(httplimit.ClientIP(httplimit.IPv6Prefix(129)))),
-	} {
-		resp := serve(h(ok), from("192.0.2.1:1"))
-		assert.Equal(t, 500, resp.StatusCode, want)
-		assert.Contains(t, body(t, resp), want)
-	}
-}
-
-// TestMisusedKeyIsLogged checks that a mistake in the options of a KeyFunc is an error of
-// the server: it is logged once, whatever answers the errors of clients.
-func TestMisusedKeyIsLogged(t *testing.T) {
+// TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the request,
+// also if a mistake in the program is its cause, and that a client does not see its text.
+func TestKeyErrorOfTheProgram(t *testing.T) {
 	logged := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	h := httplimit.Middleware(l, httplimit.WithKey(httplimit.ClientIP(nil)),
-		httplimit.WithKeyError(func(http.ResponseWriter, *http.Request, error) { t.Error("not the client's error") }),
-		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("not a decision") }))(ok)
-	for range 3 {
-		assert.Equal(t, 500, serve(h, from("192.0.2.1:1")).StatusCode)
-	}
-	assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
-	assert.Contains(t, logged.String(), "level=ERROR")
-	assert.Contains(t, logged.String(), "option 0 of ClientIP is nil")
-}
+	_, mistake := ratelimit.New(ratelimit.TokenBucket{})
+	require.ErrorIs(t, mistake, ratelimit.ErrInvalid)
+	failing := httplimit.WithKey(func(*http.Request) (string, error) { return "", mistake })
+	resp := serve(httplimit.Middleware(l, failing)(ok), from("192.0.2.1:1"))
+	assert.Equal(t, 400, resp.StatusCode)
+	assert.Equal(t, "cannot determine the client of this request\n", body(t, resp))
+	assert.Contains(t, logged.String(), mistake.Error())
 
-// TestMisusedKeyOfTheProgram checks the same for a KeyFunc that calls one with invalid options.
-func TestMisusedKeyOfTheProgram(t *testing.T) {
-	logged := quiet(t)
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	limited, err := httplimit.New(l, httplimit.WithKey(func(r *http.Request) (string, error) { return httplimit.ClientIP(nil)(r) }),
-		httplimit.WithKeyError(func(http.ResponseWriter, *http.Request, error) { t.Error("not the client's error") }),
-		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("not a decision") }),
-		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }))
-	require.NoError(t, err, "nobody has called it yet")
-	for range 3 {
-		assert.Equal(t, 500, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
-	}
-	assert.Equal(t, 200, serve(limited(ok), httptest.NewRequest("GET", "/health", nil)).StatusCode, "it needs no key")
-	assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
-	assert.Contains(t, logged.String(), "option 0 of ClientIP is nil")
+	var got error
+	teapot := httplimit.WithKeyError(func(w http.ResponseWriter, _ *http.Request, err error) {
+		got = err
+		w.WriteHeader(418)
+	})
+	assert.Equal(t, 418, serve(httplimit.Middleware(l, failing, teapot)(ok), from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, mistake, got)
 }
 
 // A nilLimiter panics if it is nil.

@@ -3,7 +3,6 @@ package httplimit_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,72 +36,118 @@ func TestPerClient(t *testing.T) {
 	assert.Equal(t, `"hourly";q=2;w=3600`, serve(named, from("192.0.2.1:1")).Header.Get("RateLimit-Policy"))
 }
 
-// TestPerClientMisuse checks that a mistake is in the log when it is made, once, however often the
-// function wraps a handler (Echo wraps one for each request), and in every response.
-func TestPerClientMisuse(t *testing.T) {
-	l, _ := limiter(t, ratelimit.Unlimited{})
-	for want, limited := range map[string]func() func(http.Handler) http.Handler{
-		"TokenBucket.Rate.Events is 0": func() func(http.Handler) http.Handler { return httplimit.PerClient(ratelimit.PerSecond(0)) },
-		"TokenBucket.Rate.Per is 0s":   func() func(http.Handler) http.Handler { return httplimit.PerClient(ratelimit.Rate{Events: 1}) },
-		"WithStatus's code is 42": func() func(http.Handler) http.Handler {
-			return httplimit.PerClient(ratelimit.PerMinute(1), httplimit.WithStatus(42))
-		},
-		"the limiter is nil": func() func(http.Handler) http.Handler { return httplimit.Middleware(nil) },
-		"the handler is nil": func() func(http.Handler) http.Handler {
-			h := httplimit.Middleware(l)(nil)
-			return func(http.Handler) http.Handler { return h }
-		},
-	} {
-		logged := quiet(t)
-		limited := limited()
-		assert.Contains(t, logged.String(), want)
-		assert.Contains(t, logged.String(), "level=ERROR")
-		for range 3 {
-			resp := serve(limited(ok), from("192.0.2.1:1"))
-			assert.Equal(t, 500, resp.StatusCode, want)
-			assert.Contains(t, body(t, resp), want)
-		}
-		assert.Equal(t, 1, strings.Count(logged.String(), "\n"), logged.String())
-	}
-}
-
-// TestNew checks that New returns the mistakes that Middleware answers requests with.
+// TestNew checks that New returns what Middleware returns.
 func TestNew(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	limited, err := httplimit.New(l, httplimit.WithStatus(503))
 	require.NoError(t, err)
 	assert.Equal(t, 200, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, 503, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
+}
 
-	two, err := ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, ratelimit.RollingWindow{Quota: 9, Window: 2, Period: 1, PeriodLimit: 5}, ratelimit.InFlight{Limit: 1, Timeout: 1}})
+// TestMistakes checks that Middleware panics with the error that New returns for a mistake in its
+// arguments, and that an option which is right does not hide one before it.
+func TestMistakes(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
+	two, err := ratelimit.New(ratelimit.All{
+		ratelimit.Unlimited{},
+		ratelimit.RollingWindow{Quota: 9, Window: 2, Period: 1, PeriodLimit: 5},
+		ratelimit.InFlight{Limit: 1, Timeout: 1},
+	})
 	require.NoError(t, err)
-	for want, opts := range map[string][]httplimit.Option{
-		"WithStatus's code is 42":          {httplimit.WithStatus(42)},
-		"option 0 of Middleware is nil":    {nil},
-		"TrustedHops's number is -1":       {httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(-1)))},
-		"key 1 of Join is nil":             {httplimit.WithKey(httplimit.Join(nil))},
-		`Header's name is ""`:              {httplimit.WithKey(httplimit.Header(""))},
-		`Header's name is "API key"`:       {httplimit.WithAlso(l, httplimit.Join(httplimit.Header("API key")), "x")},
-		"IPv6Prefix's number of bits is 0": {httplimit.WithAlso(l, httplimit.Join(httplimit.ClientIP(httplimit.IPv6Prefix(0))), "x")},
+	everybody := httplimit.Everybody()
+	also := func(name string, own ...httplimit.Option) httplimit.Option {
+		return httplimit.WithAlso(l, everybody, name, own...)
+	}
+	one := httplimit.WithCost(func(*http.Request) int { return 1 })
+	shadow := httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})
+	type options = []httplimit.Option
+	for want, opts := range map[string]options{
+		"option 0 of Middleware is nil: it must be the result of a With function": {nil},
+		"option 1 of Middleware is nil":                                           {httplimit.WithStatus(429), nil},
 
-		`a limit's name is "default": it must not be that of another limit`: {httplimit.WithAlso(l, httplimit.Everybody(), "default")},
-		`a limit's name is "a"`:   {httplimit.WithAlso(l, httplimit.Everybody(), "a"), httplimit.WithAlso(l, httplimit.Everybody(), "a")},
-		`a limit's name is "b"`:   {httplimit.WithAlso(l, httplimit.Everybody(), "b"), httplimit.WithPolicyName("b")},
-		`a limit's name is "c-2"`: {httplimit.WithAlso(l, httplimit.Everybody(), "c-2"), httplimit.WithAlso(two, httplimit.Everybody(), "c")},
-		"an option of WithAlso is another one: it must be the result of WithCost or WithSettle": {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithCost(func(*http.Request) int { return 1 }), httplimit.WithStatus(503))},
-		"an option of WithAlso is another": {httplimit.WithAlso(l, httplimit.Everybody(), "x", nil, httplimit.WithCost(nil))},
-		"WithCost's function is nil":       {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithCost(nil))},
-		"WithSettle's function is nil":     {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithSettle(nil))},
-		"WithSettle.option 0 of a hold":    {httplimit.WithAlso(l, httplimit.Everybody(), "x", httplimit.WithSettle(httplimit.ByCost, nil))},
-		`a limit's name is "d-2-period"`:   {httplimit.WithAlso(two, httplimit.Everybody(), "d"), httplimit.WithPolicyName("d-2-period")},
+		"WithKey's function is nil: it must be a KeyFunc, such as ClientIP()":            {httplimit.WithKey(nil)},
+		"WithCost's function is nil: it must return how many events a request counts as": {httplimit.WithCost(nil)},
+		"WithStatus's code is 42: it must be from 400 to 599":                            {httplimit.WithStatus(42)},
+		"WithStatus's code is 399":                                                          {httplimit.WithStatus(399), httplimit.WithStatus(429)},
+		"WithStatus's code is 600":                                                          {httplimit.WithStatus(600), httplimit.WithStatus(42)},
+		"WithDenied's handler is nil: it must be a handler":                                 {httplimit.WithDenied(nil)},
+		"WithDenied's handler is nil":                                                       {httplimit.WithDenied(http.HandlerFunc(nil))},
+		"WithDenied's handler is nil: it":                                                   {httplimit.WithDenied((*http.ServeMux)(nil))},
+		"WithKeyError's function is nil: it must answer a request":                          {httplimit.WithKeyError(nil)},
+		"WithStoreError's function is nil: it must be a function to call with the error":    {httplimit.WithStoreError(nil)},
+		"WithSkip's function is nil: it must report which requests pass":                    {httplimit.WithSkip(nil)},
+		"WithHeaders's choice is 7: it must be Standard, Draft7, Legacy or None":            {httplimit.WithHeaders(7)},
+		"WithHeaders's choice is -1":                                                        {httplimit.WithHeaders(-1)},
+		"WithHeaders's choice is 4":                                                         {httplimit.WithHeaders(4)},
+		"WithJitter's maximum is -1ns: it must not be negative":                             {httplimit.WithJitter(-1)},
+		"WithPartitionKey's function is nil: it must return the partition key":              {httplimit.WithPartitionKey(nil)},
+		`WithPolicyName's name is "ü": it must be one or more printable ASCII characters`:   {httplimit.WithPolicyName("ü")},
+		`WithPolicyName's name is ""`:                                                       {httplimit.WithPolicyName("")},
+		"WithShadow's function is nil: it must be a function to call":                       {httplimit.WithShadow(nil)},
+		"WithShaping's delay is -1ns: it must not be negative":                              {httplimit.WithShaping(-1)},
+		"WithInFlightRetry's time is 0s: it must be positive":                               {httplimit.WithInFlightRetry(0)},
+		"WithSettle's function is nil: it must return how many events a request has cost":   {httplimit.WithSettle(nil)},
+		"WithSettle.HoldFor's d is -1ns":                                                    {httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(-1))},
+		"WithShaping's delay is 1ns: it must be 0 with WithShadow: remove one of the two":   {httplimit.WithShaping(1), shadow},
+		"WithShaping's delay is 1ns: it must be 0 with WithAlso: remove one of the two":     {httplimit.WithShaping(1), also("x")},
+		"WithAlso's limiter is nil: it must be a Limiter, such as ratelimit.New returns":    {httplimit.WithAlso((*nilLimiter)(nil), everybody, "x")},
+		"WithAlso's function is nil: it must be a KeyFunc":                                  {httplimit.WithAlso(l, nil, "x")},
+		`WithAlso's name is "": it must be one or more printable ASCII characters`:          {also("")},
+		"an option of WithAlso is another one: it must be the result of WithCost or With":   {also("x", one, httplimit.WithStatus(503))},
+		"option 0 of WithAlso is nil: it must be the result of WithCost or WithSettle":      {also("x", nil, one)},
+		"WithCost's function is nil":                                                        {also("x", httplimit.WithCost(nil))},
+		"WithSettle's function is nil":                                                      {also("x", httplimit.WithSettle(nil))},
+		"WithSettle.option 0 of a hold is nil":                                              {also("x", httplimit.WithSettle(httplimit.ByCost, nil))},
+		`a limit's name is "default": it must not be that of another limit: give WithPolic`: {also("default")},
+		`a limit's name is "a"`:                                                             {also("a"), also("a")},
+		`a limit's name is "b"`:                                                             {also("b"), httplimit.WithPolicyName("b")},
+		`a limit's name is "c-2"`:                                                           {also("c-2"), httplimit.WithAlso(two, everybody, "c")},
+		`a limit's name is "d-2-period"`:                                                    {httplimit.WithAlso(two, everybody, "d"), httplimit.WithPolicyName("d-2-period")},
 	} {
 		limited, err := httplimit.New(l, opts...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
 		assert.ErrorContains(t, err, want)
 		assert.Nil(t, limited)
+		assertPanics(t, err.Error(), func() { httplimit.Middleware(l, opts...) })
+		assertPanics(t, err.Error(), func() { httplimit.PerClient(ratelimit.PerHour(1), opts...) })
 	}
-	_, err = httplimit.New((*nilLimiter)(nil))
-	assert.ErrorContains(t, err, "the limiter is nil")
+}
+
+// TestNilArguments checks the limiter, the rate and the handler.
+func TestNilArguments(t *testing.T) {
+	l, _ := limiter(t, ratelimit.Unlimited{})
+	for _, none := range []ratelimit.Limiter{nil, (*nilLimiter)(nil)} {
+		const want = "httplimit: the limiter is nil: it must be a Limiter, such as ratelimit.New returns"
+		limited, err := httplimit.New(none)
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.EqualError(t, err, want)
+		assert.Nil(t, limited)
+		assertPanics(t, want, func() { httplimit.Middleware(none) })
+	}
+	for _, none := range []http.Handler{nil, http.HandlerFunc(nil), (*http.ServeMux)(nil)} {
+		const want = "httplimit: the handler is nil: it must be the handler whose requests are limited"
+		assertPanics(t, want, func() { httplimit.Middleware(l)(none) })
+		limited, err := httplimit.New(l)
+		require.NoError(t, err)
+		assertPanics(t, want, func() { limited(none) })
+	}
+	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(0)})
+	assertPanics(t, err.Error(), func() { httplimit.PerClient(ratelimit.PerSecond(0)) })
+	_, err = ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1}})
+	assertPanics(t, err.Error(), func() { httplimit.PerClient(ratelimit.Rate{Events: 1}) })
+}
+
+// assertPanics checks that f panics with an [ratelimit.ErrInvalid] of the given text.
+func assertPanics(t *testing.T, text string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		err, _ := recover().(error)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, text)
+		assert.EqualError(t, err, text)
+	}()
+	f()
 }
 
 // TestNewDoesNotCallKeys checks that a KeyFunc is called for requests only.

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -16,13 +15,21 @@ type Option func(*config)
 
 // WithKey sets the function that returns the key of a request. The default is
 // ClientIP().
-func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
+func WithKey(key KeyFunc) Option {
+	return func(c *config) {
+		c.requireKey("WithKey's function", key)
+		c.key = key
+	}
+}
 
 // WithCost sets the function that returns how many events a request counts as. The
 // default is 1 for every request. A request that costs 0, with [WithAlso] in all limiters, passes
 // without asking them. A negative cost is handled like an error of the key, see [WithKeyError].
 func WithCost(cost func(*http.Request) int) Option {
-	return func(c *config) { c.cost, c.costed = cost, true }
+	return func(c *config) {
+		c.require(cost != nil, "WithCost's function", nil, "must return how many events a request counts as")
+		c.cost = cost
+	}
 }
 
 // WithStatus sets the status code of the response to a request over the limit, from
@@ -31,13 +38,21 @@ func WithCost(cost func(*http.Request) int) Option {
 // 503, whatever WithStatus says, with the Retry-After of the policy. A [ratelimit.Fallback] that
 // refuses has checked a limit, and so has the limit of [ratelimit.New] if the lookup of
 // [ratelimit.WithLimits] has failed: see [ratelimit.Decision.Checked].
-func WithStatus(code int) Option { return func(c *config) { c.status = code } }
+func WithStatus(code int) Option {
+	return func(c *config) {
+		c.require(code >= 400 && code <= 599, "WithStatus's code", code, "must be from 400 to 599")
+		c.status = code
+	}
+}
 
 // WithDenied makes h answer requests over the limit. The header fields are set before
 // h is called, and those that an outer handler has set for another body, such as Content-Length
 // and ETag, are removed. h gets the decision from [DecisionOf].
 func WithDenied(h http.Handler) Option {
-	return func(c *config) { c.denied, c.answered = h, true }
+	return func(c *config) {
+		c.require(!param.IsNil(h), "WithDenied's handler", nil, "must be a handler; omit the option for the default response")
+		c.denied = h
+	}
 }
 
 // WithKeyError makes f answer requests whose key or cost cannot be determined. The
@@ -45,7 +60,10 @@ func WithDenied(h http.Handler) Option {
 // return one key for all of them from the [KeyFunc] instead of an error. To let them
 // pass, use [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
-	return func(c *config) { c.keyError = f }
+	return func(c *config) {
+		c.require(f != nil, "WithKeyError's function", nil, "must answer a request, as BadRequest() does")
+		c.keyError = f
+	}
 }
 
 // WithStoreError calls f with the error when the limiter's store has failed, or when a
@@ -56,7 +74,10 @@ func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 // decision as Degraded, at most one line a second; the attribute left_out is the number
 // of errors omitted since the previous line.
 func WithStoreError(f func(*http.Request, error)) Option {
-	return func(c *config) { c.storeError, c.storeErrorSet = f, true }
+	return func(c *config) {
+		c.require(f != nil, "WithStoreError's function", nil, "must be a function to call with the error")
+		c.storeError = f
+	}
 }
 
 // WithSkip lets requests for which skip returns true pass without asking the
@@ -68,19 +89,32 @@ func WithStoreError(f func(*http.Request, error)) Option {
 //		return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 //	})
 func WithSkip(skip func(*http.Request) bool) Option {
-	return func(c *config) { c.skip, c.skipped = skip, true }
+	return func(c *config) {
+		c.require(skip != nil, "WithSkip's function", nil, "must report which requests pass without a limit")
+		c.skip = skip
+	}
 }
 
 // WithHeaders chooses the header fields that report how much is left: [Standard],
 // the default, [Draft7], [Legacy] or [None]. In each case a refusal has Retry-After, unless no
 // wait helps because the request costs more than the limit.
-func WithHeaders(h Headers) Option { return func(c *config) { c.headers = h } }
+func WithHeaders(h Headers) Option {
+	return func(c *config) {
+		c.require(h >= Standard && h <= Draft7, "WithHeaders's choice", int(h), "must be Standard, Draft7, Legacy or None")
+		c.headers = h
+	}
+}
 
 // WithJitter adds a random time, from 0 to the given maximum, to the time that a refusal tells
 // the client to wait: Retry-After, and the t of RateLimit. So clients that were refused together
 // do not return together. None is told to return earlier than without WithJitter. The decision
 // that [DecisionOf] and [WithShadow] report stays exact.
-func WithJitter(most time.Duration) Option { return func(c *config) { c.jitter = most } }
+func WithJitter(most time.Duration) Option {
+	return func(c *config) {
+		c.require(most >= 0, "WithJitter's maximum", most, "must not be negative")
+		c.jitter = most
+	}
+}
 
 // WithExposedHeaders lets scripts of other origins read the header fields: it adds the field
 // Access-Control-Expose-Headers, which names them. All else that such a script needs is up to
@@ -94,7 +128,10 @@ func WithExposedHeaders() Option { return func(c *config) { c.expose = true } }
 // that clients can compute, and nothing that others must not see: not an API key, but a name
 // or a hash of it.
 func WithPartitionKey(f func(key string) []byte) Option {
-	return func(c *config) { c.partitionKey, c.partitioned = f, true }
+	return func(c *config) {
+		c.require(f != nil, "WithPartitionKey's function", nil, "must return the partition key for a key; omit the option to send none")
+		c.partitionKey = f
+	}
 }
 
 // WithPolicyName sets the name of the limit in header fields and bodies. The default
@@ -104,7 +141,12 @@ func WithPartitionKey(f func(key string) []byte) Option {
 // Clients tell limits apart by their names. So if several middlewares are around a handler, give
 // each another name, such as "site" to the outer one and "login" to the inner one: their limits are
 // listed together. Within a middleware, two limits of one name are a mistake.
-func WithPolicyName(name string) Option { return func(c *config) { c.name = name } }
+func WithPolicyName(name string) Option {
+	return func(c *config) {
+		c.requireName("WithPolicyName's name", name)
+		c.name = name
+	}
+}
 
 // WithShadow lets every request pass, and calls report for those that would have
 // been refused, to try a limit before enforcing it. No header fields are sent. If
@@ -115,7 +157,10 @@ func WithPolicyName(name string) Option { return func(c *config) { c.name = name
 // others. So that metrics and logs tell them apart, give it a name of its own, as in the
 // example: [ratelimit.WithName]("api, shadow").
 func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
-	return func(c *config) { c.shadow, c.shadowed = report, true }
+	return func(c *config) {
+		c.require(report != nil, "WithShadow's function", nil, "must be a function to call for requests that would have been refused")
+		c.shadow = report
+	}
 }
 
 // WithShaping holds a request until its turn instead of refusing it, if its turn
@@ -134,17 +179,22 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 // goes on while a request is held. After it, the handler may be unable to read the body, so it
 // should exceed maxDelay by the time that a body may take.
 func WithShaping(maxDelay time.Duration) Option {
-	return func(c *config) { c.shaping = maxDelay }
+	return func(c *config) {
+		c.require(maxDelay >= 0, "WithShaping's delay", maxDelay, "must not be negative")
+		c.shaping = maxDelay
+	}
 }
 
-// A config is what the options make. newConfig checks it.
+// A config is what the options make. Functions that are nil were not given.
 type config struct {
+	err error // the first mistake in an option
+
 	key KeyFunc
 	costing
 	status     int
 	denied     http.Handler // nil for the default response
 	keyError   func(http.ResponseWriter, *http.Request, error)
-	storeError func(*http.Request, error)
+	storeError func(*http.Request, error) // nil to log errors
 	skip       func(*http.Request) bool
 	headers    Headers
 	name       string
@@ -159,8 +209,6 @@ type config struct {
 	flightRetry time.Duration // the most that a refusal by an InFlight tells a client to wait
 
 	partitionKey func(key string) []byte // nil if the RateLimit field has no pk
-
-	answered, skipped, shadowed, storeErrorSet, partitioned bool // whether these options were given
 }
 
 // A costing is what a request costs in a limiter.
@@ -168,30 +216,10 @@ type costing struct {
 	cost   func(*http.Request) int                              // nil if it is 1
 	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
 	hold   []ratelimit.HoldOption                               // until then
-
-	costed, settled bool // whether these options were given
 }
-
-// check returns what is wrong with the options.
-func (c *costing) check() error {
-	switch {
-	case c.costed && c.cost == nil:
-		return invalid("WithCost's function", nil, "must return how many events a request counts as")
-	case c.settled && c.settle == nil:
-		return invalid("WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
-	}
-	_, _, err := anyLimiter.Hold(context.Background(), "", 0, c.hold...)
-	if err != nil {
-		return misuseError{param.Within("WithSettle", err)}
-	}
-	return nil
-}
-
-// anyLimiter knows which options a hold may have.
-var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 
 // costs reports whether an option was given.
-func (c *costing) costs() bool { return c.costed || c.settled }
+func (c *costing) costs() bool { return c.cost != nil || c.settle != nil }
 
 // costOf returns how many events r is taken for.
 func (c *costing) costOf(r *http.Request) (n int, err error) {
@@ -206,11 +234,10 @@ func (c *costing) costOf(r *http.Request) (n int, err error) {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		key:        ClientIP(),
-		status:     http.StatusTooManyRequests,
-		keyError:   BadRequest(),
-		storeError: logStoreError(),
-		name:       "default",
+		key:      ClientIP(),
+		status:   http.StatusTooManyRequests,
+		keyError: BadRequest(),
+		name:     "default",
 
 		flightRetry: time.Second,
 	}
@@ -220,50 +247,43 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		opt(c)
 	}
-	return c, c.check()
+	switch {
+	case c.err != nil:
+		return nil, c.err
+	case c.shaping > 0 && c.shadow != nil:
+		return nil, invalid("WithShaping's delay", c.shaping, "must be 0 with WithShadow: remove one of the two")
+	case c.shaping > 0 && c.also != nil:
+		return nil, invalid("WithShaping's delay", c.shaping, "must be 0 with WithAlso: remove one of the two")
+	}
+	return c, nil
 }
 
-// check returns what is wrong with the options.
-func (c *config) check() error {
-	switch {
-	case c.key == nil:
-		return invalid("WithKey's function", nil, "must be a KeyFunc, such as ClientIP()")
-	case c.skipped && c.skip == nil:
-		return invalid("WithSkip's function", nil, "must report which requests pass without a limit")
-	case c.answered && param.IsNil(c.denied):
-		return invalid("WithDenied's handler", nil, "must be a handler; omit the option for the default response")
-	case c.keyError == nil:
-		return invalid("WithKeyError's function", nil, "must answer a request, as BadRequest() does")
-	case c.storeError == nil:
-		return invalid("WithStoreError's function", nil, "must be a function to call with the error")
-	case c.shadowed && c.shadow == nil:
-		return invalid("WithShadow's function", nil, "must be a function to call for requests that would have been refused")
-	case c.partitioned && c.partitionKey == nil:
-		return invalid("WithPartitionKey's function", nil, "must return the partition key for a key; omit the option to send none")
-	case c.jitter < 0:
-		return invalid("WithJitter's maximum", c.jitter, "must not be negative")
-	case c.flightRetry <= 0:
-		return invalid("WithInFlightRetry's time", c.flightRetry, "must be positive")
-	case c.shaping < 0:
-		return invalid("WithShaping's delay", c.shaping, "must not be negative")
-	case c.shadowed && c.shaping > 0:
-		return invalid("WithShaping's delay", c.shaping, "must be 0 with WithShadow: remove one of the two")
-	case c.shaping > 0 && c.also != nil:
-		return invalid("WithShaping's delay", c.shaping, "must be 0 with WithAlso: remove one of the two")
-	case c.status < 400 || c.status > 599:
-		return invalid("WithStatus's code", c.status, "must be from 400 to 599")
-	case c.headers < Standard || c.headers > Draft7:
-		return invalid("WithHeaders's choice", int(c.headers), "must be Standard, Draft7, Legacy or None")
-	case !ascii.IsPrintable(c.name):
-		return invalid("WithPolicyName's name", fmt.Sprintf("%q", c.name), "must be one or more printable ASCII characters")
+// invalid returns the error of an invalid argument.
+func invalid(what string, value any, want string) error {
+	return param.InvalidIn("httplimit", what, value, want)
+}
+
+// fail says that an option is invalid, for [New] to return err or for [Middleware] to panic.
+func (c *config) fail(err error) {
+	if c.err == nil {
+		c.err = err
 	}
-	for _, l := range c.also {
-		if err := l.check(); err != nil {
-			return err
-		}
+}
+
+// require fails unless ok. The other parameters are those of invalid.
+func (c *config) require(ok bool, what string, value any, want string) {
+	if !ok {
+		c.fail(invalid(what, value, want))
 	}
-	if err := c.costing.check(); err != nil {
-		return err
+}
+
+func (c *config) requireKey(what string, key KeyFunc) {
+	c.require(key != nil, what, nil, "must be a KeyFunc, such as ClientIP()")
+	if err := misuseOf(key); err != nil {
+		c.fail(err)
 	}
-	return misuseOf(c.key)
+}
+
+func (c *config) requireName(what, name string) {
+	c.require(ascii.IsPrintable(name), what, fmt.Sprintf("%q", name), "must be one or more printable ASCII characters")
 }

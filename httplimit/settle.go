@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // WithSettle is for requests whose cost is known only when their handler has returned. The
@@ -56,8 +57,17 @@ import (
 // [http.ResponseController], and does not implement the deprecated [http.CloseNotifier]. A
 // request takes one more call of the store, which is made before the response ends.
 func WithSettle(f func(r *http.Request, status int, written int64) int, opts ...ratelimit.HoldOption) Option {
-	return func(c *config) { c.settle, c.hold, c.settled = f, opts, true }
+	return func(c *config) {
+		c.require(f != nil, "WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
+		if _, _, err := anyLimiter.Hold(context.Background(), "", 0, opts...); err != nil {
+			c.fail(param.Within("WithSettle", err))
+		}
+		c.settle, c.hold = f, opts
+	}
 }
+
+// anyLimiter knows which options a hold may have.
+var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 
 // Cost says that the request r has cost n events, in the unit of the limit. A handler behind
 // a Middleware with [WithSettle] calls it with the request that it got, or one made from that
@@ -181,7 +191,7 @@ func (m *middleware) settleWith(r *http.Request, h *ratelimit.Reservation, q que
 		accountOf(r).held = held
 		n := c.settle(r, status, written)
 		if n < 0 {
-			m.storeError(r, fmt.Errorf("httplimit: WithSettle's function returned %d: it must return at least 0", n))
+			m.report(r, ratelimit.Decision{}, fmt.Errorf("httplimit: WithSettle's function returned %d: it must return at least 0", n))
 			return held
 		}
 		return n

@@ -13,8 +13,9 @@ import (
 // Middleware returns net/http middleware that applies the rules to the requests of a
 // handler. It responds like [httplimit.Middleware], and takes the same options:
 // [httplimit.WithKey] sets the subject, by default the client's address. The policy's
-// name is the rule's ID, if that consists of printable ASCII characters. It has rule- before it
-// if a limiter of [httplimit.WithAlso] has that name.
+// name is the rule's ID, if that consists of printable ASCII characters, and "default" otherwise. It
+// has rule- before it if a limiter of [httplimit.WithAlso] has that name. [httplimit.WithPolicyName]
+// has no effect.
 //
 // If the path of a request has several interpretations (see [Rule]), the request must
 // pass the rules for all of them, and the response has the header fields of each rule
@@ -27,17 +28,40 @@ import (
 // With [httplimit.WithSettle], a request is settled with each of its rules, and not at all if
 // one of them refuses. The limiters of [httplimit.WithAlso] count a request once for each rule
 // up to the one that refuses, and not at all if no rule applies.
+//
+// Middleware panics where [httplimit.Middleware] panics with these options, and the function that it
+// returns panics if the handler is nil.
 func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		if isNil(next) || slices.ContainsFunc(opts, func(o httplimit.Option) bool { return o == nil }) {
-			return httplimit.Middleware(limiterOf{set: s, rule: new(compiled)}, opts...)(next) // reports it
-		}
-		shared := []httplimit.Option{ // by all rules, because these bound what is logged
-			httplimit.WithKeyError(httplimit.BadRequest()),
-			httplimit.WithKey(httplimit.ClientIP()),
-		}
-		return &middleware{set: s, next: next, opts: append(shared, opts...)}
+	check, err := limitOfRule(limiterOf{set: s, rule: new(compiled)}, opts)
+	if err != nil {
+		panic(err)
 	}
+	shared := []httplimit.Option{ // by all rules, because these bound what is logged
+		httplimit.WithKeyError(httplimit.BadRequest()),
+		httplimit.WithKey(httplimit.ClientIP()),
+	}
+	opts = append(shared, opts...)
+	return func(next http.Handler) http.Handler {
+		check(next)
+		return &middleware{set: s, next: next, opts: opts}
+	}
+}
+
+// limitOfRule returns the middleware of a rule. The name of the policy is the rule's ID, unless a
+// limiter of WithAlso has this name.
+func limitOfRule(l limiterOf, opts []httplimit.Option) (limit func(http.Handler) http.Handler, err error) {
+	name := l.rule.ID
+	if !isPrintable(name) {
+		name = "default"
+	}
+	for range 1 + len(opts) { // no option takes more than one of these names
+		limit, err = httplimit.New(l, append(slices.Clip(opts), httplimit.WithPolicyName(name))...)
+		if err == nil {
+			return limit, nil
+		}
+		name = "rule-" + name
+	}
+	return nil, err
 }
 
 type middleware struct {
@@ -154,16 +178,9 @@ func (m *middleware) handler(version uint64, l handlerKey) http.Handler {
 	if l.joint {
 		limiter.within, next = m, http.HandlerFunc(m.pass)
 	}
-	name := rule.ID
-	if !isPrintable(name) {
-		name = "default"
-	}
-	named := func(name string) []httplimit.Option {
-		return append([]httplimit.Option{httplimit.WithPolicyName(name)}, opts...)
-	}
-	limit, err := httplimit.New(limiter, named(name)...)
-	if err != nil { // a limiter of WithAlso has this name
-		limit = httplimit.Middleware(limiter, named("rule-"+name)...)
+	limit, err := limitOfRule(limiter, opts)
+	if err != nil {
+		panic(err) // never: Middleware has tried these options, and rules differ in their names only
 	}
 	h = limit(next)
 	m.mu.Lock()

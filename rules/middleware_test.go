@@ -107,12 +107,46 @@ func TestMiddlewareLogsProxyOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(logged.String(), "trusts no proxy"), logged.String())
 }
 
-func TestMiddlewareNilOption(t *testing.T) {
-	s, _ := newSet(t, &table{})
-	w := httptest.NewRecorder()
-	s.Middleware(httplimit.WithStatus(499), nil)(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/a", http.NoBody))
-	assert.Equal(t, 500, w.Code)
-	assert.Contains(t, w.Body.String(), "option 1 of Middleware is nil")
+// TestMiddlewareMistakes checks that a mistake panics when it is made, and not when a request comes
+// that a rule is for. Names that only some rule has are no mistake.
+func TestMiddlewareMistakes(t *testing.T) {
+	s, _ := newSet(t, &table{rules: []Rule{{ID: "a", Call: "/a", Limit: 1, Window: time.Hour}, {ID: "ü", Call: "/b", Limit: 1, Window: time.Hour}}})
+	other := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
+	also := func(name string) httplimit.Option {
+		return httplimit.WithAlso(other, httplimit.Everybody(), name)
+	}
+	for want, opts := range map[string][]httplimit.Option{
+		"option 1 of Middleware is nil":                          {httplimit.WithStatus(499), nil},
+		"WithStatus's code is 42":                                {httplimit.WithStatus(42)},
+		"WithShaping's delay is 1ns: it must be 0 with WithAlso": {httplimit.WithShaping(1), also("a")},
+		`a limit's name is "b"`:                                  {also("b"), also("b")},
+	} {
+		assertPanics(t, want, func() { s.Middleware(opts...) })
+	}
+	for _, none := range []http.Handler{nil, (*http.ServeMux)(nil), http.HandlerFunc(nil)} {
+		assertPanics(t, "the handler is nil", func() { s.Middleware()(none) })
+	}
+	assert.NotPanics(t, func() { new(Set).Middleware()(http.NotFoundHandler()) }, "no rules, as in a set that New has not made")
+
+	h := s.Middleware(also("a"), also("rule-a"), also("default"), httplimit.WithPolicyName("a"))(http.NotFoundHandler())
+	for path, name := range map[string]string{"/a": "rule-rule-a", "/b": "rule-default"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, http.NoBody))
+		assert.Equal(t, 404, w.Code)
+		assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"`+name+`";`)
+	}
+}
+
+// assertPanics checks that f panics with an [ratelimit.ErrInvalid] whose text contains the given one.
+func assertPanics(t *testing.T, text string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		err, _ := recover().(error)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid, text)
+		assert.ErrorContains(t, err, text)
+	}()
+	f()
 }
 
 // TestMiddlewareSettles checks that options which hold requests work with rules, one after the

@@ -360,17 +360,6 @@ func TestMiddleware(t *testing.T) {
 	assert.Equal(t, `"default";q=1;w=60`, ask("GET", "/other").Header().Get("RateLimit-Policy"), "a name must be ASCII")
 }
 
-// TestMiddlewareWithoutHandler checks that every call of a nil handler reports it.
-func TestMiddlewareWithoutHandler(t *testing.T) {
-	s, _ := newSet(t, Static(limited("x", "/x", 1, "")))
-	for _, next := range []http.Handler{nil, (*http.ServeMux)(nil), http.HandlerFunc(nil)} {
-		ask := asker(s.Middleware()(next))
-		for _, path := range []string{"/x", "/other", "/x%2Fy"} {
-			assert.Equal(t, 500, ask("GET", path), path)
-		}
-	}
-}
-
 // TestEditsUnderLoad edits the limit during concurrent calls: in the end, exactly the
 // highest limit was granted.
 func TestEditsUnderLoad(t *testing.T) {

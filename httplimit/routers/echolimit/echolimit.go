@@ -7,13 +7,17 @@
 package echolimit
 
 import (
-	"log/slog"
+	"fmt"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
-const noMiddleware = "echolimit: Wrap's middleware is nil: it must be a function such as httplimit.New returns"
+// errNoMiddleware is what Wrap panics with.
+var errNoMiddleware = fmt.Errorf("%w: echolimit.Wrap's middleware is nil: it must be a function such as httplimit.New returns",
+	ratelimit.ErrInvalid)
 
 // Wrap makes Echo middleware of net/http middleware, such as [httplimit.Middleware] returns. A
 // refusal ends the request: the next handler is not called.
@@ -22,16 +26,13 @@ const noMiddleware = "echolimit: Wrap's middleware is nil: it must be a function
 // the status and the length of what is written, Wrap lets Echo answer the error before, so that
 // middleware around it can no longer change the response.
 //
-// If middleware is nil, Wrap logs that with slog, and every request is answered with status 500.
+// Wrap panics if middleware is nil.
 //
 // [httplimit.Middleware]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#Middleware
 // [httplimit.WithSettle]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#WithSettle
 func Wrap(middleware func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	if middleware == nil {
-		slog.Error("echolimit: requests are refused", "error", noMiddleware)
-		return func(echo.HandlerFunc) echo.HandlerFunc {
-			return func(c echo.Context) error { return c.String(http.StatusInternalServerError, noMiddleware) }
-		}
+		panic(errNoMiddleware)
 	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) (err error) {

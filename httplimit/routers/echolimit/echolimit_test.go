@@ -3,7 +3,6 @@ package echolimit_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -81,31 +80,15 @@ func TestErrorsPass(t *testing.T) {
 	}
 }
 
-// TestMisuse checks that mistakes are in the log before the first request, once, and in the responses.
-func TestMisuse(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	for want, handler := range map[string]func() echo.MiddlewareFunc{
-		"Wrap's middleware is nil":     func() echo.MiddlewareFunc { return echolimit.Wrap(nil) },
-		"TokenBucket.Rate.Events is 0": func() echo.MiddlewareFunc { return echolimit.Wrap(httplimit.PerClient(ratelimit.PerSecond(0))) },
-	} {
-		var logged strings.Builder
-		slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-		e := echo.New()
-		e.Use(handler())
-		e.GET("/", func(echo.Context) error { t.Error("called"); return nil })
-		if !strings.Contains(logged.String(), want) {
-			t.Errorf("logged %q, want %q", &logged, want)
+// TestNoMiddleware checks that Wrap panics, as httplimit does with mistakes.
+func TestNoMiddleware(t *testing.T) {
+	defer func() {
+		err, _ := recover().(error)
+		if !errors.Is(err, ratelimit.ErrInvalid) || !strings.Contains(err.Error(), "Wrap's middleware is nil") {
+			t.Errorf("Wrap panics with %v", err)
 		}
-		for range 2 {
-			if w := get(e); w.Code != 500 || !strings.Contains(w.Body.String(), want) {
-				t.Errorf("%d %q, want %q", w.Code, w.Body, want)
-			}
-		}
-		if lines := strings.Count(logged.String(), "\n"); lines != 1 {
-			t.Errorf("logged %d lines: %s", lines, &logged)
-		}
-	}
+	}()
+	echolimit.Wrap(nil)
 }
 
 // TestSettle checks what httplimit.WithSettle sees, and that the client gets the same.

@@ -8,33 +8,33 @@ package ginlimit
 
 import (
 	"bufio"
+	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"reflect"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
-const noMiddleware = "ginlimit: Wrap's middleware is nil: it must be a function such as httplimit.New returns"
+// errNoMiddleware is what Wrap panics with.
+var errNoMiddleware = fmt.Errorf("%w: ginlimit.Wrap's middleware is nil: it must be a function such as httplimit.New returns",
+	ratelimit.ErrInvalid)
 
 // Wrap makes a Gin handler of net/http middleware, such as [httplimit.Middleware] returns. The
 // handlers after it are what the middleware wraps. A refusal aborts the chain.
 //
 // [httplimit.WithSettle] sees the status and the length of what these handlers write.
 //
-// If middleware is nil, Wrap logs that with slog, and every request is answered with status 500.
+// Wrap panics if middleware is nil.
 //
 // [httplimit.Middleware]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#Middleware
 // [httplimit.WithSettle]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#WithSettle
 func Wrap(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	if middleware == nil {
-		slog.Error("ginlimit: requests are refused", "error", noMiddleware)
-		return func(c *gin.Context) {
-			http.Error(c.Writer, noMiddleware, http.StatusInternalServerError)
-			c.Abort()
-		}
+		panic(errNoMiddleware)
 	}
 	return func(c *gin.Context) {
 		outer, passed := c.Writer, false

@@ -1,9 +1,9 @@
 package ginlimit_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,31 +60,15 @@ func TestRefusalAborts(t *testing.T) {
 	}
 }
 
-// TestMisuse checks that mistakes are in the log before the first request, once, and in the responses.
-func TestMisuse(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	for want, handler := range map[string]func() gin.HandlerFunc{
-		"Wrap's middleware is nil":     func() gin.HandlerFunc { return ginlimit.Wrap(nil) },
-		"TokenBucket.Rate.Events is 0": func() gin.HandlerFunc { return ginlimit.Wrap(httplimit.PerClient(ratelimit.PerSecond(0))) },
-	} {
-		var logged strings.Builder
-		slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-		e := gin.New()
-		e.Use(handler())
-		e.GET("/", func(*gin.Context) { t.Error("called") })
-		if !strings.Contains(logged.String(), want) {
-			t.Errorf("logged %q, want %q", &logged, want)
+// TestNoMiddleware checks that Wrap panics, as httplimit does with mistakes.
+func TestNoMiddleware(t *testing.T) {
+	defer func() {
+		err, _ := recover().(error)
+		if !errors.Is(err, ratelimit.ErrInvalid) || !strings.Contains(err.Error(), "Wrap's middleware is nil") {
+			t.Errorf("Wrap panics with %v", err)
 		}
-		for range 2 {
-			if w := get(e); w.Code != 500 || !strings.Contains(w.Body.String(), want) {
-				t.Errorf("%d %q, want %q", w.Code, w.Body, want)
-			}
-		}
-		if lines := strings.Count(logged.String(), "\n"); lines != 1 {
-			t.Errorf("logged %d lines: %s", lines, &logged)
-		}
-	}
+	}()
+	ginlimit.Wrap(nil)
 }
 
 // TestSettle checks what httplimit.WithSettle sees, and that the client gets the same.
