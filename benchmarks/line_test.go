@@ -21,6 +21,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 	"github.com/ratelimit-go/ratelimit/iolimit"
 )
 
@@ -90,9 +91,9 @@ func BenchmarkBusyCallers(b *testing.B) {
 			}
 		},
 		"Transport": func(l ratelimit.Limiter) func(ctx context.Context) error {
-			client := &httplimit.Transport{Limiter: l, Base: answers{}}
+			transport := &client.Transport{Limiter: l, Base: answers{}}
 			return func(ctx context.Context) error {
-				resp, err := client.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://server/", nil))
+				resp, err := transport.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://server/", nil))
 				if err != nil {
 					return err
 				}

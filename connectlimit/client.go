@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // A Client is a [connect.Interceptor] that makes the calls of clients wait for their turn, so that they
@@ -27,19 +28,19 @@ import (
 // until it ends.
 //
 // After a call has failed with [connect.CodeResourceExhausted] or [connect.CodeUnavailable] and a
-// RetryInfo, calls with the same key are held back for that time, as [httplimit.Turns] says. Client
+// RetryInfo, calls with the same key are held back for that time, as [client.Turns] says. Client
 // sends nothing twice: the caller may retry, and a retry waits as long as the server has asked.
 //
 // Any number of clients and goroutines may use a Client at once. On servers it does nothing.
 type Client struct {
-	turns *httplimit.Turns
+	turns *client.Turns
 	key   func(connect.Spec, connect.Peer) string
 }
 
 // NewClient returns a Client whose calls l limits. key returns the key of a call. If it is nil, the key
 // is the address of the server. If l is nil, the error matches [ratelimit.ErrInvalid].
 func NewClient(l ratelimit.Limiter, key func(connect.Spec, connect.Peer) string) (*Client, error) {
-	turns, err := httplimit.NewTurns(l, false)
+	turns, err := client.NewTurns(l, false)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // A Client makes calls wait for their turn, so that a client stays within a server's limit. Its
@@ -39,7 +39,7 @@ import (
 // Any number of goroutines, and several connections, may use a Client at once.
 type Client struct {
 	*config
-	turns *httplimit.Turns
+	turns *client.Turns
 }
 
 // NewClient returns a Client whose calls l limits. It obeys [WithKey] (the default is Target()),
@@ -61,7 +61,7 @@ func NewClient(l ratelimit.Limiter, opts ...Option) (*Client, error) {
 	if c.key == nil {
 		c.key = Target()
 	}
-	turns, err := httplimit.NewTurns(l, c.inFlight)
+	turns, err := client.NewTurns(l, c.inFlight)
 	if err != nil {
 		return nil, err
 	}

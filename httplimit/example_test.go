@@ -1,8 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -225,82 +223,4 @@ func ExampleFromHeader() {
 	// Output:
 	// 203.0.113.9 <nil>
 	// 198.51.100.7 <nil>
-}
-
-// A client that sends at most ten requests to each host in any minute, and slows down as the host asks
-// for. Its deadline of five seconds is too short for the third one to wait for its turn.
-func ExampleTransport() {
-	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
-	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	for range 3 {
-		req, err := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		resp, err := client.Do(req)
-		var turn *ratelimit.TurnError
-		if errors.As(err, &turn) {
-			fmt.Println("its turn is after the deadline:", turn.Wait > turn.Left)
-			continue
-		}
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		resp.Body.Close()
-		fmt.Println(resp.Status)
-	}
-	// Output:
-	// 404 Not Found
-	// 404 Not Found
-	// its turn is after the deadline: true
-}
-
-// A client of GitHub, which refuses with status 403 and Retry-After when a secondary limit is exceeded.
-func ExampleTransport_rest() {
-	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
-	transport := &httplimit.Transport{
-		Limiter: unlimited,
-		Rest: func(resp *http.Response) time.Duration {
-			if resp.StatusCode == http.StatusForbidden {
-				return httplimit.RetryAfter(resp)
-			}
-			return 0
-		},
-	}
-
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "60")
-		w.WriteHeader(http.StatusForbidden)
-	}))
-	defer server.Close()
-	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
-	for range 2 {
-		resp, err := client.Get(server.URL)
-		if err != nil {
-			fmt.Println("held back:", errors.Is(err, context.DeadlineExceeded))
-			continue
-		}
-		resp.Body.Close()
-		fmt.Println(resp.Status)
-	}
-	// Output:
-	// 403 Forbidden
-	// held back: true
-}
-
-// A client without a limit of its own that slows down as the server asks for.
-func ExampleTransport_heed() {
-	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
-	client := &http.Client{Transport: &httplimit.Transport{Limiter: unlimited, Heed: true}}
-	resp, err := client.Get("https://api.example.com/items")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
 }

@@ -1,5 +1,5 @@
-// Package httplimit limits the requests that HTTP servers handle and HTTP clients
-// send, with a [ratelimit.Limiter].
+// Package httplimit limits the requests that HTTP servers handle, with a [ratelimit.Limiter].
+// Package [httplimit/client] is for the requests that clients send.
 //
 //	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 //
@@ -11,9 +11,6 @@
 // 429 and the time to wait. The key is the client's IP address (see [ClientIP], which must
 // know the proxies that requests come through) unless [WithKey] sets another one: [Header],
 // [Cookie], [BasicAuthUser], [Pattern], several of them with [Join], or [Everybody].
-//
-// [Transport] is for clients: it makes requests wait for their turn, honours a server's
-// Retry-After and, with Heed, slows down before it is refused.
 //
 // With [WithCost], a request counts as several events. If its cost is known only when its
 // handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
@@ -40,6 +37,7 @@
 //
 // The page [docs/http.md] is an introduction.
 //
+// [httplimit/client]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit/client
 // [docs/http.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/http.md
 package httplimit
 

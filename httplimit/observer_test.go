@@ -91,21 +91,6 @@ func TestObserverSeesShapingOnce(t *testing.T) {
 	}
 }
 
-// TestObserverSeesTransport checks that an observer sees the waits of a client for its turns, and
-// not those that the server asks for.
-func TestObserverSeesTransport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, seen := observed()
-		tr := &httplimit.Transport{Limiter: l, Base: &scripted{answers: []*http.Response{answered(429, "7200"), answered(200, "")}}}
-		for range 3 {
-			resp, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "http://example.com/", http.NoBody))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-		}
-		assert.Equal(t, []string{"wait granted", "wait granted", "wait delayed"}, *seen)
-	})
-}
-
 // TestObserverSeesFullLineOnce checks that a request which is refused because too many wait is told when to retry,
 // and seen once.
 func TestObserverSeesFullLineOnce(t *testing.T) {

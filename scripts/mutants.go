@@ -61,7 +61,7 @@ var subjects = []struct {
 	{"internal/casstore/*.go", checks("", "internal/casstore", "storetest", "internal/laws/fault")},
 	{"internal/uint128/*.go", checks("", "internal/uint128", "internal/kernel", "internal/step")},
 	{"internal/warmup/*.go", slices.Concat(checks("", "internal/kernel", "internal/step", "redisstore"), []check{{"integration", "redis", "Fuzz"}})},
-	{"internal/param/*.go", slices.Concat(checks("", "internal/param", "internal/limit"), root, checks("", "httplimit", "iolimit"))},
+	{"internal/param/*.go", slices.Concat(checks("", "internal/param", "internal/limit"), root, checks("", "httplimit", "httplimit/client", "iolimit"))},
 	{"internal/logvalve/*.go", slices.Concat(checks("", "internal/logvalve", "internal/laws/seen", "observe"), root)},
 	{"internal/topk/*.go", checks("", "internal/topk", "observe")},
 	{"internal/byname/*.go", checks("", "internal/byname", "observe", "limitpage")},
@@ -75,6 +75,7 @@ var subjects = []struct {
 	{"ratelimittest/*.go", checks("", "ratelimittest")},
 
 	{"httplimit/*.go", slices.Concat(checks("", "httplimit"), []check{{"connectlimit", ".", ""}, {"integration", "fields", ""}})},
+	{"httplimit/client/*.go", slices.Concat(checks("", "httplimit/client"), []check{{"grpclimit", ".", ""}, {"connectlimit", ".", ""}, {"integration", "fields", ""}})},
 	{"httplimit/routers/ginlimit/*.go", []check{{"httplimit/routers", "ginlimit", ""}}},
 	{"httplimit/routers/echolimit/*.go", []check{{"httplimit/routers", "echolimit", ""}}},
 	{"grpclimit/*.go", []check{{"grpclimit", ".", ""}}},

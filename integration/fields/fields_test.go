@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
@@ -153,7 +154,7 @@ func parameter(t *testing.T, item httpsfv.Item, name string) int64 {
 	return n
 }
 
-// TestHeedParses compares what httplimit.Transport reads in RateLimit fields with what a
+// TestHeedParses compares what client.Transport reads in RateLimit fields with what a
 // third-party parser reads, for fields that are changed at random.
 func TestHeedParses(t *testing.T) {
 	random := budget.Rand(t)
@@ -201,7 +202,7 @@ func TestHeedParses(t *testing.T) {
 // heeded returns for how long a Transport waits after a response with the given RateLimit field.
 func heeded(t *testing.T, field string) (waited time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &httplimit.Transport{
+		tr := &client.Transport{
 			Limiter: ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})),
 			Heed:    true,
 			Base: responds(func() *http.Response {

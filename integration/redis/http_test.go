@@ -19,6 +19,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -322,11 +323,11 @@ func TestTransportInFlightOverRedis(t *testing.T) {
 		for range 2 {
 			p := newProcess(t, create, s, ratelimit.All{ratelimit.InFlight{Limit: limit, Timeout: time.Hour}, hourly(1_000_000)})
 			ls = append(ls, p)
-			client := &http.Client{Transport: &httplimit.Transport{Limiter: p.Limiter, Key: oneKey, Base: base}}
+			c := &http.Client{Transport: &client.Transport{Limiter: p.Limiter, Key: oneKey, Base: base}}
 			for i := range 8 {
 				wg.Go(func() {
 					for j := range total / 16 {
-						ask(t, client, server.URL, []string{"returns", "answers", "panics", "streams", "breaks"}[(i+j)%5])
+						ask(t, c, server.URL, []string{"returns", "answers", "panics", "streams", "breaks"}[(i+j)%5])
 					}
 				})
 			}

@@ -1,7 +1,8 @@
-package httplimit
+package client
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -20,13 +21,13 @@ type Turns struct {
 }
 
 // NewTurns returns Turns as l grants them. With a [ratelimit.InFlight], alone or in a
-// [ratelimit.All], or if inFlight is true, requests are in flight until they are released; see
-// [WithInFlight]. If l is nil, the error matches [ratelimit.ErrInvalid].
+// [ratelimit.All], or if inFlight is true, requests are in flight until they are released. It is true
+// for a limiter whose algorithm is not known (see [ratelimit.Describe]). If l is nil, the error matches [ratelimit.ErrInvalid].
 func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 	if param.IsNil(l) {
-		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		return nil, param.InvalidIn("client", "the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
-	t := &Turns{limiter: l, holds: inFlight || flies(l), held: heldKeys{clk: ratelimit.Describe(l).Clock}}
+	t := &Turns{limiter: l, holds: inFlight || hasInFlight(l), held: heldKeys{clk: ratelimit.Describe(l).Clock}}
 	if t.held.clk == nil {
 		t.held.clk = clock.New()
 	}
@@ -73,3 +74,16 @@ func (t *Turns) Wait(ctx context.Context, key string, n int) (release func(), er
 // most 4,096 keys are held back at a time. Afterwards all that wait go, as the limiter
 // lets them.
 func (t *Turns) HoldBack(key string, d time.Duration) { t.held.hold(key, d) }
+
+// hasInFlight reports whether l is known to have an InFlight.
+func hasInFlight(l ratelimit.Limiter) bool {
+	alg := ratelimit.Describe(l).Algorithm
+	parts, isAll := alg.(ratelimit.All)
+	if !isAll {
+		parts = ratelimit.All{alg}
+	}
+	return slices.ContainsFunc(parts, func(part ratelimit.Algorithm) bool {
+		_, ok := part.(ratelimit.InFlight)
+		return ok
+	})
+}

@@ -1,4 +1,4 @@
-package httplimit_test
+package client_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // TestTransportErrors checks what the errors of Transport say by net/http's convention: in
@@ -27,16 +28,16 @@ func TestTransportErrors(t *testing.T) {
 		crowded := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store), ratelimit.WithName("test")))
 		require.True(t, crowded.Allow("somebody"))
 		for name, tt := range map[string]struct {
-			tr                 *httplimit.Transport
+			tr                 *client.Transport
 			is                 error
 			timeout, temporary bool
 		}{
-			"the turn is too late": {&httplimit.Transport{Limiter: late}, context.DeadlineExceeded, true, true},
-			"wrapped":              {&httplimit.Transport{Limiter: wrapping{late}}, context.DeadlineExceeded, true, true},
-			"the queue is full":    {&httplimit.Transport{Limiter: full}, ratelimit.ErrQueueFull, false, true},
-			"the store is full":    {&httplimit.Transport{Limiter: crowded}, ratelimit.ErrFull, false, true},
-			"no limiter":           {&httplimit.Transport{}, ratelimit.ErrInvalid, false, false},
-			"no key":               {&httplimit.Transport{Limiter: late, Key: httplimit.Header("X")}, httplimit.ErrNoKey, false, false},
+			"the turn is too late": {&client.Transport{Limiter: late}, context.DeadlineExceeded, true, true},
+			"wrapped":              {&client.Transport{Limiter: wrapping{late}}, context.DeadlineExceeded, true, true},
+			"the queue is full":    {&client.Transport{Limiter: full}, ratelimit.ErrQueueFull, false, true},
+			"the store is full":    {&client.Transport{Limiter: crowded}, ratelimit.ErrFull, false, true},
+			"no limiter":           {&client.Transport{}, ratelimit.ErrInvalid, false, false},
+			"no key":               {&client.Transport{Limiter: late, Key: httplimit.Header("X")}, httplimit.ErrNoKey, false, false},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -52,7 +53,7 @@ func TestTransportErrors(t *testing.T) {
 		}
 		leaving, leave := context.WithCancel(t.Context())
 		leave()
-		_, err := (&httplimit.Transport{Limiter: late}).RoundTrip(httptest.NewRequestWithContext(leaving, "GET", "http://example.com", nil))
+		_, err := (&client.Transport{Limiter: late}).RoundTrip(httptest.NewRequestWithContext(leaving, "GET", "http://example.com", nil))
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }

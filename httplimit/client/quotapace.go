@@ -1,4 +1,4 @@
-package httplimit
+package client
 
 import (
 	"encoding/base64"
@@ -271,3 +271,8 @@ func (p *sfParser) digits() string {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+
+// isToken reports whether c may occur in a token (RFC 9110, 5.6.2).
+func isToken(c byte) bool {
+	return isLower(c|0x20) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}

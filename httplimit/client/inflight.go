@@ -1,4 +1,4 @@
-package httplimit
+package client
 
 import (
 	"context"
@@ -121,5 +121,5 @@ func (b *upgradedBody) CloseWrite() error {
 	if half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return fmt.Errorf("httplimit: CloseWrite: %w", http.ErrNotSupported)
+	return fmt.Errorf("client: CloseWrite: %w", http.ErrNotSupported)
 }

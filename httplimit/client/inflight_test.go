@@ -1,4 +1,4 @@
-package httplimit_test
+package client_test
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // oneKey is the key of [remaining], for all requests.
@@ -28,9 +28,9 @@ func oneKey(*http.Request) (string, error) { return "192.0.2.1", nil }
 
 // clientOf returns a client of a server, with requests limited by l.
 func clientOf(server *httptest.Server, l ratelimit.Limiter) *http.Client {
-	client := *server.Client()
-	client.Transport = &httplimit.Transport{Limiter: l, Key: oneKey, Base: client.Transport}
-	return &client
+	c := *server.Client()
+	c.Transport = &client.Transport{Limiter: l, Key: oneKey, Base: c.Transport}
+	return &c
 }
 
 // endings is a server whose paths are the ways in which a response ends.
@@ -109,11 +109,11 @@ func TestTransportInFlightLeaves(t *testing.T) {
 		t.Run(proto, func(t *testing.T) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour}))
 			server := serverOf(t, proto, endings())
-			client := clientOf(server, l)
+			c := clientOf(server, l)
 			ctx, leave := context.WithCancel(t.Context())
 			r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/streams", nil)
 			require.NoError(t, err)
-			resp, err := client.Do(r)
+			resp, err := c.Do(r)
 			require.NoError(t, err)
 			defer resp.Body.Close()
 			assert.Zero(t, remaining(t, l))
@@ -122,7 +122,7 @@ func TestTransportInFlightLeaves(t *testing.T) {
 			r, err = http.NewRequestWithContext(waits, "GET", server.URL+"/ok", nil)
 			require.NoError(t, err)
 			time.AfterFunc(time.Millisecond, leaveEarly)
-			_, err = client.Do(r)
+			_, err = c.Do(r)
 			require.ErrorIs(t, err, context.Canceled)
 
 			leave()
@@ -150,7 +150,7 @@ func TestTransportInFlightAtOnce(t *testing.T) {
 		}
 		endings().ServeHTTP(w, r)
 	}))
-	client := clientOf(server, l)
+	c := clientOf(server, l)
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
@@ -160,7 +160,7 @@ func TestTransportInFlightAtOnce(t *testing.T) {
 				if !assert.NoError(t, err) {
 					return
 				}
-				if resp, err := client.Do(r); err == nil {
+				if resp, err := c.Do(r); err == nil {
 					_, _ = io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()
 				}
@@ -183,7 +183,7 @@ func TestTransportInFlightOfKeysOwn(t *testing.T) {
 				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil }))),
 			"a wrapper": wrapped{ratelimit.Must(ratelimit.New(flight))},
 		} {
-			tr := &httplimit.Transport{Limiter: l, Key: oneKey, Base: &scripted{}, InFlight: release}
+			tr := &client.Transport{Limiter: l, Key: oneKey, Base: &scripted{}, InFlight: release}
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 			require.NoError(t, err)
 			want := 0
@@ -201,7 +201,7 @@ func TestTransportInFlightKeepsTheRate(t *testing.T) {
 	rate := ratelimit.FixedWindow{Limit: 10, Window: time.Hour}
 	for _, alg := range []ratelimit.Algorithm{rate, ratelimit.All{ratelimit.InFlight{Limit: 20, Timeout: time.Hour}, rate}} {
 		l := ratelimit.Must(ratelimit.New(alg))
-		tr := &httplimit.Transport{Limiter: l, Key: oneKey, Base: &scripted{}, InFlight: true}
+		tr := &client.Transport{Limiter: l, Key: oneKey, Base: &scripted{}, InFlight: true}
 		for range 3 {
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 			require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestTransportInFlightRests(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour}))
 		server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
 		slow := &closing{Reader: strings.NewReader("busy")}
-		tr := &httplimit.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(r *http.Request) *http.Response {
+		tr := &client.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(r *http.Request) *http.Response {
 			resp, _ := server.RoundTrip(r)
 			if resp.StatusCode == 429 {
 				resp.Body = slow
@@ -248,7 +248,7 @@ func TestTransportInFlightRests(t *testing.T) {
 // TestTransportInFlightAfterPanics checks that a Base that panics leaves no slot behind.
 func TestTransportInFlightAfterPanics(t *testing.T) {
 	l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Hour}))
-	tr := &httplimit.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(*http.Request) *http.Response { panic("a bug") })}
+	tr := &client.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(*http.Request) *http.Response { panic("a bug") })}
 	assert.PanicsWithValue(t, "a bug", func() { _, _ = tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil)) })
 	assert.Equal(t, 1, remaining(t, l))
 }
@@ -273,7 +273,7 @@ func TestTransportInFlightWhenTheStoreFails(t *testing.T) {
 			ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		sent := false
-		tr := &httplimit.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(*http.Request) *http.Response {
+		tr := &client.Transport{Limiter: l, Key: oneKey, Base: roundTripper(func(*http.Request) *http.Response {
 			sent, store.down = true, tt.at
 			return answered(200, "")
 		})}
@@ -302,12 +302,12 @@ func TestTransportUpgrades(t *testing.T) {
 		assert.NoError(t, conn.(interface{ CloseWrite() error }).CloseWrite())
 		_, _ = io.Copy(io.Discard, rw) // until the client has closed its half
 	}))
-	upgrade := func(client *http.Client, to string) io.ReadWriteCloser {
+	upgrade := func(c *http.Client, to string) io.ReadWriteCloser {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", to, nil)
 		require.NoError(t, err)
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "echo")
-		resp, err := client.Do(r)
+		resp, err := c.Do(r)
 		require.NoError(t, err)
 		require.Equal(t, 101, resp.StatusCode)
 		conn, ok := resp.Body.(io.ReadWriteCloser)
@@ -335,7 +335,7 @@ func TestTransportUpgrades(t *testing.T) {
 	require.NoError(t, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		Transport: &httplimit.Transport{Limiter: l, Key: oneKey, Base: backend.Client().Transport},
+		Transport: &client.Transport{Limiter: l, Key: oneKey, Base: backend.Client().Transport},
 	}
 	front := serverOf(t, "HTTP/1.1", proxy)
 	conn = upgrade(front.Client(), front.URL)

@@ -1,4 +1,4 @@
-package httplimit_test
+package client_test
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
-func newTurns(t *testing.T, alg ratelimit.Algorithm) *httplimit.Turns {
+func newTurns(t *testing.T, alg ratelimit.Algorithm) *client.Turns {
 	l, err := ratelimit.New(alg)
 	require.NoError(t, err)
-	turns, err := httplimit.NewTurns(l, false)
+	turns, err := client.NewTurns(l, false)
 	require.NoError(t, err)
 	return turns
 }
@@ -83,6 +83,6 @@ func TestTurnsInFlight(t *testing.T) {
 		_, err = turns.Wait(t.Context(), "a", 1)
 		require.NoError(t, err)
 	})
-	_, err := httplimit.NewTurns(nil, false)
+	_, err := client.NewTurns(nil, false)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }

@@ -1,4 +1,4 @@
-package httplimit_test
+package client_test
 
 import (
 	"net/http"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // TestTransportAfterRests has 100 callers of a server with a limit, who retry until each has had ten
@@ -44,7 +45,7 @@ func TestTransportAfterRests(t *testing.T) {
 					w.WriteHeader(429)
 				}))
 				server := httplimit.Middleware(ratelimit.Must(ratelimit.New(tt.alg)), httplimit.WithKey(httplimit.Everybody()), denied)(ok)
-				tr := &httplimit.Transport{Limiter: unlimited, Heed: tt.heed, Base: handled{server, 100 * time.Millisecond}}
+				tr := &client.Transport{Limiter: unlimited, Heed: tt.heed, Base: handled{server, 100 * time.Millisecond}}
 				var mu sync.Mutex // protects sent
 				sent, begin := 0, time.Now()
 				var wg sync.WaitGroup
@@ -78,7 +79,7 @@ func TestTransportAfterRests(t *testing.T) {
 func TestTransportReturnsByTwosAndFours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{start: time.Now(), answers: []*http.Response{answered(429, "60")}}
-		tr := &httplimit.Transport{Limiter: unlimited, Base: lagging{server, time.Second}}
+		tr := &client.Transport{Limiter: unlimited, Base: lagging{server, time.Second}}
 		ask := func() {
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 			assert.NoError(t, err)
@@ -104,7 +105,7 @@ func TestTransportFirstHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, n := time.Now(), 0
 		var mu sync.Mutex // protects n
-		tr := &httplimit.Transport{Limiter: unlimited, Base: roundTripper(func(*http.Request) *http.Response {
+		tr := &client.Transport{Limiter: unlimited, Base: roundTripper(func(*http.Request) *http.Response {
 			mu.Lock()
 			n++
 			i := n

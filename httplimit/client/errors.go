@@ -1,4 +1,4 @@
-package httplimit
+package client
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package httplimit
+package client
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (t *Transport) learn(key string, sent time.Time, told uint64, resp *http.Re
 	cached := resp.Header["Age"] != nil // so the server said it earlier, and perhaps to others (RFC 9111, 5.1)
 	var pace quotaPace
 	if t.Heed && !cached {
-		pace = paceOf(resp.Header[fieldLimit], resp.Header[fieldPolicy])
+		pace = paceOf(resp.Header["Ratelimit"], resp.Header["Ratelimit-Policy"])
 	}
 	var rest time.Duration // how long to hold requests back
 	if t.Rest != nil {

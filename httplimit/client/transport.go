@@ -1,4 +1,4 @@
-package httplimit
+package client
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 // A Transport is an [http.RoundTripper] that makes each request wait for its turn, so
 // that a client stays within a server's limit:
 //
-//	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
+//	c := &http.Client{Transport: &client.Transport{Limiter: limiter, Heed: true}}
 //
 // If the request's deadline is before its turn, it fails at once and uses no quota.
 // (The exception: if the server sent Retry-After while the request waited, or said with Heed that
@@ -67,7 +67,7 @@ type Transport struct {
 
 	// Key returns the key of a request. The default is the host of its URL, with the
 	// port unless it is the scheme's default port.
-	Key KeyFunc
+	Key func(*http.Request) (string, error)
 
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
@@ -90,7 +90,7 @@ type Transport struct {
 	// [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow], it gets about 60
 	// to 90 %.
 	//
-	// Heed understands the fields of [Standard] and [Draft7]. An item without t says nothing,
+	// Heed understands the fields of RateLimit in the form that package httplimit sends, and in that of draft 7. An item without t says nothing,
 	// nor does a response from a cache, which has an Age, whatever its value: some caches add it
 	// to all responses, and Heed cannot learn from those. Nothing is known before the first
 	// response: Limiter bounds how many requests are sent until then.
@@ -102,7 +102,7 @@ type Transport struct {
 	//
 	//	Rest: func(resp *http.Response) time.Duration {
 	//		if resp.StatusCode == http.StatusForbidden { // a secondary limit, if it has Retry-After
-	//			return httplimit.RetryAfter(resp)
+	//			return client.RetryAfter(resp)
 	//		}
 	//		return 0
 	//	},
@@ -126,7 +126,7 @@ type Transport struct {
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.prepare.Do(func() {
-		t.flies, t.held.clk = t.InFlight || flies(t.Limiter), clock.New()
+		t.flies, t.held.clk = t.InFlight || hasInFlight(t.Limiter), clock.New()
 	})
 	key, epoch, turn, err := t.await(r)
 	if err != nil {
@@ -191,16 +191,16 @@ func (t *Transport) take(ctx context.Context, key string) (turn *ratelimit.Reser
 // keyOf returns the key of r.
 func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 	if param.IsNil(t.Limiter) {
-		return "", invalid("Transport.Limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		return "", param.InvalidIn("client", "Transport.Limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 	}
 	if r.URL == nil {
-		return "", errors.New("httplimit: the request has no URL")
+		return "", errors.New("client: the request has no URL")
 	}
 	if t.Key == nil {
 		return host(r.URL), nil
 	}
 	if key, err = t.Key(r); err == nil && key == "" {
-		err = fmt.Errorf("%w: the key is empty", ErrNoKey) // hosts must not share a key by mistake
+		err = errors.New("client: the key is empty") // hosts must not share a key by mistake
 	}
 	return key, err
 }
@@ -251,7 +251,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 type tooLong time.Duration
 
 func (e tooLong) Error() string {
-	return fmt.Sprintf("httplimit: the server asked to wait %v, which exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
+	return fmt.Sprintf("client: the server asked to wait %v, which exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
 }
 
 func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
@@ -270,7 +270,7 @@ func retryAfter(h http.Header, now time.Time) (longest time.Duration) {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	for _, line := range h.Values(fieldRetryAfter) {
+	for _, line := range h.Values("Retry-After") {
 		if at, err := http.ParseTime(strings.TrimSpace(line)); err == nil {
 			longest = max(longest, at.Sub(now))
 			continue

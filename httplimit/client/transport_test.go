@@ -1,4 +1,4 @@
-package httplimit_test
+package client_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // A scripted server answers with the given responses, and records when it was asked.
@@ -54,14 +55,14 @@ func answered(status int, retryAfter string) *http.Response {
 func TestTransportWaitsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{start: time.Now()}
-		client := &http.Client{Transport: &httplimit.Transport{
+		c := &http.Client{Transport: &client.Transport{
 			Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2})),
 			Base:    server,
 		}}
 		get := func(ctx context.Context, url string) error {
 			r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 			require.NoError(t, err)
-			resp, err := client.Do(r)
+			resp, err := c.Do(r)
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -92,7 +93,7 @@ func TestTransportHeedsServersClock(t *testing.T) {
 			answer := answered(429, clock.Add(7*time.Second).Format(http.TimeFormat))
 			answer.Header.Set("Date", clock.Format(http.TimeFormat))
 			server := &scripted{answers: []*http.Response{answer}, start: time.Now()}
-			tr := &httplimit.Transport{Limiter: unlimited, Base: server}
+			tr := &client.Transport{Limiter: unlimited, Base: server}
 			for range 2 {
 				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 				require.NoError(t, err)
@@ -120,7 +121,7 @@ func TestTransportHeedsRetryAfter(t *testing.T) {
 			{answered(500, "7"), 0},
 		} {
 			server := &scripted{answers: []*http.Response{tt.answer}, start: time.Now()}
-			tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})), Base: server}
+			tr := &client.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})), Base: server}
 			ask := func(ctx context.Context, host string) error {
 				_, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://"+host, nil))
 				return err
@@ -181,7 +182,7 @@ func TestTransportHeedsRetryAfterAsItIsSent(t *testing.T) {
 				answer := answered(status, "")
 				answer.Header["Retry-After"] = tt.values
 				server := &scripted{answers: []*http.Response{answer}, start: time.Now()}
-				tr := &httplimit.Transport{Limiter: unlimited, Base: server}
+				tr := &client.Transport{Limiter: unlimited, Base: server}
 				for range 2 {
 					_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 					require.NoError(t, err)
@@ -206,10 +207,10 @@ func TestTransportRest(t *testing.T) {
 				answer = answered(status, "7")
 			}
 			server := &scripted{answers: []*http.Response{answer}, start: time.Now()}
-			tr := &httplimit.Transport{Limiter: unlimited, Base: server, Rest: func(resp *http.Response) time.Duration {
+			tr := &client.Transport{Limiter: unlimited, Base: server, Rest: func(resp *http.Response) time.Duration {
 				switch resp.StatusCode {
 				case 403:
-					return httplimit.RetryAfter(resp)
+					return client.RetryAfter(resp)
 				case 420:
 					return time.Hour
 				}
@@ -229,11 +230,11 @@ func TestTransportRest(t *testing.T) {
 func TestTransportStaysWithinALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
-		client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, Heed: true}}
+		c := &http.Client{Transport: &client.Transport{Limiter: limiter, Heed: true}}
 
 		ofServer := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Minute}))
 		server := httplimit.Middleware(ofServer, httplimit.WithHeaders(httplimit.None))(http.NotFoundHandler())
-		client.Transport.(*httplimit.Transport).Base = roundTripper(func(r *http.Request) *http.Response {
+		c.Transport.(*client.Transport).Base = roundTripper(func(r *http.Request) *http.Response {
 			w := httptest.NewRecorder()
 			server.ServeHTTP(w, r)
 			return w.Result()
@@ -241,7 +242,7 @@ func TestTransportStaysWithinALimit(t *testing.T) {
 		for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
 			r := httptest.NewRequest(http.MethodGet, "http://example.com", nil)
 			r.RequestURI = "" // that of a client has none
-			resp, err := client.Do(r)
+			resp, err := c.Do(r)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, http.StatusNotFound, resp.StatusCode, "after %v", time.Since(begin))
@@ -255,7 +256,7 @@ func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
 	for _, heed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
-			tr := &httplimit.Transport{
+			tr := &client.Transport{
 				Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Heed: heed,
 				Base: roundTripper(func(r *http.Request) *http.Response {
 					resp, _ := server.RoundTrip(r)
@@ -292,13 +293,13 @@ func TestTransportKeys(t *testing.T) {
 		{"http://example.com", "http://www.example.com", false},
 	} {
 		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
-		tr := &httplimit.Transport{Limiter: l, Base: &scripted{start: time.Now()}}
+		tr := &client.Transport{Limiter: l, Base: &scripted{start: time.Now()}}
 		_, err := tr.RoundTrip(httptest.NewRequest("GET", tt.a, nil))
 		require.NoError(t, err)
 		_, err = tr.RoundTrip(httptest.NewRequest("GET", tt.b, nil))
 		assert.Equal(t, tt.same, err != nil, "%s and %s", tt.a, tt.b)
 	}
-	tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))}
+	tr := &client.Transport{Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))}
 	_, err := tr.RoundTrip(&http.Request{Method: "GET"})
 	assert.ErrorContains(t, err, "no URL")
 }
@@ -306,7 +307,7 @@ func TestTransportKeys(t *testing.T) {
 // TestTransportForgetsHosts has more servers send Retry-After than are remembered.
 func TestTransportForgetsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &httplimit.Transport{
+		tr := &client.Transport{
 			Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})),
 			Base:    roundTripper(func(*http.Request) *http.Response { return answered(429, "60") }),
 		}
@@ -342,7 +343,7 @@ func TestTransportFails(t *testing.T) {
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
 	spent := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1), Capacity: 1}))
 	require.True(t, spent.Allow("example.com"))
-	for want, tr := range map[string]*httplimit.Transport{
+	for want, tr := range map[string]*client.Transport{
 		"Limiter is nil":   {},
 		"no key":           {Limiter: l, Key: httplimit.Header("X-API-Key")},
 		"the key is empty": {Limiter: l, Key: func(*http.Request) (string, error) { return "", nil }},
@@ -361,7 +362,7 @@ func TestTransportFails(t *testing.T) {
 // reports.
 func TestTransportNilResponse(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour}} {
-		tr := &httplimit.Transport{Limiter: ratelimit.Must(ratelimit.New(alg)), Heed: true, Base: roundTripper(func(*http.Request) *http.Response { return nil })}
+		tr := &client.Transport{Limiter: ratelimit.Must(ratelimit.New(alg)), Heed: true, Base: roundTripper(func(*http.Request) *http.Response { return nil })}
 		for range 2 {
 			_, err := (&http.Client{Transport: tr}).Get("http://example.com")
 			assert.ErrorContains(t, err, "nil *Response")
@@ -375,15 +376,15 @@ func TestTransportTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
 		plenty := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}))
-		for name, tr := range map[string]*httplimit.Transport{
+		for name, tr := range map[string]*client.Transport{
 			"the turn is too late": {Limiter: l, Base: roundTripper(func(*http.Request) *http.Response { return answered(200, "") })},
 			"the server rests":     {Limiter: plenty, Base: roundTripper(func(*http.Request) *http.Response { return answered(429, "60") })},
 		} {
-			client := &http.Client{Transport: tr, Timeout: time.Second}
-			resp, err := client.Get("http://example.com")
+			c := &http.Client{Transport: tr, Timeout: time.Second}
+			resp, err := c.Get("http://example.com")
 			require.NoError(t, err, name)
 			resp.Body.Close()
-			_, err = client.Get("http://example.com")
+			_, err = c.Get("http://example.com")
 			var timeout net.Error
 			require.ErrorAs(t, err, &timeout, name)
 			assert.True(t, timeout.Timeout(), "%s: %v", name, err)
@@ -400,9 +401,28 @@ func TestTransportTimesOut(t *testing.T) {
 // TestTransportTypedNils checks that an interface that holds a nil counts as nil.
 func TestTransportTypedNils(t *testing.T) {
 	r := httptest.NewRequest("GET", "http://127.0.0.1:1", nil)
-	_, err := (&httplimit.Transport{Limiter: (*nilLimiter)(nil)}).RoundTrip(r)
+	_, err := (&client.Transport{Limiter: (*nilLimiter)(nil)}).RoundTrip(r)
 	assert.ErrorContains(t, err, "Limiter is nil")
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
-	_, err = (&httplimit.Transport{Limiter: l, Base: (*http.Transport)(nil)}).RoundTrip(r)
+	_, err = (&client.Transport{Limiter: l, Base: (*http.Transport)(nil)}).RoundTrip(r)
 	assert.Error(t, err, "no server listens there")
+}
+
+// TestObserverSeesTransport checks that an observer sees the waits of a client for its turns, and
+// not those that the server asks for.
+func TestObserverSeesTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithObserver(
+			func(_ context.Context, o ratelimit.Observation) {
+				seen = append(seen, fmt.Sprint(o.Call, " ", o.Outcome))
+			})))
+		tr := &client.Transport{Limiter: l, Base: &scripted{answers: []*http.Response{answered(429, "7200"), answered(200, "")}}}
+		for range 3 {
+			resp, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "http://example.com/", http.NoBody))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		assert.Equal(t, []string{"wait granted", "wait granted", "wait delayed"}, seen)
+	})
 }
