@@ -15,6 +15,11 @@ import (
 // printed and (except All) compared. Pass them as values: a pointer to one, or a type that embeds
 // one, is refused.
 type Algorithm interface {
+	// String returns the limit in words, with its parameters: "10/s, burst 20". Those at their
+	// defaults are left out. Limits that decide differently have different words. The words are for
+	// people, and may change.
+	String() string
+
 	// normalized returns the algorithm with its zero fields replaced by their defaults, which only
 	// this method knows. A zero field that means no limit, such as RollingWindow's PeriodLimit,
 	// stays zero.
@@ -44,6 +49,9 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 	alg = alg.normalized()
 	return limit.New(alg.spec(), enc, alg)
 }
+
+// inWords returns an algorithm other than an All in words.
+func inWords(alg Algorithm) string { return alg.normalized().spec().String() }
 
 // algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and
 // nested Alls flattened.

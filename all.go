@@ -28,6 +28,36 @@ import (
 // counted in the other parts, not even by Charge.
 type All []Algorithm
 
+// String returns the words of all parts, such as "10/s, and 1,000 in each day".
+func (a All) String() string { return limit.AllInWords(a.partsInWords(nil, 1)) }
+
+// partsInWords appends the parts of a in words, with nested Alls flattened. Of an All that leaves
+// refuses, because it is too long, too deep or contains itself, it appends the beginning, and "…".
+func (a All) partsInWords(to []string, depth int) []string {
+	switch {
+	case len(a) == 0:
+		return append(to, "nothing")
+	case depth > maxDepth:
+		return append(to, "…")
+	}
+	for _, part := range a {
+		nested, isAll := part.(All)
+		switch {
+		case len(to) > maxParts:
+			return to
+		case len(to) == maxParts:
+			return append(to, "…")
+		case isAll:
+			to = nested.partsInWords(to, depth+1)
+		case isPlain(part):
+			to = append(to, part.String())
+		default: // it may have no String that can be called, as a nil pointer
+			to = append(to, fmt.Sprintf("%T", part))
+		}
+	}
+	return to
+}
+
 func (a All) normalized() Algorithm { return a } // leaves normalizes the parts
 
 func (a All) share(by divisor) Algorithm {

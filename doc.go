@@ -33,7 +33,7 @@
 //     limit and suspended ones.
 //
 // The documentation of each says what it bounds, the worst case in any span of time, and how much
-// memory a key takes.
+// memory a key takes. Printed, an algorithm is its limit in words, such as "10/s, burst 20".
 //
 // # Limiters
 //

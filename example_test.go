@@ -452,10 +452,10 @@ func ExampleDescribe() {
 		}
 	}
 	fmt.Println("denials:", limiter.denials.Load())
-	fmt.Printf("algorithm: %T\n", ratelimit.Describe(limiter).Algorithm)
+	fmt.Println("limit:", ratelimit.Describe(limiter).Algorithm)
 	// Output:
 	// denials: 3
-	// algorithm: ratelimit.FixedWindow
+	// limit: 2 in each day from the first event
 }
 
 // The code of docs/testing.md.

@@ -50,7 +50,7 @@ func TestWidths(t *testing.T) {
 		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.RollingWindow{Quota: 4, Window: 2, Period: 1}}, 2 + 2},
 		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.SlidingLog{Limit: 4, Window: 2}}, 0},
 	} {
-		assert.Equal(t, tt.words, ratelimit.KernelOf(t, tt.alg).Width(), "%T%+v", tt.alg, tt.alg)
+		assert.Equal(t, tt.words, ratelimit.KernelOf(t, tt.alg).Width(), "%T %v", tt.alg, tt.alg)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestExtremes(t *testing.T) {
 	for _, alg := range algorithms {
 		k := ratelimit.KernelOf(t, alg)
 		limit := k.Limit()
-		require.Positive(t, limit, "%T%+v", alg, alg)
+		require.Positive(t, limit, "%T %v", alg, alg)
 		for _, first := range instants {
 			st := make([]uint64, k.Width())
 			for _, now := range instants {
@@ -112,23 +112,23 @@ func TestExtremes(t *testing.T) {
 				}
 				for _, n := range []int{1, limit/2 + 1, limit} {
 					room := k.Remaining(st, now)
-					require.GreaterOrEqual(t, room, 0, "%T%+v", alg, alg)
-					require.LessOrEqual(t, room, limit, "%T%+v", alg, alg)
+					require.GreaterOrEqual(t, room, 0, "%T %v", alg, alg)
+					require.LessOrEqual(t, room, limit, "%T %v", alg, alg)
 					at := k.Ready(st, now, n)
-					require.GreaterOrEqual(t, at, now, "%T%+v", alg, alg)
-					require.Equal(t, at == now, n <= room, "%T%+v: %d at %d: room %d, ready %d", alg, alg, n, now, room, at)
+					require.GreaterOrEqual(t, at, now, "%T %v", alg, alg)
+					require.Equal(t, at == now, n <= room, "%T %v: %d at %d: room %d, ready %d", alg, alg, n, now, room, at)
 					if at > now && at <= kernel.MaxInstant {
-						require.LessOrEqual(t, n, k.Remaining(st, at), "%T%+v: %d at %d, ready at %d", alg, alg, n, now, at)
-						require.Greater(t, n, k.Remaining(st, at-1), "%T%+v: %d at %d, ready before %d", alg, alg, n, now, at)
+						require.LessOrEqual(t, n, k.Remaining(st, at), "%T %v: %d at %d, ready at %d", alg, alg, n, now, at)
+						require.Greater(t, n, k.Remaining(st, at-1), "%T %v: %d at %d, ready before %d", alg, alg, n, now, at)
 					}
 					if at == now {
 						st = k.Spend(st, now, n)
-						require.Greater(t, k.Fresh(st), now, "%T%+v", alg, alg)
+						require.Greater(t, k.Fresh(st), now, "%T %v", alg, alg)
 					}
 				}
 			}
 			if fresh := k.Fresh(st); fresh <= kernel.MaxInstant {
-				require.Equal(t, limit, k.Remaining(st, fresh), "%T%+v: not fresh at %d", alg, alg, fresh)
+				require.Equal(t, limit, k.Remaining(st, fresh), "%T %v: not fresh at %d", alg, alg, fresh)
 			}
 		}
 	}

@@ -32,6 +32,10 @@ const (
 	StartOnFirstEvent
 )
 
+// String returns the limit in words, such as "100 in each minute", or
+// "100 in each minute from the first event" with StartOnFirstEvent.
+func (a FixedWindow) String() string { return inWords(a) }
+
 func (a FixedWindow) normalized() Algorithm { return a }
 
 func (a FixedWindow) share(by divisor) Algorithm {

@@ -39,6 +39,9 @@ type InFlight struct {
 	Timeout time.Duration // after which events are released if their holder has not done so
 }
 
+// String returns the limit in words, such as "5 at once, each for at most 1m".
+func (a InFlight) String() string { return inWords(a) }
+
 func (a InFlight) normalized() Algorithm { return a }
 
 func (a InFlight) share(by divisor) Algorithm {

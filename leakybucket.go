@@ -23,6 +23,9 @@ type LeakyBucket struct {
 	Capacity int  // the most it holds; 0 means 1: one event per Rate.Per/Rate.Events
 }
 
+// String returns the limit in words, such as "10/s, queue of 5".
+func (a LeakyBucket) String() string { return inWords(a) }
+
 func (a LeakyBucket) normalized() Algorithm {
 	if a.Capacity == 0 {
 		a.Capacity = 1

@@ -838,6 +838,9 @@ func TestRateString(t *testing.T) {
 		"1/250ms":  ratelimit.Every(250 * time.Millisecond),
 		"60/m":     ratelimit.PerMinute(60),
 		"1/d":      ratelimit.PerDay(1),
+		"3/7d":     {Events: 3, Per: 7 * 24 * time.Hour},
+		"3/36h":    {Events: 3, Per: 36 * time.Hour},
+		"2/us":     {Events: 2, Per: time.Microsecond},
 		"4/1h1m1s": {Events: 4, Per: time.Hour + time.Minute + time.Second},
 	} {
 		assert.Equal(t, want, r.String())

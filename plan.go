@@ -12,6 +12,9 @@ import (
 // the store is not asked, and [Limiter.Charge] has no effect.
 type Unlimited struct{}
 
+// String returns "unlimited".
+func (a Unlimited) String() string { return inWords(a) }
+
 func (a Unlimited) normalized() Algorithm { return a }
 
 func (a Unlimited) share(divisor) Algorithm { return a }
@@ -22,6 +25,9 @@ func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 // are 0, and RetryAfter is [Never]. Wait fails at once with [ErrNever], and Reserve denies. n = 0
 // is allowed, as always. The store is not asked, and [Limiter.Charge] has no effect.
 type Blocked struct{}
+
+// String returns "blocked".
+func (a Blocked) String() string { return inWords(a) }
 
 func (a Blocked) normalized() Algorithm { return a }
 

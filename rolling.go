@@ -24,6 +24,10 @@ type RollingWindow struct {
 	PeriodLimit int           // the most events in one period; 0 means no such limit
 }
 
+// String returns the limit in words, such as
+// "10,000 per day, recalculated every hour, at most 1,000 per hour".
+func (a RollingWindow) String() string { return inWords(a) }
+
 func (a RollingWindow) normalized() Algorithm { return a }
 
 func (a RollingWindow) share(by divisor) Algorithm {

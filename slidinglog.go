@@ -27,6 +27,9 @@ type SlidingLog struct {
 	CountDenied bool          // whether refused events are logged too
 }
 
+// String returns the limit in words, such as "100 in any minute".
+func (a SlidingLog) String() string { return inWords(a) }
+
 func (a SlidingLog) normalized() Algorithm { return a }
 
 func (a SlidingLog) share(by divisor) Algorithm {

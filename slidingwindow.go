@@ -29,6 +29,9 @@ type SlidingWindow struct {
 	Segments int           // how many parts it is counted in; must divide Window; 0 means 1
 }
 
+// String returns the limit in words, such as "100 in any minute, estimated from 6 segments".
+func (a SlidingWindow) String() string { return inWords(a) }
+
 func (a SlidingWindow) normalized() Algorithm {
 	if a.Segments == 0 {
 		a.Segments = 1

@@ -34,6 +34,10 @@ const (
 	RefillInterval
 )
 
+// String returns the limit in words, such as "10/s, burst 20", or "10 every second, burst 20" with
+// RefillInterval.
+func (a TokenBucket) String() string { return inWords(a) }
+
 func (a TokenBucket) normalized() Algorithm {
 	if a.Burst == 0 {
 		a.Burst = a.Rate.Events

@@ -27,9 +27,12 @@ type WarmingUp struct {
 	ColdFactor float64
 }
 
+// String returns the limit in words, such as "100/s, warm-up 3s".
+func (a WarmingUp) String() string { return inWords(a) }
+
 func (a WarmingUp) normalized() Algorithm {
 	if a.ColdFactor == 0 {
-		a.ColdFactor = 3
+		a.ColdFactor = limit.UsualColdFactor
 	}
 	return a
 }

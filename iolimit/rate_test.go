@@ -114,7 +114,7 @@ func burst(alg ratelimit.Algorithm) time.Duration {
 func TestRate(t *testing.T) {
 	for _, alg := range limits {
 		for _, uneven := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%T%+v/uneven=%v", alg, alg, uneven), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%T %v/uneven=%v", alg, alg, uneven), func(t *testing.T) {
 				streams := map[string]func(ctx context.Context, b ratelimit.Bound, f *flow){
 					"Reader": func(ctx context.Context, b ratelimit.Bound, f *flow) {
 						_, err := io.Copy(f, iolimit.Reader(ctx, &zeros{uneven: uneven}, b))
@@ -150,7 +150,7 @@ func TestRate(t *testing.T) {
 // Streams that share a key share its rate.
 func TestStreamsShareAKey(t *testing.T) {
 	for _, alg := range limits {
-		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%T %v", alg, alg), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				streams := checkRate(t, alg, 5, func(ctx context.Context, b ratelimit.Bound, f *flow) {
 					_, err := io.Copy(f, iolimit.Reader(ctx, &zeros{uneven: true}, b))

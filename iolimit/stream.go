@@ -108,7 +108,7 @@ func (p *payer) checkAlgorithm(ctx context.Context) error {
 			const what = "the limit of the Bound, or a part of it,"
 			const must = "must not be an InFlight, because nobody releases bytes; to limit how many " +
 				"streams run at once, hold an event of another limiter for each stream"
-			return param.InvalidIn("iolimit", what, fmt.Sprintf("%T%+v", part, part), must)
+			return param.InvalidIn("iolimit", what, part, must)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ const storeTimeout = 2 * time.Second
 type lookup struct {
 	Limiter string `json:"limiter"`
 	keyReport
-	Algorithm string         `json:"algorithm"` // the key's own, in words
+	Algorithm string         `json:"algorithm"` // the type of the key's own, in Go
 	Limit     string         `json:"limit"`     // the key's own, in words
 	Decision  decisionReport `json:"decision"`  // what Peek returned
 	Next      []forecast     `json:"next"`      // for the next requests

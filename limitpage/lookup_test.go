@@ -75,11 +75,11 @@ func TestLookUp(t *testing.T) {
 		decode[found](t, post(page, nil, "action", "lookup", "limiter", "api", "key", "k")),
 		decode[found](t, post(page, nil, "format", "json", "limiter", "api", "key", "k")),
 	} {
-		assert.Equal(t, []string{"api", "k", "2 per second, 4 at once; 100 per hour"}, []string{w.Limiter, w.Key, w.Limit})
+		assert.Equal(t, []string{"api", "k", "2/s, burst 4, and 100 in each hour"}, []string{w.Limiter, w.Key, w.Limit})
 		assert.False(t, w.Decision.Allowed)
 		assert.Equal(t, 4, w.Decision.Limit)
 		assert.Equal(t, 0.5, *w.Decision.RetryAfter)
-		assert.Equal(t, "2 per second, 4 at once", w.Decision.PartLimit)
+		assert.Equal(t, "2/s, burst 4", w.Decision.PartLimit)
 		assert.Len(t, w.Next, 3)
 	}
 	assert.Zero(t, get[sent](t, page, "").Limiters[0].Denied, "a lookup is no decision")
@@ -174,7 +174,7 @@ func TestLookUpWithLimits(t *testing.T) {
 		return ratelimit.FixedWindow{Limit: 7, Window: time.Minute}, nil
 	}))
 	assert.Equal(t, "each key has a limit of its own", get[sent](t, page, "").Limiters[0].Limit)
-	assert.Equal(t, "7 per minute", get[found](t, page, "&limiter=plans&key=gold").Limit)
+	assert.Equal(t, "7 in each minute", get[found](t, page, "&limiter=plans&key=gold").Limit)
 	failed := get[found](t, page, "&limiter=plans&key=k")
 	assert.True(t, failed.Decision.Degraded)
 	assert.Contains(t, failed.Error, secret.Error())
@@ -245,7 +245,7 @@ func TestNextOfABucket(t *testing.T) {
 		"a queue":         {ratelimit.LeakyBucket{Rate: tenth, Capacity: 5}, 2, []forecast{{0, 3, true}, {duration(100 * time.Millisecond), 4, false}, {duration(200 * time.Millisecond), 5, true}}},
 		"one is missing":  {ratelimit.TokenBucket{Rate: tenth}, 1, []forecast{{0, 9, true}, {duration(100 * time.Millisecond), 10, true}}},
 		"a third of 1 ns": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000, []forecast{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}}},
-		"137 years":       {ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000, []forecast{{0, 1000, true}, {duration(day), 1001, false}, {duration(49_000 * day), 50_000, true}}},
+		"137 years":       {ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000, []forecast{{0, 1000, true}, {duration(24 * time.Hour), 1001, false}, {duration(49_000 * 24 * time.Hour), 50_000, true}}},
 		"at intervals":    {ratelimit.TokenBucket{Rate: tenth, Refill: ratelimit.RefillInterval}, 2, []forecast{{0, 8, true}, {duration(time.Second), 10, true}}},
 		"part of an All":  {ratelimit.All{ratelimit.TokenBucket{Rate: tenth}, ratelimit.Unlimited{}}, 2, []forecast{{0, 8, true}, {duration(200 * time.Millisecond), 10, true}}},
 	} {

@@ -220,11 +220,11 @@ func TestPartsThatDeny(t *testing.T) {
 		begin := time.Now()
 		l.AllowN("k", 3)
 		top := get[sent](t, page, "").Limiters[0].Top[0]
-		assert.Equal(t, "2 per day", top.PartLimit)
+		assert.Equal(t, "2 in each day", top.PartLimit)
 		time.Sleep(time.Minute / 2)
 		l.AllowN("k", 6)
 		top = get[sent](t, page, "").Limiters[0].Top[0]
-		assert.Equal(t, "5 per hour", top.PartLimit)
+		assert.Equal(t, "5 in each hour", top.PartLimit)
 		assert.Equal(t, begin.UnixMilli(), top.Since)
 	})
 }
@@ -346,7 +346,7 @@ func TestLimitersThatWereNotAdded(t *testing.T) {
 	assert.Empty(t, r.Stores)
 	require.NoError(t, page.Add(l))
 	r = get[sent](t, page, "")
-	assert.Equal(t, "nothing is granted", r.Limiters[0].Limit)
+	assert.Equal(t, "blocked", r.Limiters[0].Limit)
 	assert.Equal(t, uint64(1), r.Limiters[0].Denied, "what was seen before still counts")
 }
 

@@ -32,7 +32,7 @@ type report struct {
 type limiterReport struct {
 	Name      string `json:"name"`
 	Added     bool   `json:"added"`     // whether by Add; if not, only decisions are known
-	Algorithm string `json:"algorithm"` // in words
+	Algorithm string `json:"algorithm"` // its type in Go
 	Limit     string `json:"limit"`     // in words
 	Store     *int   `json:"store"`     // index in Stores
 

@@ -24,7 +24,7 @@ func testCancelOrder(s *suite) {
 			k := model.New(alg, s.Tick)
 			now := b.clk.Now().UnixNano()
 			c := &comparison{suite: s, bench: b, alg: alg}
-			c.logf("%T%+v: four reservations, cancelled in the order %v", alg, alg, order)
+			c.logf("%v: four reservations, cancelled in the order %v", alg, order)
 			peek := func() {
 				got, err := b.Peek(ctx, key)
 				want := k.Peek(now)

@@ -31,7 +31,7 @@ func testNewKind(s *suite, name string, alg ratelimit.Algorithm) {
 	sameKind := strings.HasPrefix(name, "RollingWindow")
 	d := s.take(b, "k", 1)
 	if !d.Allowed || !sameKind && d.Remaining != 2 {
-		s.broken("%s: %+v started with %+v", name, limit, d)
+		s.broken("%s: %v started with %+v", name, limit, d)
 	}
 }
 

@@ -54,12 +54,12 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 		out, err = ratelimit.TakeEach(ctx, each.Limiter, keys, n, out[:0])
 		s.succeeded(err)
 		if len(out) != len(keys) {
-			s.broken("%T%+v: %d decisions on %d keys", alg, alg, len(out), len(keys))
+			s.broken("%v: %d decisions on %d keys", alg, len(out), len(keys))
 		}
 		for i, key := range keys {
 			if want := s.take(loop, key, n); out[i] != want {
-				s.broken("%T%+v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v",
-					alg, alg, seed, n, keys, i, out[i], want)
+				s.broken("%v, seed %d: TakeEach of %d events of each of %q decides on keys[%d]:\n%+v\nTake decides:\n%+v",
+					alg, seed, n, keys, i, out[i], want)
 			}
 		}
 		left -= 1 + len(keys)

@@ -56,7 +56,7 @@ func newComparison(s *suite, alg ratelimit.Algorithm) *comparison {
 		alg:   alg,
 		rng:   rand.New(rand.NewPCG(seed, 20260301)),
 	}
-	c.log = append(c.log, fmt.Sprintf("seed %d, %T%+v", seed, alg, alg))
+	c.log = append(c.log, fmt.Sprintf("seed %d, %v", seed, alg))
 	probe := model.New(alg, s.Tick)
 	c.span = probe.Take(c.now(), probe.Limit()).ResetAfter
 	for _, name := range []string{"", "alice", "b\xffb"} {

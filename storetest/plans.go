@@ -36,7 +36,7 @@ func testUnlimitedParts(s *suite) {
 			got := s.take(b, "k", 1)
 			got.Part = want.Part
 			if got != want {
-				s.broken("%s, as %+v: want %+v\ngot %+v", name, limit, want, got)
+				s.broken("%s, as %v: want %+v\ngot %+v", name, limit, want, got)
 			}
 			b.clk.Advance(s.roundUp(50 * time.Millisecond))
 			same.clk.Advance(s.roundUp(50 * time.Millisecond))

@@ -199,10 +199,10 @@ func (s *suite) limiter(
 	s.Helper()
 	l, err := s.tryLimiter(b, alg, opts...)
 	if errors.Is(err, ratelimit.ErrInvalid) { // the store refuses the algorithm
-		s.broken("New(%T%+v): %v", alg, alg, err)
+		s.broken("New(%v): %v", alg, err)
 	}
 	if err != nil {
-		s.Fatalf("New(%T%+v): %v", alg, alg, err)
+		s.Fatalf("New(%v): %v", alg, err)
 	}
 	return l
 }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -10,7 +9,7 @@ import (
 // testWithin reserves with various maximum waits, and retries after RetryAfter.
 func testWithin(s *suite) {
 	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
-		name := fmt.Sprintf("%T%+v", alg, alg)
+		name := alg.String()
 		other := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}
 		for _, w := range []*withinTest{
 			{s, s.bench(alg), name},

@@ -49,7 +49,7 @@ func TestBundledLog(t *testing.T) {
 	got, problems := runReplay(t, "", "-o", "", "-alg", "all")
 	assert.Equal(t, `the bundled log: 12,224 requests from 52 clients, 2026-03-02 09:00:00 UTC to 2026-03-02 09:59:59 UTC
 format: Common or Combined Log Format
-limit: 60 requests per minute for each client
+limit: 60/m for each client
 
 algorithm                       allowed       denied     share  keys limited  longest wait   denied most
 token bucket                      9,649        2,575    21.1 %             5            1s   203.0.113.66 1,744
@@ -304,6 +304,11 @@ func TestBurst(t *testing.T) {
 		r := l.refill()
 		assert.LessOrEqual(t, float64(r.Events)/float64(r.Per), float64(l.rate.Events)/float64(l.rate.Per))
 	}
+}
+
+func TestLimitInWords(t *testing.T) {
+	got, _ := runReplay(t, "1 a\n", "-o", "", "-limit", "3/10s", "-burst", "2000", "-")
+	assert.Contains(t, got, "limit: 3/10s, burst 2,000, for each key\n")
 }
 
 // The plots count each event once, in few enough bins.

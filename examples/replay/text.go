@@ -33,17 +33,13 @@ func (t *trace) summary() string {
 		comma(int64(len(t.keys))), plural(t.oneKey, int64(len(t.keys))), t.first().Format(layout), t.last().Format(layout))
 }
 
-// inWords describes the limit.
+// inWords describes the limit. Algorithms other than buckets have no burst.
 func (l limit) inWords(t *trace) string {
-	span, ok := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day"}[l.rate.Per]
-	if !ok {
-		span = brief(l.rate.Per)
-	}
-	burst := ""
+	text := ratelimit.TokenBucket{Rate: l.rate, Burst: l.burst}.String()
 	if l.burst != l.rate.Events {
-		burst = fmt.Sprintf(", %s at once", comma(int64(l.burst)))
+		text += ","
 	}
-	return fmt.Sprintf("%s %s per %s for each %s%s", comma(int64(l.rate.Events)), plural(t.oneEvent, int64(l.rate.Events)), span, t.oneKey, burst)
+	return text + " for each " + t.oneKey
 }
 
 // wait formats the longest RetryAfter of a denial.

@@ -93,8 +93,8 @@ func TestLooks(t *testing.T) {
 			b.until(`document.querySelector(".chart .big").className === "big most"`)
 			assert.Less(t, eval[float64](b, `document.querySelector("#top tbody tr").getBoundingClientRect().bottom`), 900.0, "without scrolling")
 			row := eval[string](b, `document.querySelector("#top tbody tr").innerText.replace(/\s+/g, " ")`)
-			assert.Regexp(t, fmt.Sprintf(`^203\.0\.113\.7 limiter %d 2,000 per 40d; asked for 2,001 6,\d+ \d\d:\d\d:\d\d (now|\d+ s ago) never$`, n-1), row)
-			assert.Regexp(t, fmt.Sprintf(`^limiter %d 9,000 per hour; 2,000 per 40d 9\d\.\d %% denied .* denied lately mostly by: 2,000 per 40d$`, n-1),
+			assert.Regexp(t, fmt.Sprintf(`^203\.0\.113\.7 limiter %d 2,000 in each 40d; asked for 2,001 6,\d+ \d\d:\d\d:\d\d (now|\d+ s ago) never$`, n-1), row)
+			assert.Regexp(t, fmt.Sprintf(`^limiter %d 9,000 in each hour, and 2,000 in each 40d 9\d\.\d %% denied .* denied lately mostly by: 2,000 in each 40d$`, n-1),
 				eval[string](b, `document.querySelector(".chart .words").innerText.replace(/\s+/g, " ")`))
 			assert.Equal(t, min(n, 10), eval[int](b, `document.querySelectorAll(".chart").length`))
 			assert.Equal(t, n <= 10, eval[bool](b, `!document.querySelector("#morelimiters").checkVisibility()`))
@@ -211,7 +211,7 @@ func TestLooks(t *testing.T) {
 		// The focus goes where the key is looked up, and screen readers hear what came of it, once.
 		b.do(chromedp.Focus(chromedp.CSS("#top tbody button")))
 		eval[any](b, `document.activeElement.click()`)
-		b.until(`document.querySelector("#heard").textContent.startsWith("denied k api: 5 per hour")`)
+		b.until(`document.querySelector("#heard").textContent.startsWith("denied k api: 5/h, burst 4")`)
 		assert.Equal(t, "h-look", eval[string](b, `document.activeElement.id`))
 		b.do(chromedp.Focus(chromedp.CSS("#found .controls button")))
 		eval[any](b, `document.activeElement.click()`)

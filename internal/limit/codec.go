@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/step"
@@ -242,12 +244,13 @@ func readWords(by *step.Machine, encoded []byte) ([]uint64, error) {
 	return words, nil
 }
 
+// describe returns the one or two limits of k in words.
 func describe(k *step.Machine) string {
-	var specs []Spec
+	var limits []string
 	for _, limit := range k.Limits() {
-		specs = append(specs, of(limit).Spec)
+		limits = append(limits, strconv.Quote(of(limit).Spec.String()))
 	}
-	return fmt.Sprint(specs)
+	return strings.Join(limits, " and ")
 }
 
 // write returns a state that by left as bytes, and may change words.

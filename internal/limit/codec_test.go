@@ -187,8 +187,8 @@ func TestStateSizes(t *testing.T) {
 	}
 }
 
-// Each field of each algorithm is stored: a field that spec forgets would
-// make two limits one.
+// Each field of each algorithm is stored: a field that spec forgets would make two limits one. The
+// words say each field, too: an error names two limits by them.
 func TestEveryFieldIsStored(t *testing.T) {
 	varied := make(map[string]int)
 	for _, tt := range storedAlgorithms {
@@ -210,7 +210,8 @@ func TestEveryFieldIsStored(t *testing.T) {
 				}
 			}
 			if l, err := fakes.NewLimit(other.Interface().(ratelimit.Algorithm)); err == nil {
-				assert.NotEqual(t, mustLimit(t, tt.alg).Tag(), l.Tag(), "%+v and %+v", tt.alg, other)
+				assert.NotEqual(t, mustLimit(t, tt.alg).Tag(), l.Tag(), "%v and %v", tt.alg, other)
+				assert.NotEqual(t, tt.alg.String(), l.Spec.String())
 				varied[fmt.Sprint(kind.Name(), i)]++
 			}
 		}

@@ -191,9 +191,9 @@ func (l *Limit) CheckSame(name string, other *Limit) error {
 	}
 	describe := func(l *Limit) string {
 		if l.Varies {
-			return fmt.Sprintf("%+v and limits per key", l.Known)
+			return l.Spec.String() + ", and limits by key"
 		}
-		return fmt.Sprintf("%+v", l.Known)
+		return l.Spec.String()
 	}
 	const text = "ratelimit: the store already has a limiter named %q, with %s: give the limiter " +
 		"with %s another name with WithName, or use WithLimits if the limit changes: %w"

@@ -1,9 +1,8 @@
 package limit
 
 import (
-	"fmt"
 	"math"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -53,11 +52,12 @@ const (
 	aBool
 )
 
-// kinds has the name and the parameters of each kind. Their order never changes: a new one comes
-// last.
+// kinds has the name of each kind, its parameters, and the function that says a limit in words
+// (words.go). The order of kinds and of parameters never changes: a new one comes last.
 var kinds = [...]struct {
-	name string
-	has  []parameter
+	name    string
+	has     []parameter
+	inWords func(*Spec) string // of an All, Spec.String asks those of its parts
 }{
 	TokenBucket: {
 		"TokenBucket",
@@ -67,6 +67,7 @@ var kinds = [...]struct {
 			{"Burst", anInt, "1, or 0 for Rate.Events"},
 			{"Refill", anInt, ""},
 		},
+		tokenBucketInWords,
 	},
 	LeakyBucket: {
 		"LeakyBucket",
@@ -75,10 +76,12 @@ var kinds = [...]struct {
 			{"Rate.Per", aDuration, "1ns"},
 			{"Capacity", anInt, "1, or 0 for 1"},
 		},
+		leakyBucketInWords,
 	},
 	FixedWindow: {
 		"FixedWindow",
 		[]parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Start", anInt, ""}},
+		fixedWindowInWords,
 	},
 	SlidingWindow: {
 		"SlidingWindow",
@@ -87,6 +90,7 @@ var kinds = [...]struct {
 			{"Window", aDuration, "1ns"},
 			{"Segments", anInt, "1, or 0 for 1"},
 		},
+		slidingWindowInWords,
 	},
 	SlidingLog: {
 		"SlidingLog",
@@ -95,6 +99,7 @@ var kinds = [...]struct {
 			{"Window", aDuration, "1ns"},
 			{"CountDenied", aBool, ""},
 		},
+		slidingLogInWords,
 	},
 	RollingWindow: {
 		"RollingWindow",
@@ -104,6 +109,7 @@ var kinds = [...]struct {
 			{"Period", aDuration, ""},
 			{"PeriodLimit", anInt, ""},
 		},
+		rollingWindowInWords,
 	},
 	WarmingUp: {
 		"WarmingUp",
@@ -113,16 +119,18 @@ var kinds = [...]struct {
 			{"Warmup", aDuration, "1ns"},
 			{"ColdFactor", aFloat, ""},
 		},
+		warmingUpInWords,
 	},
 	All:       {name: "All"},
-	Unlimited: {name: "Unlimited"},
-	Blocked:   {name: "Blocked"},
+	Unlimited: {name: "Unlimited", inWords: unlimitedInWords},
+	Blocked:   {name: "Blocked", inWords: blockedInWords},
 	InFlight: {
 		"InFlight",
 		[]parameter{
 			{"Limit", anInt, "1"},
 			{"Timeout", aDuration, "1ns, and longer than a request takes"},
 		},
+		inFlightInWords,
 	},
 }
 
@@ -167,47 +175,14 @@ func (s *Spec) value(i int) any {
 
 func (s *Spec) field(i int) string { return kinds[s.Kind].name + "." + kinds[s.Kind].has[i].name }
 
-// String returns s as fmt's %+v writes a struct.
-func (s Spec) String() string {
-	if s.Kind == All {
-		return fmt.Sprintf("All%v", s.Parts)
-	}
-	var fields []string
-	for i, p := range kinds[s.Kind].has {
-		fields = append(fields, fmt.Sprintf("%s:%v", p.name, s.value(i)))
-	}
-	return kinds[s.Kind].name + "{" + strings.Join(fields, " ") + "}"
-}
-
 // A Rate is a number of events per span of time.
 type Rate struct {
 	Events int
 	Per    time.Duration
 }
 
-// rateUnits are the units of a Rate as text.
-var rateUnits = []struct {
-	name string
-	span time.Duration
-}{
-	{"d", 24 * time.Hour},
-	{"h", time.Hour},
-	{"m", time.Minute},
-	{"s", time.Second},
-	{"ms", time.Millisecond},
-	{"us", time.Microsecond},
-	{"ns", time.Nanosecond},
-}
-
 // String returns r as "10/s" or "5/250ms".
-func (r Rate) String() string {
-	for _, u := range rateUnits {
-		if r.Per == u.span {
-			return fmt.Sprintf("%d/%s", r.Events, u.name)
-		}
-	}
-	return fmt.Sprintf("%d/%v", r.Events, r.Per)
-}
+func (r Rate) String() string { return strconv.Itoa(r.Events) + "/" + abbreviated(r.Per) }
 
 // Check returns an error that names field if r is not positive.
 func (r Rate) Check(field string) error {

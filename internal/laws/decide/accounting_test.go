@@ -80,7 +80,7 @@ type taken struct {
 func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Store)) {
 	for name, store := range fakes.Stores {
 		for i, a := range accounted {
-			t.Run(fmt.Sprintf("%s/%T%+v", name, a.alg, a.alg), func(t *testing.T) { f(t, i, store()) })
+			t.Run(fmt.Sprintf("%s/%T %v", name, a.alg, a.alg), func(t *testing.T) { f(t, i, store()) })
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestAfterwards(t *testing.T) {
 				advance(200 * time.Millisecond)
 			}
 			run := func(rule string, f func(t *testing.T)) {
-				t.Run(fmt.Sprintf("%s/%T%+v/%s", name, tt.alg, tt.alg, rule), f)
+				t.Run(fmt.Sprintf("%s/%T %v/%s", name, tt.alg, tt.alg, rule), f)
 			}
 			if !blocked {
 				run("nothing granted since", func(t *testing.T) {

@@ -501,7 +501,7 @@ var waited = []ratelimit.Algorithm{
 func TestWaitHold_InLineOfHolds(t *testing.T) {
 	for name, store := range fakes.Stores {
 		for _, alg := range waited {
-			t.Run(fmt.Sprintf("%s/%T%+v", name, alg, alg), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%T %v", name, alg, alg), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					hold := func(n int, opts ...ratelimit.HoldOption) *ratelimit.Reservation {

@@ -112,7 +112,7 @@ func newSchedule(t testing.TB, c choices, kind kind) *schedule {
 	s.spans, s.floats, s.counts, s.flies = d.spans, d.floats, d.counts, d.flies
 	s.now = s.start()
 	s.clock = storetest.NewClock(time.Unix(0, s.now))
-	s.log("%T%+v from %d", s.alg, s.alg, s.now)
+	s.log("%T %v from %d", s.alg, s.alg, s.now)
 
 	opts := []ratelimit.Option{ratelimit.WithClock(s.clock), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Hour)}
 	switch keeping := pick(c, "memory", "memory", "limits", "bytes", "evictions"); {

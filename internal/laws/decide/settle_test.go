@@ -296,7 +296,7 @@ func TestSettleAfterTheKeyWasForgotten(t *testing.T) {
 				if both && how == "evicted" {
 					continue // the second key has as much left as the first
 				}
-				t.Run(fmt.Sprintf("%s/own=%v/known=%v/both=%v/%T%+v", how, own, known, both, alg, alg), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/own=%v/known=%v/both=%v/%T %v", how, own, known, both, alg, alg), func(t *testing.T) {
 					clk := stepclock.New()
 					store := &ratelimit.MemoryStore{MaxKeys: 3}
 					opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)}
@@ -383,7 +383,7 @@ func TestSettleAfterOtherKeysWereReset(t *testing.T) {
 		}
 		for i := range 4 {
 			own, both := i%2 > 0, i/2 > 0
-			t.Run(fmt.Sprintf("own=%v/both=%v/%T%+v", own, both, a.alg, a.alg), func(t *testing.T) {
+			t.Run(fmt.Sprintf("own=%v/both=%v/%T %v", own, both, a.alg, a.alg), func(t *testing.T) {
 				var decisions [2]ratelimit.Decision
 				for round := range decisions {
 					var opts []ratelimit.Option
@@ -423,7 +423,7 @@ func TestSettleAfterIdleKeysWereForgotten(t *testing.T) {
 	ctx := context.Background()
 	for _, a := range accounted {
 		alg := a.alg
-		t.Run(fmt.Sprintf("%T%+v", alg, alg), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%T %v", alg, alg), func(t *testing.T) {
 			clk := stepclock.New()
 			store := &ratelimit.MemoryStore{MaxKeys: 3}
 			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk)))

@@ -169,7 +169,7 @@ func TestTakeAllOfTheSameKey(t *testing.T) {
 	for store, newStore := range fakes.Stores {
 		for _, a := range accounted {
 			alg := a.alg
-			t.Run(fmt.Sprintf("%s/%T%+v", store, alg, alg), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%T %v", store, alg, alg), func(t *testing.T) {
 				rnd := fakes.Rand(t)
 				clk := stepclock.New()
 				l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(newStore()), ratelimit.WithName("test")))

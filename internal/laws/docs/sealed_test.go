@@ -49,6 +49,7 @@ func TestSealedSet(t *testing.T) {
 			continue
 		}
 		assert.NotPanics(t, func() { model.New(alg, 1) }, "internal/model lacks a definition of a %s", name)
+		assert.NotPanics(t, func() { _ = alg.String() }, "internal/limit/words.go lacks the words of a %s", name)
 		if tr.Stateless() {
 			continue
 		}
