@@ -48,8 +48,7 @@ type Client struct {
 // flight until the next one is sent or the stream ends. If l is nil, or an option is invalid or only
 // for servers, the error matches [ratelimit.ErrInvalid].
 //
-// A call whose key or cost cannot be determined fails with [codes.InvalidArgument] or, if the
-// [KeyFunc] was made with an invalid argument, with [codes.Internal].
+// A call whose key or cost cannot be determined fails with [codes.InvalidArgument].
 func NewClient(l ratelimit.Limiter, opts ...Option) (*Client, error) {
 	c, err := newConfig("NewClient", opts)
 	if err != nil {
@@ -141,8 +140,6 @@ var noTurn = turn{release: func() {}}
 func (c *Client) await(call *Call) (turn, error) {
 	key, n, err := c.question(call)
 	switch {
-	case isMisuse(err):
-		return noTurn, status.Error(codes.Internal, err.Error())
 	case err != nil:
 		return noTurn, status.Errorf(codes.InvalidArgument, "%s: %v", noKeyText, err)
 	case n == 0:

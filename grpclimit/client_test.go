@@ -208,7 +208,6 @@ func TestClientStatuses(t *testing.T) {
 	for want, c := range map[codes.Code]*grpclimit.Client{
 		codes.ResourceExhausted: newClient(t, l, costs(3)),
 		codes.InvalidArgument:   newClient(t, l, costs(-1)),
-		codes.Internal:          newClient(t, l, grpclimit.WithKey(grpclimit.Join())),
 		codes.Unavailable:       newClient(t, store),
 		codes.OK:                newClient(t, store, costs(0)),
 	} {

@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -67,13 +66,10 @@ func Join(keys ...KeyFunc) KeyFunc {
 
 // HTTP returns a KeyFunc that calls a key function of package httplimit with the call as an HTTP
 // request: its path is the method, its header the metadata of an incoming call, its RemoteAddr
-// the peer, and its context that of the call. It has no body. If key is nil, the KeyFunc fails
-// with an error that matches [ratelimit.ErrInvalid].
+// the peer, and its context that of the call. It has no body. HTTP panics if key is nil.
 func HTTP(key httplimit.KeyFunc) KeyFunc {
 	if key == nil {
-		return func(*Call) (string, error) {
-			return "", invalid("HTTP's function", nil, "must be a KeyFunc of package httplimit, such as ClientIP()")
-		}
+		panic(invalid("HTTP's function", nil, "must be a KeyFunc of package httplimit, such as ClientIP()"))
 	}
 	return func(c *Call) (string, error) { return key(c.asRequest()) }
 }
@@ -90,6 +86,3 @@ type invalidError struct{ text string }
 
 func (e *invalidError) Error() string        { return e.text }
 func (e *invalidError) Is(target error) bool { return target == ratelimit.ErrInvalid }
-
-// isMisuse reports whether err is a mistake in the program, and not in a call.
-func isMisuse(err error) bool { return errors.Is(err, ratelimit.ErrInvalid) }

@@ -18,13 +18,21 @@ import (
 type Option func(*config)
 
 // WithKey sets the function that returns the key of a call. The default is PeerIP().
-func WithKey(key KeyFunc) Option { return func(c *config) { c.key, c.keyed = key, true } }
+func WithKey(key KeyFunc) Option {
+	return func(c *config) {
+		c.require(key != nil, "WithKey's function", "must be a KeyFunc, such as PeerIP()")
+		c.key = key
+	}
+}
 
 // WithCost sets the function that returns how many events a call, or with [WithPerMessage] a
 // message, counts as. The default is 1. A call that costs 0 passes without asking the limiter. A
 // negative cost is handled like an error of the key, see [WithKeyError].
 func WithCost(cost func(*Call) int) Option {
-	return func(c *config) { c.cost, c.costed = cost, true }
+	return func(c *config) {
+		c.require(cost != nil, "WithCost's function", "must return how many events a call counts as")
+		c.cost = cost
+	}
 }
 
 // WithKeyError makes f return the status of calls whose key or cost cannot be determined. The
@@ -33,7 +41,10 @@ func WithCost(cost func(*Call) int) Option {
 // omitted since the previous line. To let such calls pass, use [WithSkip]. If f returns nil, the
 // default is used.
 func WithKeyError(f func(*Call, error) error) Option {
-	return func(c *config) { c.keyError, c.forServers = f, "WithKeyError" }
+	return func(c *config) {
+		c.require(f != nil, "WithKeyError's function", "must return the status of a call")
+		c.keyError, c.forServers = f, "WithKeyError"
+	}
 }
 
 // WithStoreError calls f with the error when the limiter's store has failed, or when a call cannot
@@ -43,7 +54,10 @@ func WithKeyError(f func(*Call, error) error) Option {
 // as Degraded, at most one line a second; the attribute left_out is the number of errors omitted
 // since the previous line.
 func WithStoreError(f func(*Call, error)) Option {
-	return func(c *config) { c.storeError, c.storeErrorSet, c.forServers = f, true, "WithStoreError" }
+	return func(c *config) {
+		c.require(f != nil, "WithStoreError's function", "must be a function to call with the error")
+		c.storeError, c.forServers = f, "WithStoreError"
+	}
 }
 
 // WithSkip lets calls for which skip returns true pass without asking the limiter. Without it every
@@ -51,7 +65,10 @@ func WithStoreError(f func(*Call, error)) Option {
 // A stream is skipped as a whole, when it begins. With [HealthAndReflection] as skip, health checks and
 // reflection pass.
 func WithSkip(skip func(*Call) bool) Option {
-	return func(c *config) { c.skip, c.skipped = skip, true }
+	return func(c *config) {
+		c.require(skip != nil, "WithSkip's function", "must report which calls pass without a limit")
+		c.skip = skip
+	}
 }
 
 // HealthAndReflection is a function for [WithSkip]. It returns true for calls of the services that
@@ -88,7 +105,10 @@ func WithPolicyName(name string) Option {
 // others. So that metrics and logs tell them apart, give it a name of its own:
 // [ratelimit.WithName]("api, shadow").
 func WithShadow(report func(*Call, ratelimit.Decision)) Option {
-	return func(c *config) { c.shadow, c.shadowed, c.forServers = report, true, "WithShadow" }
+	return func(c *config) {
+		c.require(report != nil, "WithShadow's function", "must be a function to call for calls that would have been refused")
+		c.shadow, c.forServers = report, "WithShadow"
+	}
 }
 
 // WithPerMessage limits each message that a client sends on a stream, instead of the stream. A
@@ -115,12 +135,14 @@ func WithInFlightRetry(d time.Duration) Option {
 	return func(c *config) { c.flightRetry, c.forServers = d, "WithInFlightRetry" }
 }
 
-// A config is what the options make. newConfig checks it.
+// A config is what the options make. Functions that are nil were not given.
 type config struct {
+	err error // the first mistake in an option
+
 	key        KeyFunc
 	cost       func(*Call) int
 	keyError   func(*Call, error) error
-	storeError func(*Call, error)
+	storeError func(*Call, error) // nil to log errors
 	skip       func(*Call) bool
 	shadow     func(*Call, ratelimit.Decision)
 	headers    httplimit.Headers
@@ -130,34 +152,26 @@ type config struct {
 	forServers string // an option that only servers have, if one was given
 
 	flightRetry time.Duration
-
-	keyed, costed, skipped, shadowed, storeErrorSet bool // whether these options were given
 }
 
 // newConfig returns what the options make. of is the function that they were given to.
 func newConfig(of string, opts []Option) (*config, error) {
-	c := &config{name: "default", headers: httplimit.Standard, keyError: invalidArgument(), storeError: logStoreError(), flightRetry: time.Second}
+	c := &config{name: "default", headers: httplimit.Standard, keyError: invalidArgument(), flightRetry: time.Second}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, invalid(fmt.Sprintf("option %d of %s", i, of), nil, "must be the result of a With function")
 		}
 		opt(c)
 	}
-	switch {
-	case c.keyed && c.key == nil:
-		return nil, invalid("WithKey's function", nil, "must be a KeyFunc, such as PeerIP()")
-	case c.costed && c.cost == nil:
-		return nil, invalid("WithCost's function", nil, "must return how many events a call counts as")
-	case c.keyError == nil:
-		return nil, invalid("WithKeyError's function", nil, "must return the status of a call")
-	case c.storeError == nil:
-		return nil, invalid("WithStoreError's function", nil, "must be a function to call with the error")
-	case c.skipped && c.skip == nil:
-		return nil, invalid("WithSkip's function", nil, "must report which calls pass without a limit")
-	case c.shadowed && c.shadow == nil:
-		return nil, invalid("WithShadow's function", nil, "must be a function to call for calls that would have been refused")
+	return c, c.err
+}
+
+// require makes newConfig return an error about a function that an option was given, unless ok. want
+// completes the sentence "it …".
+func (c *config) require(ok bool, what, want string) {
+	if !ok && c.err == nil {
+		c.err = invalid(what, nil, want)
 	}
-	return c, nil
 }
 
 // noKeyText says why a call is refused that has no key.
@@ -173,10 +187,4 @@ func invalidArgument() func(*Call, error) error {
 		warnings.warn(c.Context, "grpclimit: "+noKeyText, err) // it may contain what the client must not see
 		return status.Error(codes.InvalidArgument, noKeyText)
 	}
-}
-
-// logStoreError is the default of WithStoreError.
-func logStoreError() func(*Call, error) {
-	warnings := newLimitedLog()
-	return func(c *Call, err error) { warnings.warn(c.Context, "grpclimit: the limiter failed", err) }
 }

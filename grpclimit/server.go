@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,12 +26,11 @@ type Server struct {
 	*config
 	limiter  ratelimit.Limiter
 	reporter *httplimit.Reporter
-	misused  atomic.Bool // whether a misuse has been logged
+	warnings *limitedLog // of errors of the limiter, without WithStoreError
 }
 
 // NewServer returns a Server whose calls l limits. If l is nil or an option is invalid, the error
-// matches [ratelimit.ErrInvalid]. A [KeyFunc] made with an invalid argument shows only when a call
-// comes: the call fails with [codes.Internal], and the first such call is logged with slog.
+// matches [ratelimit.ErrInvalid].
 func NewServer(l ratelimit.Limiter, opts ...Option) (*Server, error) {
 	if isNil(l) {
 		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
@@ -50,7 +47,7 @@ func NewServer(l ratelimit.Limiter, opts ...Option) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{config: c, limiter: l, reporter: reporter}, nil
+	return &Server{config: c, limiter: l, reporter: reporter, warnings: newLimitedLog()}, nil
 }
 
 func isNil(l ratelimit.Limiter) bool {
@@ -125,8 +122,6 @@ type admission struct {
 func (s *Server) admit(c *Call) admission {
 	key, n, err := s.question(c)
 	switch {
-	case isMisuse(err):
-		return admission{refusal: s.misuse(c, err)}
 	case err != nil && s.shadow != nil:
 		s.shadow(c, ratelimit.Decision{})
 		return admission{}
@@ -206,18 +201,14 @@ func (s *Server) refuseKey(c *Call, err error) error {
 	return status.Error(codes.InvalidArgument, noKeyText) // a call without a key never passes
 }
 
-// misuse returns the status of a call that a mistake in the program makes impossible to limit.
-func (s *Server) misuse(c *Call, err error) error {
-	if !s.misused.Swap(true) {
-		slog.ErrorContext(c.Context, "grpclimit: calls are refused", "error", err)
-	}
-	return status.Error(codes.Internal, err.Error())
-}
-
 // report reports the error that came with d.
 func (s *Server) report(c *Call, d ratelimit.Decision, err error) {
-	if err != nil && (s.storeErrorSet || !d.Degraded) { // a limiter logs that a policy decided
+	switch {
+	case err == nil:
+	case s.storeError != nil:
 		s.storeError(c, err)
+	case !d.Degraded: // a limiter logs that a policy decided
+		s.warnings.warn(c.Context, "grpclimit: the limiter failed", err)
 	}
 }
 

@@ -345,26 +345,26 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestMisusedKey checks that a key function which was made with invalid arguments is an error of the
-// server, logged once.
-func TestMisusedKey(t *testing.T) {
+// TestNoKeyFunc checks that a mistake in a key function panics when the function is made.
+func TestNoKeyFunc(t *testing.T) {
+	defer func() {
+		err, _ := recover().(error)
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, "HTTP's function is nil")
+	}()
+	grpclimit.HTTP(nil)
+}
+
+// TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the call, also
+// if a mistake in the program is its cause, and that a client does not see its text.
+func TestKeyErrorOfTheProgram(t *testing.T) {
 	log := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	for want, key := range map[string]grpclimit.KeyFunc{
-		"option 0 of ClientIP is nil":      grpclimit.PeerIP(nil),
-		"IPv6Prefix's number of bits is 0": grpclimit.Join(grpclimit.Method(), grpclimit.PeerIP(httplimit.IPv6Prefix(0))),
-		"Join's list of keys is []":        grpclimit.Join(),
-		"key 2 of Join is nil":             grpclimit.Join(grpclimit.Method(), nil),
-		"HTTP's function is nil":           grpclimit.HTTP(nil),
-		"Header's name is":                 grpclimit.Metadata("api key"),
-	} {
-		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(key),
-			grpclimit.WithKeyError(func(_ *grpclimit.Call, err error) error { t.Error("not the client's error"); return err }))))
-		for range 2 {
-			err := p.call(t.Context())
-			assert.Equal(t, codes.Internal, status.Code(err))
-			assert.ErrorContains(t, err, want)
-		}
-		assert.Equal(t, 1, strings.Count(log.String(), want))
-	}
+	_, mistake := ratelimit.New(ratelimit.TokenBucket{})
+	require.ErrorIs(t, mistake, ratelimit.ErrInvalid)
+	failing := grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "", mistake })
+	err := serve(t, new(service), limitedBy(newServer(t, l, failing))).call(t.Context())
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
+	assert.NotContains(t, err.Error(), mistake.Error())
+	assert.Contains(t, log.String(), mistake.Error())
 }
