@@ -10,7 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -205,181 +208,159 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 	}
 }
 
-// These have one optional interface each. They note what is called.
-type (
-	basic   struct{ called *[]string }
-	canFl   struct{ called *[]string }
-	canRead struct{ called *[]string }
-	canHi   struct{ called *[]string }
-	canPush struct{ called *[]string }
-)
+// A plain writer is a ResponseWriter without optional methods. It notes what is called.
+type plain struct{ called *[]string }
 
-func (b basic) Header() http.Header { return http.Header{} }
-func (b basic) Write(p []byte) (int, error) {
-	*b.called = append(*b.called, "Write")
-	return len(p), nil
+func (p plain) Header() http.Header { return http.Header{} }
+func (p plain) WriteHeader(int)     {}
+func (p plain) Write(b []byte) (int, error) {
+	*p.called = append(*p.called, "Write "+string(b))
+	return len(b), nil
 }
-func (b basic) WriteHeader(status int) {}
 
-func (c canFl) Flush() { *c.called = append(*c.called, "Flush") }
-func (c canRead) ReadFrom(io.Reader) (int64, error) {
-	*c.called = append(*c.called, "ReadFrom")
-	return 7, errors.New("of the reader")
-}
-func (c canHi) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	*c.called = append(*c.called, "Hijack")
+// An able writer also has the optional methods of net/http's.
+type able struct{ plain }
+
+func (a able) Flush() { *a.called = append(*a.called, "Flush") }
+func (a able) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	*a.called = append(*a.called, "Hijack")
 	return nil, nil, errors.New("of the hijacker")
 }
-func (c canPush) Push(target string, _ *http.PushOptions) error {
-	*c.called = append(*c.called, "Push")
-	return errors.New("of the pusher")
+func (a able) ReadFrom(src io.Reader) (int64, error) {
+	*a.called = append(*a.called, fmt.Sprintf("ReadFrom %T", src))
+	return 7, errors.New("of the reader")
 }
 
-// TestOptionalInterfaces checks for each combination of optional interfaces that a handler
-// with WithSettle finds those that the ResponseWriter has, and no others.
-func TestOptionalInterfaces(t *testing.T) {
-	called := new([]string)
-	b, f, rd, hi, pu := basic{called}, canFl{called}, canRead{called}, canHi{called}, canPush{called}
-	for i, w := range []http.ResponseWriter{ // bits of i: flush, read, hijack, push
-		b,
-		struct {
-			basic
-			canFl
-		}{b, f},
-		struct {
-			basic
-			canRead
-		}{b, rd},
-		struct {
-			basic
-			canFl
-			canRead
-		}{b, f, rd},
-		struct {
-			basic
-			canHi
-		}{b, hi},
-		struct {
-			basic
-			canFl
-			canHi
-		}{b, f, hi},
-		struct {
-			basic
-			canRead
-			canHi
-		}{b, rd, hi},
-		struct {
-			basic
-			canFl
-			canRead
-			canHi
-		}{b, f, rd, hi},
-		struct {
-			basic
-			canPush
-		}{b, pu},
-		struct {
-			basic
-			canFl
-			canPush
-		}{b, f, pu},
-		struct {
-			basic
-			canRead
-			canPush
-		}{b, rd, pu},
-		struct {
-			basic
-			canFl
-			canRead
-			canPush
-		}{b, f, rd, pu},
-		struct {
-			basic
-			canHi
-			canPush
-		}{b, hi, pu},
-		struct {
-			basic
-			canFl
-			canHi
-			canPush
-		}{b, f, hi, pu},
-		struct {
-			basic
-			canRead
-			canHi
-			canPush
-		}{b, rd, hi, pu},
-		struct {
-			basic
-			canFl
-			canRead
-			canHi
-			canPush
-		}{b, f, rd, hi, pu},
+// An outer writer has no optional methods, but an able writer in it.
+type outer struct {
+	plain
+	in able
+}
+
+func (o outer) Unwrap() http.ResponseWriter { return o.in }
+
+// TestOptionalMethods calls the optional methods that the ResponseWriter of a handler with
+// WithSettle has, with ResponseWriters in it that have all, none, or those of another one.
+func TestOptionalMethods(t *testing.T) {
+	notSupported := http.ErrNotSupported.Error()
+	for name, tt := range map[string]struct {
+		w       func(plain) http.ResponseWriter
+		flush   string // the errors
+		hijack  string
+		copied  string
+		called  []string
+		written int64
+	}{
+		"able": {
+			func(p plain) http.ResponseWriter { return able{p} }, "", "of the hijacker", "of the reader",
+			[]string{"Flush", "Flush", "Hijack", "Hijack", "ReadFrom httplimit_test.only"}, 7,
+		},
+		"plain": {
+			func(p plain) http.ResponseWriter { return p }, notSupported, notSupported, "",
+			[]string{"Write hello"}, 5,
+		},
+		"outer": {
+			func(p plain) http.ResponseWriter { return outer{p, able{p}} }, "", "of the hijacker", "",
+			[]string{"Flush", "Flush", "Hijack", "Hijack", "Write hello"}, 5, // what it does to bytes is not left out
+		},
 	} {
-		*called = nil
-		got := make(chan response, 1)
-		var want []string
-		h := settled(t, got)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, deprecated := w.(interface{ CloseNotify() <-chan bool })
-			assert.False(t, deprecated)
-			flush, ok := w.(http.Flusher)
-			if assert.Equal(t, i&1 != 0, ok, "%d: Flusher", i); ok {
-				flush.Flush()
-				assert.NoError(t, http.NewResponseController(w).Flush())
-				want = append(want, "Flush", "Flush")
-			} else {
-				assert.ErrorIs(t, http.NewResponseController(w).Flush(), http.ErrNotSupported)
+		t.Run(name, func(t *testing.T) {
+			matches := func(err error, text string) {
+				t.Helper()
+				if text == "" {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorContains(t, err, text)
+				}
+				assert.Equal(t, text == notSupported, errors.Is(err, http.ErrNotSupported))
 			}
-			from, ok := w.(io.ReaderFrom)
-			if assert.Equal(t, i&2 != 0, ok, "%d: ReaderFrom", i); ok {
-				n, err := from.ReadFrom(nil)
-				assert.Equal(t, int64(7), n)
-				assert.EqualError(t, err, "of the reader")
-				want = append(want, "ReadFrom")
-			}
-			hijack, ok := w.(http.Hijacker)
-			if assert.Equal(t, i&4 != 0, ok, "%d: Hijacker", i); ok {
-				_, _, err := hijack.Hijack()
-				assert.EqualError(t, err, "of the hijacker")
+			got, called := make(chan response, 1), new([]string)
+			h := settled(t, got)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.(http.Flusher).Flush()
+				matches(http.NewResponseController(w).Flush(), tt.flush)
+				_, _, err := w.(http.Hijacker).Hijack()
+				matches(err, tt.hijack)
 				_, _, err = http.NewResponseController(w).Hijack()
-				assert.EqualError(t, err, "of the hijacker")
-				want = append(want, "Hijack", "Hijack")
-			} else {
-				_, _, err := http.NewResponseController(w).Hijack()
-				assert.ErrorIs(t, err, http.ErrNotSupported)
-			}
-			push, ok := w.(http.Pusher)
-			if assert.Equal(t, i&8 != 0, ok, "%d: Pusher", i); ok {
-				assert.EqualError(t, push.Push("/x", nil), "of the pusher")
-				want = append(want, "Push")
-			}
-			io.WriteString(w, "hello")
-			want = append(want, "Write")
-		}))
-		h.ServeHTTP(w, from("192.0.2.1:1"))
-		assert.Equal(t, want, *called, i)
-		assert.Equal(t, response{200, 5 + 7*int64(i>>1&1)}, <-got, i)
+				matches(err, tt.hijack)
+				_, err = io.Copy(w, only{strings.NewReader("hello")})
+				matches(err, tt.copied)
+			}))
+			h.ServeHTTP(tt.w(plain{called}), from("192.0.2.1:1"))
+			assert.Equal(t, tt.called, *called)
+			assert.Equal(t, response{200, tt.written}, <-got)
+		})
 	}
 }
 
-// TestHTTP2StillPushes checks that a handler finds the Pusher of HTTP/2 and not that of
-// HTTP/1.1, and the other way around for a Hijacker.
-func TestHTTP2StillPushes(t *testing.T) {
-	for proto, second := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
-		server := serverOf(t, proto, settled(t, make(chan response, 1))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, pushes := w.(http.Pusher)
-			_, hijacks := w.(http.Hijacker)
-			_, reads := w.(io.ReaderFrom)
-			_, flushes := w.(http.Flusher)
-			fmt.Fprint(w, r.Proto, pushes, hijacks, reads, flushes)
-		})))
-		resp, err := server.Client().Get(server.URL)
-		require.NoError(t, err)
-		assert.Equal(t, fmt.Sprint(proto, second, !second, !second, true), body(t, resp))
-		resp.Body.Close()
+// TestPanicDuringACopy checks that what was sent before counts, also without a ReaderFrom.
+func TestPanicDuringACopy(t *testing.T) {
+	got := make(chan response, 1)
+	h := settled(t, got)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, only{io.MultiReader(strings.NewReader("hello"), panicking{})})
+	}))
+	assert.Panics(t, func() { h.ServeHTTP(plain{new([]string)}, from("192.0.2.1:1")) })
+	assert.Equal(t, response{200, 5}, <-got)
+}
+
+// A panicking reader panics.
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("no") }
+
+// A copying writer has the ReadFrom of net/http's, and notes whether the system can copy for it.
+type copying struct {
+	plain
+	files *int
+}
+
+func (c copying) ReadFrom(src io.Reader) (int64, error) {
+	limited, ok := src.(*io.LimitedReader)
+	if ok {
+		src = limited.R
 	}
+	if _, ok := src.(syscall.Conn); ok {
+		*c.files++
+	}
+	return 0, nil
+}
+
+// TestSystemCopiesFiles checks that net/http's ResponseWriter gets files as they are, so that the
+// operating system can copy them.
+func TestSystemCopiesFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte("hello"), 0o600))
+	for name, handler := range map[string]http.HandlerFunc{
+		"ServeFile": func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, path) },
+		"io.Copy": func(w http.ResponseWriter, _ *http.Request) {
+			f, err := os.Open(path)
+			if assert.NoError(t, err) {
+				defer f.Close()
+				_, _ = io.Copy(w, f)
+			}
+		},
+	} {
+		w := copying{plain{new([]string)}, new(int)}
+		settled(t, make(chan response, 1))(handler).ServeHTTP(w, from("192.0.2.1:1"))
+		assert.Equal(t, 1, *w.files, name)
+		assert.Empty(t, *w.called, name)
+	}
+}
+
+// TestHTTP2CannotHijack checks that a handler which tries can still answer, over HTTP/2 and through
+// WithSettle.
+func TestHTTP2CannotHijack(t *testing.T) {
+	got := make(chan response, 1)
+	server := serverOf(t, "HTTP/2.0", settled(t, got)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _, err := w.(http.Hijacker).Hijack()
+		assert.ErrorIs(t, err, http.ErrNotSupported)
+		_, pushes := w.(http.Pusher)
+		assert.False(t, pushes)
+		http.Error(w, r.Proto, http.StatusUpgradeRequired)
+	})))
+	resp, err := server.Client().Get(server.URL)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	assert.Equal(t, 426, resp.StatusCode)
+	assert.Equal(t, "HTTP/2.0\n", body(t, resp))
+	assert.Equal(t, response{426, 9}, <-got)
 }

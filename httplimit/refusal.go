@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -12,8 +13,8 @@ import (
 // problemType is the problem type (RFC 9457) of a refusal.
 const problemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// A refusal answers requests over the limit: with problem+json if the client accepts
-// it, otherwise in plain text. headers.go has already set Retry-After (seconds, rounded up) and, by default,
+// A refusal answers requests over the limit: with problem+json, unless the client prefers plain text.
+// headers.go has already set Retry-After (seconds, rounded up) and, by default,
 // RateLimit-Policy ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
 type refusal struct {
 	status int
@@ -71,6 +72,29 @@ func prepareRefusal(h http.Header) {
 // problemJSON is the media type of a problem.
 const problemJSON = "application/problem+json"
 
+// longestAccept bounds how much of Accept is read, so that to refuse a hostile client costs little.
+const longestAccept = 1024
+
+// prefersText reports whether a client that sends these Accept fields names plain text, and no media
+// range that JSON is in. Weights are not read. Clients that send several fields, or a very long one, get
+// JSON.
+func prefersText(accept []string) bool {
+	if len(accept) != 1 || len(accept[0]) > longestAccept {
+		return false
+	}
+	text := false
+	for item := range strings.SplitSeq(accept[0], ",") {
+		media, _, _ := strings.Cut(item, ";")
+		switch strings.ToLower(strings.Trim(media, " \t")) {
+		case "application/json", problemJSON, "application/*", "*/*":
+			return false
+		case "text/plain":
+			text = true
+		}
+	}
+	return text
+}
+
 // answer writes the refusal d, which the given part of the policy decided.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Decision, part int) {
 	h, status := w.Header(), f.status
@@ -80,7 +104,7 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Dec
 	prepareRefusal(h)
 	var body []byte
 	switch {
-	case !takesProblem(r.Header["Accept"]):
+	case prefersText(r.Header["Accept"]):
 		h["Content-Type"], h["X-Content-Type-Options"] = []string{"text/plain; charset=utf-8"}, []string{"nosniff"}
 		body = append([]byte(detail(d)), '\n')
 	case !d.Checked():

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,20 +46,28 @@ func TestRefusalBody(t *testing.T) {
 		"application/json":         problem,
 		"application/problem+json": problem,
 		"application/*;q=0.1":      problem,
-		"text/html,application/xml;q=0.9,*/*;q=0.8": problem,
-		"text/html":                            text,
-		"text/plain":                           text,
-		"text/plain, */*;q=0.5":                text,
-		"text/plain, application/json":         problem,
-		"application/problem+json;q=0, */*":    text,
-		"application/json;q=0.2, text/*;q=0.3": text,
-		"image/png":                            text,
-		"":                                     text,
-		"nonsense;;;":                          text,
+		"text/html,application/xml;q=0.9,*/*;q=0.8":  problem,
+		"text/plain, application/json":               problem,
+		"text/plain, Application/JSON ; q=0":         problem, // weights are not read
+		"application/problem+json, text/plain":       problem,
+		"text/plain,*/*;q=0.5":                       problem,
+		"application/*,text/plain":                   problem,
+		"text/html":                                  problem, // which names neither
+		"image/png":                                  problem,
+		"text/*":                                     problem,
+		"":                                           problem,
+		"nonsense;;;":                                problem,
+		"text/plain\ntext/html":                      problem, // in two fields
+		"text/plain":                                 text,
+		" TEXT/Plain\t; charset=utf-8;q=0.1":         text,
+		"text/html,text/plain":                       text,
+		"text/plain, application/jsonx, application": text,
+		"text/plain," + strings.Repeat("a/b,", 253):  text,    // 1,023 bytes
+		"text/plain," + strings.Repeat("a/b,", 254):  problem, // 1,027 bytes
 	} {
 		r := from("192.0.2.1:1")
 		if accept != "-" {
-			r.Header.Set("Accept", accept)
+			r.Header["Accept"] = strings.Split(accept, "\n")
 		}
 		resp := serve(h, r)
 		require.Equal(t, 429, resp.StatusCode)
@@ -95,7 +104,7 @@ func TestRefusalWithoutAStore(t *testing.T) {
 	assert.JSONEq(t, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The limit cannot be checked at the moment."}`, body(t, resp))
 	assert.Empty(t, resp.Header.Get("RateLimit"))
 	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
-	resp = serve(httplimit.Middleware(l, httplimit.WithStatus(420))(ok), from("192.0.2.1:1", "Accept", "text/html"))
+	resp = serve(httplimit.Middleware(l, httplimit.WithStatus(420))(ok), from("192.0.2.1:1", "Accept", "text/plain"))
 	assert.Equal(t, 503, resp.StatusCode, "WithStatus is for clients that are over the limit")
 	assert.Equal(t, "The limit cannot be checked at the moment.\n", body(t, resp))
 }
@@ -144,5 +153,57 @@ func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 			assert.Equal(t, "5", resp.Header.Get("Content-Encoding"))
 			assert.Equal(t, "5", resp.Header.Get("Server"))
 		})
+	}
+}
+
+// hostile are header fields that are expensive to read in full.
+var hostile = map[string]func(http.Header){
+	"Accept with parameters": func(h http.Header) {
+		for range 230 {
+			h.Add("Accept", strings.Repeat("a;b*0=c,", 490))
+		}
+	},
+	"Accept in one line":         func(h http.Header) { h.Set("Accept", strings.Repeat("a;b*0=c,", 115_000)) },
+	"Accept of numbers":          func(h http.Header) { h.Set("Accept", strings.Repeat("*/*;q=0."+strings.Repeat("1", 900)+",", 1000)) },
+	"Accept of nothing":          func(h http.Header) { h.Set("Accept", strings.Repeat(",", 900_000)) },
+	"Accept of empty lines":      func(h http.Header) { h["Accept"] = make([]string, 20_000) },
+	"X-Forwarded-For, in a line": func(h http.Header) { h.Set("X-Forwarded-For", strings.Repeat("10.0.0.1,", 100_000)) },
+	"X-Forwarded-For, in lines": func(h http.Header) {
+		h["X-Forwarded-For"] = strings.Split(strings.Repeat("10.0.0.1,", 20_000), ",")
+	},
+	"X-Real-IP":                 func(h http.Header) { h.Set("X-Real-IP", strings.Repeat("1", 900_000)) },
+	"X-Real-IP, in lines":       func(h http.Header) { h["X-Real-Ip"] = strings.Split(strings.Repeat("10.0.0.1,", 20_000), ",") },
+	"X-Forwarded-For, no comma": func(h http.Header) { h.Set("X-Forwarded-For", strings.Repeat("1", 900_000)) },
+	"Forwarded": func(h http.Header) {
+		for range 230 {
+			h.Add("Forwarded", strings.Repeat("for=10.0.0.1,", 300))
+		}
+	},
+	"Forwarded, commas in quotes": func(h http.Header) {
+		for range 230 {
+			h.Add("Forwarded", `for=10.0.0.1;host="`+strings.Repeat(",", 3900)+`"`)
+		}
+	},
+}
+
+// BenchmarkRefusal refuses requests with hostile header fields.
+func BenchmarkRefusal(b *testing.B) {
+	for name, set := range hostile {
+		for kind, key := range map[string]httplimit.KeyFunc{
+			"XFF":       httplimit.ClientIP(proxies),
+			"Forwarded": httplimit.ClientIP(proxies, httplimit.FromForwarded()),
+		} {
+			b.Run(name+"/"+kind, func(b *testing.B) {
+				l, _ := limiter(b, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+				h := httplimit.Middleware(l, httplimit.WithKey(key))(nothing)
+				w, r := discard{make(http.Header)}, from("10.0.0.1:1234")
+				set(r.Header)
+				h.ServeHTTP(w, r)
+				for b.Loop() {
+					clear(w.header)
+					h.ServeHTTP(w, r)
+				}
+			})
+		}
 	}
 }

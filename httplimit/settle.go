@@ -52,10 +52,14 @@ import (
 // before the handler was called and the [ratelimit.FailurePolicy] let the request pass,
 // nothing is held, and Settle charges all that f returns.
 //
-// With WithSettle, the handler gets a ResponseWriter that implements [http.Flusher],
-// [io.ReaderFrom], [http.Hijacker] and [http.Pusher] if the one in it does, works with
-// [http.ResponseController], and does not implement the deprecated [http.CloseNotifier]. A
-// request takes one more call of the store, which is made before the response ends.
+// With WithSettle, the handler gets a ResponseWriter that works with [http.ResponseController]. It
+// always implements [http.Flusher], [http.Hijacker] and [io.ReaderFrom]. If the one in it cannot do
+// the same, Flush does nothing, Hijack returns an error that matches [http.ErrNotSupported], and
+// ReadFrom calls Write. A handler that must know whether it can flush asks the Flush of
+// ResponseController, which returns such an error as well. The ResponseWriter does not implement
+// [http.Pusher] and the deprecated [http.CloseNotifier].
+//
+// A request takes one more call of the store, which is made before the response ends.
 func WithSettle(f func(r *http.Request, status int, written int64) int, opts ...ratelimit.HoldOption) Option {
 	return func(c *config) {
 		c.require(f != nil, "WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
@@ -166,7 +170,7 @@ func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next h
 		}
 		m.settleWith(inner, h, q, status, written)
 	}()
-	next.ServeHTTP(recorder.as(), inner)
+	next.ServeHTTP(recorder, inner)
 	returned = true
 }
 
