@@ -10,8 +10,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // A Client is a [connect.Interceptor] that makes the calls of clients wait for their turn, so that they
@@ -81,10 +81,13 @@ func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 	}
 }
 
+// errEmptyKey refuses an empty key, which servers would share by mistake.
+var errEmptyKey = fmt.Errorf("%w: the key is empty", key.ErrNone)
+
 // await waits for the turn of a call.
 func (c *Client) await(ctx context.Context, key string) (release func(), err error) {
-	if key == "" { // servers must not share a key by mistake
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%w: the key is empty", httplimit.ErrNoKey))
+	if key == "" {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errEmptyKey)
 	}
 	release, err = c.turns.Wait(ctx, key, 1)
 	code := connect.CodeUnavailable // the store has failed

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/connectlimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 const (
@@ -241,7 +242,7 @@ func TestKeyError(t *testing.T) {
 	var logged strings.Builder
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
-	p := serve(t, connectlimit.Middleware(l, httplimit.WithKey(httplimit.Header("X-User"))), returns)
+	p := serve(t, connectlimit.Middleware(l, httplimit.WithKey(key.Header("X-User"))), returns)
 	_, err := p.call(t.Context())
 	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
 	assert.ErrorContains(t, err, "X-User is missing")

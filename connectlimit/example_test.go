@@ -10,6 +10,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/connectlimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // Each client may make 60 calls a minute.
@@ -25,7 +27,7 @@ func ExampleMiddleware() {
 	mux := http.NewServeMux()
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
 	handler := connectlimit.Middleware(limiter,
-		httplimit.WithKey(httplimit.Join(httplimit.ClientIP(), httplimit.Pattern())),
+		httplimit.WithKey(key.Join(clientip.Of(), key.Pattern())),
 		httplimit.WithSkip(connectlimit.HealthAndReflection))(mux)
 	log.Fatal(http.ListenAndServe(":8080", handler))
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/connectlimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 type number = wrapperspb.Int32Value
@@ -69,7 +71,7 @@ func TestPerMessage(t *testing.T) {
 			l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(6)})
 			c := count(t, connectlimit.PerMessage(l, httplimit.WithCost(func(r *http.Request) int {
 				return int(connectlimit.MessageOf(r).(*number).GetValue())
-			}), httplimit.WithKey(httplimit.Join(httplimit.ClientIP(), httplimit.Pattern()))), opts...)
+			}), httplimit.WithKey(key.Join(clientip.Of(), key.Pattern()))), opts...)
 			n, err := send(t, c, nil)
 			require.NoError(t, err)
 			assert.Zero(t, n)
@@ -98,7 +100,7 @@ func TestPerMessageOptions(t *testing.T) {
 	var logged strings.Builder
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)})
-	user := httplimit.WithKey(httplimit.Header("X-User"))
+	user := httplimit.WithKey(key.Header("X-User"))
 	c := count(t, connectlimit.PerMessage(l, user))
 	for _, name := range []string{"ann", "ben"} {
 		_, err := send(t, c, http.Header{"X-User": {name}}, 1, 1)
@@ -126,7 +128,7 @@ func TestPerMessageOptions(t *testing.T) {
 func TestPerMessageAnswers(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
 	c := count(t, connectlimit.PerMessage(l,
-		httplimit.WithKey(httplimit.Header("X-User")),
+		httplimit.WithKey(key.Header("X-User")),
 		httplimit.WithDenied(http.NotFoundHandler()),
 		httplimit.WithKeyError(func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(401) })))
 	_, err := send(t, c, http.Header{"X-User": {"ann"}}, 1, 1)

@@ -25,10 +25,11 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // Middleware returns a function that wraps a handler, or a mux of handlers, so that l limits its
-// calls. It is [httplimit.Middleware] with all its options: [httplimit.Pattern] is the procedure as a
+// calls. It is [httplimit.Middleware] with all its options: [key.Pattern] is the procedure as a
 // key (in lower case) if Middleware wraps the mux, and the service if it is inside; a stream is a call
 // that is over when its handler returns.
 //
@@ -40,7 +41,7 @@ import (
 // httplimit.WithSkip([HealthAndReflection]) is given. Header fields are those
 // of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
 // whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
-// [httplimit.ErrNoKey]; other errors are logged as by [httplimit.BadRequest]. With
+// [key.ErrNone]; other errors are logged as by [httplimit.BadRequest]. With
 // [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
 // [httplimit.WithStatus] has no effect, because the protocol has a status for each code.
 // Middleware panics where httplimit.Middleware does.
@@ -61,7 +62,7 @@ func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler
 func keyError(answer func(http.ResponseWriter, *http.Request, *connect.Error)) func(http.ResponseWriter, *http.Request, error) {
 	logged := httplimit.BadRequest()
 	return func(w http.ResponseWriter, r *http.Request, err error) {
-		if !errors.Is(err, httplimit.ErrNoKey) { // it may contain what the client must not see
+		if !errors.Is(err, key.ErrNone) { // it may contain what the client must not see
 			logged(make(discard), r, err)
 			err = errNoKey
 		}

@@ -21,7 +21,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // asked returns the key, or the error, that each call of the returned function has on a server.
@@ -47,7 +48,7 @@ var loopback = netip.MustParsePrefix("127.0.0.0/8")
 // changes it only as far as a trusted proxy vouches for it.
 func TestPeerIP(t *testing.T) {
 	for i, tt := range []struct {
-		opts []httplimit.IPOption
+		opts []clientip.Option
 		md   []string
 		want string
 	}{
@@ -55,15 +56,15 @@ func TestPeerIP(t *testing.T) {
 		{nil, []string{"x-forwarded-for", "192.0.2.1"}, "127.0.0.1"},
 		{nil, []string{"forwarded", "for=192.0.2.1"}, "127.0.0.1"},
 		{nil, []string{"x-real-ip", "192.0.2.1", "remote-addr", "192.0.2.1"}, "127.0.0.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1"}, "192.0.2.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"X-Forwarded-For", "192.0.2.1"}, "192.0.2.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "198.51.100.7, 192.0.2.1"}, "192.0.2.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "198.51.100.7", "x-forwarded-for", "192.0.2.1"}, "192.0.2.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, 127.0.0.9"}, "192.0.2.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, nonsense"}, "127.0.0.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", strings.Repeat("1", 4000)}, "127.0.0.1"},
-		{[]httplimit.IPOption{httplimit.TrustedProxies(loopback)}, []string{"x-forwarded-for", "2001:db8:1:2:3::4"}, "2001:db8:1:2::/64"},
-		{[]httplimit.IPOption{httplimit.TrustedHops(1), httplimit.FromForwarded()}, []string{"forwarded", `for="[2001:db8::1]:4711"`, "x-forwarded-for", "192.0.2.1"}, "2001:db8::/64"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1"}, "192.0.2.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"X-Forwarded-For", "192.0.2.1"}, "192.0.2.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "198.51.100.7, 192.0.2.1"}, "192.0.2.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "198.51.100.7", "x-forwarded-for", "192.0.2.1"}, "192.0.2.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, 127.0.0.9"}, "192.0.2.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, nonsense"}, "127.0.0.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", strings.Repeat("1", 4000)}, "127.0.0.1"},
+		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "2001:db8:1:2:3::4"}, "2001:db8:1:2::/64"},
+		{[]clientip.Option{clientip.TrustedHops(1), clientip.FromForwarded()}, []string{"forwarded", `for="[2001:db8::1]:4711"`, "x-forwarded-for", "192.0.2.1"}, "2001:db8::/64"},
 	} {
 		got, err := asked(t, grpclimit.PeerIP(tt.opts...))(tt.md...)
 		assert.NoError(t, err)
@@ -99,7 +100,7 @@ func TestNoPeer(t *testing.T) {
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))
 	}
 
-	p = serveBuffered(t, newServer(t, l, grpclimit.WithKey(grpclimit.PeerIP(httplimit.TrustedHops(1)))))
+	p = serveBuffered(t, newServer(t, l, grpclimit.WithKey(grpclimit.PeerIP(clientip.TrustedHops(1)))))
 	assert.NoError(t, p.call(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", "192.0.2.1")))
 }
 
@@ -162,7 +163,7 @@ func TestKeyOfMessage(t *testing.T) {
 
 // TestHTTP checks what the functions of httplimit see of a call.
 func TestHTTP(t *testing.T) {
-	got, err := asked(t, grpclimit.HTTP(httplimit.Pattern()))()
+	got, err := asked(t, grpclimit.HTTP(key.Pattern()))()
 	assert.NoError(t, err)
 	assert.Equal(t, "/grpc.testing.testservice/unarycall", got)
 	got, err = asked(t, grpclimit.HTTP(func(r *http.Request) (string, error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // TestRefusal checks what a client reads, and that a client which sleeps exactly RetryInfo is
@@ -345,16 +346,6 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestNoKeyFunc checks that a mistake in a key function panics when the function is made.
-func TestNoKeyFunc(t *testing.T) {
-	defer func() {
-		err, _ := recover().(error)
-		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-		assert.ErrorContains(t, err, "HTTP's function is nil")
-	}()
-	grpclimit.HTTP(nil)
-}
-
 // TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the call, also
 // if a mistake in the program is its cause, and that a client does not see its text.
 func TestKeyErrorOfTheProgram(t *testing.T) {
@@ -367,4 +358,25 @@ func TestKeyErrorOfTheProgram(t *testing.T) {
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
 	assert.NotContains(t, err.Error(), mistake.Error())
 	assert.Contains(t, log.String(), mistake.Error())
+}
+
+// TestMisusedKey checks that a key function with invalid arguments panics when it is made.
+func TestMisusedKey(t *testing.T) {
+	for want, mistake := range map[string]func(){
+		"option 0 of Of is nil":            func() { grpclimit.PeerIP(nil) },
+		"IPv6Prefix's number of bits is 0": func() { grpclimit.PeerIP(clientip.IPv6Prefix(0)) },
+		"Join's list of keys is []":        func() { grpclimit.Join() },
+		"key 2 of Join is nil":             func() { grpclimit.Join(grpclimit.Method(), nil) },
+		"HTTP's function is nil":           func() { grpclimit.HTTP(nil) },
+		"Header's name is":                 func() { grpclimit.Metadata("api key") },
+	} {
+		func() {
+			defer func() {
+				err, _ := recover().(error)
+				assert.ErrorIs(t, err, ratelimit.ErrInvalid, want)
+				assert.ErrorContains(t, err, want)
+			}()
+			mistake()
+		}()
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // discard is a ResponseWriter that does not allocate.
@@ -44,7 +45,7 @@ func TestAllocations(t *testing.T) {
 		{"fields, draft 7", []httplimit.Option{httplimit.WithHeaders(httplimit.Draft7)}, "192.0.2.1:1", 3, nil},
 		{"fields, exposed", []httplimit.Option{httplimit.WithExposedHeaders()}, "192.0.2.1:1", 3, nil},
 		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6, nil},
-		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedHops(1)))}, "10.1.1.1:1", 1, nil},
+		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(clientip.Of(clientip.TrustedHops(1)))}, "10.1.1.1:1", 1, nil},
 		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 6, held},
 		{"with the decision", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithDecision()}, "192.0.2.1:1", 3, nil},
 		{"in flight", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 2, flight},

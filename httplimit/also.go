@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -26,14 +27,14 @@ import (
 // [WithCost] and [WithSettle] apply to all limiters, except to those that have one of the two of
 // their own among own, which may have no other options. So one middleware counts requests and tokens:
 //
-//	httplimit.WithAlso(tokens, httplimit.Header("User"), "tokens",
+//	httplimit.WithAlso(tokens, key.Header("User"), "tokens",
 //		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
 //
 // It decides with one call, and spends nothing if a limiter refuses. A middleware in another one
 // does not: what the outer one has counted stays counted when the inner one refuses.
 //
 // WithAlso cannot be combined with [WithShaping].
-func WithAlso(l ratelimit.Limiter, key KeyFunc, name string, own ...Option) Option {
+func WithAlso(l ratelimit.Limiter, key key.Func, name string, own ...Option) Option {
 	return func(c *config) {
 		c.require(!param.IsNil(l), "WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 		c.requireKey("WithAlso's function", key)
@@ -67,7 +68,7 @@ func (c *config) costingOf(own []Option) costing {
 // A limit is one of the limiters of a middleware.
 type limit struct {
 	limiter  ratelimit.Limiter
-	key      KeyFunc
+	key      key.Func
 	name     string
 	costing            // its own, if it has one
 	policies *policies // of all keys
@@ -97,7 +98,10 @@ func (l *limit) policiesOf(ctx context.Context, key string, status int) *policie
 func (l *limit) keyOf(r *http.Request) (string, error) {
 	key, err := l.key(r)
 	if err == nil && key == "" {
-		return "", fmt.Errorf("%w: the key is empty", ErrNoKey) // clients must not share a key by mistake
+		return "", errEmptyKey
 	}
 	return key, err
 }
+
+// errEmptyKey refuses an empty key, which clients would share by mistake.
+var errEmptyKey = fmt.Errorf("%w: the key is empty", key.ErrNone)

@@ -15,14 +15,15 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // both returns the options of a middleware with a limit per user and one per organisation.
 func both(orgs ratelimit.Limiter, more ...httplimit.Option) []httplimit.Option {
 	return append([]httplimit.Option{
-		httplimit.WithKey(httplimit.Header("User")),
+		httplimit.WithKey(key.Header("User")),
 		httplimit.WithPolicyName("user"),
-		httplimit.WithAlso(orgs, httplimit.Header("Org"), "org"),
+		httplimit.WithAlso(orgs, key.Header("Org"), "org"),
 	}, more...)
 }
 
@@ -135,12 +136,12 @@ func TestAlsoCostsOfItsOwn(t *testing.T) {
 	}
 	tokens, cents := window(1000), window(100)
 	estimate := func(r *http.Request) int { return int(r.ContentLength) }
-	also := httplimit.WithAlso(tokens, httplimit.Header("User"), "tokens",
+	also := httplimit.WithAlso(tokens, key.Header("User"), "tokens",
 		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
 	h := httplimit.Middleware(requests,
-		httplimit.WithKey(httplimit.Header("User")),
+		httplimit.WithKey(key.Header("User")),
 		also,
-		httplimit.WithAlso(cents, httplimit.Header("User"), "cents",
+		httplimit.WithAlso(cents, key.Header("User"), "cents",
 			httplimit.WithCost(func(r *http.Request) int { return int(r.ContentLength) / 10 }),
 			httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
 				if sum, ok := httplimit.CostOf(r); ok {
@@ -201,7 +202,7 @@ func TestAlsoSharesCosts(t *testing.T) {
 	h := httplimit.Middleware(users, both(orgs,
 		httplimit.WithCost(func(*http.Request) int { return cost }),
 		httplimit.WithSettle(func(*http.Request, int, int64) int { return settled }),
-		httplimit.WithAlso(calls, httplimit.Header("User"), "calls", httplimit.WithCost(func(*http.Request) int { return own })))...)(ok)
+		httplimit.WithAlso(calls, key.Header("User"), "calls", httplimit.WithCost(func(*http.Request) int { return own })))...)(ok)
 	for i, step := range []struct{ cost, settled, own, users, calls int }{
 		{10, 3, 1, 97, 99},
 		{0, 4, 1, 93, 98}, // which is held for one of them

@@ -21,9 +21,12 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // The tests in this file attack real servers.
+
+var proxies = clientip.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8"))
 
 // serveBoth starts a server for HTTP/1.1 and HTTP/2 without TLS.
 func serveBoth(t *testing.T, h http.Handler) (addr string) {
@@ -63,15 +66,15 @@ func TestHostileHeaders(t *testing.T) {
 	quiet(t)
 	addr := make(map[string]string)
 	const limit = 1
-	for kind, opts := range map[string][]httplimit.IPOption{
+	for kind, opts := range map[string][]clientip.Option{
 		"direct":    nil,
-		"no prefix": {httplimit.TrustedProxies(), httplimit.TrustedHops(1)},
-		"Forwarded": {proxies, httplimit.FromForwarded()},
-		"X-Real-IP": {proxies, httplimit.FromHeader("X-Real-IP")},
+		"no prefix": {clientip.TrustedProxies(), clientip.TrustedHops(1)},
+		"Forwarded": {proxies, clientip.FromForwarded()},
+		"X-Real-IP": {proxies, clientip.FromHeader("X-Real-IP")},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)})
 		byHeader := func(r *http.Request) (string, error) {
-			key, err := httplimit.ClientIP(opts...)(r)
+			key, err := clientip.Of(opts...)(r)
 			return r.URL.Path + key, err // a limit for each test
 		}
 		addr[kind] = serveBoth(t, httplimit.Middleware(l, httplimit.WithKey(byHeader))(ok))
@@ -111,7 +114,7 @@ func TestHostileHosts(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	var mu sync.Mutex // protects keys
 	keys := make(map[string]int)
-	key := httplimit.ClientIP(httplimit.TrustedProxies(netip.MustParsePrefix("127.0.0.0/8")), httplimit.FromForwarded())
+	key := clientip.Of(clientip.TrustedProxies(netip.MustParsePrefix("127.0.0.0/8")), clientip.FromForwarded())
 	service := serveBoth(t, httplimit.Middleware(l, httplimit.WithKey(func(r *http.Request) (string, error) {
 		k, err := key(r)
 		mu.Lock()
@@ -159,7 +162,7 @@ func TestForgedRealIP(t *testing.T) {
 	var mu sync.Mutex // protects keys
 	keys := make(map[string]int)
 	l, _ := limiter(t, ratelimit.Unlimited{})
-	key := httplimit.ClientIP(httplimit.TrustedProxies(netip.MustParsePrefix("127.0.0.1/32")), httplimit.FromHeader("X-Real-IP"))
+	key := clientip.Of(clientip.TrustedProxies(netip.MustParsePrefix("127.0.0.1/32")), clientip.FromHeader("X-Real-IP"))
 	service := serveBoth(t, httplimit.Middleware(l, httplimit.WithKey(func(r *http.Request) (string, error) {
 		if r.Header.Get("Past") != "" {
 			r.RemoteAddr = "198.51.100.7:1" // a client's, whose peer is the service

@@ -5,12 +5,11 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 func Example() {
@@ -56,7 +55,7 @@ func ExampleWithKey() {
 	mux := http.NewServeMux()
 
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100)}))
-	limited := httplimit.Middleware(limiter, httplimit.WithKey(httplimit.Header("X-API-Key")))
+	limited := httplimit.Middleware(limiter, httplimit.WithKey(key.Header("X-API-Key")))
 	mux.Handle("GET /search", limited(search))
 
 	answered := make(map[int]int) // by status
@@ -162,8 +161,8 @@ func ExampleWithDecision() {
 func ExampleWithAlso() {
 	users := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
 	orgs := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5000, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
-	handler := httplimit.Middleware(users, httplimit.WithKey(httplimit.Header("X-User")), httplimit.WithPolicyName("user"),
-		httplimit.WithAlso(orgs, httplimit.Header("X-Org"), "org"),
+	handler := httplimit.Middleware(users, httplimit.WithKey(key.Header("X-User")), httplimit.WithPolicyName("user"),
+		httplimit.WithAlso(orgs, key.Header("X-Org"), "org"),
 		httplimit.WithCost(func(*http.Request) int { return 300 }), // an estimate
 		httplimit.WithSettle(httplimit.ByCost),
 	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 120) }))
@@ -179,48 +178,4 @@ func ExampleWithAlso() {
 	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700;t=86400
 	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=580;t=86400
 	// bob "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700;t=86400
-}
-
-// The client's address and the route together make the key. The address comes from
-// X-Forwarded-For, because requests come from trusted load balancers.
-func ExampleJoin() {
-	balancers := httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8"))
-	key := httplimit.Join(httplimit.ClientIP(balancers), httplimit.Pattern())
-
-	r := httptest.NewRequest("GET", "/user/42/photos", nil)
-	r.RemoteAddr = "10.0.0.7:41234"
-	r.Header.Set("X-Forwarded-For", "1.1.1.1, 203.0.113.9") // the first one is made up
-	fmt.Println(key(r))
-	// Output: 11:203.0.113.914:/user/#/photos <nil>
-}
-
-// A service for which ann and ANN are the same user.
-func ExampleHeader() {
-	user := httplimit.Header("X-User")
-	folded := func(r *http.Request) (string, error) {
-		key, err := user(r)
-		return strings.ToLower(key), err
-	}
-
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set("X-User", "ANN")
-	fmt.Println(folded(r))
-	// Output: ann <nil>
-}
-
-// A service behind Cloudflare and a load balancer at 10.0.0.7 that drops CF-Connecting-IP from
-// other requests.
-func ExampleFromHeader() {
-	key := httplimit.ClientIP(httplimit.FromHeader("CF-Connecting-IP"),
-		httplimit.TrustedProxies(netip.MustParsePrefix("10.0.0.7/32")))
-
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Header.Set("CF-Connecting-IP", "203.0.113.9")
-	for _, peer := range []string{"10.0.0.7:41234", "198.51.100.7:41234"} { // the second one made it up
-		r.RemoteAddr = peer
-		fmt.Println(key(r))
-	}
-	// Output:
-	// 203.0.113.9 <nil>
-	// 198.51.100.7 <nil>
 }

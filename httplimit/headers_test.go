@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestRetryAfterIsTrue checks that a client that retries after Retry-After is served,
@@ -230,7 +231,7 @@ func TestDraft7OfSeveral(t *testing.T) {
 	users, _ := limiter(t, ratelimit.FixedWindow{Limit: 9, Window: time.Minute})
 	orgs, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	draft7 := httplimit.WithHeaders(httplimit.Draft7)
-	got := serve(httplimit.Middleware(users, draft7, httplimit.WithAlso(orgs, httplimit.Everybody(), "org"))(ok), from("192.0.2.1:1")).Header
+	got := serve(httplimit.Middleware(users, draft7, httplimit.WithAlso(orgs, key.Everybody(), "org"))(ok), from("192.0.2.1:1")).Header
 	assert.Equal(t, []string{"9;w=60, 3;w=3600"}, got.Values("RateLimit-Policy"))
 	assert.Equal(t, []string{"limit=3, remaining=2, reset=3600"}, got.Values("RateLimit"))
 	got = serve(httplimit.Middleware(users, draft7)(httplimit.Middleware(orgs, draft7)(ok)), from("192.0.2.1:1")).Header
@@ -362,7 +363,7 @@ func TestPartitionKey(t *testing.T) {
 	users, _ := limiter(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
 	orgs, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	pk := httplimit.WithPartitionKey(func(key string) []byte { return []byte("<" + key + ">") })
-	h := httplimit.Middleware(users, pk, httplimit.WithKey(httplimit.Header("User")), httplimit.WithAlso(orgs, httplimit.Everybody(), "org"))(ok)
+	h := httplimit.Middleware(users, pk, httplimit.WithKey(key.Header("User")), httplimit.WithAlso(orgs, key.Everybody(), "org"))(ok)
 	for i, step := range []struct{ user, want string }{
 		{"ann", `"default";r=1;t=3600;pk=:PGFubj4=:`},
 		{"ann", `"default";r=0;t=3600;pk=:PGFubj4=:`},
@@ -413,7 +414,7 @@ func TestLegacyOfParts(t *testing.T) {
 		for kind, h := range map[string]http.Handler{
 			"alone":   httplimit.Middleware(single, opts...)(ok),
 			"own":     httplimit.Middleware(own, opts...)(ok),
-			"another": httplimit.Middleware(users, append(opts, httplimit.WithAlso(also, httplimit.Everybody(), "also"))...)(ok),
+			"another": httplimit.Middleware(users, append(opts, httplimit.WithAlso(also, key.Everybody(), "also"))...)(ok),
 		} {
 			for i, want := range tt.want {
 				cost = tt.costs[i]

@@ -8,9 +8,9 @@
 //
 // The middleware takes one event of the client's key for each request, reports in
 // header fields how much is left, and answers a request over the limit with status
-// 429 and the time to wait. The key is the client's IP address (see [ClientIP], which must
-// know the proxies that requests come through) unless [WithKey] sets another one: [Header],
-// [Cookie], [BasicAuthUser], [Pattern], several of them with [Join], or [Everybody].
+// 429 and the time to wait. The key is the client's IP address (see [clientip.Of], which must
+// know the proxies that requests come through) unless [WithKey] sets another one. Package [key] has
+// functions for header fields, cookies, users and routes, and joins several keys.
 //
 // With [WithCost], a request counts as several events. If its cost is known only when its
 // handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
@@ -49,6 +49,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -138,15 +139,15 @@ func newMiddleware(c *config, l ratelimit.Limiter) *middleware {
 	return m
 }
 
-// BadRequest returns a function for [WithKeyError]. It answers with 400, Bad Request. It
-// shows the client only an [ErrNoKey], and logs other errors with slog, at most one line
-// a second; the attribute left_out is the number of errors omitted since the previous
-// line. Middlewares that share the function share this bound.
+// BadRequest returns a function for [WithKeyError]. It answers with 400, Bad Request. It shows the
+// client only errors that match [key.ErrNone], and logs other errors with slog, at most one line a
+// second; the attribute left_out is the number of errors omitted since the previous line.
+// Middlewares that share the function share this bound.
 func BadRequest() func(http.ResponseWriter, *http.Request, error) {
 	var warnings limitedLog
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		text := "cannot determine the client of this request"
-		if errors.Is(err, ErrNoKey) {
+		if errors.Is(err, key.ErrNone) {
 			text += ": " + err.Error()
 		} else { // the error may contain what the client must not see
 			warnings.warn(r.Context(), "httplimit: "+text, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // A stage is a handler whose requests stay until they are told how to end.
@@ -70,8 +71,8 @@ func TestInFlight(t *testing.T) {
 		"with a rate":   {ratelimit.All{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, flight}, nil},
 		"settled":       {flight, []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}},
 		"of keys' own":  {nil, []httplimit.Option{httplimit.WithInFlight()}},
-		"with others":   {flight, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), httplimit.ClientIP(), "also")}},
-		"among others":  {ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), httplimit.ClientIP(), "flights")}},
+		"with others":   {flight, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), clientip.Of(), "also")}},
+		"among others":  {ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), clientip.Of(), "flights")}},
 		"shaped to few": {flight, []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
 	} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -188,7 +189,7 @@ func TestInFlightGivesBack(t *testing.T) {
 	rate, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	for i, ls := range [][]ratelimit.Limiter{{flights, rate}, {rate, flights}, {wrapped{flights}, rate}} {
 		require.NoError(t, rate.Reset(t.Context(), "192.0.2.1"))
-		h := httplimit.Middleware(ls[0], httplimit.WithInFlight(), httplimit.WithAlso(ls[1], httplimit.ClientIP(), "other"))(ok)
+		h := httplimit.Middleware(ls[0], httplimit.WithInFlight(), httplimit.WithAlso(ls[1], clientip.Of(), "other"))(ok)
 		for _, want := range []int{200, 429, 429, 429} {
 			assert.Equal(t, want, serve(h, from("192.0.2.1:1")).StatusCode, i)
 			assert.Equal(t, 2, remaining(t, flights), i)
@@ -229,7 +230,7 @@ func TestInFlightAfterPanics(t *testing.T) {
 
 // TestInFlightAfterTooGreatADebt releases a request that cannot be settled.
 func TestInFlightAfterTooGreatADebt(t *testing.T) {
-	for _, more := range [][]httplimit.Option{nil, {httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.ClientIP(), "also")}} {
+	for _, more := range [][]httplimit.Option{nil, {httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), clientip.Of(), "also")}} {
 		l, _ := limiter(t, ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}})
 		var reported []error
 		h := httplimit.Middleware(l, append(more,

@@ -19,6 +19,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
@@ -84,7 +86,7 @@ func TestOptions(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 	cost := func(r *http.Request) int { return len(r.URL.Query()["cost"]) - len(r.URL.Query()["less"]) }
 	h := httplimit.Middleware(l,
-		httplimit.WithKey(httplimit.Header("X-API-Key")),
+		httplimit.WithKey(key.Header("X-API-Key")),
 		httplimit.WithCost(cost),
 		httplimit.WithStatus(503),
 		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }),
@@ -113,16 +115,16 @@ func TestOptions(t *testing.T) {
 	assert.Equal(t, 200, ask("/?cost", "b"))
 
 	teapot := httplimit.Middleware(l, httplimit.WithStatus(503), httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, err error) {
-		assert.ErrorIs(t, err, httplimit.ErrNoKey)
+		assert.ErrorIs(t, err, key.ErrNone)
 		w.WriteHeader(401)
-	}), httplimit.WithKey(httplimit.Header("X-API-Key")))(ok)
+	}), httplimit.WithKey(key.Header("X-API-Key")))(ok)
 	assert.Equal(t, 401, serve(teapot, from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, 503, serve(teapot, from("192.0.2.1:1", "X-API-Key", "a")).StatusCode)
 	_, found := httplimit.DecisionOf(from("192.0.2.1:1"))
 	assert.False(t, found)
 }
 
-// TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the request,
+// TestKeyErrorOfTheProgram checks that an error of a key.Func of the program is one of the request,
 // also if a mistake in the program is its cause, and that a client does not see its text.
 func TestKeyErrorOfTheProgram(t *testing.T) {
 	logged := quiet(t)
@@ -188,10 +190,10 @@ func (unmarked) Take(context.Context, string, int) (ratelimit.Decision, error) {
 func TestLogIsBounded(t *testing.T) {
 	failing := func(*http.Request) (string, error) { return "", errors.New("no route to the sessions") }
 	for name, tt := range map[string]struct {
-		key  httplimit.KeyFunc
+		key  key.Func
 		want string
 	}{
-		"limiter": {httplimit.ClientIP(), "the limiter failed"},
+		"limiter": {clientip.Of(), "the limiter failed"},
 		"key":     {failing, "cannot determine the client of this request"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -224,6 +226,16 @@ func TestLogIsBounded(t *testing.T) {
 			assert.NotContains(t, lines(1), "left_out", name)
 		})
 	}
+}
+
+// from returns a request from the given peer, with header fields given as names and values in turn.
+func from(peer string, fields ...string) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = peer
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	return r
 }
 
 // quiet keeps the log out of the test's output.

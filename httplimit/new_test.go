@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestPerClient checks that each client has the rate, in all handlers that the same function
@@ -55,7 +56,7 @@ func TestMistakes(t *testing.T) {
 		ratelimit.InFlight{Limit: 1, Timeout: 1},
 	})
 	require.NoError(t, err)
-	everybody := httplimit.Everybody()
+	everybody := key.Everybody()
 	also := func(name string, own ...httplimit.Option) httplimit.Option {
 		return httplimit.WithAlso(l, everybody, name, own...)
 	}
@@ -66,9 +67,9 @@ func TestMistakes(t *testing.T) {
 		"option 0 of Middleware is nil: it must be the result of a With function": {nil},
 		"option 1 of Middleware is nil":                                           {httplimit.WithStatus(429), nil},
 
-		"WithKey's function is nil: it must be a KeyFunc, such as ClientIP()":            {httplimit.WithKey(nil)},
-		"WithCost's function is nil: it must return how many events a request counts as": {httplimit.WithCost(nil)},
-		"WithStatus's code is 42: it must be from 400 to 599":                            {httplimit.WithStatus(42)},
+		"WithKey's function is nil: it must be a function, such as clientip.Of() returns": {httplimit.WithKey(nil)},
+		"WithCost's function is nil: it must return how many events a request counts as":  {httplimit.WithCost(nil)},
+		"WithStatus's code is 42: it must be from 400 to 599":                             {httplimit.WithStatus(42)},
 		"WithStatus's code is 399":                                                          {httplimit.WithStatus(399), httplimit.WithStatus(429)},
 		"WithStatus's code is 600":                                                          {httplimit.WithStatus(600), httplimit.WithStatus(42)},
 		"WithDenied's handler is nil: it must be a handler":                                 {httplimit.WithDenied(nil)},
@@ -92,7 +93,7 @@ func TestMistakes(t *testing.T) {
 		"WithShaping's delay is 1ns: it must be 0 with WithShadow: remove one of the two":   {httplimit.WithShaping(1), shadow},
 		"WithShaping's delay is 1ns: it must be 0 with WithAlso: remove one of the two":     {httplimit.WithShaping(1), also("x")},
 		"WithAlso's limiter is nil: it must be a Limiter, such as ratelimit.New returns":    {httplimit.WithAlso((*nilLimiter)(nil), everybody, "x")},
-		"WithAlso's function is nil: it must be a KeyFunc":                                  {httplimit.WithAlso(l, nil, "x")},
+		"WithAlso's function is nil: it must be a function":                                 {httplimit.WithAlso(l, nil, "x")},
 		`WithAlso's name is "": it must be one or more printable ASCII characters`:          {also("")},
 		"an option of WithAlso is another one: it must be the result of WithCost or With":   {also("x", one, httplimit.WithStatus(503))},
 		"option 0 of WithAlso is nil: it must be the result of WithCost or WithSettle":      {also("x", nil, one)},
@@ -150,12 +151,12 @@ func assertPanics(t *testing.T, text string, f func()) {
 	f()
 }
 
-// TestNewDoesNotCallKeys checks that a KeyFunc is called for requests only.
+// TestNewDoesNotCallKeys checks that the function of a key is called for requests only.
 func TestNewDoesNotCallKeys(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	called := 0
-	key := func(r *http.Request) (string, error) { called++; return r.Host, nil }
-	limited, err := httplimit.New(l, httplimit.WithKey(httplimit.Join(key, key)))
+	host := func(r *http.Request) (string, error) { called++; return r.Host, nil }
+	limited, err := httplimit.New(l, httplimit.WithKey(key.Join(host, host)))
 	require.NoError(t, err)
 	assert.Zero(t, called)
 	limited(ok).ServeHTTP(httptest.NewRecorder(), from("192.0.2.1:1"))

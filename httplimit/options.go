@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -13,9 +15,8 @@ import (
 // An Option changes what [Middleware] does.
 type Option func(*config)
 
-// WithKey sets the function that returns the key of a request. The default is
-// ClientIP().
-func WithKey(key KeyFunc) Option {
+// WithKey sets the function that returns the key of a request. The default is [clientip.Of].
+func WithKey(key key.Func) Option {
 	return func(c *config) {
 		c.requireKey("WithKey's function", key)
 		c.key = key
@@ -57,7 +58,7 @@ func WithDenied(h http.Handler) Option {
 
 // WithKeyError makes f answer requests whose key or cost cannot be determined. The
 // default is a [BadRequest] for each middleware. To limit such requests together,
-// return one key for all of them from the [KeyFunc] instead of an error. To let them
+// return one key for all of them from the function instead of an error. To let them
 // pass, use [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(c *config) {
@@ -189,7 +190,7 @@ func WithShaping(maxDelay time.Duration) Option {
 type config struct {
 	err error // the first mistake in an option
 
-	key KeyFunc
+	key key.Func
 	costing
 	status     int
 	denied     http.Handler // nil for the default response
@@ -232,9 +233,13 @@ func (c *costing) costOf(r *http.Request) (n int, err error) {
 	return n, err
 }
 
+func costError(n int) error {
+	return fmt.Errorf("httplimit: the cost of the request is %d: it must be at least 0", n)
+}
+
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		key:      ClientIP(),
+		key:      clientip.Of(),
 		status:   http.StatusTooManyRequests,
 		keyError: BadRequest(),
 		name:     "default",
@@ -277,11 +282,8 @@ func (c *config) require(ok bool, what string, value any, want string) {
 	}
 }
 
-func (c *config) requireKey(what string, key KeyFunc) {
-	c.require(key != nil, what, nil, "must be a KeyFunc, such as ClientIP()")
-	if err := misuseOf(key); err != nil {
-		c.fail(err)
-	}
+func (c *config) requireKey(what string, key key.Func) {
+	c.require(key != nil, what, nil, "must be a function, such as clientip.Of() returns")
 }
 
 func (c *config) requireName(what, name string) {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestWhichPartRefuses checks that a refusal names the part of an All that is
@@ -128,8 +130,8 @@ func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 		"denied":      {429, httplimit.Middleware(blocked), false},
 		"not checked": {503, httplimit.Middleware(closed), false},
 		"WithDenied":  {429, httplimit.Middleware(blocked, httplimit.WithDenied(answers)), false},
-		"WithAlso":    {429, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithAlso(blocked, httplimit.Everybody(), "also")), false},
-		"no key":      {400, httplimit.Middleware(blocked, httplimit.WithKey(httplimit.Header("X-Key"))), false},
+		"WithAlso":    {429, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithAlso(blocked, key.Everybody(), "also")), false},
+		"no key":      {400, httplimit.Middleware(blocked, httplimit.WithKey(key.Header("X-Key"))), false},
 		"left":        {503, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,9 +191,9 @@ var hostile = map[string]func(http.Header){
 // BenchmarkRefusal refuses requests with hostile header fields.
 func BenchmarkRefusal(b *testing.B) {
 	for name, set := range hostile {
-		for kind, key := range map[string]httplimit.KeyFunc{
-			"XFF":       httplimit.ClientIP(proxies),
-			"Forwarded": httplimit.ClientIP(proxies, httplimit.FromForwarded()),
+		for kind, key := range map[string]key.Func{
+			"XFF":       clientip.Of(proxies),
+			"Forwarded": clientip.Of(proxies, clientip.FromForwarded()),
 		} {
 			b.Run(name+"/"+kind, func(b *testing.B) {
 				l, _ := limiter(b, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})

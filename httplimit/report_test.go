@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // TestReportIsThatOfMiddleware compares reports with the responses of a Middleware with an equal
@@ -74,7 +75,7 @@ func TestReporterMisuse(t *testing.T) {
 		"the limiter is nil":          func() (*httplimit.Reporter, error) { return httplimit.NewReporter(nil) },
 		`WithPolicyName's name is ""`: func() (*httplimit.Reporter, error) { return httplimit.NewReporter(l, httplimit.WithPolicyName("")) },
 		"the number of NewReporter's limiters is 2": func() (*httplimit.Reporter, error) {
-			return httplimit.NewReporter(l, httplimit.WithAlso(l, httplimit.ClientIP(), "x"))
+			return httplimit.NewReporter(l, httplimit.WithAlso(l, clientip.Of(), "x"))
 		},
 	} {
 		p, err := try()

@@ -21,6 +21,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
@@ -31,7 +33,7 @@ func TestLoad(t *testing.T) {
 	const limit, clients, connections = 1000, 3, 50
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(limit)})
 	var served atomic.Int64
-	server := httptest.NewServer(httplimit.Middleware(l, httplimit.WithKey(httplimit.Header("X-API-Key")))(
+	server := httptest.NewServer(httplimit.Middleware(l, httplimit.WithKey(key.Header("X-API-Key")))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served.Add(1) })))
 	defer server.Close()
 
@@ -183,7 +185,7 @@ func TestReadTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(turn)}))
 				require.True(t, l.Allow("everybody"))
-				limited := httplimit.Middleware(l, append(tt.opts, httplimit.WithKey(httplimit.Everybody()))...)
+				limited := httplimit.Middleware(l, append(tt.opts, httplimit.WithKey(key.Everybody()))...)
 				conns := make(oneConn, 1)
 				server := &http.Server{ReadTimeout: readTimeout, Handler: limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					_, err := io.ReadAll(r.Body)
@@ -229,7 +231,7 @@ func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 // loopback.
 func TestBehindAProxy(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
-	key := httplimit.ClientIP(httplimit.TrustedHops(1))
+	key := clientip.Of(clientip.TrustedHops(1))
 	service := httptest.NewServer(httplimit.Middleware(l, httplimit.WithKey(key))(ok))
 	defer service.Close()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,6 +22,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
@@ -149,8 +151,8 @@ func TestSettleAfterTheHold(t *testing.T) {
 			other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
 			opts := append(opts, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost, tt.hold...))
 			if name == "also" {
-				opts = append(opts, httplimit.WithAlso(other, httplimit.ClientIP(), "also"),
-					httplimit.WithAlso(other, httplimit.Everybody(), "own", httplimit.WithSettle(httplimit.ByCost, ratelimit.GiveBack())))
+				opts = append(opts, httplimit.WithAlso(other, clientip.Of(), "also"),
+					httplimit.WithAlso(other, key.Everybody(), "own", httplimit.WithSettle(httplimit.ByCost, ratelimit.GiveBack())))
 			}
 			h := httplimit.Middleware(l, opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				clk.Add(tt.takes)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
@@ -167,7 +168,7 @@ func TestMiddlewareInFlightGivesBack(t *testing.T) {
 	}
 	s, _ := newSet(t, Static(flights, rate))
 	other := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))
-	h := s.Middleware(httplimit.WithAlso(other, httplimit.ClientIP(), "also"))(http.NotFoundHandler())
+	h := s.Middleware(httplimit.WithAlso(other, clientip.Of(), "also"))(http.NotFoundHandler())
 	for range 4 {
 		assert.Equal(t, 429, get(h, "/a%2Fb").Code)
 		assert.Equal(t, 2, left(t, s, flights))

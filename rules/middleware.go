@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // Middleware returns net/http middleware that applies the rules to the requests of a
@@ -38,7 +39,7 @@ func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handl
 	}
 	shared := []httplimit.Option{ // by all rules, because these bound what is logged
 		httplimit.WithKeyError(httplimit.BadRequest()),
-		httplimit.WithKey(httplimit.ClientIP()),
+		httplimit.WithKey(clientip.Of()),
 	}
 	opts = append(shared, opts...)
 	return func(next http.Handler) http.Handler {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
@@ -104,7 +105,7 @@ func TestMiddlewareLogsProxyOnce(t *testing.T) {
 		r.Header.Set("X-Forwarded-For", "198.51.100.7")
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	assert.Equal(t, 1, strings.Count(logged.String(), "trusts no proxy"), logged.String())
+	assert.Equal(t, 1, strings.Count(logged.String(), "no proxy is trusted"), logged.String())
 }
 
 // TestMiddlewareMistakes checks that a mistake panics when it is made, and not when a request comes
@@ -113,7 +114,7 @@ func TestMiddlewareMistakes(t *testing.T) {
 	s, _ := newSet(t, &table{rules: []Rule{{ID: "a", Call: "/a", Limit: 1, Window: time.Hour}, {ID: "ü", Call: "/b", Limit: 1, Window: time.Hour}}})
 	other := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 	also := func(name string) httplimit.Option {
-		return httplimit.WithAlso(other, httplimit.Everybody(), name)
+		return httplimit.WithAlso(other, key.Everybody(), name)
 	}
 	for want, opts := range map[string][]httplimit.Option{
 		"option 1 of Middleware is nil":                          {httplimit.WithStatus(499), nil},

@@ -65,7 +65,7 @@ var subjects = []struct {
 	{"internal/logvalve/*.go", slices.Concat(checks("", "internal/logvalve", "internal/laws/seen", "observe"), root)},
 	{"internal/topk/*.go", checks("", "internal/topk", "observe")},
 	{"internal/byname/*.go", checks("", "internal/byname", "observe", "limitpage")},
-	{"internal/ascii/*.go", checks("", "httplimit")},
+	{"internal/ascii/*.go", checks("", "httplimit", "httplimit/key", "httplimit/clientip")},
 
 	{"redisstore/*.go", slices.Concat(checks("", "redisstore"), []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}})},
 	{"redisstore/goredis/*.go", []check{{"redisstore/goredis", ".", ""}, {"integration", "redis", ""}}},
@@ -75,6 +75,8 @@ var subjects = []struct {
 	{"ratelimittest/*.go", checks("", "ratelimittest")},
 
 	{"httplimit/*.go", slices.Concat(checks("", "httplimit"), []check{{"connectlimit", ".", ""}, {"integration", "fields", ""}})},
+	{"httplimit/key/*.go", checks("", "httplimit/key", "httplimit")},
+	{"httplimit/clientip/*.go", checks("", "httplimit/clientip", "httplimit")},
 	{"httplimit/client/*.go", slices.Concat(checks("", "httplimit/client"), []check{{"grpclimit", ".", ""}, {"connectlimit", ".", ""}, {"integration", "fields", ""}})},
 	{"httplimit/routers/ginlimit/*.go", []check{{"httplimit/routers", "ginlimit", ""}}},
 	{"httplimit/routers/echolimit/*.go", []check{{"httplimit/routers", "echolimit", ""}}},

@@ -59,7 +59,7 @@ func main() {
 }
 
 // handler returns a handler that limits each client, and shows the limiter on page. Behind a load
-// balancer, all requests come from the address of the balancer: use httplimit.TrustedProxies in
+// balancer, all requests come from the address of the balancer: use clientip.TrustedProxies in
 // that case.
 func handler(rate ratelimit.Rate, page *limitpage.Page) http.Handler {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: rate},

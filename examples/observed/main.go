@@ -34,6 +34,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/otellimit"
 )
 
@@ -61,7 +62,7 @@ func newService(clk clock.Clock) (http.Handler, error) {
 		return nil, err
 	}
 
-	user := httplimit.WithKey(httplimit.Header("User"))
+	user := httplimit.WithKey(key.Header("User"))
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "done:", r.URL.Path) })
 	mux := http.NewServeMux()
 	mux.Handle("GET /search", httplimit.Middleware(search, user)(answer))

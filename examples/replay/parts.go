@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // A skipReason is why a line is left out of the replay.
@@ -66,7 +66,7 @@ func parseTime(s string, layouts []string) (int64, error) {
 	return 0, errTime
 }
 
-var clientIP = httplimit.ClientIP()
+var clientIP = clientip.Of()
 
 // parseAddr parses an address, with or without a port.
 func parseAddr(s string) (netip.Addr, bool) {

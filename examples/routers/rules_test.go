@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/rules"
 )
 
@@ -118,7 +119,7 @@ func TestRulesBeforeRouters(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer set.Close()
-			h := set.Middleware(httplimit.WithKey(httplimit.Header("Client")))(router())
+			h := set.Middleware(httplimit.WithKey(key.Header("Client")))(router())
 			ask := func(client, path string) (route string) {
 				w, r := httptest.NewRecorder(), httptest.NewRequest("GET", path, nil)
 				r.Header.Set("Client", client)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestTransportErrors checks what the errors of Transport say by net/http's convention: in
@@ -37,7 +37,7 @@ func TestTransportErrors(t *testing.T) {
 			"the queue is full":    {&client.Transport{Limiter: full}, ratelimit.ErrQueueFull, false, true},
 			"the store is full":    {&client.Transport{Limiter: crowded}, ratelimit.ErrFull, false, true},
 			"no limiter":           {&client.Transport{}, ratelimit.ErrInvalid, false, false},
-			"no key":               {&client.Transport{Limiter: late, Key: httplimit.Header("X")}, httplimit.ErrNoKey, false, false},
+			"no key":               {&client.Transport{Limiter: late, Key: key.Header("X")}, key.ErrNone, false, false},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

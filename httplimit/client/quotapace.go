@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // A quotaPace is what a server says of the requests to come: so many are left until there is more
@@ -212,7 +214,7 @@ func (p *sfParser) value() (n sfInteger, ok bool) {
 	case c == '-' || isDigit(c):
 		return p.number()
 	case c == '*' || isLower(c|0x20):
-		for end < len(p.rest) && (isToken(p.rest[end]) || p.rest[end] == ':' || p.rest[end] == '/') {
+		for end < len(p.rest) && (ascii.InToken(p.rest[end]) || p.rest[end] == ':' || p.rest[end] == '/') {
 			end++
 		}
 	}
@@ -271,8 +273,3 @@ func (p *sfParser) digits() string {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
-
-// isToken reports whether c may occur in a token (RFC 9110, 5.6.2).
-func isToken(c byte) bool {
-	return isLower(c|0x20) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}

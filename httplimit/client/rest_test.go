@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestTransportAfterRests has 100 callers of a server with a limit, who retry until each has had ten
@@ -44,7 +45,7 @@ func TestTransportAfterRests(t *testing.T) {
 					}
 					w.WriteHeader(429)
 				}))
-				server := httplimit.Middleware(ratelimit.Must(ratelimit.New(tt.alg)), httplimit.WithKey(httplimit.Everybody()), denied)(ok)
+				server := httplimit.Middleware(ratelimit.Must(ratelimit.New(tt.alg)), httplimit.WithKey(key.Everybody()), denied)(ok)
 				tr := &client.Transport{Limiter: unlimited, Heed: tt.heed, Base: handled{server, 100 * time.Millisecond}}
 				var mu sync.Mutex // protects sent
 				sent, begin := 0, time.Now()

@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // A scripted server answers with the given responses, and records when it was asked.
@@ -345,7 +346,7 @@ func TestTransportFails(t *testing.T) {
 	require.True(t, spent.Allow("example.com"))
 	for want, tr := range map[string]*client.Transport{
 		"Limiter is nil":   {},
-		"no key":           {Limiter: l, Key: httplimit.Header("X-API-Key")},
+		"no key":           {Limiter: l, Key: key.Header("X-API-Key")},
 		"the key is empty": {Limiter: l, Key: func(*http.Request) (string, error) { return "", nil }},
 		"queue full":       {Limiter: spent},
 	} {

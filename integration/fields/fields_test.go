@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
@@ -43,7 +44,7 @@ func TestFieldsParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := httplimit.Middleware(l, httplimit.WithPolicyName(tt.policy), httplimit.WithKey(httplimit.Header("K")))(http.NotFoundHandler())
+			h := httplimit.Middleware(l, httplimit.WithPolicyName(tt.policy), httplimit.WithKey(key.Header("K")))(http.NotFoundHandler())
 			for range 20 { // allowed, and for most also refused
 				r := httptest.NewRequest("GET", "/", nil)
 				r.Header.Set("K", "key")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 )
 
@@ -42,7 +43,7 @@ func ExampleNew() {
 	limiter := ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(store), ratelimit.WithName("api"),
 		ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
 
-	limited := httplimit.Middleware(limiter, httplimit.WithKey(httplimit.Header("X-API-Key")))
+	limited := httplimit.Middleware(limiter, httplimit.WithKey(key.Header("X-API-Key")))
 	log.Fatal(http.ListenAndServe(":8080", limited(mux)))
 }
 

@@ -125,7 +125,7 @@ type repository struct {
 	exports *declarations // the declarations that users see
 	all     *declarations
 	foreign *declarations // the declarations of other modules that this repository uses
-	fields  []string      // the string literals of httplimit, among which are the names of header fields
+	fields  []string      // the string literals of httplimit and the packages inside, among which are the names of header fields
 	paths   []string      // of all files and folders
 	texts   string        // all string literals, and all files that are not Go, except the pages
 	targets string        // the Makefile
@@ -147,7 +147,7 @@ func newRepository(t *testing.T) *repository {
 		for _, text := range literals(f) {
 			texts.WriteString(text + "\n")
 		}
-		if filepath.Dir(f.path) == "httplimit" && forUsers(f.path) {
+		if strings.HasPrefix(f.path, "httplimit/") && forUsers(f.path) {
 			r.fields = append(r.fields, literals(f)...)
 		}
 	}

@@ -1,4 +1,4 @@
-package httplimit_test
+package clientip_test
 
 import (
 	"encoding/base64"
@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // from returns a request from the given peer, with header fields given as names and
@@ -26,26 +27,26 @@ func from(peer string, fields ...string) *http.Request {
 	return r
 }
 
-var proxies = httplimit.TrustedProxies(
+var proxies = clientip.TrustedProxies(
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("::ffff:172.16.0.0/108"), // 172.16.0.0/12
 	netip.MustParsePrefix("fd00::/8"),
 )
 
-// TestClientIP has the fields that clients forge and the ones that proxies write.
-func TestClientIP(t *testing.T) {
+// TestOf has the fields that clients forge and the ones that proxies write.
+func TestOf(t *testing.T) {
 	quiet(t) // direct finds fields of proxies
 	const xff, cf = "X-Forwarded-For", "CF-Connecting-IP"
-	cloudflare := httplimit.ClientIP(proxies, httplimit.FromHeader(cf))
+	cloudflare := clientip.Of(proxies, clientip.FromHeader(cf))
 	const viewerAddress = "CloudFront-Viewer-Address"
-	viewer := httplimit.ClientIP(proxies, httplimit.FromHeader(viewerAddress), httplimit.IPv6Prefix(128))
-	direct := httplimit.ClientIP()
-	behind := httplimit.ClientIP(proxies)
-	oneHop, twoHops := httplimit.ClientIP(httplimit.TrustedHops(1)), httplimit.ClientIP(httplimit.TrustedHops(2))
-	both := httplimit.ClientIP(proxies, httplimit.TrustedHops(1))
-	rfc7239 := httplimit.ClientIP(proxies, httplimit.FromForwarded())
+	viewer := clientip.Of(proxies, clientip.FromHeader(viewerAddress), clientip.IPv6Prefix(128))
+	direct := clientip.Of()
+	behind := clientip.Of(proxies)
+	oneHop, twoHops := clientip.Of(clientip.TrustedHops(1)), clientip.Of(clientip.TrustedHops(2))
+	both := clientip.Of(proxies, clientip.TrustedHops(1))
+	rfc7239 := clientip.Of(proxies, clientip.FromForwarded())
 	for name, tt := range map[string]struct {
-		key  httplimit.KeyFunc
+		of   key.Func
 		r    *http.Request
 		want string
 	}{
@@ -64,9 +65,9 @@ func TestClientIP(t *testing.T) {
 		"IPv6, zone":               {direct, from("[fe80::1%eth0]:1"), "fe80::/64"},
 		"IPv6, other zone":         {direct, from("[fe80::1%eth1]:1"), "fe80::/64"},
 		"IPv6, zone of Windows":    {direct, from("[fe80::1%Ethernet 2]:1"), "fe80::/64"},
-		"IPv6, longer prefix":      {httplimit.ClientIP(httplimit.IPv6Prefix(128)), from("[2001:db8::1]:1"), "2001:db8::1/128"},
-		"IPv6, shorter prefix":     {httplimit.ClientIP(httplimit.IPv6Prefix(48)), from("[2001:db8:1:2::1]:1"), "2001:db8:1::/48"},
-		"IPv4 is not cut":          {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("192.0.2.1:1"), "192.0.2.1"},
+		"IPv6, longer prefix":      {clientip.Of(clientip.IPv6Prefix(128)), from("[2001:db8::1]:1"), "2001:db8::1/128"},
+		"IPv6, shorter prefix":     {clientip.Of(clientip.IPv6Prefix(48)), from("[2001:db8:1:2::1]:1"), "2001:db8:1::/48"},
+		"IPv4 is not cut":          {clientip.Of(clientip.IPv6Prefix(8)), from("192.0.2.1:1"), "192.0.2.1"},
 		"IPv4-compatible, written": {direct, from("[::192.0.2.1]:1"), "::/64"},
 
 		// IPv6 addresses that contain an IPv4 address.
@@ -79,7 +80,7 @@ func TestClientIP(t *testing.T) {
 		"6to4, another client":      {direct, from("[2002:c000:202:1::1]:1"), "192.0.2.2"},
 		"Teredo":                    {direct, from("[2001:0:4136:e378:8000:63bf:3fff:fdd2]:1"), "192.0.2.45"}, // RFC 4380
 		"Teredo, not its prefix":    {direct, from("[2001:1:4136:e378:8000:63bf:3fff:fdd2]:1"), "2001:1:4136:e378::/64"},
-		"6to4, one prefix for all":  {httplimit.ClientIP(httplimit.IPv6Prefix(8)), from("[2002:c000:201:1::1]:1"), "192.0.2.1"},
+		"6to4, one prefix for all":  {clientip.Of(clientip.IPv6Prefix(8)), from("[2002:c000:201:1::1]:1"), "192.0.2.1"},
 
 		// Behind proxies.
 		"through one":                     {behind, from("10.1.1.1:1", xff, "198.51.100.7"), "198.51.100.7"},
@@ -160,12 +161,12 @@ func TestClientIP(t *testing.T) {
 		"Forwarded: quoted pairs":         {rfc7239, from("10.1.1.1:1", "Forwarded", `for="\[2001\:db8::\1]\:80"`), "2001:db8::/64"},
 		"Forwarded: a backslash in pairs": {rfc7239, from("10.1.1.1:1", "Forwarded", `for="198.51.100.7\\"`), "10.1.1.1"},
 		"hops and proxies":                {both, from("10.1.1.1:1", xff, "1.1.1.1, 10.2.2.2"), "10.2.2.2"},
-		"hops, and an empty list":         {httplimit.ClientIP(httplimit.TrustedProxies(), httplimit.TrustedHops(1)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
-		"an empty list":                   {httplimit.ClientIP(httplimit.TrustedProxies()), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
-		"an empty list and another":       {httplimit.ClientIP(httplimit.TrustedProxies(), proxies), from("10.1.1.1:1", xff, "6.6.6.6"), "6.6.6.6"},
-		"proxies, and no hops":            {httplimit.ClientIP(proxies, httplimit.TrustedHops(0)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
+		"hops, and an empty list":         {clientip.Of(clientip.TrustedProxies(), clientip.TrustedHops(1)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
+		"an empty list":                   {clientip.Of(clientip.TrustedProxies()), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
+		"an empty list and another":       {clientip.Of(clientip.TrustedProxies(), proxies), from("10.1.1.1:1", xff, "6.6.6.6"), "6.6.6.6"},
+		"proxies, and no hops":            {clientip.Of(proxies, clientip.TrustedHops(0)), from("10.1.1.1:1", xff, "6.6.6.6"), "10.1.1.1"},
 		"more proxies than there are":     {behind, from("10.1.1.1:1", xff, "6.6.6.6"+strings.Repeat(", 10.0.0.9", 30)+strings.Repeat(", 10.0.0.8", 100)), "10.0.0.8"},
-		"as many hops as are wanted":      {httplimit.ClientIP(httplimit.TrustedHops(200)), from("10.1.1.1:1", xff, "6.6.6.6, 198.51.100.7"+strings.Repeat(", 10.0.0.8", 199)), "198.51.100.7"},
+		"as many hops as are wanted":      {clientip.Of(clientip.TrustedHops(200)), from("10.1.1.1:1", xff, "6.6.6.6, 198.51.100.7"+strings.Repeat(", 10.0.0.8", 199)), "198.51.100.7"},
 		"a long entry":                    {behind, from("10.1.1.1:1", xff, "6.6.6.6,"+strings.Repeat(" ", 1000)+"5.5.5.5"+strings.Repeat("5", 1000)), "10.1.1.1"},
 		"a long zone":                     {behind, from("10.1.1.1:1", xff, "fe80::1%"+strings.Repeat("z", 1000)), "10.1.1.1"},
 		"spaces around":                   {behind, from("10.1.1.1:1", xff, "1.1.1.1,\t 198.51.100.7 \t"), "198.51.100.7"},
@@ -201,11 +202,11 @@ func TestClientIP(t *testing.T) {
 		"header: a proxy":              {cloudflare, from("10.1.1.1:1", cf, "10.2.2.2"), "10.2.2.2"}, // nothing is left to read
 		"header: others are not asked": {cloudflare, from("10.1.1.1:1", xff, "1.1.1.1", "X-Real-IP", "2.2.2.2", "Forwarded", "for=3.3.3.3"), "10.1.1.1"},
 		"header: it is not asked":      {behind, from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
-		"header: no proxy":             {httplimit.ClientIP(httplimit.FromHeader(cf), httplimit.TrustedProxies()), from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
-		"header: no hop":               {httplimit.ClientIP(httplimit.FromHeader(cf), httplimit.TrustedHops(0)), from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
-		"header: a hop":                {httplimit.ClientIP(httplimit.FromHeader("x-real-ip"), httplimit.TrustedHops(1)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
-		"header: hops":                 {httplimit.ClientIP(httplimit.FromHeader("X-Real-IP"), httplimit.TrustedHops(9)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
-		"header: through a socket":     {httplimit.ClientIP(httplimit.FromHeader("X-Real-IP"), httplimit.TrustedHops(1)), from("@", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"header: no proxy":             {clientip.Of(clientip.FromHeader(cf), clientip.TrustedProxies()), from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: no hop":               {clientip.Of(clientip.FromHeader(cf), clientip.TrustedHops(0)), from("10.1.1.1:1", cf, "1.1.1.1"), "10.1.1.1"},
+		"header: a hop":                {clientip.Of(clientip.FromHeader("x-real-ip"), clientip.TrustedHops(1)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"header: hops":                 {clientip.Of(clientip.FromHeader("X-Real-IP"), clientip.TrustedHops(9)), from("203.0.113.9:1", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
+		"header: through a socket":     {clientip.Of(clientip.FromHeader("X-Real-IP"), clientip.TrustedHops(1)), from("@", "X-Real-IP", "198.51.100.7"), "198.51.100.7"},
 		"viewer":                       {viewer, from("10.1.1.1:1", viewerAddress, "198.51.100.7:46532"), "198.51.100.7"},
 		"viewer: IPv6":                 {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8::5:46532"), "2001:db8::5/128"},
 		"viewer: IPv6, in full":        {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8:0:0:0:0:0:5:46532"), "2001:db8::5/128"},
@@ -214,11 +215,11 @@ func TestClientIP(t *testing.T) {
 		"viewer: no port":              {viewer, from("10.1.1.1:1", viewerAddress, "198.51.100.7"), "198.51.100.7"},
 		"viewer: not a port":           {viewer, from("10.1.1.1:1", viewerAddress, "2001:db8::5:465321"), "10.1.1.1"},
 		"viewer: twice":                {viewer, from("10.1.1.1:1", viewerAddress, "1.1.1.1:1", viewerAddress, "198.51.100.7:1"), "10.1.1.1"},
-		"header: X-Forwarded-For":      {httplimit.ClientIP(proxies, httplimit.FromHeader("x-forwarded-for")), from("10.1.1.1:1", xff, "1.1.1.1, 198.51.100.7, 10.2.2.2"), "198.51.100.7"},
-		"header: Forwarded":            {httplimit.ClientIP(proxies, httplimit.FromHeader("forwarded")), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
-		"header: Forwarded, twice":     {httplimit.ClientIP(proxies, httplimit.FromHeader("forwarded"), httplimit.FromForwarded()), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
+		"header: X-Forwarded-For":      {clientip.Of(proxies, clientip.FromHeader("x-forwarded-for")), from("10.1.1.1:1", xff, "1.1.1.1, 198.51.100.7, 10.2.2.2"), "198.51.100.7"},
+		"header: Forwarded":            {clientip.Of(proxies, clientip.FromHeader("forwarded")), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
+		"header: Forwarded, twice":     {clientip.Of(proxies, clientip.FromHeader("forwarded"), clientip.FromForwarded()), from("10.1.1.1:1", "Forwarded", "for=198.51.100.7"), "198.51.100.7"},
 	} {
-		got, err := tt.key(tt.r)
+		got, err := tt.of(tt.r)
 		require.NoError(t, err, name)
 		assert.Equal(t, tt.want, got, name)
 	}
@@ -226,48 +227,66 @@ func TestClientIP(t *testing.T) {
 
 // TestFromHeaderFails has names that cannot be read, and options that nobody can mean.
 func TestFromHeaderFails(t *testing.T) {
-	for want, opts := range map[string][]httplimit.IPOption{
-		`name is "": it must be the name`:        {proxies, httplimit.FromHeader("")},
-		`name is "X Real IP": it must be the`:    {proxies, httplimit.FromHeader("X Real IP")},
-		`name is "X-Real-IP:": it must be the`:   {proxies, httplimit.FromHeader("X-Real-IP:")},
-		`name is "Ünique": it must be the name`:  {proxies, httplimit.FromHeader("Ünique")},
-		`remove it, or "CF-Connecting-IP"`:       {proxies, httplimit.FromHeader("CF-Connecting-IP"), httplimit.FromHeader("X-Real-IP")},
-		`name is "Forwarded": it must be the on`: {proxies, httplimit.FromHeader("X-Real-IP"), httplimit.FromForwarded()},
-		`must be given with TrustedProxies or`:   {httplimit.FromHeader("CF-Connecting-IP")},
+	for want, opts := range map[string][]clientip.Option{
+		`name is "": it must be the name`:        {proxies, clientip.FromHeader("")},
+		`name is "X Real IP": it must be the`:    {proxies, clientip.FromHeader("X Real IP")},
+		`name is "X-Real-IP:": it must be the`:   {proxies, clientip.FromHeader("X-Real-IP:")},
+		`name is "Ünique": it must be the name`:  {proxies, clientip.FromHeader("Ünique")},
+		`remove it, or "CF-Connecting-IP"`:       {proxies, clientip.FromHeader("CF-Connecting-IP"), clientip.FromHeader("X-Real-IP")},
+		`name is "Forwarded": it must be the on`: {proxies, clientip.FromHeader("X-Real-IP"), clientip.FromForwarded()},
+		`must be given with TrustedProxies or`:   {clientip.FromHeader("CF-Connecting-IP")},
 	} {
-		_, err := httplimit.ClientIP(opts...)(from("10.1.1.1:1"))
-		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
+		err := panicOf(opts...)
+		require.ErrorIs(t, err, param.ErrInvalid, want)
 		assert.ErrorContains(t, err, want)
 	}
 }
 
-func TestClientIPFails(t *testing.T) {
+// panicOf returns the error that Of panics with.
+func panicOf(opts ...clientip.Option) (err error) {
+	defer func() { err, _ = recover().(error) }()
+	clientip.Of(opts...)
+	return nil
+}
+
+// TestNoAddress has peers without an address, such as that of a Unix socket.
+func TestNoAddress(t *testing.T) {
 	for _, peer := range []string{"", "@", "/run/socket", "example.com:80", "192.0.2:80"} {
-		for _, key := range []httplimit.KeyFunc{httplimit.ClientIP(), httplimit.ClientIP(proxies), httplimit.ClientIP(httplimit.TrustedHops(1))} {
-			_, err := key(from(peer))
-			assert.ErrorIs(t, err, httplimit.ErrNoKey, peer)
+		for _, client := range []key.Func{clientip.Of(), clientip.Of(proxies), clientip.Of(clientip.TrustedHops(1))} {
+			_, err := client(from(peer))
+			assert.ErrorIs(t, err, key.ErrNone, peer)
 		}
-	}
-	for _, opt := range []httplimit.IPOption{httplimit.IPv6Prefix(0), httplimit.IPv6Prefix(129), httplimit.TrustedHops(-1)} {
-		_, err := httplimit.ClientIP(opt)(from("192.0.2.1:1"))
-		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-	}
-	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/90")} {
-		_, err := httplimit.ClientIP(httplimit.TrustedProxies(p))(from("192.0.2.1:1"))
-		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-		assert.ErrorContains(t, err, "TrustedProxies")
 	}
 }
 
-// FuzzClientIP checks that the key is the address that the proxy saw, whatever the
+// TestMistakesPanic checks that Of panics if an option is invalid, with an error that says what is
+// wrong.
+func TestMistakesPanic(t *testing.T) {
+	beyondIPv4 := netip.MustParsePrefix("::ffff:0:0/90")
+	for want, opts := range map[string][]clientip.Option{
+		"clientip: option 0 of Of is nil: it":     {nil},
+		"option 1 of Of is nil":                   {clientip.TrustedHops(1), nil},
+		"TrustedProxies's prefix is invalid Pre":  {clientip.TrustedProxies(netip.Prefix{})},
+		"TrustedProxies's prefix is invalid Pref": {clientip.TrustedProxies(beyondIPv4)},
+		"IPv6Prefix's number of bits is 0":        {clientip.IPv6Prefix(0)},
+		"IPv6Prefix's number of bits is 129":      {clientip.IPv6Prefix(129)},
+		"TrustedHops's number is -1":              {clientip.TrustedHops(-1)},
+	} {
+		err := panicOf(opts...)
+		require.ErrorIs(t, err, param.ErrInvalid, want)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// FuzzOf checks that the key is the address that the proxy saw, whatever the
 // client sends before it.
-func FuzzClientIP(f *testing.F) {
+func FuzzOf(f *testing.F) {
 	for _, made := range []string{"", "1.1.1.1", "10.0.0.1", "x,y", `"`, `\"`, "for=1.1.1.1", `for="`, ",", ";", "\x00", "[", "]", "%", "::%"} {
 		f.Add(made)
 	}
-	xff := httplimit.ClientIP(proxies)
-	forwarded := httplimit.ClientIP(proxies, httplimit.FromForwarded())
-	realIP := httplimit.ClientIP(proxies, httplimit.FromHeader("X-Real-IP"))
+	xff := clientip.Of(proxies)
+	forwarded := clientip.Of(proxies, clientip.FromForwarded())
+	realIP := clientip.Of(proxies, clientip.FromHeader("X-Real-IP"))
 	f.Fuzz(func(t *testing.T, made string) {
 		for _, r := range []*http.Request{
 			from("10.1.1.1:1", "X-Real-IP", made, "X-Real-IP", "198.51.100.7"), // of two lines, neither is believed
@@ -284,15 +303,15 @@ func FuzzClientIP(f *testing.F) {
 			t.Errorf("X-Real-IP, past the proxies: %q: %q, %v", made, got, err)
 		}
 		for _, sep := range []string{"X-Forwarded-For", "Forwarded"} {
-			key, saw := xff, "198.51.100.7"
+			client, saw := xff, "198.51.100.7"
 			if sep == "Forwarded" {
-				key, saw = forwarded, "for=198.51.100.7"
+				client, saw = forwarded, "for=198.51.100.7"
 			}
 			for _, r := range []*http.Request{
 				from("10.1.1.1:1", sep, made, sep, saw), // a line of its own
 				from("10.1.1.1:1", sep, saw),
 			} {
-				if got, err := key(r); err != nil || got != "198.51.100.7" {
+				if got, err := client(r); err != nil || got != "198.51.100.7" {
 					t.Errorf("%s: %q after %q: %q, %v", sep, saw, made, got, err)
 				}
 			}

@@ -1,8 +1,10 @@
-package httplimit
+package clientip
 
 import (
 	"net/http"
 	"strings"
+
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
 // A walk iterates over the entries of a header field from right to left, all its
@@ -26,7 +28,7 @@ const (
 // fieldCloudFront has an address with a port, and no brackets around an IPv6 address.
 const fieldCloudFront = "Cloudfront-Viewer-Address"
 
-func (c *ipConfig) newWalk(h http.Header) walk {
+func (c *config) newWalk(h http.Header) walk {
 	switch lines := h[c.field]; {
 	case c.field == fieldForwarded:
 		return walk{lines: lines, last: lastNode}
@@ -170,7 +172,7 @@ func forNode(element string) (node string, ok bool) {
 func forwardedPair(s string) (name, value string, end int, ok bool) {
 	i := skipBlanks(s, 0)
 	from := i
-	for i < len(s) && isToken(s[i]) {
+	for i < len(s) && ascii.InToken(s[i]) {
 		i++
 	}
 	if name = s[from:i]; name != "" {
@@ -186,7 +188,7 @@ func forwardedPair(s string) (name, value string, end int, ok bool) {
 			value = s[from+1 : i]
 			i++
 		} else {
-			for i < len(s) && (isToken(s[i]) || s[i] == ':') { // an address with a port should be quoted, but often is not
+			for i < len(s) && (ascii.InToken(s[i]) || s[i] == ':') { // an address with a port should be quoted, but often is not
 				i++
 			}
 			value = s[from:i]
@@ -215,19 +217,4 @@ func skipBlanks(s string, i int) int {
 		i++
 	}
 	return i
-}
-
-// isName reports whether s may be the name of a header field or a cookie: whether it is a token.
-func isName(s string) bool {
-	for i := range len(s) {
-		if !isToken(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isToken reports whether c may occur in a token (RFC 9110, 5.6.2).
-func isToken(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }

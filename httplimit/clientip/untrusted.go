@@ -1,4 +1,4 @@
-package httplimit
+package clientip
 
 import (
 	"fmt"
@@ -29,27 +29,28 @@ func (l *untrustedLog) check(r *http.Request, peer netip.Addr, known bool) {
 			continue
 		}
 		if !l.done.Swap(true) {
-			slog.WarnContext(r.Context(), "httplimit: a request has a header field that proxies write, but ClientIP trusts no proxy: if the peer is a proxy, all its clients share one limit",
+			slog.WarnContext(r.Context(), "clientip: a request has a header field that proxies write, but no proxy is trusted: "+
+				"if the peer is a proxy, all its clients share one limit",
 				"field", field, "peer", r.RemoteAddr,
 				"if_proxy_write", trusting(field, peer, known),
-				"if_not_write", "httplimit.WithKey(httplimit.ClientIP(httplimit.TrustedProxies()))")
+				"if_not_write", "httplimit.WithKey(clientip.Of(clientip.TrustedProxies()))")
 		}
 		return
 	}
 }
 
-// trusting returns the code that makes ClientIP believe the field of the peer.
+// trusting returns the code that makes Of believe the field of the peer.
 func trusting(field string, peer netip.Addr, known bool) string {
-	trusted := "httplimit.TrustedHops(1)"
+	trusted := "clientip.TrustedHops(1)"
 	if known {
-		trusted = fmt.Sprintf("httplimit.TrustedProxies(netip.MustParsePrefix(%q))", netip.PrefixFrom(peer, peer.BitLen()))
+		trusted = fmt.Sprintf("clientip.TrustedProxies(netip.MustParsePrefix(%q))", netip.PrefixFrom(peer, peer.BitLen()))
 	}
 	switch field {
 	case fieldXForwardedFor:
 	case fieldForwarded:
-		trusted += ", httplimit.FromForwarded()"
+		trusted += ", clientip.FromForwarded()"
 	default:
-		trusted += fmt.Sprintf(", httplimit.FromHeader(%q)", field)
+		trusted += fmt.Sprintf(", clientip.FromHeader(%q)", field)
 	}
-	return "httplimit.WithKey(httplimit.ClientIP(" + trusted + "))"
+	return "httplimit.WithKey(clientip.Of(" + trusted + "))"
 }

@@ -1,4 +1,4 @@
-package httplimit
+package clientip
 
 import (
 	"net/http"
@@ -34,7 +34,7 @@ func TestWalk(t *testing.T) {
 		if tt.forwarded {
 			name = "Forwarded"
 		}
-		w := (&ipConfig{field: name}).newWalk(http.Header{name: slices.Clone(tt.lines)})
+		w := (&config{field: name}).newWalk(http.Header{name: slices.Clone(tt.lines)})
 		var got []string
 		for {
 			entry, ok := w.next()

@@ -1,4 +1,11 @@
-package httplimit
+// Package clientip says who sent an HTTP request: the client's IP address, also behind proxies.
+//
+//	balancers := clientip.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8"))
+//	limited := httplimit.Middleware(limiter, httplimit.WithKey(clientip.Of(balancers)))
+//
+// [Of] returns a function whose result is the key of a limit, so the text of the result is that of
+// an address only for IPv4. For IPv6 it is that of a network.
+package clientip
 
 import (
 	"fmt"
@@ -6,19 +13,21 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
+	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// An IPOption says which proxies and header fields [ClientIP] trusts.
-type IPOption func(*ipConfig)
+// An Option says which proxies and header fields [Of] trusts.
+type Option func(*config)
 
 // TrustedProxies names the proxies, such as the load balancers in front of the
-// service, that are trusted to report where a request came from. [ClientIP]
+// service, that are trusted to report where a request came from. [Of]
 // believes the address that a trusted proxy adds to X-Forwarded-For. If that is
 // again the address of a trusted proxy, it also believes the address before it, and
 // so on for at most 32 proxies. Without prefixes, no proxy is trusted.
-func TrustedProxies(prefixes ...netip.Prefix) IPOption {
-	return func(c *ipConfig) {
+func TrustedProxies(prefixes ...netip.Prefix) Option {
+	return func(c *config) {
 		c.listed = true
 		for _, p := range prefixes {
 			c.trusted = append(c.trusted, netip.PrefixFrom(p.Addr().Unmap(), unmappedBits(p)).Masked())
@@ -42,14 +51,14 @@ func unmappedBits(p netip.Prefix) int {
 // delivery network before that. If clients can reach the service without passing
 // these proxies, they can claim any address: use [TrustedProxies] instead. With
 // both, a proxy must be among the n nearest and have a trusted address.
-func TrustedHops(n int) IPOption {
-	return func(c *ipConfig) { c.hops, c.counted = n, true }
+func TrustedHops(n int) Option {
+	return func(c *config) { c.hops, c.counted = n, true }
 }
 
 // FromForwarded reads the header field Forwarded (RFC 7239) instead of
 // X-Forwarded-For. Read the field that the proxies write: the other one comes from
 // the client as it is.
-func FromForwarded() IPOption { return FromHeader(fieldForwarded) }
+func FromForwarded() Option { return FromHeader(fieldForwarded) }
 
 // FromHeader reads the given header field instead of X-Forwarded-For. It is for proxies that
 // report one address in a field of their own: X-Real-IP (nginx, as it is often configured),
@@ -63,17 +72,17 @@ func FromForwarded() IPOption { return FromHeader(fieldForwarded) }
 // client has sent, or get requests only from a proxy that does: a load balancer that passes
 // CF-Connecting-IP on lets any client that reaches it without Cloudflare claim any address.
 //
-// FromHeader of X-Forwarded-For or Forwarded reads these as [ClientIP] and [FromForwarded] do.
-func FromHeader(name string) IPOption {
-	return func(c *ipConfig) { c.fields = append(c.fields, name) }
+// FromHeader of X-Forwarded-For or Forwarded reads these as [Of] and [FromForwarded] do.
+func FromHeader(name string) Option {
+	return func(c *config) { c.fields = append(c.fields, name) }
 }
 
 // IPv6Prefix sets how many bits of an IPv6 address tell clients apart. The
 // default is 64, because a client usually controls its whole /64.
-func IPv6Prefix(bits int) IPOption { return func(c *ipConfig) { c.bits = bits } }
+func IPv6Prefix(bits int) Option { return func(c *config) { c.bits = bits } }
 
-// An ipConfig is what the options of ClientIP make. newIPConfig checks it.
-type ipConfig struct {
+// A config is what the options of Of make. newConfig checks it.
+type config struct {
 	trusted   []netip.Prefix
 	listed    bool // whether TrustedProxies was given
 	hops      int
@@ -84,17 +93,19 @@ type ipConfig struct {
 	untrusted untrustedLog
 }
 
-func newIPConfig(opts []IPOption) (*ipConfig, error) {
-	c := &ipConfig{bits: 64, field: fieldXForwardedFor}
+func newConfig(opts []Option) (*config, error) {
+	c := &config{bits: 64, field: fieldXForwardedFor}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, invalid(fmt.Sprintf("option %d of ClientIP", i), nil, "must be the result of a function that returns an IPOption, such as TrustedProxies")
+			return nil, invalid(fmt.Sprintf("option %d of Of", i), nil,
+				"must be the result of a function that returns an Option, such as TrustedProxies")
 		}
 		opt(c)
 	}
 	for _, p := range c.trusted {
 		if !p.IsValid() {
-			return nil, invalid("TrustedProxies's prefix", p, "must be one such as 10.0.0.0/8 or 2001:db8::/32")
+			return nil, invalid("TrustedProxies's prefix", p,
+				"must be one such as 10.0.0.0/8 or 2001:db8::/32")
 		}
 	}
 	if err := c.chooseField(); err != nil {
@@ -110,16 +121,20 @@ func newIPConfig(opts []IPOption) (*ipConfig, error) {
 }
 
 // chooseField sets the field that is read.
-func (c *ipConfig) chooseField() error {
+func (c *config) chooseField() error {
 	for i, name := range c.fields {
 		field := http.CanonicalHeaderKey(name)
 		switch {
-		case !isName(name):
-			return invalid("FromHeader's name", fmt.Sprintf("%q", name), "must be the name of a header field, such as X-Real-IP")
+		case !ascii.IsToken(name):
+			return invalid("FromHeader's name", fmt.Sprintf("%q", name),
+				"must be the name of a header field, such as X-Real-IP")
 		case i > 0 && field != c.field:
-			return invalid("FromHeader's name", fmt.Sprintf("%q", name), fmt.Sprintf("must be the only one, because a client could set the others: remove it, or %q", c.fields[0]))
+			return invalid("FromHeader's name", fmt.Sprintf("%q", name), fmt.Sprintf(
+				"must be the only one, because a client could set the others: remove it, or %q",
+				c.fields[0]))
 		case field != fieldForwarded && field != fieldXForwardedFor && !c.listed && !c.counted:
-			return invalid("FromHeader's name", fmt.Sprintf("%q", name), "must be given with TrustedProxies or TrustedHops, which say whose field is believed")
+			return invalid("FromHeader's name", fmt.Sprintf("%q", name),
+				"must be given with TrustedProxies or TrustedHops, which say whose field is believed")
 		}
 		c.field = field
 	}
@@ -129,11 +144,11 @@ func (c *ipConfig) chooseField() error {
 // maxProxies is how many proxies are trusted without TrustedHops.
 const maxProxies = 32
 
-// ClientIP returns the client's IP address as the key: 192.0.2.1, or for IPv6 a
+// Of returns the client's IP address as the key: 192.0.2.1, or for IPv6 a
 // prefix, 2001:db8::/64.
 //
 // The client is the peer of the connection, unless the options trust that peer as a
-// proxy. Then ClientIP reads X-Forwarded-For from right to left, all its lines
+// proxy. Then Of reads X-Forwarded-For from right to left, all its lines
 // joined, and skips trusted proxies: the first address that is not trusted is the
 // client. If an entry is not an address, the address to its right, or else the peer, is
 // the client. So nothing that a client writes into the field can change its key.
@@ -145,17 +160,19 @@ const maxProxies = 32
 // the place of the IPv4 address (RFC 8215), each IPv6 address is a key.
 //
 // Without an option that says whom to trust, all clients behind a proxy have its address, and
-// share one limit. ClientIP logs with slog the first request that has a field in which proxies
+// share one limit. Of logs with slog the first request that has a field in which proxies
 // report the client, and what to write. TrustedProxies() without prefixes says that there is no
 // proxy, and prevents the log line.
 //
-// ClientIP fails with [ErrNoKey] if the connection has no IP address, such as that
-// of a Unix socket, and no trusted proxy names one. If an option is invalid, it fails
-// with an error that matches [ratelimit.ErrInvalid].
-func ClientIP(opts ...IPOption) KeyFunc {
-	c, err := newIPConfig(opts)
+// The function fails with [key.ErrNone] if the connection has no IP address, such as that of a Unix
+// socket, and no trusted proxy names one.
+//
+// If an option is invalid, Of panics, as regexp.MustCompile does. The value is an error that matches
+// ratelimit.ErrInvalid.
+func Of(opts ...Option) key.Func {
+	c, err := newConfig(opts)
 	if err != nil {
-		return misusedKey{err}.key
+		panic(err)
 	}
 	return func(r *http.Request) (string, error) {
 		addr, err := c.client(r)
@@ -176,7 +193,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 }
 
 // client returns the address of the client that sent r, unmapped and without a zone.
-func (c *ipConfig) client(r *http.Request) (netip.Addr, error) {
+func (c *config) client(r *http.Request) (netip.Addr, error) {
 	client, _, ok := parseAddr(r.RemoteAddr)
 	if !c.listed && !c.counted {
 		c.untrusted.check(r, client, ok)
@@ -188,19 +205,21 @@ func (c *ipConfig) client(r *http.Request) (netip.Addr, error) {
 			break
 		}
 		addr, zone, good := parseAddr(entry)
-		if !good || zone != "" && !isPlain(zone) { // in what looks like a zone, there may be another address
+		// In what looks like a zone, there may be another address.
+		if !good || zone != "" && !isPlain(zone) {
 			break
 		}
 		client, ok = addr, true
 	}
 	if !ok {
-		return client, fmt.Errorf("%w: the connection's address %q is not an IP address", ErrNoKey, r.RemoteAddr)
+		return client, fmt.Errorf("%w: the connection's address %q is not an IP address",
+			key.ErrNone, r.RemoteAddr)
 	}
 	return client, nil
 }
 
 // believes reports whether the hop-th proxy is trusted. Its address may be unknown.
-func (c *ipConfig) believes(hop int, addr netip.Addr, known bool) bool {
+func (c *config) believes(hop int, addr netip.Addr, known bool) bool {
 	switch {
 	case c.counted && hop >= c.hops, !c.counted && hop >= maxProxies:
 		return false
@@ -245,7 +264,7 @@ func text4(addr netip.Addr, peer string) string {
 	return addr.String()
 }
 
-func (c *ipConfig) trusts(addr netip.Addr) bool {
+func (c *config) trusts(addr netip.Addr) bool {
 	for _, p := range c.trusted {
 		if p.Contains(addr) {
 			return true
@@ -294,9 +313,16 @@ func isPort(s string) bool {
 // isPlain reports whether s consists of letters, digits, dots, underscores and hyphens.
 func isPlain(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; !isLower(c|0x20) && !isDigit(c) && strings.IndexByte("._-", c) < 0 {
+		c := s[i]
+		letter, digit := 'a' <= c|0x20 && c|0x20 <= 'z', '0' <= c && c <= '9'
+		if !letter && !digit && strings.IndexByte("._-", c) < 0 {
 			return false
 		}
 	}
 	return s != ""
+}
+
+// invalid returns the error of an invalid option.
+func invalid(what string, value any, want string) error {
+	return param.InvalidIn("clientip", what, value, want)
 }
