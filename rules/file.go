@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"time"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -31,12 +32,11 @@ import (
 // replace it atomically (rename a new file over it), because a load may read a file that is
 // only partly written.
 //
-// A value is what the file has as text: an id of 007 is not 7, and a limit of 010 is ten. The
-// file must be UTF-8, with or without a byte order mark, and at most 16 MiB. If it
-// is a named pipe, a load waits for a writer until its timeout.
+// A value is what the file has as text: an id of 007 is not 7, and a limit of 010 is ten. The path
+// must lead to a regular file, in UTF-8 with or without a byte order mark, of at most 16 MiB.
 func File(path string) Source {
-	return SourceFunc(func(ctx context.Context) ([]Rule, error) {
-		data, err := readFile(ctx, path)
+	return SourceFunc(func(context.Context) ([]Rule, error) {
+		data, err := readFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -45,8 +45,8 @@ func File(path string) Source {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		rules, bad := make([]Rule, 0, len(entries)), BadRules(nil)
-		for i, e := range entries {
-			rule, err := readEntry(e)
+		for i, entry := range entries {
+			rule, err := readEntry(entry)
 			if err != nil {
 				bad = append(bad, BadRule{rule.ID, fmt.Errorf("%s: entry %d: %w", path, i+1, err)})
 				continue
@@ -57,74 +57,42 @@ func File(path string) Source {
 	})
 }
 
-// maxFile bounds the memory used if the path is wrong and leads to, say, a device. A file of that
-// length has 150,000 rules, and is parsed in a few seconds.
+// maxFile bounds the memory and the time that a wrong path costs. A file of that length has 150,000
+// rules, and is parsed in a few seconds.
 const maxFile = 16 << 20
 
-// readFile reads a file. It stops when ctx ends.
-func readFile(ctx context.Context, path string) (data []byte, err error) {
-	f, err := openFile(path)
+func readFile(path string) (data []byte, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // a pipe may block, and a device may have no end
+		return nil, fmt.Errorf("%s: a directory, a device or a pipe: it must be a regular file with a list of rules", path)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+	data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: longer than %d bytes: it must be a list of rules", path, maxFile)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) }) // interrupts a read of a pipe
-	defer stop()
-	for {
-		data, err = io.ReadAll(io.LimitReader(reading{ctx, f}, maxFile+1))
-		switch {
-		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%s: not read completely: %w", path, ctx.Err())
-		case err == nil && len(data) > maxFile:
-			return nil, fmt.Errorf("%s: longer than %d bytes: it must be a list of rules", path, maxFile)
-		case err != nil, len(data) > 0, info.Mode()&os.ModeNamedPipe == 0:
-			return data, err
-		}
-		// No process has the pipe open for writing. Keep it open, so that a writer that
-		// opens it in the meantime finds a reader.
-		timer := time.NewTimer(10 * time.Millisecond)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-	}
+	return data, err
 }
 
-// A reading is a reader that fails once its context has ended.
-type reading struct {
-	ctx context.Context
-	io.Reader
-}
+// A decoder decodes an entry of a file, as [json.Unmarshal] does.
+type decoder func(to any) error
 
-func (r reading) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
-}
-
-// parseFile returns the entries of a file, as nodes of YAML or values of JSON.
-func parseFile(data []byte) (entries []any, err error) {
+// parseFile returns the entries of a file.
+func parseFile(data []byte) (entries []decoder, err error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
-		return nil, errors.New("the encoding is UTF-16: save the file as UTF-8")
-	}
 	if json.Valid(data) { // the YAML parser lacks some of JSON's escapes
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		decoder.UseNumber()
-		if err = decoder.Decode(&entries); err == nil && entries == nil {
-			err = errNoRules
-		}
-		return entries, err
+		return parseJSON(data)
 	}
 	var doc, next yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	if err := documents.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	switch {
@@ -133,80 +101,62 @@ func parseFile(data []byte) (entries []any, err error) {
 	case doc.Content[0].Kind != yaml.SequenceNode:
 		return nil, errors.New("the file is not a list of rules: begin each with a -")
 	}
-	switch err := decoder.Decode(&next); {
+	switch err := documents.Decode(&next); {
 	case err == nil:
 		return nil, errors.New("the file has more than one YAML document: write one list of rules")
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
-	for _, entry := range doc.Content[0].Content {
-		entries = append(entries, entry)
+	for _, node := range doc.Content[0].Content {
+		entries = append(entries, node.Decode)
+	}
+	return entries, nil
+}
+
+func parseJSON(data []byte) (entries []decoder, err error) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, err
+	}
+	if list == nil {
+		return nil, errNoRules
+	}
+	for _, value := range list {
+		entries = append(entries, func(to any) error { return json.Unmarshal(value, to) })
 	}
 	return entries, nil
 }
 
 var errNoRules = errors.New("the file has no list of rules: write [] for an empty list")
 
-// readEntry converts an entry of a file to a rule.
-func readEntry(entry any) (Rule, error) {
-	if valueOf(entry) != aMapping {
-		return Rule{}, fmt.Errorf("the entry is %v: it must have fields, such as id: photos", shown(valueOf(entry)))
+// readEntry returns the rule of an entry.
+func readEntry(decode decoder) (Rule, error) {
+	var kind cell
+	if err := decode(&kind); err != nil {
+		return Rule{}, err
 	}
-	values := make(map[string]any)
-	switch e := entry.(type) {
-	case map[string]any:
-		for name, v := range e {
-			values[name] = valueOf(v)
-		}
-	case *yaml.Node:
-		var fields map[string]yaml.Node
-		if err := e.Decode(&fields); err != nil {
-			return Rule{}, err
-		}
-		for name, field := range fields {
-			values[name] = valueOf(&field)
+	if kind.value != aMapping {
+		return Rule{}, fmt.Errorf("the entry is %#v: it must have fields, such as id: photos", kind.value)
+	}
+	var fields map[string]cell
+	if err := decode(&fields); err != nil {
+		return Rule{}, err
+	}
+	var r row
+	cells := inFile.cellsOf(&r)
+	var unknown []string
+	for name, c := range fields {
+		if to := cells[name]; to != nil {
+			*to = c
+		} else {
+			unknown = append(unknown, name)
 		}
 	}
-	rule, err := readRow(&inFile, values)
-	if name := inFile.unknown(values); err == nil && name != "" {
-		err = &FieldError{rule.ID, name, shown(values[name]), fmt.Sprintf("one of the fields %q", inFile.all())}
+	rule, err := inFile.rule(&r)
+	if err == nil && len(unknown) > 0 {
+		name := slices.Min(unknown)
+		want := fmt.Sprintf("one of the fields %q", slices.Sorted(maps.Keys(cells)))
+		err = &FieldError{rule.ID, name, fields[name].shown(), want}
 	}
 	return rule, err
-}
-
-// A composite is the kind of a value in a file that contains others. It stands for the value,
-// because a few lines of YAML can describe one that is larger than the memory.
-type composite string
-
-const (
-	aList    composite = "a list"
-	aMapping composite = "a mapping"
-)
-
-// GoString returns the kind as it is, for [FieldError].
-func (c composite) GoString() string { return string(c) }
-
-// valueOf returns a value in a file as text, nil if it is null, or a composite.
-func valueOf(v any) any {
-	switch v := v.(type) {
-	case []any:
-		return aList
-	case map[string]any:
-		return aMapping
-	case json.Number:
-		return v.String()
-	case *yaml.Node:
-		switch {
-		case v.Kind == yaml.AliasNode:
-			return valueOf(v.Alias)
-		case v.Kind == yaml.SequenceNode:
-			return aList
-		case v.Kind == yaml.MappingNode:
-			return aMapping
-		case v.Tag == "!!null":
-			return nil
-		}
-		return v.Value
-	}
-	return v
 }

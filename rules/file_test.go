@@ -1,12 +1,13 @@
 package rules
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,54 +127,73 @@ func TestFileEncodings(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 2)
 	assert.Equal(t, "/y", got[1].Call)
-	for _, text := range []string{"\xff\xfe-\x00 \x00", "\xfe\xff\x00-\x00 "} {
-		_, err := writeFile(t, text).Load(t.Context())
-		assert.ErrorContains(t, err, "UTF-16")
-	}
 	_, err = writeFile(t, "\xef\xbb\xbf").Load(t.Context())
 	assert.ErrorContains(t, err, "no list of rules")
 }
 
-// TestNestedAliases checks that a few lines that stand for 10^100 values are errors like
-// any other.
+// TestNestedAliases checks that a few lines that stand for 10^100 values are errors like any other,
+// in every field, in a field that a rule does not have, and as fields that are merged into a rule.
 func TestNestedAliases(t *testing.T) {
 	var text strings.Builder
-	text.WriteString("- &v0 [x, x]\n")
+	text.WriteString("- &v0 [x, x]\n- &m0 {id: a}\n")
 	for i := range 100 {
-		fmt.Fprintf(&text, "- &v%d [%s*v%d]\n", i+1, strings.Repeat(fmt.Sprintf("*v%d, ", i), 9), i)
+		nested := func(name string) string { return strings.Repeat(fmt.Sprintf("*%s%d, ", name, i), 10) }
+		fmt.Fprintf(&text, "- &v%d [%s]\n- &m%d {<<: [%s]}\n", i+1, nested("v"), i+1, nested("m"))
 	}
-	for _, field := range inFile.all() {
-		fmt.Fprintf(&text, "- {%s: *v100, id: a}\n", field)
+	fields := append(slices.Sorted(maps.Keys(inFile.cellsOf(new(row)))), "unknown")
+	for _, field := range fields {
+		fmt.Fprintf(&text, "- {%s: *v100}\n", field)
 	}
-	_, err := writeFile(t, strings.ReplaceAll(text.String(), "{id: *v100, id: a}", "{id: *v100}")).Load(t.Context())
+	text.WriteString("- {<<: *m100}\n- {id: good, call: /good, limit: 1, seconds: 1}\n")
+	got, err := writeFile(t, text.String()).Load(t.Context())
 	var bad BadRules
 	require.ErrorAs(t, err, &bad)
-	assert.Len(t, bad, 101+len(inFile.all()))
+	assert.Len(t, bad, 202+len(fields)+1)
+	assert.ErrorContains(t, bad[len(bad)-1].Err, "excessive aliasing")
 	assert.Less(t, len(err.Error()), 1000)
+	assert.Equal(t, []Rule{{ID: "good", Call: "/good", Limit: 1, Window: time.Second}}, got, "the others are loaded")
 }
 
-// TestEndlessFile checks that reading a device or the like takes a bounded time and
-// amount of memory.
-func TestEndlessFile(t *testing.T) {
-	if _, err := os.Stat("/dev/zero"); err != nil {
-		t.Skip("SKIPPED: there is no /dev/zero")
+// TestFilesThatAreNone checks that a path to something else is an error, at once and within a bounded memory.
+func TestFilesThatAreNone(t *testing.T) {
+	long := filepath.Join(t.TempDir(), "long.yaml")
+	require.NoError(t, os.WriteFile(long, nil, 0o600))
+	require.NoError(t, os.Truncate(long, 1<<40)) // without a byte on the disk
+	for path, want := range map[string]string{
+		"/dev/zero":   "must be a regular file",
+		t.TempDir():   "must be a regular file",
+		long:          "longer than 16777216 bytes",
+		long + ".not": "no such file",
+	} {
+		if _, err := os.Stat("/dev/zero"); err != nil && path == "/dev/zero" {
+			t.Skip("SKIPPED: there is no /dev/zero")
+		}
+		allocated := allocatedBy(func() {
+			_, err := File(path).Load(t.Context())
+			assert.ErrorContains(t, err, want, path)
+			assert.ErrorContains(t, err, path)
+		})
+		assert.Less(t, allocated, uint64(200<<20), path)
 	}
-	_, err := File("/dev/zero").Load(t.Context())
-	require.ErrorContains(t, err, "longer than")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = File("/dev/zero").Load(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = File(t.TempDir()).Load(t.Context())
-	require.Error(t, err)
+}
+
+// TestDeepFiles checks that values in values take a bounded memory.
+func TestDeepFiles(t *testing.T) {
+	assert.Less(t, allocatedBy(func() {
+		for _, part := range []string{"[", "- ", "? ", "{a: ", "&a ", `{"a":`, `["a",`} {
+			_, err := writeFile(t, "- "+strings.Repeat(part, 100_000)).Load(t.Context())
+			require.Error(t, err)
+		}
+	}), uint64(200<<20))
+}
+
+// allocatedBy returns how many bytes f allocates.
+func allocatedBy(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for _, part := range []string{"[", "- ", "? ", "{a: ", "&a "} {
-		_, err = writeFile(t, "- "+strings.Repeat(part, 100_000)).Load(t.Context())
-		require.Error(t, err)
-	}
+	f()
 	runtime.ReadMemStats(&after)
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20))
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // TestNeverEnds checks that an expiry later than the last time.Time means never.

@@ -28,10 +28,12 @@ func TestInFlightRule(t *testing.T) {
 	want := ratelimit.InFlight{Limit: 5, Timeout: 90 * time.Second}
 	for source, read := range map[string]func() (Rule, error){
 		"table": func() (Rule, error) {
-			return readRow(&inTable, map[string]any{"THROTTLE_ID": "r", "NORMALIZED_CALL": "/x", "MAX_LOCKS": 5, "LOCK_TIMEOUT_SECONDS": 90, "ALGORITHM": "in-flight"})
+			return inTable.rule(rowOf(t, map[string]any{"THROTTLE_ID": "r", "NORMALIZED_CALL": "/x", "MAX_LOCKS": 5, "LOCK_TIMEOUT_SECONDS": 90, "ALGORITHM": "in-flight"}))
 		},
 		"file": func() (Rule, error) {
-			return readRow(&inFile, map[string]any{"id": "r", "call": "/x", "limit": 5, "seconds": 90, "algorithm": "in-flight"})
+			rules, err := writeFile(t, "- {id: r, call: /x, limit: 5, seconds: 90, algorithm: in-flight}").Load(t.Context())
+			require.NoError(t, err)
+			return rules[0], err
 		},
 	} {
 		r, err := read()

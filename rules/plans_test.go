@@ -100,10 +100,10 @@ func TestPlansInFiles(t *testing.T) {
 func TestPlanRowsOfTables(t *testing.T) {
 	for _, limit := range []any{nil, 0, -1, 5} {
 		for _, window := range []any{nil, 0, []byte("60")} {
-			got, err := readRow(&inTable, map[string]any{
+			got, err := inTable.rule(rowOf(t, map[string]any{
 				"THROTTLE_ID": "a", "NORMALIZED_CALL": "/x", "MAX_LOCKS": limit, "LOCK_TIMEOUT_SECONDS": window,
 				"THROTTLE_EXPIRATION": nil, "ALGORITHM": []byte("blocked"),
-			})
+			}))
 			require.NoError(t, err)
 			assert.Equal(t, Rule{ID: "a", Call: "/x", Algorithm: "blocked"}, got)
 		}
@@ -114,7 +114,7 @@ func TestPlanRowsOfTables(t *testing.T) {
 // lookup fails, and without the cache.
 func TestNoCapacity(t *testing.T) {
 	limitOf := func(window, capacity any, limit func(int, time.Duration) ratelimit.Algorithm) (ratelimit.Algorithm, error) {
-		return SQLLimits(nil, "", limit).(*sqlLimits).limitOf("key", window, capacity, nil)
+		return SQLLimits(nil, "", limit).(*sqlLimits).limitOf("key", scanned(t, window), scanned(t, capacity), cell{})
 	}
 	for _, capacity := range []any{nil, int64(0), []byte("0"), "0.0", 0.0} {
 		for _, window := range []any{int64(60), nil, int64(0)} {

@@ -2,192 +2,115 @@ package rules
 
 import (
 	"errors"
-	"fmt"
-	"math"
-	"slices"
-	"strconv"
+	"reflect"
 	"strings"
 )
 
-// names are the names of a rule's fields in a table, such as THROTTLED_CALLS (see SQL, in sql.go, for what each column
-// means), or a file. A file has no field for
-// the method, which is part of the call.
-type names struct {
-	id, call, limit, window                           string // required, the last two only for a limit
-	method, algorithm, burst, expires, shadow, enable string
-}
-
-var inTable = names{
-	id:        "THROTTLE_ID",
-	call:      "NORMALIZED_CALL",
-	limit:     "MAX_LOCKS",
-	window:    "LOCK_TIMEOUT_SECONDS",
-	method:    "METHOD",
-	algorithm: "ALGORITHM",
-	burst:     "BURST",
-	expires:   "THROTTLE_EXPIRATION",
-	shadow:    "SHADOW",
-	enable:    "ENABLED",
-}
-
-var inFile = names{
-	id:        "id",
-	call:      "call",
-	limit:     "limit",
-	window:    "seconds",
-	algorithm: "algorithm",
-	burst:     "burst",
-	expires:   "expires",
-	shadow:    "shadow",
-	enable:    "enabled",
-}
-
-// required returns the names of the fields that every rule with a limit must have.
-func (n *names) required() []string { return []string{n.id, n.call, n.limit, n.window} }
-
-// all returns all names that a file may have.
-func (n *names) all() []string {
-	return append(n.required(), n.algorithm, n.burst, n.expires, n.shadow, n.enable)
-}
-
-// of returns the name of a field of [Rule].
-func (n *names) of(field string) string {
-	switch field {
-	case "ID":
-		return n.id
-	case "Call":
-		return n.call
-	case "Limit":
-		return n.limit
-	case "Window":
-		return n.window
-	case "Algorithm":
-		return n.algorithm
-	case "Burst":
-		return n.burst
-	}
-	return field
-}
-
-// A row reads the values of one rule, and keeps the first error.
+// A row is a rule as a table or a file has it. Its fields have the names that they have in Rule. The
+// tags are the names of the columns (SQL says what each of them means), and the names in a file.
 type row struct {
-	*names
-	values map[string]any
-	rowID  string
-	err    error
+	ID        cell `table:"THROTTLE_ID"          file:"id"`
+	Call      cell `table:"NORMALIZED_CALL"      file:"call"`
+	Limit     cell `table:"MAX_LOCKS"            file:"limit"`
+	Window    cell `table:"LOCK_TIMEOUT_SECONDS" file:"seconds"`
+	Algorithm cell `table:"ALGORITHM"            file:"algorithm"`
+	Burst     cell `table:"BURST"                file:"burst"`
+	Expires   cell `table:"THROTTLE_EXPIRATION"  file:"expires"`
+	Shadow    cell `table:"SHADOW"               file:"shadow"`
+	Enabled   cell `table:"ENABLED"              file:"enabled"`
+	Method    cell `table:"METHOD"` // in a file, the call has the method
 }
 
-// rule returns the rule, and an error if it is invalid.
-func (r *row) rule() (Rule, error) {
-	r.rowID = r.text(r.id, "")
-	limited := planOf(r.text(r.algorithm, "")) == nil
-	for _, name := range r.required() {
-		if r.values[name] == nil && (limited || name == r.id || name == r.call) {
-			r.wrong(name, "present")
+// A format is where a row comes from: the key of the tags that name its fields there.
+type format string
+
+const (
+	inTable format = "table"
+	inFile  format = "file"
+)
+
+// nameOf returns the name of a field of row.
+func (f format) nameOf(field string) string {
+	found, _ := reflect.TypeFor[row]().FieldByName(field)
+	return found.Tag.Get(string(f))
+}
+
+// cellsOf returns the cells of a row by the names of their fields.
+func (f format) cellsOf(r *row) map[string]*cell {
+	cells := make(map[string]*cell)
+	for field, value := range reflect.ValueOf(r).Elem().Fields() {
+		if name := field.Tag.Get(string(f)); name != "" {
+			cells[name] = value.Addr().Interface().(*cell)
 		}
 	}
+	return cells
+}
+
+// rule returns the rule that a row has. An error has the names of the format. Then only the rule's
+// ID is meaningful; it may be empty.
+func (f format) rule(r *row) (Rule, error) {
+	rule, err := r.convert()
+	if err == nil {
+		_, err = rule.compile()
+	}
+	var wrong *FieldError
+	if errors.As(err, &wrong) {
+		wrong.Field = f.nameOf(wrong.Field)
+	}
+	return rule, err
+}
+
+// convert returns the cells as a rule, which may still be invalid, and the first error.
+func (r *row) convert() (Rule, error) {
+	id, _ := r.ID.text()
+	cells := reader{id: id}
+	cells.require("ID", r.ID)
+	cells.require("Call", r.Call)
 	rule := Rule{
-		ID:        r.rowID,
-		Call:      r.text(r.call, ""),
-		Algorithm: r.text(r.algorithm, ""),
-		Burst:     r.number(r.burst),
-		Shadow:    r.truth(r.shadow, false),
-		Disabled:  !r.truth(r.enable, true),
+		ID:        read(&cells, "ID", r.ID, cell.text),
+		Call:      read(&cells, "Call", r.Call, cell.text),
+		Algorithm: read(&cells, "Algorithm", r.Algorithm, cell.text),
+		Burst:     read(&cells, "Burst", r.Burst, cell.number),
+		Expires:   read(&cells, "Expires", r.Expires, cell.instant),
+		Shadow:    read(&cells, "Shadow", r.Shadow, cell.truth),
+		Disabled:  r.Enabled.value != nil && !read(&cells, "Enabled", r.Enabled, cell.truth),
 	}
-	var ok bool
-	if limited {
-		rule.Limit = r.number(r.limit)
-		if rule.Window, ok = seconds(r.values[r.window]); !ok {
-			r.wrong(r.window, wantSeconds)
-		}
+	if planOf(rule.Algorithm) == nil {
+		cells.require("Limit", r.Limit)
+		cells.require("Window", r.Window)
+		rule.Limit = read(&cells, "Limit", r.Limit, cell.number)
+		rule.Window = read(&cells, "Window", r.Window, cell.seconds)
 	}
-	if v := r.values[r.expires]; v != nil {
-		if rule.Expires, ok = instant(v); !ok {
-			r.wrong(r.expires, wantInstant)
-		}
-	}
-	if method := strings.TrimSpace(r.text(r.method, "")); method != "" {
+	if method := strings.TrimSpace(read(&cells, "Method", r.Method, cell.text)); method != "" {
 		rule.Call = method + " " + rule.Call
 	}
+	return rule, cells.err
+}
+
+// A reader reads the cells of a row, and keeps the first error.
+type reader struct {
+	id  string // of the rule
+	err error
+}
+
+// read returns what a cell means. The function as also describes what it wants, if the cell is
+// something else.
+func read[T any](r *reader, field string, c cell, as func(cell) (value T, want string)) T {
+	value, want := as(c)
+	if want != "" {
+		r.wrong(field, c, want)
+	}
+	return value
+}
+
+func (r *reader) require(field string, c cell) {
+	if c.value == nil {
+		r.wrong(field, c, "present")
+	}
+}
+
+func (r *reader) wrong(field string, c cell, want string) {
 	if r.err == nil {
-		r.err = r.check(rule)
+		r.err = &FieldError{r.id, field, c.shown(), want}
 	}
-	return rule, r.err
-}
-
-// check validates the rule. Its errors have the names that fields have in this source.
-func (r *row) check(rule Rule) error {
-	_, err := rule.compile()
-	var field *FieldError
-	if errors.As(err, &field) {
-		field.Field = r.of(field.Field)
-	}
-	return err
-}
-
-func (r *row) wrong(name string, want string) {
-	if r.err == nil {
-		r.err = &FieldError{r.rowID, name, shown(r.values[name]), want}
-	}
-}
-
-func (r *row) text(name, otherwise string) string {
-	switch v := r.values[name].(type) {
-	case nil:
-		return otherwise
-	case string:
-		return strings.TrimRight(v, " ") // which a char(n) adds
-	case []byte:
-		return strings.TrimRight(string(v), " ")
-	case composite:
-		r.wrong(name, "text")
-		return ""
-	default:
-		return fmt.Sprint(v)
-	}
-}
-
-// number returns the value as an integer, and 0 for null.
-func (r *row) number(name string) int {
-	v := r.values[name]
-	if v == nil {
-		return 0
-	}
-	n, ok := whole(v)
-	if !ok || n < math.MinInt || n > math.MaxInt {
-		r.wrong(name, "a whole number")
-	}
-	return int(n)
-}
-
-func (r *row) truth(name string, otherwise bool) bool {
-	if n, ok := whole(r.values[name]); ok && (n == 0 || n == 1) { // also 1.0
-		return n == 1
-	}
-	switch strings.ToLower(r.text(name, strconv.FormatBool(otherwise))) {
-	case "true", "t", "y", "yes":
-		return true
-	case "false", "f", "n", "no":
-		return false
-	}
-	r.wrong(name, "true or false, or 1 or 0")
-	return otherwise
-}
-
-// readRow converts the values of a row to a rule. If there is an error, only the rule's
-// ID is meaningful; it may be empty.
-func readRow(n *names, values map[string]any) (Rule, error) {
-	r := row{names: n, values: values}
-	return r.rule()
-}
-
-// unknown returns the alphabetically first name in values that is not the name of a
-// field, or "".
-func (n *names) unknown(values map[string]any) (name string) {
-	for v := range values {
-		if !slices.Contains(n.all(), v) && (name == "" || v < name) {
-			name = v
-		}
-	}
-	return name
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +67,8 @@ var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-
 func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err error) {
 	// The table cannot be an injection: it matches tableName. MySQL and MariaDB read the comment,
 	// because they return a TIMESTAMP in the time zone of the session.
-	rows, err := db.QueryContext(ctx, "SELECT * /*!, UNIX_TIMESTAMP("+inTable.expires+") AS "+inUnix+" */ FROM "+table)
+	expires := inTable.nameOf("Expires")
+	rows, err := db.QueryContext(ctx, "SELECT * /*!, UNIX_TIMESTAMP("+expires+") AS "+inUnix+" */ FROM "+table)
 	if err != nil {
 		return nil, err
 	}
@@ -77,34 +77,37 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	if err != nil {
 		return nil, err
 	}
-	columns := make([]string, len(types))
-	values := make([]any, len(columns))
-	to := make([]any, len(columns))
+	var r row
+	var unixSeconds cell
+	cells := inTable.cellsOf(&r)
+	cells[inUnix] = &unixSeconds
+	columns := make(map[string]*sql.ColumnType, len(types))
+	to := make([]any, len(types))
 	for i, t := range types {
-		columns[i], to[i] = strings.ToUpper(t.Name()), &values[i]
-	}
-	inSession := slices.Contains(columns, inUnix) && types[slices.Index(columns, inTable.expires)].DatabaseTypeName() == "TIMESTAMP"
-	for _, c := range append([]string{inTable.expires}, inTable.required()...) {
-		if !slices.Contains(columns, c) {
-			return nil, fmt.Errorf("the table %s has no column %s", table, c)
+		name := strings.ToUpper(t.Name())
+		columns[name], to[i] = t, new(cell)
+		if c := cells[name]; c != nil {
+			to[i] = c
 		}
 	}
+	for _, field := range []string{"ID", "Call", "Limit", "Window", "Expires"} {
+		if name := inTable.nameOf(field); columns[name] == nil {
+			return nil, fmt.Errorf("the table %s has no column %s", table, name)
+		}
+	}
+	inSession := columns[inUnix] != nil && columns[expires].DatabaseTypeName() == "TIMESTAMP"
 	var bad BadRules
 	for rows.Next() {
 		if err := rows.Scan(to...); err != nil {
 			return nil, err
 		}
-		row := make(map[string]any)
-		for i, c := range columns {
-			row[c] = values[i]
-		}
 		if inSession {
-			row[inTable.expires] = row[inUnix]
+			r.Expires = unixSeconds
 		}
-		if row[inTable.algorithm] == nil {
-			row[inTable.algorithm] = "sliding-log"
+		if r.Algorithm.value == nil {
+			r.Algorithm.value = "sliding-log"
 		}
-		rule, err := readRow(&inTable, row)
+		rule, err := inTable.rule(&r)
 		if err != nil {
 			bad = append(bad, BadRule{rule.ID, err})
 			continue
@@ -155,59 +158,59 @@ func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	if l.db == nil {
 		return nil, invalid("the database is nil: open one with sql.Open")
 	}
-	row, err := l.row(ctx, key)
-	if err != nil {
+	var window, capacity, algorithm cell
+	found, err := l.scan(ctx, key, &window, &capacity, &algorithm)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("rules: the limit of key %q: %w", key, err)
-	}
-	if row == nil {
+	case !found:
 		return nil, nil //nolint:nilnil // means the limiter's own limit, as in WithLimits
 	}
-	return l.limitOf(key, row[0], row[1], row[2])
+	return l.limitOf(key, window, capacity, algorithm)
 }
 
-// row returns the window, the capacity and the algorithm of a key, or nil.
-func (l *sqlLimits) row(ctx context.Context, key string) ([]any, error) {
+// scan sets cells to the columns of the row of a key. The query may leave out the last one.
+func (l *sqlLimits) scan(ctx context.Context, key string, cells ...any) (found bool, err error) {
 	rows, err := l.db.QueryContext(ctx, l.query, key)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	defer rows.Close()
 	columns, err := rows.Columns()
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	if n := len(columns); n != 2 && n != 3 {
-		return nil, fmt.Errorf("the query returns %d columns: it must return a window and a capacity, and may return an algorithm", n)
+		return false, fmt.Errorf("the query returns %d columns: it must return a window and a capacity, and may return an algorithm", n)
 	}
 	if !rows.Next() {
-		return nil, rows.Err()
+		return false, rows.Err()
 	}
-	row := make([]any, 3)
-	return row, rows.Scan([]any{&row[0], &row[1], &row[2]}[:len(columns)]...)
+	return true, rows.Scan(cells[:len(columns)]...)
 }
 
 // limitOf returns the limit of a key with a window, a capacity and an algorithm, as a database
 // has them. If it has no capacity, the key is blocked: an error would let a limiter without a
 // [Cache] grant everything, by its FailurePolicy.
-func (l *sqlLimits) limitOf(key string, window, capacity, algorithm any) (ratelimit.Algorithm, error) {
-	name := (&row{names: &inTable, values: map[string]any{inTable.algorithm: algorithm}}).text(inTable.algorithm, "")
-	n, ok := whole(capacity)
+func (l *sqlLimits) limitOf(key string, window, capacity, algorithm cell) (ratelimit.Algorithm, error) {
+	name, _ := algorithm.text()
+	events, wrong := capacity.number() // 0 for null
 	switch {
 	case planOf(name) != nil:
 		return planOf(name), nil
-	case capacity == nil || ok && n == 0:
+	case wrong != "" || events < 0:
+		return nil, &FieldError{key, "capacity", capacity.shown(), "a whole number, at least 1, or 0 or null to block the key"}
+	case events == 0:
 		return ratelimit.Blocked{}, nil
-	case !ok || n < 0 || int64(int(n)) != n:
-		return nil, &FieldError{key, "capacity", shown(capacity), "a whole number, at least 1, or 0 or null to block the key"}
 	}
-	per, ok := seconds(window)
-	if !ok {
-		return nil, &FieldError{key, "time_window_sec", shown(window), wantSeconds}
+	per, want := window.seconds()
+	if want != "" {
+		return nil, &FieldError{key, "time_window_sec", window.shown(), want}
 	}
 	if name == "" {
-		return l.limit(int(n), per), nil
+		return l.limit(events, per), nil
 	}
-	return (&Rule{ID: key, Limit: int(n), Window: per, Algorithm: name}).algorithm()
+	return (&Rule{ID: key, Limit: events, Window: per, Algorithm: name}).algorithm()
 }
 
 // most returns how many lookups the connection pool allows at once. ok is false if the

@@ -1,65 +1,163 @@
 package rules
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/big"
 	"regexp"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
-// Values come from database drivers, and from files as text. A number may be of any Go
-// number type, or text; a time may be a number, a time.Time or text. Conversions are
-// exact: a value that would have to be rounded is invalid.
+// A cell is a value of a row, as it is written: text, nil for null, a [time.Time] of a database, or
+// a composite. Numbers are text. They are converted exactly: if a value would have to be rounded,
+// it is invalid.
+type cell struct{ value any }
 
-// decimal matches the numbers that big.Rat can parse without using much memory.
-var decimal = regexp.MustCompile(`^[+-]?[0-9]{1,64}(\.[0-9]{0,64})?([eE][+-]?[0-9]{1,2})?$`)
+// A composite is a value in a file that has others in it. It is never expanded, because a few lines
+// of YAML can describe a value that is larger than the memory.
+type composite string
 
-// exact returns v as an exact number.
-func exact(v any) (*big.Rat, bool) {
-	switch t := v.(type) {
-	case string:
+const (
+	aList    composite = "a list"
+	aMapping composite = "a mapping"
+)
+
+// GoString returns the kind as it is, for [FieldError].
+func (c composite) GoString() string { return string(c) }
+
+// Scan implements [database/sql.Scanner].
+func (c *cell) Scan(value any) error {
+	switch v := value.(type) {
+	case nil, time.Time:
+		c.value = v
 	case []byte:
-		v = string(t)
-	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		c.value = string(v)
 	default:
-		return nil, false
+		c.value = fmt.Sprint(v) // the shortest decimal of a float: 1.9 stays 1.9
 	}
-	text := strings.TrimSpace(fmt.Sprint(v)) // formats a float as the shortest equivalent decimal: 1.9 stays 1.9
-	if !decimal.MatchString(text) {
-		return nil, false
-	}
-	return new(big.Rat).SetString(text)
+	return nil
 }
 
-// whole returns v as an integer.
-func whole(v any) (int64, bool) {
-	r, ok := exact(v)
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *cell) UnmarshalJSON(data []byte) error {
+	switch data[0] {
+	case '[':
+		c.value = aList
+	case '{':
+		c.value = aMapping
+	case '"':
+		var text string
+		if err := json.Unmarshal(data, &text); err != nil {
+			return err
+		}
+		c.value = text
+	case 'n': // null
+		c.value = nil
+	default:
+		c.value = string(data)
+	}
+	return nil
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler]. It is not called for null.
+func (c *cell) UnmarshalYAML(node *yaml.Node) error {
+	switch node.Kind {
+	case yaml.SequenceNode:
+		c.value = aList
+	case yaml.MappingNode:
+		c.value = aMapping
+	default:
+		c.value = node.Value
+	}
+	return nil
+}
+
+// shown returns the value in the form used in error messages.
+func (c cell) shown() any {
+	if n, ok := c.whole(); ok {
+		return n
+	}
+	return c.value
+}
+
+// text returns the value as text, which is empty for null.
+func (c cell) text() (text, want string) {
+	switch v := c.value.(type) {
+	case nil:
+		return "", ""
+	case composite:
+		return "", "text"
+	default:
+		return strings.TrimRight(fmt.Sprint(v), " "), "" // without the spaces that a char(n) adds
+	}
+}
+
+// truth returns whether the value means true. Null does not.
+func (c cell) truth() (is bool, want string) {
+	if n, ok := c.whole(); ok && (n == 0 || n == 1) { // also 1.0
+		return n == 1, ""
+	}
+	text, _ := c.text()
+	switch strings.ToLower(text) {
+	case "true", "t", "y", "yes":
+		return true, ""
+	case "false", "f", "n", "no":
+		return false, ""
+	}
+	if c.value == nil {
+		return false, ""
+	}
+	return false, "true or false, or 1 or 0"
+}
+
+// number returns the value as a whole number, which is 0 for null.
+func (c cell) number() (n int, want string) {
+	if c.value == nil {
+		return 0, ""
+	}
+	whole, ok := c.whole()
+	if !ok || whole < math.MinInt || whole > math.MaxInt {
+		return 0, "a whole number"
+	}
+	return int(whole), ""
+}
+
+// whole returns the value as an integer.
+func (c cell) whole() (n int64, ok bool) {
+	r, ok := c.exact()
 	if !ok || !r.IsInt() || !r.Num().IsInt64() {
 		return 0, false
 	}
 	return r.Num().Int64(), true
 }
 
-// wantSeconds describes the values that seconds accepts.
-const wantSeconds = "more than 0 and at most 9223372036 seconds, in whole nanoseconds"
+// decimal matches the numbers that big.Rat can parse without using much memory.
+var decimal = regexp.MustCompile(`^[+-]?[0-9]{1,64}(\.[0-9]{0,64})?([eE][+-]?[0-9]{1,2})?$`)
 
-// seconds returns v, a number of seconds, as a duration.
-func seconds(v any) (time.Duration, bool) {
-	r, ok := exact(v)
-	if !ok {
-		return 0, false
+// exact returns the value as an exact number.
+func (c cell) exact() (r *big.Rat, ok bool) {
+	text, _ := c.value.(string)
+	text = strings.TrimSpace(text)
+	if !decimal.MatchString(text) {
+		return nil, false
 	}
-	r.Mul(r, big.NewRat(int64(time.Second), 1))
-	if !r.IsInt() || !r.Num().IsInt64() || r.Sign() <= 0 {
-		return 0, false
-	}
-	return time.Duration(r.Num().Int64()), true
+	return new(big.Rat).SetString(text)
 }
 
-// wantInstant describes the values that instant accepts.
-const wantInstant = "in Unix seconds, more than 0 and before the year 10000, or a timestamp after 1970; or null for never"
+// seconds returns the value, a number of seconds, as a duration.
+func (c cell) seconds() (d time.Duration, want string) {
+	if r, ok := c.exact(); ok {
+		r.Mul(r, big.NewRat(int64(time.Second), 1))
+		if r.IsInt() && r.Num().IsInt64() && r.Sign() > 0 {
+			return time.Duration(r.Num().Int64()), ""
+		}
+	}
+	return 0, "more than 0 and at most 9223372036 seconds, in whole nanoseconds"
+}
 
 // lastSecond is the last Unix second before the year 10000. Later ones are rather milliseconds.
 const lastSecond = 253402300799
@@ -78,53 +176,46 @@ var layouts = []string{
 	"2006-01-02",
 }
 
-// instant returns v, a timestamp or Unix seconds, as a time. A number of seconds greater than the
-// last time.Time means never, and becomes the zero time. A time not after 1970 is an error,
-// because it is more often a mistake (-1 or a zero date for never) than an expired rule, and so
-// is another number after the year 9999.
-func instant(v any) (time.Time, bool) {
-	if t, ok := v.(time.Time); ok {
-		return t, t.Unix() > 0
-	}
-	if f, ok := v.(float64); ok && math.IsInf(f, 1) {
-		return time.Time{}, true
-	}
-	if r, ok := exact(v); ok {
-		if r.Sign() <= 0 {
-			return time.Time{}, false
-		}
-		if r.Cmp(new(big.Rat).SetInt64(lastSecond)) > 0 {
-			return time.Time{}, r.Cmp(new(big.Rat).SetInt64(lastUnix)) > 0
-		}
-		sec := new(big.Int).Quo(r.Num(), r.Denom())
-		r.Sub(r, new(big.Rat).SetInt(sec)).Mul(r, big.NewRat(int64(time.Second), 1))
-		return time.Unix(sec.Int64(), new(big.Int).Quo(r.Num(), r.Denom()).Int64()), true
-	}
-	text := ""
-	switch t := v.(type) {
-	case string:
-		text = strings.TrimSpace(t)
-	case []byte:
-		text = strings.TrimSpace(string(t))
-	}
-	if strings.EqualFold(text, "infinity") || strings.EqualFold(text, ".inf") { // in PostgreSQL, and in YAML
-		return time.Time{}, true
-	}
-	for _, layout := range layouts {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, t.Unix() > 0
+// instant returns the value, a timestamp or Unix seconds, as a time. The zero time means never. A
+// time not after 1970 is invalid, because it is more often a mistake (-1 or a zero date for never)
+// than an expired rule, and so is a number between the year 9999 and the last time.Time.
+func (c cell) instant() (at time.Time, want string) {
+	text, _ := c.value.(string)
+	text = strings.TrimSpace(text)
+	r, isNumber := c.exact()
+	switch {
+	case c.value == nil, isInfinite(text), isNumber && r.Cmp(big.NewRat(lastUnix, 1)) > 0:
+		return time.Time{}, ""
+	case isNumber && r.Cmp(big.NewRat(lastSecond, 1)) <= 0:
+		at = unix(r)
+	default:
+		at, _ = c.value.(time.Time)
+		for _, layout := range layouts {
+			if t, err := time.Parse(layout, text); err == nil {
+				at = t
+			}
 		}
 	}
-	return time.Time{}, false
+	if at.Unix() <= 0 { // as the zero time is
+		return time.Time{}, "in Unix seconds, more than 0 and before the year 10000, " +
+			"or a timestamp after 1970; or null for never"
+	}
+	return at, ""
 }
 
-// shown returns v in the form used in error messages.
-func shown(v any) any {
-	if n, ok := whole(v); ok {
-		return n
+// isInfinite reports whether text is an infinite time of PostgreSQL, of Go or of YAML.
+func isInfinite(text string) bool {
+	switch strings.ToLower(text) {
+	case "infinity", "+inf", ".inf":
+		return true
 	}
-	if b, ok := v.([]byte); ok {
-		return string(b)
-	}
-	return v
+	return false
+}
+
+// unix returns the time that is r seconds after 1970, in whole nanoseconds.
+func unix(r *big.Rat) time.Time {
+	whole := new(big.Int).Quo(r.Num(), r.Denom())
+	rest := new(big.Rat).Sub(r, new(big.Rat).SetInt(whole))
+	rest.Mul(rest, big.NewRat(int64(time.Second), 1))
+	return time.Unix(whole.Int64(), new(big.Int).Quo(rest.Num(), rest.Denom()).Int64())
 }
