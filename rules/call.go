@@ -41,7 +41,7 @@ func parseCall(text string) (c call, want string) {
 		return call{}, `a path such as "/user/#", or a method and a path, "GET /user/#"`
 	}
 	methods, p := text[:slash], text[slash:]
-	if c.methods, want = parseMethods(methods, p); want != "" {
+	if c.methods, want = parseMethods(methods); want != "" {
 		return call{}, want
 	}
 	if before, _, ok := strings.Cut(p, "?"); ok {
@@ -116,8 +116,8 @@ var known = []string{
 	"BAN", "LIST", "M-SEARCH", "NOTIFY", "PURGE", "REFRESH", "SOURCE", "SUBSCRIBE", "UNSUBSCRIBE", "VIEW",
 }
 
-// parseMethods parses the methods before the path p of a call.
-func parseMethods(text, p string) (methods []string, want string) {
+// parseMethods parses the methods before the path of a call.
+func parseMethods(text string) (methods []string, want string) {
 	text = strings.TrimSpace(text)
 	if text == "" || text == "*" {
 		return []string{""}, ""
@@ -125,51 +125,14 @@ func parseMethods(text, p string) (methods []string, want string) {
 	for m := range strings.SplitSeq(text, ",") {
 		m = strings.ToUpper(strings.TrimSpace(m))
 		if !slices.Contains(known, m) {
-			if near := nearest(m); near != "" {
-				return nil, quote(near + " " + p)
-			}
-			return nil, "a path after a method such as GET, several methods such as GET,POST, or none for every method"
+			return nil, "a path alone, for every method, or after methods with commas between them, of " +
+				strings.Join(known, ", ")
 		}
 		if !slices.Contains(methods, m) {
 			methods = append(methods, m)
 		}
 	}
 	return methods, ""
-}
-
-// nearest returns the method that m is probably a misspelling of, or "".
-func nearest(m string) (near string) {
-	if len(m) > 20 {
-		return ""
-	}
-	best := 3 // a distance of 3 is too far
-	for _, k := range known {
-		if d := distance(m, k); d < best && d < len(k) {
-			near, best = k, d
-		}
-	}
-	return near
-}
-
-// distance returns the Levenshtein distance of a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diagonal
-			if a[i] != b[j] {
-				d++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(d, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func quote(s string) string { return `"` + s + `"` }

@@ -13,14 +13,14 @@ import (
 // what to write instead.
 func TestCallsThatNeverMatch(t *testing.T) {
 	for call, want := range map[string]string{
-		"GTE /x":                `"GET /x"`,
-		"GETT /x":               `"GET /x"`,
-		"get,pots /x":           `"POST /x"`,
-		"GET POST /x":           `GET,POST`,
-		"GET, /x":               `GET,POST`,
-		"FLY /x":                `a method such as GET`,
-		"^/user":                `a method such as GET`,
-		"http://host/x":         `a method such as GET`,
+		"GTE /x":                `of GET, HEAD, POST, PUT, PATCH, DELETE`,
+		"GETT /x":               `of GET, HEAD`,
+		"get,pots /x":           `of GET, HEAD`,
+		"GET POST /x":           `with commas between them`,
+		"GET, /x":               `with commas between them`,
+		"FLY /x":                `a path alone, for every method, or after methods`,
+		"^/user":                `a path alone`,
+		"http://host/x":         `a path alone`,
 		"/search?q=#":           `"/search": queries are not matched`,
 		"GET /search?q={q}":     `"GET /search": queries are not matched`,
 		"/user/:id":             `{id}`,
@@ -42,8 +42,8 @@ func TestCallsThatNeverMatch(t *testing.T) {
 		"GET":                   `a path such as "/user/#"`,
 		"":                      `a path such as "/user/#"`,
 		"GET user":              `a path such as "/user/#"`,
-		"GET example.com/x":     `a method such as GET`,
-		"GETAWAYFROMALLTHIS /x": `a method such as GET`,
+		"GET example.com/x":     `a path alone`,
+		"GETAWAYFROMALLTHIS /x": `of GET, HEAD`,
 	} {
 		_, err := ruleFor("r", call).compile()
 		var field *FieldError

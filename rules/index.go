@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/url"
 	"slices"
@@ -29,8 +30,8 @@ type index struct {
 // the invalid rules. The index does not depend on the order of the rules.
 //
 // Of rules that conflict, because they have a path and a method in common, one is in force for
-// them: the one that is in force for them in last, or else the strictest. The others are
-// invalid.
+// them: the one that is in force for them in last, or else the one with the lowest ID. The others
+// are invalid.
 func newIndex(rules []Rule, unread BadRules, last *index, now time.Time) (*index, BadRules) {
 	if last == nil {
 		last = new(index)
@@ -103,52 +104,53 @@ func (c *call) places() (all []place) {
 	return all
 }
 
-// settle replaces each rule that conflicts with another one by its version in last, or removes
-// it if there is none. Rules apply for their places, the strictest first. One that is refused a
-// place, or is driven out of it by the rule that is in force there in last, applies again with
-// its version in last. Nothing drives this one out of a place in which it is in force in last,
-// so that each rule applies at most twice.
+// settle decides which of the rules that conflict are in force, and adds the others to bad. A rule
+// keeps the places that it has in last. Rules take the other places in the order of their IDs. A
+// rule that does not get all of its places is replaced by its version in last, or is not in force
+// if that one conflicts as well.
 func (t *index) settle(bad BadRules, last *index, now time.Time) BadRules {
-	before := make(map[place]string) // the IDs of the rules in last
-	for _, c := range last.rules {
-		for _, p := range c.call.places() {
-			before[p] = c.ID
-		}
-	}
 	taken := make(map[place]*compiled)
-	apply := make([]*compiled, 0, len(t.valid))
-	for _, c := range t.valid {
-		apply = append(apply, c)
-	}
-	slices.SortFunc(apply, stricter)
-	refuse := func(c, other *compiled) {
-		bad = append(bad, BadRule{c.ID, &FieldError{c.ID, "Call", c.Call, "a different call than that of rule " + quote(other.ID) + ", " + quote(other.Call)}})
-		delete(t.valid, c.ID)
-		if old := last.valid[c.ID]; old != nil && old != c {
-			t.valid[c.ID] = old
-			apply = append(apply, old)
-		}
-	}
-	for len(apply) > 0 {
-		c := apply[0]
-		apply = apply[1:]
-		if !c.counts(now) {
+	for _, old := range last.rules {
+		c := t.valid[old.ID]
+		if c == nil || !c.counts(now) {
 			continue
 		}
 		places := c.call.places()
-		lost := slices.IndexFunc(places, func(p place) bool { return taken[p] != nil && before[p] != c.ID })
-		if lost >= 0 {
-			refuse(c, taken[places[lost]])
-			continue
+		for _, p := range old.call.places() {
+			if slices.Contains(places, p) {
+				taken[p] = c
+			}
+		}
+	}
+	// take takes the places of c, if no other rule has one of them, or else returns that rule.
+	take := func(c *compiled) (other *compiled) {
+		if !c.counts(now) {
+			return nil // it needs no place
+		}
+		places := c.call.places()
+		for _, p := range places {
+			if other := taken[p]; other != nil && other.ID != c.ID {
+				return other
+			}
 		}
 		for _, p := range places {
-			if other := taken[p]; other != nil {
-				for _, p := range other.call.places() {
-					delete(taken, p)
-				}
-				refuse(other, c)
-			}
 			taken[p] = c
+		}
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.valid)) {
+		c := t.valid[id]
+		other := take(c)
+		if other == nil {
+			continue
+		}
+		want := "a different call than that of rule " + quote(other.ID) + ", " + quote(other.Call)
+		bad = append(bad, BadRule{id, &FieldError{id, "Call", c.Call, want}})
+		old := last.valid[id]
+		if old == nil || take(old) != nil {
+			delete(t.valid, id)
+		} else {
+			t.valid[id] = old
 		}
 	}
 	return bad
@@ -157,8 +159,8 @@ func (t *index) settle(bad BadRules, last *index, now time.Time) BadRules {
 // counts reports whether the rule is neither disabled nor expired.
 func (c *compiled) counts(now time.Time) bool { return !c.Disabled && !c.expired(now) }
 
-// stricter compares rules by what they allow: in the long run, and then at once. Rules that
-// allow the same are in the order of their IDs, and those of one ID in some order.
+// stricter compares rules with the same ID by what they allow: in the long run, and then at once.
+// Rules that allow the same are in some order.
 func stricter(a, b *compiled) int {
 	aHigh, aLow := bits.Mul64(uint64(a.Limit), uint64(b.Window))
 	bHigh, bLow := bits.Mul64(uint64(b.Limit), uint64(a.Window))
@@ -167,7 +169,6 @@ func stricter(a, b *compiled) int {
 		cmp.Compare(aHigh, bHigh),
 		cmp.Compare(aLow, bLow),
 		cmp.Compare(cmp.Or(a.Burst, a.Limit), cmp.Or(b.Burst, b.Limit)),
-		strings.Compare(a.ID, b.ID),
 	); n != 0 {
 		return n
 	}

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -26,15 +25,10 @@ func held(t *index) map[place]Rule {
 	return rules
 }
 
-// perHour returns what a rule allows in the long run.
-func perHour(r Rule) float64 {
-	switch {
-	case r.Shadow, r.Algorithm == "unlimited":
-		return math.Inf(1)
-	case r.Algorithm == "blocked":
-		return 0
-	}
-	return float64(r.Limit) / r.Window.Hours()
+// keeps reports whether a rule must stay in force for p, a place of its last version: it still has p
+// or, if rules have several places, its call is still the same.
+func keeps(c *compiled, last Rule, p place, oneMethod bool) bool {
+	return oneMethod && slices.Contains(c.call.places(), p) || c.Call == last.Call
 }
 
 // TestConflicts edits tables in which rules have each other's calls and IDs, or are invalid,
@@ -99,7 +93,7 @@ func TestConflicts(t *testing.T) {
 					require.True(t, reported || is[p] == c.Rule, "%v: %s", p, says)
 					if h, ok := is[p]; oneMethod {
 						require.True(t, ok, "%v: %s", p, says)
-						require.True(t, load > 0 || perHour(h) <= perHour(c.Rule), "the strictest: %s", says)
+						require.True(t, load > 0 || h.ID <= id, "the lowest ID: %s", says)
 					}
 				}
 			}
@@ -108,7 +102,7 @@ func TestConflicts(t *testing.T) {
 				switch {
 				case len(of) > 1, len(of) == 1 && of[0] == nil:
 					require.Equal(t, old, is[p], "the last valid version: %s", says)
-				case len(of) == 1 && !of[0].Disabled && slices.Contains(of[0].call.places(), p):
+				case len(of) == 1 && !of[0].Disabled && keeps(of[0], old, p, oneMethod):
 					require.Equal(t, old.ID, is[p].ID, "%v: what is in force stays: %s", p, says)
 				}
 			}
@@ -118,5 +112,73 @@ func TestConflicts(t *testing.T) {
 			}
 			last = all
 		}
+	}
+}
+
+// TestConflictsInOrder follows rules that get each other's calls, one load after the other.
+func TestConflictsInOrder(t *testing.T) {
+	now := time.Unix(1000, 0)
+	ended := ruleFor("a", "/x")
+	ended.Expires = now
+	off := ruleFor("a", "/x")
+	off.Disabled = true
+	for _, tt := range []struct {
+		name  string
+		loads [][]Rule
+		want  map[string]string // the IDs of the rules in force after the last load, by call
+		bad   []string          // their IDs
+	}{
+		{"at the start, the lower ID", [][]Rule{{ruleFor("b", "/x"), ruleFor("a", "/X")}}, map[string]string{"/X": "a"}, []string{"b"}},
+		{"the one in force stays", [][]Rule{
+			{ruleFor("b", "/x")},
+			{ruleFor("b", "/x"), ruleFor("a", "/x")},
+		}, map[string]string{"/x": "b"}, []string{"a"}},
+		{"in a second load, too", [][]Rule{
+			{ruleFor("b", "/x")},
+			{ruleFor("b", "/x"), ruleFor("a", "/x")},
+			{ruleFor("b", "/x"), ruleFor("a", "/x")},
+		}, map[string]string{"/x": "b"}, []string{"a"}},
+		{"one that has ended has no call", [][]Rule{{ended, ruleFor("b", "/x")}}, map[string]string{"/x": "b"}, nil},
+		{"nor has one that is off", [][]Rule{{off, ruleFor("b", "/x")}}, map[string]string{"/x": "b"}, nil},
+		{"one in force that is switched off", [][]Rule{
+			{ruleFor("a", "/x")},
+			{off, ruleFor("b", "/x")},
+		}, map[string]string{"/x": "b"}, nil},
+		{"two that change places", [][]Rule{
+			{ruleFor("a", "/x"), ruleFor("b", "/y")},
+			{ruleFor("a", "/y"), ruleFor("b", "/x")},
+		}, map[string]string{"/y": "a", "/x": "b"}, nil},
+		{"one that is refused keeps its call", [][]Rule{
+			{ruleFor("a", "/x"), ruleFor("b", "/y")},
+			{ruleFor("a", "/y"), ruleFor("b", "/y"), ruleFor("c", "/x")},
+		}, map[string]string{"/x": "a", "/y": "b"}, []string{"a", "c"}},
+		{"unless a lower ID has it by now", [][]Rule{
+			{ruleFor("b", "/x"), ruleFor("c", "/y")},
+			{ruleFor("b", "/y"), ruleFor("c", "/y"), ruleFor("a", "/x")},
+		}, map[string]string{"/x": "a", "/y": "c"}, []string{"b"}},
+		{"a method more", [][]Rule{
+			{ruleFor("a", "GET /x"), ruleFor("b", "POST /x")},
+			{ruleFor("a", "GET,POST /x"), ruleFor("b", "POST /x")},
+		}, map[string]string{"GET /x": "a", "POST /x": "b"}, []string{"a"}},
+		{"a method that others want", [][]Rule{
+			{ruleFor("b", "GET /x")},
+			{ruleFor("a", "POST /x"), ruleFor("b", "GET,POST /x"), ruleFor("0", "GET /x")},
+		}, map[string]string{"POST /x": "a", "GET /x": "b"}, []string{"0", "b"}},
+	} {
+		last, bad := (*index)(nil), BadRules(nil)
+		for _, rules := range tt.loads {
+			last, bad = newIndex(rules, nil, last, now)
+		}
+		inForce := make(map[string]string)
+		for _, c := range last.rules {
+			inForce[c.Call] = c.ID
+		}
+		require.Equal(t, tt.want, inForce, tt.name)
+		var ids []string
+		for _, b := range bad {
+			ids = append(ids, b.ID)
+			require.ErrorContains(t, b.Err, "a different call than that of rule", tt.name)
+		}
+		require.Equal(t, tt.bad, ids, tt.name)
 	}
 }

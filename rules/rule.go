@@ -29,8 +29,8 @@ type Rule struct {
 	// invalid, such as one with an unknown HTTP method or a query.
 	//
 	// Two rules must not have the same path and method, apart from case and the names of
-	// segments. If they do, the one that is already in force for them stays in force, and at
-	// the start the strictest one; the other is invalid.
+	// segments, while neither is disabled or has expired. If they do, the one that is already in
+	// force for them stays in force, or else the one whose ID sorts first; the other is invalid.
 	//
 	// If several rules match a path, the most specific one applies. Handlers interpret
 	// some paths differently: those with escapes (%2F, %2e%2e), with double slashes or
@@ -107,10 +107,11 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("rules: rule %q: %s is %#v: it must be %s", e.ID, e.Field, e.Value, e.Want)
 }
 
-// A BadRule is an invalid rule. The last valid version of the rule stays in force; there is
-// none at the start. If its ID is not known, all rules that are missing from the load stay in
-// force, because it may be any of them. Of several rules with one ID, the last valid version
-// stays in force, and at the start the strictest of them is.
+// A BadRule is an invalid rule. The last valid version of the rule stays in force, unless there is
+// none, as at the start, or another rule has got its call meanwhile. If its ID is not known, all
+// rules that are missing from the load stay in force, because it may be any of them. Of several
+// rules with one ID, the last valid version stays in force, and at the start the strictest of them
+// is.
 //
 // The strictest rule is the one with the lowest Limit per Window, and of these the one that
 // allows the fewest events at once. Blocked calls come first, and shadows last.

@@ -87,24 +87,24 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// TestConflict edits a rule whose call a row with a higher limit has as well. Databases return
-// rows in different orders after that.
+// TestConflict edits a rule whose call another row has as well. Databases return rows in different
+// orders after that.
 func TestConflict(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		insert(t, db, "everybody", "/user/{id}/photos", 5, 86400)
 		set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
 		require.NoError(t, err)
 		defer set.Close()
-		insert(t, db, "big", "/user/{customer}/photos", 100, 86400)
+		insert(t, db, "big", "/user/{customer}/photos", 3, 86400)
 		require.ErrorContains(t, set.Reload(t.Context()), `rule "big": Call is "/user/{customer}/photos"`)
 		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 6 WHERE THROTTLE_ID = 'everybody'")
 		require.ErrorContains(t, set.Reload(t.Context()), `rule "big"`)
-		assert.Equal(t, 6, granted(t, set, "/user/42/photos", 20))
+		assert.Equal(t, 6, granted(t, set, "/user/42/photos", 20), "the rule in force stays")
 		again, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
 		require.NoError(t, err)
 		defer again.Close()
-		assert.ErrorContains(t, again.Status().Err, `rule "big"`)
-		assert.Equal(t, 6, granted(t, again, "/user/42/photos", 20))
+		assert.ErrorContains(t, again.Status().Err, `rule "everybody": Call is "/user/{id}/photos"`)
+		assert.Equal(t, 3, granted(t, again, "/user/42/photos", 20), "none is in force: the lower ID")
 	})
 }
 
