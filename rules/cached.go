@@ -108,10 +108,13 @@ type Cache struct {
 	stats   CacheStats // without Keys
 	known   recent[found]
 	failed  recent[failure]    // separate, so that failing keys do not evict known ones
-	flights map[string]*flight // by key: the queued ones, and the latest running one
-	queue   list.List          // of flights
-	running []*flight          // including those past their deadline
+	flights map[string]*flight // by key: the ones that wait for a slot, and the latest running one
 	logged  time.Time          // when an invalid limit was last logged
+
+	slots     chan struct{} // a semaphore: has an element for each lookup that has not returned
+	running   int           // lookups with a slot, including those past their deadline
+	latest    time.Time     // the deadline of the lookup that started last
+	refreshes int           // flights in the background
 }
 
 // found is the result of a lookup.
@@ -153,7 +156,8 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 		return nil, err
 	}
 	return &Cache{
-		cacheConfig: *config, lookup: lookup, flights: make(map[string]*flight),
+		cacheConfig: *config, lookup: lookup,
+		flights: make(map[string]*flight), slots: make(chan struct{}, config.most),
 		known: newRecent[found](config.size), failed: newRecent[failure](config.size),
 	}, nil
 }
@@ -195,7 +199,7 @@ func (c *Cache) Limit(ctx context.Context, key string) (ratelimit.Algorithm, err
 func (c *Cache) Forget(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.flights[key]; f != nil && f.queued == nil {
+	if f := c.flights[key]; f != nil && f.started {
 		delete(c.flights, key) // so that its result is not cached
 	}
 	c.known.remove(key)

@@ -11,17 +11,6 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// A load is one call of the source. A caller waits for it at most until the caller's
-// own context ends, even if the source ignores its context.
-type load struct {
-	ctx     context.Context // the first caller's, without its cancellation
-	cancel  context.CancelFunc
-	waiting int           // callers; protected by Set.mu
-	begun   chan struct{} // closed when the source is called
-	ended   chan struct{} // closed after the source has answered or timed out, and err is set
-	err     error
-}
-
 // Reload loads the rules now, and puts all of them in force together. If the load
 // fails, the rules of the last successful load stay in force. If some rules are invalid,
 // the error is [BadRules]; the other rules are put in force, together with the last
@@ -29,8 +18,7 @@ type load struct {
 //
 // Only one load runs at a time. A load that is already running may have missed an edit,
 // so Reload waits for it to end and then for the next one, which all waiting callers
-// share. If ctx ends first, Reload returns; the load continues if other callers wait
-// for it.
+// share. If ctx ends first, Reload returns, and the load goes on.
 func (s *Set) Reload(ctx context.Context) error {
 	if ctx == nil {
 		return invalid("Reload(nil): give a context, such as context.Background()")
@@ -38,28 +26,20 @@ func (s *Set) Reload(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("rules: not loaded: %w", err)
 	}
-	l, err := s.join(ctx)
-	if err != nil {
-		return err
+	if s.reloads == nil {
+		return invalid("the set was not made by New")
 	}
-	defer s.leave(l)
-	timeout := time.NewTimer(s.timeout)
-	defer timeout.Stop()
+	result := make(chan error, 1)
 	select {
-	case <-l.begun:
-	case <-l.ctx.Done():
+	case s.reloads <- result:
+	case <-s.ended:
 		return errClosed
 	case <-ctx.Done():
 		return fmt.Errorf("rules: not loaded: %w", ctx.Err())
-	case <-timeout.C:
-		err := fmt.Errorf("rules: cannot load: the source has not answered an earlier load yet: %w", context.DeadlineExceeded)
-		s.fail(err)
-		s.report(ctx, err)
-		return err
 	}
 	select {
-	case <-l.ended:
-		return l.err
+	case err := <-result:
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("rules: not loaded: %w", ctx.Err())
 	}
@@ -67,90 +47,142 @@ func (s *Set) Reload(ctx context.Context) error {
 
 var errClosed = errors.New("rules: the set is closed")
 
-// join returns the load to wait for: the one after the load that is running, if any.
-func (s *Set) join(ctx context.Context) (*load, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errClosed
-	}
-	l := s.next
-	if l == nil {
-		l = &load{begun: make(chan struct{}), ended: make(chan struct{})}
-		l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		s.next = l
-		s.beginLocked()
-	}
-	l.waiting++
-	return l, nil
+// A loader puts the rules of the source in force: at intervals, and when Reload is called. It is one
+// goroutine, so there is one load at a time. The goroutine ends with Close. It never waits for code
+// of the user, which may hang or call the set: the source is called, and errors are reported, by
+// other goroutines.
+type loader struct {
+	*Set
+	ctx   context.Context   // ends with Close
+	timer *clock.Timer      // nil without an interval
+	late  <-chan loadResult // of a call of the source that has missed its timeout, or nil
 }
 
-// leave undoes a join. It cancels the load if no other caller waits for it.
-func (s *Set) leave(l *load) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.waiting--; l.waiting > 0 {
-		return
-	}
-	l.cancel()
-	if s.next == l {
-		s.next = nil
-	}
+// A loadResult is what a call of the source returns.
+type loadResult struct {
+	rules []Rule
+	err   error
 }
 
-// beginLocked starts the next load, if there is one and none is running.
-func (s *Set) beginLocked() {
-	if s.current != nil || s.next == nil || s.closed {
-		return
+// run makes loads until the set is closed.
+func (l *loader) run() {
+	defer close(l.ended)
+	var interval <-chan time.Time
+	if l.timer != nil {
+		defer l.timer.Stop()
+		interval = l.timer.C
 	}
-	l := s.next
-	s.next, s.current = nil, l
-	close(l.begun)
-	within, cancel := context.WithTimeout(l.ctx, s.timeout)
-	answer := make(chan error, 1)
-	go func() { // may outlast the timeout, but there is never more than one
-		defer cancel()
-		rules, err := s.ask(within)
-		answer <- s.put(rules, err)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.current = nil
-		s.beginLocked()
-	}()
-	go func() {
-		<-within.Done() // canceled after the answer, or the timeout
+	for {
+		var waiting []chan<- error
 		select {
-		case l.err = <-answer:
+		case <-l.ctx.Done():
+			return
+		case a := <-l.late:
+			l.putLate(a)
+			continue
+		case <-interval:
+		case first := <-l.reloads:
+			waiting = append(waiting, first)
+		}
+		waiting = append(waiting, l.others()...)
+		err := l.load()
+		if l.timer != nil {
+			l.timer.Reset(l.jittered())
+		}
+		l.finish(err, waiting)
+	}
+}
+
+// others returns all calls of Reload that wait for a load to begin.
+func (l *loader) others() (waiting []chan<- error) {
+	for {
+		select {
+		case another := <-l.reloads:
+			waiting = append(waiting, another)
 		default:
-			l.err = errClosed // or no caller waits any more, so no caller sees this
-			if l.ctx.Err() == nil {
-				l.err = fmt.Errorf("rules: cannot load: the source did not answer within %v: %w", s.timeout, context.DeadlineExceeded)
-			}
+			return waiting
 		}
-		if l.err != nil && l.ctx.Err() == nil {
-			s.fail(l.err)
-			s.report(within, l.err) // user code, which may call Reload
+	}
+}
+
+// load calls the source, and puts its answer in force. If an earlier call has not returned yet, the
+// source is called once it has.
+func (l *loader) load() error {
+	if l.late != nil {
+		select {
+		case a := <-l.late:
+			l.putLate(a)
+		case <-l.ctx.Done():
+		case <-time.After(l.timeout):
+			return fmt.Errorf("rules: cannot load: the source has not answered an earlier load yet: %w", context.DeadlineExceeded)
 		}
-		close(l.ended)
-	}()
+	}
+	if l.ctx.Err() != nil {
+		return errClosed
+	}
+	within, cancel := context.WithTimeout(l.ctx, l.timeout)
+	defer cancel()
+	answers := make(chan loadResult, 1)
+	go func() { answers <- l.ask(within) }()
+	select {
+	case a := <-answers:
+		return l.put(a)
+	case <-within.Done():
+		l.late = answers
+	}
+	if l.ctx.Err() != nil {
+		return errClosed
+	}
+	return fmt.Errorf("rules: cannot load: the source did not answer within %v: %w", l.timeout, context.DeadlineExceeded)
 }
 
 // ask calls the source. It recovers from panics, because a panic in this goroutine
 // would end the process.
-func (s *Set) ask(ctx context.Context) (rules []Rule, err error) {
+func (l *loader) ask(ctx context.Context) (a loadResult) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the source panicked: %v", p)
+			a.err = fmt.Errorf("the source panicked: %v", p)
 		}
 	}()
-	return s.source.Load(ctx)
+	a.rules, a.err = l.source.Load(ctx)
+	return a
+}
+
+// putLate puts an answer that came after the timeout in force. An error of the source is dropped,
+// because the load has been reported to have failed.
+func (l *loader) putLate(a loadResult) {
+	l.late = nil
+	var bad BadRules
+	if a.err == nil || errors.As(a.err, &bad) {
+		l.finish(l.put(a), nil)
+	}
+}
+
+// finish reports the error of a load, and then returns it to the callers that wait.
+func (l *loader) finish(err error, waiting []chan<- error) {
+	tell := func() {
+		for _, result := range waiting {
+			result <- err
+		}
+	}
+	if err == nil || errors.Is(err, errClosed) {
+		tell()
+		return
+	}
+	l.mu.Lock()
+	l.status.Err = err
+	l.mu.Unlock()
+	go func() {
+		l.report(l.ctx, err)
+		tell()
+	}()
 }
 
 // put puts the source's answer in force, and returns an error for what is invalid.
-func (s *Set) put(rules []Rule, err error) error {
+func (s *Set) put(a loadResult) error {
 	var bad BadRules
-	if err != nil && !errors.As(err, &bad) {
-		return fmt.Errorf("rules: cannot load: %w", err)
+	if a.err != nil && !errors.As(a.err, &bad) {
+		return fmt.Errorf("rules: cannot load: %w", a.err)
 	}
 	now := s.clk.Now()
 	old := s.force.Load()
@@ -158,15 +190,12 @@ func (s *Set) put(rules []Rule, err error) error {
 	if old != nil {
 		last = old.index
 	}
-	t, bad := newIndex(rules, bad, last, now)
+	t, bad := newIndex(a.rules, bad, last, now)
 	if len(bad) > 0 && s.allOrNothing {
 		return bad
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
-	}
 	if old.same(t) {
 		same := *old.index // whose rules have handlers
 		same.valid = t.valid
@@ -175,15 +204,8 @@ func (s *Set) put(rules []Rule, err error) error {
 		s.status.Version++
 	}
 	s.force.Store(&inForce{t, s.status.Version})
-	s.status.Loaded, s.status.Rules, s.status.Bad, s.status.Err = now, len(t.rules), len(bad), nil
+	s.status.Loaded, s.status.Rules, s.status.Bad, s.status.Err = now, len(t.rules), len(bad), bad.orNil()
 	return bad.orNil()
-}
-
-// fail records the error of a load.
-func (s *Set) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status.Err = err
 }
 
 // report logs the error of a load and passes it to WithOnError's function.
@@ -196,29 +218,6 @@ func (s *Set) report(ctx context.Context, err error) {
 	}
 	if s.onError != nil {
 		s.onError(err)
-	}
-}
-
-// refresh loads the rules at intervals until ctx ends.
-func (s *Set) refresh(ctx context.Context, timer *clock.Timer) {
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			done := make(chan struct{})
-			go func() { // Close does not wait for it, because WithOnError's function may call Close
-				defer close(done)
-				_ = s.Reload(ctx) // has reported the error
-			}()
-			select {
-			case <-done:
-				timer.Reset(s.jittered())
-			case <-ctx.Done():
-				return
-			}
-		}
 	}
 }
 

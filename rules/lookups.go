@@ -1,32 +1,37 @@
 package rules
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
-// A flight is the lookup of one key. It is queued until fewer than the maximum number of
-// lookups are running. It is removed from the queue when no caller waits for it any
-// more; once started, it runs to its end.
+// A flight is the lookup of one key, in a goroutine of its own. It waits for a slot until its
+// deadline, or until its last caller leaves. Once it has a slot, it runs to its end.
 type flight struct {
 	key      string
-	ctx      context.Context // the first caller's, without its cancellation
+	ctx      context.Context // the first caller's, with the deadline instead of its cancellation
+	cancel   context.CancelFunc
 	deadline time.Time
-	waiting  int           // callers
-	queued   *list.Element // nil once it runs
-	done     chan struct{} // closed when it has ended; then the fields below are set
+	refresh  bool // whether it was begun in the background
 
-	alg ratelimit.Algorithm
-	err error
+	// Protected by Cache.mu:
+	waiting int  // callers
+	started bool // whether it has had a slot
+
+	done chan struct{} // closed when it has ended; then the fields below are set
+	alg  ratelimit.Algorithm
+	err  error
 }
+
+// refreshesPerSlot bounds how many lookups in the background there are, and so their goroutines
+// while the store is slow. A key whose lookup is not begun now is looked up after a later call.
+const refreshesPerSlot = 8
 
 // late returns the error of a lookup that has missed its deadline.
 func (f *flight) late() error {
@@ -53,76 +58,75 @@ func (c *Cache) begin(ctx context.Context, key string, now time.Time) (f *flight
 	f = c.flights[key]
 	if known && now.Sub(old.at) <= c.maxAge {
 		c.stats.Stale++
-		if f == nil && len(c.flights) < c.size { // which bounds the lookups in the background
-			c.queueLocked(ctx, key, now)
+		if f == nil && c.refreshes < refreshesPerSlot*c.most {
+			c.flyLocked(ctx, key, now, true)
 		}
 		return nil, old, nil
 	}
-	if f != nil && f.queued != nil && !now.Before(f.deadline) { // one in the background that never started
-		c.dropLocked(f)
-		f = nil
-	}
-	if f == nil && len(c.running) >= c.most && !slices.ContainsFunc(c.running, func(f *flight) bool { return now.Before(f.deadline) }) {
+	if f == nil && c.hangsLocked(now) {
 		c.stats.Failures++
-		if c.stats.Err = (&flight{key: key}).late(); known {
+		c.stats.Err = (&flight{key: key}).late()
+		if known {
 			return nil, old, nil
 		}
 		return nil, old, c.stats.Err
 	}
 	if f == nil {
-		f = c.queueLocked(ctx, key, now)
+		f = c.flyLocked(ctx, key, now, false)
 	}
 	f.waiting++
 	return f, old, nil
+}
+
+// hangsLocked reports whether all slots are taken by lookups that have missed their deadlines.
+// Lookups start in the order of their deadlines, so that the last one to start has the latest.
+func (c *Cache) hangsLocked(now time.Time) bool {
+	return c.running == c.most && !now.Before(c.latest)
 }
 
 // leave says that a caller no longer waits for a flight.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.waiting--; f.waiting == 0 && f.queued != nil {
-		c.dropLocked(f)
+	f.waiting--
+	if f.waiting == 0 && !f.started && c.flights[f.key] == f {
+		delete(c.flights, f.key)
+		f.cancel()
 	}
 }
 
-func (c *Cache) queueLocked(ctx context.Context, key string, now time.Time) *flight {
-	f := &flight{key: key, ctx: context.WithoutCancel(ctx), deadline: now.Add(c.timeout), done: make(chan struct{})}
-	f.queued = c.queue.PushBack(f)
+// flyLocked begins a flight.
+func (c *Cache) flyLocked(ctx context.Context, key string, now time.Time, refresh bool) *flight {
+	f := &flight{key: key, deadline: now.Add(c.timeout), refresh: refresh, done: make(chan struct{})}
+	f.ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 	c.flights[key] = f
-	c.startLocked(now)
+	if refresh {
+		c.refreshes++
+	}
+	go c.fly(f)
 	return f
 }
 
-// dropLocked removes a flight from the queue.
-func (c *Cache) dropLocked(f *flight) {
-	c.queue.Remove(f.queued)
-	f.queued = nil
-	delete(c.flights, f.key)
-}
-
-// startLocked starts queued lookups while fewer than the maximum are running.
-func (c *Cache) startLocked(now time.Time) {
-	for len(c.running) < c.most && c.queue.Len() > 0 {
-		f := c.queue.Front().Value.(*flight)
-		c.queue.Remove(f.queued)
-		f.queued = nil
-		if left := f.deadline.Sub(now); left > 0 {
-			c.running = append(c.running, f)
-			go c.run(f, left)
-		} else {
-			c.endLocked(f, nil, f.late(), now)
-		}
+// fly looks up a key once there is a slot.
+func (c *Cache) fly(f *flight) {
+	defer f.cancel()
+	var alg ratelimit.Algorithm
+	err := f.late()
+	if c.start(f) {
+		alg, err = c.ask(f)
 	}
-}
-
-// run looks up a key, and then starts the next lookup.
-func (c *Cache) run(f *flight, left time.Duration) {
-	alg, err := c.ask(f, left)
 	now := c.clk.Now()
 	c.mu.Lock()
-	c.running = slices.DeleteFunc(c.running, func(other *flight) bool { return other == f })
-	c.endLocked(f, alg, err, now)
-	c.startLocked(now)
+	if f.started {
+		c.running--
+		<-c.slots
+	}
+	if f.refresh {
+		c.refreshes--
+	}
+	if f.started || c.flights[f.key] == f { // some caller waits, or it is a refresh
+		c.endLocked(f, alg, err, now)
+	}
 	logs := isInvalid(err) && (c.logged.IsZero() || now.Sub(c.logged) >= time.Second)
 	if logs {
 		c.logged = now
@@ -135,17 +139,39 @@ func (c *Cache) run(f *flight, left time.Duration) {
 	}
 }
 
+// start waits for a slot, and reports whether the flight has got one. Flights get slots in the order
+// in which they came.
+func (c *Cache) start(f *flight) bool {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		select {
+		case c.slots <- struct{}{}:
+		case <-f.ctx.Done():
+			return false
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flights[f.key] != f { // its last caller has left
+		<-c.slots
+		return false
+	}
+	f.started = true
+	c.running++
+	c.latest = f.deadline
+	return true
+}
+
 // ask calls the lookup. It recovers from panics, because the caller of Limit cannot: the
 // lookup runs in another goroutine.
-func (c *Cache) ask(f *flight, left time.Duration) (alg ratelimit.Algorithm, err error) {
+func (c *Cache) ask(f *flight) (alg ratelimit.Algorithm, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("rules: the lookup of key %q panicked: %v", f.key, p)
 		}
 	}()
-	within, cancel := context.WithTimeout(f.ctx, left)
-	defer cancel()
-	alg, err = c.lookup.Limit(within, f.key)
+	alg, err = c.lookup.Limit(f.ctx, f.key)
 	if err == nil && alg != nil {
 		if _, err = ratelimit.New(alg); err != nil {
 			err = fmt.Errorf("rules: the limit of key %q: %w", f.key, err)

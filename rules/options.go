@@ -28,8 +28,8 @@ type config struct {
 }
 
 // WithInterval sets the time between loads. Each interval is chosen at random between
-// 90 % and 110 % of d, so that many processes do not load at the same time. The default
-// is 30 s. With 0, rules are loaded only by [New] and [Set.Reload].
+// 90 % and 110 % of d, so that many processes do not load at the same time, and begins with the end
+// of the last load. The default is 30 s. With 0, rules are loaded only by [New] and [Set.Reload].
 func WithInterval(d time.Duration) Option { return func(c *config) { c.interval = d } }
 
 // WithTimeout sets how long a load may take. The default is 10 s.
@@ -45,7 +45,8 @@ func WithInitial(rules ...Rule) Option {
 func WithAllOrNothing() Option { return func(c *config) { c.allOrNothing = true } }
 
 // WithOnError calls f with the error of each load that failed or had invalid rules
-// ([BadRules]). The error is also logged with slog. f must return soon.
+// ([BadRules]). The error is also logged with slog. f may be called by several goroutines at once,
+// and must return soon. It may call the methods of the set.
 func WithOnError(f func(error)) Option { return func(c *config) { c.onError = f } }
 
 // WithOnShadow calls f for each call that a rule with Shadow set would have refused.

@@ -38,14 +38,13 @@ type Set struct {
 	limiter ratelimit.Limiter
 	force   atomic.Pointer[inForce]
 
-	mu      sync.Mutex // protects status, current, next and closed
-	status  Status
-	current *load // the load that is running, or nil
-	next    *load // the load to start after it, or nil if no caller waits for one
-	closed  bool
+	mu     sync.Mutex // protects status
+	status Status
 
+	// The loader of the set:
+	reloads chan chan<- error // calls of Reload, which wait for the error of a load
 	stop    context.CancelFunc
-	stopped sync.WaitGroup
+	ended   chan struct{} // closed when the loader has ended
 }
 
 // inForce has the rules in force.
@@ -89,18 +88,21 @@ func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
 	if s.hasInitial {
-		if err := s.put(s.initial, nil); err != nil {
+		if err := s.put(loadResult{rules: s.initial}); err != nil {
 			return nil, fmt.Errorf("rules: WithInitial: %w", err)
 		}
 		s.status.Version, s.status.Loaded = 0, time.Time{}
 	}
-	if err := s.Reload(ctx); err != nil && s.force.Load() == nil {
-		return nil, err
-	}
-	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.reloads, s.ended = make(chan chan<- error), make(chan struct{})
+	l := &loader{Set: s}
+	l.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if s.interval > 0 {
-		timer := s.clk.Timer(s.jittered())
-		s.stopped.Go(func() { s.refresh(ctx, timer) })
+		l.timer = s.clk.Timer(s.jittered())
+	}
+	go l.run()
+	if err := s.Reload(ctx); err != nil && s.force.Load() == nil {
+		_ = s.Close() // returns nil
+		return nil, err
 	}
 	return s, nil
 }
@@ -108,18 +110,10 @@ func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 // Close stops loading, and does not wait for a source that hangs. The rules stay in
 // force.
 func (s *Set) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	for _, l := range []*load{s.current, s.next} {
-		if l != nil {
-			l.cancel()
-		}
-	}
-	s.mu.Unlock()
 	if s.stop != nil {
 		s.stop()
+		<-s.ended
 	}
-	s.stopped.Wait()
 	return nil
 }
 
