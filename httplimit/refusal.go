@@ -13,8 +13,8 @@ import (
 // problemType is the problem type (RFC 9457) of a refusal.
 const problemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// A refusal answers requests over the limit: with problem+json, unless the client prefers plain text.
-// headers.go has already set Retry-After (seconds, rounded up) and, by default,
+// A refusal answers requests over the limit: with problem+json, unless the client prefers plain
+// text. headers.go has already set Retry-After (seconds, rounded up) and, by default,
 // RateLimit-Policy ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
 type refusal struct {
 	status int
@@ -75,9 +75,9 @@ const problemJSON = "application/problem+json"
 // longestAccept bounds how much of Accept is read, so that to refuse a hostile client costs little.
 const longestAccept = 1024
 
-// prefersText reports whether a client that sends these Accept fields names plain text, and no media
-// range that JSON is in. Weights are not read. Clients that send several fields, or a very long one, get
-// JSON.
+// prefersText reports whether a client that sends these Accept fields names plain text, and no
+// media range that JSON is in. It reads no weights. Clients that send several fields, or a very
+// long one, get JSON.
 func prefersText(accept []string) bool {
 	if len(accept) != 1 || len(accept[0]) > longestAccept {
 		return false
