@@ -55,9 +55,11 @@ func TrustedHops(n int) Option {
 	return func(c *config) { c.hops, c.counted = n, true }
 }
 
-// FromForwarded reads the header field Forwarded (RFC 7239) instead of
-// X-Forwarded-For. Read the field that the proxies write: the other one comes from
-// the client as it is.
+// FromForwarded reads the header field Forwarded (RFC 7239) instead of X-Forwarded-For. Read the
+// field that the proxies write: the other one comes from the client as it is.
+//
+// Proxies may copy the host that a client asks for into their element. If such an element has a
+// backslash, it is not read, like any entry that is not an address: see [Of].
 func FromForwarded() Option { return FromHeader(fieldForwarded) }
 
 // FromHeader reads the given header field instead of X-Forwarded-For. It is for proxies that

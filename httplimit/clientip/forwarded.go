@@ -91,130 +91,71 @@ func viewerAddress(line string) (entry, rest string, more bool) {
 	return entry[:port], "", false
 }
 
-// lastNode returns the node that the "for" parameter of the last element of a
-// Forwarded line names. It is "" if the element is malformed, or does not have
-// exactly one such parameter.
+// lastNode returns the node that the last element of a Forwarded line names, see forNode.
 func lastNode(line string) (node, rest string, more bool) {
-	start := lastElement(line)
-	node, _ = forNode(line[start:])
-	return node, line[:max(0, start-1)], start > 0
+	rest, element, more := cutLast(line, ',')
+	return forNode(element), rest, more
 }
 
-// lastElement returns the start of the last element of a Forwarded line: the
-// position after the last comma outside quotes.
+// cutLast cuts s at the last sep outside double quotes. Without one, after is s.
 //
-// It reads from the right, because the element that a proxy added is complete even
-// if the client before it sent an unterminated string. Reading that way, a quote ends
-// a string, and the next quote that is not escaped begins it: all quotes inside a
-// string are escaped.
-func lastElement(line string) (start int) {
-	for i := len(line) - 1; i >= 0; i-- {
-		switch line[i] {
-		case ',':
-			return i + 1
-		case '"':
-			i = strings.LastIndexByte(line[:i], '"')
-			for i > 0 && escaped(line[:i]) {
-				i = strings.LastIndexByte(line[:i], '"')
-			}
+// It reads from the right, because the element that a proxy added is complete even if the client
+// before the proxy sent a string that never ends. So only the elements of proxies are read. A quote
+// after a backslash does not end a string, but cutLast takes it for the end: forNode refuses the
+// element then.
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	quoted := false
+	for i := len(s) - 1; i >= 0; i-- {
+		switch {
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == sep && !quoted:
+			return s[:i], s[i+1:], true
 		}
 	}
-	return 0
+	return "", s, false
 }
 
-// escaped reports whether the character that follows s in a quoted string is escaped.
-func escaped(s string) bool {
-	n := len(s) - len(strings.TrimRight(s, `\`))
-	return n%2 == 1
-}
-
-// unescaped returns s, the content of a quoted string, without its escapes.
-func unescaped(s string) string {
-	var b []byte
-	for {
-		before, rest, found := strings.Cut(s, `\`)
-		if !found && b == nil {
-			return s
-		}
-		b = append(b, before...)
-		if !found || rest == "" {
-			return string(b)
-		}
-		b, s = append(b, rest[0]), rest[1:]
+// forNode returns the node that the "for" parameter of an element of Forwarded names (RFC 7239). The
+// node is "" if the element does not have exactly one such parameter, or is malformed.
+//
+// An element with a backslash counts as malformed. No proxy needs one for an address, and without
+// backslashes each double quote begins a string or ends it. So an element with an odd number of
+// quotes is malformed, too: one of its parameters has a string that does not end.
+func forNode(element string) (node string) {
+	if strings.Contains(element, `\`) {
+		return ""
 	}
-}
-
-// forNode returns the node that an element of Forwarded names, or "" if it does not
-// have exactly one "for". ok reports whether the element is well-formed (RFC 7239).
-func forNode(element string) (node string, ok bool) {
 	found := 0
-	for rest := element; ; {
-		name, value, end, ok := forwardedPair(rest)
-		if !ok || end < len(rest) && rest[end] == ',' {
-			return "", false
+	for more := true; more; {
+		var parameter string
+		element, parameter, more = cutLast(element, ';')
+		if parameter = strings.Trim(parameter, " \t"); parameter == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(parameter, "=")
+		value, ok := unquoted(value)
+		if !ok || !ascii.IsToken(name) {
+			return ""
 		}
 		if strings.EqualFold(name, "for") {
-			node, found = unescaped(value), found+1
+			node, found = value, found+1
 		}
-		if end == len(rest) {
-			if found != 1 {
-				node = ""
-			}
-			return node, true
-		}
-		rest = rest[end+1:]
 	}
+	if found != 1 {
+		return ""
+	}
+	return node
 }
 
-// forwardedPair returns the first parameter of s, which may be empty, and the
-// position of its end: a comma, a semicolon or the end of s. ok reports whether it is
-// well-formed.
-func forwardedPair(s string) (name, value string, end int, ok bool) {
-	i := skipBlanks(s, 0)
-	from := i
-	for i < len(s) && ascii.InToken(s[i]) {
-		i++
+// unquoted returns the value of a parameter without its quotes. ok reports whether value is a
+// quoted string or a token. A token may have colons: an address with a port should be quoted, but
+// often is not.
+func unquoted(value string) (text string, ok bool) {
+	text, quoted := strings.CutPrefix(value, `"`)
+	if !quoted {
+		return value, ascii.IsToken(strings.ReplaceAll(value, ":", ""))
 	}
-	if name = s[from:i]; name != "" {
-		if i == len(s) || s[i] != '=' {
-			return "", "", 0, false
-		}
-		i++
-		from = i
-		if i < len(s) && s[i] == '"' {
-			if i = endOfString(s, i+1); i < 0 {
-				return "", "", 0, false
-			}
-			value = s[from+1 : i]
-			i++
-		} else {
-			for i < len(s) && (ascii.InToken(s[i]) || s[i] == ':') { // an address with a port should be quoted, but often is not
-				i++
-			}
-			value = s[from:i]
-		}
-	}
-	i = skipBlanks(s, i)
-	return name, value, i, i == len(s) || s[i] == ',' || s[i] == ';'
-}
-
-// endOfString returns the position of the quote that ends the string whose content
-// begins at i, or -1.
-func endOfString(s string, i int) int {
-	for end := i; ; end++ {
-		next := strings.IndexByte(s[end:], '"')
-		if next < 0 {
-			return -1
-		}
-		if end += next; !escaped(s[i:end]) {
-			return end
-		}
-	}
-}
-
-func skipBlanks(s string, i int) int {
-	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
-		i++
-	}
-	return i
+	text, ended := strings.CutSuffix(text, `"`)
+	return text, ended && !strings.Contains(text, `"`)
 }

@@ -24,7 +24,7 @@ func TestWalk(t *testing.T) {
 		{true, []string{"for=a, for=b;proto=http", "For=c"}, []string{"c", "b", "a"}},
 		{true, []string{`for="[2001:db8::1]:80"`}, []string{"[2001:db8::1]:80"}},
 		{true, []string{`for="a,b", for=c`}, []string{"c", "a,b"}},
-		{true, []string{`for="a\"b", for=c`}, []string{"c", `a"b`}},
+		{true, []string{`for="a\"b", for=c`}, []string{"c", ""}},
 		{true, []string{`for="never ended, for=c`}, []string{"c", ""}},
 		{true, []string{"for=a;for=b"}, []string{""}},
 		{true, []string{"proto=http"}, []string{""}},
