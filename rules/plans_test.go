@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"database/sql"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -114,7 +115,7 @@ func TestPlanRowsOfTables(t *testing.T) {
 // lookup fails, and without the cache.
 func TestNoCapacity(t *testing.T) {
 	limitOf := func(window, capacity any, limit func(int, time.Duration) ratelimit.Algorithm) (ratelimit.Algorithm, error) {
-		return SQLLimits(nil, "", limit).(*sqlLimits).limitOf("key", scanned(t, window), scanned(t, capacity), cell{})
+		return SQLLimits(new(sql.DB), "", limit).(*sqlLimits).limitOf("key", scanned(t, window), scanned(t, capacity), cell{})
 	}
 	for _, capacity := range []any{nil, int64(0), []byte("0"), "0.0", 0.0} {
 		for _, window := range []any{int64(60), nil, int64(0)} {

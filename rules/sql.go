@@ -35,19 +35,17 @@ var Schema string
 // A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never; any other
 // number after the year 9999 is invalid, because it is probably in milliseconds. A timestamp
 // without a time zone is in UTC. Spaces at the end of text are ignored. Invalid rows are reported
-// as [BadRules].
+// as [BadRules]. SQL panics if db is nil.
 func SQL(db *sql.DB) Source { return SQLTable(db, "THROTTLED_CALLS") }
 
 // SQLTable is like [SQL] for a table with another name, which may include a schema, such
-// as throttling.calls.
+// as throttling.calls. It also panics if the name is that of no table.
 func SQLTable(db *sql.DB, table string) Source {
+	requireDB(db)
+	if !tableName.MatchString(table) {
+		panic(invalid("SQLTable's table is %q: it must be a name such as THROTTLED_CALLS or throttling.calls", table))
+	}
 	return SourceFunc(func(ctx context.Context) ([]Rule, error) {
-		if db == nil {
-			return nil, errors.New("the database is nil: open one with sql.Open")
-		}
-		if !tableName.MatchString(table) {
-			return nil, fmt.Errorf("invalid table name %q: it must be one such as THROTTLED_CALLS or throttling.calls", table)
-		}
 		rules, err := loadSQL(ctx, db, table)
 		var bad BadRules
 		if err != nil && !errors.As(err, &bad) && ctx.Err() == nil {
@@ -57,6 +55,13 @@ func SQLTable(db *sql.DB, table string) Source {
 		}
 		return rules, err
 	})
+}
+
+// requireDB panics if db is nil.
+func requireDB(db *sql.DB) {
+	if db == nil {
+		panic(invalid("the database is nil: open one with sql.Open"))
+	}
 }
 
 // inUnix is the name of a column of Unix seconds.
@@ -136,8 +141,9 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 // "blocked" need no window and no capacity, and null leaves the choice to limit.
 //
 // If the number of db's connections is limited, a [Cache] leaves one of them to other
-// uses.
+// uses. SQLLimits panics if db is nil.
 func SQLLimits(db *sql.DB, query string, limit func(events int, window time.Duration) ratelimit.Algorithm) Lookup {
+	requireDB(db)
 	if limit == nil {
 		limit = bucketOf
 	}
@@ -155,9 +161,6 @@ type sqlLimits struct {
 }
 
 func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm, error) {
-	if l.db == nil {
-		return nil, invalid("the database is nil: open one with sql.Open")
-	}
 	var window, capacity, algorithm cell
 	found, err := l.scan(ctx, key, &window, &capacity, &algorithm)
 	switch {
@@ -216,9 +219,6 @@ func (l *sqlLimits) limitOf(key string, window, capacity, algorithm cell) (ratel
 // most returns how many lookups the connection pool allows at once. ok is false if the
 // pool is unbounded.
 func (l *sqlLimits) most() (n int, ok bool) {
-	if l.db == nil {
-		return 0, false
-	}
 	n = l.db.Stats().MaxOpenConnections
 	return max(1, n-1), n > 0
 }
