@@ -103,18 +103,17 @@ func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
 type Cache struct {
 	cacheConfig
 	lookup Lookup
+	slots  chan struct{} // a semaphore: an element for each lookup that has not returned
 
-	mu      sync.Mutex // protects the fields below
-	stats   CacheStats // without Keys
-	known   recent[found]
-	failed  recent[failure]    // separate, so that failing keys do not evict known ones
-	flights map[string]*flight // by key: the ones that wait for a slot, and the latest running one
-	logged  time.Time          // when an invalid limit was last logged
-
-	slots     chan struct{} // a semaphore: has an element for each lookup that has not returned
-	running   int           // lookups with a slot, including those past their deadline
-	latest    time.Time     // the deadline of the lookup that started last
-	refreshes int           // flights in the background
+	mu        sync.Mutex // protects the fields below
+	stats     CacheStats // without Keys
+	known     recent[found]
+	failed    recent[failure]    // separate, so that failing keys do not evict known ones
+	flights   map[string]*flight // by key: the ones that wait for a slot, and the latest running one
+	running   int                // lookups that have a slot, including those past their deadline
+	latest    time.Time          // the deadline of the lookup that got a slot last
+	refreshes int                // flights that were begun in the background
+	logged    time.Time          // when an invalid limit was last logged
 }
 
 // found is the result of a lookup.
@@ -157,7 +156,7 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 	}
 	return &Cache{
 		cacheConfig: *config, lookup: lookup,
-		flights: make(map[string]*flight), slots: make(chan struct{}, config.most),
+		slots: make(chan struct{}, config.most), flights: make(map[string]*flight),
 		known: newRecent[found](config.size), failed: newRecent[failure](config.size),
 	}, nil
 }

@@ -58,7 +58,7 @@ func (c *Cache) begin(ctx context.Context, key string, now time.Time) (f *flight
 	f = c.flights[key]
 	if known && now.Sub(old.at) <= c.maxAge {
 		c.stats.Stale++
-		if f == nil && c.refreshes < refreshesPerSlot*c.most {
+		if f == nil && c.refreshes/refreshesPerSlot < c.most { // a product might overflow
 			c.flyLocked(ctx, key, now, true)
 		}
 		return nil, old, nil

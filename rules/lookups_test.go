@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -326,6 +327,22 @@ func TestRefreshesAreBounded(t *testing.T) {
 		assert.EqualValues(t, 31, store.lookups.Load(), "the others' time was up")
 		assert.Empty(t, c.flights)
 		assert.Zero(t, c.refreshes)
+	})
+}
+
+// TestAnyNumberOfLookups has no bound on the lookups at once.
+func TestAnyNumberOfLookups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlowStore(true)
+		c, err := Cached(store, WithMaxLookups(math.MaxInt), WithTTL(time.Second))
+		require.NoError(t, err)
+		for _, want := range []int{5, 5, 6} { // the second call begins the lookup of the third
+			alg, err := c.Limit(t.Context(), "key")
+			require.NoError(t, err)
+			assert.Equal(t, perMinute(want), alg)
+			store.limit.Store(6)
+			time.Sleep(time.Minute)
+		}
 	})
 }
 
