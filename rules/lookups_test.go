@@ -220,7 +220,9 @@ func TestLookupsThatDoNotEnd(t *testing.T) {
 		}
 		assert.EqualValues(t, 3, store.lookups.Load())
 		synctest.Wait()
+		c.mu.Lock()
 		assert.LessOrEqual(t, len(c.flights), 3, "no caller waits for another one any more")
+		c.mu.Unlock()
 		start := time.Now()
 		_, err = c.Limit(t.Context(), "0 1")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -298,6 +300,17 @@ func TestQueuedCallersLeave(t *testing.T) {
 	})
 }
 
+// TestLeftAtTheSlot checks that a flight whose last caller leaves while it gets a slot gives the
+// slot back, and is not made.
+func TestLeftAtTheSlot(t *testing.T) {
+	c, err := Cached(newSlowStore(true))
+	require.NoError(t, err)
+	left := &flight{key: "key", ctx: t.Context()} // is no longer among the flights of the cache
+	assert.False(t, c.start(left))
+	assert.Empty(t, c.slots)
+	assert.Zero(t, c.running)
+}
+
 // TestRefreshesAreBounded checks that there are only a few refreshes for each lookup that may run,
 // and that a refresh whose deadline has passed is not made.
 func TestRefreshesAreBounded(t *testing.T) {
@@ -319,7 +332,9 @@ func TestRefreshesAreBounded(t *testing.T) {
 			require.NoError(t, err)
 		}
 		synctest.Wait()
+		c.mu.Lock()
 		assert.Len(t, c.flights, refreshesPerSlot)
+		c.mu.Unlock()
 		time.Sleep(2 * time.Second)
 		store.hangs.Store(false)
 		close(store.release)
