@@ -2,9 +2,9 @@ package connectlimit
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -18,54 +18,29 @@ import (
 //
 // The options are those of [httplimit.Middleware]. Their functions get a request that has the path,
 // header and peer of the stream, and no body; [MessageOf] returns the message. A message over the limit
-// ends the stream: Receive and the call fail with the refusal, whatever the handler returns. An
-// [ratelimit.InFlight] does not hold messages, and [httplimit.WithSettle] settles them at once.
-// [httplimit.WithDenied] and [httplimit.WithKeyError] have no effect. PerMessage panics where
-// httplimit.Middleware does.
+// ends the stream: Receive and the call fail with the refusal, whatever the handler returns. Until the
+// handler asks for the next message or returns, a message of an [ratelimit.InFlight] is in flight, and
+// with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0 bytes. In the
+// context of the handler, [httplimit.Cost] does not find the message.
+// [httplimit.WithDenied], [httplimit.WithKeyError] and [httplimit.WithStatus] have no effect.
+//
+// PerMessage panics where Middleware does.
 func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Interceptor {
-	answers := []httplimit.Option{
-		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			err := refusal(r)
-			for name, values := range w.Header() {
-				if name != "Cache-Control" {
-					err.Meta()[name] = values
-				}
-			}
-			messageOf(r).err = err
-		})),
-		httplimit.WithKeyError(keyError(func(_ http.ResponseWriter, r *http.Request, err *connect.Error) {
-			messageOf(r).err = err
-		})),
+	gate, err := httplimit.NewGate(l, opts...)
+	if err != nil {
+		panic(err)
 	}
-	limit := httplimit.Middleware(l, slices.Concat(opts, answers)...)
-	return perMessage{limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { messageOf(r).passed = true }))}
+	return perMessage{gate}
 }
 
 // MessageOf returns the message that r, a request of [PerMessage], is about. For other requests, it
 // returns nil.
-func MessageOf(r *http.Request) any {
-	if m := messageOf(r); m != nil {
-		return m.message
-	}
-	return nil
-}
-
-// A message is what a request of PerMessage is about, and what becomes of it.
-type message struct {
-	message any
-	passed  bool
-	err     error // if it has not passed
-}
+func MessageOf(r *http.Request) any { return r.Context().Value(messageKey{}) }
 
 type messageKey struct{}
 
-func messageOf(r *http.Request) *message {
-	m, _ := r.Context().Value(messageKey{}).(*message)
-	return m
-}
-
-// perMessage is an interceptor whose handler decides about messages.
-type perMessage struct{ http.Handler }
+// perMessage is an interceptor that lets a Gate decide about messages.
+type perMessage struct{ gate *httplimit.Gate }
 
 func (perMessage) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
@@ -73,9 +48,12 @@ func (perMessage) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	return next
 }
 
-func (p perMessage) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (p perMessage) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		s := &limitedStream{StreamingHandlerConn: conn, limit: p.Handler, ctx: ctx}
+		s := &limitedStream{StreamingHandlerConn: conn, gate: p.gate, ctx: ctx}
+		defer s.end()
 		err := next(ctx, s)
 		if refused := s.refused(); refused != nil {
 			return refused
@@ -87,11 +65,14 @@ func (p perMessage) WrapStreamingHandler(next connect.StreamingHandlerFunc) conn
 // A limitedStream limits the messages that its client sends.
 type limitedStream struct {
 	connect.StreamingHandlerConn
-	limit http.Handler
-	ctx   context.Context
+	gate *httplimit.Gate
+	ctx  context.Context
 
-	mu  sync.Mutex // a handler may leave a goroutine behind that still receives
-	err error      // why a message was refused
+	// A handler may leave a goroutine behind that still receives.
+	mu     sync.Mutex           // protects what follows; not held during calls
+	latest *httplimit.Admission // of the latest message; nil if that is done
+	err    error                // why a message was refused
+	isOver bool                 // whether the handler has returned or panicked
 }
 
 func (s *limitedStream) refused() error {
@@ -100,15 +81,51 @@ func (s *limitedStream) refused() error {
 	return s.err
 }
 
+// end ends the latest message, and all that a goroutine of the handler still receives.
+func (s *limitedStream) end() {
+	s.mu.Lock()
+	s.isOver = true
+	s.mu.Unlock()
+	s.endLatest()
+}
+
+// endLatest ends the latest message.
+func (s *limitedStream) endLatest() {
+	s.mu.Lock()
+	latest := s.latest
+	s.latest = nil
+	s.mu.Unlock()
+	if latest != nil {
+		latest.Done(http.StatusOK, 0)
+	}
+}
+
 // Receive implements [connect.StreamingHandlerConn].
 func (s *limitedStream) Receive(into any) error {
+	s.endLatest()
 	if err := s.refused(); err != nil {
 		return err
 	}
 	if err := s.StreamingHandlerConn.Receive(into); err != nil {
 		return err
 	}
-	m := &message{message: into}
+	a := s.gate.Admit(s.requestOf(into))
+	var err error
+	if !a.Passed {
+		err = s.refusal(&a)
+	}
+	s.mu.Lock()
+	s.latest, s.err = &a, err
+	isOver := s.isOver
+	s.mu.Unlock()
+	if isOver {
+		s.endLatest()
+	}
+	return err
+}
+
+// requestOf returns the request about a message.
+func (s *limitedStream) requestOf(message any) *http.Request {
 	r := &http.Request{
 		Method: http.MethodPost,
 		URL:    &url.URL{Path: s.Spec().Procedure},
@@ -117,15 +134,15 @@ func (s *limitedStream) Receive(into any) error {
 		Body:       http.NoBody,
 		RemoteAddr: s.Peer().Addr,
 	}
-	s.limit.ServeHTTP(make(discard), r.WithContext(context.WithValue(s.ctx, messageKey{}, m)))
-	if m.passed {
-		return nil
+	return r.WithContext(context.WithValue(s.ctx, messageKey{}, message))
+}
+
+// refusal returns the error of the stream if one of its messages has not passed.
+func (s *limitedStream) refusal(a *httplimit.Admission) error {
+	if ended := s.ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
+		return ended
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = m.err
-	if s.err == nil { // the client has left before a decision
-		s.err = s.ctx.Err()
-	}
-	return s.err
+	err := refusal(a)
+	a.SetHeader(err.Meta())
+	return err
 }

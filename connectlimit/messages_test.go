@@ -136,3 +136,44 @@ func TestPerMessageAnswers(t *testing.T) {
 	_, err = send(t, c, nil, 1)
 	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "%v", err)
 }
+
+// TestPerMessageInFlight checks that a message is in flight until the handler asks for the next one or
+// ends, also by a panic.
+func TestPerMessageInFlight(t *testing.T) {
+	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	left := func() int32 {
+		d, err := l.Peek(context.Background(), "127.0.0.1")
+		assert.NoError(t, err)
+		return int32(d.Remaining)
+	}
+	inside := make(chan int32, 10)
+	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }} {
+		mux := http.NewServeMux()
+		mux.Handle(streamPath, connect.NewClientStreamHandler(streamPath, func(_ context.Context, stream *connect.ClientStream[number]) (*connect.Response[number], error) {
+			for range 2 {
+				assert.True(t, stream.Receive(), name)
+				inside <- left()
+			}
+			end()
+			return connect.NewResponse(wrapperspb.Int32(0)), nil
+		}, connect.WithInterceptors(connectlimit.PerMessage(l))))
+		server := httptest.NewUnstartedServer(mux)
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		_, _ = send(t, connect.NewClient[number, number](server.Client(), server.URL+streamPath), nil, 1, 1)
+		server.Close()
+		assert.Zero(t, <-inside, name)
+		assert.Zero(t, <-inside, name)
+		assert.EqualValues(t, 1, left(), name)
+	}
+}
+
+// TestErrorOfKey checks that the error of a KeyFunc is that of the call, if it is one of connect-go.
+func TestErrorOfKey(t *testing.T) {
+	l, _ := limiter(t, ratelimit.Unlimited{})
+	_, err := send(t, count(t, connectlimit.PerMessage(l, httplimit.WithKey(func(*http.Request) (string, error) {
+		return "", connect.NewError(connect.CodeUnauthenticated, errors.New("no token"))
+	}))), nil, 1)
+	assert.Equal(t, connect.CodeUnauthenticated, connect.CodeOf(err))
+	assert.ErrorContains(t, err, "no token")
+}

@@ -25,7 +25,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // Middleware returns a function that wraps a handler, or a mux of handlers, so that l limits its
@@ -41,63 +40,49 @@ import (
 // httplimit.WithSkip([HealthAndReflection]) is given. Header fields are those
 // of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
 // whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
-// [key.ErrNone]; other errors are logged as by [httplimit.BadRequest]. With
-// [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
+// [key.ErrNone]; other errors are logged as by [httplimit.Admission.Explain]. If a KeyFunc
+// fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with that.
+// With [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
 // [httplimit.WithStatus] has no effect, because the protocol has a status for each code.
 // Middleware panics where httplimit.Middleware does.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	answers := []httplimit.Option{
 		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = writer.Write(w, r, refusal(r)) // fails if the client has left
+			a, _ := httplimit.AdmissionOf(r.Context())
+			_ = writer.Write(w, r, refusal(&a)) // fails if the client has left
 		})),
-		httplimit.WithKeyError(keyError(func(w http.ResponseWriter, r *http.Request, err *connect.Error) {
-			_ = writer.Write(w, r, err)
-		})),
+		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) {
+			a, _ := httplimit.AdmissionOf(r.Context())
+			_ = writer.Write(w, r, refusal(&a))
+		}),
 	}
 	return httplimit.Middleware(l, append(answers, opts...)...)
 }
 
-// keyError returns a function for [httplimit.WithKeyError], which answers with answer.
-func keyError(answer func(http.ResponseWriter, *http.Request, *connect.Error)) func(http.ResponseWriter, *http.Request, error) {
-	logged := httplimit.BadRequest()
-	return func(w http.ResponseWriter, r *http.Request, err error) {
-		if !errors.Is(err, key.ErrNone) { // it may contain what the client must not see
-			logged(make(discard), r, err)
-			err = errNoKey
+// refusal returns the error of a call that has not passed. If a KeyFunc has failed with a
+// [connect.Error], that is the error.
+func refusal(a *httplimit.Admission) *connect.Error {
+	if a.Err != nil {
+		if err, ok := errors.AsType[*connect.Error](a.Err); ok {
+			return err
 		}
-		answer(w, r, connect.NewError(connect.CodeInvalidArgument, err))
+		return connect.NewError(connect.CodeInvalidArgument, errors.New(a.Explain()))
 	}
-}
-
-// errNoKey is what a client sees if its key cannot be determined for reasons of the server.
-var errNoKey = errors.New("cannot determine the client of this call")
-
-// A discard is the ResponseWriter of an answer that is not sent.
-type discard http.Header
-
-func (d discard) Header() http.Header       { return http.Header(d) }
-func (discard) WriteHeader(int)             {}
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-// refusal returns the error of r, a call over the limit.
-func refusal(r *http.Request) *connect.Error {
-	d, _ := httplimit.DecisionOf(r)
-	report, _ := httplimit.ReportOf(r)
 	code := connect.CodeResourceExhausted
-	if !d.Checked() {
+	if !a.Decision.Checked() {
 		code = connect.CodeUnavailable
 	}
-	err := connect.NewError(code, errors.New(report.Detail))
-	if report.RetryAfter < ratelimit.Never {
-		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(report.RetryAfter)})
+	err := connect.NewError(code, errors.New(a.Detail))
+	if a.RetryAfter < ratelimit.Never {
+		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryAfter)})
 	}
-	if d.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
+	if a.Decision.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
 		addDetail(err, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject:     report.Policy, // not the key, which may be a secret
-			Description: report.Detail,
-			QuotaId:     report.Policy,
-			QuotaValue:  int64(d.Limit),
+			Subject:     a.Policy, // not the key, which may be a secret
+			Description: a.Detail,
+			QuotaId:     a.Policy,
+			QuotaValue:  int64(a.Decision.Limit),
 		}}})
 	}
 	return err

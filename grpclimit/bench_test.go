@@ -10,22 +10,24 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // BenchmarkUnary measures what an interceptor adds to a call, without a network.
 func BenchmarkUnary(b *testing.B) {
-	for name, key := range map[string]grpclimit.KeyFunc{
-		"key=peer":   grpclimit.PeerIP(),
-		"key=method": grpclimit.Method(),
-		"key=join":   grpclimit.Join(grpclimit.PeerIP(), grpclimit.Metadata("x-user"), grpclimit.Method()),
+	for name, key := range map[string]key.Func{
+		"key=peer":   clientip.Of(),
+		"key=method": key.Pattern(),
+		"key=join":   key.Join(clientip.Of(), key.Header("x-user"), key.Pattern()),
 	} {
 		b.Run(name, func(b *testing.B) {
 			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1 << 30)})
 			if err != nil {
 				b.Fatal(err)
 			}
-			s := newServer(b, l, grpclimit.WithKey(key))
+			s := newServer(b, l, httplimit.WithKey(key))
 			ctx := peer.NewContext(b.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4711}})
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(":authority", "localhost", "content-type", "application/grpc", "user-agent", "grpc-go/1.85.0", "x-user", "ann"))
 			ctx = grpc.NewContextWithServerTransportStream(ctx, transport{})

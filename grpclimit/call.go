@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A Call is a call or, with [WithPerMessage], a message of one. It is what functions for keys
-// and costs decide by.
+// A Call is a call, or a message of one. It is what the functions for keys and costs of a [Client]
+// decide by. Those of a [Server] get an [http.Request], for which [CallOf] returns the Call.
 type Call struct {
 	// Context is the context of the call. On a server, it has the metadata
 	// ([metadata.FromIncomingContext]) and the peer ([peer.FromContext]).
@@ -20,28 +20,30 @@ type Call struct {
 	// Method is the full name of the method: /package.Service/Method.
 	Method string
 
-	// Message is the request of a unary call, or the message of a stream that is limited per
-	// message. It is nil for a stream as a whole.
+	// Message is the request of a unary call, or the message of a stream whose messages are limited.
+	// It is nil for a stream as a whole.
 	Message any
 
 	// Target is the target of the client's connection. It is empty on a server.
 	Target string
-
-	request *http.Request // this call as a request, see asRequest
 }
 
 type callKey struct{}
 
-// asRequest returns the call as the HTTP request that it is on the wire, for the functions of
-// package httplimit. Its context has the call.
-func (c *Call) asRequest() *http.Request {
-	if c.request != nil {
-		return c.request
-	}
+// CallOf returns the call that r, a request which a [Server] has made, is about. For other requests,
+// it returns nil.
+func CallOf(r *http.Request) *Call {
+	c, _ := r.Context().Value(callKey{}).(*Call)
+	return c
+}
+
+// request returns the call as the HTTP request that it is on the wire, without its body.
+func (c *Call) request() *http.Request {
 	r := &http.Request{
 		Method: http.MethodPost,
 		URL:    &url.URL{Path: c.Method},
 		Proto:  "HTTP/2.0", ProtoMajor: 2,
+		Body: http.NoBody,
 	}
 	if p, ok := peer.FromContext(c.Context); ok && p.Addr != nil {
 		r.RemoteAddr = p.Addr.String()
@@ -58,9 +60,5 @@ func (c *Call) asRequest() *http.Request {
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		r.Header[name] = append(r.Header[name], values...)
 	}
-	c.request = r.WithContext(context.WithValue(c.Context, callKey{}, c))
-	return c.request
+	return r.WithContext(context.WithValue(c.Context, callKey{}, c))
 }
-
-// callOf returns the call that asRequest has made r of.
-func callOf(r *http.Request) *Call { return r.Context().Value(callKey{}).(*Call) }

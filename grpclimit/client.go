@@ -38,33 +38,24 @@ import (
 //
 // Any number of goroutines, and several connections, may use a Client at once.
 type Client struct {
-	*config
+	*clientConfig
 	turns *client.Turns
 }
 
-// NewClient returns a Client whose calls l limits. It obeys [WithKey] (the default is Target()),
-// [WithCost], [WithSkip], [WithPerMessage] and [WithInFlight]. With WithPerMessage, each message that
-// the client sends on a stream waits for its turn, instead of the stream; with an InFlight, it is in
-// flight until the next one is sent or the stream ends. If l is nil, or an option is invalid or only
-// for servers, the error matches [ratelimit.ErrInvalid].
+// NewClient returns a Client whose calls l limits. If l is nil or an option is invalid, the error
+// matches [ratelimit.ErrInvalid].
 //
 // A call whose key or cost cannot be determined fails with [codes.InvalidArgument].
-func NewClient(l ratelimit.Limiter, opts ...Option) (*Client, error) {
-	c, err := newConfig("NewClient", opts)
+func NewClient(l ratelimit.Limiter, opts ...ClientOption) (*Client, error) {
+	c, err := newClientConfig(opts)
 	if err != nil {
 		return nil, err
-	}
-	if c.forServers != "" {
-		return nil, invalid("the option "+c.forServers, "for servers", "must not be given to NewClient")
-	}
-	if c.key == nil {
-		c.key = Target()
 	}
 	turns, err := client.NewTurns(l, c.inFlight)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{config: c, turns: turns}, nil
+	return &Client{clientConfig: c, turns: turns}, nil
 }
 
 // Unary is a [grpc.UnaryClientInterceptor].
@@ -141,7 +132,7 @@ func (c *Client) await(call *Call) (turn, error) {
 	key, n, err := c.question(call)
 	switch {
 	case err != nil:
-		return noTurn, status.Errorf(codes.InvalidArgument, "%s: %v", noKeyText, err)
+		return noTurn, status.Errorf(codes.InvalidArgument, "cannot determine the key of this call: %v", err)
 	case n == 0:
 		return noTurn, nil
 	}

@@ -19,13 +19,15 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 )
 
 // Times are those of a synctest bubble where the calls are not sent to a server.
 
-func newClient(t testing.TB, l ratelimit.Limiter, opts ...grpclimit.Option) *grpclimit.Client {
+func newClient(t testing.TB, l ratelimit.Limiter, opts ...grpclimit.ClientOption) *grpclimit.Client {
 	t.Helper()
-	c, err := grpclimit.NewClient(l, append([]grpclimit.Option{grpclimit.WithKey(byMethod)}, opts...)...)
+	c, err := grpclimit.NewClient(l, append([]grpclimit.ClientOption{grpclimit.WithKey(byMethod)}, opts...)...)
 	require.NoError(t, err)
 	return c
 }
@@ -201,7 +203,7 @@ func TestManyRests(t *testing.T) {
 // TestClientStatuses checks the statuses of calls that are not sent.
 func TestClientStatuses(t *testing.T) {
 	l := newLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
-	costs := func(n int) grpclimit.Option { return grpclimit.WithCost(func(*grpclimit.Call) int { return n }) }
+	costs := func(n int) grpclimit.ClientOption { return grpclimit.WithCost(func(*grpclimit.Call) int { return n }) }
 	store, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 	require.NoError(t, err)
 	quiet(t)
@@ -230,7 +232,7 @@ func TestClientHeedsServer(t *testing.T) {
 	clk.Set(time.Now()) // deadlines are compared with it
 	free, err := ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithClock(clk))
 	require.NoError(t, err)
-	s := newServer(t, l, grpclimit.WithKey(grpclimit.PeerIP()))
+	s := newServer(t, l, httplimit.WithKey(clientip.Of()))
 	c, err := grpclimit.NewClient(free)
 	require.NoError(t, err)
 	p := serve(t, new(service), limitedBy(s), dialing(c)...)

@@ -9,8 +9,8 @@
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limits.Unary), grpc.StreamInterceptor(limits.Stream))
 //
 // A [Server] takes one event of the client's key for each call. The key is the client's IP
-// address (see [PeerIP]) unless [WithKey] sets another one. With [WithPerMessage], each message
-// that a client sends on a stream counts.
+// address (see package httplimit/clientip) unless [httplimit.WithKey] sets another one. With
+// [Server.Messages] in place of [Server.Stream], each message that a client sends on a stream counts.
 //
 // A call over the limit fails with [codes.ResourceExhausted]. Its status has two details of
 // google.rpc: RetryInfo, the time after which the same call would be granted (absent if no wait
@@ -23,7 +23,7 @@
 //
 // With a [ratelimit.InFlight], alone or in a [ratelimit.All], a call is in flight until its
 // handler returns or panics, even if its client has left. If the keys have limits of their own,
-// see [WithInFlight].
+// see [httplimit.WithInFlight].
 //
 // A [Client] makes calls wait for their turn, and heeds the RetryInfo of servers.
 //

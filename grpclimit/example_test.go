@@ -16,6 +16,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // A server that grants 60 calls a minute to each client.
@@ -93,15 +95,15 @@ func ExampleClient() {
 func Example_keys() {
 	limits, err := grpclimit.NewServer(
 		ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)})),
-		grpclimit.WithKey(grpclimit.Join(grpclimit.Metadata("x-user"), grpclimit.Method())),
-		grpclimit.WithSkip(grpclimit.HealthAndReflection))
+		httplimit.WithKey(key.Join(key.Header("x-user"), key.Pattern())),
+		httplimit.WithSkip(grpclimit.HealthAndReflection))
 	if err != nil {
 		log.Fatal(err)
 	}
 	whole, err := grpclimit.NewServer(
 		ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 100, Timeout: time.Hour})),
-		grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "server", nil }),
-		grpclimit.WithPolicyName("server"))
+		httplimit.WithKey(key.Everybody()),
+		httplimit.WithPolicyName("server"))
 	if err != nil {
 		log.Fatal(err)
 	}

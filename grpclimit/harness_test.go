@@ -23,6 +23,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 // A service is a TestService whose methods are the functions that are not nil.
@@ -103,6 +104,15 @@ func limitedBy(s *grpclimit.Server) []grpc.ServerOption {
 	}
 }
 
+// perMessage is limitedBy for a server that limits the messages of streams.
+func perMessage(s *grpclimit.Server) []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.UnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(
+		func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+			defer recovered(&err)
+			return handler(srv, stream)
+		}, s.Messages)}
+}
+
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = status.Errorf(codes.Internal, "panic: %v", p)
@@ -172,7 +182,7 @@ func limiter(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) (r
 	return l, clk
 }
 
-func newServer(t testing.TB, l ratelimit.Limiter, opts ...grpclimit.Option) *grpclimit.Server {
+func newServer(t testing.TB, l ratelimit.Limiter, opts ...httplimit.Option) *grpclimit.Server {
 	t.Helper()
 	s, err := grpclimit.NewServer(l, opts...)
 	require.NoError(t, err)

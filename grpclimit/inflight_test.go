@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestInFlight has three calls in flight, unary and streams. A fourth is refused until one of them
@@ -26,12 +29,12 @@ func TestInFlight(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alg     ratelimit.Algorithm
 		limiter []ratelimit.Option
-		server  []grpclimit.Option
+		server  []httplimit.Option
 	}{
 		"alone":  {fly, nil, nil},
 		"all":    {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, fly}, nil, nil},
-		"own":    {ratelimit.Unlimited{}, []ratelimit.Option{ratelimit.WithLimits(own)}, []grpclimit.Option{grpclimit.WithInFlight()}},
-		"shadow": {fly, nil, []grpclimit.Option{grpclimit.WithShadow(func(*grpclimit.Call, ratelimit.Decision) {})}},
+		"own":    {ratelimit.Unlimited{}, []ratelimit.Option{ratelimit.WithLimits(own)}, []httplimit.Option{httplimit.WithInFlight()}},
+		"shadow": {fly, nil, []httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := limiter(t, tt.alg, tt.limiter...)
@@ -121,7 +124,7 @@ func TestDegraded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	passed := false
-	_, err := newServer(t, degraded{l}, grpclimit.WithKey(grpclimit.Method())).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
+	_, err := newServer(t, degraded{l}, httplimit.WithKey(key.Pattern())).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
 		passed = true
 		return nil, nil
 	})
@@ -140,12 +143,12 @@ func (degraded) Take(ctx context.Context, _ string, _ int) (ratelimit.Decision, 
 func TestClientHasLeft(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-		opts := []grpclimit.Option{
-			grpclimit.WithKey(grpclimit.Method()),
-			grpclimit.WithStoreError(func(*grpclimit.Call, error) { t.Error("no store has failed") }),
+		opts := []httplimit.Option{
+			httplimit.WithKey(key.Pattern()),
+			httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }),
 		}
 		if shadow {
-			opts = append(opts, grpclimit.WithShadow(func(*grpclimit.Call, ratelimit.Decision) { t.Error("it was not refused") }))
+			opts = append(opts, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -173,7 +176,7 @@ func TestInFlightOfACallThatPanics(t *testing.T) {
 		}
 		return ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, nil
 	}))
-	s := newServer(t, l, grpclimit.WithInFlight(), grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "key", nil }))
+	s := newServer(t, l, httplimit.WithInFlight(), httplimit.WithKey(func(*http.Request) (string, error) { return "key", nil }))
 	require.PanicsWithValue(t, "a bug in a lookup", func() {
 		_, _ = s.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, nil)
 	})

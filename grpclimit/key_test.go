@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,17 +22,18 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // asked returns the key, or the error, that each call of the returned function has on a server.
-func asked(t *testing.T, key grpclimit.KeyFunc) func(md ...string) (string, error) {
+func asked(t *testing.T, key key.Func) func(md ...string) (string, error) {
 	t.Helper()
 	l, _ := limiter(t, ratelimit.Unlimited{})
 	var found string
-	s := newServer(t, l, grpclimit.WithKey(func(c *grpclimit.Call) (k string, err error) {
-		found, err = key(c)
+	s := newServer(t, l, httplimit.WithKey(func(r *http.Request) (k string, err error) {
+		found, err = key(r)
 		return found, err
 	}))
 	p := serve(t, new(service), limitedBy(s))
@@ -66,7 +68,7 @@ func TestPeerIP(t *testing.T) {
 		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "2001:db8:1:2:3::4"}, "2001:db8:1:2::/64"},
 		{[]clientip.Option{clientip.TrustedHops(1), clientip.FromForwarded()}, []string{"forwarded", `for="[2001:db8::1]:4711"`, "x-forwarded-for", "192.0.2.1"}, "2001:db8::/64"},
 	} {
-		got, err := asked(t, grpclimit.PeerIP(tt.opts...))(tt.md...)
+		got, err := asked(t, clientip.Of(tt.opts...))(tt.md...)
 		assert.NoError(t, err)
 		assert.Equal(t, tt.want, got, i)
 	}
@@ -100,12 +102,12 @@ func TestNoPeer(t *testing.T) {
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))
 	}
 
-	p = serveBuffered(t, newServer(t, l, grpclimit.WithKey(grpclimit.PeerIP(clientip.TrustedHops(1)))))
+	p = serveBuffered(t, newServer(t, l, httplimit.WithKey(clientip.Of(clientip.TrustedHops(1)))))
 	assert.NoError(t, p.call(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", "192.0.2.1")))
 }
 
 func TestMetadata(t *testing.T) {
-	ask := asked(t, grpclimit.Metadata("X-API-Key"))
+	ask := asked(t, key.Header("X-API-Key"))
 	got, err := ask("x-api-key", "secret")
 	assert.NoError(t, err)
 	assert.Equal(t, "secret", got)
@@ -131,57 +133,55 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestMethodAndJoin(t *testing.T) {
-	got, err := asked(t, grpclimit.Method())()
+	got, err := asked(t, key.Pattern())()
 	assert.NoError(t, err)
-	assert.Equal(t, "/grpc.testing.TestService/UnaryCall", got)
+	assert.Equal(t, "/grpc.testing.testservice/unarycall", got)
 
-	joined := asked(t, grpclimit.Join(grpclimit.Metadata("a"), grpclimit.Metadata("b"), grpclimit.Method()))
+	joined := asked(t, key.Join(key.Header("a"), key.Header("b"), key.Pattern()))
 	one, err := joined("a", "x", "b", "yz")
 	assert.NoError(t, err)
 	two, err := joined("a", "xy", "b", "z")
 	assert.NoError(t, err)
 	assert.NotEqual(t, one, two)
-	assert.Contains(t, one, "UnaryCall")
+	assert.Contains(t, one, "unarycall")
 
 	_, err = joined("a", "x")
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
-	_, err = asked(t, grpclimit.Target())()
-	assert.Equal(t, codes.InvalidArgument, status.Code(err))
-	_, err = asked(t, func(*grpclimit.Call) (string, error) { return "", nil })()
+	_, err = asked(t, func(*http.Request) (string, error) { return "", nil })()
 	assert.ErrorContains(t, err, "the key is empty")
 }
 
 // TestKeyOfMessage checks that an own function sees the message, also in a Join.
 func TestKeyOfMessage(t *testing.T) {
-	tenant := func(c *grpclimit.Call) (string, error) {
-		return c.Message.(*grpc_testing.SimpleRequest).GetResponseType().String(), nil
+	tenant := func(r *http.Request) (string, error) {
+		return grpclimit.CallOf(r).Message.(*grpc_testing.SimpleRequest).GetResponseType().String(), nil
 	}
-	got, err := asked(t, grpclimit.Join(grpclimit.PeerIP(), tenant))()
+	got, err := asked(t, key.Join(clientip.Of(), tenant))()
 	assert.NoError(t, err)
 	assert.Equal(t, "9:127.0.0.112:COMPRESSABLE", got)
 }
 
-// TestHTTP checks what the functions of httplimit see of a call.
-func TestHTTP(t *testing.T) {
-	got, err := asked(t, grpclimit.HTTP(key.Pattern()))()
+// TestRequestOfCall checks what the functions of httplimit see of a call.
+func TestRequestOfCall(t *testing.T) {
+	got, err := asked(t, key.Pattern())()
 	assert.NoError(t, err)
 	assert.Equal(t, "/grpc.testing.testservice/unarycall", got)
-	got, err = asked(t, grpclimit.HTTP(func(r *http.Request) (string, error) {
+	got, err = asked(t, func(r *http.Request) (string, error) {
 		deadline, ok := r.Context().Deadline()
 		assert.False(t, ok, deadline)
 		return r.Method + " " + r.Proto + " " + r.Host, nil
-	}))()
+	})()
 	assert.NoError(t, err)
 	assert.Regexp(t, `^POST HTTP/2.0 127\.0\.0\.1:\d+$`, got)
 }
 
-// TestKeyError checks that clients do not see errors other than ErrNoKey, and that a call whose key
+// TestKeyError checks that clients do not see errors other than key.ErrNone, and that a call whose key
 // is unknown never passes.
 func TestKeyError(t *testing.T) {
 	log := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	failing := func(*grpclimit.Call) (string, error) { return "", assert.AnError }
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(failing))))
+	failing := func(*http.Request) (string, error) { return "", assert.AnError }
+	p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithKey(failing))))
 	for range 3 {
 		err := p.call(t.Context())
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))
@@ -189,21 +189,37 @@ func TestKeyError(t *testing.T) {
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), assert.AnError.Error()))
 
-	for want, f := range map[codes.Code]func(*grpclimit.Call, error) error{
-		codes.Unauthenticated: func(_ *grpclimit.Call, err error) error { return status.Error(codes.Unauthenticated, err.Error()) },
-		codes.InvalidArgument: func(*grpclimit.Call, error) error { return nil },
+	for _, tt := range []struct {
+		err  error
+		want codes.Code
+		text string
+	}{
+		{status.Error(codes.Unauthenticated, "no token"), codes.Unauthenticated, "no token"},
+		{fmt.Errorf("asking: %w", status.Error(codes.NotFound, "no user")), codes.NotFound, "no user"},
+		{context.DeadlineExceeded, codes.InvalidArgument, "cannot determine the client of this request"},
+		{okStatus{}, codes.InvalidArgument, "cannot determine the client of this request"},
 	} {
-		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(failing), grpclimit.WithKeyError(f))))
-		assert.Equal(t, want, status.Code(p.call(t.Context())))
-		_, err := p.open(t, t.Context()).Recv()
-		assert.Equal(t, want, status.Code(err))
+		failing := func(*http.Request) (string, error) { return "", tt.err }
+		s := newServer(t, l, httplimit.WithKey(failing))
+		p := serve(t, new(service), limitedBy(s))
+		err := p.call(t.Context())
+		assert.Equal(t, tt.want, status.Code(err))
+		assert.ErrorContains(t, err, tt.text)
+		_, err = p.open(t, t.Context()).Recv()
+		assert.Equal(t, tt.want, status.Code(err))
 	}
 }
+
+// An okStatus is an error whose status is that of success.
+type okStatus struct{}
+
+func (okStatus) Error() string              { return "not a failure" }
+func (okStatus) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 
 // TestKeysAreApart checks that a client with a key of its own has a limit of its own.
 func TestKeysAreApart(t *testing.T) {
 	l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(grpclimit.Metadata("user")))))
+	p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithKey(key.Header("user")))))
 	as := func(user string) error { return p.call(metadata.AppendToOutgoingContext(t.Context(), "user", user)) }
 	require.NoError(t, as("ann"))
 	require.Error(t, as("ann"))

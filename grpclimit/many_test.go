@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/grpclimit"
 )
 
 // TestExactly makes 10,000 calls in CI, and 100,000 at night (RATELIMIT_NIGHTLY=1).
@@ -39,7 +38,7 @@ func TestExactly(t *testing.T) {
 		return err == nil
 	}
 	l, _ := limiter(t, ratelimit.SlidingLog{Limit: limit, Window: time.Hour})
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithPerMessage())))
+	p := serve(t, new(service), perMessage(newServer(t, l)))
 	var all sync.WaitGroup
 	for range streams {
 		all.Go(func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -17,13 +18,15 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestPerMessage checks that messages count and streams do not, and that a refusal ends a stream
 // with the details and trailers of a refused call.
 func TestPerMessage(t *testing.T) {
 	l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(6)})
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithPerMessage())))
+	p := serve(t, new(service), perMessage(newServer(t, l)))
 	for range 20 { // they send nothing
 		stream := p.open(t, t.Context())
 		require.NoError(t, stream.CloseSend())
@@ -64,12 +67,12 @@ func exchanged(stream duplexClient) (duplexClient, error) { return stream, excha
 // TestCostOfMessages checks that cost and key of each message are asked for.
 func TestCostOfMessages(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)})
-	size := func(c *grpclimit.Call) int {
-		return len(c.Message.(*grpc_testing.StreamingOutputCallRequest).GetResponseParameters())
+	size := func(r *http.Request) int {
+		return len(grpclimit.CallOf(r).Message.(*grpc_testing.StreamingOutputCallRequest).GetResponseParameters())
 	}
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithPerMessage(), grpclimit.WithCost(size),
-		grpclimit.WithKey(grpclimit.Join(grpclimit.Method(), func(c *grpclimit.Call) (string, error) {
-			return c.Message.(*grpc_testing.StreamingOutputCallRequest).GetPayload().GetType().String(), nil
+	p := serve(t, new(service), perMessage(newServer(t, l, httplimit.WithCost(size),
+		httplimit.WithKey(key.Join(key.Pattern(), func(r *http.Request) (string, error) {
+			return grpclimit.CallOf(r).Message.(*grpc_testing.StreamingOutputCallRequest).GetPayload().GetType().String(), nil
 		})))))
 	stream := p.open(t, t.Context())
 	for _, n := range []int{4, 0, 6} {
@@ -93,7 +96,7 @@ func TestRefusalEndsStream(t *testing.T) {
 		}
 		return nil
 	}}
-	p := serve(t, svc, limitedBy(newServer(t, l, grpclimit.WithPerMessage())))
+	p := serve(t, svc, perMessage(newServer(t, l)))
 	stream := p.open(t, t.Context())
 	for range 2 {
 		require.NoError(t, stream.Send(new(grpc_testing.StreamingOutputCallRequest)))
@@ -130,8 +133,7 @@ func TestMessageInFlight(t *testing.T) {
 			}
 		}
 	}}
-	s := newServer(t, l, grpclimit.WithPerMessage())
-	p := serve(t, svc, append(limitedBy(s), grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	p := serve(t, svc, append(perMessage(newServer(t, l)), grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		defer func() { left <- struct{}{} }()
 		return handler(srv, stream)
 	})))
@@ -193,7 +195,7 @@ func TestLeftBehind(t *testing.T) {
 		<-deciding
 		return nil
 	}}
-	p := serve(t, svc, limitedBy(newServer(t, late{l, deciding, decide}, grpclimit.WithPerMessage(), grpclimit.WithInFlight())))
+	p := serve(t, svc, perMessage(newServer(t, late{l, deciding, decide}, httplimit.WithInFlight())))
 	stream := p.open(t, t.Context())
 	require.NoError(t, stream.Send(new(grpc_testing.StreamingOutputCallRequest)))
 	_, err := stream.Recv()

@@ -3,13 +3,14 @@ package grpclimit_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
 // TestObserverSeesShadow checks that an observer sees what WithShadow lets pass, under the name of
@@ -20,7 +21,7 @@ func TestObserverSeesShadow(t *testing.T) {
 		ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 			seen <- fmt.Sprint(o.Limiter, ": ", o.Call, " ", o.Outcome)
 		})))
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithShadow(func(*grpclimit.Call, ratelimit.Decision) {}))))
+	p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {}))))
 	require.NoError(t, p.call(t.Context()))
 	assert.Equal(t, "api, shadow: take granted", <-seen)
 	require.NoError(t, p.call(t.Context()))

@@ -1,12 +1,11 @@
 package grpclimit
 
 import (
-	"net/http"
-	"strings"
+	"context"
+	"errors"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,39 +14,39 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// refusal returns the status of a call that d refuses.
-func refusal(d ratelimit.Decision, r httplimit.Report) error {
+// refusal returns the status of a call that has not passed. ctx is that of the call.
+func refusal(ctx context.Context, a *httplimit.Admission) error {
+	if ended := ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
+		return status.FromContextError(ended).Err()
+	}
+	if a.Err != nil {
+		st, ok := status.FromError(a.Err) // of the KeyFunc
+		if ok && st.Code() != codes.OK {  // a call without a key never passes
+			return st.Err()
+		}
+		return status.Error(codes.InvalidArgument, a.Explain())
+	}
 	code := codes.ResourceExhausted
-	if !d.Checked() {
+	if !a.Decision.Checked() {
 		code = codes.Unavailable
 	}
-	st := status.New(code, r.Detail)
+	st := status.New(code, a.Detail)
 	var details []protoadapt.MessageV1
-	if r.RetryAfter < ratelimit.Never {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
+	if a.RetryAfter < ratelimit.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryAfter)})
 	}
-	if d.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
-		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject:     r.Policy, // not the key, which may be a secret
-			Description: r.Detail,
-			QuotaId:     r.Policy,
-			QuotaValue:  int64(d.Limit),
-		}}})
+	if a.Decision.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
+		details = append(details, &errdetails.QuotaFailure{
+			Violations: []*errdetails.QuotaFailure_Violation{{
+				Subject:     a.Policy, // not the key, which may be a secret
+				Description: a.Detail,
+				QuotaId:     a.Policy,
+				QuotaValue:  int64(a.Decision.Limit),
+			}},
+		})
 	}
 	if detailed, err := st.WithDetails(details...); err == nil { // it fails only if they cannot be encoded
 		st = detailed
 	}
 	return st.Err()
-}
-
-// trailerOf returns header fields as metadata, whose names are in lower case.
-func trailerOf(h http.Header) metadata.MD {
-	if len(h) == 0 {
-		return nil
-	}
-	md := make(metadata.MD, len(h))
-	for name, values := range h {
-		md[strings.ToLower(name)] = values
-	}
-	return md
 }

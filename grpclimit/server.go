@@ -2,218 +2,131 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"reflect"
+	"net/http"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// A Server limits the calls that a gRPC server handles. Its methods Unary and Stream are
+// A Server limits the calls that a gRPC server handles. Its methods Unary, Stream and Messages are
 // interceptors. Any number of goroutines, and several servers, may use it at once.
 //
 // grpc-go calls interceptors when it has received and decoded the request of a unary call, and
 // does not call them for methods that the server does not have. So a refusal does not save the
 // former, and calls of unknown methods do not count (unless there is a
 // [grpc.UnknownServiceHandler]).
-type Server struct {
-	*config
-	limiter  ratelimit.Limiter
-	reporter *httplimit.Reporter
-	warnings *limitedLog // of errors of the limiter, without WithStoreError
-}
+type Server struct{ gate *httplimit.Gate }
 
 // NewServer returns a Server whose calls l limits. If l is nil or an option is invalid, the error
 // matches [ratelimit.ErrInvalid].
-func NewServer(l ratelimit.Limiter, opts ...Option) (*Server, error) {
-	if isNil(l) {
-		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
-	}
-	c, err := newConfig("NewServer", opts)
+//
+// The options are those of [httplimit.Middleware]. Their functions get the call as an HTTP request:
+// its path is the method, its header the metadata, its RemoteAddr the peer, and its context that of
+// the call. It has no body; [CallOf] returns the call, which has the message. So the default key is
+// the client's address, [key.Header] is a metadata field, and [key.Pattern] is the method (in lower
+// case).
+//
+//   - The fields of [httplimit.WithHeaders] are trailers, in lower case.
+//   - If a KeyFunc fails with a status, such as one of [codes.Unauthenticated], the call fails with
+//     that. Otherwise it fails with [codes.InvalidArgument] and what [httplimit.Admission.Explain]
+//     says.
+//   - [httplimit.WithSettle] gets status 200 if the handler returns no error, and otherwise 500;
+//     written is 0. A handler tells [httplimit.Cost] what its call has cost, with its context.
+//   - [httplimit.WithStatus], [httplimit.WithDenied], [httplimit.WithKeyError] and
+//     [httplimit.WithExposedHeaders] have no effect.
+func NewServer(l ratelimit.Limiter, opts ...httplimit.Option) (*Server, error) {
+	gate, err := httplimit.NewGate(l, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if c.key == nil {
-		c.key = PeerIP()
-	}
-	c.inFlight = c.inFlight || flies(l)
-	reporter, err := httplimit.NewReporter(l, httplimit.WithHeaders(c.headers), httplimit.WithPolicyName(c.name), httplimit.WithInFlightRetry(c.flightRetry))
-	if err != nil {
-		return nil, err
-	}
-	return &Server{config: c, limiter: l, reporter: reporter, warnings: newLimitedLog()}, nil
-}
-
-func isNil(l ratelimit.Limiter) bool {
-	v := reflect.ValueOf(l)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// flies reports whether l is known to have an InFlight.
-func flies(l ratelimit.Limiter) bool {
-	switch alg := ratelimit.Describe(l).Algorithm.(type) {
-	case ratelimit.InFlight:
-		return true
-	case ratelimit.All:
-		for _, part := range alg {
-			if _, ok := part.(ratelimit.InFlight); ok {
-				return true
-			}
-		}
-	}
-	return false
+	return &Server{gate}, nil
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].
-func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Server) Unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (resp any, err error) {
 	c := &Call{Context: ctx, Method: info.FullMethod, Message: req}
-	if s.skip != nil && s.skip(c) {
-		return handler(ctx, req)
+	a := s.gate.Admit(c.request())
+	if trailer := trailerOf(&a); trailer != nil {
+		_ = grpc.SetTrailer(ctx, trailer) // fails only if the handler is called without a server
 	}
-	a := s.admit(c)
-	if len(a.trailer) > 0 {
-		_ = grpc.SetTrailer(ctx, a.trailer) // fails only if the handler is called without a server
+	if !a.Passed {
+		return nil, refusal(ctx, &a)
 	}
-	if a.refusal != nil {
-		return nil, a.refusal
-	}
-	if a.turn != nil {
-		defer s.release(c, a.turn)
-	}
-	return handler(ctx, req)
+	hasReturned := false
+	defer func() { done(&a, hasReturned, err) }()
+	resp, err = handler(a.Context(), req)
+	hasReturned = true
+	return resp, err
 }
 
-// Stream is a [grpc.StreamServerInterceptor].
-func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// Stream is a [grpc.StreamServerInterceptor]. It limits streams as calls, however many messages they
+// have.
+func (s *Server) Stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) (err error) {
 	c := &Call{Context: stream.Context(), Method: info.FullMethod}
-	if s.skip != nil && s.skip(c) {
-		return handler(srv, stream)
+	a := s.gate.Admit(c.request())
+	if trailer := trailerOf(&a); trailer != nil {
+		stream.SetTrailer(trailer)
 	}
-	if s.perMessage {
-		return s.serveMessages(srv, stream, c, handler)
+	if !a.Passed {
+		return refusal(stream.Context(), &a)
 	}
-	a := s.admit(c)
-	if len(a.trailer) > 0 {
-		stream.SetTrailer(a.trailer)
-	}
-	if a.refusal != nil {
-		return a.refusal
-	}
-	if a.turn != nil {
-		defer s.release(c, a.turn)
-	}
-	return handler(srv, stream)
+	hasReturned := false
+	defer func() { done(&a, hasReturned, err) }()
+	err = handler(srv, &contextStream{stream, a.Context()})
+	hasReturned = true
+	return err
 }
 
-// An admission is what a Server decides about a call or a message.
-type admission struct {
-	refusal error                  // the status of the call; nil if it passes
-	trailer metadata.MD            // may be nil
-	turn    *ratelimit.Reservation // to release; nil if nothing is held
+// A contextStream is a stream with another context.
+type contextStream struct {
+	grpc.ServerStream
+	ctx context.Context
 }
 
-// admit decides about c.
-func (s *Server) admit(c *Call) admission {
-	key, n, err := s.question(c)
-	switch {
-	case err != nil && s.shadow != nil:
-		s.shadow(c, ratelimit.Decision{})
-		return admission{}
-	case err != nil:
-		return admission{refusal: s.refuseKey(c, err)}
-	case n == 0:
-		return admission{}
+// Context implements [grpc.ServerStream].
+func (s *contextStream) Context() context.Context { return s.ctx }
+
+// done says that a call is done, whose handler has returned err or, if hasReturned is false, panicked.
+func done(a *httplimit.Admission, hasReturned bool, err error) {
+	code := http.StatusOK
+	if !hasReturned || err != nil {
+		code = http.StatusInternalServerError
 	}
-	turn, d, err := s.decide(c.Context, key, n)
-	admitted := false
-	defer func() {
-		if !admitted { // a function of the program has panicked, so that no handler releases it
-			turn.Cancel()
-		}
-	}()
-	a := s.admission(c, key, turn, d, err)
-	admitted = true
-	return a
+	a.Done(code, 0)
 }
 
-// admission returns what follows from d, a decision on c. err is its error.
-func (s *Server) admission(c *Call, key string, turn *ratelimit.Reservation, d ratelimit.Decision, err error) admission {
-	if err != nil {
-		if ended := c.Context.Err(); ended != nil && errors.Is(err, ended) && !d.Degraded {
-			if s.shadow != nil {
-				return admission{}
-			}
-			return admission{refusal: status.FromContextError(ended).Err()}
-		}
-		s.report(c, d, err)
+// trailerOf returns what the client is told, as metadata, whose names are in lower case.
+func trailerOf(a *httplimit.Admission) metadata.MD {
+	header := make(http.Header)
+	a.SetHeader(header)
+	if len(header) == 0 {
+		return nil
 	}
-	if s.shadow != nil {
-		if !d.Allowed {
-			s.shadow(c, d)
-		}
-		return admission{turn: turn}
+	md := make(metadata.MD, len(header))
+	for name, values := range header {
+		md[strings.ToLower(name)] = values
 	}
-	r := s.reporter.Report(c.Context, key, d)
-	a := admission{trailer: trailerOf(r.Header), turn: turn}
-	if !d.Allowed {
-		a.refusal = refusal(d, r)
-	}
-	return a
+	return md
 }
 
-// question returns the key of c, and how many events it counts as. If that is 0, there is no key.
-func (c *config) question(call *Call) (key string, n int, err error) {
-	n = 1
-	if c.cost != nil {
-		if n = c.cost(call); n < 0 {
-			return "", 0, fmt.Errorf("grpclimit: the cost of the call is %d: it must be at least 0", n)
-		}
-	}
-	if n == 0 {
-		return "", 0, nil
-	}
-	if key, err = c.key(call); err == nil && key == "" {
-		err = fmt.Errorf("%w: the key is empty", ErrNoKey) // clients must not share a key by mistake
-	}
-	return key, n, err
-}
-
-// decide takes n events of key, and holds them if they may have to be released.
-func (s *Server) decide(ctx context.Context, key string, n int) (turn *ratelimit.Reservation, d ratelimit.Decision, err error) {
-	if s.inFlight {
-		return s.limiter.Hold(ctx, key, n)
-	}
-	d, err = s.limiter.Take(ctx, key, n)
-	return nil, d, err
-}
-
-// refuseKey returns the status of a call whose key or cost cannot be determined.
-func (s *Server) refuseKey(c *Call, err error) error {
-	if refusal := s.keyError(c, err); refusal != nil {
-		return refusal
-	}
-	return status.Error(codes.InvalidArgument, noKeyText) // a call without a key never passes
-}
-
-// report reports the error that came with d.
-func (s *Server) report(c *Call, d ratelimit.Decision, err error) {
-	switch {
-	case err == nil:
-	case s.storeError != nil:
-		s.storeError(c, err)
-	case !d.Degraded: // a limiter logs that a policy decided
-		s.warnings.warn(c.Context, "grpclimit: the limiter failed", err)
-	}
-}
-
-// release releases what turn holds in flight.
-func (s *Server) release(c *Call, turn *ratelimit.Reservation) {
-	err := turn.Release(context.WithoutCancel(c.Context))
-	s.report(c, ratelimit.Decision{Degraded: true}, err) // only a store fails here
+// HealthAndReflection is a function for [httplimit.WithSkip]. It returns true for calls of the
+// services that grpc-go has for health checks and reflection: grpc.health.v1.Health,
+// grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. Without it, health
+// checks count, and fail when the limit of the prober's address is exceeded.
+func HealthAndReflection(r *http.Request) bool {
+	service, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	return slices.Contains([]string{
+		"grpc.health.v1.Health",
+		"grpc.reflection.v1.ServerReflection",
+		"grpc.reflection.v1alpha.ServerReflection",
+	}, service)
 }

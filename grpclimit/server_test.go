@@ -3,6 +3,7 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestRefusal checks what a client reads, and that a client which sleeps exactly RetryInfo is
@@ -102,8 +103,10 @@ func TestPartThatRefuses(t *testing.T) {
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
 		ratelimit.FixedWindow{Limit: 3, Window: time.Hour},
 	})
-	size := func(c *grpclimit.Call) int { return int(c.Message.(*grpc_testing.SimpleRequest).GetResponseSize()) }
-	p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithPolicyName("calls"), grpclimit.WithCost(size))))
+	size := func(r *http.Request) int {
+		return int(grpclimit.CallOf(r).Message.(*grpc_testing.SimpleRequest).GetResponseSize())
+	}
+	p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithPolicyName("calls"), httplimit.WithCost(size))))
 	cost := func(n int32) error {
 		_, err := p.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{ResponseSize: n})
 		return err
@@ -128,7 +131,7 @@ func TestHeaders(t *testing.T) {
 		httplimit.None:     {"retry-after": {"3600"}},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithHeaders(h))))
+		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithHeaders(h))))
 		require.NoError(t, p.call(t.Context()))
 		var got metadata.MD
 		require.Error(t, p.call(t.Context(), grpc.Trailer(&got)))
@@ -148,9 +151,9 @@ func sent(md metadata.MD) metadata.MD {
 func TestSkip(t *testing.T) {
 	for _, skipped := range []bool{true, false} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-		var opts []grpclimit.Option
+		var opts []httplimit.Option
 		if skipped {
-			opts = append(opts, grpclimit.WithSkip(grpclimit.HealthAndReflection))
+			opts = append(opts, httplimit.WithSkip(grpclimit.HealthAndReflection))
 		}
 		s := newServer(t, l, opts...)
 		p := serveAll(t, s)
@@ -184,12 +187,12 @@ func TestShadow(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
 	var mu sync.Mutex
 	var refused []ratelimit.Decision
-	s := newServer(t, l, grpclimit.WithPerMessage(), grpclimit.WithShadow(func(c *grpclimit.Call, d ratelimit.Decision) {
+	s := newServer(t, l, httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) {
 		mu.Lock()
 		defer mu.Unlock()
 		refused = append(refused, d)
 	}))
-	p := serve(t, new(service), limitedBy(s))
+	p := serve(t, new(service), perMessage(s))
 	for range 3 {
 		var trailer metadata.MD
 		require.NoError(t, p.call(t.Context(), grpc.Trailer(&trailer)))
@@ -203,8 +206,8 @@ func TestShadow(t *testing.T) {
 	require.Len(t, refused, 2)
 	assert.Equal(t, 30*time.Minute, refused[0].RetryAfter)
 
-	noKey := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithKey(grpclimit.Metadata("x-user")),
-		grpclimit.WithShadow(func(_ *grpclimit.Call, d ratelimit.Decision) { refused = append(refused, d) }))))
+	noKey := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithKey(key.Header("x-user")),
+		httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d) }))))
 	require.NoError(t, noKey.call(t.Context()))
 	require.Len(t, refused, 3)
 	assert.Zero(t, refused[2], "it has no key")
@@ -237,9 +240,9 @@ func TestStoreFails(t *testing.T) {
 		l, err := ratelimit.New(bucket, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		var told atomic.Value
-		for _, opts := range [][]grpclimit.Option{
+		for _, opts := range [][]httplimit.Option{
 			nil,
-			{grpclimit.WithStoreError(func(_ *grpclimit.Call, err error) { told.Store(err) })},
+			{httplimit.WithStoreError(func(_ *http.Request, err error) { told.Store(err) })},
 		} {
 			if opts != nil {
 				require.NoError(t, local.Reset(t.Context(), "127.0.0.1"))
@@ -274,7 +277,7 @@ func TestLookupFails(t *testing.T) {
 	for _, cost := range []int{1, 2} {
 		require.NoError(t, l.Reset(t.Context(), "127.0.0.1"))
 		require.True(t, l.Allow("127.0.0.1"))
-		p := serve(t, new(service), limitedBy(newServer(t, l, grpclimit.WithCost(func(*grpclimit.Call) int { return cost }))))
+		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithCost(func(*http.Request) int { return cost }))))
 		err := p.call(t.Context())
 		retry, quota := detailsOf(t, err)
 		if cost == 1 {
@@ -313,32 +316,23 @@ func TestForeignLimiterFails(t *testing.T) {
 // TestMisuse checks that mistakes in options are errors of NewServer and NewClient.
 func TestMisuse(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	server := func(opts ...grpclimit.Option) func() error {
+	server := func(opts ...httplimit.Option) func() error {
 		return func() error { _, err := grpclimit.NewServer(l, opts...); return err }
 	}
-	client := func(opts ...grpclimit.Option) func() error {
+	client := func(opts ...grpclimit.ClientOption) func() error {
 		return func() error { _, err := grpclimit.NewClient(l, opts...); return err }
 	}
 	type nilLimiter struct{ ratelimit.Limiter }
 	for want, try := range map[string]func() error{
-		"the limiter is nil":                     func() error { _, err := grpclimit.NewServer(nil); return err },
-		"the limiter is nil: it must be a":       func() error { _, err := grpclimit.NewServer((*nilLimiter)(nil)); return err },
-		"the limiter is nil: it must":            func() error { _, err := grpclimit.NewClient(nil); return err },
-		"option 0 of NewServer is nil":           server(nil),
-		"option 1 of NewClient is nil":           client(grpclimit.WithInFlight(), nil),
-		"WithKey's function is nil":              server(grpclimit.WithKey(nil)),
-		"WithCost's function is nil":             client(grpclimit.WithCost(nil)),
-		"WithKeyError's function is nil":         server(grpclimit.WithKeyError(nil)),
-		"WithStoreError's function is nil":       server(grpclimit.WithStoreError(nil)),
-		"WithSkip's function is nil":             server(grpclimit.WithSkip(nil)),
-		"WithShadow's function is nil":           server(grpclimit.WithShadow(nil)),
-		"WithHeaders's choice is 7":              server(grpclimit.WithHeaders(7)),
-		`WithPolicyName's name is "ü"`:           server(grpclimit.WithPolicyName("ü")),
-		"the option WithHeaders is for servers":  client(grpclimit.WithHeaders(httplimit.None)),
-		"the option WithShadow is for servers":   client(grpclimit.WithShadow(func(*grpclimit.Call, ratelimit.Decision) {})),
-		"the option WithPolicyName is for serve": client(grpclimit.WithPolicyName("x")),
-		"the option WithKeyError is for servers": client(grpclimit.WithKeyError(func(_ *grpclimit.Call, err error) error { return err })),
-		"the option WithStoreError is for serve": client(grpclimit.WithStoreError(func(*grpclimit.Call, error) {})),
+		"the limiter is nil":               func() error { _, err := grpclimit.NewServer(nil); return err },
+		"the limiter is nil: it must be a": func() error { _, err := grpclimit.NewServer((*nilLimiter)(nil)); return err },
+		"the limiter is nil: it must":      func() error { _, err := grpclimit.NewClient(nil); return err },
+		"WithKey's function is nil: it must be a function, such as clientip": server(httplimit.WithKey(nil)),
+		`WithPolicyName's name is "ü"`:                                       server(httplimit.WithPolicyName("ü")),
+		"option 1 of NewClient is nil":                                       client(grpclimit.WithInFlight(), nil),
+		"WithKey's function is nil: it must be a KeyFunc, such as Target":    client(grpclimit.WithKey(nil)),
+		"WithCost's function is nil":                                         client(grpclimit.WithCost(nil)),
+		"WithSkip's function is nil":                                         client(grpclimit.WithSkip(nil)),
 	} {
 		err := try()
 		assert.ErrorContains(t, err, want)
@@ -353,30 +347,56 @@ func TestKeyErrorOfTheProgram(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 	_, mistake := ratelimit.New(ratelimit.TokenBucket{})
 	require.ErrorIs(t, mistake, ratelimit.ErrInvalid)
-	failing := grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "", mistake })
+	failing := httplimit.WithKey(func(*http.Request) (string, error) { return "", mistake })
 	err := serve(t, new(service), limitedBy(newServer(t, l, failing))).call(t.Context())
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
 	assert.NotContains(t, err.Error(), mistake.Error())
 	assert.Contains(t, log.String(), mistake.Error())
 }
 
-// TestMisusedKey checks that a key function with invalid arguments panics when it is made.
-func TestMisusedKey(t *testing.T) {
-	for want, mistake := range map[string]func(){
-		"option 0 of Of is nil":            func() { grpclimit.PeerIP(nil) },
-		"IPv6Prefix's number of bits is 0": func() { grpclimit.PeerIP(clientip.IPv6Prefix(0)) },
-		"Join's list of keys is []":        func() { grpclimit.Join() },
-		"key 2 of Join is nil":             func() { grpclimit.Join(grpclimit.Method(), nil) },
-		"HTTP's function is nil":           func() { grpclimit.HTTP(nil) },
-		"Header's name is":                 func() { grpclimit.Metadata("api key") },
+// TestCallOf checks that other requests are about no call.
+func TestCallOf(t *testing.T) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	require.NoError(t, err)
+	assert.Nil(t, grpclimit.CallOf(r))
+}
+
+// TestSettle checks that a call is settled with what its handler tells Cost or, by a function of the
+// status, with whether it has failed, and in each limit of WithAlso.
+func TestSettle(t *testing.T) {
+	tokens, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+	failures, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+	all := func(*http.Request) (string, error) { return "all", nil }
+	s := newServer(t, tokens, httplimit.WithKey(all), httplimit.WithSettle(httplimit.ByCost),
+		httplimit.WithAlso(failures, all, "failures", httplimit.WithSettle(func(_ *http.Request, code int, _ int64) int {
+			return map[int]int{200: 0, 500: 1}[code]
+		})))
+	used := func(l ratelimit.Limiter) int {
+		d, err := l.Peek(t.Context(), "all")
+		require.NoError(t, err)
+		return d.Limit - d.Remaining
+	}
+	var fault func() error
+	p := serve(t, &service{
+		unary: func(ctx context.Context, _ *grpc_testing.SimpleRequest) error {
+			httplimit.Cost(ctx, 5)
+			return fault()
+		},
+		duplex: func(stream duplexServer) error {
+			httplimit.Cost(stream.Context(), 5)
+			return fault()
+		},
+	}, limitedBy(s))
+	ended := 0
+	for _, fault = range []func() error{
+		func() error { return nil },
+		func() error { return status.Error(codes.Aborted, "a fault") },
+		func() error { panic("a bug") },
 	} {
-		func() {
-			defer func() {
-				err, _ := recover().(error)
-				assert.ErrorIs(t, err, ratelimit.ErrInvalid, want)
-				assert.ErrorContains(t, err, want)
-			}()
-			mistake()
-		}()
+		_ = p.call(t.Context())
+		_, _ = p.open(t, t.Context()).Recv()
+		ended += 2
+		assert.Equal(t, 5*ended, used(tokens))
+		assert.Equal(t, ended-2, used(failures))
 	}
 }

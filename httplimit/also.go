@@ -1,9 +1,7 @@
 package httplimit
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"reflect"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -21,7 +19,7 @@ import (
 // All limits are reported in one set of header fields, as for the parts of a [ratelimit.All].
 // name is that of the limit, and differs from all others; [WithPolicyName] sets that of
 // Middleware's limiter, which is "default" without it. In the
-// decision that [DecisionOf] and [WithShadow] report, Part is the index of the limiter that
+// decision that [AdmissionOf] and [WithShadow] report, Part is the index of the limiter that
 // decided; that of Middleware is 0.
 //
 // [WithCost] and [WithSettle] apply to all limiters, except to those that have one of the two of
@@ -39,7 +37,7 @@ func WithAlso(l ratelimit.Limiter, key key.Func, name string, own ...Option) Opt
 		c.require(!param.IsNil(l), "WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
 		c.requireKey("WithAlso's function", key)
 		c.requireName("WithAlso's name", name)
-		c.also = append(c.also, &limit{limiter: l, key: key, name: name, costing: c.costingOf(own)})
+		c.also = append(c.also, &namedLimit{limiter: l, key: key, name: name, costing: c.costingOf(own)})
 	}
 }
 
@@ -64,44 +62,3 @@ func (c *config) costingOf(own []Option) costing {
 	c.require(reflect.DeepEqual(made, config{}), "an option of WithAlso", "another one", want)
 	return result
 }
-
-// A limit is one of the limiters of a middleware.
-type limit struct {
-	limiter  ratelimit.Limiter
-	key      key.Func
-	name     string
-	costing            // its own, if it has one
-	policies *policies // of all keys
-	info     ratelimit.Info
-	own      policyCache // for policiesOf
-}
-
-// describe sets the policies. status is that of a refusal.
-func (l *limit) describe(status int) {
-	l.info = ratelimit.Describe(l.limiter)
-	l.policies = newPolicies(l.name, status, l.info.Algorithm)
-}
-
-// policiesOf returns the policies of key.
-func (l *limit) policiesOf(ctx context.Context, key string, status int) *policies {
-	if l.info.Lookup == nil {
-		return l.policies
-	}
-	alg, err := l.info.For(ctx, key)
-	if err != nil || alg == nil {
-		return l.policies // not known
-	}
-	return l.own.policies(l.name, status, alg)
-}
-
-// keyOf returns the key of r.
-func (l *limit) keyOf(r *http.Request) (string, error) {
-	key, err := l.key(r)
-	if err == nil && key == "" {
-		return "", errEmptyKey
-	}
-	return key, err
-}
-
-// errEmptyKey refuses an empty key, which clients would share by mistake.
-var errEmptyKey = fmt.Errorf("%w: the key is empty", key.ErrNone)

@@ -102,7 +102,10 @@ func TestAlsoNumbersParts(t *testing.T) {
 	require.NoError(t, err)
 	for i, orgs := range []ratelimit.Limiter{fixed, own} {
 		var refused ratelimit.Decision
-		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { refused, _ = httplimit.DecisionOf(r) })
+		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			a, _ := httplimit.AdmissionOf(r.Context())
+			refused = a.Decision
+		})
 		require.NoError(t, users.Reset(t.Context(), "a"))
 		h := httplimit.Middleware(users, both(orgs, httplimit.WithDenied(denied))...)(ok)
 		for _, current := range []string{`"org-2";r=1;t=3600`, `"org-2";r=0;t=3600`, `"org-2";r=0;t=3600`} {
@@ -120,7 +123,7 @@ func TestAlsoSettles(t *testing.T) {
 	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
 	h := httplimit.Middleware(users, both(orgs,
 		httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost))...)(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 3) }))
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 3) }))
 	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
 	assert.Equal(t, `"user";r=90;t=360`, resp.Header.Get("RateLimit"))
 	assert.Equal(t, 97, left(t, users, "a"))
@@ -144,7 +147,7 @@ func TestAlsoCostsOfItsOwn(t *testing.T) {
 		httplimit.WithAlso(cents, key.Header("User"), "cents",
 			httplimit.WithCost(func(r *http.Request) int { return int(r.ContentLength) / 10 }),
 			httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
-				if sum, ok := httplimit.CostOf(r); ok {
+				if sum, ok := httplimit.CostOf(r.Context()); ok {
 					return sum / 10
 				}
 				return httplimit.ByCost(r, 0, 0)
@@ -152,7 +155,7 @@ func TestAlsoCostsOfItsOwn(t *testing.T) {
 		if used := r.Header["Used"]; used != nil {
 			n, err := strconv.Atoi(used[0])
 			assert.NoError(t, err)
-			httplimit.Cost(r, n)
+			httplimit.Cost(r.Context(), n)
 		}
 	}))
 	for i, step := range []struct {

@@ -1,10 +1,14 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -142,11 +146,11 @@ func ExampleWithSkip() {
 }
 
 // A handler that says how many searches are left today.
-func ExampleWithDecision() {
+func ExampleWithAdmission() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}))
-	search := httplimit.Middleware(limiter, httplimit.WithDecision())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d, ok := httplimit.DecisionOf(r); ok {
-			fmt.Fprintf(w, "searches left: %d of %d", d.Remaining, d.Limit)
+	search := httplimit.Middleware(limiter, httplimit.WithAdmission())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a, ok := httplimit.AdmissionOf(r.Context()); ok {
+			fmt.Fprintf(w, "searches left: %d of %d", a.Decision.Remaining, a.Decision.Limit)
 		}
 	}))
 
@@ -165,7 +169,7 @@ func ExampleWithAlso() {
 		httplimit.WithAlso(orgs, key.Header("X-Org"), "org"),
 		httplimit.WithCost(func(*http.Request) int { return 300 }), // an estimate
 		httplimit.WithSettle(httplimit.ByCost),
-	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 120) }))
+	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 120) }))
 
 	for _, user := range []string{"ann", "ann", "bob"} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
@@ -178,4 +182,79 @@ func ExampleWithAlso() {
 	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700;t=86400
 	// ann "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=580;t=86400
 	// bob "user";q=1000;w=86400, "org";q=5000;w=86400 "user";r=700;t=86400
+}
+
+// A login form: the handler decides when it has read the form, by the name in it.
+func ExampleGate() {
+	limiter := ratelimit.Must(ratelimit.New(
+		ratelimit.FixedWindow{Limit: 5, Window: 15 * time.Minute, Start: ratelimit.StartOnFirstEvent}))
+	gate, err := httplimit.NewGate(limiter, httplimit.WithKey(func(r *http.Request) (string, error) {
+		return strings.ToLower(r.PostFormValue("name")), nil
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	login := func(w http.ResponseWriter, r *http.Request) {
+		admission := gate.Admit(r)
+		if !admission.Passed {
+			admission.Refuse(w, r)
+			return
+		}
+		admission.SetHeader(w.Header())
+		http.Error(w, "wrong password", http.StatusUnauthorized)
+	}
+
+	for i := range 6 {
+		form := url.Values{"name": {"Ann"}, "password": {fmt.Sprint(i)}}
+		r := httptest.NewRequest("POST", "/login", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		login(w, r)
+		fmt.Println(w.Code, w.Header().Get("RateLimit"))
+	}
+	// Output:
+	// 401 "default";r=4;t=900
+	// 401 "default";r=3;t=900
+	// 401 "default";r=2;t=900
+	// 401 "default";r=1;t=900
+	// 401 "default";r=0;t=900
+	// 429 "default";r=0;t=900
+}
+
+// The cost of a GraphQL query, which the handler computes, travels in the request's context.
+func ExampleGate_cost() {
+	type costKey struct{}
+	points := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(5000)}))
+	gate, err := httplimit.NewGate(points, httplimit.WithPolicyName("points"), httplimit.WithCost(func(r *http.Request) int {
+		return r.Context().Value(costKey{}).(int)
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	costOf := func(query string) int { return 1000 * strings.Count(query, "{") } // a real one parses it
+	graphQL := func(w http.ResponseWriter, r *http.Request) {
+		query, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), costKey{}, costOf(string(query))))
+		admission := gate.Admit(r)
+		if !admission.Passed {
+			admission.Refuse(w, r)
+			return
+		}
+		admission.SetHeader(w.Header())
+		fmt.Fprint(w, "{}")
+	}
+
+	for _, query := range []string{"{user{repos{name}}}", "{user{repos{name}}}", "{me}"} {
+		w := httptest.NewRecorder()
+		graphQL(w, httptest.NewRequest("POST", "/graphql", strings.NewReader(query)))
+		fmt.Println(w.Code, w.Header().Get("RateLimit"))
+	}
+	// Output:
+	// 200 "points";r=2000;t=2160
+	// 429 "points";r=2000;t=720
+	// 200 "points";r=1000;t=2880
 }

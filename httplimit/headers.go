@@ -122,12 +122,12 @@ func seconds(d time.Duration) int64 {
 
 // setHeaders sets the header fields that describe d, a decision by p. pk is what partition
 // returns.
-func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk string) {
+func (g *Gate) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk string) {
 	if d.Allowed && !d.Checked() {
 		return // the store did not answer, so Remaining is unknown
 	}
-	if m.expose {
-		h[fieldExpose] = joined(h[fieldExpose], []string{exposed[m.headers]})
+	if g.expose {
+		h[fieldExpose] = joined(h[fieldExpose], []string{exposed[g.headers]})
 	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
@@ -135,7 +135,7 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 	if !d.Checked() || d.Remaining == math.MaxInt { // nothing counts the events of the key
 		return
 	}
-	switch m.headers {
+	switch g.headers {
 	case Standard:
 		// Responses must not share these values, because a handler may change them.
 		values := [2]string{p.value(d, pk), p.field}
@@ -160,7 +160,7 @@ func (m *middleware) setHeaders(h http.Header, d ratelimit.Decision, p *policies
 			delete(h, fieldXReset)
 			return
 		}
-		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(m.clk.Now().UnixNano())+min(reset, math.MaxInt64/4)), 10)}
+		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(g.clk.Now().UnixNano())+min(reset, math.MaxInt64/4)), 10)}
 	}
 }
 
@@ -235,29 +235,29 @@ func (p *policies) whole(d ratelimit.Decision) (limit int, reset time.Duration) 
 
 // partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without
 // WithPartitionKey.
-func (m *middleware) partition(q question, d ratelimit.Decision) string {
-	if m.partitionKey == nil {
+func (g *Gate) partition(q *question, d ratelimit.Decision) string {
+	if g.partitionKey == nil {
 		return ""
 	}
-	key := q.key
-	if q.all != nil {
-		key = q.all[d.Part].Key()
+	key := q.subject
+	if q.bounds != nil && q.limits[d.Part].key != nil { // of WithAlso, or the limiter of NewGate
+		key = q.bounds[d.Part].Key()
 	}
-	return ";pk=:" + base64.StdEncoding.EncodeToString(m.partitionKey(key)) + ":"
+	return ";pk=:" + base64.StdEncoding.EncodeToString(g.partitionKey(key)) + ":"
 }
 
 // hinted returns d, a refusal by p, with the RetryAfter that the client is told. It is at most
 // WithInFlightRetry's time if an InFlight refuses, later by up to WithJitter's maximum, and never 0,
 // which would mean to retry at once.
-func (m *middleware) hinted(d ratelimit.Decision, p *policies) ratelimit.Decision {
+func (g *Gate) hinted(d ratelimit.Decision, p *policies) ratelimit.Decision {
 	if d.RetryAfter <= 0 { // of a limiter that failed
 		d.RetryAfter = time.Second
 	}
 	if p.quotas[p.part(d)].flies && !d.Degraded && d.RetryAfter < ratelimit.Never {
-		d.RetryAfter = min(d.RetryAfter, m.flightRetry)
+		d.RetryAfter = min(d.RetryAfter, g.flightRetry)
 	}
 	if d.RetryAfter < ratelimit.Never {
-		d.RetryAfter += rand.N(min(m.jitter, ratelimit.Never-1-d.RetryAfter) + 1)
+		d.RetryAfter += rand.N(min(g.jitter, ratelimit.Never-1-d.RetryAfter) + 1)
 	}
 	return d
 }

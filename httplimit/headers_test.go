@@ -245,8 +245,8 @@ func TestJitter(t *testing.T) {
 	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Draft7, httplimit.Legacy, httplimit.None} {
 		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent})
 		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, _ := httplimit.DecisionOf(r)
-			assert.Equal(t, time.Hour, d.RetryAfter)
+			a, _ := httplimit.AdmissionOf(r.Context())
+			assert.Equal(t, time.Hour, a.Decision.RetryAfter)
 			w.WriteHeader(429)
 		})
 		h := httplimit.Middleware(l, httplimit.WithJitter(90*time.Second), httplimit.WithHeaders(headers), httplimit.WithDenied(denied))(ok)
@@ -298,21 +298,22 @@ func TestJitterOfFailure(t *testing.T) {
 	for _, most := range []time.Duration{0, time.Millisecond, time.Minute} {
 		var waits []time.Duration
 		denied := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			report, _ := httplimit.ReportOf(r)
-			waits = append(waits, report.RetryAfter)
+			a, _ := httplimit.AdmissionOf(r.Context())
+			waits = append(waits, a.RetryAfter)
 		})
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
 			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		h := httplimit.Middleware(l, httplimit.WithJitter(most), httplimit.WithDenied(denied))(ok)
-		p, err := httplimit.NewReporter(l, httplimit.WithJitter(most))
+		gate, err := httplimit.NewGate(l, httplimit.WithJitter(most))
 		require.NoError(t, err)
 		for range 20 {
 			resp := serve(h, from("192.0.2.1:1"))
 			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 			require.NoError(t, err)
-			assert.Equal(t, time.Duration(after)*time.Second, (waits[len(waits)-1] + time.Second - 1).Truncate(time.Second), "the header field and the report")
-			waits = append(waits, p.Report(t.Context(), "k", ratelimit.Decision{Degraded: true}).RetryAfter)
+			assert.Equal(t, time.Duration(after)*time.Second, (waits[len(waits)-1] + time.Second - 1).Truncate(time.Second), "the header field and the Admission")
+			a := gate.Admit(from("192.0.2.1:1"))
+			waits = append(waits, a.RetryAfter)
 		}
 		for _, wait := range waits {
 			assert.GreaterOrEqual(t, wait, time.Second)

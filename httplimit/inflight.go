@@ -1,12 +1,7 @@
 package httplimit
 
 import (
-	"context"
-	"errors"
-	"net/http"
 	"time"
-
-	"github.com/ratelimit-go/ratelimit"
 )
 
 // WithInFlight is for a limiter whose keys have limits of their own ([ratelimit.WithLimits]), if
@@ -24,20 +19,10 @@ func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
 // the part of an [ratelimit.All] that decides, refuses its request. The default is one second. Nobody
 // knows when the requests in flight will end, and the RetryAfter of the limiter, which is the time until
 // the earliest of them reaches its Timeout, would keep clients away for as long as that. The client is
-// told the lesser of the two. The decision that [DecisionOf] and [WithShadow] report stays exact.
+// told the lesser of the two. The decision that [AdmissionOf] and [WithShadow] report stays exact.
 func WithInFlightRetry(d time.Duration) Option {
 	return func(c *config) {
 		c.require(d > 0, "WithInFlightRetry's time", d, "must be positive")
 		c.flightRetry = d
 	}
-}
-
-// release releases what h holds in flight, unless it has been settled. If settling has failed
-// because there is no room for the debt, what was held is spent, but no longer in flight.
-func (m *middleware) release(r *http.Request, h *ratelimit.Reservation) {
-	err := h.Release(context.WithoutCancel(r.Context()))
-	if errors.Is(err, ratelimit.ErrEnded) {
-		return
-	}
-	m.report(r, ratelimit.Decision{Degraded: true}, err) // only a store fails here
 }

@@ -91,8 +91,8 @@ func TestOptions(t *testing.T) {
 		httplimit.WithStatus(503),
 		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }),
 		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, ok := httplimit.DecisionOf(r)
-			assert.True(t, ok && !d.Allowed && d.Limit == 3)
+			a, ok := httplimit.AdmissionOf(r.Context())
+			assert.True(t, ok && !a.Passed && !a.Decision.Allowed && a.Decision.Limit == 3)
 			w.WriteHeader(418)
 		})),
 	)(ok)
@@ -120,7 +120,7 @@ func TestOptions(t *testing.T) {
 	}), httplimit.WithKey(key.Header("X-API-Key")))(ok)
 	assert.Equal(t, 401, serve(teapot, from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, 503, serve(teapot, from("192.0.2.1:1", "X-API-Key", "a")).StatusCode)
-	_, found := httplimit.DecisionOf(from("192.0.2.1:1"))
+	_, found := httplimit.AdmissionOf(t.Context())
 	assert.False(t, found)
 }
 

@@ -48,7 +48,7 @@ func WithStatus(code int) Option {
 
 // WithDenied makes h answer requests over the limit. The header fields are set before
 // h is called, and those that an outer handler has set for another body, such as Content-Length
-// and ETag, are removed. h gets the decision from [DecisionOf].
+// and ETag, are removed. h gets the [Admission] from [AdmissionOf].
 func WithDenied(h http.Handler) Option {
 	return func(c *config) {
 		c.require(!param.IsNil(h), "WithDenied's handler", nil, "must be a handler; omit the option for the default response")
@@ -56,13 +56,13 @@ func WithDenied(h http.Handler) Option {
 	}
 }
 
-// WithKeyError makes f answer requests whose key or cost cannot be determined. The
-// default is a [BadRequest] for each middleware. To limit such requests together,
-// return one key for all of them from the function instead of an error. To let them
-// pass, use [WithSkip].
+// WithKeyError makes f answer requests whose key or cost cannot be determined. By default, they are
+// answered with 400, Bad Request, and what [Admission.Explain] says. To limit such requests together,
+// return one key for all of them from the [key.Func] instead of an error. To let them pass, use
+// [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(c *config) {
-		c.require(f != nil, "WithKeyError's function", nil, "must answer a request, as BadRequest() does")
+		c.require(f != nil, "WithKeyError's function", nil, "must answer a request")
 		c.keyError = f
 	}
 }
@@ -109,7 +109,7 @@ func WithHeaders(h Headers) Option {
 // WithJitter adds a random time, from 0 to the given maximum, to the time that a refusal tells
 // the client to wait: Retry-After, and the t of RateLimit. So clients that were refused together
 // do not return together. None is told to return earlier than without WithJitter. The decision
-// that [DecisionOf] and [WithShadow] report stays exact.
+// that [AdmissionOf] and [WithShadow] report stays exact.
 func WithJitter(most time.Duration) Option {
 	return func(c *config) {
 		c.require(most >= 0, "WithJitter's maximum", most, "must not be negative")
@@ -164,6 +164,19 @@ func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 	}
 }
 
+// WithEnforcedShare enforces the limit for a share of the keys, from 0 to 1, and lets the requests of
+// all other keys pass as [WithShadow] says, which must be given as well: 0.05, then 0.5, and then 1
+// introduces a limit step by step. With [WithAlso], the key is that of [WithKey].
+//
+// A key is on the same side in all processes, and stays enforced when the share grows. A request whose
+// key or cost cannot be determined passes unless the share is 1.
+func WithEnforcedShare(share float64) Option {
+	return func(c *config) {
+		c.require(share >= 0 && share <= 1, "WithEnforcedShare's share", share, "must be from 0 to 1")
+		c.enforced = share
+	}
+}
+
 // WithShaping holds a request until its turn instead of refusing it, if its turn
 // comes within maxDelay, measured by the limiter's clock, and before the deadline of
 // the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
@@ -193,17 +206,18 @@ type config struct {
 	key key.Func
 	costing
 	status     int
-	denied     http.Handler // nil for the default response
-	keyError   func(http.ResponseWriter, *http.Request, error)
-	storeError func(*http.Request, error) // nil to log errors
+	denied     http.Handler                                    // nil for the default response
+	keyError   func(http.ResponseWriter, *http.Request, error) // nil for the default response
+	storeError func(*http.Request, error)                      // nil to log errors
 	skip       func(*http.Request) bool
 	headers    Headers
 	name       string
 	shadow     func(*http.Request, ratelimit.Decision)
+	enforced   float64       // the share of keys that are not in shadow
 	shaping    time.Duration // the longest delay, or 0
-	also       []*limit
+	also       []*namedLimit
 	inFlight   bool
-	told       bool          // whether handlers get the decision
+	isTold     bool          // whether handlers get the Admission
 	jitter     time.Duration // the most that is added to RetryAfter
 	expose     bool          // whether scripts of other origins may read the header fields
 
@@ -212,37 +226,11 @@ type config struct {
 	partitionKey func(key string) []byte // nil if the RateLimit field has no pk
 }
 
-// A costing is what a request costs in a limiter.
-type costing struct {
-	cost   func(*http.Request) int                              // nil if it is 1
-	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
-	hold   []ratelimit.HoldOption                               // until then
-}
-
-// costs reports whether an option was given.
-func (c *costing) costs() bool { return c.cost != nil || c.settle != nil }
-
-// costOf returns how many events r is taken for.
-func (c *costing) costOf(r *http.Request) (n int, err error) {
-	if c.cost == nil {
-		return 1, nil
-	}
-	if n = c.cost(r); n < 0 {
-		err = costError(n)
-	}
-	return n, err
-}
-
-func costError(n int) error {
-	return fmt.Errorf("httplimit: the cost of the request is %d: it must be at least 0", n)
-}
-
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		key:      clientip.Of(),
-		status:   http.StatusTooManyRequests,
-		keyError: BadRequest(),
-		name:     "default",
+		key:    clientip.Of(),
+		status: http.StatusTooManyRequests,
+		name:   "default",
 
 		flightRetry: time.Second,
 	}
@@ -255,6 +243,8 @@ func newConfig(opts []Option) (*config, error) {
 	switch {
 	case c.err != nil:
 		return nil, c.err
+	case c.enforced > 0 && c.shadow == nil:
+		return nil, invalid("WithEnforcedShare's share", c.enforced, "must be with WithShadow: add it, or remove WithEnforcedShare")
 	case c.shaping > 0 && c.shadow != nil:
 		return nil, invalid("WithShaping's delay", c.shaping, "must be 0 with WithShadow: remove one of the two")
 	case c.shaping > 0 && c.also != nil:

@@ -31,19 +31,39 @@ type policies struct {
 }
 
 // policiesOf returns the policies of the keys of q, on which d was decided.
-func (m *middleware) policiesOf(ctx context.Context, q question, d ratelimit.Decision) *policies {
-	if d.Degraded {
-		return m.standIns
+func (g *Gate) policiesOf(ctx context.Context, q *question, d ratelimit.Decision) *policies {
+	isFixed := g.limitsOf == nil
+	switch {
+	case d.Degraded && isFixed:
+		return g.standIns
+	case d.Degraded:
+		return combinedStandIns(q.limits)
+	case isFixed && (!g.variesByKey || d.Allowed && g.headers == None): // nothing else would be shown
+		return g.policies
+	case q.bounds == nil:
+		return q.limits[0].policiesOf(ctx, q.key, g.status)
 	}
-	if !m.perKey || d.Allowed && m.headers == None {
-		return m.policies // nothing else would be shown
+	all := make([]*policies, len(q.bounds))
+	for i, b := range q.bounds {
+		all[i] = q.limits[i].policiesOf(ctx, b.Key(), g.status)
 	}
-	if q.all == nil {
-		return m.limits[0].policiesOf(ctx, q.key, m.status)
+	return combined(all)
+}
+
+// combinedPolicies returns the policies of all keys of several limits.
+func combinedPolicies(limits []*namedLimit) *policies {
+	all := make([]*policies, len(limits))
+	for i, l := range limits {
+		all[i] = l.policies
 	}
-	all := make([]*policies, len(q.all))
-	for i, b := range q.all {
-		all[i] = m.limits[i].policiesOf(ctx, b.Key(), m.status)
+	return combined(all)
+}
+
+// combinedStandIns returns the policies of what decides in the place of several limits.
+func combinedStandIns(limits []*namedLimit) *policies {
+	all := make([]*policies, len(limits))
+	for i, l := range limits {
+		all[i] = l.standIns
 	}
 	return combined(all)
 }
@@ -59,7 +79,9 @@ func combined(all []*policies) *policies {
 	var fields []string
 	for _, one := range all {
 		p.starts = append(p.starts, len(p.names))
-		p.names, p.used, p.items = append(p.names, one.names...), append(p.used, one.used...), append(p.items, one.items...)
+		p.names = append(p.names, one.names...)
+		p.used = append(p.used, one.used...)
+		p.items = append(p.items, one.items...)
 		p.quotas = append(p.quotas, one.quotas...)
 		refusal.after = append(refusal.after, one.refusal.after...)
 		if one.field != "" {
@@ -69,6 +91,37 @@ func combined(all []*policies) *policies {
 	}
 	p.field, p.field7 = strings.Join(fields, ", "), joined7(p.items7)
 	return p
+}
+
+// firstPartOf returns the number of the first part of the limiter that decided d.
+func (p *policies) firstPartOf(d ratelimit.Decision) int {
+	if p.starts == nil {
+		return d.Part
+	}
+	return p.starts[d.Part]
+}
+
+// shown returns d, a decision on q, with the Part that it has in p. That may take another call of
+// the limiter that decided.
+func (p *policies) shown(ctx context.Context, q *question, d ratelimit.Decision) ratelimit.Decision {
+	if p.starts == nil {
+		return d
+	}
+	decided := q.bounds[d.Part]
+	first, end := p.starts[d.Part], len(p.names)
+	if d.Part+1 < len(p.starts) {
+		end = p.starts[d.Part+1]
+	}
+	d.Part = first
+	if end-first == 1 || d.Degraded {
+		return d
+	}
+	// Peek names the part with the least left, or one that refuses a single event. If d is a
+	// refusal, that part refuses its events.
+	if now, err := decided.Limiter().Peek(ctx, decided.Key()); err == nil {
+		d.Part = min(first+now.Part, end-1)
+	}
+	return d
 }
 
 // check returns an error if two limits have one name, so that a client could not tell them apart.

@@ -36,8 +36,11 @@ func TestResetOfParts(t *testing.T) {
 			all, err := ratelimit.New(others, ratelimit.WithClock(clk))
 			require.NoError(t, err)
 			cost, decided := 1, ratelimit.Decision{}
-			h := httplimit.Middleware(all, httplimit.WithDecision(), httplimit.WithCost(func(*http.Request) int { return cost }))(
-				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { decided, _ = httplimit.DecisionOf(r) }))
+			h := httplimit.Middleware(all, httplimit.WithAdmission(), httplimit.WithCost(func(*http.Request) int { return cost }))(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					a, _ := httplimit.AdmissionOf(r.Context())
+					decided = a.Decision
+				}))
 			var parts []ratelimit.Limiter
 			for _, part := range others {
 				l, err := ratelimit.New(part, ratelimit.WithClock(clk))

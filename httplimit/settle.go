@@ -73,24 +73,23 @@ func WithSettle(f func(r *http.Request, status int, written int64) int, opts ...
 // anyLimiter knows which options a hold may have.
 var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 
-// Cost says that the request r has cost n events, in the unit of the limit. A handler behind
-// a Middleware with [WithSettle] calls it with the request that it got, or one made from that
-// by WithContext. Calls add up, so that a handler that streams can call it for each chunk.
-// n may be negative, to correct earlier calls. If several such middlewares are around the
-// handler, Cost counts for each of them.
+// Cost says that the request whose context is ctx has cost n events, in the unit of the limit. A
+// handler behind a Middleware with [WithSettle] calls it with the context of its request, or one made
+// from that. Calls add up, so that a handler that streams can call it for each chunk. n may be
+// negative, to correct earlier calls. If several such middlewares are around the handler, Cost counts
+// for each of them.
 //
 // Any number of goroutines may call Cost at once. It does nothing after the handler has
 // returned, and without WithSettle.
-func Cost(r *http.Request, n int) {
-	for a := accountOf(r); a != nil; a = a.outer {
+func Cost(ctx context.Context, n int) {
+	for a := accountOf(ctx); a != nil; a = a.outer {
 		a.add(n)
 	}
 }
 
-// CostOf returns the sum of what the handler of r has told [Cost]. ok is whether it has
-// called Cost.
-func CostOf(r *http.Request) (sum int, ok bool) {
-	a := accountOf(r)
+// CostOf returns the sum of what has been told [Cost] with ctx. ok is whether Cost has been called.
+func CostOf(ctx context.Context) (sum int, ok bool) {
+	a := accountOf(ctx)
 	if a == nil {
 		return 0, false
 	}
@@ -101,7 +100,7 @@ func CostOf(r *http.Request) (sum int, ok bool) {
 // [Cost], or the cost that was held if the handler has not called Cost: a handler whose
 // request was free calls Cost with 0.
 func ByCost(r *http.Request, _ int, _ int64) int {
-	a := accountOf(r)
+	a := accountOf(r.Context())
 	if a == nil {
 		return 0
 	}
@@ -123,8 +122,8 @@ type account struct {
 
 type accountKey struct{}
 
-func accountOf(r *http.Request) *account {
-	a, _ := r.Context().Value(accountKey{}).(*account)
+func accountOf(ctx context.Context) *account {
+	a, _ := ctx.Value(accountKey{}).(*account)
 	return a
 }
 
@@ -149,74 +148,77 @@ func (a *account) cost() (sum int, ok bool) {
 	return a.sum, a.told
 }
 
-// serveSettled passes r to next, and settles the events that it holds for q when next has
-// returned or panicked.
-func (m *middleware) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, h *ratelimit.Reservation, q question) {
-	account := &account{outer: accountOf(r), held: q.n}
-	inner := r.WithContext(context.WithValue(r.Context(), accountKey{}, account))
-	recorder := &recorder{ResponseWriter: w}
-	head, returned := r.Method == http.MethodHead, false
-	defer func() {
-		handBack(r, inner)
-		status, written := recorder.status, recorder.written
-		switch {
-		case status == 0 && returned:
-			status = http.StatusOK
-		case status == 0:
-			status = http.StatusInternalServerError
-		}
-		if head {
-			written = 0 // net/http has dropped it
-		}
-		m.settleWith(inner, h, q, status, written)
-	}()
-	next.ServeHTTP(recorder, inner)
-	returned = true
-}
-
-// settleWith settles with what the functions of WithSettle return or, where there is none or it is no
+// settle settles with what the functions of WithSettle return or, where there is none or it is no
 // number of events, with the events that are held.
-func (m *middleware) settleWith(r *http.Request, h *ratelimit.Reservation, q question, status int, written int64) {
+func (a *Admission) settle(status int, written int64) {
+	r := a.request
+	if accountOf(r.Context()) != a.account {
+		r = r.WithContext(a.Context())
+	}
 	defer func() {
 		ctx := context.WithoutCancel(r.Context())
-		var d ratelimit.Decision
-		var err error
-		if q.costs == nil {
-			d, err = h.Settle(ctx, q.n)
-		} else {
-			d, err = h.Settle(ctx, q.costs...)
+		if a.turn != nil {
+			a.gate.settleTurn(ctx, r, a.turn, a.n, a.costs)
 		}
-		m.report(r, d, err)
+		for _, turn := range a.shadowTurns {
+			a.gate.settleTurn(ctx, r, turn, a.n, nil)
+		}
 	}()
-	actual := func(c *costing, held int) int {
-		if c.settle == nil {
-			return held
-		}
-		accountOf(r).held = held
-		n := c.settle(r, status, written)
-		if n < 0 {
-			m.report(r, ratelimit.Decision{}, fmt.Errorf("httplimit: WithSettle's function returned %d: it must return at least 0", n))
-			return held
-		}
-		return n
-	}
-	q.n = actual(&m.costing, q.n)
-	for i, l := range m.limits[:len(q.costs)] {
+	a.n = a.actual(r, &a.gate.costing, a.n, status, written)
+	for i, l := range a.limits[:len(a.costs)] {
 		if l.costs() {
-			q.costs[i] = actual(&l.costing, q.costs[i])
+			a.costs[i] = a.actual(r, &l.costing, a.costs[i], status, written)
 		} else {
-			q.costs[i] = q.n
+			a.costs[i] = a.n
 		}
 	}
 }
 
-// handBack sets in r what net/http and outer handlers look for in it, and what the handler
-// may have set in inner, a copy of it: the route, and the form whose files are to be removed.
-func handBack(r, inner *http.Request) {
-	if r.MultipartForm == nil && inner.MultipartForm != nil {
-		r.MultipartForm = inner.MultipartForm
+// actual returns how many events r has cost by c, for which so many are held.
+func (a *Admission) actual(
+	r *http.Request, c *costing, held int, status int, written int64,
+) int {
+	if c.settle == nil {
+		return held
 	}
-	if r.Pattern != inner.Pattern {
-		r.Pattern = inner.Pattern
+	a.account.held = held
+	n := c.settle(r, status, written)
+	if n < 0 {
+		a.gate.report(r, ratelimit.Decision{}, fmt.Errorf(
+			"httplimit: WithSettle's function returned %d: it must return at least 0", n,
+		))
+		return held
 	}
+	return n
+}
+
+// settleTurn settles what turn holds with n events or, if its limits have costings of their own,
+// with the number of each.
+func (g *Gate) settleTurn(
+	ctx context.Context, r *http.Request, turn *ratelimit.Reservation, n int, costs []int,
+) {
+	var d ratelimit.Decision
+	var err error
+	if costs == nil {
+		d, err = turn.Settle(ctx, n)
+	} else {
+		d, err = turn.Settle(ctx, costs...)
+	}
+	g.report(r, d, err)
+}
+
+// result returns the status and the number of bytes of a response to a request of the given method,
+// for a handler that has returned or, if hasReturned is false, panicked.
+func (w *recorder) result(method string, hasReturned bool) (status int, written int64) {
+	status, written = w.status, w.written
+	switch {
+	case status == 0 && hasReturned:
+		status = http.StatusOK
+	case status == 0:
+		status = http.StatusInternalServerError
+	}
+	if method == http.MethodHead {
+		written = 0 // net/http has dropped it
+	}
+	return status, written
 }

@@ -102,18 +102,22 @@ func TestCost(t *testing.T) {
 		handler func(*http.Request)
 		want    int
 	}{
-		"not told":    {func(*http.Request) {}, 10},
-		"free":        {func(r *http.Request) { httplimit.Cost(r, 0) }, 0},
-		"once":        {func(r *http.Request) { httplimit.Cost(r, 3) }, 3},
-		"more":        {func(r *http.Request) { httplimit.Cost(r, 30) }, 30},
-		"a stream":    {func(r *http.Request) { httplimit.Cost(r, 3); httplimit.Cost(r, 4); httplimit.Cost(r, 5) }, 12},
-		"corrected":   {func(r *http.Request) { httplimit.Cost(r, 9); httplimit.Cost(r, -2) }, 7},
-		"derived":     {func(r *http.Request) { httplimit.Cost(r.WithContext(t.Context()), 5) }, 10},
-		"derived too": {func(r *http.Request) { httplimit.Cost(r.WithContext(context.WithoutCancel(r.Context())), 5) }, 5},
+		"not told": {func(*http.Request) {}, 10},
+		"free":     {func(r *http.Request) { httplimit.Cost(r.Context(), 0) }, 0},
+		"once":     {func(r *http.Request) { httplimit.Cost(r.Context(), 3) }, 3},
+		"more":     {func(r *http.Request) { httplimit.Cost(r.Context(), 30) }, 30},
+		"a stream": {func(r *http.Request) {
+			httplimit.Cost(r.Context(), 3)
+			httplimit.Cost(r.Context(), 4)
+			httplimit.Cost(r.Context(), 5)
+		}, 12},
+		"corrected":   {func(r *http.Request) { httplimit.Cost(r.Context(), 9); httplimit.Cost(r.Context(), -2) }, 7},
+		"derived":     {func(r *http.Request) { httplimit.Cost(t.Context(), 5) }, 10},
+		"derived too": {func(r *http.Request) { httplimit.Cost(context.WithoutCancel(r.Context()), 5) }, 5},
 		"at once": {func(r *http.Request) {
 			var wg sync.WaitGroup
 			for range 20 {
-				wg.Go(func() { httplimit.Cost(r, 2) })
+				wg.Go(func() { httplimit.Cost(r.Context(), 2) })
 			}
 			wg.Wait()
 		}, 40},
@@ -156,7 +160,7 @@ func TestSettleAfterTheHold(t *testing.T) {
 			}
 			h := httplimit.Middleware(l, opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				clk.Add(tt.takes)
-				httplimit.Cost(r, 1)
+				httplimit.Cost(r.Context(), 1)
 			}))
 			assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
 			assert.Equal(t, tt.want, remaining(t, l), "%s, %v", name, tt.takes)
@@ -189,11 +193,11 @@ func TestCostIsKnownToSettle(t *testing.T) {
 		var sum int
 		var ok bool
 		h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
-			sum, ok = httplimit.CostOf(r)
+			sum, ok = httplimit.CostOf(r.Context())
 			return 0
 		}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, n := range tt.told {
-				httplimit.Cost(r, n)
+				httplimit.Cost(r.Context(), n)
 			}
 		}))
 		serve(h, from("192.0.2.1:1"))
@@ -201,8 +205,8 @@ func TestCostIsKnownToSettle(t *testing.T) {
 		assert.Equal(t, tt.told != nil, ok)
 	}
 	r := from("192.0.2.1:1")
-	httplimit.Cost(r, 3)
-	_, ok := httplimit.CostOf(r)
+	httplimit.Cost(r.Context(), 3)
+	_, ok := httplimit.CostOf(r.Context())
 	assert.False(t, ok)
 	assert.Zero(t, httplimit.ByCost(r, 200, 5))
 }
@@ -213,11 +217,11 @@ func TestCostCountsForEachMiddleware(t *testing.T) {
 	outer, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	failures, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	inner, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 5) }))
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 5) }))
 	h = httplimit.Middleware(inner, httplimit.WithSettle(httplimit.ByCost))(h)
 	h = httplimit.Middleware(failures, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int { return status / 300 }))(h)
 	counted := h
-	h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 2); counted.ServeHTTP(w, r) })
+	h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 2); counted.ServeHTTP(w, r) })
 	h = httplimit.Middleware(outer, httplimit.WithSettle(httplimit.ByCost))(h)
 	serve(h, from("192.0.2.1:1"))
 	assert.Equal(t, 93, remaining(t, outer))
@@ -230,7 +234,7 @@ func TestSettleKeepsPanics(t *testing.T) {
 	for _, value := range []error{http.ErrAbortHandler, errors.New("a bug")} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 		h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			httplimit.Cost(r, 7)
+			httplimit.Cost(r.Context(), 7)
 			panic(value)
 		}))
 		assert.PanicsWithValue(t, value, func() { serve(h, from("192.0.2.1:1")) })
@@ -278,7 +282,7 @@ func TestSettleAfterTheClientLeft(t *testing.T) {
 			defer leave()
 			h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) { t.Error(err) }))(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					httplimit.Cost(r, 7)
+					httplimit.Cost(r.Context(), 7)
 					if name == "the client left" {
 						leave()
 					}
@@ -295,7 +299,7 @@ func TestSettleWithShaping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
 		h := httplimit.Middleware(l, httplimit.WithShaping(time.Second), httplimit.WithCost(func(*http.Request) int { return 5 }), httplimit.WithSettle(httplimit.ByCost))(
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r, 1) }))
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 1) }))
 		require.True(t, l.AllowN("192.0.2.1", 10))
 		start := time.Now()
 		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
@@ -397,7 +401,7 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 				}))
 			}
 			resp := serve(httplimit.Middleware(l, options...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				httplimit.Cost(r, 7)
+				httplimit.Cost(r.Context(), 7)
 				store.down = !tt.up
 			})), from("192.0.2.1:1"))
 			assert.Equal(t, tt.status, resp.StatusCode, tt.name)

@@ -13,63 +13,78 @@ type waiter interface {
 	WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error)
 }
 
-// wait waits in line, at most for WithShaping's delay, until l has granted what q asks for.
-func (m *middleware) wait(ctx context.Context, l ratelimit.Limiter, q question) (a answer, err error) {
-	bounded, cancel := m.clk.WithTimeout(ctx, m.shaping)
+// wait waits in line, at most for WithShaping's delay, until l has granted what a asks for. The error
+// is as for take.
+func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err error) {
+	bounded, cancel := g.clk.WithTimeout(ctx, g.shaping)
 	defer cancel()
-	holds := m.flies || m.settles
+	holds := g.holds(a)
 	switch l, ok := l.(waiter); {
 	case ok:
-		a.turn, a.Decision, err = l.WaitFor(ctx, bounded, q.key, q.n, holds, m.hold...)
+		a.turn, a.Decision, err = l.WaitFor(ctx, bounded, a.key, a.n, holds, g.hold...)
 	case holds:
-		a.turn, _, err = m.limits[0].limiter.Hold(bounded, q.key, q.n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, m.hold...)...)
+		opts := append([]ratelimit.HoldOption{ratelimit.Waiting()}, g.hold...)
+		a.turn, _, err = a.limits[0].limiter.Hold(bounded, a.key, a.n, opts...)
 	default:
-		err = m.limits[0].limiter.WaitN(bounded, q.key, q.n)
+		err = a.limits[0].limiter.WaitN(bounded, a.key, a.n)
 	}
 	switch {
-	case err == nil && a.Allowed:
-		return a, nil
+	case err == nil && a.Decision.Allowed:
+		return nil
 	case err == nil:
-		a.Decision, err = m.nowLeft(ctx, q)
+		a.Decision, err = nowLeft(ctx, a)
 		if !holds && ctx.Err() != nil {
 			err = nil // what it has spent cannot be given back, so it passes as if its client left a moment later
 		}
-		return a, err
+		return err
 	case ctx.Err() != nil:
-		return a, ctx.Err()
-	case a.RetryAfter > 0:
-		return a, nil
+		return ctx.Err()
+	case a.Decision.RetryAfter > 0:
+		return nil
 	}
-	return m.refused(ctx, q, err, bounded.Err() != nil)
+	return g.refuseWait(ctx, a, err, bounded.Err() != nil)
+}
+
+// nowLeft returns the decision on a request that was granted after a wait.
+func nowLeft(ctx context.Context, a *Admission) (ratelimit.Decision, error) {
+	d, err := a.limits[0].limiter.Peek(ctx, a.key)
+	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+	return d, err
 }
 
 // turnOptions returns the options of a reservation, which without any is no hold.
-func (m *middleware) turnOptions() []ratelimit.HoldOption {
-	if !m.settles {
+func (g *Gate) turnOptions() []ratelimit.HoldOption {
+	if !g.settles {
 		return nil
 	}
-	return append([]ratelimit.HoldOption{ratelimit.HoldFor(longestRequest)}, m.hold...)
+	return append([]ratelimit.HoldOption{ratelimit.HoldFor(longestRequest)}, g.hold...)
 }
 
 // longestRequest is how long a request that was delayed may take before what it held counts as it
 // did, like the default of Hold.
 const longestRequest = 10 * time.Minute
 
-// refused returns the decision on a request that has waited in vain, because of why. late is whether the delay is
-// over. Peek says when to retry: observers do not see it, and have been told of the denial.
-func (m *middleware) refused(ctx context.Context, q question, why error, late bool) (answer, error) {
-	l := m.limits[0].limiter
+// refuseWait sets the decision on a request that has waited in vain, because of why. late is whether
+// the delay is over. Peek says when to retry: observers do not see it, and have been told of the
+// denial.
+func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, late bool) (err error) {
+	l := a.limits[0].limiter
+	reserve := func(delay time.Duration) error {
+		opts := append([]ratelimit.HoldOption{ratelimit.Within(delay)}, g.turnOptions()...)
+		a.turn, a.Decision, err = l.Reserve(ctx, a.key, a.n, opts...)
+		return err
+	}
 	if errors.Is(why, ratelimit.ErrQueueFull) { // of a limiter that New has not made, and that knows more of it
-		r, d, err := l.Reserve(ctx, q.key, q.n, append([]ratelimit.HoldOption{ratelimit.Within(m.shaping)}, m.turnOptions()...)...)
-		if err = errors.Join(err, r.Wait(ctx)); err != nil && ctx.Err() != nil {
+		err := reserve(g.shaping)
+		err = errors.Join(err, a.turn.Wait(ctx))
+		if err != nil && ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return answer{Decision: d, turn: r}, err
+		return err
 	}
-	d, failed := l.Peek(ctx, q.key)
+	d, failed := l.Peek(ctx, a.key)
 	if d.Allowed && !d.Degraded && late { // the delay was over before the limiter was asked
-		r, d, err := l.Reserve(ctx, q.key, q.n, append([]ratelimit.HoldOption{ratelimit.Within(0)}, m.turnOptions()...)...)
-		return answer{Decision: d, turn: r}, err
+		return reserve(0)
 	}
 	d.Allowed = false
 	turn, early := errors.AsType[*ratelimit.TurnError](why)
@@ -82,5 +97,6 @@ func (m *middleware) refused(ctx context.Context, q question, why error, late bo
 	default:
 		d.Degraded, d.StandIn, failed = true, false, why
 	}
-	return answer{Decision: d}, failed
+	a.turn, a.Decision = nil, d
+	return failed
 }

@@ -115,14 +115,14 @@ func TestShapingSaysWhatIsLeft(t *testing.T) {
 				fresh, err := l.Peek(t.Context(), "192.0.2.1")
 				require.NoError(t, err)
 				served, cost := 0, max(1, fresh.Limit/5)
-				h := httplimit.Middleware(l, httplimit.WithShaping(48*time.Hour), httplimit.WithDecision(), httplimit.WithHeaders(httplimit.Legacy),
+				h := httplimit.Middleware(l, httplimit.WithShaping(48*time.Hour), httplimit.WithAdmission(), httplimit.WithHeaders(httplimit.Legacy),
 					httplimit.WithCost(func(*http.Request) int { return cost }))(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						now, err := l.Peek(t.Context(), "192.0.2.1")
 						assert.NoError(t, err)
 						now.Allowed, now.RetryAfter, now.Delay = true, 0, 0
-						told, _ := httplimit.DecisionOf(r)
-						assert.Equal(t, now, told)
+						told, _ := httplimit.AdmissionOf(r.Context())
+						assert.Equal(t, now, told.Decision)
 						assert.Equal(t, strconv.Itoa(now.Remaining), w.Header().Get("X-RateLimit-Remaining"))
 						served++
 					}))

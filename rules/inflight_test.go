@@ -52,14 +52,11 @@ func TestInFlightRule(t *testing.T) {
 func TestInFlightRuleIsReleased(t *testing.T) {
 	rule := limited("r", "/x", 2, "in-flight")
 	s, _ := newSet(t, Static(rule))
-	compiled, err := rule.compile()
-	require.NoError(t, err)
-	l := limiterOf{set: s, rule: compiled}
-	first, _, err := l.Hold(t.Context(), "ann", 2)
+	first, _, err := s.Hold(t.Context(), "ann", "GET", "/x", 2)
 	require.NoError(t, err)
 	assert.Zero(t, granted(t, s, "ann", "/x", 1))
 	require.NoError(t, first.Release(t.Context()))
-	r, _, err := l.Hold(t.Context(), "ann", 1, ratelimit.Waiting())
+	r, _, err := s.Hold(t.Context(), "ann", "GET", "/x", 1, ratelimit.Waiting())
 	require.NoError(t, err)
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
 	require.NoError(t, r.Release(t.Context()))
@@ -71,7 +68,7 @@ func left(t *testing.T, s *Set, r Rule) int {
 	t.Helper()
 	c, err := r.compile()
 	require.NoError(t, err)
-	d, err := limiterOf{set: s, rule: c}.Peek(t.Context(), "192.0.2.1")
+	d, err := s.limiter.Peek(t.Context(), c.keyOf("192.0.2.1"))
 	require.NoError(t, err)
 	return d.Remaining
 }
@@ -325,58 +322,47 @@ func (s *watched) Apply(ctx context.Context, key string, t *limit.Limit, req ste
 	return res, err
 }
 
-// If a rule refuses although it had room just before, or another one grants although it had
-// none, nothing is spent.
+// If a rule refuses because of another call that came between, what the rules before it have granted
+// is given back, in a store that decides on one key at a time.
 func TestInFlightRivals(t *testing.T) {
 	const subject = "192.0.2.1"
 	for _, calls := range [][]string{{"/a/b", "/a%2Fb"}, {"/a%2Fb", "/a/b"}} { // in either order
 		few, flights := limited("few", calls[0], 1, ""), limited("flights", calls[1], 1, "in-flight")
-		for _, tt := range []struct {
-			name           string
-			full           []Rule
-			refuses, other Rule
-		}{
-			{"few refuses late", nil, few, flights},
-			{"flights refuse late", nil, flights, few},
-			{"few grants late", []Rule{few, flights}, flights, few},
-			{"flights grant late", []Rule{few, flights}, few, flights},
+		for name, ask := range map[string]func(*Set) bool{
+			"Middleware": func(s *Set) bool { return get(s.Middleware()(http.NotFoundHandler()), "/a%2Fb").Code == 404 },
+			"Take": func(s *Set) bool {
+				a, err := s.Take(t.Context(), subject, "GET", "/a%2Fb", 1)
+				require.NoError(t, err)
+				return a.Allowed
+			},
+			"Hold": func(s *Set) bool {
+				h, a, err := s.Hold(t.Context(), subject, "GET", "/a%2Fb", 1)
+				require.NoError(t, err)
+				assert.Equal(t, a.Allowed, h != nil)
+				return a.Allowed
+			},
 		} {
-			for name, ask := range map[string]func(*Set) bool{
-				"Middleware": func(s *Set) bool { return get(s.Middleware()(http.NotFoundHandler()), "/a%2Fb").Code == 404 },
-				"Hold": func(s *Set) bool {
-					h, a, err := s.Hold(t.Context(), subject, "GET", "/a%2Fb", 1)
-					require.NoError(t, err)
-					assert.Equal(t, a.Allowed, h != nil)
-					return a.Allowed
-				},
-			} {
-				store := &watched{}
-				s, _ := newSet(t, Static(few, flights), WithLimiter(ratelimit.WithStore(store)))
-				of := func(r Rule) limiterOf {
-					c, err := r.compile()
-					require.NoError(t, err)
-					return limiterOf{set: s, rule: c}
-				}
-				for _, r := range tt.full {
-					require.True(t, of(r).Allow(subject))
-				}
-				rival := func() { assert.True(t, of(tt.refuses).Allow(subject)) }
-				watch := tt.refuses.ID
-				if tt.full != nil {
-					rival = func() { assert.NoError(t, of(tt.other).Reset(t.Context(), subject)) }
-					watch = tt.other.ID
-				}
-				done := false
-				store.after = func(key string, op step.Op) {
-					if !done && op == step.OpPeek && ruleOf(key) == watch {
-						done = true
-						rival()
-					}
-				}
-				assert.False(t, ask(s), "%s: %s, %s", name, tt.name, calls)
-				assert.True(t, done)
-				assert.Equal(t, 1, left(t, s, tt.other), "%s: %s, %s", name, tt.name, calls)
+			store := &watched{}
+			s, _ := newSet(t, Static(few, flights), WithLimiter(ratelimit.WithStore(store)))
+			keys := map[string]string{}
+			for _, r := range []Rule{few, flights} {
+				c, err := r.compile()
+				require.NoError(t, err)
+				keys[r.ID] = c.keyOf(subject)
 			}
+			granted := ""
+			store.after = func(key string, op step.Op) {
+				if granted != "" || op == step.OpPeek {
+					return
+				}
+				granted = ruleOf(key)
+				other := map[string]string{"few": "flights", "flights": "few"}[granted]
+				assert.True(t, s.limiter.Allow(keys[other]))
+			}
+			assert.False(t, ask(s), "%s, %s", name, calls)
+			require.NotEmpty(t, granted)
+			first := map[string]Rule{"few": few, "flights": flights}[granted]
+			assert.Equal(t, 1, left(t, s, first), "%s, %s", name, calls)
 		}
 	}
 }

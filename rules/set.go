@@ -142,25 +142,20 @@ type Answer struct {
 // that of the request as sent, with its escapes ([net/url.URL.EscapedPath]). An unescaped
 // path is fine if the handler is chosen by that path.
 //
-// If the path has several interpretations (see [Rule]), the answer is that of the
-// strictest rule: of the rules that refuse, the one with the longest RetryAfter, or if
-// none does, the one with the least Remaining. A refusal spends nothing of the other
-// rules, unless concurrent calls of the same subject use its limits.
+// If the path has several interpretations (see [Rule]), the rules for all of them decide together, as
+// [ratelimit.TakeAll] says: in memory and in one slot of Redis, a refusal spends nothing, whatever other
+// calls do. The answer is that of the strictest rule: of the rules that refuse, the one with the longest
+// RetryAfter, or if none does, the one with the least Remaining. Its Decision is that of all rules.
 //
 // With an in-flight rule, the events count for its Window, because nobody can release them:
 // use [Set.Hold].
 func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (Answer, error) {
-	var buf [4]*compiled
-	switch rules := s.match(buf[:0], method, path); len(rules) {
-	case 0:
+	rules := s.match(nil, method, path)
+	if len(rules) == 0 {
 		return free, nil
-	case 1:
-		return s.answer(rules[0], limiterOf{set: s, rule: rules[0]}.ask(ctx, subject, n, false))
-	default:
-		rules = slices.Clone(rules) // so that buf does not escape to the heap
-		verdicts, strictest := s.takeAll(ctx, subject, n, rules, false)
-		return s.answerAll(rules, verdicts, strictest)
 	}
+	q := question{set: s, ctx: newMatched(ctx, rules), subject: subject, n: n}
+	return q.ask(rules)
 }
 
 // Hold is Take, and returns a Hold of the events. Its method Release ends a call of an
@@ -176,24 +171,13 @@ func (s *Set) Hold(ctx context.Context, subject, method, path string, n int, opt
 	if len(rules) == 0 {
 		return new(Hold), free, nil
 	}
-	verdicts, strictest := []verdict{{}}, 0
-	if len(rules) == 1 {
-		verdicts[0] = limiterOf{set: s, rule: rules[0]}.ask(ctx, subject, n, true, opts...)
-	} else {
-		verdicts, strictest = s.takeAll(ctx, subject, n, rules, true, opts...)
+	q := question{set: s, ctx: newMatched(ctx, rules), subject: subject, n: n, holds: true, opts: opts}
+	answer, err := q.ask(rules)
+	if !answer.Allowed {
+		q.giveBack()
+		return nil, answer, err
 	}
-	h := new(Hold)
-	for _, v := range verdicts {
-		if v.held != nil {
-			h.held = append(h.held, v.held)
-		}
-	}
-	a, err := s.answerAll(rules, verdicts, strictest)
-	if !a.Allowed {
-		giveBack(ctx, verdicts)
-		h = nil
-	}
-	return h, a, err
+	return &Hold{q.held}, answer, err
 }
 
 // free is the answer to a call that no rule limits.
@@ -206,27 +190,4 @@ func (s *Set) match(found []*compiled, method, path string) []*compiled {
 		return found
 	}
 	return f.match(found, method, path, s.clk)
-}
-
-// answerAll returns the verdict of the strictest rule as an Answer, and reports refusals by
-// all shadows.
-func (s *Set) answerAll(rules []*compiled, verdicts []verdict, strictest int) (Answer, error) {
-	for i, v := range verdicts {
-		if i != strictest && rules[i].Shadow {
-			_, _ = s.answer(rules[i], v) // calls WithOnShadow's function
-		}
-	}
-	return s.answer(rules[strictest], verdicts[strictest])
-}
-
-// answer returns the verdict of rule as an Answer, and reports refusals by shadows.
-func (s *Set) answer(rule *compiled, v verdict) (Answer, error) {
-	a := Answer{Decision: v.Decision, Rule: &rule.Rule, Refused: v.refused()}
-	if a.Refused && rule.Shadow {
-		a.Allowed = true
-		if s.onShadow != nil {
-			s.onShadow(a)
-		}
-	}
-	return a, v.err
 }

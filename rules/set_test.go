@@ -102,7 +102,7 @@ func TestKeysAreApart(t *testing.T) {
 	keys := make(map[string]string)
 	for _, subject := range []string{"", "a", "ab", "1:a", "1", "1:"} {
 		for _, id := range []string{"a", "b", "bc", "c", ":a", "1:a", "a1:a"} {
-			k := limiterOf{rule: &compiled{Rule: Rule{ID: id}}}.key(subject)
+			k := (&compiled{Rule: Rule{ID: id}}).keyOf(subject)
 			assert.Empty(t, keys[k], "%q and %q", subject, id)
 			keys[k] = subject + " " + id
 		}

@@ -28,6 +28,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 func main() {
@@ -49,7 +51,7 @@ func run(ctx context.Context, out io.Writer, rate ratelimit.Rate, clk clock.Cloc
 	if err != nil {
 		return err
 	}
-	limits, err := grpclimit.NewServer(limiter, grpclimit.WithKey(grpclimit.Metadata("user")))
+	limits, err := grpclimit.NewServer(limiter, httplimit.WithKey(key.Header("user")))
 	if err != nil {
 		return err
 	}

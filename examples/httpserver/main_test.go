@@ -34,7 +34,7 @@ func TestHandler(t *testing.T) {
 
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/debug/ratelimit/?format=json", http.NoBody))
-	for _, want := range []string{`"name":"clients"`, `"limit":"1 per hour"`, `"granted":1`, `"denied":1`, `"key":"127.0.0.1"`} {
+	for _, want := range []string{`"name":"clients"`, `"limit":"1/h"`, `"granted":1`, `"denied":1`, `"key":"127.0.0.1"`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("the page has not %s: %s", want, w.Body)
 		}

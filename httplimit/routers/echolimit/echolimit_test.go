@@ -38,11 +38,11 @@ func TestRefusalEndsTheRequest(t *testing.T) {
 			return err
 		}
 	})
-	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithDecision())))
+	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithAdmission())))
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			d, ok := httplimit.DecisionOf(c.Request())
-			called = append(called, fmt.Sprintf("after: %v %d", ok, d.Limit))
+			a, ok := httplimit.AdmissionOf(c.Request().Context())
+			called = append(called, fmt.Sprintf("after: %v %d", ok, a.Decision.Limit))
 			return next(c)
 		}
 	})

@@ -41,10 +41,10 @@ func TestRefusalAborts(t *testing.T) {
 		c.Next()
 		called = append(called, fmt.Sprintf("around: %d, aborted %v", c.Writer.Status(), c.IsAborted()))
 	})
-	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithDecision())))
+	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithAdmission())))
 	e.Use(func(c *gin.Context) {
-		d, ok := httplimit.DecisionOf(c.Request)
-		called = append(called, fmt.Sprintf("after: %v %d", ok, d.Limit))
+		a, ok := httplimit.AdmissionOf(c.Request.Context())
+		called = append(called, fmt.Sprintf("after: %v %d", ok, a.Decision.Limit))
 	})
 	e.GET("/", func(c *gin.Context) { called = append(called, "route"); c.String(200, "ok") })
 	first, second := get(e), get(e)

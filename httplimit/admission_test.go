@@ -13,12 +13,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// TestWithDecision checks which decision a handler sees.
-func TestWithDecision(t *testing.T) {
+// TestWithAdmission checks which decision a handler sees.
+func TestWithAdmission(t *testing.T) {
 	var seen []ratelimit.Decision
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d, ok := httplimit.DecisionOf(r); ok {
-			seen = append(seen, d)
+		if a, ok := httplimit.AdmissionOf(r.Context()); ok {
+			seen = append(seen, a.Decision)
 		}
 	})
 	for name, tt := range map[string]struct {
@@ -26,14 +26,14 @@ func TestWithDecision(t *testing.T) {
 		want []int // Remaining of the decisions seen in three requests, or -1 for a denial
 	}{
 		"without it":     {nil, nil},
-		"with it":        {[]httplimit.Option{httplimit.WithDecision()}, []int{1, 0}},
-		"denied handler": {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithDenied(handler)}, []int{1, 0, -1}},
-		"settled":        {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithSettle(httplimit.ByCost)}, []int{1, 0}},
-		"no fields":      {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithHeaders(httplimit.None)}, []int{1, 0}},
-		"shaped":         {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithShaping(1)}, []int{1, 0}},
-		"skipped":        {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithSkip(func(*http.Request) bool { return true })}, nil},
-		"free":           {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithCost(func(*http.Request) int { return 0 })}, nil},
-		"shadow": {[]httplimit.Option{httplimit.WithDecision(), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})},
+		"with it":        {[]httplimit.Option{httplimit.WithAdmission()}, []int{1, 0}},
+		"denied handler": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithDenied(handler)}, []int{1, 0, -1}},
+		"settled":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSettle(httplimit.ByCost)}, []int{1, 0}},
+		"no fields":      {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithHeaders(httplimit.None)}, []int{1, 0}},
+		"shaped":         {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShaping(1)}, []int{1, 0}},
+		"skipped":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSkip(func(*http.Request) bool { return true })}, nil},
+		"free":           {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithCost(func(*http.Request) int { return 0 })}, nil},
+		"shadow": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})},
 			[]int{1, 0, -1}},
 		"shadow without it": {[]httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, nil},
 	} {
@@ -52,30 +52,30 @@ func TestWithDecision(t *testing.T) {
 	}
 }
 
-// TestWithDecisionOfTheInnermost has one middleware in another.
-func TestWithDecisionOfTheInnermost(t *testing.T) {
+// TestWithAdmissionOfTheInnermost has one middleware in another.
+func TestWithAdmissionOfTheInnermost(t *testing.T) {
 	outer, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)})
 	inner, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	told := httplimit.WithDecision()
+	told := httplimit.WithAdmission()
 	for want, middleware := range map[int]func(http.Handler) http.Handler{
 		3: httplimit.Middleware(inner, told),
 		9: httplimit.Middleware(inner),
 	} {
 		h := httplimit.Middleware(outer, told)(middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, ok := httplimit.DecisionOf(r)
+			a, ok := httplimit.AdmissionOf(r.Context())
 			assert.True(t, ok)
-			assert.Equal(t, want, d.Limit)
+			assert.Equal(t, want, a.Decision.Limit)
 		})))
 		serve(h, from("192.0.2.1:1"))
 	}
 }
 
-// TestWithDecisionHandsBack checks that net/http and outer handlers find in their request what
+// TestWithAdmissionHandsBack checks that net/http and outer handlers find in their request what
 // the handler has set in its own: the route, and a form whose files are to be removed.
-func TestWithDecisionHandsBack(t *testing.T) {
+func TestWithAdmissionHandsBack(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
-		"alone":   {httplimit.WithDecision()},
-		"settled": {httplimit.WithDecision(), httplimit.WithSettle(httplimit.ByCost)},
+		"alone":   {httplimit.WithAdmission()},
+		"settled": {httplimit.WithAdmission(), httplimit.WithSettle(httplimit.ByCost)},
 	} {
 		for _, panics := range []bool{false, true} {
 			l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})

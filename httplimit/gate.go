@@ -1,0 +1,275 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// A Gate decides whether requests may pass, as [Middleware] does. It is for handlers that know only
+// after they have read a request what it counts as, such as the name in a login form or the cost of
+// a query, and for servers of other protocols. Any number of goroutines may use a Gate at once.
+//
+//	admission := gate.Admit(r)
+//	if !admission.Passed {
+//		admission.Refuse(w, r)
+//		return
+//	}
+//	admission.SetHeader(w.Header())
+type Gate struct {
+	*config
+	// limits are those in which each request counts. Those of limitsOf come before them.
+	limits   []*namedLimit
+	limitsOf func(r *http.Request, key string) ([]Limit, error) // nil unless NewGateOf has made the Gate
+	known    limitCache                                         // of limitsOf
+
+	policies *policies   // of limits, for all keys
+	standIns *policies   // of what decides in the place of limits, of which only the names are known
+	clk      clock.Clock // that of the first limiter
+
+	warnings    limitedLog // of errors of the limiters, without WithStoreError
+	keyWarnings limitedLog // of errors of keys and costs, see Explain
+
+	variesByKey bool // whether keys may have limits of their own, see policiesOf
+	flies       bool // whether all requests are held until they are done, and then released
+	settles     bool // whether all requests are held until they are done, and then settled
+	hasOwnCosts bool // whether a limit has a costing of its own
+}
+
+// NewGate returns a Gate of l. If l is nil, or an option is nil, has an invalid argument, or cannot
+// be combined with another one, the error matches [ratelimit.ErrInvalid].
+func NewGate(l ratelimit.Limiter, opts ...Option) (*Gate, error) {
+	if param.IsNil(l) {
+		return nil, invalid("the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	first := &namedLimit{limiter: l, key: c.key, name: c.name}
+	return newGate(c, append([]*namedLimit{first}, c.also...), nil)
+}
+
+// NewGateOf is [NewGate] for requests that count in limits which depend on the request. limitsOf
+// returns the limits of r, whose key by [WithKey] is key. If there are none, r passes. If limitsOf
+// returns an error, r is refused as a request without a key, see [WithKeyError].
+//
+// As with [WithAlso], which adds a limit to those of limitsOf, a request passes if all limits grant
+// it, and otherwise spends nothing. [WithCost] and [WithSettle] apply to each of the limits.
+// [WithShaping] applies to requests that count in one limit.
+func NewGateOf(
+	limitsOf func(r *http.Request, key string) ([]Limit, error),
+	opts ...Option,
+) (*Gate, error) {
+	if limitsOf == nil {
+		return nil, invalid("the function of NewGateOf", nil, "must return the limits of a request")
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	return newGate(c, c.also, limitsOf)
+}
+
+func newGate(
+	c *config,
+	limits []*namedLimit,
+	limitsOf func(*http.Request, string) ([]Limit, error),
+) (*Gate, error) {
+	g := &Gate{
+		config: c, limits: limits, limitsOf: limitsOf,
+		clk: clock.New(), flies: c.inFlight, settles: c.settle != nil,
+	}
+	for i, l := range limits {
+		l.describe(c.status)
+		if i == 0 && l.info.Clock != nil {
+			g.clk = l.info.Clock
+		}
+		g.variesByKey = g.variesByKey || l.info.Lookup != nil
+		g.flies = g.flies || l.flies
+		g.settles = g.settles || l.settle != nil
+		g.hasOwnCosts = g.hasOwnCosts || l.costs()
+	}
+	if len(limits) == 0 {
+		return g, nil
+	}
+	g.policies, g.standIns = combinedPolicies(limits), combinedStandIns(limits)
+	return g, g.policies.check()
+}
+
+// Admit decides whether r may pass. It spends what r costs or, if the limit refuses r, nothing. With
+// [WithSettle] or an [ratelimit.InFlight], the events are held until [Admission.Done].
+//
+// The functions of the options get r: for a key in a form, parse the form before.
+func (g *Gate) Admit(r *http.Request) Admission {
+	var a Admission
+	g.admit(r, &a)
+	return a
+}
+
+// admit makes a the decision on r.
+func (g *Gate) admit(r *http.Request, a *Admission) {
+	a.gate, a.request = g, r
+	if g.skip != nil && g.skip(r) {
+		a.Passed = true
+		return
+	}
+	err := g.ask(r, &a.question)
+	switch {
+	case err != nil && g.shadow != nil && g.enforced < 1:
+		a.Passed = true
+		g.shadow(r, ratelimit.Decision{})
+		return
+	case err != nil:
+		a.Err = err
+		return
+	case a.isFree:
+		a.Passed = true
+		return
+	}
+	isComplete := false
+	defer func() {
+		// If a function of the program panics, nobody gets the Admission and calls Done.
+		if !isComplete || !a.Passed {
+			a.giveBack()
+		}
+	}()
+	g.decide(a)
+	isComplete = true
+}
+
+// decide asks the limits of a, and sets what follows from their decision.
+func (g *Gate) decide(a *Admission) {
+	var err error
+	if len(a.limits) == 0 { // those that the request counts in refuse nobody
+		a.Passed, a.Decision.Allowed = true, true
+	} else {
+		err = g.take(a.request.Context(), a)
+		g.describe(a, err)
+	}
+	if !a.Passed {
+		return
+	}
+	for i := range a.shadows {
+		g.askShadow(a, &a.shadows[i])
+	}
+	if g.settles && a.isHeld() {
+		a.account = &account{outer: accountOf(a.request.Context()), held: a.n}
+	}
+}
+
+// take takes what a request costs from its limits. It holds or reserves the events if the options
+// need that. The error is that of the store, or of ctx.
+func (g *Gate) take(ctx context.Context, a *Admission) (err error) {
+	first, holds := a.limits[0].limiter, g.holds(a)
+	switch {
+	case a.bounds != nil && holds:
+		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, a.n, a.bounds...)
+	case a.bounds != nil:
+		a.Decision, err = ratelimit.TakeAll(ctx, a.n, a.bounds...)
+	case g.shaping > 0:
+		err = g.wait(ctx, first, a)
+	case holds:
+		a.turn, a.Decision, err = first.Hold(ctx, a.key, a.n, g.hold...)
+	default:
+		a.Decision, err = first.Take(ctx, a.key, a.n)
+	}
+	return err
+}
+
+// holds reports whether the events of a request are held until it is done.
+func (g *Gate) holds(a *Admission) bool { return g.settles || a.flies }
+
+// askShadow asks a limit that refuses nobody.
+func (g *Gate) askShadow(a *Admission, l *Limit) {
+	var turn *ratelimit.Reservation
+	var d ratelimit.Decision
+	var err error
+	ctx := a.request.Context()
+	if g.holds(a) {
+		turn, d, err = l.Limiter.Hold(ctx, l.Key, a.n, g.hold...)
+	} else {
+		d, err = l.Limiter.Take(ctx, l.Key, a.n)
+	}
+	if turn != nil {
+		a.shadowTurns = append(a.shadowTurns, turn)
+	}
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	g.report(a.request, d, err)
+	if !d.Allowed {
+		l.Shadow(d)
+	}
+}
+
+// describe sets what follows from the decision of a. err is its error.
+func (g *Gate) describe(a *Admission, err error) {
+	ctx := a.request.Context()
+	if err != nil {
+		ended := ctx.Err()
+		if ended != nil && errors.Is(err, ended) && !a.Decision.Degraded {
+			a.Passed = g.isInShadow(a.subject)
+			if !a.Passed {
+				a.Err, a.isOver = err, true
+			}
+			return
+		}
+		g.report(a.request, a.Decision, err)
+	}
+	if g.isInShadow(a.subject) {
+		a.Passed = true
+		if !a.Decision.Allowed {
+			g.shadow(a.request, a.Decision)
+		}
+		return
+	}
+	a.Passed = a.Decision.Allowed
+	a.policies = g.policiesOf(ctx, &a.question, a.Decision)
+	a.told = a.Decision
+	a.told.Part = a.policies.firstPartOf(a.Decision)
+	if !a.Passed || g.headers != None {
+		a.told = a.policies.shown(ctx, &a.question, a.Decision)
+	}
+	if !a.Passed {
+		a.told = g.hinted(a.told, a.policies)
+		a.RetryAfter, a.Detail = a.told.RetryAfter, detail(a.told)
+	}
+	a.Policy = a.policies.names[a.policies.part(a.told)]
+	a.partition = g.partition(&a.question, a.Decision)
+}
+
+// isInShadow reports whether requests of the key pass although the limit refuses them.
+func (g *Gate) isInShadow(key string) bool {
+	return g.shadow != nil && (g.enforced == 0 || positionOf(key) >= g.enforced)
+}
+
+// positionOf returns a number in [0, 1) that depends on key alone, and is uniform over keys: its
+// FNV-1a hash, whose bits are mixed by the finalizer of SplitMix64, because FNV leaves the high bits
+// of short keys alike.
+func positionOf(key string) float64 {
+	h := uint64(14695981039346656037)
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * 1099511628211
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	h ^= h >> 31
+	return float64(h>>11) / (1 << 53)
+}
+
+// report reports the error that came with d.
+func (g *Gate) report(r *http.Request, d ratelimit.Decision, err error) {
+	switch {
+	case err == nil:
+	case g.storeError != nil:
+		g.storeError(r, err)
+	case !d.Degraded || errors.Is(err, ratelimit.ErrDebt): // a limiter logs that a policy decided
+		g.warnings.warn(r.Context(), "httplimit: the limiter failed", err)
+	}
+}

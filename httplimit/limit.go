@@ -1,0 +1,120 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// A Limit is one of the limits that a request counts in; see [NewGateOf].
+type Limit struct {
+	// Name is that of the limit in header fields and bodies. If another limit of the request has the
+	// same name, such as "api", its name is "api-2". If Name is not one or more printable ASCII
+	// characters, it is that of [WithPolicyName].
+	Name string
+
+	Limiter ratelimit.Limiter
+	Key     string
+
+	// InFlight says that the algorithm of the key is a [ratelimit.InFlight] or has one in it, so that
+	// its events must be held. It need not be set if the limiter has one algorithm for all keys.
+	InFlight bool
+
+	// Shadow is nil if the limit is enforced. Otherwise the limit refuses nobody and is in no header
+	// field: it is asked when all others have let a request pass, and Shadow is called if it would
+	// have refused the request.
+	Shadow func(ratelimit.Decision)
+}
+
+// A namedLimit is a limiter as clients know it.
+type namedLimit struct {
+	limiter  ratelimit.Limiter
+	name     string
+	key      key.Func // nil for a Limit, which has its key
+	costing           // its own, if it has one
+	info     ratelimit.Info
+	flies    bool        // whether it is known to have an InFlight
+	policies *policies   // of all keys
+	standIns *policies   // of what decides in its place, of which only the name is known
+	ofKeys   policyCache // if they have limits of their own, for policiesOf
+}
+
+// describe sets what is known of the limiter. status is that of a refusal.
+func (l *namedLimit) describe(status int) {
+	l.info = ratelimit.Describe(l.limiter)
+	l.flies = flies(l.limiter)
+	l.policies = newPolicies(l.name, status, l.info.Algorithm)
+	l.standIns = newPolicies(l.name, status, nil)
+}
+
+// policiesOf returns the policies of key.
+func (l *namedLimit) policiesOf(ctx context.Context, key string, status int) *policies {
+	if l.info.Lookup == nil {
+		return l.policies
+	}
+	alg, err := l.info.For(ctx, key)
+	if err != nil || alg == nil {
+		return l.policies // not known
+	}
+	return l.ofKeys.policies(l.name, status, alg)
+}
+
+// A limitCache has the namedLimits of Limits.
+type limitCache struct {
+	known sync.Map // of *namedLimit, by limitKey
+	count atomic.Int64
+}
+
+// A limitKey tells Limits apart.
+type limitKey struct {
+	name    string
+	limiter ratelimit.Limiter
+}
+
+// limit returns the namedLimit of a limiter that has been asked for requests of that name.
+func (c *limitCache) limit(name string, limiter ratelimit.Limiter, status int) *namedLimit {
+	isComparable := param.Same(limiter, limiter)
+	key := limitKey{name, limiter}
+	if isComparable {
+		if l, ok := c.known.Load(key); ok {
+			return l.(*namedLimit)
+		}
+	}
+	l := &namedLimit{limiter: limiter, name: name}
+	l.describe(status)
+	if isComparable {
+		if c.count.Add(1) > mostCached {
+			c.known.Clear()
+			c.count.Store(1)
+		}
+		c.known.Store(key, l)
+	}
+	return l
+}
+
+// A costing is what a request costs in a limit.
+type costing struct {
+	cost   func(*http.Request) int                              // nil if it is 1
+	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
+	hold   []ratelimit.HoldOption                               // until then
+}
+
+// costs reports whether the limit has a costing of its own.
+func (c *costing) costs() bool { return c.cost != nil || c.settle != nil }
+
+// costOf returns how many events r is taken for.
+func (c *costing) costOf(r *http.Request) (n int, err error) {
+	if c.cost == nil {
+		return 1, nil
+	}
+	if n = c.cost(r); n < 0 {
+		err = fmt.Errorf("httplimit: the cost of the request is %d: it must be at least 0", n)
+	}
+	return n, err
+}

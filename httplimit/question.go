@@ -1,0 +1,151 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+	"github.com/ratelimit-go/ratelimit/internal/ascii"
+	"github.com/ratelimit-go/ratelimit/internal/param"
+)
+
+// A question is what the limits of a request are asked.
+type question struct {
+	n      int   // how many events the request counts as
+	costs  []int // the same for each limit, if one has a costing of its own
+	isFree bool  // whether the request counts in no limit: then the rest is empty
+
+	subject string            // the key of WithKey
+	limits  []*namedLimit     // that the request counts in, and that are enforced
+	key     string            // the key in the first limit
+	bounds  []ratelimit.Bound // the keys in all limits, if there are several; else nil
+	shadows []Limit           // that are asked when the others have let the request pass
+	flies   bool              // whether one of all these has an InFlight
+}
+
+// ask makes q the question that r is.
+func (g *Gate) ask(r *http.Request, q *question) error {
+	if err := g.askCosts(r, q); err != nil || q.isFree {
+		return err
+	}
+	subject, err := requestKey(g.key, r)
+	if err != nil {
+		return err
+	}
+	q.subject, q.key, q.limits, q.flies = subject, subject, g.limits, g.flies
+	switch {
+	case g.limitsOf != nil:
+		return g.askLimitsOf(r, q)
+	case len(g.limits) > 1:
+		q.bounds = make([]ratelimit.Bound, 0, len(g.limits))
+		q.bounds = append(q.bounds, ratelimit.For(g.limits[0].limiter, q.key, g.hold...))
+		return g.addBounds(r, q, g.limits[1:])
+	}
+	return nil
+}
+
+// askCosts sets how many events r counts as.
+func (g *Gate) askCosts(r *http.Request, q *question) (err error) {
+	if q.n, err = g.costOf(r); err != nil {
+		return err
+	}
+	q.isFree = q.n == 0
+	if !g.hasOwnCosts {
+		return nil
+	}
+	q.costs = make([]int, len(g.limits))
+	for i, l := range g.limits {
+		q.costs[i] = q.n
+		if l.costs() {
+			if q.costs[i], err = l.costOf(r); err != nil {
+				return err
+			}
+		}
+		q.isFree = q.isFree && q.costs[i] == 0
+	}
+	return nil
+}
+
+// askLimitsOf adds the limits of g.limitsOf to q, and then those of WithAlso.
+func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
+	found, err := g.limitsOf(r, q.subject)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		q.isFree = true
+		return nil
+	}
+	q.limits = make([]*namedLimit, 0, len(found)+len(g.limits))
+	for _, one := range found {
+		if param.IsNil(one.Limiter) {
+			return invalid("the Limiter of a Limit", nil, "must be a Limiter, such as ratelimit.New returns")
+		}
+		q.flies = q.flies || one.InFlight
+		if one.Shadow != nil {
+			q.shadows = append(q.shadows, one)
+			continue
+		}
+		l := g.known.limit(g.nameFor(one.Name, q.limits), one.Limiter, g.status)
+		q.flies = q.flies || l.flies
+		q.limits = append(q.limits, l)
+		q.bounds = append(q.bounds, ratelimit.For(one.Limiter, one.Key, g.hold...))
+	}
+	if q.costs != nil {
+		q.costs = append(slices.Repeat([]int{q.n}, len(q.limits)), q.costs...)
+	}
+	if err := g.addBounds(r, q, g.limits); err != nil {
+		return err
+	}
+	q.limits = append(q.limits, g.limits...)
+	if len(q.bounds) == 1 && q.costs == nil {
+		q.key, q.bounds = q.bounds[0].Key(), nil
+	}
+	return nil
+}
+
+// nameFor returns a name by which clients can tell a limit from others and from those of WithAlso:
+// name, if that is possible.
+func (g *Gate) nameFor(name string, others []*namedLimit) string {
+	if !ascii.IsPrintable(name) {
+		name = g.name
+	}
+	unique := name
+	hasName := func(l *namedLimit) bool { return l.name == unique }
+	for i := 2; slices.ContainsFunc(others, hasName) || slices.ContainsFunc(g.limits, hasName); i++ {
+		unique = name + "-" + strconv.Itoa(i)
+	}
+	return unique
+}
+
+// addBounds adds the keys of r in limits that have a key and perhaps a costing of their own.
+func (g *Gate) addBounds(r *http.Request, q *question, limits []*namedLimit) error {
+	for _, l := range limits {
+		key, err := requestKey(l.key, r)
+		if err != nil {
+			return err
+		}
+		if l.costs() {
+			n := q.costs[len(q.bounds)]
+			q.bounds = append(q.bounds, ratelimit.For(l.limiter, key, l.hold...).N(n))
+		} else {
+			q.bounds = append(q.bounds, ratelimit.For(l.limiter, key, g.hold...))
+		}
+	}
+	return nil
+}
+
+// requestKey returns the key of r.
+func requestKey(f key.Func, r *http.Request) (string, error) {
+	k, err := f(r)
+	if err == nil && k == "" {
+		return "", errEmptyKey
+	}
+	return k, err
+}
+
+// errEmptyKey refuses an empty key, which clients would share by mistake.
+var errEmptyKey = fmt.Errorf("%w: the key is empty", key.ErrNone)
