@@ -16,9 +16,9 @@ func (s *Store) prepare(g *group) {
 		g.cmd, g.script = first.cmd, first.script
 		return
 	}
-	s.counts.coalesced.Add(uint64(len(g.calls) - 1))
+	s.counts.coalesced.Add(uint64(max(0, g.requests()-1)))
 	holds := slices.ContainsFunc(g.calls, (*call).holds)
-	calls := s.leaseCalls(first.name, prog, !holds)
+	calls := s.leaseCalls(first.name, prog, first.req.Clock, !holds)
 	if len(calls) > 0 {
 		g.queue.outbox.join(g, calls)
 		holds = true
@@ -32,6 +32,16 @@ func (s *Store) prepare(g *group) {
 	}
 	g.epoch = s.denials.epoch(first.name)
 	s.setCommand(g, v)
+}
+
+// requests returns how many calls of a group are requests, and not calls of leases.
+func (g *group) requests() (n int) {
+	for _, c := range g.calls {
+		if !c.forLease {
+			n++
+		}
+	}
+	return n
 }
 
 // join adds calls to a group whose command is not made yet.

@@ -73,7 +73,8 @@
 // lease ends, or on [Store.Close]. So the limit is exact in the long run. But leased events may
 // happen after other processes have spent the capacity that replaced them: with n processes, the
 // events in any span of time may exceed the limit by min(n·k, what the limit grants in the duration
-// of a lease).
+// of a lease). The next lease is asked for when a quarter of the one before, or of its duration, is
+// left. Both together have no more than k events. So at a steady demand, no caller waits.
 //
 // Only Take and Allow are granted from leases. A LeakyBucket, a WarmingUp, an InFlight, and a
 // SlidingLog with CountDenied are not leased.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,11 +25,10 @@ type lease struct {
 	left  int                // those that can still be granted
 	// Whether it has to end at once, because events were charged or the key was reset since it was
 	// asked for.
-	over  bool
-	until time.Duration // when it ends, by the store's clock
-	last  step.Decision // the decision that took it
-	since time.Duration // when that was received, by the store's clock
-	timer *time.Timer   // ends it
+	over    bool
+	renewed bool          // whether the next lease was asked for before this one was empty
+	until   time.Duration // when it ends, by the store's clock
+	timer   *time.Timer   // ends it
 }
 
 // A demand counts the events requested of a key lately, to decide on the size of its next
@@ -40,15 +40,25 @@ type demand struct {
 	remaining         int           // the Remaining of the latest reply
 }
 
-// leases are the leases and the demands, by key. A lease is asked for until the outcome of
-// its command is known, and then held until it ends. A key has at most one of each, and a
-// lease is asked for only when that held has no events left.
+// keyLeases are the leases of one key. The next lease is asked for when little is left of those
+// that are held, so that callers need not wait for it. Until those are empty, their events are
+// granted first.
+type keyLeases struct {
+	asked *lease   // that whose command has no outcome yet, or nil
+	held  []*lease // in the order in which they were taken, until they end
+
+	// A decision that grants events, as of the latest command on the key: its Remaining does not
+	// include what is left of the leases.
+	last  step.Decision
+	since time.Duration // when the reply to that command was received, by the store's clock
+}
+
+// leases are the leases and the demands, by key.
 type leases [shards]leaseShard
 
 type leaseShard struct {
-	mu      sync.Mutex // protects the fields below
-	asked   map[string]*lease
-	held    map[string]*lease
+	mu      sync.Mutex            // protects the fields below
+	keys    map[string]*keyLeases // those with leases
 	demands recent[*demand]
 	closed  bool
 }
@@ -61,7 +71,12 @@ const (
 	minRoom  = 8
 )
 
-// fromLease grants req from the key's lease, if that has enough events left.
+// A lease runs out when at most 1/lowMark of its events or of its duration is left. At a steady
+// demand, that is enough for the round trip that takes the next one.
+const lowMark = 4
+
+// fromLease grants req from the key's leases, if they have enough events left. If they run out, it
+// asks for the next one, and does not wait for that.
 func (s *Store) fromLease(
 	name name, prog *program, req step.Request,
 ) (decision step.Decision, ok bool) {
@@ -72,6 +87,37 @@ func (s *Store) fromLease(
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.elapsed()
+	d := s.countDemand(shard, name, prog, req.N, now)
+	k := shard.keys[name.text]
+	switch {
+	case k == nil:
+		return decision, false
+	case k.isOfOther(prog):
+		s.settleAllSoon(context.Background(), name, shard.endLocked(name))
+		return decision, false
+	case k.left(now) < req.N:
+		return decision, false
+	}
+	k.grant(req.N, now)
+	s.counts.leased.Add(uint64(req.N))
+	decision = k.last
+	decision.Remaining += k.left(now)
+	decision.ResetAfter = max(0, decision.ResetAfter-(now-k.since))
+	if latest := k.latest(); !latest.renewed && s.runsOut(k, now) {
+		next := s.nextLease(shard, name, d, req.Clock, now)
+		if next != nil {
+			latest.renewed = true // once, even if that fails
+			s.enqueue(next)
+		}
+	}
+	return decision, true
+}
+
+// countDemand counts n requested events of a key, and returns the demand. The caller holds the
+// shard's lock.
+func (s *Store) countDemand(
+	shard *leaseShard, name name, prog *program, n int, now time.Duration,
+) *demand {
 	d, known := shard.demands.get(name.text)
 	if !known || !d.prog.equals(prog) {
 		// After a change of the limit, and while callers disagree about it, nothing is
@@ -84,66 +130,105 @@ func (s *Store) fromLease(
 		if span >= 2*s.leaseAge {
 			d.previous = 0
 		}
+		shard.demands.put(name.text, d, now, 2*s.leaseAge) // so that it is not forgotten
 	}
-	d.current = min(d.current+req.N, s.lease)
-
-	l := shard.held[name.text]
-	switch {
-	case l == nil:
-		return decision, false
-	case !l.prog.equals(prog):
-		shard.dropLocked(name, l)
-		s.settleSoon(context.Background(), name, l)
-		return decision, false
-	case l.left < req.N || now >= l.until:
-		return decision, false
-	}
-	l.left -= req.N
-	s.counts.leased.Add(uint64(req.N))
-	decision = l.last
-	decision.Remaining += l.left
-	decision.ResetAfter = max(0, decision.ResetAfter-(now-l.since))
-	return decision, true
+	d.current = min(d.current+n, s.lease)
+	return d
 }
 
-// leaseCalls returns calls to append to a group: one that settles the key's lease, if all its
-// events were granted, so that no command of its own has to; and if takes is true and the key
-// should be leased now, one that takes a lease. For the latter, the caller must call leaseOutcome.
-func (s *Store) leaseCalls(name name, prog *program, takes bool) (calls []*call) {
+// isOfOther reports whether the leases are for another limit.
+func (k *keyLeases) isOfOther(prog *program) bool {
+	other := func(l *lease) bool { return !l.prog.equals(prog) }
+	return k.asked != nil && other(k.asked) || slices.ContainsFunc(k.held, other)
+}
+
+// left returns how many events of the leases can still be granted.
+func (k *keyLeases) left(now time.Duration) (n int) {
+	for _, l := range k.held {
+		if now < l.until {
+			n += l.left
+		}
+	}
+	return n
+}
+
+// grant grants n events, of those that are left.
+func (k *keyLeases) grant(n int, now time.Duration) {
+	for _, l := range k.held {
+		if now < l.until {
+			from := min(n, l.left)
+			l.left -= from
+			n -= from
+		}
+	}
+}
+
+// latest returns the lease that was taken last. There must be one.
+func (k *keyLeases) latest() *lease { return k.held[len(k.held)-1] }
+
+// runsOut reports whether little is left of the latest lease, or no lease is held.
+func (s *Store) runsOut(k *keyLeases, now time.Duration) bool {
+	if k == nil || len(k.held) == 0 {
+		return true
+	}
+	latest := k.latest()
+	return k.left(now) <= latest.n/lowMark || latest.until-now <= s.leaseAge/lowMark
+}
+
+// nextLease returns a call that takes a lease of a key, or nil if the key should not be leased
+// now. With those that are held, a lease has no more events than were requested lately. For the
+// call, leaseOutcome must be called. The caller of nextLease holds the shard's lock.
+func (s *Store) nextLease(
+	shard *leaseShard, name name, d *demand, clock *timeline.Timeline, now time.Duration,
+) *call {
+	k := shard.keys[name.text]
+	if k == nil {
+		k = &keyLeases{}
+	}
+	if shard.closed || k.asked != nil || len(k.held) == 0 && len(shard.keys) >= maxRecent {
+		return nil
+	}
+	wanted := min(s.lease, max(d.current, d.previous)) - k.left(now)
+	n := min(wanted, d.remaining/minRoom)
+	if n < minLease {
+		return nil
+	}
+	k.asked = &lease{prog: d.prog, id: 2*rand.Uint64N(1<<52) + 1, clock: clock, n: n, left: n}
+	if shard.keys == nil {
+		shard.keys = make(map[string]*keyLeases)
+	}
+	shard.keys[name.text] = k
+	s.returns.begin() // until leaseOutcome
+	hold := step.Handle{ID: k.asked.id, For: s.leaseAge + leaseMargin}
+	req := step.Request{Op: step.OpHold, N: n, Hold: hold, Clock: clock}
+	return &call{name: name, prog: d.prog, req: req, forLease: true}
+}
+
+// leaseCalls returns calls to append to a group: those that settle the key's leases whose events
+// were all granted, so that no command of their own has to; and if takes is true and the key
+// should be leased now, one that takes a lease. For the latter, leaseOutcome must be called.
+func (s *Store) leaseCalls(
+	name name, prog *program, clock *timeline.Timeline, takes bool,
+) (calls []*call) {
 	if s.lease == 0 || !prog.leasable {
 		return nil
 	}
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	l := shard.held[name.text]
-	if l != nil && l.left == 0 && l.prog.equals(prog) && shard.dropLocked(name, l) {
+	isEmpty := func(l *lease) bool { return l.left == 0 && l.prog.equals(prog) }
+	for _, l := range shard.dropLocked(name, isEmpty) {
 		calls = append(calls, &call{name: name, prog: prog, req: l.settlement(), forLease: true})
-		l = nil
 	}
-	if !takes || l != nil || shard.asked[name.text] != nil {
-		return calls
-	}
-	if shard.closed || len(shard.held) >= maxRecent {
-		return calls
-	}
+	now := s.elapsed()
 	d, known := shard.demands.get(name.text)
-	if !known || !d.prog.equals(prog) {
+	if !takes || !known || !d.prog.equals(prog) || !s.runsOut(shard.keys[name.text], now) {
 		return calls
 	}
-	n := min(s.lease, max(d.current, d.previous), d.remaining/minRoom)
-	if n < minLease {
-		return calls
+	if next := s.nextLease(shard, name, d, clock, now); next != nil {
+		calls = append(calls, next)
 	}
-	if shard.asked == nil {
-		shard.asked, shard.held = make(map[string]*lease), make(map[string]*lease)
-	}
-	l = &lease{prog: prog, id: 2*rand.Uint64N(1<<52) + 1, n: n, left: n}
-	shard.asked[name.text] = l
-	s.returns.begin() // until leaseOutcome
-	hold := step.Handle{ID: l.id, For: s.leaseAge + leaseMargin}
-	req := step.Request{Op: step.OpHold, N: n, Hold: hold}
-	return append(calls, &call{name: name, prog: prog, req: req, forLease: true})
+	return calls
 }
 
 // leaseMargin is how long the hold of a lease stays open after it, until it is settled. Only a
@@ -161,7 +246,7 @@ func (l *lease) settlement() step.Request {
 }
 
 // leaseOutcome records what remains of a key after the calls of a command, or the
-// command's error, and begins the lease that the last of them asked for, if any.
+// command's error, and begins the lease that one of them asked for, if any.
 func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error) {
 	last := calls[len(calls)-1]
 	if s.lease == 0 || !last.prog.leasable {
@@ -170,51 +255,88 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if d, known := shard.demands.get(name.text); known && err == nil && d.prog.equals(last.prog) {
+	d, known := shard.demands.get(name.text)
+	if known && err == nil && d.prog.equals(last.prog) {
 		d.remaining = last.res.Remaining
 	}
-	if !last.takesLease() {
+	k := shard.keys[name.text]
+	if k == nil {
+		return
+	}
+	if err == nil && !k.isOfOther(last.prog) {
+		k.note(last.res.Decision, after.received)
+	}
+	i := slices.IndexFunc(calls, (*call).takesLease)
+	if i < 0 {
 		return
 	}
 	defer s.returns.end()
-	l := shard.asked[name.text]
-	delete(shard.asked, name.text)
+	l := k.asked
+	k.asked = nil
+	defer shard.forgetLocked(name)
 	switch {
 	case err != nil:
 		if !refused(err) { // it may have been taken
 			s.counts.lost.Add(uint64(l.left))
 		}
 		return
-	case !last.res.Allowed:
+	case !calls[i].res.Allowed:
 		return
 	}
-	l.clock = calls[0].req.Clock
-	l.until, l.last, l.since = after.sent+s.leaseAge, last.res.Decision, after.received
+	l.until = after.sent + s.leaseAge
 	if shard.closed || l.over {
 		s.settleSoon(context.Background(), name, l)
 		return
 	}
+	k.last = calls[i].res.Decision
+	k.note(last.res.Decision, after.received)
 	l.timer = time.AfterFunc(l.until-s.elapsed(), func() { s.expire(name, l) })
-	shard.held[name.text] = l
+	k.held = append(k.held, l)
 }
 
-// dropLocked removes a lease from those held, and reports whether it was held.
-func (shard *leaseShard) dropLocked(name name, l *lease) bool {
-	if l == nil || shard.held[name.text] != l {
-		return false
+// note notes what remains of the key besides the leases, from a decision that was received at now.
+func (k *keyLeases) note(d step.Decision, now time.Duration) {
+	if d.Allowed {
+		k.last = d
 	}
-	l.timer.Stop()
-	delete(shard.held, name.text)
-	return true
+	k.last.Remaining, k.last.ResetAfter, k.since = d.Remaining, d.ResetAfter, now
 }
+
+// dropLocked removes those of the key's leases that are held and for which drops returns true. It
+// returns them.
+func (shard *leaseShard) dropLocked(name name, drops func(*lease) bool) (dropped []*lease) {
+	k := shard.keys[name.text]
+	if k == nil {
+		return nil
+	}
+	k.held = slices.DeleteFunc(k.held, func(l *lease) bool {
+		if !drops(l) {
+			return false
+		}
+		l.timer.Stop()
+		dropped = append(dropped, l)
+		return true
+	})
+	shard.forgetLocked(name)
+	return dropped
+}
+
+// forgetLocked removes a key that has no leases.
+func (shard *leaseShard) forgetLocked(name name) {
+	if k := shard.keys[name.text]; k.asked == nil && len(k.held) == 0 {
+		delete(shard.keys, name.text)
+	}
+}
+
+// anyLease matches every lease.
+func anyLease(*lease) bool { return true }
 
 func (s *Store) expire(name name, l *lease) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if shard.dropLocked(name, l) {
-		s.settleSoon(context.Background(), name, l)
-	}
+	ended := shard.dropLocked(name, func(held *lease) bool { return held == l })
+	s.settleAllSoon(context.Background(), name, ended)
 }
 
 // endsLease reports whether the lease of a key has to end before a request on it.
@@ -230,9 +352,9 @@ func endsLease(req step.Request) bool {
 	return false
 }
 
-// endLease ends the lease of a key before a request that charges events, or holds some: none that
+// endLease ends the leases of a key before a request that charges events, or holds some: none that
 // was leased before may be granted while there is a debt, and a hold is not denied what is only
-// leased. It is settled before that, because the queue of a key and a limit is in order. HoldAll
+// leased. They are settled before that, because the queue of a key and a limit is in order. HoldAll
 // does not wait for that.
 func (s *Store) endLease(name name) {
 	if s.lease == 0 {
@@ -241,11 +363,22 @@ func (s *Store) endLease(name name) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if l := shard.asked[name.text]; l != nil {
-		l.over = true
+	s.settleAllSoon(context.Background(), name, shard.endLocked(name))
+}
+
+// endLocked ends the leases of a key, asked for or held. It returns those that were held, which
+// the caller has to settle.
+func (shard *leaseShard) endLocked(name name) (held []*lease) {
+	if k := shard.keys[name.text]; k != nil && k.asked != nil {
+		k.asked.over = true
 	}
-	if l := shard.held[name.text]; shard.dropLocked(name, l) {
-		s.settleSoon(context.Background(), name, l)
+	return shard.dropLocked(name, anyLease)
+}
+
+// settleAllSoon settles the leases of a key that have ended.
+func (s *Store) settleAllSoon(ctx context.Context, name name, ended []*lease) {
+	for _, l := range ended {
+		s.settleSoon(ctx, name, l)
 	}
 }
 
@@ -269,20 +402,12 @@ func (s *Store) settleSoon(ctx context.Context, name name, l *lease) {
 	}()
 }
 
-// resetLease ends the leases of a key, asked for or held, after a Reset that returned err.
+// resetLease ends the leases of a key, asked for or held, after a Reset that returned err. They are
+// settled, which does nothing if the hold is gone: one of them may have been taken after the reset,
+// or the key may not have been reset.
 func (s *Store) resetLease(name name, err error) {
-	if errors.Is(err, ErrOpen) {
-		return // the key was not reset
-	}
-	shard := &s.leases[name.shard()]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if l := shard.asked[name.text]; l != nil {
-		l.over = true
-	}
-	if l := shard.held[name.text]; shard.dropLocked(name, l) && err != nil {
-		// The key may not have been reset.
-		s.settleSoon(context.Background(), name, l)
+	if !errors.Is(err, ErrOpen) { // else the key was not reset
+		s.endLease(name)
 	}
 }
 
@@ -292,13 +417,11 @@ func (s *Store) closeLeases(ctx context.Context) error {
 		shard := &s.leases[i]
 		shard.mu.Lock()
 		shard.closed = true
-		held := shard.held
-		shard.held = nil
-		shard.mu.Unlock()
-		for text, l := range held {
-			l.timer.Stop()
-			s.settleSoon(ctx, nameOf(text), l)
+		for text := range shard.keys {
+			name := nameOf(text)
+			s.settleAllSoon(ctx, name, shard.endLocked(name))
 		}
+		shard.mu.Unlock()
 	}
 	return s.returns.wait(ctx)
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
 // A key in demand is leased, and then takes few calls.
@@ -38,6 +40,259 @@ func TestLease(t *testing.T) {
 		assert.Greater(t, s.Stats().Leased, uint64(19_000))
 		require.ErrorIs(t, s.Close(nil), ratelimit.ErrInvalid) //nolint:staticcheck // it is refused
 		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+// At a steady demand, the next lease arrives before the key's lease has run out, so that no caller
+// waits for a reply. Each decision tells what remains.
+func TestNoCallerWaitsForALease(t *testing.T) {
+	const limit, age, trip = 100_000_000, 100 * time.Millisecond, time.Millisecond
+	for name, tt := range map[string]struct {
+		events    int           // of a lease at most
+		n         int           // events of a request
+		pause     time.Duration // between requests
+		otherKeys bool          // whether other keys come and go meanwhile
+	}{
+		"all of a lease in a few trips":    {100, 1, 50 * time.Microsecond, false},
+		"all of a lease in half its time":  {100, 1, 500 * time.Microsecond, false},
+		"all of a lease in its time":       {100, 1, time.Millisecond, false},
+		"less than a lease":                {1000, 1, time.Millisecond, false},
+		"little":                           {1000, 1, 5 * time.Millisecond, false},
+		"several events in a request":      {100, 3, 500 * time.Microsecond, false},
+		"some of them with other keys":     {100, 1, 500 * time.Microsecond, true},
+		"a lease that is no multiple of n": {97, 7, time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, ratelimit.FixedWindow{Limit: limit, Window: 1000 * time.Hour})
+				f.Delay = trip
+				s, l := f.store(t, WithLease(tt.events, age))
+				used, granted := 0, uint64(0)
+				take := func() {
+					d, err := l.Take(t.Context(), "k", tt.n)
+					require.NoError(t, err)
+					require.True(t, d.Allowed)
+					used, granted = used+tt.n, granted+uint64(tt.n)
+					time.Sleep(tt.pause)
+				}
+				for i := range int(5 * age / tt.pause) {
+					take()
+					if tt.otherKeys {
+						go l.Allow(fmt.Sprint(i))
+					}
+				}
+				before := s.Stats()
+				granted = 0
+				for i := range int(20 * age / tt.pause) {
+					take()
+					if tt.otherKeys {
+						go l.Allow(fmt.Sprint(i))
+					}
+				}
+				assert.Equal(t, granted, s.Stats().Leased-before.Leased, "all are from leases")
+				conserved(t, f, s, limit, used)
+				assert.Zero(t, s.Stats().Lost)
+			})
+		})
+	}
+}
+
+// leasesOf returns the name and the leases of the only key of s that has some.
+func leasesOf(t *testing.T, s *Store) (name, *keyLeases) {
+	t.Helper()
+	for i := range s.leases {
+		for text, k := range s.leases[i].keys {
+			return nameOf(text), k
+		}
+	}
+	t.Fatal("no key is leased")
+	return name{}, nil
+}
+
+// isLeased reports whether s has leases, asked for or held.
+func isLeased(s *Store) bool {
+	for i := range s.leases {
+		if len(s.leases[i].keys) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// useLease takes single events of a key until its leases are as is says, and returns how many. Before
+// each one, it waits for the lease that is asked for, if any.
+func useLease(t *testing.T, f *fakeServer, s *Store, l ratelimit.Limiter, is func(*keyLeases) bool) (used int) {
+	t.Helper()
+	for {
+		synctest.Wait()
+		if s.Stats().Leased > 0 && isLeased(s) {
+			_, k := leasesOf(t, s)
+			if is(k) {
+				return used
+			}
+			if k.asked != nil {
+				time.Sleep(f.Delay)
+				continue
+			}
+		}
+		require.True(t, l.Allow("k"))
+		used++
+	}
+}
+
+// These are what the leases of a key may be like.
+func asksForNext(k *keyLeases) bool { return k.asked != nil && len(k.held) > 0 && k.latest().left > 0 }
+func holdsNext(k *keyLeases) bool   { return len(k.held) == 2 && k.held[0].left > 0 }
+func isHalfUsed(k *keyLeases) bool  { return k.asked == nil && k.latest().left == k.latest().n/2 }
+
+// A key that goes quiet is not leased again.
+func TestQuietKeyIsNotLeasedAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		from  func(*keyLeases) bool // when it goes quiet
+		calls int                   // from then on
+	}{
+		"with half of a lease":                    {isHalfUsed, 1}, // that settles it
+		"when the next one was just asked for":    {asksForNext, 2},
+		"when the next one has arrived meanwhile": {holdsNext, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, daily)
+				f.Delay = time.Millisecond
+				s, l := f.store(t, WithLease(100, 100*time.Millisecond))
+				used := useLease(t, f, s, l, tt.from)
+				calls := s.Stats().Calls
+				settle()
+				assert.Equal(t, calls+uint64(tt.calls), s.Stats().Calls)
+				assert.False(t, isLeased(s))
+				conserved(t, f, s, daily.Limit, used)
+				assert.Zero(t, s.Stats().Lost)
+			})
+		})
+	}
+}
+
+// Whatever ends the lease of a key ends the next one as well, whether it is held or still asked for.
+func TestNextLeaseEnds(t *testing.T) {
+	const age = time.Hour
+	other, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 9_000, Window: 24 * time.Hour})
+	require.NoError(t, err)
+	for end, tt := range map[string]struct {
+		do    func(t *testing.T, f *fakeServer, s *Store, l ratelimit.Limiter)
+		spent int  // by it
+		reset bool // whether nothing is spent any more
+	}{
+		"its time": {do: func(*testing.T, *fakeServer, *Store, ratelimit.Limiter) { time.Sleep(age + time.Second) }},
+		"close": {do: func(t *testing.T, _ *fakeServer, s *Store, _ ratelimit.Limiter) {
+			require.NoError(t, s.Close(t.Context()))
+		}},
+		"a charge": {spent: 5, do: func(t *testing.T, _ *fakeServer, _ *Store, l ratelimit.Limiter) {
+			_, err := l.Charge(t.Context(), "k", 5)
+			require.NoError(t, err)
+		}},
+		"a hold": {spent: 5, do: func(t *testing.T, _ *fakeServer, _ *Store, l ratelimit.Limiter) {
+			_, d, err := l.Hold(t.Context(), "k", 5)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}},
+		"another limit": {do: func(t *testing.T, _ *fakeServer, s *Store, _ ratelimit.Limiter) {
+			prog, err := newProgram(other)
+			require.NoError(t, err)
+			name, _ := leasesOf(t, s)
+			_, ok := s.fromLease(name, prog, step.Request{Op: step.OpTake, N: 1})
+			require.False(t, ok)
+		}},
+		"a reset": {reset: true, do: func(t *testing.T, _ *fakeServer, _ *Store, l ratelimit.Limiter) {
+			require.NoError(t, l.Reset(t.Context(), "k"))
+		}},
+		"a reset that may have failed": {do: func(t *testing.T, f *fakeServer, s *Store, l ratelimit.Limiter) {
+			name, _ := leasesOf(t, s)
+			s.resetLease(name, io.EOF)
+		}},
+	} {
+		for name, is := range map[string]func(*keyLeases) bool{"asked for": asksForNext, "held": holdsNext} {
+			t.Run(end+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFakeServer(t, daily)
+					f.Delay = 10 * time.Millisecond
+					s, l := f.store(t, WithLease(100, age))
+					used := useLease(t, f, s, l, is)
+					tt.do(t, f, s, l)
+					if tt.reset {
+						used = 0
+					}
+					time.Sleep(time.Second)
+					assert.False(t, isLeased(s))
+					_, other := f.store(t)
+					d, err := other.Peek(t.Context(), "k")
+					require.NoError(t, err)
+					assert.Equal(t, daily.Limit-used-tt.spent, d.Remaining)
+					assert.Zero(t, s.Stats().Lost)
+				})
+			})
+		}
+	}
+}
+
+// Each decision says what remains, whatever leases it is granted from. What other processes have
+// spent is known from the latest command on the key.
+func TestRemainingOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10_000, Per: 10_000 * time.Hour}})
+		f.Delay = time.Millisecond
+		s, l := f.store(t, WithLease(100, time.Hour))
+		remain := 10_000
+		take := func(l ratelimit.Limiter, n int) ratelimit.Decision {
+			d, err := l.Take(t.Context(), "k", n)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			remain -= n
+			return d
+		}
+		for range 2000 {
+			leased := s.Stats().Leased
+			d := take(l, 1)
+			if s.Stats().Leased > leased {
+				require.Equal(t, remain, d.Remaining)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		require.Greater(t, s.Stats().Leased, uint64(1900))
+
+		_, other := f.store(t)
+		take(other, 1000)
+		leased := s.Stats().Leased
+		for s.Stats().Leased < leased+100 { // until a lease was taken since
+			take(l, 1)
+			time.Sleep(100 * time.Microsecond)
+		}
+		assert.Equal(t, remain, take(l, 1).Remaining)
+	})
+}
+
+// A next lease that cannot be taken is asked for once, and then by the caller who finds that the one
+// before has run out.
+func TestNextLeaseFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		s, l := f.store(t, WithLease(100, time.Hour))
+		used := useLease(t, f, s, l, func(k *keyLeases) bool { return k.latest().left == k.latest().n/lowMark+1 })
+		f.Set(func() { f.Fail = errors.New("EOF") })
+		calls, leased := s.Stats().Calls, s.Stats().Leased
+		_, k := leasesOf(t, s)
+		for k.left(s.elapsed()) > 0 {
+			require.True(t, l.Allow("k"))
+			used++
+			synctest.Wait()
+		}
+		assert.Greater(t, s.Stats().Leased, leased+1)
+		assert.Equal(t, calls+1, s.Stats().Calls)
+		assert.Positive(t, s.Stats().Lost, "it may have been taken")
+		f.Set(func() { f.Fail = nil })
+		leased = s.Stats().Leased
+		require.True(t, l.Allow("k"), "with the next lease")
+		require.True(t, l.Allow("k"))
+		assert.Equal(t, leased+1, s.Stats().Leased)
 	})
 }
 
@@ -296,13 +551,21 @@ func TestLeaseWorstCase(t *testing.T) {
 // counted as lost.
 func conserved(t *testing.T, f *fakeServer, s *Store, limit, used int) {
 	t.Helper()
+	conservedWithin(t, f, s, limit, used, used)
+}
+
+// conservedWithin is conserved if it is not known whether some requests were spent.
+func conservedWithin(t *testing.T, f *fakeServer, s *Store, limit, least, most int) {
+	t.Helper()
 	require.NoError(t, s.Close(t.Context()))
 	settle()
 	_, other := f.store(t)
 	d, err := other.Peek(t.Context(), "k")
 	require.NoError(t, err)
 	lost := int(s.Stats().Lost)
-	assert.Equal(t, limit, used+d.Remaining+lost, "%d used, %d remain, %d lost", used, d.Remaining, lost)
+	used := limit - d.Remaining - lost
+	assert.True(t, least <= used && used <= most,
+		"%d to %d of %d used, %d remain, %d lost", least, most, limit, d.Remaining, lost)
 }
 
 // A lease is kept no matter what is cancelled on other keys meanwhile.
@@ -384,14 +647,18 @@ func TestLeaseReplies(t *testing.T) {
 				f.Delay = time.Millisecond
 				c := &strangeConn{f, tt.reply}
 				s, l := f.storeThrough(t, c, WithLease(100, 100*time.Millisecond), WithBreaker(0, 0))
-				used := 0
+				used, unsure := 0, 0
 				for range 300 {
-					// A failed request of one event may have been spent.
-					if d, err := l.Take(t.Context(), "k", 1); err != nil || d.Allowed {
+					d, err := l.Take(t.Context(), "k", 1)
+					switch {
+					case errors.Is(err, ErrTimeout):
+						unsure++ // it may have waited behind a lease, and was not sent
+					case err != nil || d.Allowed: // what fails has been executed
 						used++
 					}
 				}
-				conserved(t, f, s, limit, used)
+				assert.LessOrEqual(t, unsure, 10)
+				conservedWithin(t, f, s, limit, used, used+unsure)
 				assert.Equal(t, tt.lost, s.Stats().Lost > 0, "%d lost", s.Stats().Lost)
 			})
 		})
@@ -410,7 +677,11 @@ func askForLease(t *testing.T, s *Store, l ratelimit.Limiter) (used int, wait fu
 	synctest.Wait()
 	asked := 0
 	for i := range s.leases {
-		asked += len(s.leases[i].asked)
+		for _, k := range s.leases[i].keys {
+			if k.asked != nil {
+				asked++
+			}
+		}
 	}
 	require.Equal(t, 1, asked)
 	return minLease, wg.Wait
@@ -461,6 +732,35 @@ func TestResetDuringLease(t *testing.T) {
 			require.NoError(t, s.Close(t.Context()))
 		})
 	}
+}
+
+// A slowReset is a connection that delays the replies to Reset.
+type slowReset struct{ *fakeServer }
+
+func (c slowReset) Do(ctx context.Context, commands []Command) []Reply {
+	replies := c.fakeServer.Do(ctx, commands)
+	if commands[0].Words[0] == "DEL" {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return replies
+}
+
+// A lease that was taken after the key was reset, but before Reset has returned, is given back.
+func TestLeaseTakenBeforeResetReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		f.Delay = 10 * time.Millisecond
+		s, l := f.storeThrough(t, slowReset{f}, WithLease(100, time.Hour))
+		useLease(t, f, s, l, isHalfUsed)
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, l.Reset(t.Context(), "k")) })
+		time.Sleep(5 * time.Millisecond)
+		useLease(t, f, s, l, holdsNext)
+		wg.Wait()
+		settle()
+		conserved(t, f, s, daily.Limit, 0)
+		assert.Zero(t, s.Stats().Lost)
+	})
 }
 
 // A Reset that fails may have been executed: the lease ends, and gives back what it can. One that was

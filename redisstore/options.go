@@ -65,7 +65,8 @@ func WithDenialCache(age time.Duration) Option {
 
 // WithLease lets this process take up to the given number of events of a key in advance,
 // if the key is in demand and far from its limit. It grants them without a call to Redis
-// for at most age, and then, or on [Store.Close], gives back the rest. With n processes,
+// for at most age, and then, or on [Store.Close], gives back the rest. Before they are all
+// granted, it takes others, if the key still is in demand. With n processes,
 // the events in any span of time may exceed the limit by min(n·events, what the limit
 // grants in age); see the section "Leases" of the package documentation. By default there
 // are no leases.
