@@ -98,11 +98,7 @@ func (s *Store) fromLease(
 	case k.left(now) < req.N:
 		return decision, false
 	}
-	k.grant(req.N, now)
-	s.counts.leased.Add(uint64(req.N))
-	decision = k.last
-	decision.Remaining += k.left(now)
-	decision.ResetAfter = max(0, decision.ResetAfter-(now-k.since))
+	decision = s.grantLeased(k, req.N, now)
 	if latest := k.latest(); !latest.renewed && s.runsOut(k, now) {
 		next := s.nextLease(shard, name, d, req.Clock, now)
 		if next != nil {
@@ -152,8 +148,9 @@ func (k *keyLeases) left(now time.Duration) (n int) {
 	return n
 }
 
-// grant grants n events, of those that are left.
-func (k *keyLeases) grant(n int, now time.Duration) {
+// grantLeased grants n events, of those that are left.
+func (s *Store) grantLeased(k *keyLeases, n int, now time.Duration) step.Decision {
+	s.counts.leased.Add(uint64(n))
 	for _, l := range k.held {
 		if now < l.until {
 			from := min(n, l.left)
@@ -161,6 +158,47 @@ func (k *keyLeases) grant(n int, now time.Duration) {
 			n -= from
 		}
 	}
+	decision := k.last
+	decision.Remaining += k.left(now)
+	decision.ResetAfter = max(0, decision.ResetAfter-(now-k.since))
+	return decision
+}
+
+// grantWaiting grants calls that wait in the queue of a group, whose command has taken a lease, from
+// this lease. Otherwise, they would wait for another command.
+func (s *Store) grantWaiting(g *group) {
+	q, o := g.queue, g.queue.outbox
+	o.mu.Lock()
+	if q.group != g { // the command was abandoned, and perhaps another one is in progress
+		o.mu.Unlock()
+		return
+	}
+	waiting := q.next
+	q.next = nil
+	o.mu.Unlock()
+	waiting = s.grantCalls(g.calls[0].name, waiting)
+	o.mu.Lock()
+	q.next = append(waiting, q.next...)
+	o.mu.Unlock()
+}
+
+// grantCalls answers those calls on a key that its leases can grant, and returns the others.
+func (s *Store) grantCalls(name name, calls []*call) (others []*call) {
+	shard := &s.leases[name.shard()]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	k, now := shard.keys[name.text], s.elapsed()
+	if k == nil {
+		return calls // the lease was denied, or had to end
+	}
+	return slices.DeleteFunc(calls, func(c *call) bool {
+		if c.op() != opTake || k.left(now) < c.req.N || !c.claim() {
+			return false
+		}
+		c.res = step.Answer{Decision: s.grantLeased(k, c.req.N, now)}
+		c.done <- nil
+		return true
+	})
 }
 
 // latest returns the lease that was taken last. There must be one.

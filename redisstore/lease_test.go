@@ -97,6 +97,30 @@ func TestNoCallerWaitsForALease(t *testing.T) {
 	}
 }
 
+// Callers who wait while a lease is asked for are granted from the lease, in the same round trip.
+func TestWaitingCallersAreGrantedFromTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, daily)
+		f.Delay = 10 * time.Millisecond
+		s, l := f.store(t, WithLease(100, time.Hour))
+		used := useLease(t, f, s, l, asksForNext)
+		_, k := leasesOf(t, s)
+		calls, leased := s.Stats().Calls, s.Stats().Leased
+		left, next := k.left(s.elapsed()), k.asked.n
+		var wg sync.WaitGroup
+		for range left + next {
+			wg.Go(func() { assert.True(t, l.Allow("k")) })
+			used++
+		}
+		wg.Wait()
+		synctest.Wait()
+		assert.Equal(t, leased+uint64(left+next), s.Stats().Leased)
+		assert.Equal(t, calls, s.Stats().Calls)
+		conserved(t, f, s, daily.Limit, used)
+		assert.Zero(t, s.Stats().Lost)
+	})
+}
+
 // leasesOf returns the name and the leases of the only key of s that has some.
 func leasesOf(t *testing.T, s *Store) (name, *keyLeases) {
 	t.Helper()
@@ -109,15 +133,23 @@ func leasesOf(t *testing.T, s *Store) (name, *keyLeases) {
 	return name{}, nil
 }
 
-// isLeased reports whether s has leases, asked for or held.
-func isLeased(s *Store) bool {
+// leasesAre reports whether is returns true for the leases of a key of s.
+func leasesAre(s *Store, is func(*keyLeases) bool) bool {
 	for i := range s.leases {
-		if len(s.leases[i].keys) > 0 {
-			return true
+		shard := &s.leases[i]
+		shard.mu.Lock()
+		defer shard.mu.Unlock()
+		for _, k := range shard.keys {
+			if is(k) {
+				return true
+			}
 		}
 	}
 	return false
 }
+
+// isLeased reports whether s has leases, asked for or held.
+func isLeased(s *Store) bool { return leasesAre(s, func(*keyLeases) bool { return true }) }
 
 // useLease takes single events of a key until its leases are as is says, and returns how many. Before
 // each one, it waits for the lease that is asked for, if any.
@@ -125,15 +157,12 @@ func useLease(t *testing.T, f *fakeServer, s *Store, l ratelimit.Limiter, is fun
 	t.Helper()
 	for {
 		synctest.Wait()
-		if s.Stats().Leased > 0 && isLeased(s) {
-			_, k := leasesOf(t, s)
-			if is(k) {
-				return used
-			}
-			if k.asked != nil {
-				time.Sleep(f.Delay)
-				continue
-			}
+		if s.Stats().Leased > 0 && leasesAre(s, is) {
+			return used
+		}
+		if leasesAre(s, func(k *keyLeases) bool { return k.asked != nil }) {
+			time.Sleep(f.Delay)
+			continue
 		}
 		require.True(t, l.Allow("k"))
 		used++
@@ -143,7 +172,9 @@ func useLease(t *testing.T, f *fakeServer, s *Store, l ratelimit.Limiter, is fun
 // These are what the leases of a key may be like.
 func asksForNext(k *keyLeases) bool { return k.asked != nil && len(k.held) > 0 && k.latest().left > 0 }
 func holdsNext(k *keyLeases) bool   { return len(k.held) == 2 && k.held[0].left > 0 }
-func isHalfUsed(k *keyLeases) bool  { return k.asked == nil && k.latest().left == k.latest().n/2 }
+func isHalfUsed(k *keyLeases) bool {
+	return k.asked == nil && len(k.held) > 0 && k.latest().left == k.latest().n/2
+}
 
 // A key that goes quiet is not leased again.
 func TestQuietKeyIsNotLeasedAgain(t *testing.T) {
@@ -276,7 +307,9 @@ func TestNextLeaseFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, daily)
 		s, l := f.store(t, WithLease(100, time.Hour))
-		used := useLease(t, f, s, l, func(k *keyLeases) bool { return k.latest().left == k.latest().n/lowMark+1 })
+		used := useLease(t, f, s, l, func(k *keyLeases) bool {
+			return len(k.held) > 0 && k.latest().left == k.latest().n/lowMark+1
+		})
 		f.Set(func() { f.Fail = errors.New("EOF") })
 		calls, leased := s.Stats().Calls, s.Stats().Leased
 		_, k := leasesOf(t, s)

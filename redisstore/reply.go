@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -41,6 +42,9 @@ func (s *Store) readReply(g *group) error {
 	after, err := s.decide(g)
 	after.sent, after.received = g.sent, g.received
 	s.leaseOutcome(name, g.calls, after, err)
+	if slices.ContainsFunc(g.calls, (*call).takesLease) {
+		s.grantWaiting(g)
+	}
 	switch {
 	case err == nil:
 		s.cacheDenial(name, g.epoch, g.calls, after)
