@@ -164,8 +164,8 @@ func (s *Store) grantLeased(k *keyLeases, n int, now time.Duration) step.Decisio
 	return decision
 }
 
-// grantWaiting grants calls that wait in the queue of a group, whose command has taken a lease, from
-// this lease. Otherwise, they would wait for another command.
+// grantWaiting grants calls that wait in the queue of a group, whose command has taken a lease,
+// from this lease. Otherwise, they would wait for another command.
 func (s *Store) grantWaiting(g *group) {
 	q, o := g.queue, g.queue.outbox
 	o.mu.Lock()
@@ -176,19 +176,20 @@ func (s *Store) grantWaiting(g *group) {
 	waiting := q.next
 	q.next = nil
 	o.mu.Unlock()
-	waiting = s.grantCalls(g.calls[0].name, waiting)
+	waiting = s.grantCalls(g.calls[0].name, g.calls[0].prog, waiting)
 	o.mu.Lock()
 	q.next = append(waiting, q.next...)
 	o.mu.Unlock()
 }
 
-// grantCalls answers those calls on a key that its leases can grant, and returns the others.
-func (s *Store) grantCalls(name name, calls []*call) (others []*call) {
+// grantCalls answers those calls on a key, for a limit, that its leases can grant, and returns the
+// others.
+func (s *Store) grantCalls(name name, prog *program, calls []*call) (others []*call) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	k, now := shard.keys[name.text], s.elapsed()
-	if k == nil {
+	if k == nil || k.isOfOther(prog) {
 		return calls // the lease was denied, or had to end
 	}
 	return slices.DeleteFunc(calls, func(c *call) bool {
