@@ -213,7 +213,9 @@ func TestLoadsGoOn(t *testing.T) {
 		leave()
 		synctest.Wait()
 		assert.EqualValues(t, 1, src.at.Load())
+		start := time.Now()
 		require.NoError(t, s.Close())
+		assert.Zero(t, time.Since(start))
 		synctest.Wait()
 		assert.Zero(t, src.at.Load(), "the context of the source was canceled")
 		assert.ErrorContains(t, s.Reload(t.Context()), "closed")
@@ -264,7 +266,18 @@ func TestLateAnswers(t *testing.T) {
 		require.ErrorIs(t, s.Reload(t.Context()), context.DeadlineExceeded)
 		takes.Store(0)
 		require.NoError(t, s.Reload(t.Context()))
+
+		// Close ends a load that waits for an earlier call.
+		takes.Store(int64(time.Hour))
+		require.ErrorIs(t, s.Reload(t.Context()), context.DeadlineExceeded)
+		done := make(chan error, 1)
+		go func() { done <- s.Reload(t.Context()) }()
+		synctest.Wait()
+		start := time.Now()
 		require.NoError(t, s.Close())
+		assert.ErrorContains(t, <-done, "closed")
+		assert.Zero(t, time.Since(start))
+		time.Sleep(time.Hour) // until the source returns
 	})
 }
 
