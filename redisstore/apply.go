@@ -36,7 +36,7 @@ func (s *states) apply(
 	}
 	switch req.Op {
 	case step.OpSettle, step.OpExtend:
-		return s.settle(ctx, s.queue(name, prog, req), prog, req)
+		return s.settle(ctx, s.queueFor(ctx, name, prog, req), prog, req)
 	}
 	if d, ok := s.known(name, prog, req); ok {
 		return step.Answer{Decision: d}, nil
@@ -62,14 +62,28 @@ func (s *Store) known(name name, prog *program, req step.Request) (d step.Decisi
 func (s *Store) ask(
 	ctx context.Context, name name, prog *program, req step.Request,
 ) (step.Answer, error) {
-	return s.result(ctx, s.queue(name, prog, req))
+	return s.result(ctx, s.queueFor(ctx, name, prog, req))
 }
 
 // queue queues a request.
 func (s *Store) queue(name name, prog *program, req step.Request) *call {
+	c := s.newRequest(name, prog, req)
+	s.enqueue(c)
+	return c
+}
+
+// queueFor queues a request of a caller with the given context, who waits for the answer next: it
+// may leave it to result to send the request.
+func (s *Store) queueFor(ctx context.Context, name name, prog *program, req step.Request) *call {
+	c := s.newRequest(name, prog, req)
+	c.ctx = s.loneContext(ctx, prog)
+	s.enqueue(c)
+	return c
+}
+
+func (s *Store) newRequest(name name, prog *program, req step.Request) *call {
 	c := s.newCall()
 	c.name, c.prog, c.req = name, prog, req
-	s.enqueue(c)
 	return c
 }
 

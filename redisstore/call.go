@@ -23,6 +23,9 @@ type call struct {
 	sent     time.Duration // when the raw command was sent, by the store's clock
 	received time.Duration // when its reply was received
 
+	ctx   context.Context // of the caller if it may send the command itself, or nil
+	batch *batch          // that the caller is to send, or nil
+
 	forLease bool        // whether it takes or settles a lease, and no caller waits
 	born     int         // outbox.waited when it was queued; protected by the outbox's lock
 	claimed  atomic.Bool // whether the right to answer it was claimed
@@ -203,8 +206,12 @@ func (c *call) equals(d *call) bool {
 		n == m && costed == other && c.wait() == d.wait()
 }
 
-// await waits for the outcome of a call, or until ctx ends.
+// await waits for the outcome of a call, or until ctx ends. The caller first sends the command
+// itself if nobody else does.
 func (c *call) await(ctx context.Context) error {
+	if c.batch != nil {
+		c.batch.outbox.sendLone(c.batch)
+	}
 	select {
 	case err := <-c.done:
 		return err
@@ -227,6 +234,7 @@ type rawReply struct {
 func (s *Store) run(ctx context.Context, name name, cmd Command, script *script) (rawReply, error) {
 	c := s.newCall()
 	c.name, c.cmd, c.script = name, cmd, script
+	c.ctx = s.loneContext(ctx, nil)
 	s.enqueue(c)
 	err := c.await(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"iter"
+	"time"
 )
 
 // A Conn sends the commands of a [Store] to Redis. The modules redisstore/goredis,
@@ -66,6 +67,19 @@ type Scanner interface {
 	// and yields an error of a server or of its list of servers once. It goes on with the next
 	// server after that. It sends nothing more once ctx has ended.
 	Scan(ctx context.Context, pattern string, count int) iter.Seq2[[]string, error]
+}
+
+// A PromptConn is what a [Conn] is as well if it can stop waiting for a reply. Then a caller sends
+// its command itself while nobody else sends any to the server, which saves the way to another
+// goroutine and back. With other Conns, callers never do. The Conn of goredis is a PromptConn if
+// its client is a [redis.Client]. If you embed it as a Conn, add a method DoPromptly that calls its
+// method DoPromptly.
+//
+// [redis.Client]: https://pkg.go.dev/github.com/redis/go-redis/v9#Client
+type PromptConn interface {
+	// DoPromptly is Do for one command, and returns as soon as ctx ends. If it cannot return then,
+	// it returns after the given time at the latest.
+	DoPromptly(ctx context.Context, command Command, within time.Duration) Reply
 }
 
 // A Reply is the reply to a command.

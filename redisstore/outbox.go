@@ -24,7 +24,7 @@ import (
 // is ready again.
 //
 // Callers only queue their calls and wait. So they can return when their time is over, even if the
-// client ignores contexts.
+// client ignores contexts. A lone caller sends its command itself if the client does not: see lone.go.
 type outbox struct {
 	store  *Store
 	server *server
@@ -63,9 +63,11 @@ const (
 
 // A batch is the commands that are sent together.
 type batch struct {
+	outbox *outbox
 	groups []*group
 	alone  bool            // whether it is one command that is sent by itself: see sendByItself
-	ctx    context.Context // ends when it is abandoned
+	lone   bool            // whether its one caller sends it: see lone.go
+	ctx    context.Context // ends when it is abandoned, or with the lone caller's
 	cancel context.CancelFunc
 
 	tests    bool          // whether it tests the server for the breaker
@@ -130,6 +132,10 @@ func (o *outbox) add(c *call) {
 	}
 	q = &queue{outbox: o, id: id, next: []*call{c}}
 	o.queues[id] = q
+	if c.ctx != nil && o.isQuiet() {
+		o.beginLone(q, c)
+		return
+	}
 	o.makeReady(q)
 }
 
@@ -245,13 +251,14 @@ func (o *outbox) takeBatch() *batch {
 	}
 	o.senders++
 	o.startSender()
-	return o.begin(groups)
+	return o.begin(context.Background(), groups)
 }
 
-// begin makes a batch of groups, which is in progress from now on. The caller holds o.mu.
-func (o *outbox) begin(groups []*group) *batch {
-	b := &batch{groups: groups}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+// begin makes a batch of groups, which is in progress from now on. It is abandoned when ctx ends.
+// The caller holds o.mu.
+func (o *outbox) begin(ctx context.Context, groups []*group) *batch {
+	b := &batch{outbox: o, groups: groups}
+	b.ctx, b.cancel = context.WithCancel(ctx)
 	o.batches = append(o.batches, b)
 	return b
 }
@@ -261,7 +268,7 @@ func (o *outbox) begin(groups []*group) *batch {
 func (o *outbox) goOn(b *batch) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.end(b) || o.gathering {
+	if !o.end(b) || o.gathering || o.answersLone(b) {
 		return false
 	}
 	o.gathering = true
@@ -295,9 +302,14 @@ func (o *outbox) sendByItself(q *queue) {
 		o.mu.Unlock()
 		return
 	}
-	b := o.begin([]*group{g})
+	b := o.begin(context.Background(), []*group{g})
 	b.alone = true
 	o.mu.Unlock()
+	o.carry(b)
+}
+
+// carry sends a batch of one command, and answers the callers.
+func (o *outbox) carry(b *batch) {
 	o.send(b)
 	o.mu.Lock()
 	o.end(b)
@@ -343,7 +355,12 @@ func (s *Store) transmit(b *batch) {
 			commands[i], g.sent = g.cmd, sent
 		}
 		s.counts.calls.Add(uint64(len(groups)))
-		replies := s.do(b.ctx, commands)
+		var replies []Reply
+		if b.lone {
+			replies = []Reply{s.doLone(b.ctx, commands[0])}
+		} else {
+			replies = s.do(b.ctx, commands)
+		}
 		received := s.elapsed()
 		for i, g := range groups {
 			g.reply, g.err, g.received = replies[i].Text, replies[i].Err, received

@@ -17,8 +17,9 @@ import (
 // concurrent use, and any number of limiters may share it.
 type Store struct {
 	config
-	conn  Conn
-	begin time.Time // when the store was made
+	conn   Conn
+	prompt PromptConn // the same, or nil
+	begin  time.Time  // when the store was made
 
 	programs programs
 	limiters limiters
@@ -50,7 +51,9 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{config: *c, conn: conn, begin: time.Now(), backlog: backlog}, nil
+	s := &Store{config: *c, conn: conn, begin: time.Now(), backlog: backlog}
+	s.prompt, _ = conn.(PromptConn)
+	return s, nil
 }
 
 // elapsed returns the reading of the store's own clock, which is the store's age.

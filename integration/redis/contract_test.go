@@ -3,18 +3,22 @@ package redis_test
 import (
 	"context"
 	"crypto/sha1"
+	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 )
 
 const incr = "return tostring(redis.call('INCR', KEYS[1]))"
@@ -252,4 +256,36 @@ func TestWaitingForConnection(t *testing.T) {
 	wg.Wait()
 	assert.Equal(t, 300, counted(t, s, "patient"))
 	assert.Equal(t, 0, counted(t, s, "hasty"))
+}
+
+// With go-redis, a prompt command ends with its context while the server hangs, although the client
+// waits for any time. When the server goes on, so does the client.
+func TestPromptCommands(t *testing.T) {
+	t.Parallel()
+	cert, key, pool := certificate(t)
+	port := freePort(t)
+	s := startServer(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+	for name, o := range map[string]redis.Options{
+		"RESP3":                 {Addr: s.addr()},
+		"RESP2, one connection": {Addr: s.addr(), Protocol: 2, PoolSize: 1},
+		"TLS":                   {Addr: local(port), TLSConfig: &tls.Config{RootCAs: pool, ServerName: "redis.test"}},
+	} {
+		o.ReadTimeout = -1
+		client := redis.NewClient(&o)
+		t.Cleanup(func() { client.Close() })
+		conn := goredis.NewConn(client).(redisstore.PromptConn)
+		count := redisstore.Command{Words: []string{"EVAL", incr, "1", name}, Key: 3}
+		for n := range 3 {
+			reply := conn.DoPromptly(t.Context(), count, patient)
+			require.NoError(t, reply.Err, name)
+			require.Equal(t, fmt.Sprint(2*n+1), reply.Text, name)
+			s.stop()
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			reply = conn.DoPromptly(ctx, count, patient)
+			cancel()
+			require.Error(t, reply.Err, name)
+			s.cont()
+			eventually(t, "the server has executed what it got", func() bool { return counted(t, s, name) == 2*n+2 })
+		}
+	}
 }

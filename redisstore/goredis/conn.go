@@ -27,6 +27,9 @@ func newConn(client redis.UniversalClient) redisstore.Conn {
 	switch client := client.(type) {
 	case *redis.Client:
 		c.dials.watch(client)
+		if setsDeadlines(client) {
+			return newPromptConn(c, client)
+		}
 	case *redis.ClusterClient:
 		c.nodes = &nodeMap{client: client}
 		client.OnNewNode(c.dials.watch)
@@ -192,15 +195,20 @@ func (c *conn) Redial(ctx context.Context, key string) {
 	node := c.node(key)
 	if node != nil {
 		pipe = node.Pipeline()
-		single := node.EphemeralConn()
-		_ = single.Process(ctx, newCommand(ctx, ping)) // takes a connection from the pool
-		_ = single.Close()                             // closes it
+		closeOne(ctx, node)
 	}
 	// After QUIT, the server closes the connection, and the client notices when there is no reply
 	// to PING.
 	_ = pipe.Process(ctx, newCommand(ctx, quit)) // only adds it
 	_ = pipe.Process(ctx, newCommand(ctx, ping))
 	_, _ = pipe.Exec(ctx)
+}
+
+// closeOne closes the connection that a client would use for the next command.
+func closeOne(ctx context.Context, client *redis.Client) {
+	single := client.EphemeralConn()
+	_ = single.Process(ctx, newCommand(ctx, ping)) // takes a connection from the pool
+	_ = single.Close()                             // closes it
 }
 
 var (

@@ -26,7 +26,15 @@ import (
 // AutoPipeliner sends the commands together by itself. Do not use one with a cluster, because a
 // node that hangs then delays commands to the other nodes.
 //
-// New adds a hook to client (in a cluster, to nodes that client has not used before), which
+// While nobody else sends a command, a caller sends its own itself, through a redis.Client: that is
+// about as fast as a command of the client. The hooks of client then run in the goroutine of the
+// caller, who waits for them. If you add hooks to client after New that see commands, the commands of
+// lone callers take another goroutine again. Clients whose ReadTimeout or WriteTimeout is -2 do not
+// send so, nor does a store with leases for keys that it may lease. On a connection that client made
+// before New, the first such command takes at most the store's timeout, in which time counts in full
+// also while the process is busy; client then makes another connection.
+//
+// New adds hooks to client (in a cluster, to nodes that client has not used before). One of them
 // remembers why the client cannot connect. If client has failed to connect as often as its pool has
 // connections, it tries again once a second, and with the hook, while there are calls, every 50
 // milliseconds.
