@@ -39,8 +39,8 @@ func (o *outbox) isQuiet() bool {
 	return !o.apart && !o.gathering && len(o.batches)+len(o.ready) == 0
 }
 
-// answersLone reports whether the one caller that a batch answers is likely to be lone when it calls
-// again. Then a sender does not wait for that. The caller of answersLone holds o.mu.
+// answersLone reports whether a batch has one caller, who is likely to be lone when it calls again.
+// Then its sender does not wait for that. The caller of answersLone holds o.mu.
 func (o *outbox) answersLone(b *batch) bool {
 	return o.store.prompt != nil && o.isQuiet() && len(b.groups) == 1 && len(b.groups[0].calls) == 1
 }

@@ -32,7 +32,7 @@ func (p *promptServer) DoPromptly(
 	if p.before != nil {
 		p.before()
 	}
-	return p.fakeServer.Do(ctx, []Command{command})[0]
+	return p.Do(ctx, []Command{command})[0]
 }
 
 // prompted returns how many commands lone callers have sent.

@@ -24,7 +24,8 @@ import (
 // is ready again.
 //
 // Callers only queue their calls and wait. So they can return when their time is over, even if the
-// client ignores contexts. A lone caller sends its command itself if the client does not: see lone.go.
+// client ignores contexts. If the client can be interrupted, a lone caller sends its command
+// itself: see lone.go.
 type outbox struct {
 	store  *Store
 	server *server

@@ -26,21 +26,22 @@ import (
 // AutoPipeliner sends the commands together by itself. Do not use one with a cluster, because a
 // node that hangs then delays commands to the other nodes.
 //
-// While nobody else sends a command, a caller sends its own itself, through a redis.Client: that is
-// about as fast as a command of the client. The hooks of client then run in the goroutine of the
-// caller, who waits for them. If you add hooks to client after New that see commands, the commands of
-// lone callers take another goroutine again. Clients whose ReadTimeout or WriteTimeout is -2 do not
-// send so, nor does a store with leases for keys that it may lease. On a connection that client made
-// before New, the first such command takes at most the store's timeout, in which time counts in full
-// also while the process is busy; client then makes another connection.
+// While nobody else sends a command, a caller sends its own itself, if client is a [redis.Client].
+// The hooks of client then run in the goroutine of the caller, who waits for them. If you add hooks
+// to client after New that see commands, commands take the way through another goroutine again. So
+// they do if the ReadTimeout or WriteTimeout of client is -2, and for keys that the store may
+// lease. On a connection that client made before New, the first such command takes at most the
+// timeout of the store, in which time counts in full even while the process is busy. After that,
+// client makes another connection.
 //
 // New adds hooks to client (in a cluster, to nodes that client has not used before). One of them
 // remembers why the client cannot connect. If client has failed to connect as often as its pool has
 // connections, it tries again once a second, and with the hook, while there are calls, every 50
-// milliseconds.
+// milliseconds. The other one lets a caller who sends a command stop waiting for it.
 //
 // When a call's context ends, its command continues until the client's own timeouts, which
-// by default are seconds.
+// by default are seconds. If the caller has sent it itself, it ends with the call, and client
+// closes the connection.
 //
 // The store has a circuit breaker for each node of a cluster and each shard of a ring, or one for
 // any other client: see [redisstore.WithBreaker].

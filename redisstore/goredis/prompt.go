@@ -33,8 +33,8 @@ type promptConn struct {
 	limit  time.Duration // the most that a command takes
 }
 
-// setsDeadlines reports whether a client sets the deadlines of its connections each time that it uses
-// them. Otherwise, those that prompt commands leave there would stay.
+// setsDeadlines reports whether a client sets the deadlines of its connections each time that it
+// uses them. Otherwise, those that prompt commands leave there would stay.
 func setsDeadlines(client *redis.Client) bool {
 	o := client.Options()
 	return o.ReadTimeout >= 0 && o.WriteTimeout >= 0
