@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -28,7 +29,8 @@ import (
 // until it ends.
 //
 // After a call has failed with [connect.CodeResourceExhausted] or [connect.CodeUnavailable] and a
-// RetryInfo, calls with the same key are held back for that time, as [client.Turns] says. Client
+// RetryInfo, calls with the same key are held back for that time, and come back step by step, as
+// [client.Turns] says. A stream is granted when the server sends a message, or when it ends well. Client
 // sends nothing twice: the caller may retry, and a retry waits as long as the server has asked.
 //
 // Any number of clients and goroutines may use a Client at once. On servers it does nothing.
@@ -57,13 +59,13 @@ func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return next(ctx, r)
 		}
 		key := c.key(r.Spec(), r.Peer())
-		release, err := c.await(ctx, key)
+		turn, err := c.await(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		defer release()
+		defer turn.End()
 		resp, err := next(ctx, r)
-		c.heed(key, err)
+		heed(turn, err)
 		return resp, err
 	}
 }
@@ -85,15 +87,15 @@ func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 var errEmptyKey = fmt.Errorf("%w: the key is empty", key.ErrNone)
 
 // await waits for the turn of a call.
-func (c *Client) await(ctx context.Context, key string) (release func(), err error) {
+func (c *Client) await(ctx context.Context, key string) (*client.Turn, error) {
 	if key == "" {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errEmptyKey)
 	}
-	release, err = c.turns.Wait(ctx, key, 1)
+	turn, err := c.turns.Wait(ctx, key, 1)
 	code := connect.CodeUnavailable // the store has failed
 	switch {
 	case err == nil:
-		return release, nil
+		return turn, nil
 	case errors.Is(err, context.Canceled):
 		code = connect.CodeCanceled
 	case errors.Is(err, context.DeadlineExceeded):
@@ -104,18 +106,30 @@ func (c *Client) await(ctx context.Context, key string) (release func(), err err
 	return nil, connect.NewError(code, err)
 }
 
-// heed holds key back if err, the end of a call, has a RetryInfo.
-func (c *Client) heed(key string, err error) {
+// heed notes whether a call that has ended with err was granted, and holds its key back if err has a
+// RetryInfo.
+func heed(turn *client.Turn, err error) {
 	failed, ok := errors.AsType[*connect.Error](err)
-	if !ok || failed.Code() != connect.CodeResourceExhausted && failed.Code() != connect.CodeUnavailable {
+	if !ok {
+		if err == nil || errors.Is(err, io.EOF) {
+			turn.Granted()
+		}
 		return
 	}
-	for _, detail := range failed.Details() {
-		if value, err := detail.Value(); err == nil {
-			if info, ok := value.(*errdetails.RetryInfo); ok {
-				c.turns.HoldBack(key, info.GetRetryDelay().AsDuration())
+	switch failed.Code() {
+	case connect.CodeResourceExhausted, connect.CodeUnavailable:
+		for _, detail := range failed.Details() {
+			if value, err := detail.Value(); err == nil {
+				if info, ok := value.(*errdetails.RetryInfo); ok {
+					turn.HoldBack(info.GetRetryDelay().AsDuration())
+				}
 			}
 		}
+	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeInternal,
+		connect.CodeDataLoss, connect.CodeUnimplemented:
+		// The server may be out of order, or may not have answered.
+	default:
+		turn.Granted()
 	}
 }
 
@@ -126,25 +140,27 @@ type stream struct {
 	ctx    context.Context // of the call
 	key    string
 
-	once    sync.Once // sets the fields below
-	release func()    // nil if there is an error
+	once    sync.Once    // sets the fields below
+	turn    *client.Turn // nil if there is an error
+	unwatch func() bool  // stops watching the context
 	err     error
 }
 
 // await waits for the turn of the stream, once.
 func (s *stream) await() error {
 	s.once.Do(func() {
-		release, err := s.client.await(s.ctx, s.key)
-		if s.err = err; err != nil {
-			return
-		}
-		unwatch := context.AfterFunc(s.ctx, release) // in case that nobody looks at the stream again
-		s.release = func() {
-			unwatch()
-			release()
+		s.turn, s.err = s.client.await(s.ctx, s.key)
+		if s.err == nil {
+			s.unwatch = context.AfterFunc(s.ctx, s.turn.End) // in case that nobody looks at the stream again
 		}
 	})
 	return s.err
+}
+
+// end notes that the stream has ended.
+func (s *stream) end() {
+	s.unwatch()
+	s.turn.End()
 }
 
 func (s *stream) Send(message any) error {
@@ -166,10 +182,12 @@ func (s *stream) Receive(message any) error {
 		return err
 	}
 	err := s.StreamingClientConn.Receive(message)
-	if err != nil { // the stream has ended
-		s.client.heed(s.key, err)
-		s.release()
+	if err == nil {
+		s.turn.Granted() // others wait for that after a rest, and the stream may be open for hours
+		return nil
 	}
+	heed(s.turn, err)
+	s.end()
 	return err
 }
 
@@ -178,7 +196,7 @@ func (s *stream) CloseResponse() error {
 	if s.err != nil {
 		return nil // nothing was sent, so CloseResponse would wait for a response that never comes
 	}
-	defer s.release()
+	defer s.end()
 	return s.StreamingClientConn.CloseResponse()
 }
 

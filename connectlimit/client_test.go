@@ -2,14 +2,19 @@ package connectlimit_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -136,6 +141,75 @@ func TestClientInFlight(t *testing.T) {
 	_, err = p.call(t.Context()) // it waits for the stream to end
 	require.NoError(t, err)
 }
+
+// A slowConn is a stream of a server that sends its first message after a second.
+type slowConn struct{ endedConn }
+
+func (slowConn) Receive(any) error {
+	time.Sleep(time.Second)
+	return nil
+}
+
+// TestClientReturnsByTwosAndFours checks how many calls and streams begin after a rest. The streams
+// stay open.
+func TestClientReturnsByTwosAndFours(t *testing.T) {
+	isClient := connect.Spec{IsClient: true}
+	for name, ask := range map[string]func(ctx context.Context, c *connectlimit.Client) (begun time.Time){
+		"calls": func(ctx context.Context, c *connectlimit.Client) (begun time.Time) {
+			r := asked{connect.NewRequest(new(emptypb.Empty))}
+			_, err := c.WrapUnary(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {
+				begun = time.Now()
+				time.Sleep(time.Second)
+				return nil, nil
+			})(ctx, r)
+			assert.NoError(t, err)
+			return begun
+		},
+		"streams": func(ctx context.Context, c *connectlimit.Client) (begun time.Time) {
+			stream := c.WrapStreamingClient(func(context.Context, connect.Spec) connect.StreamingClientConn { return slowConn{} })(ctx, isClient)
+			assert.NoError(t, stream.Send(nil))
+			begun = time.Now()
+			assert.NoError(t, stream.Receive(nil))
+			return begun
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := ratelimit.New(ratelimit.Unlimited{})
+				require.NoError(t, err)
+				c, err := connectlimit.NewClient(l, func(connect.Spec, connect.Peer) string { return "a" })
+				require.NoError(t, err)
+				refusal := connect.NewError(connect.CodeUnavailable, errors.New("refused"))
+				info, err := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)})
+				require.NoError(t, err)
+				refusal.AddDetail(info)
+				_, err = c.WrapUnary(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {
+					return nil, refusal
+				})(t.Context(), asked{connect.NewRequest(new(emptypb.Empty))})
+				require.Equal(t, refusal, err)
+				begin, at := time.Now(), make(map[time.Duration]int)
+				var mu sync.Mutex // protects at
+				var wg sync.WaitGroup
+				for range 100 {
+					wg.Go(func() {
+						begun := ask(t.Context(), c)
+						mu.Lock()
+						at[begun.Sub(begin)-time.Minute]++
+						mu.Unlock()
+					})
+				}
+				wg.Wait()
+				const s = time.Second
+				assert.Equal(t, map[time.Duration]int{0: 1, s: 2, 2 * s: 4, 3 * s: 8, 4 * s: 16, 5 * s: 32, 6 * s: 37}, at)
+			})
+		})
+	}
+}
+
+// An asked request is one of a client.
+type asked struct{ connect.AnyRequest }
+
+func (asked) Spec() connect.Spec { return connect.Spec{IsClient: true} }
 
 func TestClientMisuse(t *testing.T) {
 	_, err := connectlimit.NewClient(nil, nil)

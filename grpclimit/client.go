@@ -30,8 +30,9 @@ import (
 //
 // After a call has failed with [codes.ResourceExhausted] or [codes.Unavailable] and a RetryInfo,
 // calls with the same key are held back for that time, at most for a day, by the limiter's clock.
-// (If that happens while a call waits for its turn, it waits for another one afterwards.) At most
-// 4,096 keys are held back at a time. Client sends nothing twice: the caller may retry, and a retry
+// (If that happens while a call waits for its turn, it waits for another one afterwards.) Then one
+// goes first, and when it is granted, the others follow by twos and fours. A stream is granted when
+// the server sends a message, or when it ends well. At most 4,096 keys are held back at a time. Client sends nothing twice: the caller may retry, and a retry
 // waits as long as the server has asked.
 //
 // With a [ratelimit.InFlight], a call is in flight until it ends.
@@ -68,9 +69,9 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, cc *g
 	if err != nil {
 		return err
 	}
-	defer turn.release()
+	defer turn.End()
 	err = invoker(ctx, method, req, reply, cc, opts...)
-	c.heed(turn.key, err)
+	heed(turn, err)
 	return err
 }
 
@@ -88,21 +89,38 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return nil, err
 	}
 	end := func(err error) { // may be called again, if another interceptor retries
-		c.heed(turn.key, err)
-		turn.release()
+		heed(turn, err)
+		turn.End()
 	}
 	begun := false
 	defer func() {
 		if !begun { // another interceptor has panicked
-			turn.release()
+			turn.End()
 		}
 	}()
 	stream, err := streamer(ctx, desc, cc, method, withOnFinish(opts, end)...)
 	begun = true
 	if err != nil {
 		end(err) // another interceptor may have failed
+		return nil, err
 	}
-	return stream, err
+	return &clientStream{stream, turn}, nil
+}
+
+// A clientStream notes when the server has granted it: others wait for that after a rest, and the
+// stream may be open for hours.
+type clientStream struct {
+	grpc.ClientStream
+	turn *client.Turn
+}
+
+// RecvMsg implements [grpc.ClientStream].
+func (s *clientStream) RecvMsg(message any) error {
+	err := s.ClientStream.RecvMsg(message)
+	if err == nil {
+		s.turn.Granted()
+	}
+	return err
 }
 
 // withOnFinish calls f when a stream is over. A caller may abandon a stream without a last call, so that a wrapper of it
@@ -118,29 +136,20 @@ func targetOf(cc *grpc.ClientConn) string {
 	return cc.Target()
 }
 
-// A turn is that of a call or message which may be sent.
-type turn struct {
-	key     string // empty if nothing was asked for
-	release func() // calling it again is harmless
-}
-
-// noTurn is that of what needs none.
-var noTurn = turn{release: func() {}}
-
-// await waits for the turn of call. The error is a status.
-func (c *Client) await(call *Call) (turn, error) {
+// await waits for the turn of call, which is nil if call costs nothing. The error is a status.
+func (c *Client) await(call *Call) (*client.Turn, error) {
 	key, n, err := c.question(call)
 	switch {
 	case err != nil:
-		return noTurn, status.Errorf(codes.InvalidArgument, "cannot determine the key of this call: %v", err)
+		return nil, status.Errorf(codes.InvalidArgument, "cannot determine the key of this call: %v", err)
 	case n == 0:
-		return noTurn, nil
+		return nil, nil
 	}
-	release, err := c.turns.Wait(call.Context, key, n)
+	turn, err := c.turns.Wait(call.Context, key, n)
 	if err != nil {
-		return noTurn, asStatus(err)
+		return nil, asStatus(err)
 	}
-	return turn{key, release}, nil
+	return turn, nil
 }
 
 // A waitError is an error of a wait. It has a gRPC status, and what it wraps.
@@ -166,18 +175,23 @@ func asStatus(err error) error {
 	return &waitError{err, code}
 }
 
-// heed holds key back if err, the end of a call, has a RetryInfo.
-func (c *Client) heed(key string, err error) {
-	if err == nil || key == "" {
-		return
-	}
+// heed notes whether a call that has ended with err was granted, and holds its key back if err has a
+// RetryInfo.
+func heed(turn *client.Turn, err error) {
 	st, ok := status.FromError(err)
-	if !ok || st.Code() != codes.ResourceExhausted && st.Code() != codes.Unavailable {
+	if !ok {
 		return
 	}
-	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok {
-			c.turns.HoldBack(key, info.GetRetryDelay().AsDuration())
+	switch st.Code() {
+	case codes.ResourceExhausted, codes.Unavailable:
+		for _, detail := range st.Details() {
+			if info, ok := detail.(*errdetails.RetryInfo); ok {
+				turn.HoldBack(info.GetRetryDelay().AsDuration())
+			}
 		}
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal, codes.DataLoss, codes.Unimplemented:
+		// The server may be out of order, or may not have answered.
+	default:
+		turn.Granted()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 )
 
 // A messageClientStream makes each message that it sends wait for its turn.
@@ -15,17 +17,16 @@ type messageClientStream struct {
 	call   *Call // its context is that of the stream, and ends with it
 	cancel context.CancelFunc
 
-	mu   sync.Mutex // protects what follows; not held during calls
-	turn turn       // of the latest message, while it is in flight
-	key  string     // of the latest message
-	over bool       // whether the stream has ended
+	mu   sync.Mutex   // protects what follows; not held during calls
+	turn *client.Turn // of the latest message that needed one
+	over bool         // whether the stream has ended
 }
 
 // sendMessages opens a stream whose messages wait for their turns.
 func (c *Client) sendMessages(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, call *Call, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	call.Context = ctx
-	m := &messageClientStream{client: c, call: call, cancel: cancel, turn: noTurn}
+	m := &messageClientStream{client: c, call: call, cancel: cancel}
 	stream, err := streamer(ctx, desc, cc, call.Method, withOnFinish(opts, m.end)...)
 	if err != nil {
 		cancel()
@@ -37,11 +38,14 @@ func (c *Client) sendMessages(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 
 // SendMsg implements [grpc.ClientStream].
 func (m *messageClientStream) SendMsg(message any) error {
-	if m.swap(noTurn) {
+	previous, over := m.latest()
+	if over {
 		return io.EOF // RecvMsg returns the status
 	}
-	t, err := m.client.await(&Call{Context: m.call.Context, Method: m.call.Method, Target: m.call.Target, Message: message})
-	if over := m.swap(t); over {
+	previous.End()
+	turn, err := m.client.await(&Call{Context: m.call.Context, Method: m.call.Method, Target: m.call.Target, Message: message})
+	if over := m.begin(turn); over {
+		turn.End()
 		return io.EOF
 	}
 	if err != nil {
@@ -51,33 +55,41 @@ func (m *messageClientStream) SendMsg(message any) error {
 	return m.ClientStream.SendMsg(message)
 }
 
-// swap replaces the turn, and releases the previous one. If the stream is over, it releases next as
-// well.
-func (m *messageClientStream) swap(next turn) (over bool) {
+// RecvMsg implements [grpc.ClientStream]. A server that sends a message has granted the latest one.
+func (m *messageClientStream) RecvMsg(message any) error {
+	err := m.ClientStream.RecvMsg(message)
+	if err == nil {
+		turn, _ := m.latest()
+		turn.Granted()
+	}
+	return err
+}
+
+// latest returns the turn of the latest message, and whether the stream has ended.
+func (m *messageClientStream) latest() (turn *client.Turn, over bool) {
 	m.mu.Lock()
-	previous := m.turn
-	m.turn = next
-	if next.key != "" {
-		m.key = next.key
+	defer m.mu.Unlock()
+	return m.turn, m.over
+}
+
+// begin makes turn that of the latest message, unless it is nil, and reports whether the stream has
+// ended.
+func (m *messageClientStream) begin(turn *client.Turn) (over bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if turn != nil && !m.over {
+		m.turn = turn
 	}
-	if m.over {
-		over, m.turn = true, noTurn
-	}
-	m.mu.Unlock()
-	previous.release()
-	if over {
-		next.release()
-	}
-	return over
+	return m.over
 }
 
 // end is called when the stream has ended with err.
 func (m *messageClientStream) end(err error) {
 	m.mu.Lock()
 	m.over = true
-	key := m.key
+	turn := m.turn
 	m.mu.Unlock()
-	m.client.heed(key, err)
-	m.swap(noTurn)
+	heed(turn, err)
+	turn.End()
 	m.cancel()
 }

@@ -1,7 +1,10 @@
 package client
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -29,3 +32,15 @@ func (e transportError) Temporary() bool {
 	}](e.error)
 	return ok && t.Temporary() || errors.Is(e.error, ratelimit.ErrQueueFull) || errors.Is(e.error, ratelimit.ErrFull)
 }
+
+// tooLong is the error of a wait that would exceed the deadline. Its value is the
+// length of that wait. net/http and its callers see a timeout.
+type tooLong time.Duration
+
+func (e tooLong) Error() string {
+	return fmt.Sprintf("client: the server asked to wait %v, which exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
+}
+
+func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
+func (tooLong) Timeout() bool   { return true }
+func (tooLong) Temporary() bool { return true }

@@ -43,7 +43,7 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 	sliding := ratelimit.SlidingWindow{Limit: 60, Window: time.Minute}
 	log := ratelimit.SlidingLog{Limit: 60, Window: time.Minute}
 	rolling := ratelimit.RollingWindow{Quota: 60, Window: time.Minute, Period: time.Second}
-	const near, far = 400 * time.Second, 11 * time.Minute // the latter if the quota comes back gradually, but t says when all of it is
+	const near, far = 270 * time.Second, 380 * time.Second // the former is 90 % of the bucket; the latter if the quota comes back at once, or gradually, but t says when all of it is
 	for name, tt := range map[string]struct {
 		alg     ratelimit.Algorithm
 		headers httplimit.Headers
@@ -55,7 +55,7 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 		"bucket, draft 7":     {bucket, httplimit.Draft7, 1, 0, 251_750 * time.Millisecond},
 		"bucket, concurrent":  {bucket, httplimit.Standard, 10, 0, near},
 		"window":              {window, httplimit.Standard, 1, 0, 293_161_904_757 * time.Nanosecond},
-		"window, concurrent":  {window, httplimit.Standard, 10, 0, near},
+		"window, concurrent":  {window, httplimit.Standard, 10, 0, far},
 		"sliding":             {sliding, httplimit.Standard, 1, 0, 351_250 * time.Millisecond},
 		"sliding, concurrent": {sliding, httplimit.Standard, 10, 0, far},
 		"sliding, under way":  {sliding, httplimit.Standard, 30, time.Second, far},
@@ -66,7 +66,7 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 		"rolling, concurrent": {rolling, httplimit.Standard, 10, 0, far},
 		"rolling, under way":  {rolling, httplimit.Standard, 30, time.Second, far},
 		"bucket, under way":   {bucket, httplimit.Standard, 30, time.Second, near},
-		"window, under way":   {window, httplimit.Standard, 30, time.Second, near},
+		"window, under way":   {window, httplimit.Standard, 30, time.Second, far},
 		"window, far away":    {window, httplimit.Draft7, 50, 10 * time.Second, far},
 		"all":                 {ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour}}, httplimit.Standard, 10, 0, near},
 		"all, draft 7":        {ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour}}, httplimit.Draft7, 10, 0, near},

@@ -9,30 +9,12 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// wait waits for the turn of a request. If the request is to be released, it returns what
-// holds its place.
-func (t *Transport) wait(ctx context.Context, key string) (*ratelimit.Reservation, error) {
-	if !t.flies {
-		return nil, t.Limiter.Wait(ctx, key)
-	}
-	turn, _, err := t.Limiter.Hold(ctx, key, 1, ratelimit.Waiting())
-	return turn, err
-}
-
-// release releases turn, unless it is nil or has been released. Nobody can use an error: the
-// request is over, and a limiter logs that its store has failed.
-func release(ctx context.Context, turn *ratelimit.Reservation) {
-	if turn != nil {
-		_ = turn.Release(context.WithoutCancel(ctx))
-	}
-}
-
-// send sends r, and releases turn, if it is not nil, when the request is over.
-func (t *Transport) send(r *http.Request, turn *ratelimit.Reservation) (resp *http.Response, err error) {
-	if turn == nil {
+// send sends r, and releases held, if it is not nil, when the request is over.
+func (t *Transport) send(r *http.Request, held *ratelimit.Reservation) (resp *http.Response, err error) {
+	if held == nil {
 		return t.base().RoundTrip(r)
 	}
-	f := &flight{turn: turn, request: r}
+	f := &flight{held: held, request: r}
 	defer func() {
 		if !f.hasBody {
 			f.land()
@@ -46,7 +28,7 @@ func (t *Transport) send(r *http.Request, turn *ratelimit.Reservation) (resp *ht
 
 // A flight is a request that is in flight.
 type flight struct {
-	turn    *ratelimit.Reservation
+	held    *ratelimit.Reservation
 	request *http.Request
 	hasBody bool        // whether it lasts until the body of the response ends
 	unwatch func() bool // stops watching the context; nil if it is not watched
@@ -57,7 +39,7 @@ func (f *flight) land() {
 	if f.unwatch != nil {
 		f.unwatch()
 	}
-	release(f.request.Context(), f.turn)
+	release(f.request.Context(), f.held)
 }
 
 // follow makes the flight end with the body of resp, if there is one.
@@ -71,7 +53,7 @@ func (f *flight) follow(resp *http.Response) {
 		return
 	}
 	ctx := f.request.Context()
-	f.unwatch = context.AfterFunc(ctx, func() { release(ctx, f.turn) })
+	f.unwatch = context.AfterFunc(ctx, func() { release(ctx, f.held) })
 	resp.Body = &flightBody{resp.Body, f}
 }
 

@@ -1,20 +1,13 @@
 package client
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -114,78 +107,56 @@ type Transport struct {
 	InFlight bool
 
 	prepare sync.Once
-	flies   bool     // whether requests are released
-	held    heldKeys // after Retry-After
-
-	mu      sync.Mutex         // protects servers
-	servers map[string]*server // by key
-
-	told atomic.Uint64 // responses whose RateLimit was noted; instants would not tell their order
+	turns   *Turns
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	t.prepare.Do(func() {
-		t.flies, t.held.clk = t.InFlight || hasInFlight(t.Limiter), clock.New()
-	})
-	key, epoch, turn, err := t.await(r)
+	key, err := t.keyOf(r)
+	var p pass
+	var held *ratelimit.Reservation
+	if err == nil {
+		t.prepare.Do(t.makeTurns)
+		p, held, err = t.turns.wait(r.Context(), key, 1)
+	}
 	if err != nil {
 		if r.Body != nil {
 			r.Body.Close()
 		}
 		return nil, transportError{err}
 	}
-	granted := false
-	defer func() { t.held.over(key, epoch, granted) }()
-	sent, told := time.Now(), t.told.Load()
-	resp, err := t.sendCounted(key, r, turn)
+	var a answer
+	defer func() { t.turns.answered(key, p, a) }()
+	resp, err := t.send(r, held)
 	if err == nil && resp != nil { // net/http reports a nil response
-		granted = t.learn(key, sent, told, resp)
+		a = t.read(resp)
 	}
 	return resp, err
 }
 
-// sendCounted sends r, and counts it among the requests under way until it is answered.
-func (t *Transport) sendCounted(key string, r *http.Request, turn *ratelimit.Reservation) (*http.Response, error) {
-	if t.Heed {
-		defer t.answered(key)
-	}
-	return t.send(r, turn)
+// makeTurns sets what RoundTrip uses.
+func (t *Transport) makeTurns() {
+	t.turns, _ = NewTurns(t.Limiter, t.InFlight) // there is a Limiter
+	t.turns.heeds = t.Heed
 }
 
-// await waits for the turn of r, and returns its key and the epoch in which it enters. turn is what is
-// to be released, or nil.
-func (t *Transport) await(r *http.Request) (key string, epoch uint64, turn *ratelimit.Reservation, err error) {
-	if key, err = t.keyOf(r); err != nil {
-		return "", 0, nil, err
-	}
-	for {
-		if epoch, err = t.held.enter(r.Context(), key); err != nil {
-			return "", 0, nil, err
+// read returns what a response says about the requests to come.
+func (t *Transport) read(resp *http.Response) (a answer) {
+	a.refused = resp.StatusCode == http.StatusTooManyRequests
+	isCached := resp.Header["Age"] != nil // so the server said it earlier, and perhaps to others (RFC 9111, 5.1)
+	a.granted = !a.refused && !isCached && resp.StatusCode < http.StatusInternalServerError
+	if t.Heed && !isCached {
+		if q, ok := quotaOf(resp.Header["Ratelimit"], resp.Header["Ratelimit-Policy"]); ok {
+			a.quota, a.known = q.bounded()
 		}
-		if turn, err = t.take(r.Context(), key); err == nil && t.depart(key, epoch) {
-			return key, epoch, turn, nil
-		}
-		t.held.over(key, epoch, false)
-		if err != nil {
-			return "", 0, nil, err
-		}
-		release(r.Context(), turn)
 	}
-}
-
-// take waits until the server would grant a request with the key, and for its turn.
-func (t *Transport) take(ctx context.Context, key string) (turn *ratelimit.Reservation, err error) {
-	if !t.Heed {
-		return t.wait(ctx, key)
+	if t.Rest != nil {
+		a.rest = t.Rest(resp)
 	}
-	if err := t.takeTurn(ctx, key); err != nil {
-		return nil, err
+	if a.rest <= 0 && (a.refused || resp.StatusCode == http.StatusServiceUnavailable) {
+		a.rest = retryAfter(resp.Header, t.turns.clk.Now())
 	}
-	if turn, err = t.wait(ctx, key); err != nil {
-		t.forgo(key)
-	}
-	return turn, err
+	return a
 }
 
 // keyOf returns the key of r.
@@ -228,59 +199,4 @@ func (t *Transport) base() http.RoundTripper {
 		return t.Base
 	}
 	return http.DefaultTransport
-}
-
-// sleep waits for d or until ctx is done. It fails at once if d exceeds the time to
-// the deadline of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return tooLong(d)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// tooLong is the error of a wait that would exceed the deadline. Its value is the
-// length of that wait. net/http and its callers see a timeout.
-type tooLong time.Duration
-
-func (e tooLong) Error() string {
-	return fmt.Sprintf("client: the server asked to wait %v, which exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
-}
-
-func (tooLong) Unwrap() error   { return context.DeadlineExceeded }
-func (tooLong) Timeout() bool   { return true }
-func (tooLong) Temporary() bool { return true }
-
-// RetryAfter returns the time that the header field Retry-After says to wait, rounded up to seconds, and
-// 0 if it says none. The field has a number of seconds, or a date by the server's clock. Of several
-// values, the longest that can be read counts: 2.0, 60s and lists are not allowed, and are sent. It is
-// for [Transport].Rest.
-func RetryAfter(resp *http.Response) (longest time.Duration) {
-	return retryAfter(resp.Header, time.Now())
-}
-
-func retryAfter(h http.Header, now time.Time) (longest time.Duration) {
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	for _, line := range h.Values("Retry-After") {
-		if at, err := http.ParseTime(strings.TrimSpace(line)); err == nil {
-			longest = max(longest, at.Sub(now))
-			continue
-		}
-		for value := range strings.SplitSeq(line, ",") {
-			value = strings.TrimSuffix(strings.TrimSpace(value), "s")
-			if s, err := strconv.ParseFloat(value, 64); strings.Trim(value, ".0123456789") == "" && (err == nil || errors.Is(err, strconv.ErrRange)) {
-				longest = max(longest, time.Duration(math.Ceil(min(s, maxRetryAfter.Seconds())))*time.Second)
-			}
-		}
-	}
-	return longest
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,9 +41,9 @@ func TestTurns(t *testing.T) {
 			{"a", 1, 48 * time.Hour, 24*time.Hour + 12*time.Second},
 		} {
 			turns.HoldBack(step.key, step.holdBack)
-			release, err := turns.Wait(t.Context(), step.key, step.n)
+			turn, err := turns.Wait(t.Context(), step.key, step.n)
 			require.NoError(t, err)
-			release()
+			turn.End()
 			assert.Equal(t, step.at, time.Since(begin), "step %d", i)
 		}
 
@@ -60,6 +61,70 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestTurnsReturnByTwosAndFours checks how many streams begin after a rest, if each is granted a second
+// later, and stays open.
+func TestTurnsReturnByTwosAndFours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(t, ratelimit.Unlimited{})
+		turns.HoldBack("a", time.Minute)
+		begin, at := time.Now(), make(map[time.Duration]int)
+		var mu sync.Mutex // protects at
+		var wg sync.WaitGroup
+		for range 300 {
+			wg.Go(func() {
+				turn, err := turns.Wait(t.Context(), "a", 1)
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				at[time.Since(begin)-time.Minute]++
+				mu.Unlock()
+				time.Sleep(time.Second)
+				turn.Granted()
+				time.Sleep(time.Hour)
+				turn.Granted()
+				turn.End()
+			})
+		}
+		wg.Wait()
+		const s = time.Second
+		assert.Equal(t, map[time.Duration]int{0: 1, s: 2, 2 * s: 4, 3 * s: 8, 4 * s: 16, 5 * s: 32, 6 * s: 237}, at)
+	})
+}
+
+// TestTurnsNotGranted has a server that does not grant the first requests after a rest: each lets another
+// one go when it ends.
+func TestTurnsNotGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(t, ratelimit.Unlimited{})
+		turns.HoldBack("a", time.Minute)
+		begin := time.Now()
+		var mu sync.Mutex // protects at
+		var at []time.Duration
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				turn, err := turns.Wait(t.Context(), "a", 1)
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				at = append(at, time.Since(begin))
+				mu.Unlock()
+				time.Sleep(time.Second)
+				turn.End()
+			})
+		}
+		wg.Wait()
+		const s = time.Second
+		assert.Equal(t, []time.Duration{60 * s, 61 * s, 62 * s}, at)
+		var none *client.Turn
+		none.HoldBack(time.Hour)
+		none.Granted()
+		none.End()
+	})
+}
+
 // TestTurnsInFlight checks that a request is in flight until it is released, once.
 func TestTurnsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,17 +134,17 @@ func TestTurnsInFlight(t *testing.T) {
 		go func() {
 			time.Sleep(time.Minute)
 			turns.HoldBack("a", time.Minute)
-			first()
-			first()
+			first.End()
+			first.End()
 		}()
-		release, err := turns.Wait(t.Context(), "a", 1)
+		turn, err := turns.Wait(t.Context(), "a", 1)
 		require.NoError(t, err)
 		assert.Equal(t, 2*time.Minute, time.Since(begin), "it gives its slot back during the rest, and takes one after it")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = turns.Wait(ctx, "a", 1)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		release()
+		turn.End()
 		_, err = turns.Wait(t.Context(), "a", 1)
 		require.NoError(t, err)
 	})

@@ -9,52 +9,21 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
-// A quotaPace is what a server says of the requests to come: so many are left until there is more
-// quota.
-type quotaPace struct {
-	known  bool // whether the server says it
-	left   int64
-	limit  int64 // 0 if it is not known
-	reset  time.Duration
-	window time.Duration // that of the limit; 0 if it is not known
-}
-
-// every returns the time between two requests if they are spread evenly.
-func (p quotaPace) every() time.Duration { return time.Duration(int64(p.reset) / (p.left + 1)) }
-
-// enough reports whether so many requests are left that they need not be spread.
-func (p quotaPace) enough() bool {
-	return p.reset == 0 || p.left > 0 && p.left > p.limit/8 && p.limit > 0
-}
-
-// renewed returns how many requests may be sent after the reset, until a response says more, if so many
-// are under way. That is the limit, less those under way, if its window is not known or as long as the
-// reset. Otherwise it is what was left and what the limit allows in that time, because some servers say
-// when there is any more quota, and not when all of it is back. What was left counts as far as the
-// limit has room for it and those under way. What the limit allows in that time always counts: if
-// responses take longer than the window, the server has long counted those under way.
-func (p quotaPace) renewed(underWay int64) int64 {
-	if p.reset >= p.window {
-		return max(0, p.limit-underWay)
-	}
-	back := max(1, int64(float64(p.limit)*(p.reset.Seconds()/p.window.Seconds())))
-	return max(back, min(p.limit-underWay, p.left+back))
-}
-
-// paceOf returns the slowest pace that a RateLimit field says: among the items of a list
-// ("name";r=1;t=2) or, in an earlier draft, in a dictionary (limit=3, remaining=1, reset=2).
-// policy is the field RateLimit-Policy, which has the limits of a list, and windows.
-func paceOf(rateLimit, policy []string) (slowest quotaPace) {
+// quotaOf returns the quota of a RateLimit field that needs the slowest pace: of the items of a list
+// ("name";r=1;t=2) or, in an earlier draft, of a dictionary (limit=3, remaining=1, reset=2). policy is
+// the field RateLimit-Policy, which has the limits of a list, and windows.
+func quotaOf(rateLimit, policy []string) (slowest Quota, ok bool) {
 	policies := make(map[string]sfMember)
 	for _, m := range sfMembers(policy) {
 		policies[m.name] = m
 	}
+	slowest.Left = -1
 	var whole sfMember // the dictionary, as if it were an item
 	for _, m := range sfMembers(rateLimit) {
 		switch m.key {
 		case "": // an item of a list
 			m.quota, m.window = policies[m.name].quota, policies[m.name].window
-			slowest = slower(slowest, m)
+			slowest = slower(slowest, m.said())
 		case "limit":
 			whole.quota, whole.window = m.value, policies[m.name].window
 		case "remaining":
@@ -63,23 +32,15 @@ func paceOf(rateLimit, policy []string) (slowest quotaPace) {
 			whole.reset = m.value
 		}
 	}
-	return slower(slowest, whole)
+	return slower(slowest, whole.said()).bounded()
 }
 
-// slower returns the slower one of p and the pace of an item.
-func slower(p quotaPace, item sfMember) quotaPace {
-	if !item.left.known || !item.reset.known || item.left.n < 0 || item.reset.n < 0 {
-		return p
+// slower returns what needs the slower pace. What says nothing has a negative Left.
+func slower(q, other Quota) Quota {
+	if q.Left < 0 || other.Left >= 0 && other.isSlower(q) {
+		return other
 	}
-	q := quotaPace{
-		known: true, left: item.left.n, limit: max(0, item.quota.n),
-		reset:  item.reset.duration(maxRetryAfter),
-		window: item.window.duration(math.MaxInt64),
-	}
-	if !p.known || p.enough() && !q.enough() || p.enough() == q.enough() && q.every() > p.every() {
-		return q
-	}
-	return p
+	return q
 }
 
 // An sfInteger is an integer of a structured field. It is not known if there is none, or a value
@@ -88,6 +49,9 @@ type sfInteger struct {
 	n     int64
 	known bool
 }
+
+// count returns n as a number of requests.
+func (n sfInteger) count() int { return int(min(max(0, n.n), mostLeft)) }
 
 // duration returns n seconds, from 0 to most.
 func (n sfInteger) duration(most time.Duration) time.Duration {
@@ -100,6 +64,17 @@ type sfMember struct {
 	name                       string // the value as it is written
 	value                      sfInteger
 	left, reset, quota, window sfInteger // the parameters r, t, q and w
+}
+
+// said returns what m says as an item of a list. If it says nothing, Left is negative.
+func (m sfMember) said() Quota {
+	if !m.left.known || !m.reset.known || m.left.n < 0 || m.reset.n < 0 {
+		return Quota{Left: -1}
+	}
+	return Quota{
+		Left: m.left.count(), Limit: m.quota.count(),
+		Reset: m.reset.duration(longestRest), Window: m.window.duration(math.MaxInt64),
+	}
 }
 
 // How much of a field is read.
