@@ -63,12 +63,12 @@ func TestClientReturnsByTwosAndFours(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ask    func(context.Context, *grpclimit.Client, error) time.Time
 		answer error
-		opts   []grpclimit.Option
+		opts   []grpclimit.ClientOption
 	}{
 		"calls":                    {ask: unary},
 		"calls that are not found": {ask: unary, answer: status.Error(codes.NotFound, "not found")},
 		"streams":                  {ask: stream},
-		"messages":                 {ask: message, opts: []grpclimit.Option{grpclimit.WithPerMessage()}},
+		"messages":                 {ask: message, opts: []grpclimit.ClientOption{grpclimit.WithPerMessage()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

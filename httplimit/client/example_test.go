@@ -90,3 +90,38 @@ func ExampleTransport_heed() {
 	}
 	defer resp.Body.Close()
 }
+
+// A client of a protocol of its own waits for its turn, and tells what the server has answered.
+func ExampleTurns() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
+	turns, err := client.NewTurns(limiter, false)
+	if err != nil {
+		log.Fatal(err)
+	}
+	send := func(context.Context) error { return errRefused }
+	ask := func(ctx context.Context, key string) error {
+		turn, err := turns.Wait(ctx, key, 1)
+		if err != nil {
+			return err
+		}
+		defer turn.End()
+		err = send(ctx)
+		switch {
+		case err == nil:
+			turn.Granted()
+		case errors.Is(err, errRefused):
+			turn.HoldBack(time.Minute)
+		}
+		return err
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	fmt.Println(ask(ctx, "a"))
+	fmt.Println(errors.Is(ask(ctx, "a"), context.DeadlineExceeded))
+	// Output:
+	// refused
+	// true
+}
+
+var errRefused = errors.New("refused")

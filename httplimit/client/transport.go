@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -60,7 +62,7 @@ type Transport struct {
 
 	// Key returns the key of a request. The default is the host of its URL, with the
 	// port unless it is the scheme's default port.
-	Key func(*http.Request) (string, error)
+	Key key.Func
 
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
@@ -171,10 +173,13 @@ func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 		return host(r.URL), nil
 	}
 	if key, err = t.Key(r); err == nil && key == "" {
-		err = errors.New("client: the key is empty") // hosts must not share a key by mistake
+		err = errEmptyKey
 	}
 	return key, err
 }
+
+// errEmptyKey refuses an empty key, which hosts would share by mistake.
+var errEmptyKey = fmt.Errorf("%w: the key is empty", key.ErrNone)
 
 // host returns the host of u in lower case, with the port unless it is the scheme's
 // default port.

@@ -22,9 +22,13 @@ import (
 //	}
 //	defer turn.End()
 //	err = send(ctx)
-//	if err == nil {
+//	switch {
+//	case err == nil:
 //		turn.Granted()
+//	case errors.Is(err, errRefused):
+//		turn.HoldBack(time.Minute)
 //	}
+//	return err
 //
 // After a rest that a server has asked for, one request goes first. Once it is granted, the others
 // follow by twos and fours, as those of a Transport do.
