@@ -39,17 +39,17 @@ func CallOf(r *http.Request) *Call {
 
 // request returns the call as the HTTP request that it is on the wire, without its body.
 func (c *Call) request() *http.Request {
-	r := &http.Request{
+	md, _ := metadata.FromIncomingContext(c.Context) // a copy
+	r := (&http.Request{
 		Method: http.MethodPost,
 		URL:    &url.URL{Path: c.Method},
 		Proto:  "HTTP/2.0", ProtoMajor: 2,
-		Body: http.NoBody,
-	}
+		Header: make(http.Header, len(md)),
+		Body:   http.NoBody,
+	}).WithContext(context.WithValue(c.Context, callKey{}, c))
 	if p, ok := peer.FromContext(c.Context); ok && p.Addr != nil {
 		r.RemoteAddr = p.Addr.String()
 	}
-	md, _ := metadata.FromIncomingContext(c.Context)
-	r.Header = make(http.Header, len(md))
 	for name, values := range md {
 		if name == ":authority" {
 			if len(values) > 0 {
@@ -57,8 +57,7 @@ func (c *Call) request() *http.Request {
 			}
 			continue
 		}
-		name = textproto.CanonicalMIMEHeaderKey(name)
-		r.Header[name] = append(r.Header[name], values...)
+		r.Header[textproto.CanonicalMIMEHeaderKey(name)] = values // names in md are in lower case
 	}
-	return r.WithContext(context.WithValue(c.Context, callKey{}, c))
+	return r
 }

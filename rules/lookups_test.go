@@ -178,8 +178,11 @@ func TestHotKeyOfAHungStore(t *testing.T) {
 	c.known.put("known", found{alg: perMinute(5), at: time.Now()})
 	store.hangs.Store(true)
 	ctx := context.Background()
-	for _, key := range []string{"known", "new"} {
-		_, _ = c.Limit(ctx, key)
+	for i, key := range []string{"known", "new"} {
+		for store.lookups.Load() <= int32(i) { // until the lookup of the key hangs
+			_, _ = c.Limit(ctx, key)
+			runtime.Gosched()
+		}
 		goroutines := runtime.NumGoroutine()
 		var before, after runtime.MemStats
 		runtime.GC()
