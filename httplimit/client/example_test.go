@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -17,7 +18,7 @@ import (
 // for. Its deadline of five seconds is too short for the third one to wait for its turn.
 func ExampleTransport() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
-	c := &http.Client{Transport: &client.Transport{Limiter: limiter, Heed: true}}
+	c := &http.Client{Transport: &client.Transport{Limiter: limiter, Quota: client.RateLimit}}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -80,10 +81,57 @@ func ExampleTransport_rest() {
 	// held back: true
 }
 
-// A client without a limit of its own that slows down as the server asks for.
-func ExampleTransport_heed() {
+// Clients of servers that say in fields of their own how many requests and tokens are left.
+func ExampleHeaders() {
+	openAI := client.Headers("X-RateLimit-*-Requests", "X-RateLimit-*-Tokens")
+	anthropic := client.Headers("Anthropic-RateLimit-Requests-*", "Anthropic-RateLimit-Tokens-*")
+	gitLab := client.Headers("RateLimit-*")
+
+	resp := &http.Response{Header: http.Header{
+		"X-Ratelimit-Limit-Requests":     {"60"},
+		"X-Ratelimit-Remaining-Requests": {"59"},
+		"X-Ratelimit-Reset-Requests":     {"1s"},
+	}}
+	fmt.Println(openAI(resp))
+	fmt.Println(anthropic(resp))
+	fmt.Println(gitLab(resp))
+	// Output:
+	// {59 1s 60 0s} true
+	// {0 0s 0 0s} false
+	// {0 0s 0 0s} false
+}
+
+// A client without a limit of its own that slows down as GitHub says in X-RateLimit-Remaining.
+func ExampleXRateLimit() {
 	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
-	c := &http.Client{Transport: &client.Transport{Limiter: unlimited, Heed: true}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "5000")
+		w.Header().Set("X-RateLimit-Remaining", "0")
+		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10))
+	}))
+	defer server.Close()
+	c := &http.Client{
+		Transport: &client.Transport{Limiter: unlimited, Quota: client.XRateLimit},
+		Timeout:   30 * time.Second,
+	}
+	for range 2 {
+		resp, err := c.Get(server.URL)
+		if err != nil {
+			fmt.Println("held back:", errors.Is(err, context.DeadlineExceeded))
+			continue
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status)
+	}
+	// Output:
+	// 200 OK
+	// held back: true
+}
+
+// A client without a limit of its own that slows down as the server asks for.
+func ExampleTransport_quota() {
+	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
+	c := &http.Client{Transport: &client.Transport{Limiter: unlimited, Quota: client.RateLimit}}
 	resp, err := c.Get("https://api.example.com/items")
 	if err != nil {
 		log.Fatal(err)

@@ -74,7 +74,7 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := ratelimit.Must(ratelimit.New(tt.alg))
-				tr := &client.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l, httplimit.WithHeaders(tt.headers))(ok), tt.latency}}
+				tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: handled{httplimit.Middleware(l, httplimit.WithHeaders(tt.headers))(ok), tt.latency}}
 				start := time.Now()
 				const requests = 300
 				refused := make([]int, tt.senders)
@@ -109,7 +109,7 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 func TestHeedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}))
-		tr := &client.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l)(ok), 10 * time.Millisecond}}
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: handled{httplimit.Middleware(l)(ok), 10 * time.Millisecond}}
 		var refused atomic.Int64
 		ask := func() {
 			resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
@@ -151,7 +151,7 @@ func TestHeedWhileTheLimiterWaits(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %T", name, own), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tr := &client.Transport{
-						Limiter: ratelimit.Must(ratelimit.New(own)), Heed: true,
+						Limiter: ratelimit.Must(ratelimit.New(own)), Quota: client.RateLimit,
 						Base: handled{httplimit.Middleware(ratelimit.Must(ratelimit.New(alg)))(ok), 500 * time.Millisecond},
 					}
 					start := time.Now()
@@ -188,7 +188,7 @@ func TestHeedMoreQuota(t *testing.T) {
 					w.WriteHeader(429)
 				}
 			})
-			tr := &client.Transport{Limiter: unlimited, Heed: true, Base: handled{server, latency}}
+			tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: handled{server, latency}}
 			ask := func() (refused bool) {
 				resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 				return assert.NoError(t, err) && resp.StatusCode == 429
@@ -224,7 +224,7 @@ func TestHeedIdle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const latency = 100 * time.Millisecond
 				l := ratelimit.Must(ratelimit.New(alg))
-				tr := &client.Transport{Limiter: unlimited, Heed: true, Base: handled{httplimit.Middleware(l)(ok), latency}}
+				tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: handled{httplimit.Middleware(l)(ok), latency}}
 				ask := func() {
 					resp, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 					if assert.NoError(t, err) {
@@ -301,7 +301,7 @@ func TestHeed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := &scripted{start: time.Now(), answers: []*http.Response{tt.answer}}
-				tr := &client.Transport{Limiter: unlimited, Heed: tt.heed, Base: server}
+				tr := &client.Transport{Limiter: unlimited, Quota: heeding(tt.heed), Base: server}
 				ask := func(host string) {
 					_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://"+host, nil))
 					assert.NoError(t, err)
@@ -326,7 +326,7 @@ func TestHeed(t *testing.T) {
 func TestHeedDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{start: time.Now(), answers: []*http.Response{said(200, `"a";r=4;t=10`, "")}}
-		tr := &client.Transport{Limiter: unlimited, Heed: true, Base: server}
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: server}
 		ask := func(ctx context.Context) error {
 			_, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://example.com", nil))
 			return err
@@ -362,7 +362,7 @@ func TestHeedDeadline(t *testing.T) {
 func TestHeedCountsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{start: time.Now(), answers: []*http.Response{said(200, `"a";r=4;t=10`, "", `"a";q=4`)}}
-		tr := &client.Transport{Limiter: unlimited, Heed: true, Base: lagging{server, time.Hour + 3*time.Second}}
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: lagging{server, time.Hour + 3*time.Second}}
 		ask := func() {
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 			assert.NoError(t, err)
@@ -382,7 +382,7 @@ func TestHeedCountsUnderWay(t *testing.T) {
 func TestHeedNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &scripted{start: time.Now(), answers: []*http.Response{said(200, `"a";r=0;t=0`, "", `"a";q=1`)}}
-		tr := &client.Transport{Limiter: unlimited, Heed: true, Base: lagging{server, time.Second}}
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: lagging{server, time.Second}}
 		var wg sync.WaitGroup
 		for range 4 {
 			_, err := tr.RoundTrip(httptest.NewRequest("HEAD", "http://example.com", nil))
@@ -423,7 +423,7 @@ func TestHeedNews(t *testing.T) {
 			said(200, `"a";r=1;t=2`, ""), // 1 s, twice
 			answered(200, ""),
 		}}
-		tr := &client.Transport{Limiter: unlimited, Heed: true, Base: server}
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: server}
 		for range 8 {
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
 			require.NoError(t, err)
@@ -438,7 +438,7 @@ func TestHeedNews(t *testing.T) {
 func TestHeedSameInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, left, late := true, 0, make(chan struct{})
-		tr := &client.Transport{Limiter: unlimited, Heed: true, Base: roundTripper(func(*http.Request) *http.Response {
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: roundTripper(func(*http.Request) *http.Response {
 			if first {
 				first = false
 				<-late
@@ -517,7 +517,7 @@ func TestTransportBacksOffDespiteCache(t *testing.T) {
 			server := &scripted{answers: []*http.Response{
 				answered(429, ""), cached, answered(429, ""), cached, answered(429, ""),
 			}}
-			tr := &client.Transport{Limiter: unlimited, Heed: heed, Base: server}
+			tr := &client.Transport{Limiter: unlimited, Quota: heeding(heed), Base: server}
 			for _, want := range []time.Duration{0, time.Second, 0, 2 * time.Second, 0, 4 * time.Second} {
 				start := time.Now()
 				_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
@@ -555,7 +555,7 @@ func TestTransportBacksOffOnce(t *testing.T) {
 // TestHeedForgetsServers has more servers than are remembered.
 func TestHeedForgetsServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &client.Transport{Limiter: unlimited, Heed: true,
+		tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit,
 			Base: roundTripper(func(*http.Request) *http.Response { return said(200, `"a";r=1;t=60`, "") })}
 		ask := func(i int) (waited time.Duration) {
 			start := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/client"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
@@ -70,4 +71,12 @@ func (f *flaky) Apply(ctx context.Context, key string, t *limit.Limit, req step.
 		return step.Answer{}, errors.New("no route to the store")
 	}
 	return f.States.Apply(ctx, key, t, req)
+}
+
+// heeding returns what reads the field RateLimit, or nil.
+func heeding(heed bool) func(*http.Response) (client.Quota, bool) {
+	if heed {
+		return client.RateLimit
+	}
+	return nil
 }

@@ -46,7 +46,7 @@ func TestTransportAfterRests(t *testing.T) {
 					w.WriteHeader(429)
 				}))
 				server := httplimit.Middleware(ratelimit.Must(ratelimit.New(tt.alg)), httplimit.WithKey(key.Everybody()), denied)(ok)
-				tr := &client.Transport{Limiter: unlimited, Heed: tt.heed, Base: handled{server, 100 * time.Millisecond}}
+				tr := &client.Transport{Limiter: unlimited, Quota: heeding(tt.heed), Base: handled{server, 100 * time.Millisecond}}
 				var mu sync.Mutex // protects sent
 				sent, begin := 0, time.Now()
 				var wg sync.WaitGroup

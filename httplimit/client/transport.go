@@ -18,10 +18,10 @@ import (
 // A Transport is an [http.RoundTripper] that makes each request wait for its turn, so
 // that a client stays within a server's limit:
 //
-//	c := &http.Client{Transport: &client.Transport{Limiter: limiter, Heed: true}}
+//	c := &http.Client{Transport: &client.Transport{Limiter: limiter, Quota: client.RateLimit}}
 //
 // If the request's deadline is before its turn, it fails at once and uses no quota.
-// (The exception: if the server sent Retry-After while the request waited, or said with Heed that
+// (The exception: if the server sent Retry-After while the request waited, or said with Quota that
 // nothing is left, its turn may already be spent.) It also fails when its context ends while it
 // waits.
 //
@@ -67,29 +67,28 @@ type Transport struct {
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
 
-	// Heed makes Transport heed the header field RateLimit of responses, to slow down before
-	// the server refuses a request. When an eighth of the limit is left, the requests that are
-	// left are spread evenly over the time t; if the limit is not known, they always are. When
-	// none is left, requests with the same key are held back for that time, at most for a day.
-	// Afterwards, the whole quota counts as back, until another response says more. If t is
-	// shorter than the limit's window w, only what the limit allows in that time counts as back,
-	// and is added to what was left. Requests under way count as if they used up what is left. A
-	// request whose turn the Limiter grants when none is left waits for the quota, and then for
-	// another turn.
-	// Of several items of the field, the one that needs the slowest pace counts. If a 429 or 503
-	// has Retry-After, that counts instead of t.
+	// Quota returns what a response says is left, and whether it says it, to slow down before the
+	// server refuses a request: [RateLimit], [XRateLimit], what [Headers] returns, or a function of
+	// yours. If it is nil, Transport does not heed what is left.
 	//
-	// Most servers say with t when the whole quota is back, and nothing says when some of it is. If
-	// the server has a bucket or a [ratelimit.FixedWindow], a client that always has requests to
-	// send gets more than 90 % of the limit. If its quota comes back little by little, as with a
-	// [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow], it gets about 60
-	// to 90 %.
+	// When an eighth of the limit is left, the requests that are left are spread evenly over the time
+	// until the reset; if the limit is not known, they always are. When none is left, requests with the
+	// same key are held back for that time, at most for a day. Afterwards, the whole quota counts as
+	// back, until another response says more. If the reset comes before the limit's window is over,
+	// only what the limit allows in that time counts as back, and is added to what was left. Requests
+	// under way count as if they used up what is left. A request whose turn the Limiter grants when none
+	// is left waits for the quota, and then for another turn. If a 429 or 503 has Retry-After, that
+	// counts instead of the reset.
 	//
-	// Heed understands the fields of RateLimit in the form that package httplimit sends, and in that of draft 7. An item without t says nothing,
-	// nor does a response from a cache, which has an Age, whatever its value: some caches add it
-	// to all responses, and Heed cannot learn from those. Nothing is known before the first
+	// Most servers say when the whole quota is back, and nothing says when some of it is. A client
+	// that always has requests to send gets more than 90 % of the limit if the server has a bucket or a
+	// [ratelimit.FixedWindow], and 70 to 90 % if its quota comes back little by little, as with a
+	// [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow].
+	//
+	// A response from a cache, which has an Age, says nothing, whatever its value: some caches add it
+	// to all responses, and Transport cannot learn from those. Nothing is known before the first
 	// response: Limiter bounds how many requests are sent until then.
-	Heed bool
+	Quota func(*http.Response) (Quota, bool)
 
 	// Rest returns for how long a response asks to hold back requests with the same key, if that is
 	// not what Transport finds by itself: then it is 0. It is for servers that refuse with another
@@ -139,7 +138,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // makeTurns sets what RoundTrip uses.
 func (t *Transport) makeTurns() {
 	t.turns, _ = NewTurns(t.Limiter, t.InFlight) // there is a Limiter
-	t.turns.heeds = t.Heed
+	t.turns.heeds = t.Quota != nil
 }
 
 // read returns what a response says about the requests to come.
@@ -147,8 +146,8 @@ func (t *Transport) read(resp *http.Response) (a answer) {
 	a.refused = resp.StatusCode == http.StatusTooManyRequests
 	isCached := resp.Header["Age"] != nil // so the server said it earlier, and perhaps to others (RFC 9111, 5.1)
 	a.granted = !a.refused && !isCached && resp.StatusCode < http.StatusInternalServerError
-	if t.Heed && !isCached {
-		if q, ok := quotaOf(resp.Header["Ratelimit"], resp.Header["Ratelimit-Policy"]); ok {
+	if t.Quota != nil && !isCached {
+		if q, ok := t.Quota(resp); ok {
 			a.quota, a.known = q.bounded()
 		}
 	}

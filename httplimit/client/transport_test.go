@@ -231,7 +231,7 @@ func TestTransportRest(t *testing.T) {
 func TestTransportStaysWithinALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(8), Burst: 2}))
-		c := &http.Client{Transport: &client.Transport{Limiter: limiter, Heed: true}}
+		c := &http.Client{Transport: &client.Transport{Limiter: limiter, Quota: client.RateLimit}}
 
 		ofServer := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Minute}))
 		server := httplimit.Middleware(ofServer, httplimit.WithHeaders(httplimit.None))(http.NotFoundHandler())
@@ -258,7 +258,7 @@ func TestTransportHeedsRetryAfterOfOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server := &scripted{answers: []*http.Response{answered(429, "60")}, start: time.Now()}
 			tr := &client.Transport{
-				Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Heed: heed,
+				Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1})), Quota: heeding(heed),
 				Base: roundTripper(func(r *http.Request) *http.Response {
 					resp, _ := server.RoundTrip(r)
 					time.Sleep(time.Second / 2)
@@ -363,7 +363,7 @@ func TestTransportFails(t *testing.T) {
 // reports.
 func TestTransportNilResponse(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour}} {
-		tr := &client.Transport{Limiter: ratelimit.Must(ratelimit.New(alg)), Heed: true, Base: roundTripper(func(*http.Request) *http.Response { return nil })}
+		tr := &client.Transport{Limiter: ratelimit.Must(ratelimit.New(alg)), Quota: client.RateLimit, Base: roundTripper(func(*http.Request) *http.Response { return nil })}
 		for range 2 {
 			_, err := (&http.Client{Transport: tr}).Get("http://example.com")
 			assert.ErrorContains(t, err, "nil *Response")

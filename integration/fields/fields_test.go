@@ -205,7 +205,7 @@ func heeded(t *testing.T, field string) (waited time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &client.Transport{
 			Limiter: ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})),
-			Heed:    true,
+			Quota:   client.RateLimit,
 			Base: responds(func() *http.Response {
 				return &http.Response{StatusCode: 200, Header: http.Header{"Ratelimit": {field}}, Body: http.NoBody}
 			}),
