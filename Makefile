@@ -32,7 +32,7 @@ integration: servers
 MEET := Wait|Concurren|FullStoreIs|Late|WhileOthers|CoarseClock|Pending|Queue
 race:
 	go test -race -short -run '$(MEET)' . $(addprefix ./internal/laws/,decide memory)
-	go test -race -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./observe ./redisstore ./httplimit ./iolimit ./rules ./limitpage ./integration/linear
+	go test -race -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./observe ./redisstore ./httplimit ./httplimit/client ./iolimit ./rules ./limitpage ./integration/linear
 
 # All linters, go vet and the format, of all modules. Compiles golangci-lint from its module, which
 # takes a minute or two the first time.
