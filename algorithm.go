@@ -10,8 +10,8 @@ import (
 )
 
 // An Algorithm is a kind of limit with its parameters: a [TokenBucket], [LeakyBucket],
-// [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp], [InFlight], [All],
-// [Unlimited] or [Blocked]. Algorithms are plain data. They hold no state, and can be copied,
+// [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp], [InFlight], [Lockout],
+// [All], [Unlimited] or [Blocked]. Algorithms are plain data. They hold no state, and can be copied,
 // printed and (except All) compared. Pass them as values: a pointer to one, or a type that embeds
 // one, is refused.
 type Algorithm interface {
@@ -80,7 +80,7 @@ func checkKind(alg Algorithm) error {
 func isPlain(alg Algorithm) bool {
 	switch alg.(type) {
 	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow,
-		WarmingUp, InFlight, Unlimited, Blocked:
+		WarmingUp, InFlight, Lockout, Unlimited, Blocked:
 		return true
 	}
 	return false

@@ -27,6 +27,7 @@
 //   - [SlidingLog] bounds every span of time exactly, for a word per event.
 //   - [RollingWindow] is a quota over a long window, recalculated every period.
 //   - [WarmingUp] raises its rate slowly after idle times.
+//   - [Lockout] locks a key after a number of failures, each time for longer.
 //   - [InFlight] bounds how many requests run at once. Its events are released.
 //   - [All] combines any of them: every part must allow.
 //   - [Unlimited] and [Blocked] grant everything and nothing, for customers without a

@@ -34,7 +34,7 @@ import (
 
 // letters stand for the kinds of parts. Those of a later format of names or values differ from
 // them.
-const letters = " tlifsrgwc"
+const letters = " tlifsrgwcdk"
 
 // maxKey is the length of the longest key, in bytes, that its name in Redis contains
 // literally.

@@ -42,6 +42,8 @@ const (
 	logKind
 	warmingKind
 	flightKind
+	_ // for a window of the calendar
+	lockoutKind
 )
 
 // A kernel is how the scripts decide for a kind of parts.
@@ -60,6 +62,7 @@ var kernels = [...]kernel{
 	logKind:      {"log", []string{"log", "slidinglog"}},
 	warmingKind:  {"warming", []string{"warming"}},
 	flightKind:   {"flight", []string{"log", "flight"}},
+	lockoutKind:  {"lockout", []string{"lockout"}},
 }
 
 // sharedFiles have the blocks that belong to no kernel.

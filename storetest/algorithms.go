@@ -49,6 +49,11 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			CountDenied: true,
 		},
 		"InFlight": ratelimit.InFlight{Limit: 5, Timeout: 10 * time.Second},
+		"Lockout": ratelimit.Lockout{
+			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour},
+		"Lockout/all alike": ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, For: 5 * time.Second},
+		"Lockout/huge": ratelimit.Lockout{
+			Limit: math.MaxInt >> 23, Window: time.Hour, For: 1e3, Most: 50 * 365 * 24 * time.Hour},
 		"RollingWindow/Nominet": ratelimit.RollingWindow{
 			Quota: 40, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 7},
 		"RollingWindow/no period limit": ratelimit.RollingWindow{
@@ -72,6 +77,9 @@ func Algorithms() map[string]ratelimit.Algorithm {
 					PeriodLimit: 20,
 				},
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}}},
+		"All/lockout": ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6},
+			ratelimit.Lockout{Limit: 4, Window: 3 * time.Second, For: time.Second, Most: 7 * time.Second}},
 		"All/in flight": ratelimit.All{
 			ratelimit.InFlight{Limit: 4, Timeout: 3 * time.Second},
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}},

@@ -519,12 +519,14 @@ func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
 		return tr.ofKind(6)
 	case ratelimit.InFlight:
 		return tr.ofKind(7)
+	case ratelimit.Lockout:
+		return tr.ofKind(8)
 	}
-	return tr.ofKind(8)
+	return tr.ofKind(9)
 }
 
 // kinds is the number of kinds of algorithms, apart from All.
-const kinds = 9
+const kinds = 10
 
 func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	oneOf := func(numbers ...int64) int64 { return numbers[tr.rng.IntN(len(numbers))] }
@@ -560,6 +562,10 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(oneOf(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
 	case 7:
 		return ratelimit.InFlight{Limit: of(1, 2, 5, 30), Timeout: window()}
+	case 8:
+		first := window()
+		most := time.Duration(oneOf(0, 1, 2, 3, 40, 1e4))
+		return ratelimit.Lockout{Limit: limit(), Window: window(), For: first, Most: most * first}
 	}
 	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }

@@ -93,6 +93,7 @@ func TestScriptsDefineTheirNames(t *testing.T) {
 		ratelimit.SlidingWindow{Limit: 10, Window: time.Second},
 		ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second},
 		ratelimit.SlidingLog{Limit: 10, Window: time.Second},
+		ratelimit.Lockout{Limit: 3, Window: time.Minute, For: time.Second, Most: time.Hour},
 		ratelimit.WarmingUp{Rate: rate, Warmup: time.Second},
 		ratelimit.InFlight{Limit: 10, Timeout: time.Second},
 	} {

@@ -45,8 +45,8 @@ type Holder interface {
 }
 
 // A BatchHolder is a kernel whose Settle takes time in proportion to its state or to the open
-// holds. So it has a SettleAll for many holds, at least one and in the order of their indexes,
-// which takes no longer.
+// holds, or depends on the order in which holds end. So it has a SettleAll for many holds, at least
+// one and in the order of their indexes, which takes no longer.
 type BatchHolder interface {
 	SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64
 }

@@ -256,6 +256,8 @@ func KindOf(k Kernel) string {
 		return "eventLog"
 	case *inFlight:
 		return "inFlight"
+	case *lockout:
+		return "lockout"
 	case *warmingUp:
 		return "warming"
 	case *stateless:

@@ -39,6 +39,8 @@ var storedAlgorithms = []struct {
 	{ratelimit.RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
 	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
 	{ratelimit.InFlight{Limit: 3, Timeout: time.Second}, "01 02 0b 03 03 8094ebdc03"},
+	{ratelimit.Lockout{Limit: 3, Window: time.Hour, For: time.Second, Most: time.Minute}, "01 02 0d 0f 03 80c0e285e368 8094ebdc03 80b09dc2df01"},
+	{ratelimit.Lockout{Limit: 3, Window: time.Hour, For: time.Second}, "01 02 0d 07 03 80c0e285e368 8094ebdc03"},
 	{ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
 	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(3)}}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01"},
 	{ratelimit.Unlimited{}, "01 02 09 00"},
@@ -64,7 +66,7 @@ func TestHeaders(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, tr.Spec, by.Spec)
 	}
-	assert.Len(t, kinds, int(limit.InFlight), "each kind")
+	assert.Len(t, kinds, int(limit.InFlight)+1, "each kind")
 
 	portable, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
@@ -217,7 +219,7 @@ func TestEveryFieldIsStored(t *testing.T) {
 		}
 	}
 	want := 0
-	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{}, ratelimit.LeakyBucket{}, ratelimit.FixedWindow{}, ratelimit.SlidingWindow{}, ratelimit.SlidingLog{}, ratelimit.RollingWindow{}, ratelimit.WarmingUp{}, ratelimit.InFlight{}} {
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{}, ratelimit.LeakyBucket{}, ratelimit.FixedWindow{}, ratelimit.SlidingWindow{}, ratelimit.SlidingLog{}, ratelimit.RollingWindow{}, ratelimit.WarmingUp{}, ratelimit.InFlight{}, ratelimit.Lockout{}} {
 		want += len(leaves(reflect.New(reflect.TypeOf(alg)).Elem()))
 	}
 	assert.Len(t, varied, want, "each field was another one")
@@ -262,6 +264,7 @@ func TestUnreadableStates(t *testing.T) {
 		"a list of no holds":  with(0, 2),
 		"a list of no turns":  with(0, 3),
 		"an unknown kind":     with(2, 99),
+		"a kind that is none": with(2, 12),
 		"kind 0":              with(2, 0),
 		"an unknown field":    with(3, 0x0b),
 		"a zero field":        unhex(t, "010203070280c0e285e36800"+"0080d6b3d9b598180100000000000000"),

@@ -40,6 +40,8 @@ func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {
 	case InFlight:
 		limit, timeout, err := s.count(enc)
 		return kernel.NewInFlight(limit, timeout), err
+	case Lockout:
+		return s.lockout(enc)
 	case Unlimited:
 		return kernel.NewUnlimited(), nil
 	case Blocked:
@@ -155,6 +157,22 @@ func (s *Spec) rollingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 		return nil, err
 	}
 	return kernel.NewRollingWindow(quota, most, periods, length), nil
+}
+
+func (s *Spec) lockout(enc kernel.Encoding) (kernel.Kernel, error) {
+	shortest, longest := s.Duration(2), s.Duration(3)
+	if longest != 0 && longest < shortest {
+		must := fmt.Sprintf("must be at least For, %v, or 0 if no lock is longer than that", shortest)
+		return nil, param.Invalid("Lockout.Most", longest, must)
+	}
+	limit, window, err := s.count(enc)
+	first, wrong := enc.Ticks(shortest, "Lockout.For")
+	most, alsoWrong := enc.Ticks(max(shortest, longest), "Lockout.Most")
+	err = cmp.Or(err, wrong, alsoWrong)
+	if err != nil {
+		return nil, err
+	}
+	return kernel.NewLockout(limit, window, first, most), nil
 }
 
 // portableWarmup bounds Warmup in the portable encoding.

@@ -25,6 +25,8 @@ const (
 	Unlimited
 	Blocked
 	InFlight
+	_ // for a window of the calendar
+	Lockout
 )
 
 // A Spec is an algorithm as numbers.
@@ -131,6 +133,16 @@ var kinds = [...]struct {
 			{"Timeout", aDuration, "1ns, and longer than a request takes"},
 		},
 		inFlightInWords,
+	},
+	Lockout: {
+		"Lockout",
+		[]parameter{
+			{"Limit", anInt, "1"},
+			{"Window", aDuration, "1ns"},
+			{"For", aDuration, "1ns"},
+			{"Most", aDuration, ""},
+		},
+		lockoutInWords,
 	},
 }
 

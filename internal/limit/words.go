@@ -103,6 +103,15 @@ func inFlightInWords(s *Spec) string {
 	return comma(s.Int(0)) + " at once, each for at most " + span(s.Duration(1))
 }
 
+func lockoutInWords(s *Spec) string {
+	const text = "locked for %s by %s within %s"
+	words := fmt.Sprintf(text, span(s.Duration(2)), comma(s.Int(0)), span(s.Duration(1)))
+	if most := s.Duration(3); most != 0 {
+		words += ", doubling up to " + span(most)
+	}
+	return words
+}
+
 func unlimitedInWords(*Spec) string { return "unlimited" }
 
 func blockedInWords(*Spec) string { return "blocked" }

@@ -14,7 +14,7 @@ import (
 //
 // One that the turns of later ones depend on stays until a settlement finds that they do not:
 // without it, they would come too early, because a window of StartOnFirstEvent, the refills of
-// RefillInterval or the warmth of a WarmingUp would begin later. For the same reason, a hold that
+// RefillInterval, the warmth of a WarmingUp or the count of a Lockout would begin later. For the same reason, a hold that
 // was made before the turns may give nothing back.
 
 // A booking is a reservation whose turn is ahead.
@@ -218,7 +218,7 @@ func everyTurn(int) bool { return true }
 func (k *Key) fit(before *Key, stays func(i int) bool, n int) bool {
 	drifts := slices.ContainsFunc(k.parts, func(p part) bool {
 		switch p.(type) {
-		case *eventWindow, *intervalBucket, *warmingUp:
+		case *eventWindow, *intervalBucket, *warmingUp, *lockout:
 			return true
 		}
 		return false

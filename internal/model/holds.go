@@ -14,7 +14,7 @@ import (
 // What was decided is part of the history and is not decided again: what was granted stays
 // granted, at its instant, and what was denied stays denied, and noted where denials are noted.
 // So are the facts that a decision has set: when a window of StartOnFirstEvent began, and from
-// when a bucket counts its refills.
+// when a bucket counts its refills. A lock of a Lockout that was served is a fact as well.
 //
 // A hold that is open counts as what it holds. One that ends by itself stays like that, or is
 // settled for nothing: RetryAfter is the time until a request is granted if nobody settles any.
@@ -194,6 +194,9 @@ func (k *Key) settle(i, n int) {
 	o := k.opens[i]
 	k.opens = slices.Delete(k.opens, i, i+1)
 	for i, p := range k.parts {
+		if p, ok := p.(witness); ok {
+			p.pass(min(k.reached, o.end))
+		}
 		p.settle(o.indexes[i], n)
 	}
 }
@@ -223,6 +226,7 @@ func (k *Key) reach(now int64) instant {
 // endUntil ends the holds that end by themselves until an instant. Of those that end at the same
 // instant, the oldest ends first.
 func (k *Key) endUntil(until instant) {
+	k.reached = until
 	due := func(k *Key) (next int) {
 		next = -1
 		for i, o := range k.opens {

@@ -67,6 +67,12 @@ type denialCounter interface {
 	refuse(t instant, n int)
 }
 
+// A witness is a part in which it is a fact what has passed until an instant, whatever is settled
+// afterwards.
+type witness interface {
+	pass(t instant)
+}
+
 // A Key is the history of one key. Its clock must not go back, and stays
 // within 0 ≤ now ≤ farthest.
 type Key struct {
@@ -75,6 +81,8 @@ type Key struct {
 	// frontier is the instant of the latest turn that has come. In a copy in which all have,
 	// nothing is granted before it.
 	frontier instant
+
+	reached instant // until when holds have ended by themselves
 
 	opens []open    // in the order in which they were made
 	ahead []booking // likewise
@@ -113,6 +121,8 @@ func newParts(alg ratelimit.Algorithm) []part {
 		return []part{log}
 	case ratelimit.InFlight:
 		return []part{newInFlight(a)}
+	case ratelimit.Lockout:
+		return []part{newLockout(a)}
 	case ratelimit.RollingWindow:
 		return []part{newRollingWindow(a)}
 	case ratelimit.WarmingUp:
@@ -135,6 +145,7 @@ func newParts(alg ratelimit.Algorithm) []part {
 func (k *Key) Clone() *Key {
 	c := &Key{
 		frontier: k.frontier,
+		reached:  k.reached,
 		opens:    slices.Clone(k.opens),
 		ahead:    slices.Clone(k.ahead),
 		tick:     k.tick,

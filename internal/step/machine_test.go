@@ -34,6 +34,7 @@ func each(t *testing.T) map[string]*Machine {
 		"rolling":  kernel.NewRollingWindow(10, 0, 2, second/2),
 		"log":      kernel.NewSlidingLog(10, second, false),
 		"counted":  kernel.NewSlidingLog(10, second, true),
+		"lockout":  kernel.NewLockout(10, second, second/2, 4*second),
 		"warming":  kernel.NewWarmingUp(10, time.Second, time.Second, 3, kernel.InMemory),
 	}
 	kernels["all"] = NewAll([]kernel.Kernel{kernels["token"], kernels["log"], kernels["fixed"]}, kernel.InMemory)

@@ -20,7 +20,7 @@ local undecided = false -- whether a part has left the decision to the process
 --@ end
 -- What makes a part, from its constants at pos.
 --@ if all
-local makers = {false, false, false, false, false, false, false, false, false} -- by kind
+local makers = {false, false, false, false, false, false, false, false, false, false, false} -- by kind
 --@ end
 --@ if not all
 local make

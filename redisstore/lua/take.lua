@@ -32,9 +32,9 @@
 -- script.go joins the files. "--# name" begins a block, "--@ name" inserts the block of that name,
 -- and the lines between "--@ if" and "--@ end" are in the scripts that have one of the things
 -- named: the kernel bucket (TokenBucket), queue (LeakyBucket), interval, fixed, sliding, rolling,
--- log, warming or flight; or all (an All), longer (the script knows operation 4, charge) or holding
--- (it knows holds and turns). "--@ if not" begins those for the others. A block may insert blocks
--- of its own kernel. A kernel has the blocks
+-- log, warming, flight or lockout; or all (an All), longer (the script knows operation 4, charge)
+-- or holding (it knows holds and turns). "--@ if not" begins those for the others. A block may
+-- insert blocks of its own kernel. A kernel has the blocks
 --
 --   kind       sets kind to the kernel's number (in part.lua only)
 --   opening    reads the constants, the time and the first run of requests at once, because each call

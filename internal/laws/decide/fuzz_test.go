@@ -94,6 +94,7 @@ var simpleKinds = []kind{
 		d.flies = true
 		return ratelimit.InFlight{Limit: d.count(), Timeout: d.span()}
 	}},
+	{"Lockout", (*drawer).lockout},
 }
 
 // A drawer chooses parameters. Most parameters of one schedule are of about the same size, so that
@@ -215,6 +216,20 @@ func (d *drawer) warmingUp() ratelimit.Algorithm {
 		Warmup:     warmup,
 		ColdFactor: pick(d.choices, 0, 1.5, 2, 5),
 	}
+}
+
+// lockout chooses a Lockout of a small limit mostly, so that it locks, often and for longer each
+// time.
+func (d *drawer) lockout() ratelimit.Algorithm {
+	a := ratelimit.Lockout{Limit: d.count(), Window: d.span(), For: d.span()}
+	if d.below(2) == 0 {
+		a.Limit = 1 + d.below(3)
+	}
+	if d.below(4) > 0 {
+		a.Most = max(a.For, d.span(), min(a.For, century/50)*time.Duration(1+d.below(50)))
+		d.spans = append(d.spans, a.Most)
+	}
+	return a
 }
 
 func (d *drawer) all() ratelimit.Algorithm {

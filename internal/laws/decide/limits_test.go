@@ -651,6 +651,10 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 			n, w := draw(rng)
 			return ratelimit.FixedWindow{Limit: n, Window: w, Start: ratelimit.WindowStart(rng.IntN(2))}
 		},
+		"lockout": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, w := draw(rng)
+			return ratelimit.Lockout{Limit: n, Window: w, For: w / 2, Most: w * time.Duration(rng.IntN(3))}
+		},
 		"sliding": func(rng *rand.Rand) ratelimit.Algorithm {
 			n, w := draw(rng)
 			return ratelimit.SlidingWindow{Limit: n, Window: w, Segments: []int{1, 2, 5}[rng.IntN(3)]}
