@@ -215,18 +215,18 @@ func (p *policies) reset(d ratelimit.Decision) (t time.Duration, ok bool) {
 	case !d.Allowed:
 		return d.RetryAfter, d.RetryAfter < ratelimit.Never
 	case len(p.names) == 1:
-		return d.ResetAfter, q.window > 0
+		return q.resetAfter(d), q.window > 0
 	}
-	return min(d.ResetAfter, q.back(d.Remaining)), q.window > 0
+	return min(q.resetAfter(d), q.back(d.Remaining)), q.window > 0
 }
 
 // whole returns the limit of the part that decided d, and a time within which its whole quota is back.
 func (p *policies) whole(d ratelimit.Decision) (limit int, reset time.Duration) {
 	q := p.quotas[p.part(d)]
 	if len(p.names) == 1 || q.most == 0 {
-		return d.Limit, d.ResetAfter
+		return d.Limit, q.resetAfter(d)
 	}
-	reset = min(d.ResetAfter, q.back(d.Remaining))
+	reset = min(q.resetAfter(d), q.back(d.Remaining))
 	if d.RetryAfter < ratelimit.Never {
 		reset = max(reset, d.RetryAfter)
 	}

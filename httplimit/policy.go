@@ -262,6 +262,22 @@ type quota struct {
 	lasts  time.Duration // after which none of them counts any more in any case
 	flies  bool          // whether they count until they are released
 	drips  bool          // whether they come back one by one, evenly
+
+	// Of a Lockout: for how long events count that have not locked the key, and for how long a lock
+	// is remembered after its end.
+	counts, remembers time.Duration
+}
+
+// resetAfter returns the ResetAfter of d, without the time for which a Lockout does nothing but
+// remember the last lock.
+func (q quota) resetAfter(d ratelimit.Decision) time.Duration {
+	switch {
+	case q.counts == 0:
+		return d.ResetAfter
+	case d.Remaining > 0:
+		return min(d.ResetAfter, q.counts)
+	}
+	return max(0, d.ResetAfter-q.remembers)
 }
 
 // back returns a time after a grant within which the whole quota is back, if so many events are left.
@@ -301,6 +317,12 @@ func quotas(alg ratelimit.Algorithm) []quota {
 		q.drips = a.Refill == ratelimit.RefillContinuous
 	case ratelimit.LeakyBucket:
 		q.drips = true
+	case ratelimit.Lockout:
+		q.window = max(a.Window, a.For, a.Most) // the longest lock, or a count that locks nobody
+		q.lasts, q.counts = q.window, a.Window
+		if a.Most > a.For {
+			q.remembers = a.Most
+		}
 	}
 	return []quota{q}
 }

@@ -195,6 +195,14 @@ func (c *client) ask(n int) (allowed bool) {
 	return resp.StatusCode == 200
 }
 
+// lockUntilLongest locks the client as often as it takes until the next lock is the longest.
+func (c *client) lockUntilLongest(of ratelimit.Lockout) {
+	for lasts := of.For; lasts < of.Most; lasts *= 2 {
+		require.True(c.t, c.ask(of.Limit))
+		c.after(lasts)
+	}
+}
+
 // TestPolicyIsTrue compares the policy of a limit with its behaviour.
 func TestPolicyIsTrue(t *testing.T) {
 	algorithms := storetest.Algorithms()
@@ -226,6 +234,9 @@ func TestPolicyIsTrue(t *testing.T) {
 			// At some instant, a second less than w is not enough.
 			if longest > time.Second && len(c.quotas) == 1 && !warms {
 				c = newClient(t, name, alg)
+				if lock, ok := alg.(ratelimit.Lockout); ok {
+					c.lockUntilLongest(lock)
+				}
 				require.True(t, c.ask(least))
 				c.after(longest - time.Second)
 				require.False(t, c.ask(least))

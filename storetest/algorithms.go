@@ -53,7 +53,7 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour},
 		"Lockout/all alike": ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, For: 5 * time.Second},
 		"Lockout/huge": ratelimit.Lockout{
-			Limit: math.MaxInt >> 23, Window: time.Hour, For: 1e3, Most: 50 * 365 * 24 * time.Hour},
+			Limit: math.MaxInt >> 23, Window: time.Hour, For: 1e3, Most: 100 * 24 * time.Hour},
 		"RollingWindow/Nominet": ratelimit.RollingWindow{
 			Quota: 40, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 7},
 		"RollingWindow/no period limit": ratelimit.RollingWindow{

@@ -328,3 +328,28 @@ func TestLockout_GuessesAtOnce(t *testing.T) {
 		assert.EqualValues(t, 5, checked.Load())
 	})
 }
+
+// TestLockout_PeekThenCharge: whoever looks whether there is room, and counts a wrong password after
+// the check, checks all of a thousand guesses at once. That is why a guess is held.
+func TestLockout_PeekThenCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(logins))
+		var checked atomic.Int64
+		var checks sync.WaitGroup
+		for range 1000 {
+			checks.Go(func() {
+				d, err := l.Peek(t.Context(), "account")
+				assert.NoError(t, err)
+				if !d.Allowed {
+					return
+				}
+				time.Sleep(time.Second)
+				checked.Add(1)
+				_, err = l.Charge(t.Context(), "account", 1)
+				assert.NoError(t, err)
+			})
+		}
+		checks.Wait()
+		assert.EqualValues(t, 1000, checked.Load())
+	})
+}

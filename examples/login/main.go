@@ -1,0 +1,147 @@
+// Login is a login form whose accounts are locked after wrong passwords, for longer each time.
+//
+//	go run ./examples/login
+//
+// Log in at http://localhost:8080 as ann, whose password is "correct horse". Five wrong passwords
+// lock the account for your address for a minute, the next five for two minutes. docs/http.md says
+// why the program has three limits, and what the cookie is for.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"flag"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+)
+
+func main() {
+	addr := flag.String("addr", "localhost:8080", "the `address` to listen on")
+	flag.Parse()
+
+	s, err := newSite(isRight)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := &http.Server{Addr: *addr, Handler: s, ReadTimeout: 30 * time.Second}
+	log.Printf("log in at http://%s as ann, whose password is %q", *addr, passwordOfAnn)
+	log.Fatal(server.ListenAndServe())
+}
+
+const passwordOfAnn = "correct horse"
+
+// isRight stands for a check that takes time: that of a slow hash of the password.
+func isRight(name, password string) bool {
+	time.Sleep(100 * time.Millisecond)
+	return name == "ann" && subtle.ConstantTimeCompare([]byte(password), []byte(passwordOfAnn)) == 1
+}
+
+// A site has a login form.
+type site struct {
+	isRight func(name, password string) bool
+	secret  []byte            // signs the cookies of devices: servers of one site need the same
+	gates   []*httplimit.Gate // that an attempt passes one after the other
+
+	// What a success resets. A success says nothing of the address, which may be an attacker's who
+	// has an account as well.
+	resets []reset
+}
+
+// A reset is a limit whose key starts afresh.
+type reset struct {
+	limiter ratelimit.Limiter
+	keyOf   key.Func
+}
+
+func newSite(isRight func(name, password string) bool, opts ...ratelimit.Option) (*site, error) {
+	s := &site{isRight: isRight, secret: make([]byte, 32)}
+	rand.Read(s.secret)
+	for _, limit := range []struct {
+		name   string
+		limit  ratelimit.Lockout
+		keyOf  key.Func
+		resets bool
+	}{
+		// Behind a proxy, clientip.Of must be told so.
+		{"address", ratelimit.Lockout{Limit: 100, Window: time.Hour, For: time.Hour}, clientip.Of(), false},
+		{"account-address", ratelimit.Lockout{Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour}, key.Join(nameOf, clientip.Of()), true},
+		{"account", ratelimit.Lockout{Limit: 20, Window: time.Hour, For: time.Minute, Most: time.Hour}, s.deviceOrName, true},
+	} {
+		limiter, err := ratelimit.New(limit.limit, append(opts, ratelimit.WithName(limit.name), ratelimit.WithMaxWaiters(100))...)
+		if err != nil {
+			return nil, err
+		}
+		// An attempt is held while the password is checked, and the others of the key wait. It counts
+		// if the password was wrong.
+		gate, err := httplimit.NewGate(limiter, httplimit.WithPolicyName(limit.name), httplimit.WithKey(limit.keyOf),
+			httplimit.WithSettle(failures, ratelimit.HoldFor(30*time.Second), ratelimit.GiveBack()),
+			httplimit.WithShaping(5*time.Second), httplimit.WithDenied(http.HandlerFunc(showLocked)))
+		if err != nil {
+			return nil, err
+		}
+		s.gates = append(s.gates, gate)
+		if limit.resets {
+			s.resets = append(s.resets, reset{limiter, limit.keyOf})
+		}
+	}
+	return s, nil
+}
+
+// failures counts an attempt if its password was wrong.
+func failures(_ *http.Request, status int, _ int64) int {
+	if status == http.StatusUnauthorized {
+		return 1
+	}
+	return 0
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		show(w, http.StatusOK, "")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<12)
+	if err := r.ParseForm(); err != nil { // before anything is held
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	status := http.StatusTooManyRequests // of an attempt that a later gate refuses: it counts nowhere
+	for _, gate := range s.gates {
+		admission := gate.Admit(r)
+		defer func() { admission.Done(status, 0) }()
+		if !admission.Passed {
+			admission.Refuse(w, r)
+			return
+		}
+	}
+	name, _ := nameOf(r) // that the keys have found
+	if !s.isRight(name, r.PostFormValue("password")) {
+		status = http.StatusUnauthorized
+		show(w, status, "The name or the password is wrong.")
+		return
+	}
+	status = http.StatusOK
+	s.succeeded(r)
+	http.SetCookie(w, s.deviceCookie(name))
+	show(w, status, "Welcome, "+name+".")
+}
+
+// succeeded resets what counts failures of the account.
+func (s *site) succeeded(r *http.Request) {
+	for _, of := range s.resets {
+		k, err := of.keyOf(r)
+		if err == nil {
+			err = of.limiter.Reset(context.WithoutCancel(r.Context()), k)
+		}
+		if err != nil {
+			log.Print(err) // the failures are forgotten later
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A browser logs in from an address, and keeps the cookies that it gets.
+type browser struct {
+	*site
+	address string
+	cookies []*http.Cookie
+}
+
+func (b *browser) login(name, password string) *httptest.ResponseRecorder {
+	values := url.Values{"name": {name}, "password": {password}}
+	r := httptest.NewRequest("POST", "/", strings.NewReader(values.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.RemoteAddr = b.address + ":1234"
+	for _, cookie := range b.cookies {
+		r.AddCookie(cookie)
+	}
+	w := httptest.NewRecorder()
+	b.ServeHTTP(w, r)
+	b.cookies = append(b.cookies, w.Result().Cookies()...)
+	return w
+}
+
+// inBubble runs a test in which time passes at once. checked counts the passwords that were checked.
+func inBubble(t *testing.T, test func(t *testing.T, s *site, checked *atomic.Int64)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var checked atomic.Int64
+		s, err := newSite(func(name, password string) bool {
+			checked.Add(1)
+			return isRight(name, password)
+		})
+		require.NoError(t, err)
+		test(t, s, &checked)
+	})
+}
+
+func TestForm(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		assert.Equal(t, http.StatusOK, w.Code)
+		assert.Contains(t, w.Body.String(), `name="password"`)
+
+		b := &browser{site: s, address: "192.0.2.1"}
+		assert.Contains(t, b.login("Ann ", passwordOfAnn).Body.String(), "Welcome, ann.")
+		assert.Contains(t, b.login("ann", "wrong").Body.String(), "The name or the password is wrong.")
+		assert.Equal(t, http.StatusBadRequest, b.login("", "x").Code)
+	})
+}
+
+// Five wrong passwords lock the account for the address for a minute, also for the right password.
+// The next lock lasts for two. A success resets that.
+func TestLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		b := &browser{site: s, address: "192.0.2.1"}
+		lock := func(wait, text string) {
+			t.Helper()
+			for range 5 {
+				require.Equal(t, http.StatusUnauthorized, b.login("ann", "wrong").Code)
+			}
+			w := b.login("ann", passwordOfAnn)
+			assert.Equal(t, http.StatusTooManyRequests, w.Code)
+			assert.Equal(t, wait, w.Header().Get("Retry-After"))
+			assert.Contains(t, w.Body.String(), "Try again in "+text+".")
+		}
+		lock("60", "1m0s")
+		time.Sleep(time.Minute)
+		lock("120", "2m0s")
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, http.StatusOK, b.login("ann", passwordOfAnn).Code)
+		lock("60", "1m0s")
+	})
+}
+
+// Eight right passwords at once lock nobody out.
+func TestRightPasswordsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, checked *atomic.Int64) {
+		var logins sync.WaitGroup
+		for range 8 {
+			logins.Go(func() {
+				b := &browser{site: s, address: "192.0.2.1"}
+				assert.Equal(t, http.StatusOK, b.login("ann", passwordOfAnn).Code)
+			})
+		}
+		logins.Wait()
+		assert.EqualValues(t, 8, checked.Load())
+	})
+}
+
+// Of a thousand guesses at once, five reach the check.
+func TestGuessesAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, checked *atomic.Int64) {
+		var guesses sync.WaitGroup
+		for range 1000 {
+			guesses.Go(func() {
+				b := &browser{site: s, address: "192.0.2.1"}
+				assert.NotEqual(t, http.StatusOK, b.login("ann", "wrong").Code)
+			})
+		}
+		guesses.Wait()
+		assert.EqualValues(t, 5, checked.Load())
+	})
+}
+
+// Others lock the account from many addresses. A device from which its owner has logged in before
+// is not locked out, and another one is.
+func TestDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		known := &browser{site: s, address: "192.0.2.1"}
+		require.Equal(t, http.StatusOK, known.login("ann", passwordOfAnn).Code)
+		for i := range 20 {
+			other := &browser{site: s, address: fmt.Sprint("198.51.100.", i%10)}
+			require.Equal(t, http.StatusUnauthorized, other.login("ann", "wrong").Code)
+		}
+		unknown := &browser{site: s, address: "203.0.113.1"}
+		assert.Equal(t, http.StatusTooManyRequests, unknown.login("ann", passwordOfAnn).Code)
+		assert.Equal(t, http.StatusOK, known.login("ann", passwordOfAnn).Code)
+
+		stolen := &browser{site: s, address: "203.0.113.2", cookies: known.cookies}
+		assert.Equal(t, http.StatusUnauthorized, stolen.login("bob", "wrong").Code, "the cookie is for ann")
+	})
+}
+
+// An address that guesses the passwords of many accounts is locked. That it logs in to an account
+// of its own in between does not help.
+func TestAddress(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		b := &browser{site: s, address: "192.0.2.1"}
+		for i := range 100 {
+			require.Equal(t, http.StatusUnauthorized, b.login(fmt.Sprint("user ", i), "wrong").Code)
+			if i%10 == 0 {
+				require.Equal(t, http.StatusOK, b.login("ann", passwordOfAnn).Code)
+			}
+		}
+		w := b.login("another", "wrong")
+		assert.Equal(t, http.StatusTooManyRequests, w.Code)
+		assert.Equal(t, "3600", w.Header().Get("Retry-After"))
+	})
+}
