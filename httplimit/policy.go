@@ -318,7 +318,8 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	case ratelimit.LeakyBucket:
 		q.drips = true
 	case ratelimit.Lockout:
-		q.window = max(a.Window, a.For, a.Most) // the longest lock, or a count that locks nobody
+		// Events that lock may be spread over Window, and the longest lock begins with the last.
+		q.window = min(a.Window, ratelimit.Never-max(a.For, a.Most)) + max(a.For, a.Most)
 		q.lasts, q.counts = q.window, a.Window
 		if a.Most > a.For {
 			q.remembers = a.Most

@@ -262,8 +262,8 @@ func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) 
 		return flightKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), 0)
 	case limit.Lockout:
 		p.leasable = false // events taken in advance would lock the key
-		longest := max(s.Duration(2), s.Duration(3))
-		return lockoutKind, doubles(s.Numbers[0], ticks(s.Duration(1)), ticks(s.Duration(2)), ticks(longest))
+		window, shortest, longest := s.Duration(1), s.Duration(2), max(s.Duration(2), s.Duration(3))
+		return lockoutKind, doubles(s.Numbers[0], ticks(window), ticks(shortest), ticks(longest))
 	case limit.WarmingUp:
 		p.leasable = false // its state does not count events
 		c := warmup.New(s.Int(0), s.Duration(1), s.Duration(2), s.Float(3))

@@ -78,7 +78,7 @@ func Algorithms() map[string]ratelimit.Algorithm {
 				},
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}}},
 		"All/lockout": ratelimit.All{
-			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6},
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 9},
 			ratelimit.Lockout{Limit: 4, Window: 3 * time.Second, For: time.Second, Most: 7 * time.Second}},
 		"All/in flight": ratelimit.All{
 			ratelimit.InFlight{Limit: 4, Timeout: 3 * time.Second},

@@ -21,8 +21,12 @@ const deviceName = "device"
 func (s *site) deviceCookie(account string) *http.Cookie {
 	nonce := rand.Text()
 	return &http.Cookie{
-		Name: deviceName, Value: nonce + "." + s.signature(account, nonce), MaxAge: int((365 * 24 * time.Hour).Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: true, // browsers accept it from localhost
+		Name:     deviceName,
+		Value:    nonce + "." + s.signature(account, nonce),
+		MaxAge:   int((365 * 24 * time.Hour).Seconds()),
+		HttpOnly: true,
+		Secure:   true, // browsers accept it from localhost, too
+		SameSite: http.SameSiteStrictMode,
 	}
 }
 

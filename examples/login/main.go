@@ -60,29 +60,36 @@ type reset struct {
 	keyOf   key.Func
 }
 
-func newSite(isRight func(name, password string) bool, opts ...ratelimit.Option) (*site, error) {
+func newSite(isRight func(name, password string) bool) (*site, error) {
 	s := &site{isRight: isRight, secret: make([]byte, 32)}
 	rand.Read(s.secret)
+	address := clientip.Of() // behind a proxy, it must be told so
 	for _, limit := range []struct {
 		name   string
 		limit  ratelimit.Lockout
 		keyOf  key.Func
 		resets bool
 	}{
-		// Behind a proxy, clientip.Of must be told so.
-		{"address", ratelimit.Lockout{Limit: 100, Window: time.Hour, For: time.Hour}, clientip.Of(), false},
-		{"account-address", ratelimit.Lockout{Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour}, key.Join(nameOf, clientip.Of()), true},
-		{"account", ratelimit.Lockout{Limit: 20, Window: time.Hour, For: time.Minute, Most: time.Hour}, s.deviceOrName, true},
+		{"address", ratelimit.Lockout{
+			Limit: 100, Window: time.Hour, For: time.Hour,
+		}, address, false},
+		{"account-address", ratelimit.Lockout{
+			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour,
+		}, key.Join(nameOf, address), true},
+		{"account", ratelimit.Lockout{
+			Limit: 20, Window: time.Hour, For: time.Minute, Most: time.Hour,
+		}, s.deviceOrName, true},
 	} {
-		limiter, err := ratelimit.New(limit.limit, append(opts, ratelimit.WithName(limit.name), ratelimit.WithMaxWaiters(100))...)
+		limiter, err := ratelimit.New(limit.limit, ratelimit.WithMaxWaiters(100))
 		if err != nil {
 			return nil, err
 		}
-		// An attempt is held while the password is checked, and the others of the key wait. It counts
-		// if the password was wrong.
-		gate, err := httplimit.NewGate(limiter, httplimit.WithPolicyName(limit.name), httplimit.WithKey(limit.keyOf),
+		gate, err := httplimit.NewGate(limiter,
+			httplimit.WithKey(limit.keyOf),
 			httplimit.WithSettle(failures, ratelimit.HoldFor(30*time.Second), ratelimit.GiveBack()),
-			httplimit.WithShaping(5*time.Second), httplimit.WithDenied(http.HandlerFunc(showLocked)))
+			httplimit.WithShaping(5*time.Second),
+			httplimit.WithDenied(http.HandlerFunc(showLocked)),
+			httplimit.WithPolicyName(limit.name))
 		if err != nil {
 			return nil, err
 		}

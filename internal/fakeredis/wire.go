@@ -97,6 +97,8 @@ const (
 	logKind
 	warmingKind
 	flightKind
+	_ // for a window of the calendar
+	lockoutKind
 )
 
 // constantsSize is the size of the constants of a part of each kind: doubles, and a byte of some.
@@ -110,6 +112,7 @@ var constantsSize = [...]int{
 	logKind:      2*8 + 1,
 	warmingKind:  5 * 8,
 	flightKind:   2*8 + 1,
+	lockoutKind:  4 * 8,
 }
 
 // constants are what the server needs of the constants of a limit.

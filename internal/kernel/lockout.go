@@ -8,7 +8,7 @@ import (
 // lockout is the arithmetic of a Lockout. Its state is
 //
 //	word 0   when the count began: the instant of the first event in it
-//	word 1   the instant of the latest event, and so of the lock if the count has reached the limit
+//	word 1   the instant of the latest event, from which a lock lasts
 //	word 2   the end of the lock before
 //	word 3   how often the length of the lock is doubled: of this one, or of the next
 //	word 4   the count

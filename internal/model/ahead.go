@@ -14,8 +14,8 @@ import (
 //
 // One that the turns of later ones depend on stays until a settlement finds that they do not:
 // without it, they would come too early, because a window of StartOnFirstEvent, the refills of
-// RefillInterval, the warmth of a WarmingUp or the count of a Lockout would begin later. For the same reason, a hold that
-// was made before the turns may give nothing back.
+// RefillInterval, the warmth of a WarmingUp or the count of a Lockout would begin later. For the
+// same reason, a hold that was made before the turns may give nothing back.
 
 // A booking is a reservation whose turn is ahead.
 type booking struct {
