@@ -533,7 +533,7 @@ func BenchmarkObserver(b *testing.B) {
 	}
 	defer stop()
 	var counts [8]atomic.Int64
-	top := func(opts ...observe.TopOption) *observe.DeniedKeys {
+	top := func(opts ...observe.TopOption) *observe.TopKeys {
 		denied, err := observe.TopDenied(100, opts...)
 		if err != nil {
 			b.Fatal(err)

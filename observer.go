@@ -53,9 +53,9 @@ type Observation struct {
 	Granted int
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
-	// TakeAll and HoldAll, that of the key alone. If a Wait is refused, it is that of a Reserve
-	// [Within] as long a wait; otherwise, only Allowed, Degraded and StandIn are set. Cancel has
-	// none.
+	// TakeAll and HoldAll, that of the key alone. If a Wait is granted at once, it is that of Take;
+	// if a Wait is refused, that of a Reserve [Within] as long a wait; otherwise, only Allowed,
+	// Degraded and StandIn are set. Cancel has none.
 	Decision Decision
 
 	// Waited is how long a Wait waited, by the limiter's clock. Of other calls, it is the wait that
@@ -249,14 +249,15 @@ func (l *limiter) observeWait(w *waiter, began kernel.Instant, r *Reservation, e
 		return
 	}
 	now, _ := l.timeline.Now()
+	d := w.denial
 	if w.grant.Allowed {
-		now = began // it did not wait
+		now, d = began, w.grant // it did not wait
 	}
 	o := Observation{
 		Key:      w.key,
 		Call:     CallWait,
 		N:        w.n,
-		Decision: w.denial,
+		Decision: d,
 		Waited:   time.Duration(now - min(now, began)),
 		Err:      err,
 	}

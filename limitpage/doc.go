@@ -53,7 +53,7 @@
 // ./limitpage). Only a key that enters the list allocates memory. The page has no goroutine.
 //
 // Each limiter takes about 11 kB. Once keys are denied, it also takes the memory of an
-// observe.TopDenied(32), about 30 kB (see [observe.DeniedKeys]).
+// observe.TopDenied(32), about 30 kB (see [observe.TopKeys]).
 //
 // The page asks the stores for their counters, and a limiter for the key that is looked up, only
 // while somebody looks at the page: once a second for each viewer.

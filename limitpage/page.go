@@ -46,7 +46,7 @@ type watchedLimiter struct {
 	limiter ratelimit.Limiter // nil unless added
 	tally   tally
 	outage  outage
-	denied  *observe.DeniedKeys
+	denied  *observe.TopKeys
 }
 
 // An Option changes how [New] makes a Page.

@@ -242,7 +242,7 @@ func secondsOf(from int64, of []counts) seconds {
 }
 
 // topReportOf returns what the page shows of a denied key of a limiter with algorithm alg.
-func (p *Page) topReportOf(k *observe.DeniedKey, alg ratelimit.Algorithm) topReport {
+func (p *Page) topReportOf(k *observe.TopKey, alg ratelimit.Algorithm) topReport {
 	r := topReport{
 		keyReport: p.keyReportOf(k.Key),
 		Cut:       k.Cut,

@@ -41,6 +41,32 @@ func Example() {
 	// exports: eve was denied 1 times
 }
 
+// Who has used four fifths of a quota, and who uses most?
+func ExampleCrossed() {
+	used, err := observe.TopUsed(100)
+	if err != nil {
+		log.Fatal(err)
+	}
+	warn := observe.Crossed(0.8, func(_ context.Context, o ratelimit.Observation) {
+		d := o.Decision
+		fmt.Printf("%s has used %d of %d exports\n", o.Key, d.Limit-d.Remaining, d.Limit)
+	})
+	quota := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}
+	limiter := ratelimit.Must(ratelimit.New(quota, ratelimit.WithName("exports"),
+		ratelimit.WithObserver(warn), ratelimit.WithObserver(used.Observe)))
+
+	for _, user := range []string{"bob", "eve", "eve", "eve", "eve", "eve", "eve", "bob"} {
+		limiter.Allow(user)
+	}
+	for _, u := range used.Top(10) {
+		fmt.Printf("%s: %s used %.0f\n", u.Limiter, u.Key, u.Count)
+	}
+	// Output:
+	// eve has used 4 of 5 exports
+	// exports: eve used 5
+	// exports: bob used 2
+}
+
 // withoutTime leaves the time out of a line, because it is always another one.
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey {

@@ -129,7 +129,7 @@ func TestObserverSeesWaits(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(w.Observe)))
 		ctx := t.Context()
 		require.NoError(t, l.Wait(ctx, "k"))
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true}}, w.One(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true, Limit: 1, ResetAfter: time.Second}}, w.One(t), "the decision is that of Take")
 		require.NoError(t, l.Wait(ctx, "k"))
 		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: time.Second}, w.One(t))
 

@@ -19,7 +19,7 @@ import (
 )
 
 // top returns what TopDenied does.
-func top(t testing.TB, k int, opts ...observe.TopOption) *observe.DeniedKeys {
+func top(t testing.TB, k int, opts ...observe.TopOption) *observe.TopKeys {
 	t.Helper()
 	denied, err := observe.TopDenied(k, opts...)
 	require.NoError(t, err)
@@ -27,14 +27,14 @@ func top(t testing.TB, k int, opts ...observe.TopOption) *observe.DeniedKeys {
 }
 
 // deny tells t of n denials of key.
-func deny(t *observe.DeniedKeys, key string, n int) {
+func deny(t *observe.TopKeys, key string, n int) {
 	for range n {
 		t.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
 	}
 }
 
 // keysOf returns the keys of a list.
-func keysOf(list []observe.DeniedKey) []string {
+func keysOf(list []observe.TopKey) []string {
 	keys := []string{}
 	for _, d := range list {
 		keys = append(keys, d.Key)
@@ -61,10 +61,10 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	_, err = l.Take(ctx, "b", 2)
 	require.NoError(t, err)
 	retry := 54*time.Second + 3*time.Second/4 - 6
-	a := observe.DeniedKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
-	b := observe.DeniedKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
-	assert.Equal(t, []observe.DeniedKey{a, b}, top.Top(10))
-	assert.Equal(t, []observe.DeniedKey{a}, top.Top(1))
+	a := observe.TopKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
+	b := observe.TopKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
+	assert.Equal(t, []observe.TopKey{a, b}, top.Top(10))
+	assert.Equal(t, []observe.TopKey{a}, top.Top(1))
 	assert.Empty(t, top.Top(0))
 	assert.Empty(t, top.Top(-1))
 
@@ -180,7 +180,7 @@ func TestTopDeniedMemory(t *testing.T) {
 	budget.Alone(t)
 	const k = 1000
 	for _, length := range []int{16, 10_000} {
-		var all *observe.DeniedKeys
+		var all *observe.TopKeys
 		name := strings.Repeat("k", length-10)
 		heap := fakes.HeapOf(func() {
 			all = top(t, k)
@@ -220,6 +220,74 @@ func TestTopDeniedOptions(t *testing.T) {
 	deny(short, "k", 1<<10)
 	clk.Add(10)
 	assert.Equal(t, 1.0, short.Top(1)[0].Count, "a half-life of a nanosecond")
+}
+
+// TestTopUsedCountsEvents: events count when they are granted, by whichever call, and when they are
+// charged. Nothing else counts, and nothing is subtracted.
+func TestTopUsedCountsEvents(t *testing.T) {
+	clk := clock.NewMock()
+	top, err := observe.TopUsed(10, observe.WithTopClock(clk))
+	require.NoError(t, err)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top.Observe)))
+	ctx := t.Context()
+	counts := func() map[string]float64 {
+		all := map[string]float64{}
+		for _, k := range top.Top(10) {
+			all[k.Key] = k.Count
+		}
+		return all
+	}
+	l.AllowN("allowed", 9)
+	l.AllowN("denied", 11)
+	l.AllowN("nothing", 0)
+	_, err = l.Charge(ctx, "charged", 12)
+	require.NoError(t, err)
+	for key, n := range map[string]int{"settled for less": 1, "settled": 3, "settled for more": 7, "cancelled": -1} {
+		r, _, err := l.Hold(ctx, key, 3)
+		require.NoError(t, err)
+		if n < 0 {
+			r.Cancel()
+			continue
+		}
+		_, err = r.Settle(ctx, n)
+		require.NoError(t, err)
+	}
+	_, _, err = l.Reserve(ctx, "reserved", 10)
+	require.NoError(t, err)
+	_, _, err = l.Reserve(ctx, "reserved", 8)
+	require.NoError(t, err)
+	withheld, err := ratelimit.TakeAll(ctx, 2, ratelimit.For(l, "withheld"), ratelimit.For(l, "charged"))
+	require.NoError(t, err)
+	require.False(t, withheld.Allowed)
+	assert.Equal(t, map[string]float64{
+		"allowed": 9, "charged": 12, "settled for less": 3, "settled": 3, "settled for more": 7, "cancelled": 3, "reserved": 18,
+	}, counts())
+
+	first := top.Top(1)[0]
+	assert.Equal(t, observe.TopKey{Limiter: "api", Key: "reserved", Count: 18, Since: clk.Now(), Last: clk.Now(), N: 8}, first)
+	clk.Add(5 * time.Minute)
+	assert.Equal(t, 9.0, top.Top(1)[0].Count, "half as much after the half-life")
+}
+
+// TestTopUsedWeighsEvents: one call for many events is above many calls for one.
+func TestTopUsedWeighsEvents(t *testing.T) {
+	top, err := observe.TopUsed(2, observe.WithTopClock(clock.NewMock()))
+	require.NoError(t, err)
+	for key, n := range map[string]int{"much": 1000, "most": math.MaxInt, "few": 3} {
+		top.Observe(t.Context(), ratelimit.Observation{Key: key, N: n, Granted: n})
+	}
+	for range 999 {
+		top.Observe(t.Context(), ratelimit.Observation{Key: "often", N: 1, Granted: 1})
+	}
+	assert.Equal(t, []string{"most", "much"}, keysOf(top.Top(2)))
+}
+
+func TestTopUsedBadOptions(t *testing.T) {
+	_, err := observe.TopUsed(0)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	require.ErrorContains(t, err, "TopUsed's k is 0")
+	_, err = observe.TopUsed(1, nil)
+	require.ErrorContains(t, err, "option 0 of TopUsed is nil")
 }
 
 func TestTopDeniedBadOptions(t *testing.T) {

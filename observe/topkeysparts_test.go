@@ -18,11 +18,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/topk"
 )
 
-// The tests in this file choose the part of a DeniedKeys that counts a denial, and compare its list
+// The tests in this file choose the part of a TopKeys that counts a denial, and compare its list
 // with exact counts. The tests of what a single goroutine sees are in denied_test.go.
 
 // denied tells t of n denials of key.
-func denied(t *DeniedKeys, key string, n int) {
+func denied(t *TopKeys, key string, n int) {
 	for range n {
 		t.Observe(context.Background(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Outcome: ratelimit.Denied})
 	}
@@ -34,9 +34,9 @@ func TestTopDeniedSince(t *testing.T) {
 	clk := clock.NewMock()
 	top, err := TopDenied(2, WithTopClock(clk), WithHalfLife(time.Minute))
 	require.NoError(t, err)
-	top.parts = make([]deniedPart, 2)
+	top.parts = make([]topPart, 2)
 	for i := range top.parts {
-		top.parts[i] = deniedPart{keys: topk.New[denial](8), weight: 1, next: &top.parts[1-i]}
+		top.parts[i] = topPart{keys: topk.New[latest](8), weight: 1, next: &top.parts[1-i]}
 	}
 	begin := clk.Now()
 	since := func() time.Duration { return top.Top(1)[0].Since.Sub(begin) }
@@ -86,7 +86,7 @@ func (c *decayed) deny(key string) {
 }
 
 // check compares a list of k keys with the exact counts, apart from rounding.
-func (c *decayed) check(t *testing.T, k int, list []DeniedKey) {
+func (c *decayed) check(t *testing.T, k int, list []TopKey) {
 	t.Helper()
 	const about = 1 + 1e-3
 	listed := map[string]bool{}
@@ -175,7 +175,7 @@ func TestTopDeniedBounds(t *testing.T) {
 }
 
 // denyIn tells the given part of a denial of key, by locking the others.
-func denyIn(top *DeniedKeys, part int, key string) {
+func denyIn(top *TopKeys, part int, key string) {
 	for i := range top.parts {
 		if i != part {
 			top.parts[i].mu.Lock()
@@ -186,13 +186,13 @@ func denyIn(top *DeniedKeys, part int, key string) {
 }
 
 // use makes top use n parts.
-func use(top *DeniedKeys, n int) {
+func use(top *TopKeys, n int) {
 	one := top.parts[0].keys
-	top.parts = make([]deniedPart, n)
+	top.parts = make([]topPart, n)
 	for i := range top.parts {
 		p := &top.parts[i]
-		*p = deniedPart{weight: 1, next: &top.parts[(i+1)%n]}
-		p.keys = topk.New[denial](deniedSpares * top.most)
+		*p = topPart{weight: 1, next: &top.parts[(i+1)%n]}
+		p.keys = topk.New[latest](topSpares * top.most)
 	}
 	top.parts[0].keys = one
 }
