@@ -323,6 +323,11 @@ func algorithmOf(spec *limit.Spec) ratelimit.Algorithm {
 		}
 	case limit.InFlight:
 		return ratelimit.InFlight{Limit: spec.Int(0), Timeout: spec.Duration(1)}
+	case limit.Lockout:
+		return ratelimit.Lockout{
+			Limit: spec.Int(0), Window: spec.Duration(1),
+			For: spec.Duration(2), Most: spec.Duration(3),
+		}
 	case limit.Unlimited:
 		return ratelimit.Unlimited{}
 	case limit.All:

@@ -82,6 +82,9 @@ func limitChanges() map[string]limitChange {
 	leaky := func(capacity int) ratelimit.Algorithm {
 		return ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: capacity}
 	}
+	lockout := func(n int) ratelimit.Algorithm {
+		return ratelimit.Lockout{Limit: n, Window: time.Hour, For: time.Minute, Most: time.Hour}
+	}
 	all := func(n int) ratelimit.Algorithm {
 		return ratelimit.All{eventLog(n), bucket(n), fixed(n)}
 	}
@@ -107,6 +110,8 @@ func limitChanges() map[string]limitChange {
 		"bucket, sevenths":  {bucket(10), ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 7, Per: time.Minute}, Burst: 70}, 10, 60},
 		"interval":          {interval(10), interval(100), 10, 90},
 		"leaky":             {leaky(10), leaky(100), 10, 90},
+		"lockout, up":       {lockout(10), lockout(100), 10, 90},
+		"lockout, down":     {lockout(100), lockout(10), 50, 0},
 		"all, up":           {all(10), all(100), 5, 95},
 		"all, other parts":  {all(10), ratelimit.All{bucket(10)}, 10, 10},
 		"another algorithm": {bucket(10), fixed(10), 10, 10},

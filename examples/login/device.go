@@ -25,7 +25,7 @@ func (s *site) deviceCookie(account string) *http.Cookie {
 		Value:    nonce + "." + s.signature(account, nonce),
 		MaxAge:   int((365 * 24 * time.Hour).Seconds()),
 		HttpOnly: true,
-		Secure:   true, // browsers accept it from localhost, too
+		Secure:   true, // most browsers accept it from localhost, too
 		SameSite: http.SameSiteStrictMode,
 	}
 }

@@ -65,18 +65,17 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 	rand.Read(s.secret)
 	address := clientip.Of() // behind a proxy, it must be told so
 	for _, limit := range []struct {
-		name   string
 		limit  ratelimit.Lockout
 		keyOf  key.Func
 		resets bool
 	}{
-		{"address", ratelimit.Lockout{
+		{ratelimit.Lockout{
 			Limit: 100, Window: time.Hour, For: time.Hour,
 		}, address, false},
-		{"account-address", ratelimit.Lockout{
+		{ratelimit.Lockout{
 			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour,
 		}, key.Join(nameOf, address), true},
-		{"account", ratelimit.Lockout{
+		{ratelimit.Lockout{
 			Limit: 20, Window: time.Hour, For: time.Minute, Most: time.Hour,
 		}, s.deviceOrName, true},
 	} {
@@ -89,7 +88,7 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 			httplimit.WithSettle(failures, ratelimit.HoldFor(30*time.Second), ratelimit.GiveBack()),
 			httplimit.WithShaping(5*time.Second),
 			httplimit.WithDenied(http.HandlerFunc(showLocked)),
-			httplimit.WithPolicyName(limit.name))
+			httplimit.WithHeaders(httplimit.None))
 		if err != nil {
 			return nil, err
 		}

@@ -24,6 +24,7 @@ import (
 //     that was missing since the hold and before the next younger one was made: a decision lowers
 //     one mark, the youngest. Events that come back are missing no more in all the time since their
 //     hold, and lower its mark and the younger ones'. When refills come is a fact as well.
+//   - A Lockout is a sum, too, until its lock has ended. That a lock was served is a fact.
 //   - A WarmingUp takes unused events back only if it granted nothing since.
 //   - What is InFlight counts until its hold has ended, and then no more, however many events
 //     happened.
@@ -317,7 +318,8 @@ func (k *holdsKernel) endHolds(st []uint64, now kernel.Instant, refunds []kernel
 
 // endDue ends the holds that are due, and returns how many these are. Their order makes no
 // difference, nor does it that they end now and not at their time: nothing was spent in between.
-// Only a WarmingUp may take back less, because it looks at what was granted last.
+// Only a WarmingUp may take back less, because it looks at what was granted last; and a Lockout,
+// where a lock may have ended in between, looks at when each of them ends.
 func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []uint64, ended int) {
 	first := k.base.LastInstant()
 	var due []kernel.Refund

@@ -39,6 +39,7 @@ func TestSealedSet(t *testing.T) {
 		}
 	}
 	scripts := cases(t, filepath.Join("redisstore", "program.go"), "part")
+	scanned := cases(t, filepath.Join("redisstore", "scan.go"), "algorithmOf")
 	for _, name := range declared {
 		alg, ok := tested[name]
 		if !assert.True(t, ok, "storetest.Algorithms and storetest.Plans lack a %s", name) {
@@ -54,6 +55,7 @@ func TestSealedSet(t *testing.T) {
 			continue
 		}
 		readBack(t, tr)
+		assert.Contains(t, scanned, name, "Scan of redisstore does not know a %s", name)
 		if name != "All" { // its parts have scripts
 			assert.Contains(t, scripts, name, "redisstore has no script for a %s", name)
 		}
