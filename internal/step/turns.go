@@ -20,8 +20,9 @@ import (
 // and after it: the key is as if only the other events had been reserved, at their turns. There is
 // one exception. A window of StartOnFirstEvent, a refill of RefillInterval, the warmth of a
 // WarmingUp and the count of a Lockout begin with the event that comes first. Without that event,
-// later turns might come before their time. Such a reservation stays, void, until a settlement finds
-// that the other turns no longer need it. Meanwhile, a hold before the turns gives nothing back.
+// later turns might come before their time. Such a reservation stays, void, until a settlement
+// finds that the other turns no longer need it. Meanwhile, a hold before the turns gives nothing
+// back.
 //
 // A turn whose hold goes on when it comes is a hold from then on (holds.go). So is one whose events
 // a queue still delays. While no turn is ahead, nothing of this exists. The words are:
