@@ -17,11 +17,11 @@ import (
 // stream, as [Middleware] limits calls; both can be used together. Unary calls pass.
 //
 // The options are those of [httplimit.Middleware]. Their functions get a request that has the path,
-// header and peer of the stream, and no body; [MessageOf] returns the message. A message over the limit
-// ends the stream: Receive and the call fail with the refusal, whatever the handler returns. Until the
-// handler asks for the next message or returns, a message of an [ratelimit.InFlight] is in flight, and
-// with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0 bytes. In the
-// context of the handler, [httplimit.Cost] does not find the message.
+// header and peer of the stream, and no body; [MessageOf] returns the message. A message over the
+// limit ends the stream: Receive and the call fail with the refusal, whatever the handler returns.
+// Until the handler asks for the next message or returns, a message of an [ratelimit.InFlight] is
+// in flight, and with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0
+// bytes. In the context of the handler, [httplimit.Cost] does not find the message.
 // [httplimit.WithDenied], [httplimit.WithKeyError] and [httplimit.WithStatus] have no effect.
 //
 // PerMessage panics where Middleware does.
@@ -44,7 +44,9 @@ type perMessage struct{ gate *httplimit.Gate }
 
 func (perMessage) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
-func (perMessage) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (perMessage) WrapStreamingClient(
+	next connect.StreamingClientFunc,
+) connect.StreamingClientFunc {
 	return next
 }
 

@@ -1,12 +1,12 @@
-// Package connectlimit limits the calls that servers of connect-go handle and its clients make, with
-// a [ratelimit.Limiter].
+// Package connectlimit limits the calls that servers of connect-go handle and its clients make,
+// with a [ratelimit.Limiter].
 //
 //	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
 //	log.Fatal(http.ListenAndServe(":8080", connectlimit.Middleware(limiter)(mux)))
 //
-// [Middleware] is that of package httplimit, with refusals that clients of Connect, gRPC and gRPC-Web
-// understand. [PerMessage] limits the messages of streams. A [Client] is an interceptor that makes
-// calls wait for their turn, and heeds servers.
+// [Middleware] is that of package httplimit, with refusals that clients of Connect, gRPC and
+// gRPC-Web understand. [PerMessage] limits the messages of streams. A [Client] is an interceptor
+// that makes calls wait for their turn, and heeds servers.
 //
 // The page [docs/grpc.md] is an introduction.
 //
@@ -28,23 +28,23 @@ import (
 )
 
 // Middleware returns a function that wraps a handler, or a mux of handlers, so that l limits its
-// calls. It is [httplimit.Middleware] with all its options: [key.Pattern] is the procedure as a
-// key (in lower case) if Middleware wraps the mux, and the service if it is inside; a stream is a call
+// calls. It is [httplimit.Middleware] with all its options: [key.Pattern] is the procedure as a key
+// (in lower case) if Middleware wraps the mux, and the service if it is inside; a stream is a call
 // that is over when its handler returns.
 //
 // A call over the limit fails with [connect.CodeResourceExhausted], in the protocol that the client
-// speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call would
-// be granted (absent if no wait helps), and QuotaFailure, which names the limit. If no limit was checked
-// ([ratelimit.Decision.Checked]), because the store has failed and [ratelimit.FailClosed] refuses a call,
-// it fails with [connect.CodeUnavailable] and a RetryInfo. Health checks count, unless
-// httplimit.WithSkip([HealthAndReflection]) is given. Header fields are those
-// of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A call
-// whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows only an
-// [key.ErrNone]; other errors are logged as by [httplimit.Admission.Explain]. If a KeyFunc
-// fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with that.
-// With [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
-// [httplimit.WithStatus] has no effect, because the protocol has a status for each code.
-// Middleware panics where httplimit.Middleware does.
+// speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call
+// would be granted (absent if no wait helps), and QuotaFailure, which names the limit. If no limit
+// was checked ([ratelimit.Decision.Checked]), because the store has failed and
+// [ratelimit.FailClosed] refuses a call, it fails with [connect.CodeUnavailable] and a RetryInfo.
+// Health checks count, unless httplimit.WithSkip([HealthAndReflection]) is given. Header fields are
+// those of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A
+// call whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows
+// only an [key.ErrNone]; other errors are logged as by [httplimit.Admission.Explain]. If a KeyFunc
+// fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with
+// that. With [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
+// [httplimit.WithStatus] has no effect, because the protocol has a status for each code. Middleware
+// panics where httplimit.Middleware does.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	answers := []httplimit.Option{
@@ -77,7 +77,8 @@ func refusal(a *httplimit.Admission) *connect.Error {
 	if a.RetryAfter < ratelimit.Never {
 		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryAfter)})
 	}
-	if a.Decision.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
+	if a.Decision.Checked() {
+		// Otherwise the store has failed, and no limit is known to be exceeded.
 		addDetail(err, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
 			Subject:     a.Policy, // not the key, which may be a secret
 			Description: a.Detail,
@@ -89,19 +90,22 @@ func refusal(a *httplimit.Admission) *connect.Error {
 }
 
 func addDetail(err *connect.Error, message proto.Message) {
-	if detail, failed := connect.NewErrorDetail(message); failed == nil { // it fails only if it cannot be encoded
+	if detail, failed := connect.NewErrorDetail(message); failed == nil {
+		// It fails only if it cannot be encoded.
 		err.AddDetail(detail)
 	}
 }
 
-// HealthAndReflection is a function for [httplimit.WithSkip]. It returns true for calls of the services
-// for health checks and reflection that connect-go has: grpc.health.v1.Health,
+// HealthAndReflection is a function for [httplimit.WithSkip]. It returns true for calls of the
+// services for health checks and reflection that connect-go has: grpc.health.v1.Health,
 // grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. It is for
 // handlers at the root of the server, where their paths begin with the service.
 func HealthAndReflection(r *http.Request) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch service {
-	case "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection":
+	case "grpc.health.v1.Health",
+		"grpc.reflection.v1.ServerReflection",
+		"grpc.reflection.v1alpha.ServerReflection":
 		return true
 	}
 	return false

@@ -20,8 +20,8 @@ type Call struct {
 	// Method is the full name of the method: /package.Service/Method.
 	Method string
 
-	// Message is the request of a unary call, or the message of a stream whose messages are limited.
-	// It is nil for a stream as a whole.
+	// Message is the request of a unary call, or the message of a stream whose messages are
+	// limited. It is nil for a stream as a whole.
 	Message any
 
 	// Target is the target of the client's connection. It is empty on a server.
@@ -30,8 +30,8 @@ type Call struct {
 
 type callKey struct{}
 
-// CallOf returns the call that r, a request which a [Server] has made, is about. For other requests,
-// it returns nil.
+// CallOf returns the call that r, a request which a [Server] has made, is about. For other
+// requests, it returns nil.
 func CallOf(r *http.Request) *Call {
 	c, _ := r.Context().Value(callKey{}).(*Call)
 	return c

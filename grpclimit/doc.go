@@ -8,16 +8,17 @@
 //	}
 //	server := grpc.NewServer(grpc.UnaryInterceptor(limits.Unary), grpc.StreamInterceptor(limits.Stream))
 //
-// A [Server] takes one event of the client's key for each call. The key is the client's IP
-// address (see package httplimit/clientip) unless [httplimit.WithKey] sets another one. With
-// [Server.Messages] in place of [Server.Stream], each message that a client sends on a stream counts.
+// A [Server] takes one event of the client's key for each call. The key is the client's IP address
+// (see package httplimit/clientip) unless [httplimit.WithKey] sets another one. With
+// [Server.Messages] in place of [Server.Stream], each message that a client sends on a stream
+// counts.
 //
 // A call over the limit fails with [codes.ResourceExhausted]. Its status has two details of
 // google.rpc: RetryInfo, the time after which the same call would be granted (absent if no wait
 // helps), and QuotaFailure, which names the limit. Clients in every language can read them.
-// Trailers have the fields that package httplimit sends over HTTP: ratelimit, ratelimit-policy
-// and, after a refusal, retry-after in whole seconds. Calls that are granted have the first two
-// as well. The fields have the meanings that [httplimit.Standard] describes. If no limit was checked
+// Trailers have the fields that package httplimit sends over HTTP: ratelimit, ratelimit-policy and,
+// after a refusal, retry-after in whole seconds. Calls that are granted have the first two as well.
+// The fields have the meanings that [httplimit.Standard] describes. If no limit was checked
 // ([ratelimit.Decision.Checked]), because the store has failed and [ratelimit.FailClosed] refuses a
 // call, it fails with [codes.Unavailable] and a RetryInfo.
 //

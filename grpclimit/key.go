@@ -6,8 +6,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
-// A KeyFunc returns the key of a call that a [Client] makes. Calls with the same key share a limit. If
-// it returns an error, the call fails. The functions of a [Server] are those of package httplimit.
+// A KeyFunc returns the key of a call that a [Client] makes. Calls with the same key share a limit.
+// If it returns an error, the call fails. The functions of a [Server] are those of package
+// httplimit.
 type KeyFunc func(*Call) (string, error)
 
 // Method returns the full name of the method as the key: /package.Service/Method.

@@ -11,13 +11,13 @@ import (
 )
 
 // Messages is a [grpc.StreamServerInterceptor]. It limits each message that a client sends on a
-// stream, instead of the stream. A message over the limit ends the stream: the handler's RecvMsg and
-// the call fail with the refusal, whatever the handler returns. Messages that the server sends do not
-// count. To limit streams as well, chain Messages and the Stream of another Server.
+// stream, instead of the stream. A message over the limit ends the stream: the handler's RecvMsg
+// and the call fail with the refusal, whatever the handler returns. Messages that the server sends
+// do not count. To limit streams as well, chain Messages and the Stream of another Server.
 //
-// A message is done when the handler asks for the next one, or ends: until then it is in flight, with
-// a [ratelimit.InFlight], and is not settled, with [httplimit.WithSettle], whose function gets status
-// 200. The context of the stream is not that of a message: what a handler tells
+// A message is done when the handler asks for the next one, or ends: until then it is in flight,
+// with a [ratelimit.InFlight], and is not settled, with [httplimit.WithSettle], whose function gets
+// status 200. The context of the stream is not that of a message: what a handler tells
 // [httplimit.Cost] with it is not the cost of the message.
 func (s *Server) Messages(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,

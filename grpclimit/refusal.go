@@ -35,7 +35,8 @@ func refusal(ctx context.Context, a *httplimit.Admission) error {
 	if a.RetryAfter < ratelimit.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryAfter)})
 	}
-	if a.Decision.Checked() { // otherwise the store has failed, and no limit is known to be exceeded
+	if a.Decision.Checked() {
+		// Otherwise the store has failed, and no limit is known to be exceeded.
 		details = append(details, &errdetails.QuotaFailure{
 			Violations: []*errdetails.QuotaFailure_Violation{{
 				Subject:     a.Policy, // not the key, which may be a secret
@@ -45,7 +46,8 @@ func refusal(ctx context.Context, a *httplimit.Admission) error {
 			}},
 		})
 	}
-	if detailed, err := st.WithDetails(details...); err == nil { // it fails only if they cannot be encoded
+	if detailed, err := st.WithDetails(details...); err == nil {
+		// It fails only if they cannot be encoded.
 		st = detailed
 	}
 	return st.Err()

@@ -66,8 +66,8 @@ func (s *Server) Unary(
 	return resp, err
 }
 
-// Stream is a [grpc.StreamServerInterceptor]. It limits streams as calls, however many messages they
-// have.
+// Stream is a [grpc.StreamServerInterceptor]. It limits streams as calls, however many messages
+// they have.
 func (s *Server) Stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) (err error) {
@@ -95,7 +95,8 @@ type contextStream struct {
 // Context implements [grpc.ServerStream].
 func (s *contextStream) Context() context.Context { return s.ctx }
 
-// done says that a call is done, whose handler has returned err or, if hasReturned is false, panicked.
+// done says that a call is done, whose handler has returned err or, if hasReturned is false,
+// panicked.
 func done(a *httplimit.Admission, hasReturned bool, err error) {
 	code := http.StatusOK
 	if !hasReturned || err != nil {
@@ -120,8 +121,8 @@ func trailerOf(a *httplimit.Admission) metadata.MD {
 
 // HealthAndReflection is a function for [httplimit.WithSkip]. It returns true for calls of the
 // services that grpc-go has for health checks and reflection: grpc.health.v1.Health,
-// grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. Without it, health
-// checks count, and fail when the limit of the prober's address is exceeded.
+// grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. Without it,
+// health checks count, and fail when the limit of the prober's address is exceeded.
 func HealthAndReflection(r *http.Request) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	return slices.Contains([]string{

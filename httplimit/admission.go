@@ -19,7 +19,8 @@ type Admission struct {
 	// Decision is that of the limits. It is exact, and may be a denial although the request has
 	// passed, see [WithShadow]. If there are several limits, Part is the index of the one that
 	// decided: the limits of [NewGateOf], or the limiter of [NewGate], come before those of
-	// [WithAlso]. It is zero if no limit was asked: the request was skipped, is free, or has no key.
+	// [WithAlso]. It is zero if no limit was asked: the request was skipped, is free, or has no
+	// key.
 	Decision ratelimit.Decision
 
 	// Policy is the name of the limit that decided: that of [WithPolicyName] or, for an
@@ -28,7 +29,8 @@ type Admission struct {
 	Policy string
 
 	// RetryAfter is the time that a client which is refused is told to wait. It is
-	// [ratelimit.Never] if no wait helps, and otherwise positive. It is 0 if the request has passed.
+	// [ratelimit.Never] if no wait helps, and otherwise positive. It is 0 if the request has
+	// passed.
 	RetryAfter time.Duration
 
 	// Detail is a sentence for the client that says why the request is refused. It is empty if the
@@ -53,8 +55,8 @@ type Admission struct {
 	partition string             // the parameter pk of RateLimit
 }
 
-// SetHeader adds to h the header fields that the client is told, as [WithHeaders] says. Refuse does so
-// by itself.
+// SetHeader adds to h the header fields that the client is told, as [WithHeaders] says. Refuse does
+// so by itself.
 func (a *Admission) SetHeader(h http.Header) {
 	if a.policies != nil {
 		a.gate.setHeaders(h, a.told, a.policies, a.partition)
@@ -89,9 +91,9 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 }
 
 // Explain returns what to tell a client whose key or cost cannot be determined: why, if Err matches
-// [key.ErrNone]. Other errors may contain what the client must not see. Explain logs those with slog, at
-// most one line a second for each Gate; the attribute left_out is the number of errors omitted since
-// the previous line.
+// [key.ErrNone]. Other errors may contain what the client must not see. Explain logs those with
+// slog, at most one line a second for each Gate; the attribute left_out is the number of errors
+// omitted since the previous line.
 func (a *Admission) Explain() string {
 	const text = "cannot determine the client of this request"
 	if errors.Is(a.Err, key.ErrNone) {
@@ -119,8 +121,8 @@ func (a *Admission) Context() context.Context {
 // Done says that the request is done, so that it is settled ([WithSettle]) and what is in flight is
 // released. status and written are for the function of WithSettle: the status of the response, and
 // the number of bytes in its body. Done must be called once if the request has passed, also if its
-// handler panics: otherwise what is held ends by itself, see WithSettle and [ratelimit.InFlight]. It
-// does nothing if the request has not passed.
+// handler panics: otherwise what is held ends by itself, see WithSettle and [ratelimit.InFlight].
+// It does nothing if the request has not passed.
 func (a *Admission) Done(status int, written int64) {
 	if a.gate == nil || !a.isHeld() {
 		return
@@ -181,11 +183,11 @@ func (a *Admission) reportEnd(err error) {
 // allocations.
 func WithAdmission() Option { return func(c *config) { c.isTold = true } }
 
-// AdmissionOf returns the Admission of the request whose context is ctx. It is for the functions given
-// to [WithDenied] and [WithKeyError] and, with [WithAdmission], for the handlers of requests that
-// pass; if several such middlewares are around a handler, the innermost counts. ok is false if there
-// is none: without WithAdmission, and if the request was skipped or costs nothing. SetHeader, Refuse
-// and Done of this Admission do nothing, because the middleware calls those of its own.
+// AdmissionOf returns the Admission of the request whose context is ctx. It is for the functions
+// given to [WithDenied] and [WithKeyError] and, with [WithAdmission], for the handlers of requests
+// that pass; if several such middlewares are around a handler, the innermost counts. ok is false if
+// there is none: without WithAdmission, and if the request was skipped or costs nothing. SetHeader,
+// Refuse and Done of this Admission do nothing, because the middleware calls those of its own.
 func AdmissionOf(ctx context.Context) (a Admission, ok bool) {
 	a, ok = ctx.Value(admissionKey{}).(Admission)
 	return a, ok

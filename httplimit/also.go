@@ -23,7 +23,8 @@ import (
 // decided; that of Middleware is 0.
 //
 // [WithCost] and [WithSettle] apply to all limiters, except to those that have one of the two of
-// their own among own, which may have no other options. So one middleware counts requests and tokens:
+// their own among own, which may have no other options. So one middleware counts requests and
+// tokens:
 //
 //	httplimit.WithAlso(tokens, key.Header("User"), "tokens",
 //		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
@@ -34,10 +35,14 @@ import (
 // WithAlso cannot be combined with [WithShaping].
 func WithAlso(l ratelimit.Limiter, key key.Func, name string, own ...Option) Option {
 	return func(c *config) {
-		c.require(!param.IsNil(l), "WithAlso's limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		c.require(!param.IsNil(l), "WithAlso's limiter", nil,
+			"must be a Limiter, such as ratelimit.New returns")
 		c.requireKey("WithAlso's function", key)
 		c.requireName("WithAlso's name", name)
-		c.also = append(c.also, &namedLimit{limiter: l, key: key, name: name, costing: c.costingOf(own)})
+		c.also = append(
+			c.also,
+			&namedLimit{limiter: l, key: key, name: name, costing: c.costingOf(own)},
+		)
 	}
 }
 

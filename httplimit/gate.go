@@ -24,12 +24,14 @@ import (
 type Gate struct {
 	*config
 	// limits are those in which each request counts. Those of limitsOf come before them.
-	limits   []*namedLimit
-	limitsOf func(r *http.Request, key string) ([]Limit, error) // nil unless NewGateOf has made the Gate
-	known    limitCache                                         // of limitsOf
+	limits []*namedLimit
+	// Nil unless NewGateOf has made the Gate.
+	limitsOf func(r *http.Request, key string) ([]Limit, error)
+	known    limitCache // of limitsOf
 
-	policies *policies   // of limits, for all keys
-	standIns *policies   // of what decides in the place of limits, of which only the names are known
+	policies *policies // of limits, for all keys
+	// Of what decides in the place of limits, of which only the names are known.
+	standIns *policies
 	clk      clock.Clock // that of the first limiter
 
 	warnings    limitedLog // of errors of the limiters, without WithStoreError
@@ -102,8 +104,8 @@ func newGate(
 	return g, g.policies.check()
 }
 
-// Admit decides whether r may pass. It spends what r costs or, if the limit refuses r, nothing. With
-// [WithSettle] or an [ratelimit.InFlight], the events are held until [Admission.Done].
+// Admit decides whether r may pass. It spends what r costs or, if the limit refuses r, nothing.
+// With [WithSettle] or an [ratelimit.InFlight], the events are held until [Admission.Done].
 //
 // The functions of the options get r: for a key in a form, parse the form before.
 func (g *Gate) Admit(r *http.Request) Admission {
@@ -250,8 +252,8 @@ func (g *Gate) isInShadow(key string) bool {
 }
 
 // positionOf returns a number in [0, 1) that depends on key alone, and is uniform over keys: its
-// FNV-1a hash, whose bits are mixed by the finalizer of SplitMix64, because FNV leaves the high bits
-// of short keys alike.
+// FNV-1a hash, whose bits are mixed by the finalizer of SplitMix64, because FNV leaves the high
+// bits of short keys alike.
 func positionOf(key string) float64 {
 	h := uint64(14695981039346656037)
 	for i := range len(key) {

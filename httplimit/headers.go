@@ -11,8 +11,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// This file has the fields of every response. A 429 also has Cache-Control: no-store, and the Content-Type and body of a
-// problem (type, title, status, detail and the violated policies) or of plain text: refusal.go.
+// This file has the fields of every response. A 429 also has Cache-Control: no-store, and the
+// Content-Type and body of a problem (type, title, status, detail and the violated policies) or of
+// plain text: refusal.go.
 //
 // The r and t of RateLimit are the Remaining of the request's Decision, and its RetryAfter or
 // ResetAfter. The q and w of RateLimit-Policy are computed in policy.go from the limiter's
@@ -147,7 +148,8 @@ func (g *Gate) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk s
 		if blocks(d) {
 			delete(h, fieldLimit) // a reset is required, and there is none
 		} else {
-			h[fieldLimit] = []string{p.value7(d)} // a dictionary: its keys would replace those of an outer middleware
+			// A dictionary: its keys would replace those of an outer middleware.
+			h[fieldLimit] = []string{p.value7(d)}
 		}
 		if p.field7 != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.field7})
@@ -160,7 +162,9 @@ func (g *Gate) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk s
 			delete(h, fieldXReset)
 			return
 		}
-		h[fieldXReset] = []string{strconv.FormatInt(seconds(time.Duration(g.clk.Now().UnixNano())+min(reset, math.MaxInt64/4)), 10)}
+		now := time.Duration(g.clk.Now().UnixNano())
+		at := seconds(now + min(reset, math.MaxInt64/4))
+		h[fieldXReset] = []string{strconv.FormatInt(at, 10)}
 	}
 }
 
@@ -220,7 +224,8 @@ func (p *policies) reset(d ratelimit.Decision) (t time.Duration, ok bool) {
 	return min(q.resetAfter(d), q.back(d.Remaining)), q.window > 0
 }
 
-// whole returns the limit of the part that decided d, and a time within which its whole quota is back.
+// whole returns the limit of the part that decided d, and a time within which its whole quota is
+// back.
 func (p *policies) whole(d ratelimit.Decision) (limit int, reset time.Duration) {
 	q := p.quotas[p.part(d)]
 	if len(p.names) == 1 || q.most == 0 {
@@ -247,8 +252,8 @@ func (g *Gate) partition(q *question, d ratelimit.Decision) string {
 }
 
 // hinted returns d, a refusal by p, with the RetryAfter that the client is told. It is at most
-// WithInFlightRetry's time if an InFlight refuses, later by up to WithJitter's maximum, and never 0,
-// which would mean to retry at once.
+// WithInFlightRetry's time if an InFlight refuses, later by up to WithJitter's maximum, and never
+// 0, which would mean to retry at once.
 func (g *Gate) hinted(d ratelimit.Decision, p *policies) ratelimit.Decision {
 	if d.RetryAfter <= 0 { // of a limiter that failed
 		d.RetryAfter = time.Second

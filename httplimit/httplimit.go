@@ -53,9 +53,9 @@ import (
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
 // connections work as without the middleware. Only [WithSettle] wraps it.
 //
-// Each middleware counts a request. If two of one limiter are around a handler, such as one around the
-// mux and one around a route, its requests count twice. Either leave one out, or give one of them a
-// limiter of its own (and a name, see [WithPolicyName]).
+// Each middleware counts a request. If two of one limiter are around a handler, such as one around
+// the mux and one around a route, its requests count twice. Either leave one out, or give one of
+// them a limiter of its own (and a name, see [WithPolicyName]).
 //
 // Middleware panics if l is nil, or if an option is nil, has an invalid argument, or cannot be
 // combined with another one. [New] returns the error that Middleware panics with. It matches
@@ -78,8 +78,8 @@ func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, 
 	return g.Middleware, nil
 }
 
-// Middleware wraps next so that the Gate decides about its requests, as the function Middleware says.
-// It panics if next is nil.
+// Middleware wraps next so that the Gate decides about its requests, as the function Middleware
+// says. It panics if next is nil.
 func (g *Gate) Middleware(next http.Handler) http.Handler {
 	if param.IsNil(next) {
 		panic(invalid("the handler", nil, "must be the handler whose requests are limited"))

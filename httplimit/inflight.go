@@ -15,11 +15,12 @@ import (
 // spent as without WithInFlight.
 func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
 
-// WithInFlightRetry sets the time that a client is told to wait if a [ratelimit.InFlight], alone or as
-// the part of an [ratelimit.All] that decides, refuses its request. The default is one second. Nobody
-// knows when the requests in flight will end, and the RetryAfter of the limiter, which is the time until
-// the earliest of them reaches its Timeout, would keep clients away for as long as that. The client is
-// told the lesser of the two. The decision that [AdmissionOf] and [WithShadow] report stays exact.
+// WithInFlightRetry sets the time that a client is told to wait if a [ratelimit.InFlight], alone or
+// as the part of an [ratelimit.All] that decides, refuses its request. The default is one second.
+// Nobody knows when the requests in flight will end, and the RetryAfter of the limiter, which is
+// the time until the earliest of them reaches its Timeout, would keep clients away for as long as
+// that. The client is told the lesser of the two. The decision that [AdmissionOf] and [WithShadow]
+// report stays exact.
 func WithInFlightRetry(d time.Duration) Option {
 	return func(c *config) {
 		c.require(d > 0, "WithInFlightRetry's time", d, "must be positive")

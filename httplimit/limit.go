@@ -14,21 +14,22 @@ import (
 
 // A Limit is one of the limits that a request counts in; see [NewGateOf].
 type Limit struct {
-	// Name is that of the limit in header fields and bodies. If another limit of the request has the
-	// same name, such as "api", its name is "api-2". If Name is not one or more printable ASCII
+	// Name is that of the limit in header fields and bodies. If another limit of the request has
+	// the same name, such as "api", its name is "api-2". If Name is not one or more printable ASCII
 	// characters, it is that of [WithPolicyName].
 	Name string
 
 	Limiter ratelimit.Limiter
 	Key     string
 
-	// InFlight says that the algorithm of the key is a [ratelimit.InFlight] or has one in it, so that
-	// its events must be held. It need not be set if the limiter has one algorithm for all keys.
+	// InFlight says that the algorithm of the key is a [ratelimit.InFlight] or has one in it, so
+	// that its events must be held. It need not be set if the limiter has one algorithm for all
+	// keys.
 	InFlight bool
 
-	// Shadow is nil if the limit is enforced. Otherwise the limit refuses nobody and is in no header
-	// field: it is asked when all others have let a request pass, and Shadow is called if it would
-	// have refused the request.
+	// Shadow is nil if the limit is enforced. Otherwise the limit refuses nobody and is in no
+	// header field: it is asked when all others have let a request pass, and Shadow is called if it
+	// would have refused the request.
 	Shadow func(ratelimit.Decision)
 }
 

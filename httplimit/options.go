@@ -28,16 +28,17 @@ func WithKey(key key.Func) Option {
 // without asking them. A negative cost is handled like an error of the key, see [WithKeyError].
 func WithCost(cost func(*http.Request) int) Option {
 	return func(c *config) {
-		c.require(cost != nil, "WithCost's function", nil, "must return how many events a request counts as")
+		c.require(cost != nil, "WithCost's function", nil,
+			"must return how many events a request counts as")
 		c.cost = cost
 	}
 }
 
-// WithStatus sets the status code of the response to a request over the limit, from
-// 400 to 599. The default is 429, Too Many Requests. If no limit was checked, because the store has
-// failed and [ratelimit.FailClosed] refuses the request, the client did nothing wrong: the status is
-// 503, whatever WithStatus says, with the Retry-After of the policy. A [ratelimit.Fallback] that
-// refuses has checked a limit, and so has the limit of [ratelimit.New] if the lookup of
+// WithStatus sets the status code of the response to a request over the limit, from 400 to 599. The
+// default is 429, Too Many Requests. If no limit was checked, because the store has failed and
+// [ratelimit.FailClosed] refuses the request, the client did nothing wrong: the status is 503,
+// whatever WithStatus says, with the Retry-After of the policy. A [ratelimit.Fallback] that refuses
+// has checked a limit, and so has the limit of [ratelimit.New] if the lookup of
 // [ratelimit.WithLimits] has failed: see [ratelimit.Decision.Checked].
 func WithStatus(code int) Option {
 	return func(c *config) {
@@ -51,15 +52,16 @@ func WithStatus(code int) Option {
 // and ETag, are removed. h gets the [Admission] from [AdmissionOf].
 func WithDenied(h http.Handler) Option {
 	return func(c *config) {
-		c.require(!param.IsNil(h), "WithDenied's handler", nil, "must be a handler; omit the option for the default response")
+		c.require(!param.IsNil(h), "WithDenied's handler", nil,
+			"must be a handler; omit the option for the default response")
 		c.denied = h
 	}
 }
 
 // WithKeyError makes f answer requests whose key or cost cannot be determined. By default, they are
-// answered with 400, Bad Request, and what [Admission.Explain] says. To limit such requests together,
-// return one key for all of them from the [key.Func] instead of an error. To let them pass, use
-// [WithSkip].
+// answered with 400, Bad Request, and what [Admission.Explain] says. To limit such requests
+// together, return one key for all of them from the [key.Func] instead of an error. To let them
+// pass, use [WithSkip].
 func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	return func(c *config) {
 		c.require(f != nil, "WithKeyError's function", nil, "must answer a request")
@@ -76,22 +78,23 @@ func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 // of errors omitted since the previous line.
 func WithStoreError(f func(*http.Request, error)) Option {
 	return func(c *config) {
-		c.require(f != nil, "WithStoreError's function", nil, "must be a function to call with the error")
+		c.require(f != nil, "WithStoreError's function", nil,
+			"must be a function to call with the error")
 		c.storeError = f
 	}
 }
 
-// WithSkip lets requests for which skip returns true pass without asking the
-// limiter, such as health checks and internal requests. Without it every request counts, also the
-// preflight requests (OPTIONS) of browsers, unless a CORS middleware outside answers them. This lets
-// them pass:
+// WithSkip lets requests for which skip returns true pass without asking the limiter, such as
+// health checks and internal requests. Without it every request counts, also the preflight requests
+// (OPTIONS) of browsers, unless a CORS middleware outside answers them. This lets them pass:
 //
 //	httplimit.WithSkip(func(r *http.Request) bool {
 //		return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 //	})
 func WithSkip(skip func(*http.Request) bool) Option {
 	return func(c *config) {
-		c.require(skip != nil, "WithSkip's function", nil, "must report which requests pass without a limit")
+		c.require(skip != nil, "WithSkip's function", nil,
+			"must report which requests pass without a limit")
 		c.skip = skip
 	}
 }
@@ -101,7 +104,8 @@ func WithSkip(skip func(*http.Request) bool) Option {
 // wait helps because the request costs more than the limit.
 func WithHeaders(h Headers) Option {
 	return func(c *config) {
-		c.require(h >= Standard && h <= Draft7, "WithHeaders's choice", int(h), "must be Standard, Draft7, Legacy or None")
+		c.require(h >= Standard && h <= Draft7, "WithHeaders's choice", int(h),
+			"must be Standard, Draft7, Legacy or None")
 		c.headers = h
 	}
 }
@@ -130,7 +134,8 @@ func WithExposedHeaders() Option { return func(c *config) { c.expose = true } }
 // or a hash of it.
 func WithPartitionKey(f func(key string) []byte) Option {
 	return func(c *config) {
-		c.require(f != nil, "WithPartitionKey's function", nil, "must return the partition key for a key; omit the option to send none")
+		c.require(f != nil, "WithPartitionKey's function", nil,
+			"must return the partition key for a key; omit the option to send none")
 		c.partitionKey = f
 	}
 }
@@ -159,20 +164,22 @@ func WithPolicyName(name string) Option {
 // example: [ratelimit.WithName]("api, shadow").
 func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
 	return func(c *config) {
-		c.require(report != nil, "WithShadow's function", nil, "must be a function to call for requests that would have been refused")
+		c.require(report != nil, "WithShadow's function", nil,
+			"must be a function to call for requests that would have been refused")
 		c.shadow = report
 	}
 }
 
-// WithEnforcedShare enforces the limit for a share of the keys, from 0 to 1, and lets the requests of
-// all other keys pass as [WithShadow] says, which must be given as well: 0.05, then 0.5, and then 1
-// introduces a limit step by step. With [WithAlso], the key is that of [WithKey].
+// WithEnforcedShare enforces the limit for a share of the keys, from 0 to 1, and lets the requests
+// of all other keys pass as [WithShadow] says, which must be given as well: 0.05, then 0.5, and
+// then 1 introduces a limit step by step. With [WithAlso], the key is that of [WithKey].
 //
-// A key is on the same side in all processes, and stays enforced when the share grows. A request whose
-// key or cost cannot be determined passes unless the share is 1.
+// A key is on the same side in all processes, and stays enforced when the share grows. A request
+// whose key or cost cannot be determined passes unless the share is 1.
 func WithEnforcedShare(share float64) Option {
 	return func(c *config) {
-		c.require(share >= 0 && share <= 1, "WithEnforcedShare's share", share, "must be from 0 to 1")
+		c.require(share >= 0 && share <= 1, "WithEnforcedShare's share", share,
+			"must be from 0 to 1")
 		c.enforced = share
 	}
 }
@@ -183,15 +190,16 @@ func WithEnforcedShare(share float64) Option {
 // A refused request spends nothing, and its Retry-After says when a retry would be
 // held or pass. After a wait, the limiter is asked once more for what is left.
 //
-// Requests of a key wait in line, in the order of arrival: see [ratelimit.Limiter]. [ratelimit.WithMaxWaiters] bounds how
-// many; then others are refused at once. Where nobody knows when a turn comes, in stores that are not in memory
-// and with a [ratelimit.InFlight] or [WithInFlight], a request is refused after maxDelay.
+// Requests of a key wait in line, in the order of arrival: see [ratelimit.Limiter].
+// [ratelimit.WithMaxWaiters] bounds how many; then others are refused at once. Where nobody knows
+// when a turn comes, in stores that are not in memory and with a [ratelimit.InFlight] or
+// [WithInFlight], a request is refused after maxDelay.
 //
-// If the client disconnects while its request is held, the request leaves the line, and those behind it
-// move up. For a request with a body
-// over HTTP/1, net/http notices a disconnect only after the body is read. The server's ReadTimeout
-// goes on while a request is held. After it, the handler may be unable to read the body, so it
-// should exceed maxDelay by the time that a body may take.
+// If the client disconnects while its request is held, the request leaves the line, and those
+// behind it move up. For a request with a body over HTTP/1, net/http notices a disconnect only
+// after the body is read. The server's ReadTimeout goes on while a request is held. After it, the
+// handler may be unable to read the body, so it should exceed maxDelay by the time that a body may
+// take.
 func WithShaping(maxDelay time.Duration) Option {
 	return func(c *config) {
 		c.require(maxDelay >= 0, "WithShaping's delay", maxDelay, "must not be negative")
@@ -236,7 +244,8 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, invalid(fmt.Sprintf("option %d of Middleware", i), nil, "must be the result of a With function")
+			return nil, invalid(fmt.Sprintf("option %d of Middleware", i), nil,
+				"must be the result of a With function")
 		}
 		opt(c)
 	}
@@ -244,11 +253,14 @@ func newConfig(opts []Option) (*config, error) {
 	case c.err != nil:
 		return nil, c.err
 	case c.enforced > 0 && c.shadow == nil:
-		return nil, invalid("WithEnforcedShare's share", c.enforced, "must be with WithShadow: add it, or remove WithEnforcedShare")
+		return nil, invalid("WithEnforcedShare's share", c.enforced,
+			"must be with WithShadow: add it, or remove WithEnforcedShare")
 	case c.shaping > 0 && c.shadow != nil:
-		return nil, invalid("WithShaping's delay", c.shaping, "must be 0 with WithShadow: remove one of the two")
+		return nil, invalid("WithShaping's delay", c.shaping,
+			"must be 0 with WithShadow: remove one of the two")
 	case c.shaping > 0 && c.also != nil:
-		return nil, invalid("WithShaping's delay", c.shaping, "must be 0 with WithAlso: remove one of the two")
+		return nil, invalid("WithShaping's delay", c.shaping,
+			"must be 0 with WithAlso: remove one of the two")
 	}
 	return c, nil
 }
@@ -277,5 +289,6 @@ func (c *config) requireKey(what string, key key.Func) {
 }
 
 func (c *config) requireName(what, name string) {
-	c.require(ascii.IsPrintable(name), what, fmt.Sprintf("%q", name), "must be one or more printable ASCII characters")
+	c.require(ascii.IsPrintable(name), what, fmt.Sprintf("%q", name),
+		"must be one or more printable ASCII characters")
 }

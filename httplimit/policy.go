@@ -24,7 +24,8 @@ type policies struct {
 	names  []string // of the parts, by number
 	used   []string // these, and the names of periods
 	items  []string // the names as items of a structured field, in quotes
-	quotas []quota  // of the parts, by number; zero if not known, and without a window if there are two
+	// Of the parts, by number; zero if not known, and without a window if there are two.
+	quotas []quota
 
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
 	refusal *refusal // answers unless WithDenied was given
@@ -38,7 +39,8 @@ func (g *Gate) policiesOf(ctx context.Context, q *question, d ratelimit.Decision
 		return g.standIns
 	case d.Degraded:
 		return combinedStandIns(q.limits)
-	case isFixed && (!g.variesByKey || d.Allowed && g.headers == None): // nothing else would be shown
+	case isFixed && (!g.variesByKey || d.Allowed && g.headers == None):
+		// Nothing else would be shown.
 		return g.policies
 	case q.bounds == nil:
 		return q.limits[0].policiesOf(ctx, q.key, g.status)
@@ -103,7 +105,11 @@ func (p *policies) firstPartOf(d ratelimit.Decision) int {
 
 // shown returns d, a decision on q, with the Part that it has in p. That may take another call of
 // the limiter that decided.
-func (p *policies) shown(ctx context.Context, q *question, d ratelimit.Decision) ratelimit.Decision {
+func (p *policies) shown(
+	ctx context.Context,
+	q *question,
+	d ratelimit.Decision,
+) ratelimit.Decision {
 	if p.starts == nil {
 		return d
 	}
@@ -128,7 +134,8 @@ func (p *policies) shown(ctx context.Context, q *question, d ratelimit.Decision)
 func (p *policies) check() error {
 	for i, name := range p.used {
 		if slices.Contains(p.used[:i], name) {
-			return invalid("a limit's name", fmt.Sprintf("%q", name), "must not be that of another limit: give WithPolicyName or WithAlso another name")
+			return invalid("a limit's name", fmt.Sprintf("%q", name),
+				"must not be that of another limit: give WithPolicyName or WithAlso another name")
 		}
 	}
 	return nil
@@ -198,7 +205,8 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 			partName = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		item := quoted(partName)
-		p.names, p.used, p.items = append(p.names, partName), append(p.used, partName), append(p.items, item)
+		p.names, p.used = append(p.names, partName), append(p.used, partName)
+		p.items = append(p.items, item)
 		of := quotas(part)
 		for j, q := range of {
 			if p.field != "" {
@@ -229,7 +237,8 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 	return p
 }
 
-// partsOf returns the parts of an All, and otherwise alg alone or, if that is nil or invalid, a nil.
+// partsOf returns the parts of an All, and otherwise alg alone or, if that is nil or invalid, a
+// nil.
 func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
 	l, err := ratelimit.New(alg)
 	if err != nil {
@@ -244,10 +253,13 @@ func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
 
 // flies reports whether l is known to have an InFlight.
 func flies(l ratelimit.Limiter) bool {
-	return slices.ContainsFunc(partsOf(ratelimit.Describe(l).Algorithm), func(part ratelimit.Algorithm) bool {
-		_, ok := part.(ratelimit.InFlight)
-		return ok
-	})
+	return slices.ContainsFunc(
+		partsOf(ratelimit.Describe(l).Algorithm),
+		func(part ratelimit.Algorithm) bool {
+			_, ok := part.(ratelimit.InFlight)
+			return ok
+		},
+	)
 }
 
 // part returns the number of the part that decided d.
@@ -280,8 +292,8 @@ func (q quota) resetAfter(d ratelimit.Decision) time.Duration {
 	return max(0, d.ResetAfter-q.remembers)
 }
 
-// back returns a time after a grant within which the whole quota is back, if so many events are left.
-// It is 0 if it is not known.
+// back returns a time after a grant within which the whole quota is back, if so many events are
+// left. It is 0 if it is not known.
 func (q quota) back(left int) time.Duration {
 	if !q.drips {
 		return q.lasts
@@ -342,7 +354,12 @@ func spent(alg ratelimit.Algorithm) (quota, error) {
 		return quota{}, err
 	}
 	d, err := l.Take(ctx, "", fresh.Limit)
-	return quota{events: fresh.Limit, most: fresh.Limit, window: d.ResetAfter, lasts: d.ResetAfter}, err
+	return quota{
+		events: fresh.Limit,
+		most:   fresh.Limit,
+		window: d.ResetAfter,
+		lasts:  d.ResetAfter,
+	}, err
 }
 
 // maxInteger is the greatest integer of a structured field (RFC 9651, 3.3.1).

@@ -82,7 +82,8 @@ func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
 	q.limits = make([]*namedLimit, 0, len(found)+len(g.limits))
 	for _, one := range found {
 		if param.IsNil(one.Limiter) {
-			return invalid("the Limiter of a Limit", nil, "must be a Limiter, such as ratelimit.New returns")
+			return invalid("the Limiter of a Limit", nil,
+				"must be a Limiter, such as ratelimit.New returns")
 		}
 		q.flies = q.flies || one.InFlight
 		if one.Shadow != nil {

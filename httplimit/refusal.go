@@ -22,16 +22,25 @@ type refusal struct {
 	after  [][]byte // the rest of the body, for each part of the policy
 }
 
-// failed is the body if no limit was checked. Its status is 503, because no client is known to exceed
-// one.
-var failed = fmt.Appendf(nil, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"%s"}`, unavailable)
+// failed is the body if no limit was checked. Its status is 503, because no client is known to
+// exceed one.
+var failed = fmt.Appendf(
+	nil,
+	`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"%s"}`,
+	unavailable,
+)
 
 // unavailable says why a request is refused if no limit was checked.
 const unavailable = "The limit cannot be checked at the moment."
 
 func newRefusal(status int, names []string) *refusal {
 	f := &refusal{status: status}
-	f.before = fmt.Appendf(nil, `{"type":%q,"title":"Quota exceeded","status":%d,"detail":"`, problemType, status)
+	f.before = fmt.Appendf(
+		nil,
+		`{"type":%q,"title":"Quota exceeded","status":%d,"detail":"`,
+		problemType,
+		status,
+	)
 	for _, name := range names {
 		quoted, err := json.Marshal(name)
 		if err != nil {
@@ -105,7 +114,8 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Dec
 	var body []byte
 	switch {
 	case prefersText(r.Header["Accept"]):
-		h["Content-Type"], h["X-Content-Type-Options"] = []string{"text/plain; charset=utf-8"}, []string{"nosniff"}
+		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
+		h["X-Content-Type-Options"] = []string{"nosniff"}
 		body = append([]byte(detail(d)), '\n')
 	case !d.Checked():
 		h["Content-Type"] = []string{problemJSON}

@@ -12,10 +12,10 @@ import (
 )
 
 // WithSettle is for requests whose cost is known only when their handler has returned. The
-// middleware holds the cost of a request (1, or what the function of [WithCost] estimates)
-// before the handler is called. Afterwards it settles with what f returns: it gives the
-// difference back, as if only that had been taken when the request came, or charges it beyond the limit
-// (see [ratelimit.Reservation.Settle], and docs/holds.md for each algorithm).
+// middleware holds the cost of a request (1, or what the function of [WithCost] estimates) before
+// the handler is called. Afterwards it settles with what f returns: it gives the difference back,
+// as if only that had been taken when the request came, or charges it beyond the limit (see
+// [ratelimit.Reservation.Settle], and docs/holds.md for each algorithm).
 //
 // For example, this counts failed logins only:
 //
@@ -38,8 +38,8 @@ import (
 // tokens of CostOf cost.
 //
 // A request that is not settled within ten minutes, because its handler takes longer or its process
-// has crashed, counts as it was held. opts change that: [ratelimit.HoldFor] is for longer ones, and with
-// [ratelimit.GiveBack] such a request counts nothing.
+// has crashed, counts as it was held. opts change that: [ratelimit.HoldFor] is for longer ones, and
+// with [ratelimit.GiveBack] such a request counts nothing.
 //
 // A request is settled when its handler returns or panics, even if its client has left or its
 // deadline has passed. A handler that passes a hijacked connection to another goroutine is
@@ -60,9 +60,13 @@ import (
 // [http.Pusher] and the deprecated [http.CloseNotifier].
 //
 // A request takes one more call of the store, which is made before the response ends.
-func WithSettle(f func(r *http.Request, status int, written int64) int, opts ...ratelimit.HoldOption) Option {
+func WithSettle(
+	f func(r *http.Request, status int, written int64) int,
+	opts ...ratelimit.HoldOption,
+) Option {
 	return func(c *config) {
-		c.require(f != nil, "WithSettle's function", nil, "must return how many events a request has cost, as ByCost does")
+		c.require(f != nil, "WithSettle's function", nil,
+			"must return how many events a request has cost, as ByCost does")
 		if _, _, err := anyLimiter.Hold(context.Background(), "", 0, opts...); err != nil {
 			c.fail(param.Within("WithSettle", err))
 		}
@@ -74,10 +78,10 @@ func WithSettle(f func(r *http.Request, status int, written int64) int, opts ...
 var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 
 // Cost says that the request whose context is ctx has cost n events, in the unit of the limit. A
-// handler behind a Middleware with [WithSettle] calls it with the context of its request, or one made
-// from that. Calls add up, so that a handler that streams can call it for each chunk. n may be
-// negative, to correct earlier calls. If several such middlewares are around the handler, Cost counts
-// for each of them.
+// handler behind a Middleware with [WithSettle] calls it with the context of its request, or one
+// made from that. Calls add up, so that a handler that streams can call it for each chunk. n may be
+// negative, to correct earlier calls. If several such middlewares are around the handler, Cost
+// counts for each of them.
 //
 // Any number of goroutines may call Cost at once. It does nothing after the handler has
 // returned, and without WithSettle.

@@ -8,13 +8,20 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A waiter is a limiter of package ratelimit: its WaitFor also returns the Decision, if it is granted at once.
+// A waiter is a limiter of package ratelimit: its WaitFor also returns the Decision, if it is
+// granted at once.
 type waiter interface {
-	WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error)
+	WaitFor(
+		ctx, until context.Context,
+		key string,
+		n int,
+		holds bool,
+		opts ...ratelimit.HoldOption,
+	) (*ratelimit.Reservation, ratelimit.Decision, error)
 }
 
-// wait waits in line, at most for WithShaping's delay, until l has granted what a asks for. The error
-// is as for take.
+// wait waits in line, at most for WithShaping's delay, until l has granted what a asks for. The
+// error is as for take.
 func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err error) {
 	bounded, cancel := g.clk.WithTimeout(ctx, g.shaping)
 	defer cancel()
@@ -34,7 +41,9 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	case err == nil:
 		a.Decision, err = nowLeft(ctx, a)
 		if !holds && ctx.Err() != nil {
-			err = nil // what it has spent cannot be given back, so it passes as if its client left a moment later
+			// What it has spent cannot be given back, so it passes as if its client left a moment
+			// later.
+			err = nil
 		}
 		return err
 	case ctx.Err() != nil:
@@ -64,9 +73,9 @@ func (g *Gate) turnOptions() []ratelimit.HoldOption {
 // did, like the default of Hold.
 const longestRequest = 10 * time.Minute
 
-// refuseWait sets the decision on a request that has waited in vain, because of why. late is whether
-// the delay is over. Peek says when to retry: observers do not see it, and have been told of the
-// denial.
+// refuseWait sets the decision on a request that has waited in vain, because of why. late is
+// whether the delay is over. Peek says when to retry: observers do not see it, and have been told
+// of the denial.
 func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, late bool) (err error) {
 	l := a.limits[0].limiter
 	reserve := func(delay time.Duration) error {
@@ -74,7 +83,8 @@ func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, late boo
 		a.turn, a.Decision, err = l.Reserve(ctx, a.key, a.n, opts...)
 		return err
 	}
-	if errors.Is(why, ratelimit.ErrQueueFull) { // of a limiter that New has not made, and that knows more of it
+	if errors.Is(why, ratelimit.ErrQueueFull) {
+		// Of a limiter that New has not made, and that knows more of it.
 		err := reserve(g.shaping)
 		err = errors.Join(err, a.turn.Wait(ctx))
 		if err != nil && ctx.Err() != nil {

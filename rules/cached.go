@@ -54,7 +54,9 @@ func WithMaxAge(d time.Duration) CacheOption { return func(c *cacheConfig) { c.m
 
 // WithLookupTimeout sets how long a lookup may take, including the time it waits for
 // other lookups. The default is a second.
-func WithLookupTimeout(d time.Duration) CacheOption { return func(c *cacheConfig) { c.timeout = d } }
+func WithLookupTimeout(d time.Duration) CacheOption {
+	return func(c *cacheConfig) { c.timeout = d }
+}
 
 // WithMaxLookups sets how many lookups may run at once; further ones wait. The default
 // is 8. If [SQLLimits] uses a database whose number of connections is limited, the
@@ -67,7 +69,14 @@ func WithCacheClock(clk clock.Clock) CacheOption { return func(c *cacheConfig) {
 const defaultLookups = 8
 
 func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
-	c := &cacheConfig{size: 10_000, ttl: time.Minute, maxAge: 10 * time.Minute, timeout: time.Second, most: defaultLookups, clk: clock.New()}
+	c := &cacheConfig{
+		size:    10_000,
+		ttl:     time.Minute,
+		maxAge:  10 * time.Minute,
+		timeout: time.Second,
+		most:    defaultLookups,
+		clk:     clock.New(),
+	}
 	if pool, ok := lookup.(interface{ most() (int, bool) }); ok {
 		if n, bounded := pool.most(); bounded {
 			c.most = min(c.most, n)
@@ -105,15 +114,16 @@ type Cache struct {
 	lookup Lookup
 	slots  chan struct{} // a semaphore: an element for each lookup that has not returned
 
-	mu        sync.Mutex // protects the fields below
-	stats     CacheStats // without Keys
-	known     recent[found]
-	failed    recent[failure]    // separate, so that failing keys do not evict known ones
-	flights   map[string]*flight // by key: the ones that wait for a slot, and the latest running one
-	running   int                // lookups that have a slot, including those past their deadline
-	latest    time.Time          // the deadline of the lookup that got a slot last
-	refreshes int                // flights that were begun in the background
-	logged    time.Time          // when an invalid limit was last logged
+	mu     sync.Mutex // protects the fields below
+	stats  CacheStats // without Keys
+	known  recent[found]
+	failed recent[failure] // separate, so that failing keys do not evict known ones
+	// By key: the ones that wait for a slot, and the latest running one.
+	flights   map[string]*flight
+	running   int       // lookups that have a slot, including those past their deadline
+	latest    time.Time // the deadline of the lookup that got a slot last
+	refreshes int       // flights that were begun in the background
+	logged    time.Time // when an invalid limit was last logged
 }
 
 // found is the result of a lookup.
@@ -135,12 +145,12 @@ const retryAfter = time.Second
 // Cached returns a cache of the results of lookup. Its method Limit is for
 // [ratelimit.WithLimits].
 //
-// A call waits for a lookup only if its key is not in the cache, and gets the error if
-// that lookup fails. The limiter's own limit, the one of [ratelimit.New], then decides, and the
-// decision is Degraded, with that error. For a key in the cache, Limit returns the cached limit at once. If it is older than
-// the TTL, the key is looked up again in the background; while that fails, the cached limit stays
-// in force. [WithMaxAge] is for keys that nobody has used for long. After a failed lookup, a key
-// is not looked up again for a second.
+// A call waits for a lookup only if its key is not in the cache, and gets the error if that lookup
+// fails. The limiter's own limit, the one of [ratelimit.New], then decides, and the decision is
+// Degraded, with that error. For a key in the cache, Limit returns the cached limit at once. If it
+// is older than the TTL, the key is looked up again in the background; while that fails, the cached
+// limit stays in force. [WithMaxAge] is for keys that nobody has used for long. After a failed
+// lookup, a key is not looked up again for a second.
 //
 // There is at most one lookup at a time for each key, and [WithMaxLookups] for all
 // keys. A lookup that ignores its context counts until it returns. While that many lookups have

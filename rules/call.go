@@ -45,7 +45,8 @@ func parseCall(text string) (c call, want string) {
 		return call{}, want
 	}
 	if before, _, ok := strings.Cut(p, "?"); ok {
-		return call{}, quote(methods+before) + ": queries are not matched; write a ? in the path as %3F"
+		return call{}, quote(methods+before) +
+			": queries are not matched; write a ? in the path as %3F"
 	}
 	p, c.below = cutBelow(p)
 	p = strings.TrimSuffix(p, "/{$}")

@@ -17,9 +17,9 @@ type question struct {
 	held    []*ratelimit.Reservation // what has been granted
 }
 
-// ask decides on a call that counts against rules. The shadows are last in rules. The enforced rules
-// decide together: one call spends the events in all of them, or nothing. If they let the call pass,
-// each of the shadows is asked, and reported if it refuses.
+// ask decides on a call that counts against rules. The shadows are last in rules. The enforced
+// rules decide together: one call spends the events in all of them, or nothing. If they let the
+// call pass, each of the shadows is asked, and reported if it refuses.
 func (q *question) ask(rules []*compiled) (Answer, error) {
 	enforced := rules
 	for i, rule := range rules {
@@ -39,8 +39,8 @@ func (q *question) ask(rules []*compiled) (Answer, error) {
 	return answer, err
 }
 
-// askEnforced lets rules decide together. The Rule of the Answer is that which refuses for longest or,
-// if all grant the call, that with the fewest events left.
+// askEnforced lets rules decide together. The Rule of the Answer is that which refuses for longest
+// or, if all grant the call, that with the fewest events left.
 func (q *question) askEnforced(rules []*compiled) (Answer, error) {
 	if len(rules) == 1 {
 		return q.askOne(rules[0])
@@ -106,8 +106,8 @@ func (q *question) askShadows(shadows []*compiled) (strictest Answer, err error)
 	return strictest, err
 }
 
-// answerOf returns the Answer of a rule that has decided d. err is the error of d: an error alone is
-// not a refusal.
+// answerOf returns the Answer of a rule that has decided d. err is the error of d: an error alone
+// is not a refusal.
 func answerOf(rule *compiled, d ratelimit.Decision, err error) Answer {
 	return Answer{Decision: d, Rule: &rule.Rule, Refused: !d.Allowed && (err == nil || d.Degraded)}
 }

@@ -67,7 +67,10 @@ func readFile(path string) (data []byte, err error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() { // a pipe may block, and a device may have no end
-		return nil, fmt.Errorf("%s: a directory, a device or a pipe: it must be a regular file with a list of rules", path)
+		return nil, fmt.Errorf(
+			"%s: a directory, a device or a pipe: it must be a regular file with a list of rules",
+			path,
+		)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -136,7 +139,10 @@ func readEntry(decode decoder) (Rule, error) {
 		return Rule{}, err
 	}
 	if kind.value != aMapping {
-		return Rule{}, fmt.Errorf("the entry is %#v: it must have fields, such as id: photos", kind.value)
+		return Rule{}, fmt.Errorf(
+			"the entry is %#v: it must have fields, such as id: photos",
+			kind.value,
+		)
 	}
 	var fields map[string]cell
 	if err := decode(&fields); err != nil {

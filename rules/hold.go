@@ -8,8 +8,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A Hold has the events that a call holds in the limits of one rule or several. Its methods
-// may be called by any number of goroutines. Those of a nil one, which comes with a refusal, do nothing.
+// A Hold has the events that a call holds in the limits of one rule or several. Its methods may be
+// called by any number of goroutines. Those of a nil one, which comes with a refusal, do nothing.
 type Hold struct{ held []*ratelimit.Reservation }
 
 // Release says that the call is over: a call of an in-flight rule no longer counts, and other

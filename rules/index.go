@@ -15,13 +15,14 @@ import (
 
 // An index has the rules of one load.
 type index struct {
-	folded tree                 // words folded by fold
-	exact  tree                 // words as written
-	cased  bool                 // whether folded and exact differ
-	ends   bool                 // whether a rule expires
-	depth  int                  // the largest number of segments of a rule
-	rules  []*compiled          // in force, sorted by ID
-	valid  map[string]*compiled // the last valid version of each rule, by ID; some are disabled or have expired
+	folded tree        // words folded by fold
+	exact  tree        // words as written
+	cased  bool        // whether folded and exact differ
+	ends   bool        // whether a rule expires
+	depth  int         // the largest number of segments of a rule
+	rules  []*compiled // in force, sorted by ID
+	// The last valid version of each rule, by ID; some are disabled or have expired.
+	valid map[string]*compiled
 }
 
 // newIndex returns an index of rules. Those that are disabled or have expired by now are not
@@ -93,7 +94,9 @@ type place struct{ path, method string }
 func (c *call) places() (all []place) {
 	var path strings.Builder
 	for _, s := range c.segments {
-		path.WriteString([...]string{word: "/" + url.PathEscape(fold(s.word)), number: "/#", wildcard: "/{}"}[s.kind])
+		path.WriteString(
+			[...]string{word: "/" + url.PathEscape(fold(s.word)), number: "/#", wildcard: "/{}"}[s.kind],
+		)
 	}
 	if c.below {
 		path.WriteString("/**")

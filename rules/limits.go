@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// All rules share one limiter, whose keys are made of a subject and a rule. This file has these keys
-// and, for the limiter, their limits.
+// All rules share one limiter, whose keys are made of a subject and a rule. This file has these
+// keys and, for the limiter, their limits.
 
 // keyOf returns the key of subject in a rule. Different subjects and rules make different keys.
 func (c *compiled) keyOf(subject string) string {
@@ -59,9 +59,9 @@ func matchedIn(ctx context.Context) []*compiled {
 	return nil
 }
 
-// limitOf returns the limit of the rule in key: as it was when the call was matched, even if another
-// version has been loaded since. What settles a call has no such context. Then it is the limit of the
-// rule in force.
+// limitOf returns the limit of the rule in key: as it was when the call was matched, even if
+// another version has been loaded since. What settles a call has no such context. Then it is the
+// limit of the rule in force.
 func (s *Set) limitOf(ctx context.Context, key string) (ratelimit.Algorithm, error) {
 	id := ruleOf(key)
 	for _, rule := range matchedIn(ctx) {

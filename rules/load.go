@@ -47,10 +47,10 @@ func (s *Set) Reload(ctx context.Context) error {
 
 var errClosed = errors.New("rules: the set is closed")
 
-// A loader puts the rules of the source in force: at intervals, and when Reload is called. It is one
-// goroutine, so there is one load at a time. The goroutine ends with Close. It never waits for code
-// of the user, which may hang or call the set: the source is called, and errors are reported, by
-// other goroutines.
+// A loader puts the rules of the source in force: at intervals, and when Reload is called. It is
+// one goroutine, so there is one load at a time. The goroutine ends with Close. It never waits for
+// code of the user, which may hang or call the set: the source is called, and errors are reported,
+// by other goroutines.
 type loader struct {
 	*Set
 	ctx   context.Context   // ends with Close
@@ -114,7 +114,10 @@ func (l *loader) load() error {
 			l.putLate(a)
 		case <-l.ctx.Done():
 		case <-time.After(l.timeout):
-			return fmt.Errorf("rules: cannot load: the source has not answered an earlier load yet: %w", context.DeadlineExceeded)
+			return fmt.Errorf(
+				"rules: cannot load: the source has not answered an earlier load yet: %w",
+				context.DeadlineExceeded,
+			)
 		}
 	}
 	if l.ctx.Err() != nil {
@@ -133,7 +136,11 @@ func (l *loader) load() error {
 	if l.ctx.Err() != nil {
 		return errClosed
 	}
-	return fmt.Errorf("rules: cannot load: the source did not answer within %v: %w", l.timeout, context.DeadlineExceeded)
+	return fmt.Errorf(
+		"rules: cannot load: the source did not answer within %v: %w",
+		l.timeout,
+		context.DeadlineExceeded,
+	)
 }
 
 // ask calls the source. It recovers from panics, because a panic in this goroutine
@@ -204,7 +211,8 @@ func (s *Set) put(a loadResult) error {
 		s.status.Version++
 	}
 	s.force.Store(&inForce{t, s.status.Version})
-	s.status.Loaded, s.status.Rules, s.status.Bad, s.status.Err = now, len(t.rules), len(bad), bad.orNil()
+	s.status.Loaded, s.status.Rules = now, len(t.rules)
+	s.status.Bad, s.status.Err = len(bad), bad.orNil()
 	return bad.orNil()
 }
 
@@ -212,7 +220,8 @@ func (s *Set) put(a loadResult) error {
 func (s *Set) report(ctx context.Context, err error) {
 	var bad BadRules
 	if errors.As(err, &bad) && !s.allOrNothing {
-		slog.ErrorContext(ctx, "rules: some rules are invalid; their last valid versions stay in force", "count", len(bad), "error", err)
+		slog.ErrorContext(ctx, "rules: some rules are invalid; their last valid versions stay in force",
+			"count", len(bad), "error", err)
 	} else {
 		slog.ErrorContext(ctx, "rules: loading failed; the rules loaded before stay in force", "error", err)
 	}

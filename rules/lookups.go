@@ -35,13 +35,21 @@ const refreshesPerSlot = 8
 
 // late returns the error of a lookup that has missed its deadline.
 func (f *flight) late() error {
-	return fmt.Errorf("rules: the limit of key %q: the lookup did not answer in time: %w", f.key, context.DeadlineExceeded)
+	return fmt.Errorf(
+		"rules: the limit of key %q: the lookup did not answer in time: %w",
+		f.key,
+		context.DeadlineExceeded,
+	)
 }
 
 // begin returns the cached result for a key, and perhaps starts a lookup in the background. If
 // the caller has to wait for a lookup until its deadline, which may have passed already, begin
 // returns that, too; the cached result is zero if there is none.
-func (c *Cache) begin(ctx context.Context, key string, now time.Time) (f *flight, old found, err error) {
+func (c *Cache) begin(
+	ctx context.Context,
+	key string,
+	now time.Time,
+) (f *flight, old found, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old, known := c.known.get(key)
@@ -97,7 +105,12 @@ func (c *Cache) leave(f *flight) {
 
 // flyLocked begins a flight.
 func (c *Cache) flyLocked(ctx context.Context, key string, now time.Time, refresh bool) *flight {
-	f := &flight{key: key, deadline: now.Add(c.timeout), refresh: refresh, done: make(chan struct{})}
+	f := &flight{
+		key:      key,
+		deadline: now.Add(c.timeout),
+		refresh:  refresh,
+		done:     make(chan struct{}),
+	}
 	f.ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 	c.flights[key] = f
 	if refresh {
@@ -134,13 +147,14 @@ func (c *Cache) fly(f *flight) {
 	c.mu.Unlock()
 	if logs { // no caller gets this error
 		logvalve.Safely(func() {
-			slog.ErrorContext(f.ctx, "rules: invalid limit; the key's last valid one, or the limiter's own, is in force", "error", err)
+			slog.ErrorContext(f.ctx, "rules: invalid limit; the key's last valid one, or the limiter's own, is in force",
+				"error", err)
 		})
 	}
 }
 
-// start waits for a slot, and reports whether the flight has got one. Flights get slots in the order
-// in which they came.
+// start waits for a slot, and reports whether the flight has got one. Flights get slots in the
+// order in which they came.
 func (c *Cache) start(f *flight) bool {
 	select {
 	case c.slots <- struct{}{}:

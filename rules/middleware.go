@@ -14,10 +14,10 @@ import (
 // name is the rule's ID, if that consists of printable ASCII characters. If a limiter of
 // [httplimit.WithAlso] has that name, such as "photos", the rule's is "photos-2".
 //
-// If the path of a request has several interpretations (see [Rule]), the request must pass the rules for
-// all of them, which decide together, as [Set.Take] says: the response has one RateLimit item, and the
-// policies of all rules. With [httplimit.WithShaping], only a request that counts against a single rule
-// waits; others are refused at once.
+// If the path of a request has several interpretations (see [Rule]), the request must pass the
+// rules for all of them, which decide together, as [Set.Take] says: the response has one RateLimit
+// item, and the policies of all rules. With [httplimit.WithShaping], only a request that counts
+// against a single rule waits; others are refused at once.
 //
 // A request of an in-flight rule is in flight while its handler runs. It is released when the
 // handler returns or panics, as [httplimit.Middleware] does.
@@ -51,7 +51,8 @@ func (s *Set) matchRequest(r *http.Request) []*compiled {
 	path := r.URL.EscapedPath()
 	rules := s.match(nil, r.Method, path)
 	raw := r.URL.RawPath
-	if raw != "" && raw != path { // outdated, because Path was changed since, but some routers use it
+	if raw != "" && raw != path {
+		// Outdated, because Path was changed since, but some routers use it.
 		rules = s.match(rules, r.Method, raw)
 	}
 	return rules

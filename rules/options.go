@@ -70,12 +70,14 @@ func newConfig(opts []Option) (*config, error) {
 		before := len(c.limiterOpts)
 		opt(c)
 		if n := slices.IndexFunc(c.limiterOpts[before:], func(o ratelimit.Option) bool { return o == nil }); n >= 0 {
-			return nil, invalid("option %d of WithLimiter is nil: it must be the result of a With function of ratelimit", n)
+			return nil, invalid("option %d of WithLimiter is nil: it must be the result of a With function of ratelimit",
+				n)
 		}
 	}
 	switch {
 	case c.interval < 0:
-		return nil, invalid("WithInterval(%v): must be positive, or 0 to load only on Reload", c.interval)
+		return nil, invalid("WithInterval(%v): must be positive, or 0 to load only on Reload",
+			c.interval)
 	case c.timeout <= 0:
 		return nil, invalid("WithTimeout(%v): must be longer than 0", c.timeout)
 	case isNil(c.clk):

@@ -146,7 +146,8 @@ func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
 // of it, and unescape and clean the rest. plain is p unescaped, or p itself if escapes are to
 // be taken literally.
 func (m *matching) readMounted(found []*compiled, p, plain string) []*compiled {
-	if !strings.Contains(plain, "/.") && !strings.Contains(plain, "//") && strings.Count(p, "/") == strings.Count(plain, "/") {
+	if !strings.Contains(plain, "/.") && !strings.Contains(plain, "//") &&
+		strings.Count(p, "/") == strings.Count(plain, "/") {
 		return found // cleaning makes no difference
 	}
 	if strings.HasPrefix(p, "/") {

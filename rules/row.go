@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// A row is a rule as a table or a file has it. Its fields have the names that they have in Rule. The
-// tags are the names of the columns (SQL says what each of them means), and the names in a file.
+// A row is a rule as a table or a file has it. Its fields have the names that they have in Rule.
+// The tags are the names of the columns (SQL says what each of them means), and the names in a
+// file.
 type row struct {
 	ID        cell `table:"THROTTLE_ID"          file:"id"`
 	Call      cell `table:"NORMALIZED_CALL"      file:"call"`

@@ -23,10 +23,10 @@ type Rule struct {
 	//	/files/**             the path and everything below it, like /files/ and /files/{path...}
 	//	/caf%C3%A9            words may be escaped as in URLs
 	//
-	// A ** must come last. A call of / matches the root alone, and /** matches every
-	// path. A number consists of the digits 0 to 9, or of nothing; if a handler accepts other numbers,
-	// such as +5 or ٥, use {id}, which matches them too. A call that can never match is
-	// invalid, such as one with an unknown HTTP method or a query.
+	// A ** must come last. A call of / matches the root alone, and /** matches every path. A number
+	// consists of the digits 0 to 9, or of nothing; if a handler accepts other numbers, such as +5
+	// or ٥, use {id}, which matches them too. A call that can never match is invalid, such as one
+	// with an unknown HTTP method or a query.
 	//
 	// Two rules must not have the same path and method, apart from case and the names of
 	// segments, while neither is disabled or has expired. If they do, the one that is already in
@@ -81,7 +81,16 @@ type Rule struct {
 //	unlimited        [ratelimit.Unlimited]: every call, such as one that another rule would limit
 //	blocked          [ratelimit.Blocked]: no call
 func Algorithms() []string {
-	return []string{"sliding-log", "sliding-window", "fixed-window", "token-bucket", "leaky-bucket", "in-flight", "unlimited", "blocked"}
+	return []string{
+		"sliding-log",
+		"sliding-window",
+		"fixed-window",
+		"token-bucket",
+		"leaky-bucket",
+		"in-flight",
+		"unlimited",
+		"blocked",
+	}
 }
 
 // planOf returns the algorithm with the given name if it has no parameters, or else nil.

@@ -55,7 +55,8 @@ type inForce struct {
 
 // same reports whether the rules of t are those already in force.
 func (f *inForce) same(t *index) bool {
-	return f != nil && slices.EqualFunc(f.rules, t.rules, func(a, b *compiled) bool { return a.Rule == b.Rule })
+	return f != nil &&
+		slices.EqualFunc(f.rules, t.rules, func(a, b *compiled) bool { return a.Rule == b.Rule })
 }
 
 // Status describes the rules of a set and how loading them went.
@@ -82,8 +83,12 @@ func New(ctx context.Context, source Source, opts ...Option) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{config: *c, source: source}
-	opted := append([]ratelimit.Option{ratelimit.WithClock(s.clk), ratelimit.WithName("rules")}, s.limiterOpts...)
-	s.limiter, err = ratelimit.New(ratelimit.SlidingLog{Limit: 1, Window: time.Second}, append(opted, ratelimit.WithLimits(s.limitOf))...)
+	opted := append(
+		[]ratelimit.Option{ratelimit.WithClock(s.clk), ratelimit.WithName("rules")},
+		s.limiterOpts...)
+	s.limiter, err = ratelimit.New(
+		ratelimit.SlidingLog{Limit: 1, Window: time.Second},
+		append(opted, ratelimit.WithLimits(s.limitOf))...)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
@@ -142,10 +147,11 @@ type Answer struct {
 // that of the request as sent, with its escapes ([net/url.URL.EscapedPath]). An unescaped
 // path is fine if the handler is chosen by that path.
 //
-// If the path has several interpretations (see [Rule]), the rules for all of them decide together, as
-// [ratelimit.TakeAll] says: in memory and in one slot of Redis, a refusal spends nothing, whatever other
-// calls do. The answer is that of the strictest rule: of the rules that refuse, the one with the longest
-// RetryAfter, or if none does, the one with the least Remaining. Its Decision is that of all rules.
+// If the path has several interpretations (see [Rule]), the rules for all of them decide together,
+// as [ratelimit.TakeAll] says: in memory and in one slot of Redis, a refusal spends nothing,
+// whatever other calls do. The answer is that of the strictest rule: of the rules that refuse, the
+// one with the longest RetryAfter, or if none does, the one with the least Remaining. Its Decision
+// is that of all rules.
 //
 // With an in-flight rule, the events count for its Window, because nobody can release them:
 // use [Set.Hold].
@@ -162,16 +168,28 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 // in-flight rule. If a rule refuses the call, nothing is spent, and the Hold is nil. If no
 // rule matches, the Hold holds nothing.
 //
-// A Hold that is neither settled nor released ends by itself: of an in-flight rule, after its Window, of
-// others, after ten minutes, or as the options say.
+// A Hold that is neither settled nor released ends by itself: of an in-flight rule, after its
+// Window, of others, after ten minutes, or as the options say.
 //
 // A rule with Shadow set that would have refused the call holds nothing.
-func (s *Set) Hold(ctx context.Context, subject, method, path string, n int, opts ...ratelimit.HoldOption) (*Hold, Answer, error) {
+func (s *Set) Hold(
+	ctx context.Context,
+	subject, method, path string,
+	n int,
+	opts ...ratelimit.HoldOption,
+) (*Hold, Answer, error) {
 	rules := s.match(nil, method, path)
 	if len(rules) == 0 {
 		return new(Hold), free, nil
 	}
-	q := question{set: s, ctx: newMatched(ctx, rules), subject: subject, n: n, holds: true, opts: opts}
+	q := question{
+		set:     s,
+		ctx:     newMatched(ctx, rules),
+		subject: subject,
+		n:       n,
+		holds:   true,
+		opts:    opts,
+	}
 	answer, err := q.ask(rules)
 	if !answer.Allowed {
 		q.giveBack()

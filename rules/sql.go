@@ -28,9 +28,10 @@ var Schema string
 //	LOCK_TIMEOUT_SECONDS     int: Rule.Window
 //	THROTTLE_EXPIRATION      bigint null: Rule.Expires, in Unix seconds, or a timestamp
 //
-// and may have METHOD, ALGORITHM, BURST, SHADOW and ENABLED, in which null means the
-// default. Other columns are ignored. If the ALGORITHM is unlimited or blocked, MAX_LOCKS and
-// LOCK_TIMEOUT_SECONDS may be null; in any other row, a null or 0 is invalid. [Schema] has the statements that create the table.
+// and may have METHOD, ALGORITHM, BURST, SHADOW and ENABLED, in which null means the default. Other
+// columns are ignored. If the ALGORITHM is unlimited or blocked, MAX_LOCKS and LOCK_TIMEOUT_SECONDS
+// may be null; in any other row, a null or 0 is invalid. [Schema] has the statements that create
+// the table.
 //
 // A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never; any other
 // number after the year 9999 is invalid, because it is probably in milliseconds. A timestamp
@@ -44,7 +45,8 @@ func SQL(db *sql.DB) Source { return SQLTable(db, "THROTTLED_CALLS") }
 func SQLTable(db *sql.DB, table string) Source {
 	requireDB(db)
 	if !tableName.MatchString(table) {
-		panic(invalid("SQLTable's table is %q: it must be a name such as THROTTLED_CALLS or throttling.calls", table))
+		panic(invalid("SQLTable's table is %q: it must be a name such as THROTTLED_CALLS or throttling.calls",
+			table))
 	}
 	return SourceFunc(func(ctx context.Context) ([]Rule, error) {
 		rules, err := loadSQL(ctx, db, table)
@@ -74,7 +76,10 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	// The table cannot be an injection: it matches tableName. MySQL and MariaDB read the comment,
 	// because they return a TIMESTAMP in the time zone of the session.
 	expires := inTable.nameOf("Expires")
-	rows, err := db.QueryContext(ctx, "SELECT * /*!, UNIX_TIMESTAMP("+expires+") AS "+inUnix+" */ FROM "+table)
+	rows, err := db.QueryContext(
+		ctx,
+		"SELECT * /*!, UNIX_TIMESTAMP("+expires+") AS "+inUnix+" */ FROM "+table,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +148,11 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 //
 // If the number of db's connections is limited, a [Cache] leaves one of them to other
 // uses. SQLLimits panics if db is nil.
-func SQLLimits(db *sql.DB, query string, limit func(events int, window time.Duration) ratelimit.Algorithm) Lookup {
+func SQLLimits(
+	db *sql.DB,
+	query string,
+	limit func(events int, window time.Duration) ratelimit.Algorithm,
+) Lookup {
 	requireDB(db)
 	if limit == nil {
 		limit = bucketOf
@@ -185,7 +194,10 @@ func (l *sqlLimits) scan(ctx context.Context, key string, cells ...any) (found b
 		return false, err
 	}
 	if n := len(columns); n != 2 && n != 3 {
-		return false, fmt.Errorf("the query returns %d columns: it must return a window and a capacity, and may return an algorithm", n)
+		return false, fmt.Errorf(
+			"the query returns %d columns: it must return a window and a capacity, and may return an algorithm",
+			n,
+		)
 	}
 	if !rows.Next() {
 		return false, rows.Err()
@@ -196,14 +208,22 @@ func (l *sqlLimits) scan(ctx context.Context, key string, cells ...any) (found b
 // limitOf returns the limit of a key with a window, a capacity and an algorithm, as a database
 // has them. If it has no capacity, the key is blocked: an error would let a limiter without a
 // [Cache] grant everything, by its FailurePolicy.
-func (l *sqlLimits) limitOf(key string, window, capacity, algorithm cell) (ratelimit.Algorithm, error) {
+func (l *sqlLimits) limitOf(
+	key string,
+	window, capacity, algorithm cell,
+) (ratelimit.Algorithm, error) {
 	name, _ := algorithm.text()
 	events, wrong := capacity.number() // 0 for null
 	switch {
 	case planOf(name) != nil:
 		return planOf(name), nil
 	case wrong != "" || events < 0:
-		return nil, &FieldError{key, "capacity", capacity.shown(), "a whole number, at least 1, or 0 or null to block the key"}
+		return nil, &FieldError{
+			key,
+			"capacity",
+			capacity.shown(),
+			"a whole number, at least 1, or 0 or null to block the key",
+		}
 	case events == 0:
 		return ratelimit.Blocked{}, nil
 	}
