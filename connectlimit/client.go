@@ -15,8 +15,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
-// A Client is a [connect.Interceptor] that makes the calls of clients wait for their turn, so that they
-// stay within a server's limit:
+// A Client is a [connect.Interceptor] that makes the calls of clients wait for their turn, so that
+// they stay within a server's limit:
 //
 //	limits, err := connectlimit.NewClient(limiter, nil)
 //	if err != nil {
@@ -24,14 +24,15 @@ import (
 //	}
 //	options := connect.WithInterceptors(limits)
 //
-// If the call's deadline is before its turn, it fails at once with [connect.CodeDeadlineExceeded] and
-// uses no quota. A stream waits when it is first used. With a [ratelimit.InFlight], a call is in flight
-// until it ends.
+// If the call's deadline is before its turn, it fails at once with [connect.CodeDeadlineExceeded]
+// and uses no quota. A stream waits when it is first used. With a [ratelimit.InFlight], a call is
+// in flight until it ends.
 //
 // After a call has failed with [connect.CodeResourceExhausted] or [connect.CodeUnavailable] and a
 // RetryInfo, calls with the same key are held back for that time, and come back step by step, as
-// [client.Turns] says. A stream is granted when the server sends a message, or when it ends well. Client
-// sends nothing twice: the caller may retry, and a retry waits as long as the server has asked.
+// [client.Turns] says. A stream is granted when the server sends a message, or when it ends well.
+// Client sends nothing twice: the caller may retry, and a retry waits as long as the server has
+// asked.
 //
 // Any number of clients and goroutines may use a Client at once. On servers it does nothing.
 type Client struct {
@@ -39,8 +40,8 @@ type Client struct {
 	key   func(connect.Spec, connect.Peer) string
 }
 
-// NewClient returns a Client whose calls l limits. key returns the key of a call. If it is nil, the key
-// is the address of the server. If l is nil, the error matches [ratelimit.ErrInvalid].
+// NewClient returns a Client whose calls l limits. key returns the key of a call. If it is nil, the
+// key is the address of the server. If l is nil, the error matches [ratelimit.ErrInvalid].
 func NewClient(l ratelimit.Limiter, key func(connect.Spec, connect.Peer) string) (*Client, error) {
 	turns, err := client.NewTurns(l, false)
 	if err != nil {
@@ -71,7 +72,9 @@ func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 }
 
 // WrapStreamingHandler implements [connect.Interceptor].
-func (c *Client) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (c *Client) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return next
 }
 
@@ -79,7 +82,12 @@ func (c *Client) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		conn := next(ctx, spec)
-		return &stream{StreamingClientConn: conn, client: c, ctx: ctx, key: c.key(spec, conn.Peer())}
+		return &stream{
+			StreamingClientConn: conn,
+			client:              c,
+			ctx:                 ctx,
+			key:                 c.key(spec, conn.Peer()),
+		}
 	}
 }
 
@@ -100,14 +108,16 @@ func (c *Client) await(ctx context.Context, key string) (*client.Turn, error) {
 		code = connect.CodeCanceled
 	case errors.Is(err, context.DeadlineExceeded):
 		code = connect.CodeDeadlineExceeded
-	case errors.Is(err, ratelimit.ErrNever), errors.Is(err, ratelimit.ErrQueueFull), errors.Is(err, ratelimit.ErrFull):
+	case errors.Is(err, ratelimit.ErrNever),
+		errors.Is(err, ratelimit.ErrQueueFull),
+		errors.Is(err, ratelimit.ErrFull):
 		code = connect.CodeResourceExhausted
 	}
 	return nil, connect.NewError(code, err)
 }
 
-// heed notes whether a call that has ended with err was granted, and holds its key back if err has a
-// RetryInfo.
+// heed notes whether a call that has ended with err was granted, and holds its key back if err has
+// a RetryInfo.
 func heed(turn *client.Turn, err error) {
 	failed, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -125,8 +135,12 @@ func heed(turn *client.Turn, err error) {
 				}
 			}
 		}
-	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeInternal,
-		connect.CodeDataLoss, connect.CodeUnimplemented:
+	case connect.CodeCanceled,
+		connect.CodeDeadlineExceeded,
+		connect.CodeUnknown,
+		connect.CodeInternal,
+		connect.CodeDataLoss,
+		connect.CodeUnimplemented:
 		// The server may be out of order, or may not have answered.
 	default:
 		turn.Granted()
@@ -151,7 +165,8 @@ func (s *stream) await() error {
 	s.once.Do(func() {
 		s.turn, s.err = s.client.await(s.ctx, s.key)
 		if s.err == nil {
-			s.unwatch = context.AfterFunc(s.ctx, s.turn.End) // in case that nobody looks at the stream again
+			// In case that nobody looks at the stream again.
+			s.unwatch = context.AfterFunc(s.ctx, s.turn.End)
 		}
 	})
 	return s.err
@@ -200,4 +215,7 @@ func (s *stream) CloseResponse() error {
 	return s.StreamingClientConn.CloseResponse()
 }
 
-var errClosed = connect.NewError(connect.CodeCanceled, errors.New("connectlimit: the stream was closed before it was used"))
+var errClosed = connect.NewError(
+	connect.CodeCanceled,
+	errors.New("connectlimit: the stream was closed before it was used"),
+)

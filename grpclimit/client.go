@@ -24,16 +24,17 @@ import (
 //	conn, err := grpc.NewClient("dns:///localhost:8080", credentials,
 //		grpc.WithUnaryInterceptor(limits.Unary), grpc.WithStreamInterceptor(limits.Stream))
 //
-// If the call's deadline is before its turn, it fails at once with [codes.DeadlineExceeded] and uses
-// no quota. It also fails when its context ends while it waits; then its turn is given back as far
-// as [ratelimit.Reservation.Cancel] can.
+// If the call's deadline is before its turn, it fails at once with [codes.DeadlineExceeded] and
+// uses no quota. It also fails when its context ends while it waits; then its turn is given back as
+// far as [ratelimit.Reservation.Cancel] can.
 //
 // After a call has failed with [codes.ResourceExhausted] or [codes.Unavailable] and a RetryInfo,
 // calls with the same key are held back for that time, at most for a day, by the limiter's clock.
 // (If that happens while a call waits for its turn, it waits for another one afterwards.) Then one
 // goes first, and when it is granted, the others follow by twos and fours. A stream is granted when
-// the server sends a message, or when it ends well. At most 4,096 keys are held back at a time. Client sends nothing twice: the caller may retry, and a retry
-// waits as long as the server has asked.
+// the server sends a message, or when it ends well. At most 4,096 keys are held back at a time.
+// Client sends nothing twice: the caller may retry, and a retry waits as long as the server has
+// asked.
 //
 // With a [ratelimit.InFlight], a call is in flight until it ends.
 //
@@ -60,7 +61,14 @@ func NewClient(l ratelimit.Limiter, opts ...ClientOption) (*Client, error) {
 }
 
 // Unary is a [grpc.UnaryClientInterceptor].
-func (c *Client) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (c *Client) Unary(
+	ctx context.Context,
+	method string,
+	req, reply any,
+	cc *grpc.ClientConn,
+	invoker grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
 	call := &Call{Context: ctx, Method: method, Message: req, Target: targetOf(cc)}
 	if c.skip != nil && c.skip(call) {
 		return invoker(ctx, method, req, reply, cc, opts...)
@@ -76,7 +84,14 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, cc *g
 }
 
 // Stream is a [grpc.StreamClientInterceptor].
-func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Client) Stream(
+	ctx context.Context,
+	desc *grpc.StreamDesc,
+	cc *grpc.ClientConn,
+	method string,
+	streamer grpc.Streamer,
+	opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	call := &Call{Context: ctx, Method: method, Target: targetOf(cc)}
 	if c.skip != nil && c.skip(call) {
 		return streamer(ctx, desc, cc, method, opts...)
@@ -123,8 +138,9 @@ func (s *clientStream) RecvMsg(message any) error {
 	return err
 }
 
-// withOnFinish calls f when a stream is over. A caller may abandon a stream without a last call, so that a wrapper of it
-// would not see the end; a context of the stream would, but to ask for that turns retries off.
+// withOnFinish calls f when a stream is over. A caller may abandon a stream without a last call, so
+// that a wrapper of it would not see the end; a context of the stream would, but to ask for that
+// turns retries off.
 func withOnFinish(opts []grpc.CallOption, f func(error)) []grpc.CallOption {
 	return append(slices.Clip(opts), grpc.OnFinish(f))
 }
@@ -141,7 +157,11 @@ func (c *Client) await(call *Call) (*client.Turn, error) {
 	key, n, err := c.question(call)
 	switch {
 	case err != nil:
-		return nil, status.Errorf(codes.InvalidArgument, "cannot determine the key of this call: %v", err)
+		return nil, status.Errorf(
+			codes.InvalidArgument,
+			"cannot determine the key of this call: %v",
+			err,
+		)
 	case n == 0:
 		return nil, nil
 	}
@@ -169,14 +189,16 @@ func asStatus(err error) error {
 		code = codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
-	case errors.Is(err, ratelimit.ErrNever), errors.Is(err, ratelimit.ErrQueueFull), errors.Is(err, ratelimit.ErrFull):
+	case errors.Is(err, ratelimit.ErrNever),
+		errors.Is(err, ratelimit.ErrQueueFull),
+		errors.Is(err, ratelimit.ErrFull):
 		code = codes.ResourceExhausted
 	}
 	return &waitError{err, code}
 }
 
-// heed notes whether a call that has ended with err was granted, and holds its key back if err has a
-// RetryInfo.
+// heed notes whether a call that has ended with err was granted, and holds its key back if err has
+// a RetryInfo.
 func heed(turn *client.Turn, err error) {
 	st, ok := status.FromError(err)
 	if !ok {
@@ -189,7 +211,12 @@ func heed(turn *client.Turn, err error) {
 				turn.HoldBack(info.GetRetryDelay().AsDuration())
 			}
 		}
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal, codes.DataLoss, codes.Unimplemented:
+	case codes.Canceled,
+		codes.DeadlineExceeded,
+		codes.Unknown,
+		codes.Internal,
+		codes.DataLoss,
+		codes.Unimplemented:
 		// The server may be out of order, or may not have answered.
 	default:
 		turn.Granted()

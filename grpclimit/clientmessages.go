@@ -23,7 +23,14 @@ type messageClientStream struct {
 }
 
 // sendMessages opens a stream whose messages wait for their turns.
-func (c *Client) sendMessages(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, call *Call, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Client) sendMessages(
+	ctx context.Context,
+	desc *grpc.StreamDesc,
+	cc *grpc.ClientConn,
+	call *Call,
+	streamer grpc.Streamer,
+	opts []grpc.CallOption,
+) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	call.Context = ctx
 	m := &messageClientStream{client: c, call: call, cancel: cancel}
@@ -43,7 +50,14 @@ func (m *messageClientStream) SendMsg(message any) error {
 		return io.EOF // RecvMsg returns the status
 	}
 	previous.End()
-	turn, err := m.client.await(&Call{Context: m.call.Context, Method: m.call.Method, Target: m.call.Target, Message: message})
+	turn, err := m.client.await(
+		&Call{
+			Context: m.call.Context,
+			Method:  m.call.Method,
+			Target:  m.call.Target,
+			Message: message,
+		},
+	)
 	if over := m.begin(turn); over {
 		turn.End()
 		return io.EOF

@@ -114,7 +114,8 @@ func (c *costing) costOf(r *http.Request) (n int, err error) {
 	if c.cost == nil {
 		return 1, nil
 	}
-	if n = c.cost(r); n < 0 {
+	n = c.cost(r)
+	if n < 0 {
 		err = fmt.Errorf("httplimit: the cost of the request is %d: it must be at least 0", n)
 	}
 	return n, err

@@ -49,7 +49,8 @@ func (g *Gate) ask(r *http.Request, q *question) error {
 
 // askCosts sets how many events r counts as.
 func (g *Gate) askCosts(r *http.Request, q *question) (err error) {
-	if q.n, err = g.costOf(r); err != nil {
+	q.n, err = g.costOf(r)
+	if err != nil {
 		return err
 	}
 	q.isFree = q.n == 0
@@ -115,8 +116,8 @@ func (g *Gate) nameFor(name string, others []*namedLimit) string {
 		name = g.name
 	}
 	unique := name
-	hasName := func(l *namedLimit) bool { return l.name == unique }
-	for i := 2; slices.ContainsFunc(others, hasName) || slices.ContainsFunc(g.limits, hasName); i++ {
+	hasIt := func(l *namedLimit) bool { return l.name == unique }
+	for i := 2; slices.ContainsFunc(others, hasIt) || slices.ContainsFunc(g.limits, hasIt); i++ {
 		unique = name + "-" + strconv.Itoa(i)
 	}
 	return unique

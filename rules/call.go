@@ -41,7 +41,8 @@ func parseCall(text string) (c call, want string) {
 		return call{}, `a path such as "/user/#", or a method and a path, "GET /user/#"`
 	}
 	methods, p := text[:slash], text[slash:]
-	if c.methods, want = parseMethods(methods); want != "" {
+	c.methods, want = parseMethods(methods)
+	if want != "" {
 		return call{}, want
 	}
 	if before, _, ok := strings.Cut(p, "?"); ok {
@@ -50,7 +51,8 @@ func parseCall(text string) (c call, want string) {
 	}
 	p, c.below = cutBelow(p)
 	p = strings.TrimSuffix(p, "/{$}")
-	if p = path.Clean("/" + p); p == "/" {
+	p = path.Clean("/" + p)
+	if p == "/" {
 		return c, ""
 	}
 	for s := range strings.SplitSeq(p[1:], "/") {

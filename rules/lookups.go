@@ -187,7 +187,8 @@ func (c *Cache) ask(f *flight) (alg ratelimit.Algorithm, err error) {
 	}()
 	alg, err = c.lookup.Limit(f.ctx, f.key)
 	if err == nil && alg != nil {
-		if _, err = ratelimit.New(alg); err != nil {
+		_, err = ratelimit.New(alg)
+		if err != nil {
 			err = fmt.Errorf("rules: the limit of key %q: %w", f.key, err)
 		}
 	}

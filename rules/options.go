@@ -69,7 +69,8 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		before := len(c.limiterOpts)
 		opt(c)
-		if n := slices.IndexFunc(c.limiterOpts[before:], func(o ratelimit.Option) bool { return o == nil }); n >= 0 {
+		isNil := func(o ratelimit.Option) bool { return o == nil }
+		if n := slices.IndexFunc(c.limiterOpts[before:], isNil); n >= 0 {
 			return nil, invalid("option %d of WithLimiter is nil: it must be the result of a With function of ratelimit",
 				n)
 		}

@@ -30,7 +30,8 @@ func (e transportError) Temporary() bool {
 		error
 		Temporary() bool
 	}](e.error)
-	return ok && t.Temporary() || errors.Is(e.error, ratelimit.ErrQueueFull) || errors.Is(e.error, ratelimit.ErrFull)
+	return ok && t.Temporary() || errors.Is(e.error, ratelimit.ErrQueueFull) ||
+		errors.Is(e.error, ratelimit.ErrFull)
 }
 
 // tooLong is the error of a wait that would exceed the deadline. Its value is the
@@ -38,7 +39,11 @@ func (e transportError) Temporary() bool {
 type tooLong time.Duration
 
 func (e tooLong) Error() string {
-	return fmt.Sprintf("client: the server asked to wait %v, which exceeds the deadline: %v", time.Duration(e), context.DeadlineExceeded)
+	return fmt.Sprintf(
+		"client: the server asked to wait %v, which exceeds the deadline: %v",
+		time.Duration(e),
+		context.DeadlineExceeded,
+	)
 }
 
 func (tooLong) Unwrap() error   { return context.DeadlineExceeded }

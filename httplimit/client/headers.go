@@ -11,8 +11,8 @@ import (
 )
 
 // RateLimit is for [Transport].Quota. It reads the header field RateLimit, in the form that package
-// httplimit sends (draft 8 to 11 of the IETF), and in that of draft 7. Of several items of the field,
-// the one that needs the slowest pace counts. An item without t says nothing.
+// httplimit sends (draft 8 to 11 of the IETF), and in that of draft 7. Of several items of the
+// field, the one that needs the slowest pace counts. An item without t says nothing.
 func RateLimit(resp *http.Response) (Quota, bool) {
 	return quotaOf(resp.Header["Ratelimit"], resp.Header["Ratelimit-Policy"])
 }
@@ -24,7 +24,8 @@ func XRateLimit(resp *http.Response) (Quota, bool) { return xRateLimit(resp) }
 var xRateLimit = Headers("X-RateLimit-*")
 
 // Headers returns a function for [Transport].Quota that reads what is left from header fields of a
-// server's own. A pattern is the name of these fields, with * in place of Remaining, Reset and Limit:
+// server's own. A pattern is the name of these fields, with * in place of Remaining, Reset and
+// Limit:
 //
 //	openAI := client.Headers("X-RateLimit-*-Requests", "X-RateLimit-*-Tokens")
 //	anthropic := client.Headers("Anthropic-RateLimit-Requests-*", "Anthropic-RateLimit-Tokens-*")
@@ -34,12 +35,12 @@ var xRateLimit = Headers("X-RateLimit-*")
 // tokens hold requests back only when hardly any are left. If a request needs many of them, let the
 // Limiter count them.
 //
-// Reset is a time such as 2026-03-01T12:00:00Z, a duration such as 6m0s, or a number: more than a hundred
-// million are seconds since 1970, more than a hundred billion are milliseconds since then, and fewer
-// are seconds from now. A time is compared with the field Date, so that the server's clock may be
-// wrong. Without Remaining or Reset, or with values that cannot be read or are negative, a pattern
-// says nothing. The first number of Limit counts; without it, requests are always spread. If Remaining
-// and Reset have several lines, each has a quota of its own.
+// Reset is a time such as 2026-03-01T12:00:00Z, a duration such as 6m0s, or a number: more than a
+// hundred million are seconds since 1970, more than a hundred billion are milliseconds since then,
+// and fewer are seconds from now. A time is compared with the field Date, so that the server's
+// clock may be wrong. Without Remaining or Reset, or with values that cannot be read or are
+// negative, a pattern says nothing. The first number of Limit counts; without it, requests are
+// always spread. If Remaining and Reset have several lines, each has a quota of its own.
 //
 // Headers panics if there is no pattern, or one without exactly one *.
 func Headers(patterns ...string) func(*http.Response) (Quota, bool) {
@@ -49,7 +50,8 @@ func Headers(patterns ...string) func(*http.Response) (Quota, bool) {
 	fields := make([]quotaFields, len(patterns))
 	for i, pattern := range patterns {
 		if strings.Count(pattern, "*") != 1 {
-			panic(param.InvalidIn("client", "the pattern", strconv.Quote(pattern), `must have one *, as "X-RateLimit-*"`))
+			panic(param.InvalidIn("client", "the pattern", strconv.Quote(pattern),
+				`must have one *, as "X-RateLimit-*"`))
 		}
 		name := func(word string) string {
 			return http.CanonicalHeaderKey(strings.Replace(pattern, "*", word, 1))

@@ -10,7 +10,10 @@ import (
 )
 
 // send sends r, and releases held, if it is not nil, when the request is over.
-func (t *Transport) send(r *http.Request, held *ratelimit.Reservation) (resp *http.Response, err error) {
+func (t *Transport) send(
+	r *http.Request,
+	held *ratelimit.Reservation,
+) (resp *http.Response, err error) {
 	if held == nil {
 		return t.base().RoundTrip(r)
 	}
@@ -20,7 +23,8 @@ func (t *Transport) send(r *http.Request, held *ratelimit.Reservation) (resp *ht
 			f.land()
 		}
 	}()
-	if resp, err = t.base().RoundTrip(r); err == nil && resp != nil {
+	resp, err = t.base().RoundTrip(r)
+	if err == nil && resp != nil {
 		f.follow(resp)
 	}
 	return resp, err

@@ -18,9 +18,9 @@ type Quota struct {
 	// not known.
 	Limit int
 
-	// Window is the time in which the server grants Limit requests. If it is longer than Reset, only
-	// what the limit allows in that time is back at the reset. If it is 0, it is not known, and the
-	// whole quota is back.
+	// Window is the time in which the server grants Limit requests. If it is longer than Reset,
+	// only what the limit allows in that time is back at the reset. If it is 0, it is not known,
+	// and the whole quota is back.
 	Window time.Duration
 }
 
@@ -54,11 +54,12 @@ func (q Quota) isSlower(other Quota) bool {
 }
 
 // renewed returns how many requests may be sent after the reset, until a response says more, if so
-// many are under way. That is the limit, less those under way, if its window is not known or as long
-// as the reset. Otherwise it is what was left and what the limit allows in that time, because some
-// servers say when there is any more quota, and not when all of it is back. What was left counts as
-// far as the limit has room for it and those under way. What the limit allows in that time always
-// counts: if responses take longer than the window, the server has long counted those under way.
+// many are under way. That is the limit, less those under way, if its window is not known or as
+// long as the reset. Otherwise it is what was left and what the limit allows in that time, because
+// some servers say when there is any more quota, and not when all of it is back. What was left
+// counts as far as the limit has room for it and those under way. What the limit allows in that
+// time always counts: if responses take longer than the window, the server has long counted those
+// under way.
 func (q Quota) renewed(underWay int) int {
 	if q.Reset >= q.Window {
 		return max(0, q.Limit-underWay)
@@ -70,8 +71,9 @@ func (q Quota) renewed(underWay int) int {
 // left is what a server says is left. Requests that are under way are not counted in it until they
 // are answered: the server may have counted them or not.
 type left struct {
-	known   bool
-	quota   Quota         // what the latest responses say, less the requests answered since that said nothing
+	known bool
+	// What the latest responses say, less the requests answered since that said nothing.
+	quota   Quota
 	until   time.Time     // when there is more quota
 	next    time.Time     // when the next request may go, if they are spread
 	longest time.Duration // the longest Reset that a response has had
@@ -79,8 +81,8 @@ type left struct {
 }
 
 // hear notes what a response says to a request that was sent when so many responses were heard. If
-// there is a rest, the server grants none before it ends. It reports whether the server has said this
-// later than what it said before.
+// there is a rest, the server grants none before it ends. It reports whether the server has said
+// this later than what it said before.
 func (l *left) hear(q Quota, rest time.Duration, heard int, now time.Time) (isNews bool) {
 	l.longest = max(l.longest, q.Reset)
 	if rest > 0 {

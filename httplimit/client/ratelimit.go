@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
 
-// quotaOf returns the quota of a RateLimit field that needs the slowest pace: of the items of a list
-// ("name";r=1;t=2) or, in an earlier draft, of a dictionary (limit=3, remaining=1, reset=2). policy is
-// the field RateLimit-Policy, which has the limits of a list, and windows.
+// quotaOf returns the quota of a RateLimit field that needs the slowest pace: of the items of a
+// list ("name";r=1;t=2) or, in an earlier draft, of a dictionary (limit=3, remaining=1, reset=2).
+// policy is the field RateLimit-Policy, which has the limits of a list, and windows.
 func quotaOf(rateLimit, policy []string) (slowest Quota, ok bool) {
 	policies := make(map[string]sfMember)
 	for _, m := range sfMembers(policy) {
@@ -91,7 +91,8 @@ func sfMembers(lines []string) (members []sfMember) {
 	}
 	for p.rest != "" {
 		m, ok := p.member()
-		if !ok || len(members) == mostMembers || len(members) > 0 && (m.key == "") != (members[0].key == "") {
+		if !ok || len(members) == mostMembers ||
+			len(members) > 0 && (m.key == "") != (members[0].key == "") {
 			return nil
 		}
 		members = append(members, m)
@@ -110,7 +111,8 @@ func (p *sfParser) member() (m sfMember, ok bool) {
 		m.key, p.rest = key, p.rest[len(key)+1:]
 	}
 	written := p.rest
-	if m.value, ok = p.value(); !ok {
+	m.value, ok = p.value()
+	if !ok {
 		return m, false
 	}
 	m.name = written[:len(written)-len(p.rest)]
@@ -123,7 +125,8 @@ func (p *sfParser) member() (m sfMember, ok bool) {
 		p.rest = p.rest[len(key):]
 		var value sfInteger
 		if p.take('=') {
-			if value, ok = p.value(); !ok {
+			value, ok = p.value()
+			if !ok {
 				return m, false
 			}
 		}
@@ -189,7 +192,8 @@ func (p *sfParser) value() (n sfInteger, ok bool) {
 	case c == '-' || isDigit(c):
 		return p.number()
 	case c == '*' || isLower(c|0x20):
-		for end < len(p.rest) && (ascii.InToken(p.rest[end]) || p.rest[end] == ':' || p.rest[end] == '/') {
+		for end < len(p.rest) &&
+			(ascii.InToken(p.rest[end]) || p.rest[end] == ':' || p.rest[end] == '/') {
 			end++
 		}
 	}

@@ -17,7 +17,8 @@ type record struct {
 	sent    int // requests that were sent since then, and are not answered yet
 	older   int // requests that were sent before, and are not answered yet
 
-	backoff time.Duration // after the latest refusal without Retry-After, less what successes took off
+	// After the latest refusal without Retry-After, less what successes took off.
+	backoff time.Duration
 
 	first   chan struct{} // has an element while a request is the first of those that wait
 	changed chan struct{} // wakes the first one
@@ -27,8 +28,8 @@ func newRecord() *record {
 	return &record{first: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
-// Bounds on how long requests are held back after a refusal that does not say it, and how long it is
-// remembered how a server came back from a rest.
+// Bounds on how long requests are held back after a refusal that does not say it, and how long it
+// is remembered how a server came back from a rest.
 const (
 	firstBackoff   = time.Second
 	longestBackoff = time.Minute
@@ -56,7 +57,8 @@ func (r *record) pass(now time.Time, isFirst bool) (p pass, wait time.Duration) 
 	if spread := r.left.opens(r.out(), 1); spread.After(at) {
 		at = spread
 	}
-	if wait = at.Sub(now); wait > 0 {
+	wait = at.Sub(now)
+	if wait > 0 {
 		return pass{}, wait
 	}
 	r.way.pass(now)
@@ -65,7 +67,8 @@ func (r *record) pass(now time.Time, isFirst bool) (p pass, wait time.Duration) 
 	return pass{record: r, rest: r.way.number}, 0
 }
 
-// said returns when the nth request from now may go at the earliest, as far as the server has said it.
+// said returns when the nth request from now may go at the earliest, as far as the server has said
+// it.
 func (r *record) said(now time.Time, n int) time.Time {
 	r.left.renew(now, r.underWay())
 	if spread := r.left.opens(r.out(), n); spread.After(r.way.until) {
@@ -118,7 +121,8 @@ func (r *record) answer(p pass, a answer, now time.Time) {
 	}
 	rest := min(a.rest, longestRest)
 	if rest <= 0 && a.refused {
-		if rest = a.quota.Reset; rest == 0 {
+		rest = a.quota.Reset
+		if rest == 0 {
 			rest = r.backOff(p, now)
 		}
 	}
@@ -155,8 +159,8 @@ func (r *record) hold(d time.Duration, now time.Time) {
 }
 
 // backOff returns for how long to hold requests back after a refusal that does not say it: twice as
-// long as the last time, and up to half of that longer, so that clients do not return together. It is
-// 0 if a rest has begun since the request went.
+// long as the last time, and up to half of that longer, so that clients do not return together. It
+// is 0 if a rest has begun since the request went.
 func (r *record) backOff(p pass, now time.Time) time.Duration {
 	if p.rest != r.way.number {
 		return 0

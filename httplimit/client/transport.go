@@ -25,18 +25,18 @@ import (
 // nothing is left, its turn may already be spent.) It also fails when its context ends while it
 // waits.
 //
-// After a response of 429 or 503 with Retry-After, requests with the same key are
-// held back for that time, at most for a day. After a 429 without it, or with one that is over, they are
-// held back for a second or, after several such responses in a row, for twice as long each time, up
-// to a minute, and up to half of that longer. Each success makes the next such time a fifth shorter,
+// After a response of 429 or 503 with Retry-After, requests with the same key are held back for
+// that time, at most for a day. After a 429 without it, or with one that is over, they are held
+// back for a second or, after several such responses in a row, for twice as long each time, up to a
+// minute, and up to half of that longer. Each success makes the next such time a fifth shorter,
 // except a response from a cache, which has an Age.
 //
-// After such a rest, one request goes first. If it is granted, the others follow by twos and fours, up to
-// as many as were granted after an earlier rest; what comes then is spread over the length of the rest,
-// and a fifth faster with each success, until the server refuses a request or 64 may be under way. A
-// request that is alone, because no other is under way or waits, is not spread. So
-// many callers of a server with a small limit send few requests that it refuses. A request that is not
-// answered holds the others back for a second to a minute.
+// After such a rest, one request goes first. If it is granted, the others follow by twos and fours,
+// up to as many as were granted after an earlier rest; what comes then is spread over the length of
+// the rest, and a fifth faster with each success, until the server refuses a request or 64 may be
+// under way. A request that is alone, because no other is under way or waits, is not spread. So
+// many callers of a server with a small limit send few requests that it refuses. A request that is
+// not answered holds the others back for a second to a minute.
 //
 // At most 4,096 keys are held back at a time. Transport sends nothing twice:
 // responses of 429 are returned to the caller, which may retry.
@@ -71,22 +71,22 @@ type Transport struct {
 	// server refuses a request: [RateLimit], [XRateLimit], what [Headers] returns, or a function of
 	// yours. If it is nil, Transport does not heed what is left.
 	//
-	// When an eighth of the limit is left, the requests that are left are spread evenly over the time
-	// until the reset; if the limit is not known, they always are. When none is left, requests with the
-	// same key are held back for that time, at most for a day. Afterwards, the whole quota counts as
-	// back, until another response says more. If the reset comes before the limit's window is over,
-	// only what the limit allows in that time counts as back, and is added to what was left. Requests
-	// under way count as if they used up what is left. A request whose turn the Limiter grants when none
-	// is left waits for the quota, and then for another turn. If a 429 or 503 has Retry-After, that
-	// counts instead of the reset.
+	// When an eighth of the limit is left, the requests that are left are spread evenly over the
+	// time until the reset; if the limit is not known, they always are. When none is left, requests
+	// with the same key are held back for that time, at most for a day. Afterwards, the whole quota
+	// counts as back, until another response says more. If the reset comes before the limit's
+	// window is over, only what the limit allows in that time counts as back, and is added to what
+	// was left. Requests under way count as if they used up what is left. A request whose turn the
+	// Limiter grants when none is left waits for the quota, and then for another turn. If a 429 or
+	// 503 has Retry-After, that counts instead of the reset.
 	//
 	// Most servers say when the whole quota is back, and nothing says when some of it is. A client
-	// that always has requests to send gets more than 90 % of the limit if the server has a bucket or a
-	// [ratelimit.FixedWindow], and 70 to 90 % if its quota comes back little by little, as with a
-	// [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow].
+	// that always has requests to send gets more than 90 % of the limit if the server has a bucket
+	// or a [ratelimit.FixedWindow], and 70 to 90 % if its quota comes back little by little, as
+	// with a [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow].
 	//
-	// A response from a cache, which has an Age, says nothing, whatever its value: some caches add it
-	// to all responses, and Transport cannot learn from those. Nothing is known before the first
+	// A response from a cache, which has an Age, says nothing, whatever its value: some caches add
+	// it to all responses, and Transport cannot learn from those. Nothing is known before the first
 	// response: Limiter bounds how many requests are sent until then.
 	Quota func(*http.Response) (Quota, bool)
 
@@ -144,7 +144,8 @@ func (t *Transport) makeTurns() {
 // read returns what a response says about the requests to come.
 func (t *Transport) read(resp *http.Response) (a answer) {
 	a.refused = resp.StatusCode == http.StatusTooManyRequests
-	isCached := resp.Header["Age"] != nil // so the server said it earlier, and perhaps to others (RFC 9111, 5.1)
+	// So the server said it earlier, and perhaps to others (RFC 9111, 5.1).
+	isCached := resp.Header["Age"] != nil
 	a.granted = !a.refused && !isCached && resp.StatusCode < http.StatusInternalServerError
 	if t.Quota != nil && !isCached {
 		if q, ok := t.Quota(resp); ok {
@@ -163,7 +164,8 @@ func (t *Transport) read(resp *http.Response) (a answer) {
 // keyOf returns the key of r.
 func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 	if param.IsNil(t.Limiter) {
-		return "", param.InvalidIn("client", "Transport.Limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		return "", param.InvalidIn("client", "Transport.Limiter", nil,
+			"must be a Limiter, such as ratelimit.New returns")
 	}
 	if r.URL == nil {
 		return "", errors.New("client: the request has no URL")
@@ -171,7 +173,8 @@ func (t *Transport) keyOf(r *http.Request) (key string, err error) {
 	if t.Key == nil {
 		return host(r.URL), nil
 	}
-	if key, err = t.Key(r); err == nil && key == "" {
+	key, err = t.Key(r)
+	if err == nil && key == "" {
 		err = errEmptyKey
 	}
 	return key, err

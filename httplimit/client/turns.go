@@ -54,7 +54,8 @@ const mostRecords = 4096
 // matches [ratelimit.ErrInvalid].
 func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 	if param.IsNil(l) {
-		return nil, param.InvalidIn("client", "the limiter", nil, "must be a Limiter, such as ratelimit.New returns")
+		return nil, param.InvalidIn("client", "the limiter", nil,
+			"must be a Limiter, such as ratelimit.New returns")
 	}
 	t := &Turns{
 		limiter: l,
@@ -108,8 +109,8 @@ func (t *Turns) HoldBack(key string, d time.Duration) {
 	}
 }
 
-// A Turn is that of a request which may be sent. The methods of a nil Turn, which is that of a request
-// that needs none, do nothing. Any number of goroutines may use a Turn at once.
+// A Turn is that of a request which may be sent. The methods of a nil Turn, which is that of a
+// request that needs none, do nothing. Any number of goroutines may use a Turn at once.
 type Turn struct {
 	turns    *Turns
 	ctx      context.Context // that of the request
@@ -156,9 +157,14 @@ type pass struct {
 
 // wait waits until a request with the key may be sent. What it returns as held is to be released,
 // unless it is nil.
-func (t *Turns) wait(ctx context.Context, key string, n int) (p pass, held *ratelimit.Reservation, err error) {
+func (t *Turns) wait(
+	ctx context.Context,
+	key string,
+	n int,
+) (p pass, held *ratelimit.Reservation, err error) {
 	for {
-		if p, err = t.enter(ctx, key); err != nil {
+		p, err = t.enter(ctx, key)
+		if err != nil {
 			return pass{}, nil, err
 		}
 		held, err = t.take(ctx, key, n)
@@ -170,13 +176,18 @@ func (t *Turns) wait(ctx context.Context, key string, n int) (p pass, held *rate
 			return pass{}, nil, err
 		}
 		if held != nil {
-			_, _ = held.Settle(context.WithoutCancel(ctx), 0) // if the store fails, the limiter logs it
+			// If the store fails, the limiter logs it.
+			_, _ = held.Settle(context.WithoutCancel(ctx), 0)
 		}
 	}
 }
 
 // take waits for n events of the limiter.
-func (t *Turns) take(ctx context.Context, key string, n int) (held *ratelimit.Reservation, err error) {
+func (t *Turns) take(
+	ctx context.Context,
+	key string,
+	n int,
+) (held *ratelimit.Reservation, err error) {
 	if !t.holds {
 		return nil, t.limiter.WaitN(ctx, key, n)
 	}
@@ -210,14 +221,17 @@ func (t *Turns) enter(ctx context.Context, key string) (pass, error) {
 	}
 	defer func() { <-r.first }()
 	for {
-		if p, wait = t.advance(r); wait == 0 {
+		p, wait = t.advance(r)
+		if wait == 0 {
 			return p, nil
 		}
 		if err := t.tooLate(ctx, r, true); err != nil {
 			return pass{}, err
 		}
 		timer := t.clk.Timer(wait)
-		if p, wait = t.advance(r); wait == 0 { // a mock clock was moved just before the timer was set
+		p, wait = t.advance(r)
+		if wait == 0 {
+			// A mock clock was moved just before the timer was set.
 			timer.Stop()
 			return p, nil
 		}
@@ -250,7 +264,8 @@ func (t *Turns) arrive(key string) (r *record, p pass, wait time.Duration) {
 		return nil, pass{}, 0
 	}
 	if r.waiting == 0 {
-		if p, wait = r.pass(now, false); wait == 0 {
+		p, wait = r.pass(now, false)
+		if wait == 0 {
 			return r, p, 0
 		}
 	}

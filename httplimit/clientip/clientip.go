@@ -30,7 +30,10 @@ func TrustedProxies(prefixes ...netip.Prefix) Option {
 	return func(c *config) {
 		c.listed = true
 		for _, p := range prefixes {
-			c.trusted = append(c.trusted, netip.PrefixFrom(p.Addr().Unmap(), unmappedBits(p)).Masked())
+			c.trusted = append(
+				c.trusted,
+				netip.PrefixFrom(p.Addr().Unmap(), unmappedBits(p)).Masked(),
+			)
 		}
 	}
 }
@@ -169,8 +172,8 @@ const maxProxies = 32
 // The function fails with [key.ErrNone] if the connection has no IP address, such as that of a Unix
 // socket, and no trusted proxy names one.
 //
-// If an option is invalid, Of panics, as regexp.MustCompile does. The value is an error that matches
-// ratelimit.ErrInvalid.
+// If an option is invalid, Of panics, as regexp.MustCompile does. The value is an error that
+// matches ratelimit.ErrInvalid.
 func Of(opts ...Option) key.Func {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -248,7 +251,8 @@ func embedded(addr netip.Addr, bits int) (netip.Addr, int) {
 		return netip.AddrFrom4([4]byte(b[12:])), 32
 	case sixToFour.Contains(addr):
 		return netip.AddrFrom4([4]byte(b[2:6])), 32
-	case teredo.Contains(addr): // the bits are inverted, to hide the address from NATs that would rewrite it
+	case teredo.Contains(addr):
+		// The bits are inverted, to hide the address from NATs that would rewrite it.
 		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), 32
 	case localNAT64.Contains(addr):
 		return addr, 128

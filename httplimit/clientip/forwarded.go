@@ -116,8 +116,8 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 	return "", s, false
 }
 
-// forNode returns the node that the "for" parameter of an element of Forwarded names (RFC 7239). The
-// node is "" if the element does not have exactly one such parameter, or is malformed.
+// forNode returns the node that the "for" parameter of an element of Forwarded names (RFC 7239).
+// The node is "" if the element does not have exactly one such parameter, or is malformed.
 //
 // An element with a backslash counts as malformed. No proxy needs one for an address, and without
 // backslashes each double quote begins a string or ends it. So an element with an odd number of
@@ -130,7 +130,8 @@ func forNode(element string) (node string) {
 	for more := true; more; {
 		var parameter string
 		element, parameter, more = cutLast(element, ';')
-		if parameter = strings.Trim(parameter, " \t"); parameter == "" {
+		parameter = strings.Trim(parameter, " \t")
+		if parameter == "" {
 			continue
 		}
 		name, value, _ := strings.Cut(parameter, "=")

@@ -29,8 +29,9 @@ func (l *untrustedLog) check(r *http.Request, peer netip.Addr, known bool) {
 			continue
 		}
 		if !l.done.Swap(true) {
-			slog.WarnContext(r.Context(), "clientip: a request has a header field that proxies write, but no proxy is trusted: "+
-				"if the peer is a proxy, all its clients share one limit",
+			slog.WarnContext(r.Context(),
+				"clientip: a request has a header field that proxies write, but no proxy is trusted: "+
+					"if the peer is a proxy, all its clients share one limit",
 				"field", field, "peer", r.RemoteAddr,
 				"if_proxy_write", trusting(field, peer, known),
 				"if_not_write", "httplimit.WithKey(clientip.Of(clientip.TrustedProxies()))")
@@ -43,7 +44,10 @@ func (l *untrustedLog) check(r *http.Request, peer netip.Addr, known bool) {
 func trusting(field string, peer netip.Addr, known bool) string {
 	trusted := "clientip.TrustedHops(1)"
 	if known {
-		trusted = fmt.Sprintf("clientip.TrustedProxies(netip.MustParsePrefix(%q))", netip.PrefixFrom(peer, peer.BitLen()))
+		trusted = fmt.Sprintf(
+			"clientip.TrustedProxies(netip.MustParsePrefix(%q))",
+			netip.PrefixFrom(peer, peer.BitLen()),
+		)
 	}
 	switch field {
 	case fieldXForwardedFor:

@@ -180,7 +180,8 @@ func normalize(p string) string {
 // keys fails or is empty. Without keys, or with a nil one, Join panics.
 func Join(keys ...Func) Func {
 	if len(keys) == 0 {
-		panic(invalid("Join's list of keys", keys, "must have some, such as clientip.Of() and Pattern()"))
+		panic(invalid("Join's list of keys", keys,
+			"must have some, such as clientip.Of() and Pattern()"))
 	}
 	for i, key := range keys {
 		if key == nil {
