@@ -10,7 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
-	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v5"
 
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
@@ -42,7 +42,9 @@ var newRouters = map[string]func() http.Handler{
 	"chi":                func() http.Handler { return chiRoutes() },
 	"chi, clean":         func() http.Handler { return chiRoutes(chimiddleware.CleanPath) },
 	"chi, slashes":       func() http.Handler { return chiRoutes(chimiddleware.StripSlashes) },
-	"echo":               echoRoutes,
+	"echo":               func() http.Handler { return echoRoutes(echo.RouterConfig{}) },
+	"echo, decoded":      func() http.Handler { return echoRoutes(echo.RouterConfig{UseEscapedPathForMatching: true}) },
+	"echo, values":       func() http.Handler { return echoRoutes(echo.RouterConfig{UnescapePathParamValues: true}) },
 	"net/http":           muxRoutes,
 }
 
@@ -65,10 +67,10 @@ func chiRoutes(middlewares ...func(http.Handler) http.Handler) http.Handler {
 	return m
 }
 
-func echoRoutes() http.Handler {
-	e := echo.New()
+func echoRoutes(config echo.RouterConfig) http.Handler {
+	e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(config)})
 	for _, r := range routes {
-		e.GET(r.pattern, func(c echo.Context) error {
+		e.GET(r.pattern, func(c *echo.Context) error {
 			c.Response().Header().Set("Route", r.id)
 			return c.NoContent(http.StatusOK)
 		})

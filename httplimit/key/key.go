@@ -141,11 +141,12 @@ func BasicAuthUser() Func {
 }
 
 // Pattern returns the route of a request as the key: the pattern that net/http's ServeMux matched,
-// if the middleware wraps a handler of the mux. Otherwise it is the path, cleaned, in lower case,
-// with # for each segment that is a number: /user/42/photos and /User//7/photos/ both become
-// /user/#/photos. Clients can make up any number of such paths, so use Pattern behind a router, or
-// in a [Join] with the client's key. A path of more than 8,192 bytes fails with [ErrNone], and one
-// of more than 256 bytes is hashed as by [Header].
+// if the middleware wraps a handler of the mux, or that Gin or Echo matched, if the middleware is
+// wrapped by module httplimit/routers. Otherwise it is the path, cleaned, in lower case, with # for
+// each segment that is a number: /user/42/photos and /User//7/photos/ both become /user/#/photos.
+// Clients can make up any number of such paths, so use Pattern behind a router, or in a [Join] with
+// the client's key. A path of more than 8,192 bytes fails with [ErrNone], and one of more than 256
+// bytes is hashed as by [Header].
 func Pattern() Func {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern != "" {

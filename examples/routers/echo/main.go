@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v5"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
@@ -28,7 +28,7 @@ func main() {
 func router(limiter ratelimit.Limiter) http.Handler {
 	e := echo.New()
 	e.Use(echolimit.Wrap(httplimit.Middleware(limiter)))
-	e.GET("/hello/:name", func(c echo.Context) error {
+	e.GET("/hello/:name", func(c *echo.Context) error {
 		return c.String(http.StatusOK, "hello, "+c.Param("name")+"\n")
 	})
 	return e

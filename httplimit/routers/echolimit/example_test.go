@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v5"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
@@ -16,7 +16,7 @@ import (
 func Example() {
 	e := echo.New()
 	e.Use(echolimit.Wrap(httplimit.PerClient(ratelimit.PerMinute(60))))
-	e.GET("/hello", func(c echo.Context) error { return c.String(http.StatusOK, "hello") })
+	e.GET("/hello", func(c *echo.Context) error { return c.String(http.StatusOK, "hello") })
 
 	answered := make(map[int]int) // by status
 	for range 70 {

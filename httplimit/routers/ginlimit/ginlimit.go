@@ -28,10 +28,14 @@ var errNoMiddleware = fmt.Errorf("%w: ginlimit.Wrap's middleware is nil: it must
 //
 // [httplimit.WithSettle] sees the status and the length of what these handlers write.
 //
+// The pattern of the route is the Pattern of the request, for [key.Pattern], and the parameters of
+// the path are its PathValues.
+//
 // Wrap panics if middleware is nil.
 //
 // [httplimit.Middleware]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#Middleware
 // [httplimit.WithSettle]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit#WithSettle
+// [key.Pattern]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit/key#Pattern
 func Wrap(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	if middleware == nil {
 		panic(errNoMiddleware)
@@ -50,11 +54,24 @@ func Wrap(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 			defer func() { c.Writer = outer }()
 			c.Next()
 			inner.begin() // Gin sends the status of a response without a body later
-		})).ServeHTTP(outer, c.Request)
+		})).ServeHTTP(outer, withRoute(c))
 		if !passed {
 			c.Abort()
 		}
 	}
+}
+
+// withRoute returns the request of c, and tells it the route that Gin found, if any.
+func withRoute(c *gin.Context) *http.Request {
+	r := c.Request
+	if c.FullPath() == "" {
+		return r
+	}
+	r.Pattern = c.FullPath()
+	for _, p := range c.Params {
+		r.SetPathValue(p.Key, p.Value)
+	}
+	return r
 }
 
 // A writer is a gin.ResponseWriter that passes what is sent through the ResponseWriter of the

@@ -181,3 +181,26 @@ func TestForeignWriter(t *testing.T) {
 		}
 	}
 }
+
+// TestRoute checks that keys see the route that Gin has found, and that the Pattern of a router
+// around Gin stays if it has found none.
+func TestRoute(t *testing.T) {
+	var got string
+	e := gin.New()
+	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithKey(func(r *http.Request) (string, error) {
+		got = fmt.Sprintf("%s a=%s b=%s", r.Pattern, r.PathValue("a"), r.PathValue("b"))
+		return got, nil
+	}))))
+	e.GET("/user/:a/photos/:b", func(c *gin.Context) {})
+	mux := http.NewServeMux()
+	mux.Handle("/user/", e)
+	for path, want := range map[string]string{
+		"/user/1/photos/x": "/user/:a/photos/:b a=1 b=x",
+		"/user/1":          "/user/ a= b=",
+	} {
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+		if got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
