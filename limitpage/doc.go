@@ -1,6 +1,6 @@
 // Package limitpage serves a page that shows what the limiters of a process are doing:
 //
-//   - which keys are denied most, since when and by which limit;
+//   - which keys are denied most, since when and by which limit, and which use most;
 //   - how much each limiter grants and denies, now and over the last five minutes;
 //   - which stores fail and why, what the stores hold, and how fast Redis answers.
 //
@@ -29,9 +29,9 @@
 // minutes. With &since=T, it begins no earlier than at the Unix time T, in seconds.
 //
 // A request with ?format=json&limiter=api&key=... looks up a key. So does a POST of the fields
-// limiter and key as a form, which keeps the key out of the logs of proxies. A key in the list of
-// denied keys can also be named by its id, with the field id in place of key. The key in an answer
-// is for people to read: it is the key itself only if verbatim is true.
+// limiter and key as a form, which keeps the key out of the logs of proxies. A key in a list can
+// also be named by its id, with the field id in place of key. The key in an answer is for people to
+// read: it is the key itself only if verbatim is true.
 //
 // # Who may see it
 //
@@ -48,12 +48,13 @@
 // # What it costs
 //
 // A limiter with an observer computes each Decision in full. For each decision, the page reads the
-// clock and adds to two counters. A denial also enters the list of denied keys. So Allow takes
-// about 140 ns longer if it grants, and 210 ns longer if it denies (go test -bench Allow
-// ./limitpage). Only a key that enters the list allocates memory. The page has no goroutine.
+// clock and adds to two counters, and counts for the key in one of two lists. So Allow takes about
+// 210 ns longer (go test -bench Allow ./limitpage). Only a key that enters a list allocates memory.
+// The page has no goroutine.
 //
-// Each limiter takes about 11 kB. Once keys are denied, it also takes the memory of an
-// observe.TopDenied(32), about 30 kB (see [observe.TopKeys]).
+// Each limiter takes about 11 kB. Once keys are used, and once keys are denied, it also takes the
+// memory of an observe.TopUsed(32) or observe.TopDenied(32): about 30 kB each (see
+// [observe.TopKeys]).
 //
 // The page asks the stores for their counters, and a limiter for the key that is looked up, only
 // while somebody looks at the page: once a second for each viewer.

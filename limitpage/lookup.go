@@ -26,6 +26,9 @@ type lookup struct {
 	Decision  decisionReport `json:"decision"`  // what Peek returned
 	Next      []forecast     `json:"next"`      // for the next requests
 	Error     string         `json:"error,omitempty"`
+
+	// Until when a Lockout has locked the key; null if none has.
+	LockedUntil *int64 `json:"lockedUntil"`
 }
 
 // A decisionReport has the fields of ratelimit.Decision.
@@ -79,8 +82,14 @@ func (p *Page) lookUp(ctx context.Context, w limiterSnapshot, key string) lookup
 		StandIn:    d.StandIn,
 		partLimit:  partLimitOf(alg, d.Part),
 	}
-	if !d.Degraded {
-		r.Next = forecasts(alg, d)
+	if d.Degraded {
+		return r
+	}
+	r.Next = forecasts(alg, d)
+	decided, _ := partOf(alg, d.Part)
+	if _, locks := decided.(ratelimit.Lockout); locks && !d.Allowed {
+		until := (p.now() + d.RetryAfter).Milliseconds()
+		r.LockedUntil = &until
 	}
 	return r
 }
@@ -160,7 +169,7 @@ func (p *Page) errorText(err error) string {
 var errUnknown = errors.New("unknown")
 
 // find returns the limiter and the key that a request names. If id is neither empty nor the ID of
-// key, find looks for the key of this ID in the list of denied keys.
+// key, find looks for the key of this ID in the lists of keys.
 func (p *Page) find(name, key, id string) (limiterSnapshot, string, error) {
 	var none limiterSnapshot
 	w, ok := p.named(name)
@@ -175,7 +184,7 @@ func (p *Page) find(name, key, id string) (limiterSnapshot, string, error) {
 	if id == "" || id == p.id(key) {
 		return w, key, nil
 	}
-	for _, k := range w.denied.Top(mostDenied) {
+	for _, k := range append(w.denied.Top(mostListed), w.used.Top(mostListed)...) {
 		if p.id(k.Key) != id {
 			continue
 		}
@@ -186,7 +195,7 @@ func (p *Page) find(name, key, id string) (limiterSnapshot, string, error) {
 		}
 		return w, k.Key, nil
 	}
-	return none, "", fmt.Errorf("%w key: the key is no longer among those denied most", errUnknown)
+	return none, "", fmt.Errorf("%w key: the key is no longer in a list", errUnknown)
 }
 
 // named returns the limiter of that name. If there is none, it returns the limiter whose label is

@@ -43,6 +43,7 @@ func post(page *Page, header http.Header, fields ...string) *httptest.ResponseRe
 type found struct {
 	keyReport
 	Limiter, Algorithm, Limit, Error string
+	LockedUntil                      *int64
 
 	Decision struct {
 		Allowed, Degraded      bool
@@ -123,7 +124,34 @@ func TestLookUpDeniedKeys(t *testing.T) {
 	cut := post(page, nil, "limiter", "api", "id", top[1].ID)
 	assert.Equal(t, http.StatusNotFound, cut.Code)
 	assert.Contains(t, cut.Body.String(), "only its first 128 bytes")
-	assert.Contains(t, post(page, nil, "limiter", "api", "id", "0").Body.String(), "no longer among those")
+	assert.Contains(t, post(page, nil, "limiter", "api", "id", "0").Body.String(), "no longer in a list")
+}
+
+// TestLookUpLockedKeys: the page says until when a Lockout has locked a key, also as a part of an
+// All, and says so of no other denial.
+func TestLookUpLockedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, For: 10 * time.Minute}
+		for name, alg := range map[string]ratelimit.Algorithm{
+			"alone":   lockout,
+			"part":    ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Minute}, lockout},
+			"another": ratelimit.All{lockout, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}},
+			"none":    ratelimit.FixedWindow{Limit: 2, Window: time.Hour},
+		} {
+			l := added(t, page, name, alg)
+			locked := func() *int64 { return get[found](t, page, "&limiter="+name+"&key=k").LockedUntil }
+			require.True(t, l.Allow("k"))
+			assert.Nil(t, locked(), name)
+			require.True(t, l.Allow("k"))
+			if name == "alone" || name == "part" {
+				require.NotNil(t, locked(), name)
+				assert.Equal(t, time.Now().Add(10*time.Minute).UnixMilli(), *locked(), name)
+			} else {
+				assert.Nil(t, locked(), "%s: the window denies for longer", name)
+			}
+		}
+	})
 }
 
 // TestLookUpByNameThatIsNoText: JSON cannot say the names of these limiters, but each can be found by
@@ -339,6 +367,13 @@ func TestHashedKeys(t *testing.T) {
 	kept := get[sent](t, page, "").Limiters[0].Top[0]
 	assert.True(t, kept.Cut)
 	assert.Equal(t, page.keyReportOf(long[:128]).Key, kept.Key, "the hash of what is kept")
+	free := added(t, page, "free", ratelimit.Unlimited{})
+	free.Allow("ann@example.com")
+	free.AllowN(long, 2)
+	used := get[sent](t, page, "").Limiters[2].Used
+	require.Len(t, used, 2)
+	assert.Equal(t, []string{kept.Key, top[0].Key}, []string{used[0].Key, used[1].Key}, "hashes of the keys that use most")
+	assert.True(t, used[0].Cut)
 
 	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
 		w := httptest.NewRecorder()

@@ -36,8 +36,8 @@ type Page struct {
 const mostLimiters = 256
 
 const (
-	mostDenied = 32          // denied keys that are listed for each limiter
-	halfLife   = time.Minute // after which a denial counts half
+	mostListed = 32          // keys in each list of a limiter
+	halfLife   = time.Minute // after which a denial or an event counts half
 )
 
 // A watchedLimiter has what the page knows of a limiter, or of several limiters of the same name.
@@ -47,6 +47,7 @@ type watchedLimiter struct {
 	tally   tally
 	outage  outage
 	denied  *observe.TopKeys
+	used    *observe.TopKeys
 }
 
 // An Option changes how [New] makes a Page.
@@ -108,8 +109,8 @@ func (c *config) serves(host string) bool {
 // because they may contain keys.
 //
 // A person who knows a key can still look it up, and then sees its hash. So a person who sees the
-// page can find the key of a hash by trying likely keys. The list of denied keys keeps only the
-// start of a key longer than 128 bytes, and shows the hash of this start.
+// page can find the key of a hash by trying likely keys. The lists of keys keep only the start of a
+// key longer than 128 bytes, and show the hash of this start.
 func WithHashedKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
 	return func(c *config) { c.hashed, c.secret = true, secret }
@@ -181,6 +182,7 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 		w.outage.add(now, w.tally.decided(), o.Err)
 	}
 	w.denied.Observe(ctx, o)
+	w.used.Observe(ctx, o)
 }
 
 // watch returns the watchedLimiter of that name, and makes it if there is none. If the page has too
@@ -188,8 +190,9 @@ func (p *Page) Observe(ctx context.Context, o ratelimit.Observation) {
 func (p *Page) watch(name string) *watchedLimiter {
 	return p.watched.GetOrAdd(name, mostLimiters, func() *watchedLimiter {
 		// There is no error, because the constants are in range.
-		denied, _ := observe.TopDenied(mostDenied, observe.WithHalfLife(halfLife))
-		w := &watchedLimiter{name: name, denied: denied}
+		denied, _ := observe.TopDenied(mostListed, observe.WithHalfLife(halfLife))
+		used, _ := observe.TopUsed(mostListed, observe.WithHalfLife(halfLife))
+		w := &watchedLimiter{name: name, denied: denied, used: used}
 		w.tally.begin(p.now())
 		return w
 	})

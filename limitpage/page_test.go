@@ -159,7 +159,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 		page := New()
 		page.Observe(t.Context(), ratelimit.Observation{Limiter: "api", N: 3, Granted: 2, Outcome: outcome})
 		got := get[sent](t, page, "").Limiters[0]
-		want.Name, want.Seconds, want.Top, want.Outage = "api", got.Seconds, got.Top, got.Outage
+		want.Name, want.Seconds, want.Top, want.Used, want.Outage = "api", got.Seconds, got.Top, got.Used, got.Outage
 		assert.Equal(t, want, got, outcome)
 	}
 	page := New()
@@ -283,6 +283,44 @@ func TestKeysDeniedMost(t *testing.T) {
 		assert.True(t, top[3].Never)
 		time.Sleep(10 * time.Minute)
 		assert.Empty(t, get[sent](t, page, "").Limiters[0].Top, "old denials fade")
+	})
+}
+
+func TestKeysThatUseMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := New()
+		l := added(t, page, "api", ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
+		l.AllowN("much", 9)
+		l.AllowN("denied", 11)
+		for range 3 {
+			l.Allow("little")
+		}
+		_, err := l.Charge(t.Context(), "owes", 12)
+		require.NoError(t, err)
+		begin := time.Now().UnixMilli()
+		time.Sleep(time.Second)
+		l.AllowN("little", 2)
+		used := get[sent](t, page, "").Limiters[0].Used
+		require.Len(t, used, 3)
+		for i, want := range []struct {
+			key     string
+			used    float64
+			at      int64
+			n       int
+			comment string
+		}{
+			{"owes", 12, begin, 12, "a charge counts"},
+			{"much", 9, begin, 9, ""},
+			{"little", 5, begin + 1000, 2, "the latest request"},
+		} {
+			got := used[i]
+			assert.Equal(t, want.key, got.Key)
+			assert.InDelta(t, want.used, got.Used, 0.2, want.key)
+			assert.Equal(t, []int64{begin, want.at, int64(want.n)}, []int64{got.Since, got.At, int64(got.N)}, want.comment)
+		}
+		assert.True(t, get[found](t, page, "&limiter=api&id="+used[0].ID).Verbatim, "each can be looked up")
+		time.Sleep(10 * time.Minute)
+		assert.Empty(t, get[sent](t, page, "").Limiters[0].Used, "old events fade")
 	})
 }
 

@@ -49,8 +49,9 @@ type limiterReport struct {
 	EventsGranted uint64 `json:"eventsGranted"`
 	EventsDenied  uint64 `json:"eventsDenied"`
 
-	Seconds seconds     `json:"seconds"`
-	Top     []topReport `json:"top"` // the keys denied most lately
+	Seconds seconds      `json:"seconds"`
+	Top     []topReport  `json:"top"`  // the keys denied most lately
+	Used    []usedReport `json:"used"` // the keys that have used most lately
 	// Of the store or of the lookup of limits; null if none failed lately.
 	Outage *outageReport `json:"outage"`
 }
@@ -64,20 +65,32 @@ type seconds struct {
 	Refused  []uint64 `json:"refused"` // the degraded ones that were not granted
 }
 
-type topReport struct {
+// A listedReport is a key of a list. The list counts some of the requests for the key.
+type listedReport struct {
 	keyReport
 	// Whether only the start of the key is known. Then the key cannot be looked up.
-	Cut    bool    `json:"cut"`
+	Cut   bool  `json:"cut"`
+	Since int64 `json:"since"` // when the key entered this list
+	At    int64 `json:"at"`    // when the latest request came
+	N     int   `json:"n"`     // the events of the latest request
+}
+
+// A topReport is a key in the list of the keys denied most.
+type topReport struct {
+	listedReport
 	Denied float64 `json:"denied"`
-	Since  int64   `json:"since"` // when the key entered this list
-	At     int64   `json:"at"`    // when the latest request was denied
-	N      int     `json:"n"`     // the events of the latest denied request
-	Part   int     `json:"part"`  // the part of an All that denied the latest request
+	Part   int     `json:"part"` // the part of an All that denied the latest request
 	partLimit
 
 	// When the latest denied request may be made again; null if the time is unknown or never.
 	Back  *int64 `json:"back"`
 	Never bool   `json:"never"`
+}
+
+// A usedReport is a key in the list of the keys that have used most.
+type usedReport struct {
+	listedReport
+	Used float64 `json:"used"` // in events
 }
 
 // A partLimit is a part of an All. It has no limit if the algorithm is no All, or is not known.
@@ -86,10 +99,18 @@ type partLimit struct {
 }
 
 func partLimitOf(alg ratelimit.Algorithm, part int) (p partLimit) {
-	if all, ok := alg.(ratelimit.All); ok && part >= 0 && part < len(all) {
-		_, p.PartLimit = words(all[part])
+	if decided, ok := partOf(alg, part); ok {
+		_, p.PartLimit = words(decided)
 	}
 	return p
+}
+
+// partOf returns a part of an All. Of other algorithms, it returns alg, and ok is false.
+func partOf(alg ratelimit.Algorithm, part int) (of ratelimit.Algorithm, ok bool) {
+	if all, isAll := alg.(ratelimit.All); isAll && part >= 0 && part < len(all) {
+		return all[part], true
+	}
+	return alg, false
 }
 
 // A storeReport is a store, and has either Memory or Redis.
@@ -209,7 +230,7 @@ func (p *Page) reportOfLimiter(w *limiterSnapshot, since int64, now time.Duratio
 		Granted: t.granted.Load(), Denied: t.denied.Load(), Degraded: t.degraded.Load(),
 		Delayed: t.delayed.Load(), Refused: t.refused.Load(), Withheld: t.withheld.Load(),
 		EventsGranted: t.eventsGranted.Load(), EventsDenied: t.eventsDenied.Load(),
-		Top: []topReport{}, Outage: p.outageOf(w.watchedLimiter, now),
+		Top: []topReport{}, Used: []usedReport{}, Outage: p.outageOf(w.watchedLimiter, now),
 	}
 	var alg ratelimit.Algorithm
 	if r.Added {
@@ -217,8 +238,11 @@ func (p *Page) reportOfLimiter(w *limiterSnapshot, since int64, now time.Duratio
 		r.Algorithm, r.Limit = wordsOfLimiter(w.limiter)
 	}
 	r.Seconds = secondsOf(t.since(since, now))
-	for _, k := range w.denied.Top(mostDenied) {
+	for _, k := range w.denied.Top(mostListed) {
 		r.Top = append(r.Top, p.topReportOf(&k, alg))
+	}
+	for _, k := range w.used.Top(mostListed) {
+		r.Used = append(r.Used, usedReport{p.listedReportOf(&k), k.Count})
 	}
 	return r
 }
@@ -244,21 +268,28 @@ func secondsOf(from int64, of []counts) seconds {
 // topReportOf returns what the page shows of a denied key of a limiter with algorithm alg.
 func (p *Page) topReportOf(k *observe.TopKey, alg ratelimit.Algorithm) topReport {
 	r := topReport{
-		keyReport: p.keyReportOf(k.Key),
-		Cut:       k.Cut,
-		Denied:    k.Count,
-		Since:     k.Since.UnixMilli(),
-		At:        k.Last.UnixMilli(),
-		N:         k.N,
-		Part:      k.Part,
-		partLimit: partLimitOf(alg, k.Part),
-		Never:     k.RetryAfter == ratelimit.Never,
+		listedReport: p.listedReportOf(k),
+		Denied:       k.Count,
+		Part:         k.Part,
+		partLimit:    partLimitOf(alg, k.Part),
+		Never:        k.RetryAfter == ratelimit.Never,
 	}
-	r.Verbatim = r.Verbatim && !k.Cut
 	if !k.Back.IsZero() {
 		back := k.Back.UnixMilli()
 		r.Back = &back
 	}
+	return r
+}
+
+func (p *Page) listedReportOf(k *observe.TopKey) listedReport {
+	r := listedReport{
+		keyReport: p.keyReportOf(k.Key),
+		Cut:       k.Cut,
+		Since:     k.Since.UnixMilli(),
+		At:        k.Last.UnixMilli(),
+		N:         k.N,
+	}
+	r.Verbatim = r.Verbatim && !k.Cut
 	return r
 }
 

@@ -23,8 +23,8 @@ var (
 	pageCSS string
 	//go:embed assets/*.js
 	scripts embed.FS
-	pageJS  = join("dom", "words", "data", "plot", "charts", "lookup", "denied", "stores",
-		"outages", "page")
+	pageJS  = join("dom", "words", "data", "plot", "charts", "lookup", "keytable", "denied", "used",
+		"stores", "outages", "page")
 
 	document = strings.NewReplacer("{{CSS}}", pageCSS, "{{JS}}", pageJS).Replace(pageHTML)
 )

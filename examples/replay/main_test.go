@@ -311,6 +311,25 @@ func TestLimitInWords(t *testing.T) {
 	assert.Contains(t, got, "limit: 3/10s, burst 2,000, for each key\n")
 }
 
+// Only keys that were denied are listed as denied most.
+func TestDeniedMost(t *testing.T) {
+	for log, want := range map[string][]string{
+		"0 busy 2\n0 some 4\n0 most 5\n0 rare 1\n": {"most", "some"},
+		"0 busy 3\n0 rare 1\n":                     nil,
+	} {
+		tr := read(t, log, "-")
+		cs, err := limit{ratelimit.Rate{Events: 3, Per: time.Hour}, 3}.candidates("fixed")
+		require.NoError(t, err)
+		outcomes, err := replay(tr, cs)
+		require.NoError(t, err)
+		var got []string
+		for _, key := range mostLimited(tr, outcomes, make([]int64, len(tr.keys))) {
+			got = append(got, tr.keys[key])
+		}
+		assert.Equal(t, want, got)
+	}
+}
+
 // The plots count each event once, in few enough bins.
 func TestPlots(t *testing.T) {
 	for _, log := range []string{"0 a\n", "0 a\n7000000000 b 5\n", "100 a\n100.001 a\n100.002 b", "100 a\n100 a\n4000 a\n4000 b 3\n"} {

@@ -111,15 +111,17 @@ func newRow(t *trace, o *outcome) row {
 	return r
 }
 
-// mostLimited returns at most topKeys keys. The key with the most denials by any one algorithm
-// comes first. Of keys with as many denials, the busiest comes first.
+// mostLimited returns at most topKeys keys that were denied. The key with the most denials by any
+// one algorithm comes first. Of keys with as many denials, the busiest comes first.
 func mostLimited(t *trace, outcomes []*outcome, offered []int64) []int {
 	denied := make([]int64, len(t.keys)) // by the strictest algorithm
-	keys := make([]int, len(t.keys))
-	for key := range keys {
-		keys[key] = key
+	var keys []int
+	for key := range t.keys {
 		for _, o := range outcomes {
 			denied[key] = max(denied[key], o.deniedOf[key])
+		}
+		if denied[key] > 0 {
+			keys = append(keys, key)
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b int) int {

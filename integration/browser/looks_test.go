@@ -54,8 +54,8 @@ func TestLooks(t *testing.T) {
 		for _, width := range []int64{1280, 320} {
 			b.view(width, "light")
 			b.until(fmt.Sprintf("innerWidth === %d", width))
-			tall := eval[[]string](b, `[...document.querySelectorAll(".chart h3, #top th, #top td, #memory th, #memory td, .store h3, .name span, .name small")]
-				.filter(e => e.getBoundingClientRect().height > (e.matches("#top tr *") ? 110 : 70)).map(e => e.tagName + ": " + e.textContent.slice(0, 30))`)
+			tall := eval[[]string](b, `[...document.querySelectorAll(".chart h3, #top th, #top td, #used th, #used td, #memory th, #memory td, .store h3, .name span, .name small")]
+				.filter(e => e.getBoundingClientRect().height > (e.matches("#top tr *, #used tr *") ? 110 : 70)).map(e => e.tagName + ": " + e.textContent.slice(0, 30))`)
 			assert.Empty(t, tall, "%d pixels: names take two lines at most", width)
 		}
 	})
@@ -91,6 +91,7 @@ func TestLooks(t *testing.T) {
 			b.view(1280, "light")
 			b.until(`innerWidth === 1280 && document.querySelector("#top tbody tr .share span")?.textContent.startsWith("6,")`)
 			b.until(`document.querySelector(".chart .big").className === "big most"`)
+			assert.True(t, eval[bool](b, `(() => { const pill = document.querySelector(".chart .big"); return pill.getBoundingClientRect().left >= pill.parentElement.getBoundingClientRect().left; })()`), "it does not stick out")
 			assert.Less(t, eval[float64](b, `document.querySelector("#top tbody tr").getBoundingClientRect().bottom`), 900.0, "without scrolling")
 			row := eval[string](b, `document.querySelector("#top tbody tr").innerText.replace(/\s+/g, " ")`)
 			assert.Regexp(t, fmt.Sprintf(`^203\.0\.113\.7 limiter %d 2,000 in each 40d; asked for 2,001 6,\d+ \d\d:\d\d:\d\d (now|\d+ s ago) never$`, n-1), row)
@@ -123,6 +124,67 @@ func TestLooks(t *testing.T) {
 			}
 		})
 	}
+
+	// Who uses most is seen beside who is denied most, and is looked up in the same way.
+	t.Run("keys that use most", func(t *testing.T) {
+		s := newSite(t)
+		s.add(t, "free", ratelimit.Unlimited{})
+		for i := range 8 {
+			s.limiters["free"].AllowN(fmt.Sprint("customer ", i), 1000-100*i)
+		}
+		s.limiters["api"].AllowN("ann", 4)
+		b := open(t, browser, s.url)
+		b.until(`document.querySelectorAll("#used tbody tr").length === 6`)
+		assert.Regexp(t, `^customer 0 free unlimited (1,000|9\d\d) \d\d:\d\d:\d\d (now|\d+ s ago)$`, eval[string](b, `document.querySelector("#used tbody tr").innerText.replace(/\s+/g, " ")`))
+		assert.Equal(t, "No key was denied lately.", eval[string](b, `document.querySelector("#nokeys").innerText`))
+		b.do(chromedp.Click(chromedp.CSS("#moreusedkeys")))
+		assert.Equal(t, 9, eval[int](b, `document.querySelectorAll("#used tbody tr").length`))
+		b.everywhere()
+		b.look("ann")
+		assert.Equal(t, []string{"ann"}, eval[[]string](b, `[...document.querySelectorAll("#used tbody button")].map(e => e.textContent)`))
+		eval[any](b, `document.querySelector("#used tbody button").click()`)
+		b.until(`document.querySelector(".verdict b")?.textContent === "denied" && document.querySelector("#key").value === "ann"`)
+		b.look("nobody")
+		assert.Equal(t, "No key that fits has used anything lately.", eval[string](b, `document.querySelector("#nousedkeys").innerText`))
+	})
+
+	t.Run("locked", func(t *testing.T) {
+		s := newEmptySite(t)
+		s.add(t, "logins", ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour})
+		s.limiters["logins"].AllowN("ann", 2)
+		b := open(t, browser, s.url)
+		b.until(`document.querySelectorAll("#limiter option").length === 1`)
+		b.do(chromedp.SendKeys(chromedp.CSS("#key"), "ann"), chromedp.Click(chromedp.CSS("#form button")))
+		b.until(`/^locked until (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d$/.test(document.querySelector(".verdict b")?.textContent)`)
+		b.everywhere()
+	})
+
+	// The plots show as many seconds as the viewer has chosen, however young the data is.
+	t.Run("time shown", func(t *testing.T) {
+		s := newSite(t)
+		s.limiters["api"].Allow("k")
+		b := open(t, browser, s.url)
+		b.hasColor(".chart canvas", "--granted-fill")
+		rates := func(position float64) string { // what is said while the pointer is on that part of the plot
+			return eval[string](b, fmt.Sprintf(`(() => {
+				const canvas = document.querySelector(".chart canvas"), box = canvas.getBoundingClientRect();
+				canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + 46 + %v * (box.width - 56), clientY: box.top + 9 }));
+				return document.querySelector(".chart .rates").textContent.slice(0, 8);
+			})()`, position))
+		}
+		for option, seconds := range []float64{60, 300} {
+			eval[any](b, fmt.Sprintf(`document.querySelector("#ranges").children[%d].click()`, option))
+			first, err := time.Parse(time.TimeOnly, rates(0.001))
+			require.NoError(t, err)
+			last, err := time.Parse(time.TimeOnly, rates(0.999))
+			require.NoError(t, err)
+			shown := last.Sub(first)
+			if shown < 0 {
+				shown += 24 * time.Hour // across midnight
+			}
+			assert.InDelta(t, seconds-1, shown.Seconds(), 1)
+		}
+	})
 
 	// The worst is not called harmless because a retry would be granted.
 	t.Run("keeps asking", func(t *testing.T) {
@@ -174,14 +236,14 @@ func TestLooks(t *testing.T) {
 		b.until(`document.querySelectorAll("#top tbody tr").length === 1`)
 		b.view(1280, "light")
 		var order []string
-		for range 10 {
+		for range 11 {
 			b.do(chromedp.KeyEvent("\t"))
 			order = append(order, eval[string](b, `(() => {
 				const e = document.activeElement, { outlineStyle, outlineWidth } = getComputedStyle(e);
 				return (e.id || e.innerText.split("\n")[0]) + (outlineStyle === "none" || parseFloat(outlineWidth) < 2 ? ", which nobody sees" : "");
 			})()`))
 		}
-		assert.Equal(t, []string{"find", "pause", "k", "limiter", "key", "Look up", "1 minute", "5 minutes", "charts", "The same data as JSON"}, order)
+		assert.Equal(t, []string{"find", "pause", "k", "k", "limiter", "key", "Look up", "1 minute", "5 minutes", "charts", "The same data as JSON"}, order)
 	})
 
 	t.Run("by keyboard", func(t *testing.T) {

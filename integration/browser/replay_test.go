@@ -54,12 +54,27 @@ func TestReplay(t *testing.T) {
 		b.hasColor(".chart:nth-child(2) canvas", "--allowed-fill")
 		b.hasColor(".chart:nth-child(2) canvas", "--denied-fill")
 		everywhere(b)
+		for _, width := range []int64{800, 400, 375, 320} {
+			b.view(width, "light")
+			b.until(fmt.Sprintf("innerWidth === %d", width))
+			assert.True(t, eval[bool](b, `(() => { const box = document.querySelector(".summary").parentElement; return box.scrollWidth <= box.clientWidth; })()`), "%d pixels: the whole summary is seen", width)
+		}
+		assert.Equal(t, eval[[]string](b, `[...document.querySelectorAll(".summary thead th")].map(e => e.textContent.trim())`)[1:],
+			eval[[]string](b, `[...document.querySelectorAll(".summary tbody tr:first-child td")].map(e => e.dataset.label)`), "labels are those of the columns")
+		assert.Zero(t, eval[int](b, `[...document.querySelectorAll(".keys tbody tr")].filter(tr => [...tr.children].slice(2).every(e => e.textContent === "0")).length`), "each key was denied")
 		share := `document.querySelector(".chart p").textContent`
 		assert.Equal(t, "2,575 of 12,224 denied", eval[string](b, share))
 		b.choose("#pick", 1)
 		assert.Equal(t, "203.0.113.66", eval[string](b, `document.querySelector("#pick").value`))
 		assert.Equal(t, "1,744 of 2,703 denied", eval[string](b, share))
 		assert.Equal(t, "203.0.113.66 2,703 1,744", eval[string](b, `[...document.querySelectorAll(".keys tbody tr:first-child > *")].slice(0, 3).map(e => e.textContent).join(" ")`))
+	})
+
+	t.Run("nobody denied", func(t *testing.T) {
+		b := replay(t, "1 ann\n2 bob\n", "-limit", "9/1m", "-")
+		assert.Contains(t, eval[string](b, `document.querySelector("main").innerText`), "Denied most\n\nNo key was denied.")
+		assert.Equal(t, []string{"all"}, eval[[]string](b, `[...document.querySelectorAll("#pick option")].map(e => e.textContent)`))
+		everywhere(b)
 	})
 
 	t.Run("hostile keys are text", func(t *testing.T) {

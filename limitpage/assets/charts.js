@@ -2,11 +2,8 @@
 // seconds, and one line moves through all plots.
 const charts = (() => {
   const { $, el, button, say, entitle, rows, fold, here, order } = dom, { plural, rate, percent, bytes, clock, named } = words;
-  let range = 300; // how many seconds the viewer has chosen
+  let range = 300; // how many seconds the plots show
   let at = null;   // the second whose numbers are shown; null shows the numbers of the range
-
-  // shown returns how many seconds the plots show: fewer than chosen while the data is younger.
-  const shown = () => [60, 120].find(n => n <= range && data.age() <= n) || range;
 
   const move = t => { if (t !== at) { at = t; draw(); } };
 
@@ -15,7 +12,7 @@ const charts = (() => {
     text.append(el("h3"), el("p", "limit"), el("div", "big"), el("p", "rates"), el("p", "held"), el("p", "part"));
     canvas.setAttribute("role", "img");
     for (const event of ["pointerdown", "pointermove"])
-      canvas.addEventListener(event, e => move(plot.timeAt(canvas, e.offsetX, data.end, shown())));
+      canvas.addEventListener(event, e => move(plot.timeAt(canvas, e.offsetX, data.end, range)));
     canvas.addEventListener("pointerleave", () => move(null));
     box.append(text, canvas);
     return box;
@@ -57,8 +54,8 @@ const charts = (() => {
 
   const draw = () => {
     if (!data.report) return;
-    const n = shown(), all = data.limiters.map(l => ({ ...l, c: data.counts(l.name, data.report.history, null) }));
-    if (at !== null && (at < data.end - n || at >= data.end)) at = null;
+    const all = data.limiters.map(l => ({ ...l, c: data.counts(l.name, data.report.history, null) }));
+    if (at !== null && (at < data.end - range || at >= data.end)) at = null;
     ordered(all, at !== null && here());
     say($("nolimiters"), data.report.limiters.length ? "No limiter has such a name, or lists such a key." : "No limiter yet. Make limiters with WithObserver, and show them with Add.");
     $("nolimiters").hidden = all.length > 0;
@@ -77,7 +74,7 @@ const charts = (() => {
       say(held, keysOf(l));
       say(part, partOf(l));
       canvas.setAttribute("aria-label", named(l.name) + ": " + rates.textContent);
-      plot.draw(canvas, data.seconds(l.name), data.end, n, at);
+      plot.draw(canvas, data.seconds(l.name), data.end, range, at);
     });
   };
 
@@ -85,7 +82,7 @@ const charts = (() => {
 
   // The arrow keys also move the line.
   $("charts").addEventListener("keydown", e => {
-    const first = data.end - shown(), last = data.end - 1, now = at === null ? last + 1 : at;
+    const first = data.end - range, last = data.end - 1, now = at === null ? last + 1 : at;
     const to = { ArrowLeft: now - (e.shiftKey ? 10 : 1), ArrowRight: now + (e.shiftKey ? 10 : 1), Home: first, End: last, Escape: null }[e.key];
     if (to === undefined || e.altKey || e.ctrlKey || e.metaKey) return;
     e.preventDefault();

@@ -65,12 +65,13 @@ const data = (() => {
     return out;
   };
 
-  // found returns the limiters whose name has the text, with all of their denied keys, and the limiters that
+  // found returns the limiters whose name has the text, with all of their listed keys, and the limiters that
   // list keys with the text, with only these keys.
   const found = text => {
-    const has = s => s.toLowerCase().includes(text);
-    return report.limiters.map(l => ({ ...l, top: has(words.named(l.name)) ? l.top : l.top.filter(t => has(words.keyed(t.key))) }))
-      .filter(l => l.top.length > 0 || has(words.named(l.name)));
+    const has = s => s.toLowerCase().includes(text), hasName = l => has(words.named(l.name));
+    const of = (l, keys) => hasName(l) ? keys : keys.filter(k => has(words.keyed(k.key)));
+    return report.limiters.map(l => ({ ...l, top: of(l, l.top), used: of(l, l.used) }))
+      .filter(l => l.top.length > 0 || l.used.length > 0 || hasName(l));
   };
 
   // total returns the decisions of all limiters in the last seconds.
@@ -94,7 +95,6 @@ const data = (() => {
     ask, update, counts, total, earlier, sum,
     get limiters() { return found(dom.$("find").value.trim().toLowerCase()); }, // the limiters that the viewer looks for
     seconds: name => series.get(name),
-    age: () => Math.max(0, ...[...series.values()].map(s => s.granted.length)), // in seconds
     has: name => series.has(name),
     get report() { return report; },
     get end() { return end; }, // the second after the latest known one

@@ -1,6 +1,6 @@
 // One key that is looked up: the answer of Peek, and a forecast of the next decisions.
 const lookup = (() => {
-  const { $, el, button, say, rows, pairs } = dom, { num, span, exact, named, keyed } = words;
+  const { $, el, button, say, rows, pairs } = dom, { num, span, exact, when, named, keyed } = words;
   let query = null;   // names the key that is shown; sent again with each update of the page
   let asking = null;  // the query that is under way
 
@@ -48,7 +48,8 @@ const lookup = (() => {
     }
     const [verdict, error, columns] = box.children;
     const [word, key, limit] = verdict.children;
-    say(word, d.allowed ? "granted" : "denied");
+    const locked = answer.lockedUntil ? "locked until " + when(answer.lockedUntil, data.report.now) : "";
+    say(word, d.allowed ? "granted" : locked || "denied");
     word.classList.toggle("no", !d.allowed);
     say(key, keyed(answer.key));
     say(limit, named(answer.limiter) + (answer.limit ? ": " + answer.limit + " (" + answer.algorithm + ")" : ""));

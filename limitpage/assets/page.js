@@ -45,6 +45,7 @@
     outages.draw();
     charts.draw();
     denied.draw();
+    used.draw();
     lookup.drawForm();
     stores.draw();
   };
