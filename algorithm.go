@@ -10,10 +10,10 @@ import (
 )
 
 // An Algorithm is a kind of limit with its parameters: a [TokenBucket], [LeakyBucket],
-// [FixedWindow], [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp], [InFlight],
-// [Lockout], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They hold no state, and
-// can be copied, printed and (except All) compared. Pass them as values: a pointer to one, or a
-// type that embeds one, is refused.
+// [FixedWindow], [CalendarWindow], [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp],
+// [InFlight], [Lockout], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They hold no
+// state, and can be copied, printed and (except All) compared. Pass them as values: a pointer to
+// one, or a type that embeds one, is refused.
 type Algorithm interface {
 	// String returns the limit in words, with its parameters: "10/s, burst 20". Those at their
 	// defaults are left out. Limits that decide differently have different words. The words are for
@@ -79,8 +79,8 @@ func checkKind(alg Algorithm) error {
 // isPlain reports whether alg is one of this package, and can be compared.
 func isPlain(alg Algorithm) bool {
 	switch alg.(type) {
-	case TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, RollingWindow,
-		WarmingUp, InFlight, Lockout, Unlimited, Blocked:
+	case TokenBucket, LeakyBucket, FixedWindow, CalendarWindow, SlidingWindow, SlidingLog,
+		RollingWindow, WarmingUp, InFlight, Lockout, Unlimited, Blocked:
 		return true
 	}
 	return false

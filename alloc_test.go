@@ -211,6 +211,9 @@ func TestNoAllocationsWithOwnLimits(t *testing.T) {
 		func(n int) ratelimit.Algorithm {
 			return ratelimit.FixedWindow{Limit: n, Window: 1000 * time.Hour}
 		},
+		func(n int) ratelimit.Algorithm {
+			return ratelimit.CalendarWindow{Limit: n, Every: ratelimit.Year, Zone: "Europe/London"}
+		},
 	} {
 		own := kind(1000)
 		l, clk := fakes.At(t, kind(10), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))

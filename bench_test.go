@@ -70,6 +70,7 @@ func everyAlgorithm(n int, rate ratelimit.Rate, window, logged time.Duration, wa
 		{"TokenBucketInterval", ratelimit.TokenBucket{Rate: rate, Burst: n, Refill: ratelimit.RefillInterval}},
 		{"LeakyBucket", ratelimit.LeakyBucket{Rate: rate, Capacity: n}},
 		{"FixedWindow", ratelimit.FixedWindow{Limit: n, Window: window}},
+		{"CalendarWindow", ratelimit.CalendarWindow{Limit: n, Every: ratelimit.Month}},
 		{"SlidingWindow", ratelimit.SlidingWindow{Limit: n, Window: sliding}},
 		{"SlidingWindow10", ratelimit.SlidingWindow{Limit: n, Window: window, Segments: 10}},
 		{"SlidingLog", ratelimit.SlidingLog{Limit: n, Window: logged}},

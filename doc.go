@@ -22,6 +22,8 @@
 //     queue.
 //   - [FixedWindow] counts events per minute, hour or day of UTC, or from a
 //     key's first event. It is the easiest to explain.
+//   - [CalendarWindow] counts events per day, week, month, quarter or year of a
+//     time zone, such as from a billing day on.
 //   - [SlidingWindow] avoids the burst at the border of fixed windows, by an
 //     estimate.
 //   - [SlidingLog] bounds every span of time exactly, for a word per event.
@@ -71,8 +73,8 @@
 //     you set forces it. Keys forgotten because of a bound are counted.
 //  6. Time is that of the clock given, by its monotonic readings; [WithClock] has the
 //     exceptions. A clock that steps back grants nothing twice. Windows begin at multiples
-//     of their length since the Unix epoch, unless they begin with the first event. So days
-//     are those of UTC; there are no days of a time zone, and no calendar months.
+//     of their length since the Unix epoch, unless they begin with the first event or are
+//     those of a [CalendarWindow].
 //  7. Reservations and waiters on a key are served in the order of their arrival; of several
 //     processes, the first waiters of each take turns. No caller overtakes them (in a
 //     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same

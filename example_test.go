@@ -504,3 +504,24 @@ func Example_testingAnOutage() {
 	fmt.Println(d.Allowed, d.Degraded, d.RetryAfter, err != nil)
 	// Output: false true 1s true
 }
+
+// A plan of so many calls a month, in the time zone of its contract, and not more than ten a second.
+func ExampleCalendarWindow() {
+	monthly := ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Zone: "Europe/London"}
+	billing := ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Start: 31} // or a shorter month's last day
+	shift := ratelimit.CalendarWindow{Limit: 50, Every: ratelimit.Day, Zone: "Asia/Tokyo", Hour: 4}
+	fmt.Println(billing)
+	fmt.Println(shift)
+
+	plan := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, monthly}
+	now := stopped()
+	now.Set(time.Date(2026, 3, 29, 0, 30, 0, 0, time.UTC)) // half an hour before clocks go forward
+	limiter := ratelimit.Must(ratelimit.New(plan, ratelimit.WithClock(now)))
+	d, err := limiter.Take(context.Background(), "acme", 1)
+	fmt.Println(d.ResetAfter, err) // to 1 April, 00:00 in London
+
+	// Output:
+	// 10,000 in each month of UTC, from the 31st
+	// 50 in each day of Asia/Tokyo, from 04:00
+	// 70h30m0s <nil>
+}

@@ -34,6 +34,7 @@ func TestWidths(t *testing.T) {
 		{ratelimit.FixedWindow{Limit: math.MaxInt32, Window: time.Microsecond}, 2},
 		{ratelimit.FixedWindow{Limit: 3, Window: 1}, 2}, // the last of one word would be gone
 		{ratelimit.FixedWindow{Limit: 10, Window: time.Second, Start: ratelimit.StartOnFirstEvent}, 2},
+		{ratelimit.CalendarWindow{Limit: math.MaxInt32, Every: ratelimit.Year}, 1},
 		{ratelimit.SlidingWindow{Limit: 32_767, Window: time.Second}, 1},
 		{ratelimit.SlidingWindow{Limit: 32_768, Window: time.Second}, 2},
 		{ratelimit.SlidingWindow{Limit: 262_143, Window: time.Minute}, 1},
@@ -61,6 +62,7 @@ func TestWidthOfHugeLimits(t *testing.T) {
 		return
 	}
 	below, above := int64(math.MaxUint32), int64(math.MaxUint32+1)
+	assert.Equal(t, 2, ratelimit.KernelOf(t, ratelimit.CalendarWindow{Limit: int(above / 2), Every: ratelimit.Year}).Width())
 	assert.Equal(t, 2, ratelimit.KernelOf(t, ratelimit.SlidingWindow{Limit: int(below), Window: time.Minute}).Width())
 	assert.Equal(t, 3, ratelimit.KernelOf(t, ratelimit.SlidingWindow{Limit: int(above), Window: time.Minute}).Width())
 	assert.Equal(t, 2+24, ratelimit.KernelOf(t, ratelimit.RollingWindow{Quota: int(above), Window: 24 * time.Hour, Period: time.Hour}).Width())
@@ -96,6 +98,11 @@ func TestExtremes(t *testing.T) {
 					ratelimit.WarmingUp{Rate: rate, Warmup: 1, ColdFactor: factor})
 			}
 		}
+	}
+	for every := ratelimit.Day; every <= ratelimit.Year; every++ {
+		algorithms = append(algorithms,
+			ratelimit.CalendarWindow{Limit: huge, Every: every},
+			ratelimit.CalendarWindow{Limit: 1e9 + 7, Every: every, Hour: 23, Zone: "Pacific/Apia"})
 	}
 	for _, span := range []time.Duration{1 << 20, 1 << 62} {
 		algorithms = append(algorithms,

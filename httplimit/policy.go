@@ -336,8 +336,38 @@ func quotas(alg ratelimit.Algorithm) []quota {
 		if a.Most > a.For {
 			q.remembers = a.Most
 		}
+	case ratelimit.CalendarWindow:
+		q.lasts, err = longestWindow(a)
+		q.window = q.lasts
+	}
+	if err != nil {
+		return nil
 	}
 	return []quota{q}
+}
+
+// longestWindow finds the length of the longest window of a calendar by trying: in the next five
+// years, one of which is a leap year, or in one year of days. A client that was idle for so long has
+// the whole quota in any case.
+func longestWindow(alg ratelimit.CalendarWindow) (longest time.Duration, err error) {
+	const mostDays = 366
+	clk := clock.NewMock()
+	begin := time.Now()
+	clk.Set(begin)
+	l, err := ratelimit.New(alg, ratelimit.WithClock(clk))
+	if err != nil {
+		return 0, err
+	}
+	end := begin.AddDate(5, 0, 0)
+	for range mostDays {
+		d, err := l.Take(context.Background(), "", 1)
+		if err != nil || clk.Now().After(end) {
+			return longest, err
+		}
+		longest = max(longest, d.ResetAfter)
+		clk.Add(d.ResetAfter)
+	}
+	return longest, nil
 }
 
 // spent finds the quota by trying: it lets a fresh key spend all it can at once. It

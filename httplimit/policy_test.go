@@ -132,6 +132,28 @@ func (nestedLimit) Describe() ratelimit.Info {
 	}}
 }
 
+// TestPolicyOfCalendar: w is the length of the longest window.
+func TestPolicyOfCalendar(t *testing.T) {
+	for _, tt := range []struct {
+		alg  ratelimit.CalendarWindow
+		want time.Duration
+	}{
+		{ratelimit.CalendarWindow{Every: ratelimit.Day}, 24 * time.Hour},
+		{ratelimit.CalendarWindow{Every: ratelimit.Day, Zone: "Europe/London"}, 25 * time.Hour},
+		{ratelimit.CalendarWindow{Every: ratelimit.Week, Start: 7}, 7 * 24 * time.Hour},
+		{ratelimit.CalendarWindow{Every: ratelimit.Month}, 31 * 24 * time.Hour},
+		{ratelimit.CalendarWindow{Every: ratelimit.Month, Zone: "Europe/London"}, 31*24*time.Hour + time.Hour},
+		{ratelimit.CalendarWindow{Every: ratelimit.Quarter}, 92 * 24 * time.Hour},
+		{ratelimit.CalendarWindow{Every: ratelimit.Year, Start: 406}, 366 * 24 * time.Hour},
+	} {
+		tt.alg.Limit = 5
+		l, err := ratelimit.New(tt.alg)
+		require.NoError(t, err)
+		resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+		assert.Equal(t, fmt.Sprintf(`"default";q=5;w=%d`, int(tt.want.Seconds())), resp.Header.Get("RateLimit-Policy"), "%v", tt.alg)
+	}
+}
+
 // TestPolicyOfNestedLimits: an algorithm that cannot be a key of the cache is described, too.
 func TestPolicyOfNestedLimits(t *testing.T) {
 	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
@@ -237,7 +259,8 @@ func TestPolicyIsTrue(t *testing.T) {
 			}
 
 			// At some instant, a second less than w is not enough.
-			if longest > time.Second && len(c.quotas) == 1 && !warms {
+			_, dated := alg.(ratelimit.CalendarWindow) // whose windows have several lengths
+			if longest > time.Second && len(c.quotas) == 1 && !warms && !dated {
 				c = newClient(t, name, alg)
 				if lock, ok := alg.(ratelimit.Lockout); ok {
 					c.lockForLongest(lock)

@@ -106,12 +106,13 @@ func (s *Store) encode(g *group) string {
 	if s.limiterClock {
 		var t time.Time
 		g.base, t = g.base.Read()
+		prog.follow(t)
 		now = float64(t.UnixMicro())
 	} else if g.variant&holding == 0 && len(calls) == 1 && calls[0].takesOne() {
-		return prog.one
+		return prog.constants.Load().one
 	}
 	var room [256]byte // enough for most, and not allocated
-	b := appendDouble(append(room[:0], prog.params...), now)
+	b := appendDouble(append(room[:0], prog.constants.Load().params...), now)
 	if g.variant&holding != 0 {
 		b = prog.appendCosts(b, 1)
 	}

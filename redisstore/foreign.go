@@ -20,7 +20,8 @@ import (
 // instead, and the process begins again with it.
 //
 // A value that cannot be read is replaced in the same way. So is one with turns ahead, if a request
-// is of a rare kind: see lua/ahead.lua.
+// is of a rare kind: see lua/ahead.lua. And so is one for which a script needs a window of a
+// calendar that its arguments lack: see lua/calendar.lua.
 
 // similars are the limits whose states a program has met and can use.
 type similars struct {
@@ -110,6 +111,9 @@ func (o *outbox) resolve(g *group, reason error) {
 	s.meet(first.prog, reply.text[9:])
 	for s.elapsed()-g.sent < mostBusy*s.timeout && g.isAwaited() {
 		value, at := reply.text[9:], time.UnixMicro(int64(double(reply.text)))
+		if !s.limiterClock {
+			first.prog.follow(at)
+		}
 		after, res, changed, unread := s.compute(g, value, at)
 		after.sent, after.received = reply.sent, reply.received
 		failed, ok := errors.AsType[*scriptError](reason)

@@ -135,6 +135,9 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 	if s.limiterClock {
 		var t time.Time
 		base, t = base.Read()
+		for i := range members {
+			members[i].prog.follow(t)
+		}
 		now = float64(t.UnixMicro())
 	}
 	v := together
@@ -187,7 +190,8 @@ func encodeJoint(
 		prog := members[i].prog
 		keys = append(keys, members[i].name.text)
 		n := min(calls[i].Request.N, prog.limit)
-		b := make([]byte, 1, 9+len(prog.params)+16*len(prog.costs))
+		params := prog.constants.Load().params
+		b := make([]byte, 1, 9+len(params)+16*len(prog.costs))
 		if prog.all {
 			b[0] = 1
 		}
@@ -197,7 +201,7 @@ func encodeJoint(
 			b = appendDouble(appendDouble(b, float64(c.req.Hold.ID)), c.lasts())
 			b = append(b, c.flags())
 		}
-		b = prog.appendCosts(append(b, prog.params...), n)
+		b = prog.appendCosts(append(b, params...), n)
 		if v&holding != 0 {
 			b = prog.appendCosts(b, 1)
 		}
@@ -236,6 +240,9 @@ func (s *Store) decideJointly(
 	at.time = time.UnixMicro(int64(double(reply)))
 	if !s.limiterClock {
 		base = base.At(at.time)
+	}
+	for i := range members {
+		members[i].prog.follow(at.time)
 	}
 	found, ok := s.statesIn(reply[17:], members)
 	if !ok {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/calendar"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/uint128"
@@ -26,11 +27,13 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a limit by a script.
 type program struct {
-	l      *limit.Limit // in its portable form, with microsecond ticks
-	all    bool         // whether the algorithm is an All
-	kinds  []byte       // of its parts
-	params string       // the parts and their constants, in the script's encoding
-	one    string       // params, and the most common request: take one event
+	l     *limit.Limit // in its portable form, with microsecond ticks
+	all   bool         // whether the algorithm is an All
+	kinds []byte       // of its parts
+	// The parts and their constants, in the script's encoding. They change with the time if there
+	// are calendars.
+	constants atomic.Pointer[constants]
+	calendars []datedPart
 	// The prefix of each state of l, and of each value in Redis unless it is short.
 	tag      string
 	openTag  string // that of states with open holds
@@ -105,16 +108,64 @@ func newProgram(l *limit.Limit) (*program, error) {
 	}
 	for i := range parts {
 		kind, constants := p.part(&parts[i], !p.all && !varies)
+		if kind == calendarKind {
+			dates, err := parts[i].Calendar()
+			if err != nil {
+				return nil, err // not of a limit that was compiled
+			}
+			p.calendars = append(p.calendars, datedPart{dates, len(params) + 1 + bordersAt})
+		}
 		p.kinds = append(p.kinds, kind)
 		params = append(append(params, kind), constants...)
 	}
-	p.params, p.openTag, p.aheadTag = string(params), openVersion+p.tag[1:], aheadVersion+p.tag[1:]
+	p.openTag, p.aheadTag = openVersion+p.tag[1:], aheadVersion+p.tag[1:]
 	p.variantOf(plain) // to assemble it now, not at the first request
-
 	p.limit = l.Limit()
-	usual := &call{prog: p, req: step.Request{Op: step.OpTake, N: 1}}
-	p.one = string(usual.appendRun(appendDouble(params, -1), 1, plain))
+	p.setConstants(params, time.Now())
 	return p, nil
+}
+
+// Constants are those of all parts, for as long as no window of a calendar among them ends.
+type constants struct {
+	params string // with their kinds
+	one    string // params, and the most common request: take one event
+	from   int64  // in seconds since 1970
+	to     int64  // likewise; these constants are for times before it
+}
+
+// A datedPart is a part with a calendar.
+type datedPart struct {
+	dates *calendar.Calendar
+	at    int // where params have its borders
+}
+
+// bordersAt is where the constants of a CalendarWindow have its borders: behind the limit.
+const bordersAt = 8
+
+// setConstants sets the constants to those for a time of the server's clock. params are those for
+// any other time.
+func (p *program) setConstants(params []byte, now time.Time) {
+	c := &constants{from: math.MinInt64, to: math.MaxInt64}
+	for _, part := range p.calendars {
+		borders := part.dates.Around(now.Unix())
+		c.from, c.to = max(c.from, borders[1]), min(c.to, borders[2])
+		for i, border := range borders {
+			at := float64(max(border, 0)) * float64(time.Second/tick)
+			binary.LittleEndian.PutUint64(params[part.at+8*i:], math.Float64bits(at))
+		}
+	}
+	c.params = string(params)
+	usual := &call{prog: p, req: step.Request{Op: step.OpTake, N: 1}}
+	c.one = string(usual.appendRun(appendDouble(params, -1), 1, plain))
+	p.constants.Store(c)
+}
+
+// follow sees to it that the constants are those for a time of the server's clock.
+func (p *program) follow(now time.Time) {
+	c := p.constants.Load()
+	if sec := now.Unix(); sec < c.from || sec >= c.to {
+		p.setConstants([]byte(c.params), now)
+	}
 }
 
 // variantOf returns the script for commands that need a variant.
@@ -245,6 +296,9 @@ func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) 
 			aligned = 1
 		}
 		return fixedKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), aligned)
+	case limit.CalendarWindow:
+		const borders = 0 // setConstants sets them
+		return calendarKind, doubles(s.Numbers[0], borders, borders, borders, borders)
 	case limit.SlidingWindow:
 		return slidingKind, ring(s.Int(2)+1, s.Duration(1)/s.Duration(2), s.Int(0), 0)
 	case limit.RollingWindow:

@@ -79,6 +79,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	}
 	s.expect(prog, state)
 	after.time = time.UnixMicro(int64(double(reply)))
+	prog.follow(after.time)
 	base := g.base
 	if !s.limiterClock {
 		base = base.At(after.time)

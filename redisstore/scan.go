@@ -304,6 +304,14 @@ func algorithmOf(spec *limit.Spec) ratelimit.Algorithm {
 		return ratelimit.FixedWindow{
 			Limit: spec.Int(0), Window: spec.Duration(1), Start: ratelimit.WindowStart(spec.Int(2)),
 		}
+	case limit.CalendarWindow:
+		return ratelimit.CalendarWindow{
+			Limit: spec.Int(0),
+			Every: ratelimit.CalendarUnit(spec.Int(1)),
+			Start: spec.Int(2),
+			Hour:  spec.Int(3),
+			Zone:  spec.Text,
+		}
 	case limit.SlidingWindow:
 		return ratelimit.SlidingWindow{
 			Limit: spec.Int(0), Window: spec.Duration(1), Segments: spec.Int(2),

@@ -42,7 +42,7 @@ const (
 	logKind
 	warmingKind
 	flightKind
-	_ // for a window of the calendar
+	calendarKind
 	lockoutKind
 )
 
@@ -56,12 +56,13 @@ var kernels = [...]kernel{
 	bucketKind:   {"bucket", []string{"bucket"}},
 	queueKind:    {"queue", []string{"bucket"}},
 	intervalKind: {"interval", []string{"interval"}},
-	fixedKind:    {"fixed", []string{"fixed"}},
+	fixedKind:    {"fixed", []string{"window", "fixed"}},
 	slidingKind:  {"sliding", []string{"ring", "sliding"}},
 	rollingKind:  {"rolling", []string{"ring", "rolling"}},
 	logKind:      {"log", []string{"log", "slidinglog"}},
 	warmingKind:  {"warming", []string{"warming"}},
 	flightKind:   {"flight", []string{"log", "flight"}},
+	calendarKind: {"calendar", []string{"window", "calendar"}},
 	lockoutKind:  {"lockout", []string{"lockout"}},
 }
 

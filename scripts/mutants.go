@@ -52,6 +52,7 @@ var subjects = []struct {
 	{"internal/kernel/*.go", slices.Concat(checks("", "internal/kernel", "internal/step"), root, []check{{".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}})},
 	{"internal/step/*.go", slices.Concat(checks("", "internal/step"), root, []check{{".", "storetest", ""}, {"integration", "redis", "Fuzz|Conformance|Adopt"}})},
 	{"internal/timeline/*.go", slices.Concat(checks("", "internal/timeline"), root)},
+	{"internal/calendar/*.go", slices.Concat(checks("", "internal/calendar", "internal/kernel", "internal/laws/decide"), []check{{".", "storetest", ""}})},
 	{"internal/memory/*.go", slices.Concat([]check{{".", "internal/memory", ""}}, root, []check{{"integration", "linear", ""}})},
 	{"[a-z]*.go", slices.Concat(root, []check{{".", "storetest", ""}, {"integration", "linear", ""}})},
 	{"redisstore/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},

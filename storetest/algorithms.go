@@ -3,6 +3,7 @@ package storetest
 import (
 	"math"
 	"time"
+	_ "time/tzdata" // so that a machine without zone data can run the tests
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -37,6 +38,10 @@ func Algorithms() map[string]ratelimit.Algorithm {
 			Limit: math.MaxInt32 - 1, Window: 10 * time.Microsecond},
 		"FixedWindow/first event": ratelimit.FixedWindow{
 			Limit: 5, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
+		"CalendarWindow/day": ratelimit.CalendarWindow{
+			Limit: 5, Every: ratelimit.Day, Zone: "Europe/London", Hour: 4},
+		"CalendarWindow/month, two words": ratelimit.CalendarWindow{
+			Limit: math.MaxInt >> 23, Every: ratelimit.Month, Zone: "America/New_York", Start: 31},
 		"SlidingWindow/pair": ratelimit.SlidingWindow{Limit: 10, Window: time.Minute},
 		"SlidingWindow/six segments": ratelimit.SlidingWindow{
 			Limit: 10, Window: time.Minute, Segments: 6},
@@ -86,6 +91,9 @@ func Algorithms() map[string]ratelimit.Algorithm {
 		"All/with a queue": ratelimit.All{
 			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(5), Capacity: 4},
 			ratelimit.FixedWindow{Limit: 9, Window: 2 * time.Second}},
+		"All/with a calendar": ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(2), Burst: 6},
+			ratelimit.CalendarWindow{Limit: 15, Every: ratelimit.Week, Zone: "Asia/Kolkata"}},
 		"All/with an unlimited part": ratelimit.All{
 			ratelimit.Unlimited{},
 			ratelimit.SlidingLog{Limit: 6, Window: 4 * time.Second},

@@ -64,6 +64,9 @@ func limitChanges() map[string]limitChange {
 			Limit: limit, Window: time.Minute, Start: ratelimit.StartOnFirstEvent,
 		}
 	}
+	calendar := func(limit int, every ratelimit.CalendarUnit) ratelimit.Algorithm {
+		return ratelimit.CalendarWindow{Limit: limit, Every: every, Zone: "Europe/London"}
+	}
 	sliding := func(limit int) ratelimit.Algorithm {
 		return ratelimit.SlidingWindow{Limit: limit, Window: time.Minute}
 	}
@@ -94,6 +97,11 @@ func limitChanges() map[string]limitChange {
 		"fixed, longer":     {fixed(10), ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, 10, 90},
 		"fixed, shorter":    {fixed(10), ratelimit.FixedWindow{Limit: 10, Window: time.Second}, 10, 0},
 		"aligned, up":       {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, 10, 990},
+		"calendar, up":      {calendar(10, ratelimit.Month), calendar(1000, ratelimit.Month), 10, 990},
+		"calendar, down":    {calendar(100, ratelimit.Month), calendar(10, ratelimit.Month), 50, 0},
+		"calendar, longer":  {calendar(10, ratelimit.Day), calendar(100, ratelimit.Month), 10, 90},
+		"calendar, shorter": {calendar(10, ratelimit.Month), calendar(10, ratelimit.Day), 10, 0},
+		"calendar, zone":    {calendar(10, ratelimit.Day), ratelimit.CalendarWindow{Limit: 15, Every: ratelimit.Day, Zone: "Asia/Tokyo"}, 10, 5},
 		"sliding, up":       {sliding(10), sliding(100), 10, 90},
 		"sliding, down":     {sliding(100), sliding(10), 50, 0},
 		"sliding, segments": {sliding(10), ratelimit.SlidingWindow{Limit: 20, Window: time.Minute, Segments: 6}, 10, 10},

@@ -50,6 +50,10 @@ var rules = map[string]rule{
 	},
 	"ClockBack": {"a clock that steps back never grants more", testClockBack},
 	"Alignment": {"windows are aligned to the Unix epoch", testAlignment},
+	"Calendars": {
+		"windows of a calendar begin when the clock of their zone first shows their beginning",
+		testCalendars,
+	},
 	"Order": {
 		"reservations are first come, first served, and no call overtakes them",
 		testOrder,
@@ -228,6 +232,7 @@ func testAtomic(s *suite) {
 		"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerHour(100), Refill: ratelimit.RefillInterval},
 		"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerHour(100), Capacity: 100},
 		"FixedWindow":          ratelimit.FixedWindow{Limit: 100, Window: time.Hour},
+		"CalendarWindow":       ratelimit.CalendarWindow{Limit: 100, Every: ratelimit.Day},
 		"SlidingWindow":        ratelimit.SlidingWindow{Limit: 100, Window: time.Hour, Segments: 4},
 		"SlidingLog":           ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
 		"RollingWindow":        ratelimit.RollingWindow{Quota: 100, Window: 4 * time.Hour, Period: time.Hour},
@@ -405,6 +410,46 @@ func testAlignment(s *suite) {
 			s.broken("%s: the hour ends in %v, but RetryAfter is %v", name, want, d.RetryAfter)
 		}
 	}
+}
+
+// testCalendars has days on which the clock of a zone is set: of some, midnight does not exist or
+// comes twice.
+func testCalendars(s *suite) {
+	for _, day := range []struct {
+		zone   string
+		begins time.Time
+		lasts  time.Duration
+	}{
+		{"Europe/London", in2026(3, 29, 0), 23 * time.Hour},
+		{"Europe/London", in2026(10, 24, 23), 25 * time.Hour},
+		{"America/New_York", in2026(11, 1, 4), 25 * time.Hour},
+		{"Australia/Lord_Howe", in2026(4, 4, 13), 24*time.Hour + 30*time.Minute},
+		{"America/Havana", in2026(3, 8, 5), 23 * time.Hour},  // from 1:00 on
+		{"America/Havana", in2026(11, 1, 4), 25 * time.Hour}, // from the first midnight on
+	} {
+		b := s.bench(ratelimit.CalendarWindow{Limit: 2, Every: ratelimit.Day, Zone: day.zone})
+		b.clk.Set(day.begins.Add(-s.Tick))
+		b.AllowN("k", 2)
+		if d := s.take(b, "k", 1); d.Allowed || d.RetryAfter != s.Tick {
+			s.broken("%s: a day ends in %v, but %+v", day.zone, s.Tick, d)
+		}
+		b.clk.Advance(s.Tick)
+		if d := s.take(b, "k", 2); !d.Allowed || d.ResetAfter != day.lasts {
+			s.broken("%s: a day of %v begins, but %+v", day.zone, day.lasts, d)
+		}
+		b.clk.Advance(day.lasts - s.Tick)
+		if b.Allow("k") {
+			s.broken("%s: more than the limit of a day was granted", day.zone)
+		}
+		b.clk.Advance(s.Tick)
+		if !b.Allow("k") {
+			s.broken("%s: a day of %v has ended, and the next one grants nothing", day.zone, day.lasts)
+		}
+	}
+}
+
+func in2026(month time.Month, day, hour int) time.Time {
+	return time.Date(2026, month, day, hour, 0, 0, 0, time.UTC)
 }
 
 func testOrder(s *suite) {

@@ -177,6 +177,7 @@ var algorithms = map[string]ratelimit.Algorithm{
 	"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Refill: ratelimit.RefillInterval},
 	"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(3), Capacity: 4},
 	"FixedWindow":          ratelimit.FixedWindow{Limit: 4, Window: time.Second},
+	"CalendarWindow":       ratelimit.CalendarWindow{Limit: 4, Every: ratelimit.Day},
 	"SlidingWindow":        ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 4},
 	"SlidingWindow/pair":   ratelimit.SlidingWindow{Limit: 4, Window: time.Second},
 	"SlidingLog":           ratelimit.SlidingLog{Limit: 4, Window: time.Second},

@@ -20,6 +20,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"TokenBucket":        ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e6)},
 		"FixedWindow":        ratelimit.FixedWindow{Limit: 1e6, Window: time.Hour},
+		"CalendarWindow":     ratelimit.CalendarWindow{Limit: 1e6, Every: ratelimit.Month, Zone: "Europe/London"},
 		"SlidingWindow/1":    ratelimit.SlidingWindow{Limit: 1e6, Window: time.Hour},
 		"SlidingWindow/60":   ratelimit.SlidingWindow{Limit: 1e6, Window: time.Hour, Segments: 60},
 		"RollingWindow/1440": ratelimit.RollingWindow{Quota: 1e6, Window: 24 * time.Hour, Period: time.Minute},

@@ -521,12 +521,14 @@ func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
 		return tr.ofKind(7)
 	case ratelimit.Lockout:
 		return tr.ofKind(8)
+	case ratelimit.CalendarWindow:
+		return tr.ofKind(9)
 	}
-	return tr.ofKind(9)
+	return tr.ofKind(10)
 }
 
 // kinds is the number of kinds of algorithms, apart from All.
-const kinds = 10
+const kinds = 11
 
 func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	oneOf := func(numbers ...int64) int64 { return numbers[tr.rng.IntN(len(numbers))] }
@@ -566,6 +568,13 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 		first := window()
 		most := time.Duration(oneOf(0, 1, 2, 3, 40, 1e4))
 		return ratelimit.Lockout{Limit: limit(), Window: window(), For: first, Most: most * first}
+	case 9:
+		return ratelimit.CalendarWindow{
+			Limit: limit(),
+			Every: ratelimit.CalendarUnit(1 + tr.rng.IntN(5)),
+			Zone:  []string{"", "Europe/London", "Asia/Kolkata"}[tr.rng.IntN(3)],
+			Hour:  of(0, 4),
+		}
 	}
 	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }

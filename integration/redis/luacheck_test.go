@@ -90,6 +90,7 @@ func TestScriptsDefineTheirNames(t *testing.T) {
 		ratelimit.TokenBucket{Rate: rate, Refill: ratelimit.RefillInterval},
 		ratelimit.LeakyBucket{Rate: rate, Capacity: 3},
 		ratelimit.FixedWindow{Limit: 10, Window: time.Second},
+		ratelimit.CalendarWindow{Limit: 10, Every: ratelimit.Day},
 		ratelimit.SlidingWindow{Limit: 10, Window: time.Second},
 		ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second},
 		ratelimit.SlidingLog{Limit: 10, Window: time.Second},

@@ -33,6 +33,7 @@ func algorithms(limit int) map[string]ratelimit.Algorithm {
 		"LeakyBucket":             ratelimit.LeakyBucket{Rate: rate, Capacity: limit},
 		"FixedWindow":             ratelimit.FixedWindow{Limit: limit, Window: year},
 		"FixedWindow/first event": hourly(limit),
+		"CalendarWindow":          ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Year, Zone: "Asia/Tokyo"},
 		"SlidingWindow":           ratelimit.SlidingWindow{Limit: limit, Window: year, Segments: 5},
 		"SlidingLog":              ratelimit.SlidingLog{Limit: limit, Window: time.Hour},
 		"SlidingLog/count denied": ratelimit.SlidingLog{Limit: limit, Window: time.Hour, CountDenied: true},

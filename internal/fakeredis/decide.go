@@ -25,10 +25,10 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 	}
 	value := s.Values[key]
 	has := run.find(value, c, args[1:])
-	switch has.outcome {
-	case replyHolds:
+	switch {
+	case has.outcome == replyHolds:
 		return headOf(now, replyHolds), nil
-	case replyOther:
+	case has.outcome == replyOther || !c.knows(now):
 		return headOf(now, replyOther) + value, nil
 	}
 	state, changed := has.state, false

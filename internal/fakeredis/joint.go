@@ -45,7 +45,9 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 		switch {
 		case m.outcome == replyHolds:
 			return headOf(now, replyHolds), nil
-		case m.outcome == replyOther || !readable || m.outcome == replyAhead && m.notes:
+		case m.outcome == replyOther || !m.knows(now):
+			return headOf(now, replyOther), nil
+		case !readable || m.outcome == replyAhead && m.notes:
 			return headOf(now, replyOther), nil
 		case due:
 			key := binary.LittleEndian.AppendUint32(nil, uint32(i+1))

@@ -97,7 +97,7 @@ const (
 	logKind
 	warmingKind
 	flightKind
-	_ // for a window of the calendar
+	calendarKind
 	lockoutKind
 )
 
@@ -112,6 +112,7 @@ var constantsSize = [...]int{
 	logKind:      2*8 + 1,
 	warmingKind:  5 * 8,
 	flightKind:   2*8 + 1,
+	calendarKind: 5 * 8,
 	lockoutKind:  4 * 8,
 }
 
@@ -121,6 +122,10 @@ type constants struct {
 	queue   bool     // whether the limit is a LeakyBucket
 	code    int      // how the short form of its values ends, or -1 if it has none
 	notes   bool     // whether a part counts denials
+
+	// The time for which all parts with a calendar know the windows, in microseconds: from the
+	// first one until before the second one.
+	from, to float64
 }
 
 // A bucket is a part of which events cost time: whole ticks, and units of which a tick has unit.
@@ -131,7 +136,7 @@ type bucket struct {
 
 // constants reads those of l.
 func (r *reader) constants(l *limit.Limit) constants {
-	c, parts := constants{code: -1}, []limit.Spec{l.Spec}
+	c, parts := constants{code: -1, to: math.Inf(1)}, []limit.Spec{l.Spec}
 	all := l.Spec.Kind == limit.All
 	if all {
 		parts = slices.DeleteFunc(slices.Clone(l.Spec.Parts), func(part limit.Spec) bool {
@@ -149,12 +154,23 @@ func (r *reader) constants(l *limit.Limit) constants {
 			if !all {
 				c.queue, c.code = kind == queueKind, int(numbers.double())
 			}
+		case calendarKind:
+			numbers.double()
+			c.from = max(c.from, numbers.double())
+			numbers.skip(2 * 8)
+			c.to = min(c.to, numbers.double())
 		case logKind:
 			numbers.skip(2 * 8)
 			c.notes = c.notes || numbers.byte() == 1
 		}
 	}
 	return c
+}
+
+// knows reports whether the constants have the windows of a time.
+func (c *constants) knows(now time.Time) bool {
+	at := float64(now.UnixMicro())
+	return c.from <= at && at < c.to
 }
 
 // skipCosts skips the costs of a number of events.

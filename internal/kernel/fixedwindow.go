@@ -6,17 +6,22 @@ import "math/bits"
 // latest event, and the number of events in that window. If windows are aligned, the
 // window's number and the count often fit in one word, with the number in the high
 // bits.
+//
+// A calendarWindow has the same arithmetic. Only the borders of its windows are those of a
+// calendar.
 type fixedWindow struct {
 	Defaults
-	most    uint64 // the limit
-	length  uint64 // of a window, in ticks
-	aligned bool   // whether windows begin at multiples of length
-	packed  uint   // bits of the count in the only word; 0 if there are two words
+	most    uint64   // the limit
+	length  uint64   // of a window, in ticks; not of a calendar's
+	aligned bool     // whether windows begin at multiples of length
+	borders *borders // of a calendar; nil of a FixedWindow
+	packed  uint     // bits of the count in the only word; 0 if there are two words
+	unit    uint64   // in which that word has the start of a window: length, or a second
 }
 
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
-	k := &fixedWindow{most: uint64(limit), length: length, aligned: aligned}
+	k := &fixedWindow{most: uint64(limit), length: length, aligned: aligned, unit: length}
 	// All bits that are left, because a debt exceeds the limit. The number of windows, shifted by
 	// them, is at most NoWord: nearer to 2⁶⁴ it would be only for a length just above a power of
 	// two, by less than a 2³²th.
@@ -38,14 +43,14 @@ func (k *fixedWindow) Width() int {
 
 func (k *fixedWindow) load(st []uint64) (start Instant, count uint64) {
 	if k.packed > 0 {
-		return st[0] >> k.packed * k.length, st[0] & (1<<k.packed - 1)
+		return st[0] >> k.packed * k.unit, st[0] & (1<<k.packed - 1)
 	}
 	return st[0], st[1]
 }
 
 func (k *fixedWindow) store(st []uint64, start Instant, count uint64) []uint64 {
 	if k.packed > 0 {
-		st[0] = start/k.length<<k.packed | count
+		st[0] = start/k.unit<<k.packed | count
 	} else {
 		st[0], st[1] = start, count
 	}
@@ -61,19 +66,37 @@ func (k *fixedWindow) Frontier(st []uint64) Instant {
 // current returns the window of t, which is not before the window of st.
 func (k *fixedWindow) current(st []uint64, t Instant) (start Instant, count uint64) {
 	start, count = k.load(st)
-	switch {
-	case count > 0 && t < k.end(start):
-		return start, count
-	case k.aligned:
-		return t - t%k.length, 0
+	if k.borders != nil {
+		begins := k.borders.begin(t)
+		if count > 0 && start >= begins {
+			return start, count
+		}
+		return begins, 0
 	}
-	return t, 0
+	if count > 0 && t < k.end(start) {
+		return start, count
+	}
+	return k.begin(t), 0
+}
+
+// begin returns the start of a new window that contains t.
+func (k *fixedWindow) begin(t Instant) Instant {
+	switch {
+	case k.borders != nil:
+		return k.borders.begin(t)
+	case k.aligned:
+		return t - t%k.length
+	}
+	return t
 }
 
 // end returns the end of the window that begins at start. A window adopted from another
 // limit need not be aligned. It lasts until an aligned one begins, because an aligned
 // window that contained its end would begin before instants promised in it.
 func (k *fixedWindow) end(start Instant) Instant {
+	if k.borders != nil {
+		return k.borders.end(start)
+	}
 	end := start + k.length
 	if k.aligned && k.packed == 0 {
 		if over := end % k.length; over != 0 {
@@ -185,18 +208,17 @@ func (k *fixedWindow) Adopt(
 	if start > now { // reserved: the window keeps its start, which it would not once that has come
 		return []uint64{start, count}, false
 	}
-	if begins := start - start%k.length; k.aligned && old.end(start) <= begins+k.length {
+	if begins := k.begin(start); k.aligned && old.end(start) <= k.end(begins) {
 		return []uint64{begins, count}, true
 	}
-	start = max(start, latest)
-	if k.aligned {
-		start -= start % k.length
-	}
-	return []uint64{start, count}, false
+	return []uint64{k.begin(max(start, latest)), count}, false
 }
 
 func (k *fixedWindow) SharesStates(from Kernel) bool {
 	old := from.(*fixedWindow)
+	if k.borders != nil {
+		return k.borders.calendar.Equals(old.borders.calendar)
+	}
 	return k.length == old.length && k.aligned == old.aligned
 }
 

@@ -12,6 +12,7 @@ package kernel
 
 import (
 	"math"
+	"reflect"
 )
 
 // A Kernel is the arithmetic of an algorithm: pure functions of a key's state.
@@ -137,6 +138,10 @@ type Adopter interface {
 	// events.
 	Shed(st []uint64) []uint64
 
+	// Memory returns an upper bound of the ticks for which a state remembers events, if that
+	// depends on when they happen, and 0 if not.
+	Memory() uint64
+
 	// Drifts reports whether events may come later because earlier ones did not happen: because a
 	// window, a refill or the warmth begins with what came first.
 	Drifts() bool
@@ -169,6 +174,8 @@ func (Defaults) Credit([]uint64, Instant) uint64 { return math.MaxUint64 }
 func (Defaults) MissesLess(_, _ []uint64, _ Instant) bool { return false }
 
 func (Defaults) Shed(st []uint64) []uint64 { return st }
+
+func (Defaults) Memory() uint64 { return 0 }
 
 func (Defaults) Drifts() bool { return false }
 
@@ -234,6 +241,15 @@ func PartOf(k Kernel) Kernel {
 	return k
 }
 
+// Equal reports whether two kernels are of one type and have the same parameters.
+func Equal(a, b Kernel) bool {
+	if _, ok := a.(*calendarWindow); ok { // other goroutines change the borders that it remembers
+		_, ok := b.(*calendarWindow)
+		return ok && a.Limit() == b.Limit() && a.Width() == b.Width() && a.SharesStates(b)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
 // KindOf names the type of a kernel. The names do not change: the tokens of reservations depend on
 // them.
 func KindOf(k Kernel) string {
@@ -246,6 +262,8 @@ func KindOf(k Kernel) string {
 		return "intervalBucket"
 	case *fixedWindow:
 		return "fixed"
+	case *calendarWindow:
+		return "calendar"
 	case *slidingWindow:
 		return "sliding"
 	case *pair:

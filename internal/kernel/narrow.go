@@ -28,10 +28,11 @@ func (k *fixedWindow) Widen(word uint64) [2]uint64 {
 	return [2]uint64{start, count}
 }
 
-// Narrow requires an aligned window, and no more events than the limit.
+// Narrow requires an aligned window, or a start in whole seconds if there is a calendar, and no
+// more events than the limit.
 func (k *fixedWindow) Narrow(st []uint64, _ Instant) (word uint64, ok bool) {
 	start, count := st[0], st[1]
-	if start%k.length != 0 || count > k.most {
+	if start%k.unit != 0 || count > k.most {
 		return 0, false
 	}
 	return k.store([]uint64{0}, start, count)[0], true

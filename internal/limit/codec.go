@@ -22,7 +22,8 @@ import (
 // are older than these do not read it.
 //
 //	limit  = kind fields | All count limit...
-//	fields = mask number...
+//	fields = mask number... text?
+//	text   = length byte...
 //	words  = 8 bytes each, little-endian
 //
 // In the portable encoding, a log is written without its unused words.
@@ -80,6 +81,11 @@ func appendLimit(b []byte, s *Spec) []byte {
 			numbers = binary.AppendUvarint(numbers, n)
 		}
 	}
+	if s.Text != "" {
+		mask |= 1 << (len(kinds[s.Kind].has) - 1)
+		numbers = binary.AppendUvarint(numbers, uint64(len(s.Text)))
+		numbers = append(numbers, s.Text...)
+	}
 	return append(binary.AppendUvarint(b, mask), numbers...)
 }
 
@@ -107,12 +113,24 @@ func (r *headerReader) limit(within bool) (s Spec, ok bool) {
 		return s, false
 	}
 	mask := r.number()
-	for i := range kinds[s.Kind].has {
-		if mask&(1<<i) != 0 && !s.set(i, r.number()) {
+	for i, p := range kinds[s.Kind].has {
+		switch {
+		case mask&(1<<i) == 0:
+		case p.is == aText:
+			s.Text = r.text()
+		case !s.set(i, r.number()):
 			return s, false
 		}
 	}
 	return s, true
+}
+
+// text reads a text. It is shorter than its length says if the header has ended.
+func (r *headerReader) text() string {
+	n := min(r.number(), uint64(len(r.rest)))
+	text := string(r.rest[:n])
+	r.rest = r.rest[n:]
+	return text
 }
 
 func (r *headerReader) all() (s Spec, ok bool) {

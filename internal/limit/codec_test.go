@@ -39,6 +39,9 @@ var storedAlgorithms = []struct {
 	{ratelimit.RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
 	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
 	{ratelimit.InFlight{Limit: 3, Timeout: time.Second}, "01 02 0b 03 03 8094ebdc03"},
+	{ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Month, Zone: "Europe/London", Start: 31, Hour: 4}, "01 02 0c 1f 03 03 1f 04 0d 4575726f70652f4c6f6e646f6e"},
+	{ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Day}, "01 02 0c 13 03 01 03 555443"},
+	{ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Year}, "01 02 0c 17 03 05 65 03 555443"},
 	{ratelimit.Lockout{Limit: 3, Window: time.Hour, For: time.Second, Most: time.Minute}, "01 02 0d 0f 03 80c0e285e368 8094ebdc03 80b09dc2df01"},
 	{ratelimit.Lockout{Limit: 3, Window: time.Hour, For: time.Second}, "01 02 0d 07 03 80c0e285e368 8094ebdc03"},
 	{ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
@@ -66,7 +69,7 @@ func TestHeaders(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, tr.Spec, by.Spec)
 	}
-	assert.Len(t, kinds, int(limit.InFlight)+1, "each kind")
+	assert.Len(t, kinds, int(limit.Lockout), "each kind")
 
 	portable, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
@@ -113,6 +116,11 @@ func TestStates(t *testing.T) {
 			ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
 			"010203070280c0e285e36801 0080d6b3d9b59818 0100000000000000",
 			"01d10f03070280c0e285e36801 0010af35f54b0600 0100000000000000",
+		},
+		{
+			ratelimit.CalendarWindow{Limit: 2, Every: ratelimit.Day, Zone: "Asia/Tokyo"},
+			"01020c1302010a417369612f546f6b796f 0060b1b417719818 0100000000000000",
+			"01d10f0c1302010a417369612f546f6b796f 009c929be34b0600 0100000000000000",
 		},
 		{
 			ratelimit.SlidingWindow{Limit: 10, Window: second},
@@ -211,6 +219,8 @@ func TestEveryFieldIsStored(t *testing.T) {
 				field.SetBool(!field.Bool())
 			case reflect.Float64:
 				field.SetFloat(field.Float() + 1)
+			case reflect.String:
+				field.SetString("Asia/Tokyo")
 			default:
 				if field.SetInt(field.Int() * 2); field.Int() < 1 {
 					field.SetInt(1)
@@ -224,7 +234,7 @@ func TestEveryFieldIsStored(t *testing.T) {
 		}
 	}
 	want := 0
-	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{}, ratelimit.LeakyBucket{}, ratelimit.FixedWindow{}, ratelimit.SlidingWindow{}, ratelimit.SlidingLog{}, ratelimit.RollingWindow{}, ratelimit.WarmingUp{}, ratelimit.InFlight{}, ratelimit.Lockout{}} {
+	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{}, ratelimit.LeakyBucket{}, ratelimit.FixedWindow{}, ratelimit.CalendarWindow{}, ratelimit.SlidingWindow{}, ratelimit.SlidingLog{}, ratelimit.RollingWindow{}, ratelimit.WarmingUp{}, ratelimit.InFlight{}, ratelimit.Lockout{}} {
 		want += len(leaves(reflect.New(reflect.TypeOf(alg)).Elem()))
 	}
 	assert.Len(t, varied, want, "each field was another one")
@@ -265,37 +275,41 @@ func TestUnreadableStates(t *testing.T) {
 	foreign := stateAfterOne(t, portable, now)
 	longer := stateAfterOne(t, mustLimit(t, ratelimit.SlidingLog{Limit: 2, Window: time.Hour}), now)
 	for name, state := range map[string][]byte{
-		"a later version":     with(0, 4),
-		"a list of no holds":  with(0, 2),
-		"a list of no turns":  with(0, 3),
-		"an unknown kind":     with(2, 99),
-		"a kind that is none": with(2, 12),
-		"kind 0":              with(2, 0),
-		"an unknown field":    with(3, 0x0b),
-		"a zero field":        unhex(t, "010203070280c0e285e36800"+"0080d6b3d9b598180100000000000000"),
-		"an invalid field":    with(4, 0),
-		"a count too high":    with(len(good)-1, 0xff),
-		"cut in the header":   good[:4],
-		"cut in the words":    good[:len(good)-1],
-		"a word is missing":   good[:len(good)-8],
-		"a word too many":     append(append([]byte(nil), good...), make([]byte, 8)...),
-		"a log without end":   longer[:len(longer)-8],
-		"another encoding":    foreign,
-		"JSON":                []byte(`{"tokens":3}`),
-		"nothing but zeros":   make([]byte, 16),
-		"a number too large":  unhex(t, "01020303ffffffffffffffffff01"+"80c0e285e368"),
-		"an endless number":   []byte("\x01\x02\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
-		"too many parts":      unhex(t, "010208ffff7f"),
-		"an All in an All":    unhex(t, "0102080108010503028094ebdc03"),
-		"an All of nothing":   unhex(t, "01020800"),
-		"limits of two kinds": unhex(t, "010200"+"03030280c0e285e368"+"05030280c0e285e368"),
-		"a second, cut":       unhex(t, "010200"+"03030280c0e285e368"+"0303"),
-		"two of no state":     unhex(t, "010200"+"0900"+"0900"),
-		"kind 0 in an All":    unhex(t, "01020801"+"0000"),
-		"a fifth parameter":   unhex(t, "01020323"+"0280c0e285e36805"),
-		"a bucket of none":    append(unhex(t, "010201030a8094ebdc03"), make([]byte, 16)...),
-		"a refill of none":    append(unhex(t, "0102010b0a8094ebdc0301"), make([]byte, 16)...),
-		"a queue of none":     append(unhex(t, "010202030a8094ebdc03"), make([]byte, 16)...),
+		"a later version":       with(0, 4),
+		"a list of no holds":    with(0, 2),
+		"a list of no turns":    with(0, 3),
+		"an unknown kind":       with(2, 99),
+		"kind 0":                with(2, 0),
+		"an unknown field":      with(3, 0x0b),
+		"a zero field":          unhex(t, "010203070280c0e285e36800"+"0080d6b3d9b598180100000000000000"),
+		"an invalid field":      with(4, 0),
+		"a zone that is none":   append(unhex(t, "01020c13020104"+hex.EncodeToString([]byte("None"))), make([]byte, 16)...),
+		"a zone of no letters":  append(unhex(t, "01020c13020100"), make([]byte, 16)...),
+		"no zone":               append(unhex(t, "01020c030201"), make([]byte, 16)...),
+		"a zone that is cut":    unhex(t, "01020c1302010d"+hex.EncodeToString([]byte("Europe/Lon"))),
+		"no unit of a calendar": append(unhex(t, "01020c13020603"+hex.EncodeToString([]byte("UTC"))), make([]byte, 16)...),
+		"a count too high":      with(len(good)-1, 0xff),
+		"cut in the header":     good[:4],
+		"cut in the words":      good[:len(good)-1],
+		"a word is missing":     good[:len(good)-8],
+		"a word too many":       append(append([]byte(nil), good...), make([]byte, 8)...),
+		"a log without end":     longer[:len(longer)-8],
+		"another encoding":      foreign,
+		"JSON":                  []byte(`{"tokens":3}`),
+		"nothing but zeros":     make([]byte, 16),
+		"a number too large":    unhex(t, "01020303ffffffffffffffffff01"+"80c0e285e368"),
+		"an endless number":     []byte("\x01\x02\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+		"too many parts":        unhex(t, "010208ffff7f"),
+		"an All in an All":      unhex(t, "0102080108010503028094ebdc03"),
+		"an All of nothing":     unhex(t, "01020800"),
+		"limits of two kinds":   unhex(t, "010200"+"03030280c0e285e368"+"05030280c0e285e368"),
+		"a second, cut":         unhex(t, "010200"+"03030280c0e285e368"+"0303"),
+		"two of no state":       unhex(t, "010200"+"0900"+"0900"),
+		"kind 0 in an All":      unhex(t, "01020801"+"0000"),
+		"a fifth parameter":     unhex(t, "01020323"+"0280c0e285e36805"),
+		"a bucket of none":      append(unhex(t, "010201030a8094ebdc03"), make([]byte, 16)...),
+		"a refill of none":      append(unhex(t, "0102010b0a8094ebdc0301"), make([]byte, 16)...),
+		"a queue of none":       append(unhex(t, "010202030a8094ebdc03"), make([]byte, 16)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for op := step.OpTake; op <= step.OpReserve; op++ {

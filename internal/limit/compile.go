@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/calendar"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
@@ -42,6 +44,8 @@ func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {
 		return kernel.NewInFlight(limit, timeout), err
 	case Lockout:
 		return s.lockout(enc)
+	case CalendarWindow:
+		return s.calendarWindow(enc)
 	case Unlimited:
 		return kernel.NewUnlimited(), nil
 	case Blocked:
@@ -111,6 +115,44 @@ func (s *Spec) fixedWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 		return nil, err
 	}
 	return kernel.NewFixedWindow(limit, window, start == StartAligned, enc), nil
+}
+
+// rule returns the rule of a CalendarWindow, which may be invalid.
+func (s *Spec) rule() calendar.Rule {
+	return calendar.Rule{Every: calendar.Unit(s.Int(1)), Start: s.Int(2), Hour: s.Int(3)}
+}
+
+// Calendar returns the calendar of a CalendarWindow.
+func (s *Spec) Calendar() (*calendar.Calendar, error) {
+	rule := s.rule()
+	if !rule.Every.Valid() {
+		const must = "must be Day, Week, Month, Quarter or Year"
+		return nil, param.Invalid("CalendarWindow.Every", s.Int(1), must)
+	}
+	if must := rule.StartError(); must != "" {
+		return nil, param.Invalid("CalendarWindow.Start", rule.Start, must)
+	}
+	if rule.Hour < 0 || rule.Hour > 23 {
+		return nil, param.Invalid("CalendarWindow.Hour", rule.Hour, "must be from 0 to 23")
+	}
+	zone, err := calendar.Zone(s.Text)
+	if err != nil {
+		const text = "must be the name of a time zone that this program has data of, such as " +
+			"Europe/London, or empty for UTC: %v; to have the data of all zones in the program, " +
+			"import time/tzdata"
+		return nil, param.Invalid("CalendarWindow.Zone", strconv.Quote(s.Text), fmt.Sprintf(text, err))
+	}
+	return calendar.New(rule, zone), nil
+}
+
+func (s *Spec) calendarWindow(enc kernel.Encoding) (kernel.Kernel, error) {
+	of, err := s.Calendar()
+	_, ticks := enc.Ticks(time.Second, "a second of CalendarWindow")
+	err = cmp.Or(err, ticks, enc.Count(s.Int(0), s.field(0)))
+	if err != nil {
+		return nil, err
+	}
+	return kernel.NewCalendarWindow(s.Int(0), of, enc), nil
 }
 
 func (s *Spec) slidingWindow(enc kernel.Encoding) (kernel.Kernel, error) {

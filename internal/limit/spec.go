@@ -25,7 +25,7 @@ const (
 	Unlimited
 	Blocked
 	InFlight
-	_ // for a window of the calendar
+	CalendarWindow
 	Lockout
 )
 
@@ -33,6 +33,7 @@ const (
 type Spec struct {
 	Kind    Kind
 	Numbers [4]uint64 // the parameters, in the order of kinds; of a float64, its bits
+	Text    string    // the last parameter, of a kind that has one of text
 	Parts   []Spec    // of an All, none of which is one
 }
 
@@ -52,6 +53,7 @@ const (
 	aDuration
 	aFloat
 	aBool
+	aText // which comes last, and is in Spec.Text
 )
 
 // kinds has the name of each kind, its parameters, and the function that says a limit in words
@@ -133,6 +135,17 @@ var kinds = [...]struct {
 			{"Timeout", aDuration, "1ns, and longer than a request takes"},
 		},
 		inFlightInWords,
+	},
+	CalendarWindow: {
+		"CalendarWindow",
+		[]parameter{
+			{"Limit", anInt, "1"},
+			{"Every", anInt, ""},
+			{"Start", anInt, ""},
+			{"Hour", anInt, ""},
+			{"Zone", aText, ""},
+		},
+		calendarWindowInWords,
 	},
 	Lockout: {
 		"Lockout",

@@ -63,6 +63,15 @@ func fixedWindowInWords(s *Spec) string {
 	return text
 }
 
+func calendarWindowInWords(s *Spec) string {
+	rule := s.rule()
+	text := comma(s.Int(0)) + " in each " + rule.Every.String() + " of " + s.Text
+	if from := rule.StartInWords(); from != "" {
+		text += ", from " + from
+	}
+	return text
+}
+
 func slidingWindowInWords(s *Spec) string {
 	text := s.inAnySpan() + ", estimated"
 	if segments := s.Int(2); segments != 1 {

@@ -114,6 +114,8 @@ func newParts(alg ratelimit.Algorithm) []part {
 			return []part{&eventWindow{max: a.Limit, window: instant(a.Window)}}
 		}
 		return []part{&fixedWindow{max: a.Limit, window: instant(a.Window)}}
+	case ratelimit.CalendarWindow:
+		return []part{newCalendarWindow(a)}
 	case ratelimit.SlidingWindow:
 		return []part{newSlidingWindow(a)}
 	case ratelimit.SlidingLog:

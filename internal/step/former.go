@@ -106,7 +106,7 @@ func JoinLimits(first, second *Machine) *Machine {
 func (c *Machine) memory() (ticks uint64) {
 	for _, part := range c.leaves {
 		st := make([]uint64, part.Width())
-		ticks = max(ticks, part.Fresh(part.Spend(st, 0, part.Limit())))
+		ticks = max(ticks, part.Memory(), part.Fresh(part.Spend(st, 0, part.Limit())))
 	}
 	return ticks
 }
@@ -178,8 +178,17 @@ func (c *Machine) askedLimit(st []uint64) (*Machine, []uint64) {
 func (c *Machine) equal(other *Machine) bool {
 	return c == other || c.Encoding == other.Encoding &&
 		slices.EqualFunc(c.Limits(), other.Limits(), func(a, b *Machine) bool {
-			return a == b || reflect.DeepEqual(a.Kernel, b.Kernel)
+			return a == b || a.sameParameters(b)
 		})
+}
+
+// sameParameters is equal for the kernels of one limit.
+func (c *Machine) sameParameters(other *Machine) bool {
+	if c.parts == nil || other.parts == nil {
+		return kernel.Equal(c.Kernel, other.Kernel)
+	}
+	return slices.Equal(c.parts.places, other.parts.places) &&
+		slices.EqualFunc(c.leaves, other.leaves, kernel.Equal)
 }
 
 // SameKind reports whether other can adopt a state of c.

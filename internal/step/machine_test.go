@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/calendar"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
@@ -30,6 +31,7 @@ func each(t *testing.T) map[string]*Machine {
 		"leaky":    bucket(kernel.NewLeakyBucket(10, time.Second, time.Second, 10, kernel.InMemory, "")),
 		"fixed":    kernel.NewFixedWindow(10, second, true, kernel.InMemory),
 		"first":    kernel.NewFixedWindow(10, second, false, kernel.InMemory),
+		"calendar": kernel.NewCalendarWindow(10, daily, kernel.InMemory),
 		"sliding":  kernel.NewSlidingWindow(10, 2, second/2, kernel.InMemory),
 		"rolling":  kernel.NewRollingWindow(10, 0, 2, second/2),
 		"log":      kernel.NewSlidingLog(10, second, false),
@@ -44,6 +46,9 @@ func each(t *testing.T) map[string]*Machine {
 	}
 	return compiled
 }
+
+// daily is the calendar of days of UTC.
+var daily = calendar.New(calendar.Rule{Every: calendar.Day}, time.UTC)
 
 // do applies a request at an instant.
 func do(c *Machine, st []uint64, now kernel.Instant, req Request) ([]uint64, bool, Answer) {
@@ -102,6 +107,7 @@ func TestStateOfLimitThatGrantsMore(t *testing.T) {
 		"first": func(n int) kernel.Kernel {
 			return kernel.NewFixedWindow(n, second, false, varying)
 		},
+		"calendar": func(n int) kernel.Kernel { return kernel.NewCalendarWindow(n, daily, varying) },
 		"sliding": func(n int) kernel.Kernel {
 			return kernel.NewSlidingWindow(n, 2, second/2, varying)
 		},
@@ -132,7 +138,7 @@ func TestStateOfLimitThatGrantsMore(t *testing.T) {
 			assert.False(t, mustStore, name)
 		}
 	}
-	assert.Equal(t, 12, shared, "kernels that have limits which differ only in how much they grant")
+	assert.Equal(t, 13, shared, "kernels that have limits which differ only in how much they grant")
 }
 
 // TestTake: take is Ready and Spend, also after reservations and returns.

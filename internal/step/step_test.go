@@ -57,7 +57,7 @@ func TestWordStep(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 6, seen)
+	assert.Equal(t, 7, seen)
 }
 
 // TestRetryAfterIsExact: a denied request is granted after RetryAfter, and not a

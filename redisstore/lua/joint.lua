@@ -185,6 +185,9 @@ elseif noted then
 end
 
 -- the answer, and the next states
+--@ if calendar
+if undecided then return pack('<dB', now, 1) end
+--@ end
 local reply, after, ttls, spent = {}, {}, {}, granted and 1 or 0
 for k = 1, #KEYS do
   local q = keys[k]

@@ -180,6 +180,11 @@ while true do
 end
 
 -- the answer
+--@ if calendar
+if undecided then
+  --@ leave
+end
+--@ end
 local outcome = 0
 --@ if holding
 --@ tellBack

@@ -16,6 +16,8 @@ local now, op, request, pos
 local P, first, many = {}, 1, 1
 --@ if holding
 local size, form -- the bytes of an entry in the list of holds, and their form
+--@ end
+--@ if holding calendar
 local undecided = false -- whether a part has left the decision to the process
 --@ end
 -- What makes a part, from its constants at pos.

@@ -31,10 +31,10 @@
 --
 -- script.go joins the files. "--# name" begins a block, "--@ name" inserts the block of that name,
 -- and the lines between "--@ if" and "--@ end" are in the scripts that have one of the things
--- named: the kernel bucket (TokenBucket), queue (LeakyBucket), interval, fixed, sliding, rolling,
--- log, warming, flight or lockout; or all (an All), longer (the script knows operation 4, charge)
--- or holding (it knows holds and turns). "--@ if not" begins those for the others. A block may
--- insert blocks of its own kernel. A kernel has the blocks
+-- named: the kernel bucket (TokenBucket), queue (LeakyBucket), interval, fixed, calendar, sliding,
+-- rolling, log, warming, flight or lockout; or all (an All), longer (the script knows operation 4,
+-- charge) or holding (it knows holds and turns). "--@ if not" begins those for the others. A block
+-- may insert blocks of its own kernel. A kernel has the blocks
 --
 --   kind       sets kind to the kernel's number (in part.lua only)
 --   opening    reads the constants, the time and the first run of requests at once, because each call
@@ -84,6 +84,9 @@ local LAST = 4611686018427387 -- the latest microsecond that events may be grant
 local request, tag = ARGV[1], ARGV[2]
 --@ opening
 --@ state
+--@ if calendar
+local undecided = false -- whether the kernel leaves the decision to the process
+--@ end
 
 local timeGiven = now >= 0
 if not timeGiven then
@@ -166,6 +169,9 @@ while op or pos <= #request do
 end
 
 -- the answer, and the next state
+--@ if calendar
+if undecided then return pack('<dB', now, 1) .. (call('GET', KEYS[1]) or '') end
+--@ end
 --@ if log flight
 if value ~= '' then
   --@ view

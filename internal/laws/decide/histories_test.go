@@ -46,6 +46,12 @@ var rivals = map[string][]ratelimit.Algorithm{
 		ratelimit.FixedWindow{Limit: 7, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
 		ratelimit.FixedWindow{Limit: 9, Window: time.Minute},
 	},
+	"calendar": {
+		ratelimit.CalendarWindow{Limit: 5, Every: ratelimit.Day},
+		ratelimit.CalendarWindow{Limit: 8, Every: ratelimit.Day, Hour: 4},
+		ratelimit.CalendarWindow{Limit: 6, Every: ratelimit.Week, Zone: "Asia/Tokyo"},
+		ratelimit.CalendarWindow{Limit: 9, Every: ratelimit.Day},
+	},
 	"sliding": {
 		ratelimit.SlidingWindow{Limit: 5, Window: time.Minute},
 		ratelimit.SlidingWindow{Limit: 8, Window: 10 * time.Second},

@@ -655,6 +655,10 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 			n, w := draw(rng)
 			return ratelimit.Lockout{Limit: n, Window: w, For: w / 2, Most: w * time.Duration(rng.IntN(3))}
 		},
+		"calendar": func(rng *rand.Rand) ratelimit.Algorithm {
+			n, _ := draw(rng)
+			return ratelimit.CalendarWindow{Limit: n, Every: ratelimit.CalendarUnit(1 + rng.IntN(5)), Hour: rng.IntN(24)}
+		},
 		"sliding": func(rng *rand.Rand) ratelimit.Algorithm {
 			n, w := draw(rng)
 			return ratelimit.SlidingWindow{Limit: n, Window: w, Segments: []int{1, 2, 5}[rng.IntN(3)]}

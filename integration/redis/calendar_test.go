@@ -1,0 +1,107 @@
+package redis_test
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
+)
+
+// staleBorders sends commands with the borders of windows in 1970, as a process does that does not
+// know the server's time.
+type staleBorders struct {
+	redisstore.Conn
+	limit int // of the CalendarWindow
+	found int // commands with borders
+}
+
+func (c *staleBorders) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	const kind = 10
+	part := string(binary.LittleEndian.AppendUint64([]byte{kind}, math.Float64bits(float64(c.limit))))
+	borders := make([]byte, 0, 4*8)
+	for day := range 4 {
+		border := float64(day) * float64(24*time.Hour/time.Microsecond)
+		borders = binary.LittleEndian.AppendUint64(borders, math.Float64bits(border))
+	}
+	for i := range commands {
+		for j, word := range commands[i].Words {
+			at := strings.Index(word, part)
+			if at < 0 {
+				continue
+			}
+			c.found++
+			at += len(part)
+			commands[i].Words[j] = word[:at] + string(borders) + word[at+len(borders):]
+		}
+	}
+	return c.Conn.Do(ctx, commands)
+}
+
+// A script that lacks the window of the server's time changes nothing, and the process decides: for
+// each operation, alone, in an All and on several keys.
+func TestStaleBorders(t *testing.T) {
+	t.Parallel()
+	addr := startServer(t).addr()
+	window := ratelimit.CalendarWindow{Limit: 977, Every: ratelimit.Year, Zone: "Asia/Tokyo"}
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"alone":     window,
+		"in an All": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)}, window},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := &staleBorders{Conn: connectors["goredis"](t, addr), limit: window.Limit}
+			s, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes()))
+			require.NoError(t, err)
+			l := limiter(t, s, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			ctx, left := t.Context(), window.Limit
+			spends := func(n int, d ratelimit.Decision, err error) {
+				t.Helper()
+				require.NoError(t, err)
+				assert.True(t, d.Allowed)
+				left -= n
+				again, err := l.Peek(ctx, "k")
+				require.NoError(t, err)
+				assert.Equal(t, left, again.Remaining)
+			}
+			d, err := l.Take(ctx, "k", 10)
+			spends(10, d, err)
+			d, err = l.Charge(ctx, "k", 20)
+			spends(20, d, err)
+			h, d, err := l.Hold(ctx, "k", 30)
+			spends(30, d, err)
+			d, err = l.Take(ctx, "k", 5)
+			spends(5, d, err)
+			require.NoError(t, h.Extend(ctx, time.Hour))
+			_, err = h.Settle(ctx, 10)
+			require.NoError(t, err)
+			left += 20
+			d, err = ratelimit.TakeAll(ctx, 7, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
+			spends(7, d, err)
+			r, d, err := l.Reserve(ctx, "k", 40)
+			require.NoError(t, err)
+			require.NotNil(t, r)
+			spends(40, ratelimit.Decision{Allowed: d.Allowed}, err)
+
+			d, err = l.Take(ctx, "k", left+1)
+			require.NoError(t, err)
+			assert.False(t, d.Allowed)
+			d, err = l.Take(ctx, "k", left)
+			spends(left, d, err)
+			d, err = l.Take(ctx, "k", 1)
+			require.NoError(t, err)
+			late, _, err := l.Reserve(ctx, "k", 1)
+			require.NoError(t, err)
+			require.NotNil(t, late)
+			assert.InDelta(t, d.RetryAfter, late.Delay(), float64(time.Minute))
+			late.Cancel()
+			assert.Greater(t, conn.found, 10)
+		})
+	}
+}
