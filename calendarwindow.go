@@ -17,7 +17,7 @@ import (
 // A window begins at the first instant at which the zone's clock shows its nominal beginning, or
 // later. So each instant is in one window, whatever the clock does. Where the clock is set forward
 // past midnight, the day begins right after that, and where it is set back past midnight, the day
-// begins with the first of both midnights. A day from midnight to midnight has 21 to 27 hours.
+// begins with the first of both midnights. Since 2008, days had 21 to 27 hours.
 //
 // Within a window, a CalendarWindow decides as a [FixedWindow] does: it bounds each window exactly,
 // but 2·Limit events may happen around the border of two windows. Its state is one word for limits

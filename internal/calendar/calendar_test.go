@@ -37,8 +37,12 @@ var rules = []calendar.Rule{
 	{Every: calendar.Year, Start: 229},
 }
 
+// since2008 is the instant from which on TestWindowsTileTime looks at the lengths of days.
+var since2008 = time.Date(2008, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+
 // windows checks all windows from one instant to another: that they tile time, that none is empty,
-// and that each begins where the model says. It returns the longest and the shortest one.
+// and that each begins where the model says. It returns the shortest and the longest one since 2008:
+// before, clocks of stations in Antarctica were set by up to seven hours.
 func windows(t *testing.T, name string, rule calendar.Rule, from, to time.Time) (shortest, longest time.Duration) {
 	zone, err := calendar.Zone(name)
 	require.NoError(t, err)
@@ -60,7 +64,9 @@ func windows(t *testing.T, name string, rule calendar.Rule, from, to time.Time) 
 			t.Fatalf("%s is from %s to %s, and at its end from %s to %s", nominal, at(start), at(end), at(a), at(b))
 		}
 		length := time.Duration(end-start) * time.Second
-		shortest, longest = min(shortest, length), max(longest, length)
+		if start >= since2008 {
+			shortest, longest = min(shortest, length), max(longest, length)
+		}
 		if length > time.Duration(c.Longest())*time.Second {
 			t.Fatalf("%s: it lasts %v", at(start), length)
 		}
@@ -118,6 +124,7 @@ func TestOddDays(t *testing.T) {
 		"44½ minutes are skipped":        {"Africa/Monrovia", 0, "1972-01-07 12:00:00", "1972-01-07 00:44:30", "1972-01-08 00:00:00"},
 		"a day of 21 hours":              {"Antarctica/Casey", 0, "2009-10-18 00:00:00", "2009-10-17 16:00:00", "2009-10-18 13:00:00"},
 		"a day of 27 hours":              {"Antarctica/Casey", 0, "2010-03-05 00:00:00", "2010-03-04 13:00:00", "2010-03-05 16:00:00"},
+		"the day before is shown again":  {"Antarctica/Casey", 0, "2010-03-04 15:30:00", "2010-03-04 13:00:00", "2010-03-05 16:00:00"},
 		"half an hour is skipped":        {"Australia/Lord_Howe", 0, "2018-10-07 00:00:00", "2018-10-06 13:30:00", "2018-10-07 13:00:00"},
 		"half an hour comes twice":       {"Australia/Lord_Howe", 0, "2018-04-01 00:00:00", "2018-03-31 13:00:00", "2018-04-01 13:30:00"},
 		"2 o'clock is skipped":           {"Europe/Berlin", 2, "2026-03-29 12:00:00", "2026-03-29 01:00:00", "2026-03-30 00:00:00"},
