@@ -216,3 +216,22 @@ func TestWarmingUp_HoldAtTheEndOfTime(t *testing.T) {
 		}
 	}
 }
+
+// Two kernels of one calendar are of the same limit, whichever windows they have been asked for: also
+// as parts of an All.
+func TestSameCalendars(t *testing.T) {
+	alone := func() *Machine {
+		return NewMachine(kernel.NewCalendarWindow(10, daily, kernel.InMemory), kernel.InMemory)
+	}
+	part := func() *Machine {
+		k := kernel.NewCalendarWindow(10, daily, kernel.InMemory)
+		return NewMachine(NewAll([]kernel.Kernel{k, kernel.NewFixedWindow(10, second, true, kernel.InMemory)}, kernel.InMemory), kernel.InMemory)
+	}
+	for _, limit := range []func() *Machine{alone, part} {
+		asked, other := limit(), limit()
+		asked.Spend(asked.NewState(), begun, 1)
+		assert.True(t, asked.equal(other))
+	}
+	more := NewMachine(kernel.NewCalendarWindow(20, daily, kernel.InMemory), kernel.InMemory)
+	assert.False(t, alone().equal(more))
+}
