@@ -142,6 +142,19 @@ func TestFigureFixedWindowDoublesAtTheBorder(t *testing.T) {
 	require.True(t, l.AllowN("key", 5))
 }
 
+func TestFigureLockoutCountsAnew(t *testing.T) {
+	l, clk := fakes.At(t, ratelimit.Lockout{Limit: 5, Window: time.Minute, For: time.Second})
+	require.True(t, l.Allow("key"))
+	clk.Advance(time.Minute - 1)
+	require.True(t, l.AllowN("key", 3), "the fourth of a count")
+	clk.Advance(1)
+	require.True(t, l.AllowN("key", 5), "of the next count: eight within a minute, the documented worst case without a lock")
+	clk.Advance(time.Second - 1)
+	require.False(t, l.Allow("key"))
+	clk.Advance(1)
+	require.True(t, l.AllowN("key", 5), "after a lock")
+}
+
 // TestSlidingWindowWorstCase measures the documented worst case: at most Limit events in any span
 // of Window·(1−1/Segments), and less than twice as many in any span of Window. It checks that more
 // than Limit events in a Window do happen.
