@@ -192,6 +192,15 @@ func (k *lockout) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {
 	return enc.MostCount() - min(v.count, enc.MostCount())
 }
 
+// Memory is for how long a count is remembered that has not locked, or the longest lock and its
+// doubling.
+func (k *lockout) Memory() uint64 {
+	if k.grows() {
+		return max(k.window, After(k.longest, k.longest))
+	}
+	return max(k.window, k.shortest)
+}
+
 func (k *lockout) Drifts() bool { return true }
 
 // Mark writes the beginning of the count that the events are in, plus 1.

@@ -258,6 +258,38 @@ func TestLockout_Lowered(t *testing.T) {
 	assert.Equal(t, 2, fakes.Remaining(t, l))
 }
 
+// TestLockout_Former: a limit that is asked again remembers its count for Window, and its doubling
+// until Most has passed since the end of a lock, although another one was asked meanwhile.
+func TestLockout_Former(t *testing.T) {
+	short := ratelimit.Lockout{Limit: 100, Window: time.Second, For: time.Second}
+	alike := logins
+	alike.Most = 0
+	l, own, _, clk := fakes.Varying(t, alike)
+	require.True(t, l.AllowN("key", 3))
+	own.Set("key", short)
+	require.True(t, l.Allow("key"))
+	clk.Advance(5 * time.Minute)
+	require.True(t, l.Allow("key"))
+	own.Set("key", alike)
+	assert.Equal(t, time.Minute, fakes.Peek(t, l).RetryAfter, "the five have locked the key")
+
+	brief := logins
+	brief.Window = time.Minute
+	l, own, _, clk = fakes.Varying(t, brief)
+	for range 6 { // up to locks of ten minutes
+		clk.Advance(lockNow(t, l))
+	}
+	lockNow(t, l)
+	own.Set("key", short)
+	for range 2 {
+		require.True(t, l.Allow("key"))
+		clk.Advance(2 * time.Second)
+	}
+	clk.Advance(18 * time.Minute)
+	own.Set("key", brief)
+	assert.Equal(t, brief.Most, lockNow(t, l), "the doubling")
+}
+
 // TestLockout_Clock: a lock ends by a clock that is set ahead. If one is set back, time stands still,
 // and the lock lasts no shorter.
 func TestLockout_Clock(t *testing.T) {
