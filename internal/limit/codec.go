@@ -109,7 +109,7 @@ func (r *headerReader) limit(within bool) (s Spec, ok bool) {
 	switch {
 	case s.Kind == All && !within:
 		return r.all()
-	case s.Kind == two || s.Kind == All || s.Kind >= Kind(len(kinds)) || kinds[s.Kind].name == "":
+	case s.Kind == two || s.Kind == All || s.Kind >= Kind(len(kinds)):
 		return s, false
 	}
 	mask := r.number()
