@@ -18,7 +18,7 @@ require (
 	github.com/sethvargo/go-limiter v1.2.0
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
-	golang.org/x/sys v0.48.0
+	golang.org/x/sys v0.50.0
 	golang.org/x/time v0.16.0
 )
 
