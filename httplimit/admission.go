@@ -82,7 +82,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 		g.keyError(w, r.WithContext(a.inContext(r.Context())), a.Err)
 	case g.denied == nil:
 		a.SetHeader(h)
-		a.policies.refusal.answer(w, r, a.told, a.policies.part(a.told))
+		a.policies.refusal.answer(w, r, a)
 	default:
 		a.SetHeader(h)
 		prepareRefusal(h)

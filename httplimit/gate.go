@@ -240,7 +240,10 @@ func (g *Gate) describe(a *Admission, err error) {
 	}
 	if !a.Passed {
 		a.told = g.hinted(a.told, a.policies)
-		a.RetryAfter, a.Detail = a.told.RetryAfter, detail(a.told)
+		a.RetryAfter, a.Detail = a.told.RetryAfter, g.detail(
+			a.Decision,
+			a.policies.quotas[a.policies.part(a.told)],
+		)
 	}
 	a.Policy = a.policies.names[a.policies.part(a.told)]
 	a.partition = g.partition(&a.question, a.Decision)

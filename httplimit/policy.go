@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
@@ -14,6 +15,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/calendar"
 )
 
 // policies describe the limits of a limiter, for header fields and bodies.
@@ -278,6 +280,7 @@ type quota struct {
 	// Of a Lockout: for how long events count that have not locked the key, and for how long a lock
 	// is remembered after its end.
 	counts, remembers time.Duration
+	zone              *time.Location // in which calendar windows begin; nil for other algorithms
 }
 
 // resetAfter returns the ResetAfter of d, without the time for which a Lockout does nothing but
@@ -339,6 +342,7 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	case ratelimit.CalendarWindow:
 		q.lasts, err = longestWindow(a)
 		q.window = q.lasts
+		q.zone, _ = calendar.Zone(cmp.Or(a.Zone, calendar.UTC)) // New has loaded it
 	}
 	if err != nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -51,8 +52,9 @@ func newRefusal(status int, names []string) *refusal {
 	return f
 }
 
-// detail says why the request is refused, in characters that need no escape in JSON.
-func detail(d ratelimit.Decision) string {
+// detail says why a request is refused by d, a decision by a limit with the quota q, in characters
+// that need no escape in JSON.
+func (g *Gate) detail(d ratelimit.Decision, q quota) string {
 	switch {
 	case !d.Checked():
 		return unavailable
@@ -60,6 +62,11 @@ func detail(d ratelimit.Decision) string {
 		return "No requests are allowed."
 	case d.RetryAfter == ratelimit.Never:
 		return "The request exceeds what the limit ever allows at once."
+	case q.zone != nil:
+		// Windows begin at whole minutes, and the clock of a store may differ a little from this one.
+		at := g.clk.Now().Add(d.RetryAfter).In(q.zone).Round(time.Minute)
+		return "Not enough of the limit is left: it resets " + at.Format("2 January 2006, 15:04 ") +
+			q.zone.String() + "."
 	}
 	return "Not enough of the limit is left for now."
 }
@@ -104,10 +111,11 @@ func prefersText(accept []string) bool {
 	return text
 }
 
-// answer writes the refusal d, which the given part of the policy decided.
-func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Decision, part int) {
+// answer writes the refusal a.
+func (f *refusal) answer(w http.ResponseWriter, r *http.Request, a *Admission) {
 	h, status := w.Header(), f.status
-	if !d.Checked() {
+	isChecked := a.Decision.Checked()
+	if !isChecked {
 		status = http.StatusServiceUnavailable
 	}
 	prepareRefusal(h)
@@ -116,13 +124,13 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, d ratelimit.Dec
 	case prefersText(r.Header["Accept"]):
 		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
 		h["X-Content-Type-Options"] = []string{"nosniff"}
-		body = append([]byte(detail(d)), '\n')
-	case !d.Checked():
+		body = append([]byte(a.Detail), '\n')
+	case !isChecked:
 		h["Content-Type"] = []string{problemJSON}
 		body = failed
 	default:
 		h["Content-Type"] = []string{problemJSON}
-		body = slices.Concat(f.before, []byte(detail(d)), f.after[part])
+		body = slices.Concat(f.before, []byte(a.Detail), f.after[a.policies.part(a.told)])
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

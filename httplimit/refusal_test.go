@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/stretchr/testify/assert"
@@ -207,5 +209,37 @@ func BenchmarkRefusal(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// TestDetailOfCalendar checks that a refusal by a calendar window says when the window ends, by the
+// clock of its zone, also if a store's clock is a little ahead.
+func TestDetailOfCalendar(t *testing.T) {
+	for i, tt := range []struct {
+		alg  ratelimit.Algorithm
+		at   time.Time
+		want string
+	}{
+		{ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Month, Zone: "Europe/London"},
+			time.Date(2026, 10, 20, 12, 0, 0, 7, time.UTC), "it resets 1 November 2026, 00:00 Europe/London."},
+		{ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Month, Zone: "Europe/London"},
+			time.Date(2026, 5, 31, 22, 59, 59, 999, time.UTC), "it resets 1 June 2026, 00:00 Europe/London."},
+		{ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Day, Hour: 4},
+			time.Date(2026, 3, 1, 4, 0, 0, 0, time.UTC), "it resets 2 March 2026, 04:00 UTC."},
+		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(9)}, ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Year, Zone: "Asia/Kolkata"}},
+			time.Date(2026, 3, 1, 4, 0, 0, 0, time.UTC), "it resets 1 January 2027, 00:00 Asia/Kolkata."},
+		{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, time.Date(2026, 3, 1, 4, 0, 0, 0, time.UTC), "Not enough of the limit is left for now."},
+	} {
+		clk := clock.NewMock()
+		clk.Set(tt.at)
+		l, err := ratelimit.New(tt.alg, ratelimit.WithClock(clk))
+		require.NoError(t, err)
+		h := httplimit.Middleware(l, httplimit.WithJitter(time.Hour))(ok)
+		require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, i)
+		resp := serve(h, from("192.0.2.1:1", "Accept", "text/plain"))
+		require.Equal(t, 429, resp.StatusCode, i)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Contains(t, string(body), tt.want, i)
 	}
 }
