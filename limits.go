@@ -38,6 +38,9 @@ import (
 // it is. Two versions of a program may ask with different limits in turns. [docs/algorithms.md]
 // says what that means for each algorithm, and what is not kept.
 //
+// Limits that differ only in Burst, Capacity, Limit or Quota have one state. So lookup may give
+// calls priorities by ctx: [docs/recipes.md] shows how.
+//
 // In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than
 // without WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the
 // limiter, and with no reservations ahead and no more used than its limit. Other keys cost as much
@@ -49,6 +52,8 @@ import (
 //
 // [docs/algorithms.md]:
 // https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
+//
+// [docs/recipes.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/recipes.md#priorities
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }

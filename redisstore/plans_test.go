@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -100,4 +101,29 @@ func TestTakeEachWithPlans(t *testing.T) {
 	assert.Equal(t, ratelimit.Decision{RetryAfter: ratelimit.Never}, ds[3])
 	assert.Equal(t, math.MaxInt, ds[5].Remaining)
 	assert.Equal(t, int64(3), conn.commands.Load(), "of a, unknown and b")
+}
+
+// TestPrioritiesTakeOneCommand: limits that differ only in how much they grant have one state, so
+// each decision is one command, by whichever limit.
+func TestPrioritiesTakeOneCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
+		s, _ := f.store(t)
+		limits := []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 80}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 100}}
+		calls := 0
+		l := ratelimit.Must(ratelimit.New(limits[1], ratelimit.WithStore(s), ratelimit.WithName("test priorities"),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limits[calls%2], nil })))
+		granted := [2]int{}
+		for range 240 {
+			d, err := l.Take(t.Context(), "k", 1)
+			require.NoError(t, err)
+			if d.Allowed {
+				granted[calls%2]++
+			}
+			calls++
+		}
+		assert.Equal(t, [2]int{40, 60}, granted)
+		assert.LessOrEqual(t, s.Stats().Calls, uint64(242), "at most one more for each script")
+		assert.Positive(t, s.Stats().Calls)
+	})
 }

@@ -109,6 +109,10 @@ var rules = map[string]rule{
 		testContexts,
 	},
 	"Changes": {"a key whose limit changes keeps the events it has used", testChanges},
+	"Priorities": {
+		"limits that differ only in how much they grant have one state, and RetryAfter is exact in each",
+		testPriorities,
+	},
 	"Plans": {
 		"Unlimited grants everything and Blocked nothing, " +
 			"and a key that has one of them for a while keeps its usage",

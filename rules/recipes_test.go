@@ -1,0 +1,278 @@
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/rules"
+)
+
+// The tests in this file have the code of docs/recipes.md, and check what the page says of it.
+// Other sentences of the page are promises of package storetest.
+
+type batchKey struct{}
+
+// asBatch returns a context of work that can wait.
+func asBatch(ctx context.Context) context.Context { return context.WithValue(ctx, batchKey{}, true) }
+
+func isBatch(ctx context.Context) bool { return ctx.Value(batchKey{}) != nil }
+
+// prioritized returns a limiter that leaves a fifth of its burst to what is no batch work.
+func prioritized() ratelimit.Limiter {
+	rate := ratelimit.PerSecond(100)
+	full, most := ratelimit.TokenBucket{Rate: rate, Burst: 100}, ratelimit.TokenBucket{Rate: rate, Burst: 80}
+	limiter := ratelimit.Must(ratelimit.New(full,
+		ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			if isBatch(ctx) {
+				return most, nil // leaves 20 of 100 to all others
+			}
+			return full, nil
+		})))
+	return limiter
+}
+
+// TestPrioritiesAtSaturation: important calls get all they ask for up to the rate, and the others
+// get the rest of it.
+func TestPrioritiesAtSaturation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		important, others int // calls in each hundredth of a second, of which the rate grants one
+		denied            bool
+		rest              int // of the rate, in percent
+	}{
+		"half important": {1, 5, false, 50}, // in every other hundredth
+		"all important":  {2, 5, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := prioritized()
+				granted := func(ctx context.Context, n int) (sum int) {
+					for range n {
+						d, err := l.Take(ctx, "k", 1)
+						require.NoError(t, err)
+						if d.Allowed {
+							sum++
+						}
+					}
+					return sum
+				}
+				const hundredths = 10_000
+				sum, denied := 0, 0
+				for i := range hundredths {
+					important := tt.important
+					if !tt.denied && i%2 == 0 {
+						important = 0
+					}
+					got := granted(asBatch(t.Context()), tt.others)
+					if i > 100 { // the burst is used up
+						sum += got
+					}
+					denied += important - granted(t.Context(), important)
+					time.Sleep(10 * time.Millisecond)
+				}
+				assert.Equal(t, tt.denied, denied > 0)
+				assert.InDelta(t, float64(hundredths*tt.rest)/100, sum, 100)
+			})
+		})
+	}
+}
+
+// A resolver finds the addresses of a fixed number of hosts.
+type resolver struct {
+	hosts int
+	asked int
+}
+
+func (r *resolver) LookupHost(context.Context, string) ([]string, error) {
+	r.asked++
+	if r.hosts < 0 {
+		return nil, errors.New("no such host")
+	}
+	return make([]string, r.hosts), nil
+}
+
+// TestElasticShare: the share of a process follows the number of processes, for all keys with one
+// lookup in ten seconds, and stays as it was while the lookup fails.
+func TestElasticShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resolver := &resolver{hosts: 4}
+		whole := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}
+		share, err := rules.Cached(rules.LookupFunc(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			members, err := resolver.LookupHost(ctx, "search.default.svc.cluster.local") // a headless service
+			if err != nil {
+				return nil, err
+			}
+			return ratelimit.Share(whole, len(members)), nil
+		}), rules.WithTTL(10*time.Second))
+		if err != nil {
+			log.Fatal(err)
+		}
+		limiter := ratelimit.Must(ratelimit.New(ratelimit.Share(whole, 3),
+			ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+				return share.Limit(ctx, "") // all keys have the same share
+			})))
+
+		granted := func(seconds int) (sum int) {
+			for range 1000 * seconds {
+				if limiter.Allow("k") {
+					sum++
+				}
+				time.Sleep(time.Millisecond)
+			}
+			return sum
+		}
+		assert.InDelta(t, 25+250, granted(10), 5)
+		resolver.hosts = 2
+		granted(11) // until it is looked up again
+		assert.InDelta(t, 500, granted(10), 5)
+		resolver.hosts = -1
+		assert.InDelta(t, 1000, granted(20), 10, "while the lookup fails")
+		resolver.hosts = 8
+		granted(11)
+		assert.InDelta(t, 125, granted(10), 15)
+		d, err := limiter.Take(t.Context(), "k", 13)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Never, d.RetryAfter, "more than a share")
+		for _, key := range []string{"a", "b", "c"} {
+			limiter.Allow(key)
+		}
+		assert.LessOrEqual(t, resolver.asked, 30, "not for each key, but every second while it fails")
+	})
+}
+
+// TestBanList: a banned key is refused at once, and has what it had when it is no longer banned.
+func TestBanList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		banned := map[string]bool{}
+		limit := ratelimit.FixedWindow{Limit: 10, Window: time.Hour}
+		limiter := ratelimit.Must(ratelimit.New(limit,
+			ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+				if banned[key] {
+					return ratelimit.Blocked{}, nil
+				}
+				return nil, nil // the limit of New
+			})))
+
+		require.True(t, limiter.AllowN("mallory", 4))
+		banned["mallory"] = true
+		d, err := limiter.Take(t.Context(), "mallory", 1)
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Decision{RetryAfter: ratelimit.Never}, ratelimit.Decision{Allowed: d.Allowed, RetryAfter: d.RetryAfter})
+		assert.True(t, limiter.Allow("ann"))
+		banned["mallory"] = false
+		d, err = limiter.Peek(t.Context(), "mallory")
+		require.NoError(t, err)
+		assert.Equal(t, 6, d.Remaining)
+	})
+}
+
+// Flags are those of a service of feature flags.
+type flags map[string]int64
+
+func (f flags) IntValue(_ context.Context, _ string, preset int64, customer string) (int64, error) {
+	if value, ok := f[customer]; ok {
+		return value, nil
+	}
+	return preset, nil
+}
+
+// TestFlags: a flag sets the limit of a customer.
+func TestFlags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flags := flags{"ann": 600}
+		lookup, err := rules.Cached(rules.LookupFunc(func(ctx context.Context, customer string) (ratelimit.Algorithm, error) {
+			perMinute, err := flags.IntValue(ctx, "requests-per-minute", 60, customer)
+			return ratelimit.TokenBucket{Rate: ratelimit.PerMinute(int(perMinute))}, err
+		}))
+		if err != nil {
+			log.Fatal(err)
+		}
+		limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)},
+			ratelimit.WithLimits(lookup.Limit)))
+
+		limitOf := func(customer string) int {
+			d, err := limiter.Peek(t.Context(), customer)
+			require.NoError(t, err)
+			return d.Limit
+		}
+		assert.Equal(t, []int{600, 60}, []int{limitOf("ann"), limitOf("bob")})
+		flags["bob"] = 90
+		time.Sleep(time.Minute)
+		limitOf("bob") // looks it up again, in the background
+		synctest.Wait()
+		assert.Equal(t, 90, limitOf("bob"))
+	})
+}
+
+// TestIPv6Ladder: a client that changes its address within a network is limited by its /64, and one
+// that has many of these by its /48.
+func TestIPv6Ladder(t *testing.T) {
+	clients := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 1000 * time.Hour}))
+	networks := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 30, Window: 1000 * time.Hour}))
+	limit := httplimit.Middleware(clients,
+		httplimit.WithKey(clientip.Of(clientip.IPv6Prefix(64))),
+		httplimit.WithAlso(networks, clientip.Of(clientip.IPv6Prefix(48)), "networks"))
+
+	handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	granted := func(addresses ...string) (sum int) {
+		for range 20 {
+			for _, address := range addresses {
+				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+				r.RemoteAddr = "[" + address + "]:1"
+				handler.ServeHTTP(w, r)
+				if w.Code == http.StatusOK {
+					sum++
+				}
+			}
+		}
+		return sum
+	}
+	assert.Equal(t, 10, granted("2001:db8:1:1::1", "2001:db8:1:1::2"))
+	assert.Equal(t, 20, granted("2001:db8:1:2::1", "2001:db8:1:3::1", "2001:db8:1:4::1"), "of 30 of the /48")
+	assert.Equal(t, 10, granted("2001:db8:2:1::1"), "another /48")
+}
+
+// TestReserveForClasses: batch work leaves a fifth of the requests and of the tokens to the others,
+// and what it is refused spends nothing of either.
+func TestReserveForClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reserving := func(perMinute int) ratelimit.Limiter {
+			rate := ratelimit.PerMinute(perMinute)
+			full := ratelimit.TokenBucket{Rate: rate, Burst: perMinute}
+			most := ratelimit.TokenBucket{Rate: rate, Burst: perMinute * 4 / 5}
+			return ratelimit.Must(ratelimit.New(full,
+				ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+					if isBatch(ctx) {
+						return most, nil
+					}
+					return full, nil
+				})))
+		}
+		requests, tokens := reserving(100), reserving(20_000)
+		hold := func(ctx context.Context, n int) bool {
+			hold, d, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(requests, "org"), ratelimit.For(tokens, "org").N(n))
+			require.NoError(t, err)
+			require.Equal(t, d.Allowed, hold != nil)
+			return d.Allowed
+		}
+		batch := asBatch(t.Context())
+		require.True(t, hold(batch, 15_000))
+		assert.False(t, hold(batch, 1_500))
+		d, err := requests.Peek(t.Context(), "org")
+		require.NoError(t, err)
+		assert.Equal(t, 99, d.Remaining, "the refused one has spent no request")
+		assert.True(t, hold(t.Context(), 5_000), "of what is left to others")
+		assert.False(t, hold(t.Context(), 1_000))
+	})
+}

@@ -1,0 +1,84 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// This file tests limits that differ only in how much they grant: calls of less importance leave
+// what the smaller limit lacks to all others.
+
+// A priority is a limit for important calls, and one for the others.
+type priority struct{ full, most ratelimit.Algorithm }
+
+// priorities returns pairs of limits of every kind that may grant 10 and 8 at once, by name. They
+// regain nearly nothing during a test, and differ only in that number.
+func priorities() map[string]priority {
+	const long = 1000 * time.Hour
+	rate := ratelimit.Rate{Events: 10, Per: long}
+	pairs := map[string]priority{}
+	for name, of := range map[string]func(n int) ratelimit.Algorithm{
+		"TokenBucket": func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: rate, Burst: n} },
+		"TokenBucket/interval": func(n int) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: rate, Burst: n, Refill: ratelimit.RefillInterval}
+		},
+		"LeakyBucket": func(n int) ratelimit.Algorithm { return ratelimit.LeakyBucket{Rate: rate, Capacity: n} },
+		"FixedWindow": func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: long} },
+		"FixedWindow/first event": func(n int) ratelimit.Algorithm {
+			return ratelimit.FixedWindow{Limit: n, Window: long, Start: ratelimit.StartOnFirstEvent}
+		},
+		"SlidingWindow": func(n int) ratelimit.Algorithm { return ratelimit.SlidingWindow{Limit: n, Window: long} },
+		"SlidingWindow/segments": func(n int) ratelimit.Algorithm {
+			return ratelimit.SlidingWindow{Limit: n, Window: long, Segments: 5}
+		},
+		"SlidingLog": func(n int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: n, Window: long} },
+		"RollingWindow": func(n int) ratelimit.Algorithm {
+			return ratelimit.RollingWindow{Quota: n, Window: long, Period: long / 10}
+		},
+		"InFlight": func(n int) ratelimit.Algorithm { return ratelimit.InFlight{Limit: n, Timeout: long} },
+		"All": func(n int) ratelimit.Algorithm {
+			return ratelimit.All{ratelimit.TokenBucket{Rate: rate, Burst: n}, ratelimit.FixedWindow{Limit: n, Window: long}}
+		},
+	} {
+		pairs[name] = priority{full: of(10), most: of(8)}
+	}
+	return pairs
+}
+
+// testPriorities asks by turns with the smaller limit and with the full one, which share a state.
+func testPriorities(s *suite) {
+	for name, p := range priorities() {
+		var limit ratelimit.Algorithm
+		b := s.bench(p.full, ownLimit(&limit))
+		used := 0
+		for i := range 24 {
+			most := 10
+			limit = p.full
+			if i%2 == 0 {
+				limit, most = p.most, 8
+			}
+			d := s.take(b, "k", 1)
+			if d.Allowed != (used < most) {
+				s.broken("%s: with %d of 10 in use, a limit of %d returned %+v", name, used, most, d)
+			}
+			if d.Allowed {
+				used++
+			}
+			if d.Limit != most || d.Remaining != max(0, most-used) {
+				s.broken("%s: with %d of 10 in use, a limit of %d has %+v", name, used, most, d)
+			}
+			b.clk.Advance(s.roundUp(time.Millisecond))
+		}
+		limit = p.most
+		d := s.take(b, "k", 1)
+		b.clk.Advance(d.RetryAfter - s.Tick)
+		if s.peek(b, "k").Allowed {
+			s.broken("%s: granted %v before RetryAfter, %v", name, s.Tick, d.RetryAfter)
+		}
+		b.clk.Advance(s.Tick)
+		if !s.peek(b, "k").Allowed {
+			s.broken("%s: denied at RetryAfter, %v", name, d.RetryAfter)
+		}
+	}
+}
