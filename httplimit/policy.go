@@ -351,8 +351,8 @@ func quotas(alg ratelimit.Algorithm) []quota {
 }
 
 // longestWindow finds the length of the longest window of a calendar by trying: in the next five
-// years, one of which is a leap year, or in one year of days. A client that was idle for so long has
-// the whole quota in any case.
+// years, one of which is a leap year, or in one year of days. A client that was idle for so long
+// has the whole quota in any case.
 func longestWindow(alg ratelimit.CalendarWindow) (longest time.Duration, err error) {
 	const mostDays = 366
 	clk := clock.NewMock()

@@ -63,7 +63,8 @@ func (g *Gate) detail(d ratelimit.Decision, q quota) string {
 	case d.RetryAfter == ratelimit.Never:
 		return "The request exceeds what the limit ever allows at once."
 	case q.zone != nil:
-		// Windows begin at whole minutes, and the clock of a store may differ a little from this one.
+		// Windows begin at whole minutes, and the clock of a store may differ a little from this
+		// one.
 		at := g.clk.Now().Add(d.RetryAfter).In(q.zone).Round(time.Minute)
 		return "Not enough of the limit is left: it resets " + at.Format("2 January 2006, 15:04 ") +
 			q.zone.String() + "."

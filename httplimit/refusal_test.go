@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/stretchr/testify/assert"
