@@ -13,8 +13,9 @@ import (
 // use, and fewer were before. It takes no memory. Events in use are those that the Limit of the
 // [ratelimit.Decision] has and Remaining has not.
 //
-// In a [ratelimit.FixedWindow], f is called exactly once for each window and key in which the
-// fraction is reached, by one process of a fleet that shares a store. Other limits regain room all
+// In a [ratelimit.FixedWindow] or [ratelimit.CalendarWindow], f is called exactly once for each
+// window and key in which the fraction is reached, by one process of a fleet that shares a store.
+// Other limits regain room all
 // the time, so that a key may reach the fraction again soon. The same is true of each key if events
 // are given back, by a Settle, a Cancel, a Reset, or a [ratelimit.TakeAll] of several stores that
 // one of them refuses. If the calls on a key have different limits ([ratelimit.WithLimits]), each
@@ -25,7 +26,8 @@ import (
 // for such a key.
 //
 // Some decisions do not say what remains, and never call f:
-//   - those of calls that have to wait for their turn, as the limit was used up when they came;
+//   - those of calls that have to wait for their turn, as the limit was used up when they came: if
+//     such calls reach the fraction of the next window, f is not called in it;
 //   - those that the [ratelimit.FailurePolicy] makes without a limit.
 //
 // With leases of package redisstore, Remaining is what this process knows: f may be called late, or

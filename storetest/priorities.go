@@ -28,6 +28,9 @@ func priorities() map[string]priority {
 		"FixedWindow/first event": func(n int) ratelimit.Algorithm {
 			return ratelimit.FixedWindow{Limit: n, Window: long, Start: ratelimit.StartOnFirstEvent}
 		},
+		"CalendarWindow": func(n int) ratelimit.Algorithm {
+			return ratelimit.CalendarWindow{Limit: n, Every: ratelimit.Year}
+		},
 		"SlidingWindow": func(n int) ratelimit.Algorithm { return ratelimit.SlidingWindow{Limit: n, Window: long} },
 		"SlidingWindow/segments": func(n int) ratelimit.Algorithm {
 			return ratelimit.SlidingWindow{Limit: n, Window: long, Segments: 5}
