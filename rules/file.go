@@ -27,10 +27,21 @@ import (
 //	  shadow: true
 //	  enabled: true
 //
-// A rule whose algorithm is unlimited or blocked needs neither limit nor seconds. A rule
-// with an unknown field or an invalid value is reported in [BadRules]. To change the file,
-// replace it atomically (rename a new file over it), because a load may read a file that is
-// only partly written.
+// A rule whose algorithm is unlimited or blocked needs neither limit nor seconds. A rule for each
+// day, week, month, quarter or year has every instead of seconds:
+//
+//	# throttle.yaml
+//	- id: reports
+//	  call: POST /reports
+//	  limit: 10000
+//	  every: month
+//	  zone: Europe/London       # this and the fields below are optional
+//	  start: 31                 # the day on which a month begins, or its last one
+//	  hour: 4                   # the hour of that day
+//
+// A rule with an unknown field or an invalid value is reported in [BadRules]. To change the file,
+// replace it atomically (rename a new file over it), because a load may read a file that is only
+// partly written.
 //
 // A value is what the file has as text: an id of 007 is not 7, and a limit of 010 is ten. The path
 // must lead to a regular file, in UTF-8 with or without a byte order mark, of at most 16 MiB.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 func writeFile(t *testing.T, text string) Source {
@@ -38,6 +40,9 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: 2030-01-01}`:           {Limit: 5, Window: time.Second, Expires: time.Unix(1893456000, 0)},
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: 9223372036854775807}`:  {Limit: 5, Window: time.Second},
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: 18446744073709551615}`: {Limit: 5, Window: time.Second},
+		`{id: a, call: /x, limit: 5, every: month, zone: Europe/London}`:         {Limit: 5, Every: ratelimit.Month, Zone: "Europe/London"},
+		`{id: a, call: /x, limit: 5, every: week, start: 7, hour: 04}`:           {Limit: 5, Every: ratelimit.Week, Start: 7, Hour: 4},
+		`{"id": "a", "call": "/x", "limit": 5, "every": "year", "start": 406}`:   {Limit: 5, Every: ratelimit.Year, Start: 406},
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: .inf}`:                 {Limit: 5, Window: time.Second},
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
@@ -60,6 +65,10 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be present`,
 		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is "true"`,
 		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is a list: it must be a whole number`,
+		`{id: a, call: /x, limit: 1, every: month, seconds: 60}`:                       `seconds is "1m0s": it must be left out, for a calendar-window`,
+		`{id: a, call: /x, limit: 1, every: month, zone: Mars}`:                        `Zone is "Mars": it must be the name of a time zone`,
+		`{id: a, call: /x, limit: 1, every: [month]}`:                                  `every is a list: it must be day, week, month, quarter or year`,
+		`{id: a, call: /x, limit: 1, every: 1}`:                                        `every is 1: it must be day, week, month, quarter or year`,
 		`{id: [a], call: /x, limit: 1, seconds: 1}`:                                    `id is a list: it must be text`,
 		`{id: {a: b}, call: /x, limit: 1, seconds: 1}`:                                 `id is a mapping: it must be text`,
 		`{id: a, call: [/x], limit: 1, seconds: 1}`:                                    `call is a list: it must be text`,

@@ -165,8 +165,8 @@ func (c *compiled) counts(now time.Time) bool { return !c.Disabled && !c.expired
 // stricter compares rules with the same ID by what they allow: in the long run, and then at once.
 // Rules that allow the same are in some order.
 func stricter(a, b *compiled) int {
-	aHigh, aLow := bits.Mul64(uint64(a.Limit), uint64(b.Window))
-	bHigh, bLow := bits.Mul64(uint64(b.Limit), uint64(a.Window))
+	aHigh, aLow := bits.Mul64(uint64(a.Limit), uint64(b.span()))
+	bHigh, bLow := bits.Mul64(uint64(b.Limit), uint64(a.span()))
 	if n := cmp.Or(
 		cmp.Compare(a.leniency(), b.leniency()),
 		cmp.Compare(aHigh, bHigh),

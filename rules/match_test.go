@@ -10,6 +10,8 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 func ruleFor(id, call string) Rule { return Rule{ID: id, Call: call, Limit: 1, Window: time.Minute} }
@@ -88,7 +90,9 @@ func TestBadRules(t *testing.T) {
 		`Call is "GET example.com/x"`: {ruleFor("a", "GET example.com/x")},
 		"Limit is 0":                  {{ID: "a", Call: "/x", Window: 1}},
 		`Window is "0s"`:              {{ID: "a", Call: "/x", Limit: 1}},
-		`Algorithm is "magic": it must be one of ["sliding-log"`: {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "magic"}},
+		`Algorithm is "magic": it must be one of ["sliding-log"`:                          {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "magic"}},
+		`Every is 9: it must be day, week, month, quarter or year, for a calendar-window`: {{ID: "a", Call: "/x", Limit: 1, Every: 9}},
+		`Every is "day": it must be left out, except for a calendar-window`:               {{ID: "a", Call: "/x", Limit: 1, Window: 1, Every: ratelimit.Day, Algorithm: "sliding-log"}},
 		"Burst is -1": {{ID: "a", Call: "/x", Limit: 1, Window: 1, Burst: -1, Algorithm: "token-bucket"}},
 		"Burst is 3":  {{ID: "a", Call: "/x", Limit: 1, Window: 1, Burst: 3}},
 	} {

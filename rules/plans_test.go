@@ -139,3 +139,13 @@ func TestNoCapacity(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(5)}, alg)
 }
+
+// TestNoCalendar checks that a query for a limit cannot name calendar-window, with a window or
+// without.
+func TestNoCalendar(t *testing.T) {
+	for _, window := range []any{int64(60), nil} {
+		limits := SQLLimits(new(sql.DB), "", nil).(*sqlLimits)
+		_, err := limits.limitOf("key", scanned(t, window), scanned(t, int64(5)), scanned(t, "calendar-window"))
+		assert.ErrorContains(t, err, `algorithm is "calendar-window": it must be another one, because the query returns no calendar`)
+	}
+}

@@ -111,7 +111,7 @@ func TestStrictest(t *testing.T) {
 		clk.Add(a.RetryAfter - 1)
 		assert.True(t, take("/a%2Fb", 4).Refused)
 		assert.Equal(t, 0, granted(t, s, "bob", "/a", 0))
-		clk.Add(time.Hour)
+		clk.Add(24 * time.Hour)
 		assert.Equal(t, 3, granted(t, s, "ann", "/a%2Fb", 9), alg)
 		assert.Equal(t, 2, granted(t, s, "ann", "/a/b", 9), alg)
 	}

@@ -15,6 +15,10 @@ type row struct {
 	Limit     cell `table:"MAX_LOCKS"            file:"limit"`
 	Window    cell `table:"LOCK_TIMEOUT_SECONDS" file:"seconds"`
 	Algorithm cell `table:"ALGORITHM"            file:"algorithm"`
+	Every     cell `table:"EVERY"                file:"every"`
+	Zone      cell `table:"ZONE"                 file:"zone"`
+	Start     cell `table:"START"                file:"start"`
+	Hour      cell `table:"HOUR"                 file:"hour"`
 	Burst     cell `table:"BURST"                file:"burst"`
 	Expires   cell `table:"THROTTLE_EXPIRATION"  file:"expires"`
 	Shadow    cell `table:"SHADOW"               file:"shadow"`
@@ -71,6 +75,10 @@ func (r *row) convert() (Rule, error) {
 		ID:        read(&cells, "ID", r.ID, cell.text),
 		Call:      read(&cells, "Call", r.Call, cell.text),
 		Algorithm: read(&cells, "Algorithm", r.Algorithm, cell.text),
+		Every:     read(&cells, "Every", r.Every, cell.unit),
+		Zone:      read(&cells, "Zone", r.Zone, cell.text),
+		Start:     read(&cells, "Start", r.Start, cell.number),
+		Hour:      read(&cells, "Hour", r.Hour, cell.number),
 		Burst:     read(&cells, "Burst", r.Burst, cell.number),
 		Expires:   read(&cells, "Expires", r.Expires, cell.instant),
 		Shadow:    read(&cells, "Shadow", r.Shadow, cell.truth),
@@ -78,9 +86,13 @@ func (r *row) convert() (Rule, error) {
 	}
 	if planOf(rule.Algorithm) == nil {
 		cells.require("Limit", r.Limit)
-		cells.require("Window", r.Window)
 		rule.Limit = read(&cells, "Limit", r.Limit, cell.number)
-		rule.Window = read(&cells, "Window", r.Window, cell.seconds)
+		if rule.algorithmName() != calendarWindow {
+			cells.require("Window", r.Window)
+		}
+		if r.Window.value != nil {
+			rule.Window = read(&cells, "Window", r.Window, cell.seconds)
+		}
 	}
 	if method := strings.TrimSpace(read(&cells, "Method", r.Method, cell.text)); method != "" {
 		rule.Call = method + " " + rule.Call

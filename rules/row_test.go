@@ -1,11 +1,14 @@
 package rules
 
 import (
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 // rowOf returns a row with the values that a database driver has for its columns.
@@ -44,6 +47,9 @@ func TestRowsOfTables(t *testing.T) {
 		{"LOCK_TIMEOUT_SECONDS", []byte("0.5"), func(r *Rule) { r.Window = time.Second / 2 }},
 		{"THROTTLE_EXPIRATION", int64(1893456000), func(r *Rule) { r.Expires = time.Unix(1893456000, 0) }},
 		{"THROTTLE_EXPIRATION", "2030-01-01 00:00:00", func(r *Rule) { r.Expires = time.Unix(1893456000, 0).UTC() }},
+		{"EVERY", nil, func(*Rule) {}},
+		{"EVERY", "", func(*Rule) {}},
+		{"ZONE", []byte("   "), func(*Rule) {}},
 		{"METHOD", "GET  ", func(r *Rule) { r.Call = "GET /x" }},
 		{"METHOD", "", func(*Rule) {}},
 		{"SHADOW", "Y", func(r *Rule) { r.Shadow = true }},
@@ -70,11 +76,61 @@ func TestRowsOfTables(t *testing.T) {
 		{"LOCK_TIMEOUT_SECONDS", int64(0), `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be more than 0`},
 		{"THROTTLE_EXPIRATION", int64(-1), `rule "007": THROTTLE_EXPIRATION is -1: it must be in Unix seconds`},
 		{"ALGORITHM", "magic", `rule "007": ALGORITHM is "magic": it must be one of`},
+		{"EVERY", "month", `rule "007": LOCK_TIMEOUT_SECONDS is "1m0s": it must be left out, for a calendar-window`},
+		{"EVERY", "fortnight", `rule "007": EVERY is "fortnight": it must be day, week, month, quarter or year`},
+		{"ALGORITHM", "calendar-window", `rule "007": EVERY is 0: it must be day, week, month, quarter or year, for a calendar-window`},
+		{"ZONE", "Europe/London", `rule "007": ZONE is "Europe/London": it must be left out, except for a calendar-window`},
+		{"START", int64(31), `rule "007": START is 31: it must be left out, except for a calendar-window`},
+		{"HOUR", int64(4), `rule "007": HOUR is 4: it must be left out, except for a calendar-window`},
+		{"HOUR", "04:00", `rule "007": HOUR is "04:00": it must be a whole number`},
 		{"BURST", "2.5", `rule "007": BURST is "2.5": it must be a whole number`},
 		{"SHADOW", "maybe", `rule "007": SHADOW is "maybe": it must be true or false`},
 		{"ENABLED", int64(2), `rule "007": ENABLED is 2: it must be true or false`},
 	} {
 		_, err := inTable.rule(rowOf(t, columns(tt.column, tt.value)))
 		assert.ErrorContains(t, err, tt.want)
+	}
+}
+
+// TestCalendarsOfTables checks rows with an EVERY, which have no LOCK_TIMEOUT_SECONDS.
+func TestCalendarsOfTables(t *testing.T) {
+	row := func(more map[string]any) *row {
+		columns := map[string]any{
+			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_LOCKS": int64(10), "LOCK_TIMEOUT_SECONDS": nil,
+		}
+		maps.Copy(columns, more)
+		return rowOf(t, columns)
+	}
+	for _, tt := range []struct {
+		columns map[string]any
+		want    Rule
+	}{
+		{map[string]any{"EVERY": "day"}, Rule{Every: ratelimit.Day}},
+		{map[string]any{"EVERY": []byte("WEEK   "), "START": int64(7)}, Rule{Every: ratelimit.Week, Start: 7}},
+		{map[string]any{"EVERY": "Month", "ZONE": "Europe/London  "}, Rule{Every: ratelimit.Month, Zone: "Europe/London"}},
+		{map[string]any{"EVERY": "quarter", "ZONE": nil, "START": nil, "HOUR": nil}, Rule{Every: ratelimit.Quarter}},
+		{map[string]any{"EVERY": "year", "START": "0406", "HOUR": 4.0}, Rule{Every: ratelimit.Year, Start: 406, Hour: 4}},
+		{map[string]any{"EVERY": "day", "ALGORITHM": "calendar-window"}, Rule{Every: ratelimit.Day, Algorithm: "calendar-window"}},
+	} {
+		tt.want.ID, tt.want.Call, tt.want.Limit = "007", "/x", 10
+		got, err := inTable.rule(row(tt.columns))
+		require.NoError(t, err, "%v", tt.columns)
+		assert.Equal(t, tt.want, got, "%v", tt.columns)
+	}
+	for _, tt := range []struct {
+		columns map[string]any
+		want    string
+	}{
+		{map[string]any{"EVERY": "day", "MAX_LOCKS": nil}, `rule "007": MAX_LOCKS is <nil>: it must be present`},
+		{map[string]any{"EVERY": "day", "BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
+		{map[string]any{"EVERY": "day", "LOCK_TIMEOUT_SECONDS": int64(0)}, `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be more than 0`},
+		{map[string]any{"EVERY": "month", "ALGORITHM": "unlimited"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
+		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "LOCK_TIMEOUT_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
+		{map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"}, `rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`},
+		{map[string]any{"EVERY": "month", "START": int64(32)}, `rule "007": ratelimit: CalendarWindow.Start is 32: it must be a day of the month`},
+		{map[string]any{"EVERY": "month", "HOUR": int64(24)}, `rule "007": ratelimit: CalendarWindow.Hour is 24: it must be`},
+	} {
+		_, err := inTable.rule(row(tt.columns))
+		assert.ErrorContains(t, err, tt.want, "%v", tt.columns)
 	}
 }

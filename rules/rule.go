@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,8 +51,17 @@ type Rule struct {
 	Window time.Duration
 
 	// Algorithm is the name of an algorithm, one of [Algorithms]. The default, "", is
-	// "sliding-log".
+	// "sliding-log", or "calendar-window" if the rule has an Every.
 	Algorithm string
+
+	// Every, Zone, Start and Hour are those of a "calendar-window", such as 10,000 a month in
+	// London: see [ratelimit.CalendarWindow]. Limit is the number of events that are allowed in
+	// each day, week, month, quarter or year. Then Window must be 0. For other algorithms, these
+	// fields must be empty.
+	Every ratelimit.CalendarUnit
+	Zone  string
+	Start int
+	Hour  int
 
 	// Burst is the number of events that may come at once, for a "token-bucket" or a
 	// "leaky-bucket"; 0 means Limit. It must be 0 for other algorithms.
@@ -74,6 +84,8 @@ type Rule struct {
 //	                 takes 8 bytes for each event of each subject
 //	sliding-window   [ratelimit.SlidingWindow]: an estimate of the same, in little memory
 //	fixed-window     [ratelimit.FixedWindow]: at most Limit in each aligned window
+//	calendar-window  [ratelimit.CalendarWindow]: at most Limit in each day, week, month, quarter
+//	                 or year of a time zone; has an Every, and no Window
 //	token-bucket     [ratelimit.TokenBucket]: Burst at once, refilled evenly at Limit per Window
 //	leaky-bucket     [ratelimit.LeakyBucket]: the same rate, as a queue of length Burst
 //	in-flight        [ratelimit.InFlight]: at most Limit at once; Window is the Timeout, after
@@ -82,15 +94,53 @@ type Rule struct {
 //	blocked          [ratelimit.Blocked]: no call
 func Algorithms() []string {
 	return []string{
-		"sliding-log",
+		slidingLog,
 		"sliding-window",
 		"fixed-window",
+		calendarWindow,
 		"token-bucket",
 		"leaky-bucket",
 		"in-flight",
 		"unlimited",
 		"blocked",
 	}
+}
+
+// The algorithms that are known by a name of their own, because a rule that names no algorithm may
+// have them.
+const (
+	slidingLog     = "sliding-log"
+	calendarWindow = "calendar-window"
+)
+
+// algorithmName returns the name of the algorithm, also if the rule does not name it.
+func (r *Rule) algorithmName() string {
+	switch {
+	case r.Algorithm != "":
+		return r.Algorithm
+	case r.Every != 0:
+		return calendarWindow
+	}
+	return slidingLog
+}
+
+// span returns how long Limit events are allowed in: Window, or about the length of what Every
+// names.
+func (r *Rule) span() time.Duration {
+	const day = 24 * time.Hour
+	switch r.Every {
+	case ratelimit.Day:
+		return day
+	case ratelimit.Week:
+		return 7 * day
+	case ratelimit.Month:
+		return 30 * day
+	case ratelimit.Quarter:
+		return 91 * day
+	case ratelimit.Year:
+		return 365 * day
+	}
+	return r.Window
 }
 
 // planOf returns the algorithm with the given name if it has no parameters, or else nil.
@@ -172,7 +222,10 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	wrong := func(field string, value any, want string) (ratelimit.Algorithm, error) {
 		return nil, &FieldError{r.ID, field, value, want}
 	}
-	plan := planOf(r.Algorithm)
+	name, plan := r.algorithmName(), planOf(r.Algorithm)
+	if err := r.checkCalendar(); err != nil {
+		return nil, err
+	}
 	switch {
 	case plan != nil && r.Burst != 0:
 		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")
@@ -180,7 +233,7 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		return plan, nil
 	case r.Limit < 1:
 		return wrong("Limit", r.Limit, "at least 1, unless the Algorithm is unlimited or blocked")
-	case r.Window <= 0:
+	case r.Window <= 0 && name != calendarWindow:
 		return wrong("Window", r.Window.String(), "longer than 0")
 	case r.Burst < 0:
 		return wrong("Burst", r.Burst, "at least 1, or 0 for the limit")
@@ -190,13 +243,21 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		burst = r.Limit
 	}
 	rate := ratelimit.Rate{Events: r.Limit, Per: r.Window}
-	switch r.Algorithm {
-	case "", "sliding-log":
+	switch name {
+	case slidingLog:
 		alg = ratelimit.SlidingLog{Limit: r.Limit, Window: r.Window}
 	case "sliding-window":
 		alg = ratelimit.SlidingWindow{Limit: r.Limit, Window: r.Window}
 	case "fixed-window":
 		alg = ratelimit.FixedWindow{Limit: r.Limit, Window: r.Window}
+	case calendarWindow:
+		alg = ratelimit.CalendarWindow{
+			Limit: r.Limit,
+			Every: r.Every,
+			Zone:  r.Zone,
+			Start: r.Start,
+			Hour:  r.Hour,
+		}
 	case "token-bucket":
 		alg = ratelimit.TokenBucket{Rate: rate, Burst: burst}
 	case "leaky-bucket":
@@ -206,11 +267,42 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	default:
 		return wrong("Algorithm", r.Algorithm, fmt.Sprintf("one of %q", Algorithms()))
 	}
-	if r.Burst > 0 && r.Algorithm != "token-bucket" && r.Algorithm != "leaky-bucket" {
+	if r.Burst > 0 && name != "token-bucket" && name != "leaky-bucket" {
 		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")
 	}
 	if _, err := ratelimit.New(alg); err != nil {
 		return nil, fmt.Errorf("rules: rule %q: %w", r.ID, err)
 	}
 	return alg, nil
+}
+
+// checkCalendar checks that r has either a calendar or a Window, as its algorithm needs.
+// [ratelimit.New] checks the calendar.
+func (r *Rule) checkCalendar() error {
+	wrong := func(field string, value any, want string) error {
+		return &FieldError{r.ID, field, value, want}
+	}
+	name, every := r.algorithmName(), any(int(r.Every))
+	isUnit := slices.Contains(units, r.Every)
+	if isUnit {
+		every = r.Every.String()
+	}
+	const none = "left out, except for a calendar-window"
+	switch {
+	case name == calendarWindow && !isUnit:
+		return wrong("Every", every, unitNames+", for a calendar-window")
+	case name == calendarWindow && r.Window != 0:
+		return wrong("Window", r.Window.String(), "left out, for a calendar-window")
+	case name == calendarWindow:
+		return nil
+	case r.Every != 0:
+		return wrong("Every", every, none)
+	case r.Zone != "":
+		return wrong("Zone", r.Zone, none)
+	case r.Start != 0:
+		return wrong("Start", r.Start, none)
+	case r.Hour != 0:
+		return wrong("Hour", r.Hour, none)
+	}
+	return nil
 }

@@ -3,11 +3,15 @@
 CREATE TABLE THROTTLED_CALLS (
     THROTTLE_ID          varchar(255) PRIMARY KEY,
     NORMALIZED_CALL      varchar(255) NOT NULL UNIQUE, -- a path with # for each variable segment, perhaps after a method
-    MAX_LOCKS            int          CHECK (MAX_LOCKS > 0),            -- null only for
-    LOCK_TIMEOUT_SECONDS int          CHECK (LOCK_TIMEOUT_SECONDS > 0), -- unlimited and blocked
+    MAX_LOCKS            int          CHECK (MAX_LOCKS > 0),            -- null only for unlimited and blocked
+    LOCK_TIMEOUT_SECONDS int          CHECK (LOCK_TIMEOUT_SECONDS > 0), -- null only for these, and with EVERY
     THROTTLE_EXPIRATION  bigint,               -- when the rule ends, in Unix seconds; null means never
     -- The columns below are optional.
-    ALGORITHM            varchar(20),          -- null means sliding-log
+    ALGORITHM            varchar(20),          -- null means sliding-log, or with EVERY calendar-window
+    EVERY                varchar(10),          -- MAX_LOCKS in each day, week, month, quarter or year
+    ZONE                 varchar(64),          -- of these, such as Europe/London; null means UTC
+    START                int,                  -- the day on which these begin, such as 31 of a month; null means the first
+    HOUR                 int,                  -- at which these begin; null means midnight
     BURST                int,                  -- of a bucket
     SHADOW               boolean      NOT NULL DEFAULT false, -- whether denials are only reported
     ENABLED              boolean      NOT NULL DEFAULT true

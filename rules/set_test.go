@@ -60,6 +60,9 @@ func newSet(t testing.TB, source Source, opts ...Option) (*Set, *clock.Mock) {
 }
 
 func limited(id, call string, limit int, algorithm string) Rule {
+	if algorithm == calendarWindow {
+		return Rule{ID: id, Call: call, Limit: limit, Every: ratelimit.Day, Algorithm: algorithm}
+	}
 	return Rule{ID: id, Call: call, Limit: limit, Window: time.Minute, Algorithm: algorithm}
 }
 
@@ -112,6 +115,9 @@ func TestKeysAreApart(t *testing.T) {
 // TestEdits checks that no edit gives a fresh quota.
 func TestEdits(t *testing.T) {
 	for _, alg := range limiting() {
+		if alg == calendarWindow {
+			continue // TestCalendarEdits has other edits for it
+		}
 		src := &table{rules: []Rule{limited("r", "/x", 10, alg)}}
 		s, clk := newSet(t, src)
 		reload := func(rules ...Rule) {
@@ -150,6 +156,54 @@ func TestEdits(t *testing.T) {
 	src.put(nil, limited("r", "/x", 10, "sliding-log"))
 	require.NoError(t, s.Reload(t.Context()))
 	assert.Equal(t, 10, granted(t, s, "ann", "/x", 20), "another algorithm starts afresh")
+}
+
+// TestCalendarEdits checks that no edit of a calendar gives a fresh quota before the window ends that
+// is in force.
+func TestCalendarEdits(t *testing.T) {
+	london := Rule{ID: "r", Call: "/x", Limit: 10, Every: ratelimit.Month, Zone: "Europe/London"}
+	src := &table{rules: []Rule{london}}
+	s, clk := newSet(t, src) // at noon on 1 March
+	require.Equal(t, 10, granted(t, s, "ann", "/x", 20))
+	for _, edit := range []func(*Rule){
+		func(r *Rule) { r.Zone = "Asia/Tokyo" },
+		func(r *Rule) { r.Every = ratelimit.Day },
+		func(r *Rule) { r.Every = ratelimit.Year },
+		func(r *Rule) { r.Hour = 4 },
+		func(r *Rule) { r.Limit = 5 },
+		func(r *Rule) { r.Algorithm = "blocked"; r.Every, r.Zone = 0, "" },
+		func(*Rule) {},
+	} {
+		edited := london
+		edit(&edited)
+		src.put(nil, edited)
+		require.NoError(t, s.Reload(t.Context()))
+		require.Zero(t, granted(t, s, "ann", "/x", 20), "%+v", edited)
+	}
+	clk.Set(time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour - 1)) // London has summer time
+	assert.Zero(t, granted(t, s, "ann", "/x", 20))
+	clk.Add(1)
+	assert.Equal(t, 10, granted(t, s, "ann", "/x", 20))
+}
+
+// TestStrictestCalendar checks that of two rules with one ID, the one that allows less for each time
+// is in force, whichever of them has a calendar.
+func TestStrictestCalendar(t *testing.T) {
+	hourly := Rule{ID: "r", Call: "/x", Limit: 1, Window: time.Hour}
+	daily := Rule{ID: "r", Call: "/x", Limit: 20, Every: ratelimit.Day}
+	monthly := Rule{ID: "r", Call: "/x", Limit: 800, Every: ratelimit.Month}
+	for _, tt := range []struct {
+		rules     []Rule
+		strictest Rule
+	}{
+		{[]Rule{hourly, daily}, daily},
+		{[]Rule{monthly, hourly}, hourly},
+		{[]Rule{monthly, daily}, daily},
+	} {
+		all, bad := newIndex(tt.rules, nil, nil, time.Now())
+		require.Len(t, bad, 1)
+		assert.Equal(t, tt.strictest, all.valid["r"].Rule)
+	}
 }
 
 // TestFailedLoads checks that the last good rules stay in force.

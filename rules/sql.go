@@ -28,10 +28,11 @@ var Schema string
 //	LOCK_TIMEOUT_SECONDS     int: Rule.Window
 //	THROTTLE_EXPIRATION      bigint null: Rule.Expires, in Unix seconds, or a timestamp
 //
-// and may have METHOD, ALGORITHM, BURST, SHADOW and ENABLED, in which null means the default. Other
-// columns are ignored. If the ALGORITHM is unlimited or blocked, MAX_LOCKS and LOCK_TIMEOUT_SECONDS
-// may be null; in any other row, a null or 0 is invalid. [Schema] has the statements that create
-// the table.
+// and may have METHOD, ALGORITHM, EVERY, ZONE, START, HOUR, BURST, SHADOW and ENABLED, in which
+// null means the default. Other columns are ignored. If the ALGORITHM is unlimited or blocked,
+// MAX_LOCKS and LOCK_TIMEOUT_SECONDS may be null. In a row with an EVERY, such as month,
+// LOCK_TIMEOUT_SECONDS must be null. In any other row, a null or 0 is invalid. [Schema] has the
+// statements that create the table.
 //
 // A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never; any other
 // number after the year 9999 is invalid, because it is probably in milliseconds. A timestamp
@@ -115,14 +116,12 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 		if inSession {
 			r.Expires = unixSeconds
 		}
-		if r.Algorithm.value == nil {
-			r.Algorithm.value = "sliding-log"
-		}
 		rule, err := inTable.rule(&r)
 		if err != nil {
 			bad = append(bad, BadRule{rule.ID, err})
 			continue
 		}
+		rule.Algorithm = rule.algorithmName()
 		rules = append(rules, rule)
 	}
 	if err := rows.Err(); err != nil {
@@ -144,7 +143,8 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 // or not positive, is a [FieldError].
 //
 // The query may return a third column, the name of an algorithm of [Algorithms]: "unlimited" and
-// "blocked" need no window and no capacity, and null leaves the choice to limit.
+// "blocked" need no window and no capacity, and null leaves the choice to limit. It cannot be
+// "calendar-window", which needs more columns: use a [LookupFunc] for that.
 //
 // If the number of db's connections is limited, a [Cache] leaves one of them to other
 // uses. SQLLimits panics if db is nil.
@@ -226,6 +226,9 @@ func (l *sqlLimits) limitOf(
 		}
 	case events == 0:
 		return ratelimit.Blocked{}, nil
+	case name == calendarWindow:
+		const want = "another one, because the query returns no calendar: use a LookupFunc"
+		return nil, &FieldError{key, "algorithm", name, want}
 	}
 	per, want := window.seconds()
 	if want != "" {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 // A cell is a value of a row, as it is written: text, nil for null, a [time.Time] of a database, or
@@ -157,6 +159,32 @@ func (c cell) seconds() (d time.Duration, want string) {
 		}
 	}
 	return 0, "more than 0 and at most 9223372036 seconds, in whole nanoseconds"
+}
+
+// units are the units of calendars.
+var units = []ratelimit.CalendarUnit{
+	ratelimit.Day,
+	ratelimit.Week,
+	ratelimit.Month,
+	ratelimit.Quarter,
+	ratelimit.Year,
+}
+
+// unitNames describes the names of units.
+const unitNames = "day, week, month, quarter or year"
+
+// unit returns the value, such as month, as a unit of calendars, which is 0 for null or no text.
+func (c cell) unit() (unit ratelimit.CalendarUnit, want string) {
+	text, wrong := c.text()
+	if text == "" && wrong == "" {
+		return 0, ""
+	}
+	for _, u := range units {
+		if strings.EqualFold(text, u.String()) {
+			return u, ""
+		}
+	}
+	return 0, unitNames
 }
 
 // lastSecond is the last Unix second before the year 10000. Later ones are rather milliseconds.

@@ -60,9 +60,10 @@ func granted(t testing.TB, s *rules.Set, path string, n int) (count int) {
 func TestTable(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		insert(t, db, "photos", "/user/#/photos/#", 3, 3600)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', 5, true, true)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('off', '/off', 1, 1, null, null, null, false, false)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('static', '/static/**', null, null, null, 'unlimited', null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', null, null, null, null, 5, true, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('off', '/off', 1, 1, null, null, null, null, null, null, null, false, false)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('static', '/static/**', null, null, null, 'unlimited', null, null, null, null, null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('monthly', '/reports', 9, null, null, null, 'month', 'Europe/London', 31, 4, null, false, true)`)
 		got, err := rules.SQL(db).Load(t.Context())
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []rules.Rule{
@@ -70,6 +71,7 @@ func TestTable(t *testing.T) {
 			{ID: "bucket", Call: "GET /x", Limit: 10, Window: time.Hour, Algorithm: "token-bucket", Burst: 5, Expires: time.Unix(4102444800, 0), Shadow: true},
 			{ID: "off", Call: "/off", Limit: 1, Window: time.Second, Algorithm: "sliding-log", Disabled: true},
 			{ID: "static", Call: "/static/**", Algorithm: "unlimited"},
+			{ID: "monthly", Call: "/reports", Limit: 9, Algorithm: "calendar-window", Every: ratelimit.Month, Zone: "Europe/London", Start: 31, Hour: 4},
 		}, got)
 
 		set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
