@@ -290,6 +290,25 @@ func TestGateOf(t *testing.T) {
 	assert.Equal(t, 1, shadowed)
 }
 
+// TestGateOfNames checks that clients can tell the limits of a request, and the parts of these, from
+// each other, whatever their names are.
+func TestGateOfNames(t *testing.T) {
+	plain, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	all, _ := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}})
+	for want, limits := range map[string][]httplimit.Limit{
+		`"api-1";q=1;w=3600, "api-2";q=2;w=3600, "api-3";q=3;w=3600`:     {{Name: "api", Limiter: all}, {Name: "api", Limiter: plain}},
+		`"api-1";q=1;w=3600, "api-2";q=2;w=3600, "api-1-2";q=3;w=3600`:   {{Name: "api", Limiter: all}, {Name: "api-1", Limiter: plain}},
+		`"api-2";q=3;w=3600, "api-3-1";q=1;w=3600, "api-3-2";q=2;w=3600`: {{Name: "api-2", Limiter: plain}, {Name: "api", Limiter: all}},
+		`"api";q=3;w=3600, "api-2-1";q=1;w=3600, "api-2-2";q=2;w=3600`:   {{Name: "api", Limiter: plain}, {Name: "api", Limiter: all}},
+	} {
+		gate, err := httplimit.NewGateOf(func(*http.Request, string) ([]httplimit.Limit, error) { return limits, nil })
+		require.NoError(t, err)
+		for range 2 { // known, the second time
+			assert.Equal(t, want, serve(gate.Middleware(ok), from("192.0.2.1:1")).Header.Get("RateLimit-Policy"))
+		}
+	}
+}
+
 // TestGateOfSettles settles a request in each of its limits, and releases those in flight.
 func TestGateOfSettles(t *testing.T) {
 	tokens, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,9 +15,9 @@ import (
 
 // A Limit is one of the limits that a request counts in; see [NewGateOf].
 type Limit struct {
-	// Name is that of the limit in header fields and bodies. If another limit of the request has
-	// the same name, such as "api", its name is "api-2". If Name is not one or more printable ASCII
-	// characters, it is that of [WithPolicyName].
+	// Name is that of the limit in header fields and bodies. If another limit of the request, or a
+	// part of it, has the same name, such as "api", its name is "api-2". If Name is not one or more
+	// printable ASCII characters, it is that of [WithPolicyName].
 	Name string
 
 	Limiter ratelimit.Limiter
@@ -52,6 +53,12 @@ func (l *namedLimit) describe(status int) {
 	l.flies = flies(l.limiter)
 	l.policies = newPolicies(l.name, status, l.info.Algorithm)
 	l.standIns = newPolicies(l.name, status, nil)
+}
+
+// sharesName reports whether clients would take l for other, or a part of one for one of the other.
+func (l *namedLimit) sharesName(other *namedLimit) bool {
+	isOfOther := func(name string) bool { return slices.Contains(other.policies.used, name) }
+	return l.name == other.name || slices.ContainsFunc(l.policies.used, isOfOther)
 }
 
 // policiesOf returns the policies of key.

@@ -91,7 +91,7 @@ func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
 			q.shadows = append(q.shadows, one)
 			continue
 		}
-		l := g.known.limit(g.nameFor(one.Name, q.limits), one.Limiter, g.status)
+		l := g.limitFor(&one, q.limits)
 		q.flies = q.flies || l.flies
 		q.limits = append(q.limits, l)
 		q.bounds = append(q.bounds, ratelimit.For(one.Limiter, one.Key, g.hold...))
@@ -109,18 +109,19 @@ func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
 	return nil
 }
 
-// nameFor returns a name by which clients can tell a limit from others and from those of WithAlso:
-// name, if that is possible.
-func (g *Gate) nameFor(name string, others []*namedLimit) string {
+// limitFor returns the limiter of one by a name by which clients can tell it, and its parts, from
+// others and from those of WithAlso: by the name of one, if that is possible.
+func (g *Gate) limitFor(one *Limit, others []*namedLimit) *namedLimit {
+	name := one.Name
 	if !ascii.IsPrintable(name) {
 		name = g.name
 	}
-	unique := name
-	hasIt := func(l *namedLimit) bool { return l.name == unique }
-	for i := 2; slices.ContainsFunc(others, hasIt) || slices.ContainsFunc(g.limits, hasIt); i++ {
-		unique = name + "-" + strconv.Itoa(i)
+	l := g.known.limit(name, one.Limiter, g.status)
+	for i := 2; slices.ContainsFunc(others, l.sharesName) ||
+		slices.ContainsFunc(g.limits, l.sharesName); i++ {
+		l = g.known.limit(name+"-"+strconv.Itoa(i), one.Limiter, g.status)
 	}
-	return unique
+	return l
 }
 
 // addBounds adds the keys of r in limits that have a key and perhaps a costing of their own.
