@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
+	"github.com/ratelimit-go/ratelimit/internal/handback"
 )
 
 // An Admission is what a [Gate] has decided about a request. Its methods are for whoever has got it
@@ -18,9 +19,9 @@ type Admission struct {
 
 	// Decision is that of the limits. It is exact, and may be a denial although the request has
 	// passed, see [WithShadow]. If there are several limits, Part is the index of the one that
-	// decided: the limits of [NewGateOf], or the limiter of [NewGate], come before those of
-	// [WithAlso]. It is zero if no limit was asked: the request was skipped, is free, or has no
-	// key.
+	// decided: the limits of [NewGateOf] without a Shadow, or the limiter of [NewGate], come before
+	// those of [WithAlso]. It is zero if none of these was asked: the request was skipped, is free,
+	// has no key, or counts only in limits with a Shadow.
 	Decision ratelimit.Decision
 
 	// Policy is the name of the limit that decided: that of [WithPolicyName] or, for an
@@ -79,15 +80,22 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, a.Explain(), http.StatusBadRequest)
 	case a.Err != nil:
 		prepareRefusal(h)
-		g.keyError(w, r.WithContext(a.inContext(r.Context())), a.Err)
+		a.answerWith(func(inner *http.Request) { g.keyError(w, inner, a.Err) }, r)
 	case g.denied == nil:
 		a.SetHeader(h)
 		a.policies.refusal.answer(w, r, a)
 	default:
 		a.SetHeader(h)
 		prepareRefusal(h)
-		g.denied.ServeHTTP(w, r.WithContext(a.inContext(r.Context())))
+		a.answerWith(func(inner *http.Request) { g.denied.ServeHTTP(w, inner) }, r)
 	}
+}
+
+// answerWith calls answer with r, in whose context [AdmissionOf] finds a.
+func (a *Admission) answerWith(answer func(inner *http.Request), r *http.Request) {
+	inner := r.WithContext(a.inContext(r.Context()))
+	defer handback.Set(r, inner)
+	answer(inner)
 }
 
 // Explain returns what to tell a client whose key or cost cannot be determined: why, if Err matches
@@ -109,7 +117,7 @@ func (a *Admission) Explain() string {
 // is to be settled and, with [WithAdmission], [AdmissionOf] finds the Admission.
 func (a *Admission) Context() context.Context {
 	ctx := a.request.Context()
-	if a.gate.isTold {
+	if a.isTold() {
 		ctx = a.inContext(ctx)
 	}
 	if a.account != nil {
@@ -117,6 +125,9 @@ func (a *Admission) Context() context.Context {
 	}
 	return ctx
 }
+
+// isTold reports whether the handler of the request gets the Admission.
+func (a *Admission) isTold() bool { return a.gate.isTold && len(a.limits) > 0 }
 
 // Done says that the request is done, so that it is settled ([WithSettle]) and what is in flight is
 // released. status and written are for the function of WithSettle: the status of the response, and
@@ -186,8 +197,9 @@ func WithAdmission() Option { return func(c *config) { c.isTold = true } }
 // AdmissionOf returns the Admission of the request whose context is ctx. It is for the functions
 // given to [WithDenied] and [WithKeyError] and, with [WithAdmission], for the handlers of requests
 // that pass; if several such middlewares are around a handler, the innermost counts. ok is false if
-// there is none: without WithAdmission, and if the request was skipped or costs nothing. SetHeader,
-// Refuse and Done of this Admission do nothing, because the middleware calls those of its own.
+// there is none: without WithAdmission, and if the Decision says nothing, because no limit was
+// asked. SetHeader, Refuse and Done of this Admission do nothing, because the middleware calls
+// those of its own.
 func AdmissionOf(ctx context.Context) (a Admission, ok bool) {
 	a, ok = ctx.Value(admissionKey{}).(Admission)
 	return a, ok

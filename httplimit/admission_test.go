@@ -5,12 +5,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestWithAdmission checks which decision a handler sees.
@@ -95,5 +97,57 @@ func TestWithAdmissionHandsBack(t *testing.T) {
 			assert.Equal(t, "POST /x/{id}", r.Pattern, name)
 			assert.NotNil(t, r.MultipartForm, name)
 		}
+	}
+}
+
+// TestRefusalHandsBack checks the same of the functions that answer a request which is refused.
+func TestRefusalHandsBack(t *testing.T) {
+	parse := func(_ http.ResponseWriter, r *http.Request) {
+		r.Pattern = "refused"
+		assert.NoError(t, r.ParseMultipartForm(1<<20))
+	}
+	for name, opts := range map[string][]httplimit.Option{
+		"denied": {httplimit.WithDenied(http.HandlerFunc(parse))},
+		"no key": {
+			httplimit.WithKey(key.Header("User")),
+			httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) { parse(w, r) }),
+		},
+	} {
+		l, _ := limiter(t, ratelimit.Blocked{})
+		r := httptest.NewRequest("POST", "/", strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--b--\r\n"))
+		r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+		serve(httplimit.Middleware(l, opts...)(ok), r)
+		assert.Equal(t, "refused", r.Pattern, name)
+		assert.NotNil(t, r.MultipartForm, name)
+	}
+}
+
+// TestAdmissionOfNoDecision checks that handlers which decide themselves, and those of other
+// protocols, find no Admission in its Context either, if no limit was asked.
+func TestAdmissionOfNoDecision(t *testing.T) {
+	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
+	shadow := []httplimit.Limit{{Name: "trial", Limiter: l, Key: "all", Shadow: func(ratelimit.Decision) {}}}
+	for name, tt := range map[string]struct {
+		limits []httplimit.Limit
+		opt    httplimit.Option
+	}{
+		"skipped": {shadow, httplimit.WithSkip(func(*http.Request) bool { return true })},
+		"free":    {shadow, httplimit.WithCost(func(*http.Request) int { return 0 })},
+		"none":    {nil, httplimit.WithAdmission()},
+		"shadows": {shadow, httplimit.WithAdmission()},
+	} {
+		gate, err := httplimit.NewGateOf(func(*http.Request, string) ([]httplimit.Limit, error) {
+			return tt.limits, nil
+		}, httplimit.WithAdmission(), tt.opt)
+		require.NoError(t, err)
+		admission := gate.Admit(from("192.0.2.1:1"))
+		assert.True(t, admission.Passed, name)
+		assert.Zero(t, admission.Decision, name)
+		_, found := httplimit.AdmissionOf(admission.Context())
+		assert.False(t, found, name)
+		serve(gate.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, found = httplimit.AdmissionOf(r.Context())
+		})), from("192.0.2.1:1"))
+		assert.False(t, found, name)
 	}
 }

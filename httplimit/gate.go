@@ -58,8 +58,9 @@ func NewGate(l ratelimit.Limiter, opts ...Option) (*Gate, error) {
 }
 
 // NewGateOf is [NewGate] for requests that count in limits which depend on the request. limitsOf
-// returns the limits of r, whose key by [WithKey] is key. If there are none, r passes. If limitsOf
-// returns an error, r is refused as a request without a key, see [WithKeyError].
+// returns the limits of r, whose key by [WithKey] is key. If there are none, r passes, and those of
+// [WithAlso] are not asked. If limitsOf returns an error, r is refused as a request without a key,
+// see [WithKeyError].
 //
 // As with [WithAlso], which adds a limit to those of limitsOf, a request passes if all limits grant
 // it, and otherwise spends nothing. [WithCost] and [WithSettle] apply to each of the limits.
@@ -149,7 +150,7 @@ func (g *Gate) admit(r *http.Request, a *Admission) {
 func (g *Gate) decide(a *Admission) {
 	var err error
 	if len(a.limits) == 0 { // those that the request counts in refuse nobody
-		a.Passed, a.Decision.Allowed = true, true
+		a.Passed = true
 	} else {
 		err = g.take(a.request.Context(), a)
 		g.describe(a, err)

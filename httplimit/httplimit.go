@@ -120,8 +120,7 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 
 // innerRequest returns the request for the handler.
 func (a *Admission) innerRequest() *http.Request {
-	isTold := a.gate.isTold && a.limits != nil
-	if !isTold && a.account == nil {
+	if !a.isTold() && a.account == nil {
 		return a.request
 	}
 	return a.request.WithContext(a.Context())
