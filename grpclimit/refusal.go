@@ -14,14 +14,26 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
+// statusIn returns the status in the error of a KeyFunc, without the text of errors that wrap it,
+// which may contain what the client must not see. It is nil, which is OK, if there is none.
+func statusIn(err error) *status.Status {
+	type withStatus interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if e, ok := errors.AsType[withStatus](err); ok {
+		return e.GRPCStatus()
+	}
+	return nil
+}
+
 // refusal returns the status of a call that has not passed. ctx is that of the call.
 func refusal(ctx context.Context, a *httplimit.Admission) error {
 	if ended := ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
 		return status.FromContextError(ended).Err()
 	}
 	if a.Err != nil {
-		st, ok := status.FromError(a.Err) // of the KeyFunc
-		if ok && st.Code() != codes.OK {  // a call without a key never passes
+		if st := statusIn(a.Err); st.Code() != codes.OK { // a call without a key never passes
 			return st.Err()
 		}
 		return status.Error(codes.InvalidArgument, a.Explain())
