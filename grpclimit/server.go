@@ -109,6 +109,7 @@ func done(a *httplimit.Admission, hasReturned bool, err error) {
 func trailerOf(a *httplimit.Admission) metadata.MD {
 	header := make(http.Header)
 	a.SetHeader(header)
+	header.Del("Access-Control-Expose-Headers") // tells browsers of header fields, not of trailers
 	if len(header) == 0 {
 		return nil
 	}

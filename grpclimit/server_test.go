@@ -131,7 +131,7 @@ func TestHeaders(t *testing.T) {
 		httplimit.None:     {"retry-after": {"3600"}},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithHeaders(h))))
+		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithHeaders(h), httplimit.WithExposedHeaders())))
 		require.NoError(t, p.call(t.Context()))
 		var got metadata.MD
 		require.Error(t, p.call(t.Context(), grpc.Trailer(&got)))
