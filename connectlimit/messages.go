@@ -145,6 +145,8 @@ func (s *limitedStream) refusal(a *httplimit.Admission) error {
 		return ended
 	}
 	err := refusal(a)
-	a.SetHeader(err.Meta())
+	if a.Err == nil { // otherwise it may be an error that calls share, and must not change
+		a.SetHeader(err.Meta())
+	}
 	return err
 }

@@ -171,9 +171,14 @@ func TestPerMessageInFlight(t *testing.T) {
 // TestErrorOfKey checks that the error of a KeyFunc is that of the call, if it is one of connect-go.
 func TestErrorOfKey(t *testing.T) {
 	l, _ := limiter(t, ratelimit.Unlimited{})
+	noToken := func() *connect.Error {
+		return connect.NewError(connect.CodeUnauthenticated, errors.New("no token"))
+	}
+	shared := noToken()
 	_, err := send(t, count(t, connectlimit.PerMessage(l, httplimit.WithKey(func(*http.Request) (string, error) {
-		return "", connect.NewError(connect.CodeUnauthenticated, errors.New("no token"))
+		return "", shared
 	}))), nil, 1)
 	assert.Equal(t, connect.CodeUnauthenticated, connect.CodeOf(err))
 	assert.ErrorContains(t, err, "no token")
+	assert.Equal(t, noToken(), shared, "other calls may fail with it at the same time")
 }
