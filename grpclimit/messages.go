@@ -18,7 +18,8 @@ import (
 // A message is done when the handler asks for the next one, or ends: until then it is in flight,
 // with a [ratelimit.InFlight], and is not settled, with [httplimit.WithSettle], whose function gets
 // status 200. The context of the stream is not that of a message: what a handler tells
-// [httplimit.Cost] with it is not the cost of the message.
+// [httplimit.Cost] with it is not the cost of the message, and [httplimit.AdmissionOf] does not
+// find the Admission of the message.
 func (s *Server) Messages(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
