@@ -31,6 +31,9 @@ func TestSettleIsAsIfOnlyThatHadBeenTaken(t *testing.T) {
 		if strings.Contains(tr.log[0], "CountDenied:true") || strings.Contains(tr.log[0], "InFlight") || tr.of != nil {
 			continue // which counts more than what is taken, or gives all back; and limits that change have tests of their own
 		}
+		if strings.Contains(tr.log[0], "Lockout") {
+			continue // a lock that a held event has made is served: TestLockout_* have what is taken back
+		}
 		for i := range 5 {
 			if tr.settleOnce(string(rune('a' + i))) {
 				settled++
