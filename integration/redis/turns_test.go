@@ -177,7 +177,8 @@ func TestWaitersLeave(t *testing.T) {
 	}
 }
 
-// Whatever is asked while turns are ahead is one call, also of several keys, and a key lasts as long as its turns.
+// Whatever is asked while turns are ahead is one call, also of several keys, and a key lasts as long as its turns. Only
+// in windows of a calendar that are further ahead than the borders which a command has, a turn is two.
 func TestTurnsInOneCall(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
@@ -192,8 +193,13 @@ func TestTurnsInOneCall(t *testing.T) {
 				t.Helper()
 				before := store.Stats().Calls
 				f()
-				if calls > 0 {
-					require.EqualValues(t, calls, store.Stats().Calls-before, name)
+				made := store.Stats().Calls - before
+				switch {
+				case calls == 0:
+				case name == "CalendarWindow":
+					require.LessOrEqual(t, made, uint64(2))
+				default:
+					require.EqualValues(t, calls, made, name)
 				}
 			}
 			reserve := func(key string, n int) (r *ratelimit.Reservation) {
