@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +15,50 @@ import (
 type limit struct {
 	rate  ratelimit.Rate
 	burst int // at least 1
+	// calendar is the limit as -limit has it if that names a unit of the calendar, such as
+	// 1000/day@Europe/London. Then rate is about the same, for algorithms that have no calendar.
+	// Otherwise, calendar is zero.
+	calendar ratelimit.CalendarWindow
 }
+
+// spans has the units of the calendar, and about how long each of them is.
+var spans = map[ratelimit.CalendarUnit]time.Duration{
+	ratelimit.Day:     24 * time.Hour,
+	ratelimit.Week:    7 * 24 * time.Hour,
+	ratelimit.Month:   30 * 24 * time.Hour,
+	ratelimit.Quarter: 91 * 24 * time.Hour,
+	ratelimit.Year:    365 * 24 * time.Hour,
+}
+
+// parseLimit parses a limit without a burst: a rate, such as 10/s, or a unit of the calendar, such
+// as 1000/day or 1000/day@Europe/London.
+func parseLimit(text string) (limit, error) {
+	events, of, _ := strings.Cut(text, "/")
+	name, zone, hasZone := strings.Cut(of, "@")
+	for unit, span := range spans {
+		if name != unit.String() {
+			continue
+		}
+		n, err := strconv.Atoi(events)
+		switch {
+		case err != nil:
+			return limit{}, fmt.Errorf("%q: %q is not a whole number of events", text, events)
+		case hasZone && zone == "":
+			return limit{}, fmt.Errorf("%q: name a time zone after the @, or leave it out for UTC", text)
+		}
+		calendar := ratelimit.CalendarWindow{Limit: n, Every: unit, Zone: zone}
+		_, err = ratelimit.New(calendar)
+		return limit{rate: ratelimit.Rate{Events: n, Per: span}, calendar: calendar}, err
+	}
+	if hasZone {
+		return limit{}, fmt.Errorf("%q: only a day, week, month, quarter or year has a time zone", text)
+	}
+	rate, err := ratelimit.ParseRate(text)
+	return limit{rate: rate}, err
+}
+
+// hasCalendar reports whether -limit names a unit of the calendar.
+func (l limit) hasCalendar() bool { return l.calendar.Every != 0 }
 
 // A candidate is an algorithm with the parameters for the limit.
 type candidate struct {
@@ -28,12 +72,20 @@ const (
 	// wait, so by default the comparison would be unfair.
 	defaultAlgorithms = "token,interval,leaky,fixed,first,sliding,log,rolling"
 	allAlgorithms     = defaultAlgorithms + ",warmup"
+	// The calendar window is tried first if -limit names a unit of the calendar, and not otherwise.
+	calendarID = "calendar"
 )
 
 // algorithms returns all algorithms, in the order of the report.
 func (l limit) algorithms() []candidate {
 	n, window := l.rate.Events, l.rate.Per
-	return []candidate{
+	var calendars []candidate
+	if l.hasCalendar() {
+		calendars = append(calendars, candidate{calendarID, "calendar window",
+			fmt.Sprintf("Counts the requests of each %v of a time zone. The others have a window of %s.", l.calendar.Every, brief(window)),
+			l.calendar})
+	}
+	return append(calendars, []candidate{
 		{"token", "token bucket", "Starts full and refills evenly. A request takes a token. If there is none, the request is denied.",
 			ratelimit.TokenBucket{Rate: l.rate, Burst: l.burst}},
 		{"interval", "token bucket, at intervals", "The token bucket, but tokens arrive in groups, at fixed intervals.",
@@ -52,24 +104,39 @@ func (l limit) algorithms() []candidate {
 			ratelimit.RollingWindow{Quota: n, Window: window, Period: l.period()}},
 		{"warmup", "warming up", "Spaces requests evenly, and after a rest three times as far apart. For callers that wait.",
 			ratelimit.WarmingUp{Rate: l.rate, Warmup: window}},
-	}
+	}...)
 }
 
-// candidates returns the algorithms of a comma-separated list.
+// candidates returns the algorithms of a comma-separated list. The list "all" has all of them, and
+// an empty list those that are tried by default.
 func (l limit) candidates(list string) ([]candidate, error) {
-	if list == "all" {
-		list = allAlgorithms
+	switch list {
+	case "":
+		list = l.withCalendar(defaultAlgorithms)
+	case "all":
+		list = l.withCalendar(allAlgorithms)
 	}
 	known := l.algorithms()
 	var cs []candidate
 	for id := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(known, func(c candidate) bool { return c.id == strings.TrimSpace(id) })
-		if i < 0 {
-			return nil, fmt.Errorf("-alg: unknown algorithm %q: must be all, or a list of some of %s", id, allAlgorithms)
+		switch {
+		case i < 0 && strings.TrimSpace(id) == calendarID:
+			return nil, fmt.Errorf("-alg: %s needs a -limit such as 1000/day@Europe/London", calendarID)
+		case i < 0:
+			return nil, fmt.Errorf("-alg: unknown algorithm %q: must be all, or a list of some of %s", id, l.withCalendar(allAlgorithms))
 		}
 		cs = append(cs, known[i])
 	}
 	return cs, nil
+}
+
+// withCalendar adds the calendar window to a list, if the limit has a calendar.
+func (l limit) withCalendar(list string) string {
+	if l.hasCalendar() {
+		return calendarID + "," + list
+	}
+	return list
 }
 
 // refill returns the rate of a bucket that refills at intervals. A refill larger than the bucket

@@ -4,6 +4,7 @@
 //
 //	go run ./examples/replay
 //	go run ./examples/replay -limit 100/1m -burst 20 /var/log/nginx/access.log
+//	go run ./examples/replay -limit 1000/day@Europe/London access.log
 //	go run ./examples/replay -limit 10/s -key ip+path -alg token,sliding access.log.gz
 //	zcat access.log.*.gz | go run ./examples/replay -o report.html -
 //
@@ -22,8 +23,7 @@ import (
 	"io"
 	"os"
 	"strings"
-
-	"github.com/ratelimit-go/ratelimit"
+	_ "time/tzdata" // so that -limit knows all zones on a machine without zone data
 )
 
 //go:embed testdata/access.log.gz
@@ -49,10 +49,10 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 	s := settings{read: readOptions{layouts: anyLayouts}}
 	fs := flag.NewFlagSet("replay", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // an error is returned, without a list of all flags; -h lists them
-	rate := fs.String("limit", "60/1m", "the limit as `events/span`, such as 10/s, 100/1m or 5/250ms")
+	limit := fs.String("limit", "60/1m", "the limit as `events/span`, such as 10/s, 100/1m or 5/250ms; or in each day, week, month,\nquarter or year of a time zone, such as 1000/day@Europe/London; without a zone in UTC")
 	burst := fs.Int("burst", 0, "the most events, `n`, that buckets allow at once; 0 means the events of -limit")
 	fs.StringVar(&s.read.by, "key", byIP, "the `key` that has a limit of its own: ip, path or ip+path")
-	algorithms := fs.String("alg", defaultAlgorithms, "the algorithms to try: all, or a `list` of some of "+allAlgorithms+"\n")
+	algorithms := fs.String("alg", "", "the algorithms to try: all, or a `list` of some of "+allAlgorithms+",\nand "+calendarID+" with a -limit such as 1000/day; by default all but warmup")
 	fields := fs.String("json", "", "the fields with the `TIME,KEY[,PATH]` of JSON lines, such as ts,user.id,request.uri")
 	pattern := fs.String("pattern", "", "a `regexp` that finds requests in lines, with the groups (?<time>…), (?<key>…) and, if they\ncount as several events, (?<n>…); with (?<path>…), -key can be path or ip+path")
 	layout := fs.String("time", "", "the `layout` of times, as for Go's time.Parse: 02/Jan/2006:15:04:05.000")
@@ -66,7 +66,7 @@ func parseArgs(args []string, stderr io.Writer) (settings, error) {
 		return s, err
 	}
 	var err error
-	s.limit.rate, err = ratelimit.ParseRate(*rate)
+	s.limit, err = parseLimit(*limit)
 	if err != nil {
 		return s, fmt.Errorf("-limit: %w", err)
 	}

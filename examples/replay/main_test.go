@@ -242,6 +242,13 @@ func TestOverwritesOnlyPages(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"-limit 5":               "-limit: ",
+		"-limit many/day":        `-limit: "many/day": "many" is not a whole number of events`,
+		"-limit 0/day":           "-limit: ratelimit: CalendarWindow.Limit is 0",
+		"-limit 9/day@":          `-limit: "9/day@": name a time zone after the @, or leave it out for UTC`,
+		"-limit 9/day@Mars":      `-limit: ratelimit: CalendarWindow.Zone is "Mars": it must be the name of a time zone`,
+		"-limit 9/24h@UTC":       `-limit: "9/24h@UTC": only a day, week, month, quarter or year has a time zone`,
+		"-limit 9/fortnight":     "-limit: ratelimit: Rate is",
+		"-alg calendar":          "-alg: calendar needs a -limit such as 1000/day@Europe/London",
 		"-burst -1":              "-burst -1: must be at least 1, or 0",
 		"-key user":              `-key "user": must be ip, path or ip+path`,
 		"-json ts":               `-json "ts": must be the names of two or three fields`,
@@ -263,7 +270,7 @@ func TestErrors(t *testing.T) {
 // not affect key a.
 func TestDecisions(t *testing.T) {
 	tr := read(t, "100 a\n100 b\n109 a\n109 a\n109 a\n110 a\n111 a\n112.5 a\n119 a 4\n120 a\n", "-")
-	l := limit{ratelimit.Rate{Events: 3, Per: 10 * time.Second}, 3}
+	l := limit{rate: ratelimit.Rate{Events: 3, Per: 10 * time.Second}, burst: 3}
 	// By request: a b a a a, at 110, 111 and 112.5, the four at once, the last.
 	for list, want := range map[string]string{
 		"token":    "YYYYY nnY n Y", // at 109, 3 tokens again: one arrives every 3⅓ s
@@ -294,9 +301,41 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// The days of London, which set its clock forward on 29 March, have 24, 23 and 24 hours.
+func TestCalendar(t *testing.T) {
+	const log = "2026-03-28T12:00:00Z a\n2026-03-28T23:59:59Z a\n2026-03-29T00:00:00Z a\n2026-03-29T22:59:59Z a\n2026-03-29T23:00:00Z a\n"
+	for flag, want := range map[string][]bool{
+		"1/day@Europe/London": {false, true, false, true, false},
+		"1/day":               {false, true, false, true, true}, // 28 and 29 March of UTC
+		"1/week":              {false, true, true, true, true},  // until Sunday, 29 March
+		"1/week@Asia/Tokyo":   {false, true, true, false, true}, // until Sunday, 15:00 UTC
+		"1/month":             {false, true, true, true, true},
+		"1/quarter":           {false, true, true, true, true},
+		"1/year":              {false, true, true, true, true},
+	} {
+		s, err := parseArgs([]string{"-limit", flag, "-alg", "calendar", "-"}, io.Discard)
+		require.NoError(t, err)
+		outcomes, err := replay(read(t, log, "-"), s.candidates)
+		require.NoError(t, err)
+		assert.Equal(t, want, outcomes[0].denials, flag)
+	}
+	for list, n := range map[string]int{"": 9, "all": 10, "calendar": 1} {
+		s, err := parseArgs([]string{"-limit", "5/month", "-alg", list}, io.Discard)
+		require.NoError(t, err)
+		assert.Len(t, s.candidates, n, list)
+		assert.Equal(t, "calendar", s.candidates[0].id)
+	}
+	got, _ := runReplay(t, log, "-o", "", "-limit", "1/day@Europe/London", "-")
+	assert.Contains(t, got, "limit: 1 in each day of Europe/London, or 1/d, for each key\n")
+}
+
 // With a burst below the limit, no algorithm's rate exceeds the limit, and each can be made.
 func TestBurst(t *testing.T) {
-	for _, l := range []limit{{ratelimit.PerMinute(60), 7}, {ratelimit.PerDay(1_000_000), 1}, {ratelimit.Rate{Events: 7, Per: 11}, 3}} {
+	for _, l := range []limit{
+		{rate: ratelimit.PerMinute(60), burst: 7},
+		{rate: ratelimit.PerDay(1_000_000), burst: 1},
+		{rate: ratelimit.Rate{Events: 7, Per: 11}, burst: 3},
+	} {
 		cs, err := l.candidates("all")
 		require.NoError(t, err)
 		_, err = replay(read(t, "1 a\n", "-"), cs)
@@ -318,7 +357,7 @@ func TestDeniedMost(t *testing.T) {
 		"0 busy 3\n0 rare 1\n":                     nil,
 	} {
 		tr := read(t, log, "-")
-		cs, err := limit{ratelimit.Rate{Events: 3, Per: time.Hour}, 3}.candidates("fixed")
+		cs, err := limit{rate: ratelimit.Rate{Events: 3, Per: time.Hour}, burst: 3}.candidates("fixed")
 		require.NoError(t, err)
 		outcomes, err := replay(tr, cs)
 		require.NoError(t, err)
@@ -334,7 +373,7 @@ func TestDeniedMost(t *testing.T) {
 func TestPlots(t *testing.T) {
 	for _, log := range []string{"0 a\n", "0 a\n7000000000 b 5\n", "100 a\n100.001 a\n100.002 b", "100 a\n100 a\n4000 a\n4000 b 3\n"} {
 		tr := read(t, log, "-")
-		cs, err := limit{ratelimit.PerHour(1), 1}.candidates("fixed")
+		cs, err := limit{rate: ratelimit.PerHour(1), burst: 1}.candidates("fixed")
 		require.NoError(t, err)
 		outcomes, err := replay(tr, cs)
 		require.NoError(t, err)

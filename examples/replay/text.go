@@ -36,7 +36,10 @@ func (t *trace) summary() string {
 // inWords describes the limit. Algorithms other than buckets have no burst.
 func (l limit) inWords(t *trace) string {
 	text := ratelimit.TokenBucket{Rate: l.rate, Burst: l.burst}.String()
-	if l.burst != l.rate.Events {
+	if l.hasCalendar() {
+		text = l.calendar.String() + ", or " + text
+	}
+	if l.hasCalendar() || l.burst != l.rate.Events {
 		text += ","
 	}
 	return text + " for each " + t.oneKey
