@@ -64,3 +64,37 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 		assert.Equal(t, 2, f.Batches[len(f.Batches)-1], "now the store knows the server's time")
 	})
 }
+
+// Leases grant a day no more than its limit and one lease of the day before, and never less than its
+// limit, also in a day of 23 hours.
+func TestLeaseInEachDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, lease = 1500, 100
+		f := newFakeServer(t, ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Day, Zone: "Europe/London"})
+		s, l := f.store(t, WithLease(lease, 2*time.Hour))
+		march := func(day, hour int) time.Time { return time.Date(2000, time.March, day, hour, 0, 0, 0, time.UTC) }
+		time.Sleep(time.Until(march(25, 0)))
+		for _, tt := range []struct {
+			until time.Time
+			pause time.Duration // between requests
+		}{
+			{march(26, 0), time.Minute},
+			{march(26, 23), time.Minute / 2}, // the clock was set forward
+			{march(27, 23), time.Minute},
+			{march(28, 11), time.Minute},
+		} {
+			leased, asked, granted := s.Stats().Leased, 0, 0
+			for time.Now().Before(tt.until) {
+				asked++
+				if l.Allow("k") {
+					granted++
+				}
+				time.Sleep(tt.pause)
+			}
+			assert.GreaterOrEqual(t, granted, min(asked, limit), tt.until)
+			assert.LessOrEqual(t, granted, limit+lease, tt.until)
+			assert.Greater(t, s.Stats().Leased, leased, tt.until)
+		}
+		conservedWithin(t, f, s, limit, 12*60-lease, 12*60)
+	})
+}
