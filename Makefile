@@ -46,10 +46,11 @@ tidy:
 alone:
 	@set -e; for m in $(RELEASED); do echo "== alone $$m"; (cd $$m && GOWORK=off go build ./... && GOWORK=off go vet ./...); done
 
-# The arithmetic with another word size, if this machine can run it, and the root module's code for
-# another byte order.
+# The arithmetic with another word size, if this machine can run it, the root module's code for
+# another byte order, and its root package for browsers, where programs have no zone data.
 arch:
 	GOARCH=s390x go vet . ./internal/...
+	GOOS=js GOARCH=wasm go vet .
 	@if ! scripts/runs 386; then echo "== test 386: SKIPPED, this machine cannot run it"; exit 0; fi; \
 		set -ex; GOARCH=386 go test ./internal/kernel ./internal/step ./internal/timeline ./internal/uint128 ./internal/model; \
 		GOARCH=386 go test -run 'Model|Extremes|Params|Rate|States|SettleExactly' . $(addprefix ./internal/laws/,decide fault memory)
