@@ -235,18 +235,18 @@ func (g *Gate) describe(a *Admission, err error) {
 	a.Passed = a.Decision.Allowed
 	a.policies = g.policiesOf(ctx, &a.question, a.Decision)
 	a.told = a.Decision
-	a.told.Part = a.policies.firstPartOf(a.Decision)
-	if !a.Passed || g.headers != None {
+	if a.Passed && g.headers == None { // nothing shows which part of a limiter has decided
+		a.told.Part = a.policies.firstPartOf(a.Decision)
+	} else {
 		a.told = a.policies.shown(ctx, &a.question, a.Decision)
 	}
+	part := a.policies.part(a.told)
+	a.Policy = a.policies.names[part]
 	if !a.Passed {
 		a.told = g.hinted(a.told, a.policies)
-		a.RetryAfter, a.Detail = a.told.RetryAfter, g.detail(
-			a.Decision,
-			a.policies.quotas[a.policies.part(a.told)],
-		)
+		a.RetryAfter = a.told.RetryAfter
+		a.Detail = g.detail(a.Decision, a.policies.quotas[part])
 	}
-	a.Policy = a.policies.names[a.policies.part(a.told)]
 	a.partition = g.partition(&a.question, a.Decision)
 }
 
