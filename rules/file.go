@@ -39,6 +39,17 @@ import (
 //	  start: 31                 # the day on which a month begins, or its last one
 //	  hour: 4                   # the hour of that day
 //
+// A rule whose algorithm is lockout says for how long a subject is locked out:
+//
+//	# throttle.yaml
+//	- id: eager
+//	  call: GET /search
+//	  limit: 11                       # the eleventh within a second locks
+//	  seconds: 1
+//	  algorithm: lockout
+//	  first_lockout_seconds: 60
+//	  longest_lockout_seconds: 86400  # optional: each lasts twice as long as the one before
+//
 // A rule with an unknown field or an invalid value is reported in [BadRules]. To change the file,
 // replace it atomically (rename a new file over it), because a load may read a file that is only
 // partly written.

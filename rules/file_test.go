@@ -44,6 +44,10 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: 5, every: week, start: 7, hour: 04}`:           {Limit: 5, Every: ratelimit.Week, Start: 7, Hour: 4},
 		`{"id": "a", "call": "/x", "limit": 5, "every": "year", "start": 406}`:   {Limit: 5, Every: ratelimit.Year, Start: 406},
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: .inf}`:                 {Limit: 5, Window: time.Second},
+
+		`{id: a, call: /x, limit: 5, seconds: 1, algorithm: lockout, first_lockout_seconds: 60}`:                                                    {Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute},
+		`{id: a, call: /x, limit: 5, seconds: 1, algorithm: lockout, first_lockout_seconds: 0.5, longest_lockout_seconds: 60}`:                      {Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Second / 2, LongestLockout: time.Minute},
+		`{"id": "a", "call": "/x", "limit": 5, "seconds": 1, "algorithm": "lockout", "first_lockout_seconds": 60, "longest_lockout_seconds": null}`: {Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute},
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
 		require.NoError(t, err, text)
@@ -84,6 +88,11 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, limit: 1, seconds: 1, ID: b}`:                  `ID is "b": it must be one of the fields`,
 		`{call: /x, limit: 1, seconds: 1}`:                                `id is <nil>: it must be present`,
 		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:            `method is "GET": it must be one of the fields`,
+
+		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: lockout}`:                              `first_lockout_seconds is "0s": it must be longer than 0, for a lockout`,
+		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: lockout, first_lockout_seconds: [60]}`: `first_lockout_seconds is a list: it must be more than 0`,
+		`{id: a, call: /x, limit: 1, seconds: 1, first_lockout_seconds: 60}`:                       `first_lockout_seconds is "1m0s": it must be left out, unless the algorithm is lockout`,
+		`{id: a, call: /x, limit: 1, seconds: 1, longest_lockout_seconds: 60}`:                     `longest_lockout_seconds is "1m0s": it must be left out, unless the algorithm is lockout`,
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
 		assert.ErrorContains(t, err, want, text)

@@ -162,8 +162,8 @@ func (t *index) settle(bad BadRules, last *index, now time.Time) BadRules {
 // counts reports whether the rule is neither disabled nor expired.
 func (c *compiled) counts(now time.Time) bool { return !c.Disabled && !c.expired(now) }
 
-// stricter compares rules with the same ID by what they allow: in the long run, and then at once.
-// Rules that allow the same are in some order.
+// stricter compares rules with the same ID by what they allow: in the long run, then at once, and
+// then by how long they lock out. Rules that allow the same are in some order.
 func stricter(a, b *compiled) int {
 	aHigh, aLow := bits.Mul64(uint64(a.Limit), uint64(b.span()))
 	bHigh, bLow := bits.Mul64(uint64(b.Limit), uint64(a.span()))
@@ -172,6 +172,8 @@ func stricter(a, b *compiled) int {
 		cmp.Compare(aHigh, bHigh),
 		cmp.Compare(aLow, bLow),
 		cmp.Compare(cmp.Or(a.Burst, a.Limit), cmp.Or(b.Burst, b.Limit)),
+		-cmp.Compare(a.FirstLockout, b.FirstLockout),
+		-cmp.Compare(a.LongestLockout, b.LongestLockout),
 	); n != 0 {
 		return n
 	}

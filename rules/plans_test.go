@@ -140,12 +140,17 @@ func TestNoCapacity(t *testing.T) {
 	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(5)}, alg)
 }
 
-// TestNoCalendar checks that a query for a limit cannot name calendar-window, with a window or
-// without.
-func TestNoCalendar(t *testing.T) {
-	for _, window := range []any{int64(60), nil} {
-		limits := SQLLimits(new(sql.DB), "", nil).(*sqlLimits)
-		_, err := limits.limitOf("key", scanned(t, window), scanned(t, int64(5)), scanned(t, "calendar-window"))
-		assert.ErrorContains(t, err, `algorithm is "calendar-window": it must be another one, because the query returns no calendar`)
+// TestNeedsMoreColumns checks that a query for a limit cannot name an algorithm that needs more
+// columns, with a window or without.
+func TestNeedsMoreColumns(t *testing.T) {
+	for algorithm, want := range map[string]string{
+		"calendar-window": `algorithm is "calendar-window": it must be another one, because the query returns no calendar`,
+		"lockout":         `algorithm is "lockout": it must be another one, because the query returns no length of a lockout`,
+	} {
+		for _, window := range []any{int64(60), nil} {
+			limits := SQLLimits(new(sql.DB), "", nil).(*sqlLimits)
+			_, err := limits.limitOf("key", scanned(t, window), scanned(t, int64(5)), scanned(t, algorithm))
+			assert.ErrorContains(t, err, want)
+		}
 	}
 }

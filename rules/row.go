@@ -10,20 +10,22 @@ import (
 // The tags are the names of the columns (SQL says what each of them means), and the names in a
 // file.
 type row struct {
-	ID        cell `table:"THROTTLE_ID"          file:"id"`
-	Call      cell `table:"NORMALIZED_CALL"      file:"call"`
-	Limit     cell `table:"MAX_LOCKS"            file:"limit"`
-	Window    cell `table:"LOCK_TIMEOUT_SECONDS" file:"seconds"`
-	Algorithm cell `table:"ALGORITHM"            file:"algorithm"`
-	Every     cell `table:"EVERY"                file:"every"`
-	Zone      cell `table:"ZONE"                 file:"zone"`
-	Start     cell `table:"START"                file:"start"`
-	Hour      cell `table:"HOUR"                 file:"hour"`
-	Burst     cell `table:"BURST"                file:"burst"`
-	Expires   cell `table:"THROTTLE_EXPIRATION"  file:"expires"`
-	Shadow    cell `table:"SHADOW"               file:"shadow"`
-	Enabled   cell `table:"ENABLED"              file:"enabled"`
-	Method    cell `table:"METHOD"` // in a file, the call has the method
+	ID             cell `table:"THROTTLE_ID"             file:"id"`
+	Call           cell `table:"NORMALIZED_CALL"         file:"call"`
+	Limit          cell `table:"MAX_LOCKS"               file:"limit"`
+	Window         cell `table:"LOCK_TIMEOUT_SECONDS"    file:"seconds"`
+	Algorithm      cell `table:"ALGORITHM"               file:"algorithm"`
+	Every          cell `table:"EVERY"                   file:"every"`
+	Zone           cell `table:"ZONE"                    file:"zone"`
+	Start          cell `table:"START"                   file:"start"`
+	Hour           cell `table:"HOUR"                    file:"hour"`
+	FirstLockout   cell `table:"FIRST_LOCKOUT_SECONDS"   file:"first_lockout_seconds"`
+	LongestLockout cell `table:"LONGEST_LOCKOUT_SECONDS" file:"longest_lockout_seconds"`
+	Burst          cell `table:"BURST"                   file:"burst"`
+	Expires        cell `table:"THROTTLE_EXPIRATION"     file:"expires"`
+	Shadow         cell `table:"SHADOW"                  file:"shadow"`
+	Enabled        cell `table:"ENABLED"                 file:"enabled"`
+	Method         cell `table:"METHOD"` // in a file, the call has the method
 }
 
 // A format is where a row comes from: the key of the tags that name its fields there.
@@ -72,17 +74,19 @@ func (r *row) convert() (Rule, error) {
 	cells.require("ID", r.ID)
 	cells.require("Call", r.Call)
 	rule := Rule{
-		ID:        read(&cells, "ID", r.ID, cell.text),
-		Call:      read(&cells, "Call", r.Call, cell.text),
-		Algorithm: read(&cells, "Algorithm", r.Algorithm, cell.text),
-		Every:     read(&cells, "Every", r.Every, cell.unit),
-		Zone:      read(&cells, "Zone", r.Zone, cell.text),
-		Start:     read(&cells, "Start", r.Start, cell.number),
-		Hour:      read(&cells, "Hour", r.Hour, cell.number),
-		Burst:     read(&cells, "Burst", r.Burst, cell.number),
-		Expires:   read(&cells, "Expires", r.Expires, cell.instant),
-		Shadow:    read(&cells, "Shadow", r.Shadow, cell.truth),
-		Disabled:  r.Enabled.value != nil && !read(&cells, "Enabled", r.Enabled, cell.truth),
+		ID:             read(&cells, "ID", r.ID, cell.text),
+		Call:           read(&cells, "Call", r.Call, cell.text),
+		Algorithm:      read(&cells, "Algorithm", r.Algorithm, cell.text),
+		Every:          read(&cells, "Every", r.Every, cell.unit),
+		Zone:           read(&cells, "Zone", r.Zone, cell.text),
+		Start:          read(&cells, "Start", r.Start, cell.number),
+		Hour:           read(&cells, "Hour", r.Hour, cell.number),
+		FirstLockout:   read(&cells, "FirstLockout", r.FirstLockout, cell.optionalSeconds),
+		LongestLockout: read(&cells, "LongestLockout", r.LongestLockout, cell.optionalSeconds),
+		Burst:          read(&cells, "Burst", r.Burst, cell.number),
+		Expires:        read(&cells, "Expires", r.Expires, cell.instant),
+		Shadow:         read(&cells, "Shadow", r.Shadow, cell.truth),
+		Disabled:       r.Enabled.value != nil && !read(&cells, "Enabled", r.Enabled, cell.truth),
 	}
 	if planOf(rule.Algorithm) == nil {
 		cells.require("Limit", r.Limit)

@@ -50,6 +50,9 @@ func TestRowsOfTables(t *testing.T) {
 		{"EVERY", nil, func(*Rule) {}},
 		{"EVERY", "", func(*Rule) {}},
 		{"ZONE", []byte("   "), func(*Rule) {}},
+		{"FIRST_LOCKOUT_SECONDS", nil, func(*Rule) {}},
+		{"FIRST_LOCKOUT_SECONDS", int64(0), func(*Rule) {}},
+		{"LONGEST_LOCKOUT_SECONDS", []byte("0"), func(*Rule) {}},
 		{"METHOD", "GET  ", func(r *Rule) { r.Call = "GET /x" }},
 		{"METHOD", "", func(*Rule) {}},
 		{"SHADOW", "Y", func(r *Rule) { r.Shadow = true }},
@@ -83,6 +86,11 @@ func TestRowsOfTables(t *testing.T) {
 		{"START", int64(31), `rule "007": START is 31: it must be left out, except for a calendar-window`},
 		{"HOUR", int64(4), `rule "007": HOUR is 4: it must be left out, except for a calendar-window`},
 		{"HOUR", "04:00", `rule "007": HOUR is "04:00": it must be a whole number`},
+		{"ALGORITHM", "lockout", `rule "007": FIRST_LOCKOUT_SECONDS is "0s": it must be longer than 0, for a lockout`},
+		{"FIRST_LOCKOUT_SECONDS", int64(60), `rule "007": FIRST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
+		{"LONGEST_LOCKOUT_SECONDS", int64(60), `rule "007": LONGEST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
+		{"FIRST_LOCKOUT_SECONDS", "1m", `rule "007": FIRST_LOCKOUT_SECONDS is "1m": it must be more than 0 and at most 9223372036 seconds, in whole nanoseconds; or left out`},
+		{"LONGEST_LOCKOUT_SECONDS", int64(-1), `rule "007": LONGEST_LOCKOUT_SECONDS is -1: it must be more than 0`},
 		{"BURST", "2.5", `rule "007": BURST is "2.5": it must be a whole number`},
 		{"SHADOW", "maybe", `rule "007": SHADOW is "maybe": it must be true or false`},
 		{"ENABLED", int64(2), `rule "007": ENABLED is 2: it must be true or false`},
@@ -129,6 +137,54 @@ func TestCalendarsOfTables(t *testing.T) {
 		{map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"}, `rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`},
 		{map[string]any{"EVERY": "month", "START": int64(32)}, `rule "007": ratelimit: CalendarWindow.Start is 32: it must be a day of the month`},
 		{map[string]any{"EVERY": "month", "HOUR": int64(24)}, `rule "007": ratelimit: CalendarWindow.Hour is 24: it must be`},
+	} {
+		_, err := inTable.rule(row(tt.columns))
+		assert.ErrorContains(t, err, tt.want, "%v", tt.columns)
+	}
+}
+
+// TestLockoutsOfTables checks rows whose algorithm is a lockout.
+func TestLockoutsOfTables(t *testing.T) {
+	row := func(more map[string]any) *row {
+		columns := map[string]any{
+			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_LOCKS": int64(11), "LOCK_TIMEOUT_SECONDS": int64(1),
+			"ALGORITHM": "lockout", "FIRST_LOCKOUT_SECONDS": int64(60),
+		}
+		maps.Copy(columns, more)
+		return rowOf(t, columns)
+	}
+	for _, tt := range []struct {
+		columns        map[string]any
+		first, longest time.Duration
+	}{
+		{nil, time.Minute, 0},
+		{map[string]any{"LONGEST_LOCKOUT_SECONDS": nil}, time.Minute, 0},
+		{map[string]any{"LONGEST_LOCKOUT_SECONDS": int64(0)}, time.Minute, 0},
+		{map[string]any{"LONGEST_LOCKOUT_SECONDS": int64(60)}, time.Minute, time.Minute},
+		{map[string]any{"LONGEST_LOCKOUT_SECONDS": []byte("3600")}, time.Minute, time.Hour},
+		{map[string]any{"FIRST_LOCKOUT_SECONDS": "0.5"}, time.Second / 2, 0},
+	} {
+		got, err := inTable.rule(row(tt.columns))
+		require.NoError(t, err, "%v", tt.columns)
+		assert.Equal(t, Rule{
+			ID: "007", Call: "/x", Limit: 11, Window: time.Second,
+			Algorithm: "lockout", FirstLockout: tt.first, LongestLockout: tt.longest,
+		}, got, "%v", tt.columns)
+		alg, err := got.algorithm()
+		require.NoError(t, err)
+		assert.Equal(t, ratelimit.Lockout{Limit: 11, Window: time.Second, For: tt.first, Most: tt.longest}, alg)
+	}
+	for _, tt := range []struct {
+		columns map[string]any
+		want    string
+	}{
+		{map[string]any{"FIRST_LOCKOUT_SECONDS": nil}, `rule "007": FIRST_LOCKOUT_SECONDS is "0s": it must be longer than 0, for a lockout`},
+		{map[string]any{"LONGEST_LOCKOUT_SECONDS": int64(59)}, `rule "007": LONGEST_LOCKOUT_SECONDS is "59s": it must be at least as long as the first lockout, 1m0s, or left out`},
+		{map[string]any{"LOCK_TIMEOUT_SECONDS": nil}, `rule "007": LOCK_TIMEOUT_SECONDS is <nil>: it must be present`},
+		{map[string]any{"EVERY": "month"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
+		{map[string]any{"BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
+		{map[string]any{"ALGORITHM": "blocked"}, `rule "007": FIRST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
+		{map[string]any{"ALGORITHM": nil}, `rule "007": FIRST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
 	} {
 		_, err := inTable.rule(row(tt.columns))
 		assert.ErrorContains(t, err, tt.want, "%v", tt.columns)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,6 +64,13 @@ type Rule struct {
 	Start int
 	Hour  int
 
+	// FirstLockout and LongestLockout say for how long a "lockout" locks a subject that has used
+	// Limit events within Window: for FirstLockout, and then each time for twice as long, up to
+	// LongestLockout. If LongestLockout is 0, all lockouts last as long as the first. They are For
+	// and Most of [ratelimit.Lockout]. For other algorithms, they must be 0.
+	FirstLockout   time.Duration
+	LongestLockout time.Duration
+
 	// Burst is the number of events that may come at once, for a "token-bucket" or a
 	// "leaky-bucket"; 0 means Limit. It must be 0 for other algorithms.
 	Burst int
@@ -86,6 +94,8 @@ type Rule struct {
 //	fixed-window     [ratelimit.FixedWindow]: at most Limit in each aligned window
 //	calendar-window  [ratelimit.CalendarWindow]: at most Limit in each day, week, month, quarter
 //	                 or year of a time zone; has an Every, and no Window
+//	lockout          [ratelimit.Lockout]: Limit events within Window lock the subject, for
+//	                 FirstLockout, and then for longer; see [Set.Hold]
 //	token-bucket     [ratelimit.TokenBucket]: Burst at once, refilled evenly at Limit per Window
 //	leaky-bucket     [ratelimit.LeakyBucket]: the same rate, as a queue of length Burst
 //	in-flight        [ratelimit.InFlight]: at most Limit at once; Window is the Timeout, after
@@ -98,6 +108,7 @@ func Algorithms() []string {
 		"sliding-window",
 		"fixed-window",
 		calendarWindow,
+		lockout,
 		"token-bucket",
 		"leaky-bucket",
 		"in-flight",
@@ -106,11 +117,12 @@ func Algorithms() []string {
 	}
 }
 
-// The algorithms that are known by a name of their own, because a rule that names no algorithm may
-// have them.
+// The algorithms whose names are needed in several places: those that a rule may have which names
+// no algorithm, and those with fields of their own.
 const (
 	slidingLog     = "sliding-log"
 	calendarWindow = "calendar-window"
+	lockout        = "lockout"
 )
 
 // algorithmName returns the name of the algorithm, also if the rule does not name it.
@@ -173,7 +185,8 @@ func (e *FieldError) Error() string {
 // is.
 //
 // The strictest rule is the one with the lowest Limit per Window, and of these the one that
-// allows the fewest events at once. Blocked calls come first, and shadows last.
+// allows the fewest events at once, and of these the one with the longest lockouts. Blocked calls
+// come first, and shadows last.
 type BadRule struct {
 	ID  string // empty if it is not known
 	Err error  // in most cases a [FieldError]
@@ -223,7 +236,7 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		return nil, &FieldError{r.ID, field, value, want}
 	}
 	name, plan := r.algorithmName(), planOf(r.Algorithm)
-	if err := r.checkCalendar(); err != nil {
+	if err := cmp.Or(r.checkCalendar(), r.checkLockouts()); err != nil {
 		return nil, err
 	}
 	switch {
@@ -257,6 +270,13 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 			Zone:  r.Zone,
 			Start: r.Start,
 			Hour:  r.Hour,
+		}
+	case lockout:
+		alg = ratelimit.Lockout{
+			Limit:  r.Limit,
+			Window: r.Window,
+			For:    r.FirstLockout,
+			Most:   r.LongestLockout,
 		}
 	case "token-bucket":
 		alg = ratelimit.TokenBucket{Rate: rate, Burst: burst}
@@ -303,6 +323,27 @@ func (r *Rule) checkCalendar() error {
 		return wrong("Start", r.Start, none)
 	case r.Hour != 0:
 		return wrong("Hour", r.Hour, none)
+	}
+	return nil
+}
+
+// checkLockouts checks that r says how long lockouts last if, and only if, its algorithm has them.
+func (r *Rule) checkLockouts() error {
+	wrong := func(field string, value time.Duration, want string) error {
+		return &FieldError{r.ID, field, value.String(), want}
+	}
+	const none = "left out, unless the algorithm is lockout"
+	first, longest := r.FirstLockout, r.LongestLockout
+	switch isLockout := r.Algorithm == lockout; {
+	case isLockout && first <= 0:
+		return wrong("FirstLockout", first, "longer than 0, for a lockout")
+	case isLockout && longest != 0 && longest < first:
+		want := fmt.Sprintf("at least as long as the first lockout, %v, or left out", first)
+		return wrong("LongestLockout", longest, want)
+	case !isLockout && first != 0:
+		return wrong("FirstLockout", first, none)
+	case !isLockout && longest != 0:
+		return wrong("LongestLockout", longest, none)
 	}
 	return nil
 }

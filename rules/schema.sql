@@ -12,6 +12,8 @@ CREATE TABLE THROTTLED_CALLS (
     ZONE                 varchar(64),          -- of these, such as Europe/London; null means UTC
     START                int,                  -- the day on which these begin, such as 31 of a month; null means the first
     HOUR                 int,                  -- at which these begin; null means midnight
+    FIRST_LOCKOUT_SECONDS   int,               -- of a lockout: how long the first one lasts
+    LONGEST_LOCKOUT_SECONDS int,               -- each lasts twice as long as the one before, up to this; null means as the first
     BURST                int,                  -- of a bucket
     SHADOW               boolean      NOT NULL DEFAULT false, -- whether denials are only reported
     ENABLED              boolean      NOT NULL DEFAULT true

@@ -171,6 +171,11 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 // A Hold that is neither settled nor released ends by itself: of an in-flight rule, after its
 // Window, of others, after ten minutes, or as the options say.
 //
+// With a lockout rule, hold an event with [ratelimit.Waiting] while a password is checked, and with
+// a ctx that ends after the time for which an attempt may wait. If the password is right, call
+// [Hold.Settle] with 0, which takes the event back; if not, [Hold.Release]. So many right passwords
+// at once lock nobody out, and of many wrong ones at once no more than Limit are checked.
+//
 // A rule with Shadow set that would have refused the call holds nothing.
 func (s *Set) Hold(
 	ctx context.Context,

@@ -63,7 +63,11 @@ func limited(id, call string, limit int, algorithm string) Rule {
 	if algorithm == calendarWindow {
 		return Rule{ID: id, Call: call, Limit: limit, Every: ratelimit.Day, Algorithm: algorithm}
 	}
-	return Rule{ID: id, Call: call, Limit: limit, Window: time.Minute, Algorithm: algorithm}
+	r := Rule{ID: id, Call: call, Limit: limit, Window: time.Minute, Algorithm: algorithm}
+	if algorithm == lockout {
+		r.FirstLockout = time.Minute
+	}
+	return r
 }
 
 // granted returns how many of n calls are allowed.

@@ -28,15 +28,18 @@ var Schema string
 //	LOCK_TIMEOUT_SECONDS     int: Rule.Window
 //	THROTTLE_EXPIRATION      bigint null: Rule.Expires, in Unix seconds, or a timestamp
 //
-// and may have METHOD, ALGORITHM, EVERY, ZONE, START, HOUR, BURST, SHADOW and ENABLED, in which
-// null means the default. Other columns are ignored. If the ALGORITHM is unlimited or blocked,
-// MAX_LOCKS and LOCK_TIMEOUT_SECONDS may be null. In a row with an EVERY, such as month,
-// LOCK_TIMEOUT_SECONDS must be null. In any other row, a null or 0 is invalid. [Schema] has the
-// statements that create the table.
+// and may have METHOD, ALGORITHM, EVERY, ZONE, START, HOUR, FIRST_LOCKOUT_SECONDS,
+// LONGEST_LOCKOUT_SECONDS, BURST, SHADOW and ENABLED, in which null means the default. Other
+// columns are ignored. [Schema] has the statements that create the table.
+//
+// If the ALGORITHM is unlimited or blocked, MAX_LOCKS and LOCK_TIMEOUT_SECONDS may be null. In a
+// row with an EVERY, such as month, LOCK_TIMEOUT_SECONDS must be null. In any other row, a null or
+// 0 in one of the two is invalid. If the ALGORITHM is lockout, FIRST_LOCKOUT_SECONDS must be more
+// than 0.
 //
 // A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never; any other
 // number after the year 9999 is invalid, because it is probably in milliseconds. A timestamp
-// without a time zone is in UTC. LOCK_TIMEOUT_SECONDS may have a fraction, such as 0.5. SHADOW and
+// without a time zone is in UTC. Columns of seconds may have a fraction, such as 0.5. SHADOW and
 // ENABLED may be of a boolean type, 1 or 0, or text such as Y or N. Spaces at the end of text are
 // ignored. Invalid rows are reported as [BadRules]. SQL panics if db is nil.
 func SQL(db *sql.DB) Source { return SQLTable(db, "THROTTLED_CALLS") }
@@ -144,7 +147,7 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 //
 // The query may return a third column, the name of an algorithm of [Algorithms]: "unlimited" and
 // "blocked" need no window and no capacity, and null leaves the choice to limit. It cannot be
-// "calendar-window", which needs more columns: use a [LookupFunc] for that.
+// "calendar-window" or "lockout", which need more columns: use a [LookupFunc] for these.
 //
 // If the number of db's connections is limited, a [Cache] leaves one of them to other
 // uses. SQLLimits panics if db is nil.
@@ -228,6 +231,9 @@ func (l *sqlLimits) limitOf(
 		return ratelimit.Blocked{}, nil
 	case name == calendarWindow:
 		const want = "another one, because the query returns no calendar: use a LookupFunc"
+		return nil, &FieldError{key, "algorithm", name, want}
+	case name == lockout:
+		const want = "another one, because the query returns no length of a lockout: use a LookupFunc"
 		return nil, &FieldError{key, "algorithm", name, want}
 	}
 	per, want := window.seconds()

@@ -161,6 +161,18 @@ func (c cell) seconds() (d time.Duration, want string) {
 	return 0, "more than 0 and at most 9223372036 seconds, in whole nanoseconds"
 }
 
+// optionalSeconds is seconds for a value that may be left out: null and 0 are no time.
+func (c cell) optionalSeconds() (d time.Duration, want string) {
+	if n, isWhole := c.whole(); c.value == nil || isWhole && n == 0 {
+		return 0, ""
+	}
+	d, want = c.seconds()
+	if want != "" {
+		want += "; or left out"
+	}
+	return d, want
+}
+
 // units are the units of calendars.
 var units = []ratelimit.CalendarUnit{
 	ratelimit.Day,

@@ -60,10 +60,11 @@ func granted(t testing.TB, s *rules.Set, path string, n int) (count int) {
 func TestTable(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		insert(t, db, "photos", "/user/#/photos/#", 3, 3600)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', null, null, null, null, 5, true, true)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('off', '/off', 1, 1, null, null, null, null, null, null, null, false, false)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('static', '/static/**', null, null, null, 'unlimited', null, null, null, null, null, false, true)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('monthly', '/reports', 9, null, null, null, 'month', 'Europe/London', 31, 4, null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', null, null, null, null, null, null, 5, true, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('off', '/off', 1, 1, null, null, null, null, null, null, null, null, null, false, false)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('static', '/static/**', null, null, null, 'unlimited', null, null, null, null, null, null, null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('monthly', '/reports', 9, null, null, null, 'month', 'Europe/London', 31, 4, null, null, null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('eager', '/search', 11, 1, null, 'lockout', null, null, null, null, 60, 3600, null, false, true)`)
 		got, err := rules.SQL(db).Load(t.Context())
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []rules.Rule{
@@ -72,6 +73,7 @@ func TestTable(t *testing.T) {
 			{ID: "off", Call: "/off", Limit: 1, Window: time.Second, Algorithm: "sliding-log", Disabled: true},
 			{ID: "static", Call: "/static/**", Algorithm: "unlimited"},
 			{ID: "monthly", Call: "/reports", Limit: 9, Algorithm: "calendar-window", Every: ratelimit.Month, Zone: "Europe/London", Start: 31, Hour: 4},
+			{ID: "eager", Call: "/search", Limit: 11, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute, LongestLockout: time.Hour},
 		}, got)
 
 		set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
