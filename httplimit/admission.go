@@ -12,7 +12,8 @@ import (
 )
 
 // An Admission is what a [Gate] has decided about a request. Its methods are for whoever has got it
-// from [Gate.Admit], who calls Refuse or, when the request is done, Done.
+// from [Gate.Admit], who calls Refuse or, when the request is done, Done. Of the zero Admission,
+// SetHeader, Refuse and Done do nothing, and Context returns [context.Background].
 type Admission struct {
 	// Passed is whether the request may be handled.
 	Passed bool
@@ -107,7 +108,7 @@ func (a *Admission) Explain() string {
 	if errors.Is(a.Err, key.ErrNone) {
 		return text + ": " + a.Err.Error()
 	}
-	if a.Err != nil {
+	if a.Err != nil && a.gate != nil {
 		a.gate.keyWarnings.warn(a.request.Context(), "httplimit: "+text, a.Err)
 	}
 	return text
@@ -116,6 +117,9 @@ func (a *Admission) Explain() string {
 // Context returns the context for whoever handles the request. In it, [Cost] finds the request that
 // is to be settled and, with [WithAdmission], [AdmissionOf] finds the Admission.
 func (a *Admission) Context() context.Context {
+	if a.request == nil {
+		return context.Background()
+	}
 	ctx := a.request.Context()
 	if a.isTold() {
 		ctx = a.inContext(ctx)
@@ -131,11 +135,12 @@ func (a *Admission) isTold() bool { return a.gate.isTold && len(a.limits) > 0 }
 
 // Done says that the request is done, so that it is settled ([WithSettle]) and what is in flight is
 // released. status and written are for the function of WithSettle: the status of the response, and
-// the number of bytes in its body. Done must be called once if the request has passed, also if its
+// the number of bytes in its body. Done must be called if the request has passed, also if its
 // handler panics: otherwise what is held ends by itself, see WithSettle and [ratelimit.InFlight].
-// It does nothing if the request has not passed.
+// After the first call, also of a copy of the Admission, Done does nothing. It does nothing if the
+// request has not passed.
 func (a *Admission) Done(status int, written int64) {
-	if a.gate == nil || !a.isHeld() {
+	if a.gate == nil || !a.isHeld() || a.account != nil && !a.account.close() {
 		return
 	}
 	defer func() {

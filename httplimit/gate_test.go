@@ -187,6 +187,66 @@ func TestGateHoldsUntilDone(t *testing.T) {
 	assert.True(t, fourth.Passed)
 }
 
+// TestDoneTwice checks that a request is settled once, with what the first Done says, although
+// another one follows, also if the first has failed or a copy of the Admission is done.
+func TestDoneTwice(t *testing.T) {
+	for name, tt := range map[string]struct {
+		alg   ratelimit.Algorithm
+		costs int // or -1 if WithSettle's function panics
+		left  int
+		err   error
+	}{
+		"settled":           {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, 4, 6, nil},
+		"too great a debt":  {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, math.MaxInt, 9, ratelimit.ErrDebt},
+		"panics":            {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, -1, 9, nil},
+		"in flight as well": {ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, 4, 10, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := limiter(t, tt.alg)
+			var told []int
+			var reported []error
+			gate := gateOf(t, l, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+				told = append(told, status)
+				if tt.costs < 0 {
+					panic("a bug")
+				}
+				return tt.costs
+			}), httplimit.WithStoreError(func(_ *http.Request, err error) { reported = append(reported, err) }))
+			a := gate.Admit(from("192.0.2.1:1"))
+			done := func() {
+				defer func() { _ = recover() }()
+				a.Done(200, 0)
+			}
+			done()
+			again := a
+			a.Done(500, 0)
+			again.Done(500, 0)
+			assert.Equal(t, []int{200}, told)
+			assert.Equal(t, tt.left, remaining(t, l))
+			if tt.err == nil {
+				assert.Empty(t, reported)
+			} else {
+				require.Len(t, reported, 1)
+				assert.ErrorIs(t, reported[0], tt.err)
+			}
+		})
+	}
+}
+
+// TestZeroAdmission calls the methods of an Admission that no Gate has made.
+func TestZeroAdmission(t *testing.T) {
+	for _, a := range []httplimit.Admission{{}, {Passed: true}, {Err: errors.New("secret")}} {
+		w := httptest.NewRecorder()
+		a.SetHeader(w.Header())
+		a.Refuse(w, from("192.0.2.1:1"))
+		a.Done(200, 0)
+		assert.Empty(t, w.Header())
+		assert.Zero(t, w.Body.Len())
+		assert.Equal(t, context.Background(), a.Context())
+		assert.Equal(t, "cannot determine the client of this request", a.Explain())
+	}
+}
+
 // TestGateGivesBackWhenItPanics checks that a function of the program that panics, when events are
 // held, leaves nothing held.
 func TestGateGivesBackWhenItPanics(t *testing.T) {
@@ -335,6 +395,41 @@ func TestGateOfSettles(t *testing.T) {
 	assert.Equal(t, 93, remaining(t, tokens))
 	assert.Equal(t, 93, remaining(t, trial))
 	assert.Equal(t, 10, remaining(t, flight))
+}
+
+// TestGateOfKnowsWhatFlies releases requests of limiters with one algorithm, although their Limits
+// do not say InFlight, enforced or not.
+func TestGateOfKnowsWhatFlies(t *testing.T) {
+	flight := ratelimit.InFlight{Limit: 1, Timeout: time.Hour}
+	trial := func(ratelimit.Decision) {}
+	for name, tt := range map[string]struct {
+		alg    ratelimit.Algorithm
+		shadow func(ratelimit.Decision)
+	}{
+		"enforced":         {flight, nil},
+		"shadow":           {flight, trial},
+		"shadow in an All": {ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Hour}, flight}, trial},
+	} {
+		for _, others := range []int{0, 1} {
+			l, _ := limiter(t, tt.alg)
+			plain, _ := limiter(t, ratelimit.FixedWindow{Limit: 9, Window: time.Hour})
+			gate, err := httplimit.NewGateOf(func(_ *http.Request, key string) ([]httplimit.Limit, error) {
+				return []httplimit.Limit{
+					{Name: "flight", Limiter: l, Key: key, Shadow: tt.shadow},
+					{Name: "plain", Limiter: plain, Key: key},
+				}[:1+others], nil
+			})
+			require.NoError(t, err)
+			inside := -1
+			h := gate.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside = remaining(t, l) }))
+			for range 3 {
+				assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, name)
+				assert.Zero(t, inside, name)
+				assert.Equal(t, 1, remaining(t, l), name)
+			}
+			assert.Equal(t, 9-3*others, remaining(t, plain), name)
+		}
+	}
 }
 
 // TestGateOfSpendsNothingWhenItRefuses has many requests at once in two limits: the one that refuses

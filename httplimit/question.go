@@ -86,13 +86,12 @@ func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
 			return invalid("the Limiter of a Limit", nil,
 				"must be a Limiter, such as ratelimit.New returns")
 		}
-		q.flies = q.flies || one.InFlight
+		l := g.limitFor(&one, q.limits)
+		q.flies = q.flies || one.InFlight || l.flies
 		if one.Shadow != nil {
 			q.shadows = append(q.shadows, one)
 			continue
 		}
-		l := g.limitFor(&one, q.limits)
-		q.flies = q.flies || l.flies
 		q.limits = append(q.limits, l)
 		q.bounds = append(q.bounds, ratelimit.For(one.Limiter, one.Key, g.hold...))
 	}

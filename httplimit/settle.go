@@ -119,9 +119,10 @@ type account struct {
 	outer *account // of the middleware around this one, or nil
 	held  int      // by the limiter that is settled
 
-	mu   sync.Mutex // protects what follows
-	sum  int
-	told bool // whether the handler has called Cost
+	mu       sync.Mutex // protects what follows
+	sum      int
+	told     bool // whether the handler has called Cost
+	isClosed bool // whether the request is done
 }
 
 type accountKey struct{}
@@ -144,6 +145,15 @@ func (a *account) add(n int) {
 	default:
 		a.sum += n
 	}
+}
+
+// close says that the request is done. isFirst is whether this is said for the first time.
+func (a *account) close() (isFirst bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	isFirst = !a.isClosed
+	a.isClosed = true
+	return isFirst
 }
 
 func (a *account) cost() (sum int, ok bool) {
