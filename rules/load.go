@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -220,10 +219,10 @@ func (s *Set) put(a loadResult) error {
 func (s *Set) report(ctx context.Context, err error) {
 	var bad BadRules
 	if errors.As(err, &bad) && !s.allOrNothing {
-		slog.ErrorContext(ctx, "rules: some rules are invalid; their last valid versions stay in force",
+		logError(ctx, "rules: some rules are invalid; their last valid versions stay in force",
 			"count", len(bad), "error", err)
 	} else {
-		slog.ErrorContext(ctx, "rules: loading failed; the rules loaded before stay in force", "error", err)
+		logError(ctx, "rules: loading failed; the rules loaded before stay in force", "error", err)
 	}
 	if s.onError != nil {
 		s.onError(err)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 )
 
 // A flight is the lookup of one key, in a goroutine of its own. It waits for a slot until its
@@ -146,10 +144,9 @@ func (c *Cache) fly(f *flight) {
 	}
 	c.mu.Unlock()
 	if logs { // no caller gets this error
-		logvalve.Safely(func() {
-			slog.ErrorContext(f.ctx, "rules: invalid limit; the key's last valid one, or the limiter's own, is in force",
-				"error", err)
-		})
+		logError(f.ctx,
+			"rules: invalid limit; the key's last valid one, or the limiter's own, is in force",
+			"error", err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/internal/handback"
 )
 
 // Middleware returns net/http middleware that applies the rules to the requests of a
@@ -40,9 +39,20 @@ func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handl
 				return
 			}
 			inner := r.WithContext(newMatched(r.Context(), rules))
-			defer handback.Set(r, inner)
+			defer handBack(r, inner)
 			limited.ServeHTTP(w, inner)
 		})
+	}
+}
+
+// handBack sets in r what net/http and outer handlers look for in it, and what a handler may have
+// set in inner, a copy of r: the route, and the form whose files are to be removed.
+func handBack(r, inner *http.Request) {
+	if r.MultipartForm == nil && inner.MultipartForm != nil {
+		r.MultipartForm = inner.MultipartForm
+	}
+	if r.Pattern != inner.Pattern {
+		r.Pattern = inner.Pattern
 	}
 }
 

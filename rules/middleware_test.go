@@ -109,6 +109,35 @@ func TestMiddlewareLogsProxyOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(logged.String(), "no proxy is trusted"), logged.String())
 }
 
+// TestMiddlewareHandsBack checks that net/http and outer handlers find in their request what the
+// handler has set in its own: the route, and a form whose files are to be removed.
+func TestMiddlewareHandsBack(t *testing.T) {
+	s, _ := newSet(t, Static(Rule{ID: "a", Call: "/x/#", Limit: 10, Window: time.Hour}))
+	for name, opts := range map[string][]httplimit.Option{
+		"alone":   nil,
+		"settled": {httplimit.WithSettle(httplimit.ByCost)},
+	} {
+		for _, panics := range []bool{false, true} {
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /x/{id}", func(w http.ResponseWriter, r *http.Request) {
+				assert.NoError(t, r.ParseMultipartForm(1<<20))
+				if panics {
+					panic(http.ErrAbortHandler)
+				}
+			})
+			const form = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--b--\r\n"
+			r := httptest.NewRequest("POST", "/x/1", strings.NewReader(form))
+			r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+			func() {
+				defer func() { _ = recover() }()
+				s.Middleware(opts...)(mux).ServeHTTP(httptest.NewRecorder(), r)
+			}()
+			assert.Equal(t, "POST /x/{id}", r.Pattern, name)
+			assert.NotNil(t, r.MultipartForm, name)
+		}
+	}
+}
+
 // TestMiddlewareMistakes checks that a mistake panics when it is made, and not when a request comes
 // that a rule is for. Names that only some rule has are no mistake.
 func TestMiddlewareMistakes(t *testing.T) {
