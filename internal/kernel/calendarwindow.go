@@ -49,9 +49,8 @@ func (k *calendarWindow) Take(st []uint64, now Instant, n int) ([]uint64, bool) 
 
 // Decide implements Word. It is used if packed.
 func (k *calendarWindow) Decide(word uint64, now Instant, n int) (next uint64, granted bool) {
-	latest := k.borders.latest.Load()
-	begins := latest[1]
-	if now-begins >= latest[2]-begins { // otherwise begin, which is not inlined, says the same
+	begins, _, ok := k.borders.present(now)
+	if !ok {
 		begins = k.borders.begin(now)
 	}
 	start := word >> calendarCountBits * secondInTicks
@@ -95,16 +94,18 @@ type borders struct {
 	latest atomic.Pointer[[4]Instant]
 }
 
+// present returns the second window of the latest three, and reports whether it contains t. Nearly
+// always it does. So the paths of most decisions ask present, which is inlined, before they call
+// begin or end, which answer for any instant.
+func (b *borders) present(t Instant) (start, end Instant, ok bool) {
+	latest := b.latest.Load()
+	start, end = latest[1], latest[2]
+	return start, end, t-start < end-start
+}
+
 // begin returns the start of the window that contains t.
 func (b *borders) begin(t Instant) Instant {
 	latest := b.latest.Load()
-	if t-latest[1] < latest[2]-latest[1] {
-		return latest[1]
-	}
-	return b.beginElsewhere(t, latest)
-}
-
-func (b *borders) beginElsewhere(t Instant, latest *[4]Instant) Instant {
 	if t < latest[0] || t >= latest[3] {
 		latest = b.around(t)
 		b.latest.Store(latest)

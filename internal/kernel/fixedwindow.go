@@ -95,7 +95,11 @@ func (k *fixedWindow) begin(t Instant) Instant {
 // window that contained its end would begin before instants promised in it.
 func (k *fixedWindow) end(start Instant) Instant {
 	if k.borders != nil {
-		return k.borders.end(start)
+		_, end, ok := k.borders.present(start)
+		if !ok {
+			end = k.borders.end(start)
+		}
+		return end
 	}
 	end := start + k.length
 	if k.aligned && k.packed == 0 {
@@ -161,13 +165,18 @@ func (k *fixedWindow) Await(word uint64, now Instant, n int) Instant {
 	return k.Ready([]uint64{word}, now, n)
 }
 
-// Describe implements Word.
+// Describe implements Word. It finds the end of the window once, which Remaining and Fresh would
+// both look for.
 func (k *fixedWindow) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
-	st := []uint64{word}
-	if now >= k.Frontier(st) {
-		remaining = k.Remaining(st, now)
+	start, count := k.load([]uint64{word})
+	fresh = k.fresh(start, count)
+	switch {
+	case now < start:
+		return 0, fresh // a reservation is ahead
+	case now >= fresh:
+		return int(k.most), fresh
 	}
-	return remaining, k.Fresh(st)
+	return int(k.most - min(count, k.most)), fresh
 }
 
 func (k *fixedWindow) Remaining(st []uint64, now Instant) int {
@@ -175,10 +184,11 @@ func (k *fixedWindow) Remaining(st []uint64, now Instant) int {
 	return int(k.most - min(count, k.most))
 }
 
-// Fresh returns the end of the window. If all events in it were cancelled, it returns
-// the start, because nothing may be granted before that.
-func (k *fixedWindow) Fresh(st []uint64) Instant {
-	start, count := k.load(st)
+func (k *fixedWindow) Fresh(st []uint64) Instant { return k.fresh(k.load(st)) }
+
+// fresh returns the end of the window that begins at start. If all events in it were cancelled, it
+// returns the start, because nothing may be granted before that.
+func (k *fixedWindow) fresh(start Instant, count uint64) Instant {
 	if count == 0 {
 		return start
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,35 @@ func TestFixedWindowWords(t *testing.T) {
 		assert.Equal(t, tt.end, k.Ready(st, at, 8), name)
 		assert.Equal(t, tt.end, k.Fresh(st), name)
 		assert.Equal(t, 10, k.Remaining(st, tt.end), name)
+	}
+}
+
+// TestWindowsAreDescribed: Describe says at once what Frontier, Remaining and Fresh say of a word.
+func TestWindowsAreDescribed(t *testing.T) {
+	const day, limit = daySeconds * second, 10
+	for name, k := range map[string]Kernel{
+		"FixedWindow":    NewFixedWindow(limit, day, true, InMemory),
+		"CalendarWindow": NewCalendarWindow(limit, days(time.UTC), InMemory),
+	} {
+		require.Equal(t, 1, k.Width(), name)
+		for _, began := range []Instant{0, begun - 40*day, begun - day, begun, begun + day} {
+			for count := range limit + 2 { // with a debt of one event
+				spent := k.Spend([]uint64{0}, began, max(count, 1))[0]
+				if count == 0 {
+					spent-- // the event was cancelled
+				}
+				dawn := k.Frontier([]uint64{spent})
+				for _, now := range []Instant{dawn - min(dawn, 1), dawn, dawn + day - 1, dawn + day, begun} {
+					remaining, fresh := k.(Word).Describe(spent, now)
+					want := 0
+					if now >= dawn {
+						want = k.Remaining([]uint64{spent}, now)
+					}
+					assert.Equal(t, want, remaining, "%s, %d since %d, at %d", name, count, dawn, now)
+					assert.Equal(t, k.Fresh([]uint64{spent}), fresh, "%s, %d since %d", name, count, dawn)
+				}
+			}
+		}
 	}
 }
 
