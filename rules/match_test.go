@@ -91,6 +91,7 @@ func TestBadRules(t *testing.T) {
 		"Limit is 0":                  {{ID: "a", Call: "/x", Window: 1}},
 		`Window is "0s"`:              {{ID: "a", Call: "/x", Limit: 1}},
 		`Algorithm is "magic": it must be one of ["sliding-log"`:                          {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "magic"}},
+		`Algorithm is "lock-out": it must be one of ["sliding-log"`:                       {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lock-out", FirstLockout: time.Minute}},
 		`Every is 9: it must be day, week, month, quarter or year, for a calendar-window`: {{ID: "a", Call: "/x", Limit: 1, Every: 9}},
 		`Every is "day": it must be left out, except for a calendar-window`:               {{ID: "a", Call: "/x", Limit: 1, Window: 1, Every: ratelimit.Day, Algorithm: "sliding-log"}},
 		`FirstLockout is "0s": it must be longer than 0, for a lockout`:                   {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout"}},

@@ -109,6 +109,8 @@ func TestPlanRowsOfTables(t *testing.T) {
 			assert.Equal(t, Rule{ID: "a", Call: "/x", Algorithm: "blocked"}, got)
 		}
 	}
+	_, err := inTable.rule(rowOf(t, map[string]any{"THROTTLE_ID": "a", "NORMALIZED_CALL": "/x", "ALGORITHM": "unlimted"}))
+	assert.ErrorContains(t, err, `rule "a": ALGORITHM is "unlimted": it must be one of ["sliding-log"`, "and not that it has no limit")
 }
 
 // A capacity of 0 or null blocks the key, even if the limiter lets everything pass when a

@@ -76,7 +76,7 @@ func (r *row) convert() (Rule, error) {
 	rule := Rule{
 		ID:             read(&cells, "ID", r.ID, cell.text),
 		Call:           read(&cells, "Call", r.Call, cell.text),
-		Algorithm:      read(&cells, "Algorithm", r.Algorithm, cell.text),
+		Algorithm:      read(&cells, "Algorithm", r.Algorithm, cell.algorithm),
 		Every:          read(&cells, "Every", r.Every, cell.unit),
 		Zone:           read(&cells, "Zone", r.Zone, cell.text),
 		Start:          read(&cells, "Start", r.Start, cell.number),

@@ -132,6 +132,7 @@ func TestCalendarsOfTables(t *testing.T) {
 		{map[string]any{"EVERY": "day", "MAX_LOCKS": nil}, `rule "007": MAX_LOCKS is <nil>: it must be present`},
 		{map[string]any{"EVERY": "day", "BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
 		{map[string]any{"EVERY": "day", "LOCK_TIMEOUT_SECONDS": int64(0)}, `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be more than 0`},
+		{map[string]any{"EVERY": "month", "ALGORITHM": "calendar"}, `rule "007": ALGORITHM is "calendar": it must be one of ["sliding-log"`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "unlimited"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "LOCK_TIMEOUT_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"}, `rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`},
@@ -183,6 +184,7 @@ func TestLockoutsOfTables(t *testing.T) {
 		{map[string]any{"LOCK_TIMEOUT_SECONDS": nil}, `rule "007": LOCK_TIMEOUT_SECONDS is <nil>: it must be present`},
 		{map[string]any{"EVERY": "month"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
+		{map[string]any{"ALGORITHM": "lock-out"}, `rule "007": ALGORITHM is "lock-out": it must be one of ["sliding-log"`},
 		{map[string]any{"ALGORITHM": "blocked"}, `rule "007": FIRST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
 		{map[string]any{"ALGORITHM": nil}, `rule "007": FIRST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
 	} {

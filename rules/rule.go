@@ -117,6 +117,14 @@ func Algorithms() []string {
 	}
 }
 
+// wantAlgorithm describes the names of algorithms, if the given one is none of them.
+func wantAlgorithm(name string) (want string) {
+	if slices.Contains(Algorithms(), name) {
+		return ""
+	}
+	return fmt.Sprintf("one of %q", Algorithms())
+}
+
 // The algorithms whose names are needed in several places: those that a rule may have which names
 // no algorithm, and those with fields of their own.
 const (
@@ -236,6 +244,11 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		return nil, &FieldError{r.ID, field, value, want}
 	}
 	name, plan := r.algorithmName(), planOf(r.Algorithm)
+	// First, so that the error for a misspelled name is not that the algorithm's fields must be
+	// left out.
+	if want := wantAlgorithm(name); want != "" {
+		return wrong("Algorithm", r.Algorithm, want)
+	}
 	if err := cmp.Or(r.checkCalendar(), r.checkLockouts()); err != nil {
 		return nil, err
 	}
@@ -284,8 +297,6 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 		alg = ratelimit.LeakyBucket{Rate: rate, Capacity: burst}
 	case "in-flight":
 		alg = ratelimit.InFlight{Limit: r.Limit, Timeout: r.Window}
-	default:
-		return wrong("Algorithm", r.Algorithm, fmt.Sprintf("one of %q", Algorithms()))
 	}
 	if r.Burst > 0 && name != "token-bucket" && name != "leaky-bucket" {
 		return wrong("Burst", r.Burst, "0, except for a token-bucket or a leaky-bucket")

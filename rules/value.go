@@ -98,6 +98,15 @@ func (c cell) text() (text, want string) {
 	}
 }
 
+// algorithm returns the value as the name of an algorithm, which is empty for null or no text.
+func (c cell) algorithm() (name, want string) {
+	name, want = c.text()
+	if name != "" {
+		want = wantAlgorithm(name)
+	}
+	return name, want
+}
+
 // truth returns whether the value means true. Null does not.
 func (c cell) truth() (is bool, want string) {
 	if n, ok := c.whole(); ok && (n == 0 || n == 1) { // also 1.0
