@@ -5,6 +5,7 @@
 UNRELEASED := benchmarks/ examples/ integration/
 RELEASED   := $(filter-out $(UNRELEASED),$(dir $(wildcard go.mod */go.mod */*/go.mod)))
 ALL        := $(RELEASED) $(UNRELEASED)
+WAZERO     := github.com/tetratelabs/wazero/cmd/wazero@v1.12.0
 LINT       := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LONGEST    := ./storetest ./internal/laws/decide # which begin first, so that no core waits for them at the end
 packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
@@ -47,10 +48,12 @@ alone:
 	@set -e; for m in $(RELEASED); do echo "== alone $$m"; (cd $$m && GOWORK=off go build ./... && GOWORK=off go vet ./...); done
 
 # The arithmetic with another word size, if this machine can run it, the root module's code for
-# another byte order, and its root package for browsers, where programs have no zone data.
+# another byte order, its root package for browsers, and calendars where programs have no zone data:
+# wazero shows a program no files.
 arch:
 	GOARCH=s390x go vet . ./internal/...
 	GOOS=js GOARCH=wasm go vet .
+	GOOS=wasip1 GOARCH=wasm go test -vet=off -exec 'env GOOS= GOARCH= go run $(WAZERO) run' ./internal/laws/zoneless
 	@if ! scripts/runs 386; then echo "== test 386: SKIPPED, this machine cannot run it"; exit 0; fi; \
 		set -ex; GOARCH=386 go test ./internal/kernel ./internal/step ./internal/timeline ./internal/uint128 ./internal/model; \
 		GOARCH=386 go test -run 'Model|Extremes|Params|Rate|States|SettleExactly' . $(addprefix ./internal/laws/,decide fault memory)
