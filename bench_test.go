@@ -54,10 +54,11 @@ func algorithms(n int, window time.Duration) []named {
 }
 
 // idle returns every algorithm with a limit that comes back before a key is used again, as for most
-// clients of most services.
+// clients of most services. It leaves out CalendarWindow, whose shortest window is a day.
 func idle() []named {
 	const n, window = 10, 10 * time.Microsecond
-	return everyAlgorithm(n, ratelimit.Every(time.Microsecond), window, window, ratelimit.PerSecond(1e9))
+	algs := everyAlgorithm(n, ratelimit.Every(time.Microsecond), window, window, ratelimit.PerSecond(1e9))
+	return slices.DeleteFunc(algs, func(a named) bool { return a.name == "CalendarWindow" })
 }
 
 func everyAlgorithm(n int, rate ratelimit.Rate, window, logged time.Duration, warming ratelimit.Rate) []named {
@@ -326,6 +327,44 @@ func BenchmarkTake(b *testing.B) {
 	called(b, func(ctx context.Context, l ratelimit.Limiter) (ratelimit.Decision, error) {
 		return l.Take(ctx, hotKey, 1)
 	})
+}
+
+// BenchmarkCalendarBesideFixed reports how many times as long as a FixedWindow a CalendarWindow takes.
+// Both take turns, so that whatever else the machine does slows both.
+func BenchmarkCalendarBesideFixed(b *testing.B) {
+	for _, call := range []struct {
+		name    string
+		granted func(l ratelimit.Limiter) bool
+	}{
+		{"HotKey", func(l ratelimit.Limiter) bool { return l.Allow(hotKey) }},
+		{"Take", func(l ratelimit.Limiter) bool { d, _ := l.Take(b.Context(), hotKey, 1); return d.Allowed }},
+		{"Peek", func(l ratelimit.Limiter) bool { d, _ := l.Peek(b.Context(), hotKey); return d.Allowed }},
+	} {
+		b.Run(call.name, func(b *testing.B) {
+			turns := func(alg ratelimit.Algorithm) func() float64 {
+				l := ratelimit.Must(ratelimit.New(alg))
+				l.Allow(hotKey) // so that Peek finds it
+				return func() float64 {
+					began := time.Now()
+					for range 1000 {
+						if !call.granted(l) {
+							b.Fatal("denied")
+						}
+					}
+					return float64(time.Since(began))
+				}
+			}
+			fixed := turns(ratelimit.FixedWindow{Limit: plenty, Window: long})
+			calendar := turns(ratelimit.CalendarWindow{Limit: plenty, Every: ratelimit.Month})
+			var ratios []float64
+			for b.Loop() {
+				ratios = append(ratios, calendar()/fixed())
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "median-ratio")
+			b.ReportMetric(0, "ns/op") // of 1000 calls of both
+		})
+	}
 }
 
 func BenchmarkHoldSettle(b *testing.B) {

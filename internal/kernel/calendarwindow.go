@@ -67,6 +67,17 @@ func (k *calendarWindow) Decide(word uint64, now Instant, n int) (next uint64, g
 	return next, count <= k.most
 }
 
+// Describe implements Word. It is used if packed. For a word of the present window, as most are, it
+// needs no call, and says what the Describe of fixedWindow does.
+func (k *calendarWindow) Describe(word uint64, now Instant) (remaining int, fresh Instant) {
+	begins, ends, ok := k.borders.present(now)
+	start, count := word>>calendarCountBits*secondInTicks, word&calendarCountMask
+	if ok && begins <= start && start <= now && count > 0 {
+		return int(k.most - min(count, k.most)), ends
+	}
+	return k.fixedWindow.Describe(word, now)
+}
+
 func (k *calendarWindow) Adopt(
 	from Kernel,
 	st []uint64,
@@ -95,8 +106,8 @@ type borders struct {
 }
 
 // present returns the second window of the latest three, and reports whether it contains t. Nearly
-// always it does. So the paths of most decisions ask present, which is inlined, before they call
-// begin or end, which answer for any instant.
+// always it does. So the paths of most decisions ask present, which is inlined, before they call a
+// function that answers for any instant.
 func (b *borders) present(t Instant) (start, end Instant, ok bool) {
 	latest := b.latest.Load()
 	start, end = latest[1], latest[2]

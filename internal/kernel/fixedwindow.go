@@ -95,11 +95,7 @@ func (k *fixedWindow) begin(t Instant) Instant {
 // window that contained its end would begin before instants promised in it.
 func (k *fixedWindow) end(start Instant) Instant {
 	if k.borders != nil {
-		_, end, ok := k.borders.present(start)
-		if !ok {
-			end = k.borders.end(start)
-		}
-		return end
+		return k.borders.end(start)
 	}
 	end := start + k.length
 	if k.aligned && k.packed == 0 {

@@ -34,14 +34,19 @@ func TestFixedWindowWords(t *testing.T) {
 // TestWindowsAreDescribed: Describe says at once what Frontier, Remaining and Fresh say of a word.
 func TestWindowsAreDescribed(t *testing.T) {
 	const day, limit = daySeconds * second, 10
-	for name, k := range map[string]Kernel{
-		"FixedWindow":    NewFixedWindow(limit, day, true, InMemory),
-		"CalendarWindow": NewCalendarWindow(limit, days(time.UTC), InMemory),
+	fixed := NewFixedWindow(limit, day, true, InMemory)
+	utc := NewCalendarWindow(limit, days(time.UTC), InMemory)
+	later := NewCalendarWindow(limit, days(time.FixedZone("an hour behind", -3600)), InMemory)
+	for name, kernels := range map[string][2]Kernel{
+		"FixedWindow":                     {fixed, fixed},
+		"CalendarWindow":                  {utc, utc},
+		"word of a process of other data": {utc, later}, // its days begin within those of utc
 	} {
+		k, other := kernels[0], kernels[1]
 		require.Equal(t, 1, k.Width(), name)
 		for _, began := range []Instant{0, begun - 40*day, begun - day, begun, begun + day} {
 			for count := range limit + 2 { // with a debt of one event
-				spent := k.Spend([]uint64{0}, began, max(count, 1))[0]
+				spent := other.Spend([]uint64{0}, began, max(count, 1))[0]
 				if count == 0 {
 					spent-- // the event was cancelled
 				}
