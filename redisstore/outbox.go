@@ -37,7 +37,7 @@ type outbox struct {
 	mu        sync.Mutex // protects the fields below, and those of the queues and batches
 	queues    map[queueID]*queue
 	ready     []*queue // the queues whose calls can be sent, in the order of arrival
-	due       int      // how many of them, the first ones, have waited since the latest tick
+	due       int      // how many of them, the first ones, are not to wait for a batch to return
 	gathering bool     // whether a sender will take a batch: when it has delivered and gathered
 	senders   int      // the senders whose batch is in progress
 	batches   []*batch // in progress
@@ -49,11 +49,12 @@ type outbox struct {
 }
 
 const (
-	// fewSenders is the number of senders up to which another one is started for any command. From
-	// then on it is started when as many commands are ready as there are senders, or by the next
-	// tick. The fewer batches are in progress, the more commands they have, and the less each one
-	// costs. But a command that waits for a batch to return needs a second round trip.
-	fewSenders = 8
+	// maxSenders is the number of senders up to which another one is started for any command. From
+	// then on commands wait for a batch to return, unless none does: then the next tick starts one
+	// more sender. The fewer batches are in progress, the more commands they have, and the less
+	// each one costs. With more senders, a server that has as much to do as it can gets the
+	// same commands in smaller batches, takes longer for them, and so gets still smaller ones.
+	maxSenders = 8
 
 	maxBatch = 256 // commands in a batch
 
@@ -154,21 +155,21 @@ func (o *outbox) makeReady(q *queue) {
 	}
 }
 
-// startSender starts a sender if it is worth it, or if commands have waited for that since the
-// latest tick: see fewSenders. The caller holds o.mu.
+// startSender starts a sender if there is something to send, no other one is about to send it, and
+// there are few, or commands are due. The caller holds o.mu.
 func (o *outbox) startSender() {
-	if o.due > 0 || o.senders < fewSenders || len(o.ready) >= o.senders {
-		o.startSenderNow()
-	}
-}
-
-// startSenderNow starts a sender if there is something to send, and no other one is about to send
-// it. The caller holds o.mu.
-func (o *outbox) startSenderNow() {
-	if len(o.ready) > 0 && !o.gathering {
+	if len(o.ready) > 0 && !o.gathering && (o.senders < maxSenders || o.due > 0) {
 		o.gathering = true
 		go o.runSender()
 	}
+}
+
+// startSenderForAll lets senders take all that is ready, however many there are.
+func (o *outbox) startSenderForAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.due = len(o.ready)
+	o.startSender()
 }
 
 // growStack grows the stack of a new goroutine to the 8 KB that most commands need. The runtime

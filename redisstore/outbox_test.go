@@ -67,40 +67,36 @@ func TestBulkyCommand(t *testing.T) {
 	})
 }
 
-// While few batches are in progress, a command does not wait for one of them. From then on, it waits
-// for others or for the next tick.
+// While few batches are in progress, a command does not wait for one of them. From then on commands
+// wait together, until a batch returns. If none returns they wait for the next tick.
 func TestSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
-		f.Delay = time.Second
-		s, l := f.store(t, WithTimeout(2*time.Second))
-		received := func() (numbers []int) {
-			time.Sleep(f.Delay/2 + time.Millisecond)
-			f.Set(func() { numbers = slices.Clone(f.Together) })
-			return numbers
-		}
+		f.Delay = 1010 * time.Millisecond
+		s, l := f.store(t, WithTimeout(2*time.Second)) // with a tick every 200 ms
+		begin := time.Now()
 		var wg sync.WaitGroup
-		call := func(key string) {
-			wg.Go(func() { assert.True(t, l.Allow(key)) })
+		// callAt calls at a time on as many keys, all of which are to be answered at another time.
+		callAt := func(at time.Duration, keys int, answered time.Duration) {
+			time.Sleep(time.Until(begin.Add(at)))
+			for i := range keys {
+				wg.Go(func() {
+					assert.True(t, l.Allow(fmt.Sprint(at, i)))
+					assert.Equal(t, answered, time.Since(begin), "called at %v", at)
+				})
+			}
 			synctest.Wait()
 		}
-		begin := time.Now()
-		for i := range fewSenders {
-			call(fmt.Sprint("few ", i))
+		const ms = time.Millisecond
+		for i := range maxSenders {
+			at := time.Duration(i) * 100 * ms
+			callAt(at, 1, at+f.Delay)
 		}
-		want := slices.Repeat([]int{1}, fewSenders)
-		assert.Equal(t, want, received(), "at once")
-
-		for i := range fewSenders {
-			call(fmt.Sprint("more ", i))
-		}
-		call("one more")
-		want = append(want, fewSenders)
-		assert.Equal(t, want, received(), "when as many wait as batches are in progress")
+		callAt(750*ms, 20, 800*ms+f.Delay)   // at the next tick, because nothing was answered
+		callAt(850*ms, 30, 1000*ms+f.Delay)  // likewise
+		callAt(1150*ms, 40, 1210*ms+f.Delay) // after the third answer: two came since the tick before
 		wg.Wait()
-		assert.Equal(t, append(want, 1), f.Together)
-		tick := s.timeout / ticksPerTimeout
-		assert.Equal(t, 3*tick+f.Delay, time.Since(begin), "at the next tick")
+		assert.Equal(t, append(slices.Repeat([]int{1}, maxSenders), 20, 30, 40), f.Together)
 		settle()
 		requireIdle(t, s)
 	})
@@ -113,7 +109,7 @@ func TestAllThatWaitedIsSent(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
 		f.Delay = time.Second
 		s, l := f.store(t, WithTimeout(2*time.Second))
-		for i := range fewSenders {
+		for i := range maxSenders {
 			go l.Allow(fmt.Sprint("few ", i))
 			synctest.Wait()
 		}
@@ -125,7 +121,7 @@ func TestAllThatWaitedIsSent(t *testing.T) {
 		takeEach(t, l, keys)
 		tick := s.timeout / ticksPerTimeout
 		assert.Equal(t, tick+f.Delay, time.Since(begin))
-		assert.Len(t, f.Together, fewSenders+4, "the commands of hot keys are sent by themselves")
+		assert.Len(t, f.Together, maxSenders+4, "the commands of hot keys are sent by themselves")
 		settle()
 		requireIdle(t, s)
 	})

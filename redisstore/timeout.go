@@ -55,14 +55,12 @@ func (s *Store) tick() {
 		return
 	}
 	defer s.inTick.Unlock()
-	weight := tickWeight
-	if s.backlog() {
-		weight = busyTickWeight
-	}
+	backlog := s.backlog()
 	now := s.ticks.Add(1)
 	active := false
 	for _, o := range s.allOutboxes() {
-		if o.tick(o.server.weighs(now, weight)) {
+		answered := o.server.answered.Load() >= now
+		if o.tick(weigh(backlog, answered), answered) {
 			active = true
 		}
 	}
@@ -79,17 +77,26 @@ func (s *Store) answered(srv *server) {
 	}
 }
 
-// weighs returns what a tick counts for calls to srv.
-func (srv *server) weighs(tick int64, weight int) int {
-	if weight == busyTickWeight && srv.answered.Load() >= tick {
+// weigh returns what a tick counts, if goroutines wait for a processor or not, and if the server has
+// answered since the tick before or not.
+func weigh(backlog, answered bool) int {
+	switch {
+	case backlog && answered:
 		return answeredTickWeight
+	case backlog:
+		return busyTickWeight
 	}
-	return weight
+	return tickWeight
 }
 
-// tick does the work of a tick of a weight for one outbox, and reports whether it has calls.
-func (o *outbox) tick(weight int) (active bool) {
+// tick does the work of a tick of a weight for one outbox, and reports whether it has calls. If the
+// server has answered since the tick before, a sender returns for what waits. Otherwise one is
+// started.
+func (o *outbox) tick(weight int, answered bool) (active bool) {
 	late, abandoned, active := o.age(weight)
+	if !answered {
+		o.startSenderForAll()
+	}
 	if len(late)+len(abandoned) == 0 {
 		return active
 	}
@@ -127,8 +134,6 @@ func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool)
 		}
 		o.abandon(b)
 	}
-	o.due = len(o.ready)
-	o.startSenderNow()
 	return late, abandoned, len(o.queues) > 0
 }
 
