@@ -77,8 +77,8 @@ func (s *Store) answered(srv *server) {
 	}
 }
 
-// weigh returns what a tick counts, if goroutines wait for a processor or not, and if the server has
-// answered since the tick before or not.
+// weigh returns what a tick counts, if goroutines wait for a processor or not, and if the server
+// has answered since the tick before or not.
 func weigh(backlog, answered bool) int {
 	switch {
 	case backlog && answered:
