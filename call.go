@@ -35,12 +35,12 @@ func newCall(ctx context.Context, op step.Op, key string, n int) call {
 }
 
 // decidesOn returns how many events the Decision is about, and whether the call spends them if they
-// are granted. The Decision of a Peek, Charge or Settle is that of a Take of one event, and spends
-// nothing.
+// are granted: of a TakeUpTo, at least as many. The Decision of a Peek, Charge or Settle is that of
+// a Take of one event, and spends nothing.
 func (c *call) decidesOn() (n int, spends bool) {
 	switch c.Request.Op {
 	case step.OpTake, step.OpHold, step.OpReserve:
-		return c.Request.N, true
+		return c.Request.Least(), true
 	}
 	return 1, false
 }
@@ -59,9 +59,9 @@ func (c *call) spends() bool {
 // do makes a call that does not wait, and that must not overtake a line. It sets the Answer, and
 // returns what is held. The error says why the decision is not that of the key's own limit.
 //
-// Not all calls come here. AllowN, Take and Peek ask the engine in memory directly if that alone
-// decides (see fast). Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their own to the
-// same store and FailurePolicy.
+// Not all calls come here. AllowN, Take, TakeUpTo and Peek ask the engine in memory directly if
+// that alone decides (see fast). Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their
+// own to the same store and FailurePolicy.
 func (l *limiter) do(c *call) (r *Reservation, err error) {
 	n, spends := c.decidesOn()
 	if !spends {

@@ -261,6 +261,27 @@ func ExampleTakeEach() {
 	// carol true 1
 }
 
+// An import takes as many rows as the quota of the customer has left, and says when it goes on.
+func ExampleTakeUpTo() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 500, Window: time.Hour}, ratelimit.WithClock(stopped())))
+	for rows := 1200; rows > 0; {
+		granted, d, err := ratelimit.TakeUpTo(context.Background(), limiter, "alice", min(rows, 300))
+		if err != nil {
+			fmt.Println(err) // the store failed, and the failure policy decided
+		}
+		if granted == 0 {
+			fmt.Println(rows, "rows are left for later:", d.RetryAfter)
+			return
+		}
+		rows -= granted
+		fmt.Println(granted, "rows were imported")
+	}
+	// Output:
+	// 300 rows were imported
+	// 200 rows were imported
+	// 700 rows are left for later: 1h0m0s
+}
+
 func ExampleLimiter_Hold() {
 	ctx, leave := context.WithCancel(context.Background())
 	user := "alice"

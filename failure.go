@@ -76,11 +76,11 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 	if c.unknown != nil {
 		err = errors.Join(err, c.unknown)
 	}
-	d := closedDecision(c.Limit)
+	d, granted := closedDecision(c.Limit), 0
 	switch l.policy.kind {
 	case fallback:
 		var also error
-		r, d, also = c.askFallback(l.policy.limiter)
+		r, d, granted, also = c.askFallback(l.policy.limiter)
 		err = errors.Join(err, also)
 		isDecision := d != Decision{}
 		d.StandIn = isDecision && d.Checked()
@@ -89,12 +89,12 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 			d.RetryAfter, d.StandIn = closedRetryAfter, false
 		}
 	case failOpen:
-		d = Decision{Allowed: true, Limit: d.Limit, Degraded: true}
+		d, granted = Decision{Allowed: true, Limit: d.Limit, Degraded: true}, c.Request.N
 		if c.makesReservation() {
 			r = &Reservation{l: l, key: c.Key}
 		}
 	}
-	c.Answer = step.Answer{Decision: step.Decision(d)}
+	c.Answer = step.Answer{Decision: step.Decision(d), Granted: granted}
 	return r, err
 }
 
@@ -103,12 +103,18 @@ func closedDecision(lim *limit.Limit) Decision {
 	return Decision{Limit: lim.Limit(), RetryAfter: closedRetryAfter, Degraded: true}
 }
 
-// askFallback makes the call to a fallback. A Settle is denied, because the fallback does not know
-// the hold.
-func (c *call) askFallback(fallback Limiter) (r *Reservation, d Decision, err error) {
+// askFallback makes the call to a fallback, which may grant some of the events of a TakeUpTo. A
+// Settle is denied, because the fallback does not know the hold.
+func (c *call) askFallback(
+	fallback Limiter,
+) (r *Reservation, d Decision, granted int, err error) {
 	ctx := context.WithoutCancel(c.ctx)
 	switch c.Request.Op {
 	case step.OpTake:
+		if c.Request.UpTo {
+			granted, d, err = TakeUpTo(ctx, fallback, c.Key, c.Request.N)
+			break
+		}
 		d, err = fallback.Take(ctx, c.Key, c.Request.N)
 	case step.OpPeek:
 		d, err = fallback.Peek(ctx, c.Key)
@@ -122,7 +128,7 @@ func (c *call) askFallback(fallback Limiter) (r *Reservation, d Decision, err er
 	if !d.Allowed {
 		r = nil
 	}
-	return r, d, err
+	return r, d, granted, err
 }
 
 // closedRetryAfter is the RetryAfter of FailClosed. Nobody knows when the store will answer again,

@@ -32,9 +32,9 @@ import (
 // use [WithObserver] instead.
 //
 // A limiter that New has not made is asked through its own methods, whatever it unwraps to:
-// [TakeAll] and [TakeEach] call Take, [HoldAll] calls Hold, and middlewares Take, Hold, Wait, or
-// Hold with [Waiting], as they need. In tests, package ratelimittest has a limiter that decides all
-// calls by one function.
+// [TakeAll] and [TakeEach] call Take, [TakeUpTo] calls Peek and Take, [HoldAll] calls Hold, and
+// middlewares Take, Hold, Wait, or Hold with [Waiting], as they need. In tests, package
+// ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool

@@ -21,12 +21,13 @@ type Observer func(ctx context.Context, o Observation)
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
 // the observers are called in that order.
 //
-// An observer sees Allow, Take, Hold, Reserve, Charge, Wait (when they return), Settle, Release and
-// Cancel of their reservations, and for each key that they ask [TakeEach], [TakeAll] and [HoldAll].
-// It does not see Peek and Reset, nor calls that are refused before anything is decided, because n
-// is negative, ctx has ended, or a reservation was settled before. [Reservation.Wait] is seen only
-// if it cancels. A limiter that is only tried, as with WithShadow of packages httplimit and
-// grpclimit, is seen to deny what then happens anyway: give it a name of its own.
+// An observer sees Allow, Take, [TakeUpTo], Hold, Reserve, Charge, Wait (when they return),
+// Settle, Release and Cancel of their reservations, and for each key that they ask [TakeEach],
+// [TakeAll] and [HoldAll]. It does not see Peek and Reset, nor calls that are refused before
+// anything is decided, because n is negative, ctx has ended, or a reservation was settled before.
+// [Reservation.Wait] is seen only if it cancels. A limiter that is only tried, as with WithShadow
+// of packages httplimit and grpclimit, is seen to deny what then happens anyway: give it a name of
+// its own.
 //
 // If an observer panics, so does the call, in its caller's goroutine, and what it holds is given
 // back, because nobody gets its Reservation; what it has spent stays spent. A HoldAll has settled
@@ -47,9 +48,10 @@ type Observation struct {
 	N       int     // how many events it was called for; of a Cancel, 0
 	Outcome Outcome // whether it was granted, denied, and so on
 
-	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so. It
-	// is 0 if another key of TakeAll or HoldAll refused, and for CallCharge, which grants nothing.
-	// Of CallSettle, it is how many had been held or reserved.
+	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so:
+	// all, none or, of CallTakeUpTo, some. It is 0 if another key of TakeAll or HoldAll refused,
+	// and for CallCharge, which grants nothing. Of CallSettle, it is how many had been held or
+	// reserved.
 	Granted int
 
 	// Decision is the one that the call returned. Of Allow, it is that of Take; of the keys of
@@ -72,14 +74,15 @@ type Call uint8
 
 // The calls that observers see.
 const (
-	CallAllow   Call = iota // Allow and AllowN
-	CallTake                // Take and TakeEach
-	CallTakeAll             // TakeAll and HoldAll, for one of the keys
-	CallHold                // Hold
-	CallWait                // Wait, WaitN, and Hold with Waiting
-	CallReserve             // Reserve
-	CallCharge              // Charge
-	CallSettle              // Settle, Release and Cancel of a Reservation
+	CallAllow    Call = iota // Allow and AllowN
+	CallTake                 // Take and TakeEach
+	CallTakeAll              // TakeAll and HoldAll, for one of the keys
+	CallHold                 // Hold
+	CallWait                 // Wait, WaitN, and Hold with Waiting
+	CallReserve              // Reserve
+	CallCharge               // Charge
+	CallSettle               // Settle, Release and Cancel of a Reservation
+	CallTakeUpTo             // TakeUpTo
 )
 
 var callNames = [...]string{
@@ -91,6 +94,7 @@ var callNames = [...]string{
 	"reserve",
 	"charge",
 	"settle",
+	"take_up_to",
 }
 
 // String returns the name of the call in lower case, with underscores: "take_all".
@@ -214,11 +218,9 @@ func (l *limiter) observeCall(
 		N:        c.Request.N,
 		Outcome:  outcome(ctx, ans, err),
 		Decision: Decision(ans.Decision),
+		Granted:  c.Granted(),
 		Waited:   ans.Delay,
 		Err:      err,
-	}
-	if ans.Allowed {
-		o.Granted = o.N
 	}
 	l.observeOrGiveBack(ctx, o, r)
 }

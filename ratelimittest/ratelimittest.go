@@ -27,6 +27,8 @@ import (
 //     made by ratelimit.New have granted the request. If decide grants a hold, and a limiter that
 //     ratelimit.New has not made then refuses, decide is called with [ratelimit.CallSettle] and 0
 //     events.
+//   - TakeUpTo calls decide with [ratelimit.CallTakeUpTo] and all events. If decide denies them, and
+//     the Remaining of its Decision is at least one, TakeUpTo calls decide again, with so many.
 //   - Settle returns the Decision, whose Allowed makes no difference. Cancel of a hold calls decide
 //     with CallSettle and 0 events, and ignores the Decision.
 //   - Reset and Extend do nothing, and no hold ends by itself.
@@ -71,6 +73,15 @@ func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision
 	return l.Limiter.Charge(withCall(ctx, ratelimit.CallCharge), key, n)
 }
 
+// TakeUpTo is what the function ratelimit.TakeUpTo calls.
+func (l fake) TakeUpTo(
+	ctx context.Context,
+	key string,
+	n int,
+) (granted int, d ratelimit.Decision, err error) {
+	return ratelimit.TakeUpTo(withCall(ctx, ratelimit.CallTakeUpTo), l.Limiter, key, n)
+}
+
 // A decider is the store of a fake, and the states in it: its decisions are those of a function.
 type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
 
@@ -105,9 +116,13 @@ func (f decider) Apply(
 		call = ratelimit.CallTake // or a Peek
 	}
 	d := f(call, key, n)
+	if req.UpTo && !d.Allowed && 0 < d.Remaining && d.Remaining < n {
+		n = d.Remaining
+		d = f(call, key, n)
+	}
 	res := step.Answer{Decision: step.Decision(d)}
 	if d.Allowed {
-		res.Wait, res.Held = d.Delay, req.Hold.ID != 0
+		res.Wait, res.Held, res.Granted = d.Delay, req.Hold.ID != 0, n
 	} else {
 		res.Wait = d.RetryAfter
 	}

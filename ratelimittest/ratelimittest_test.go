@@ -55,6 +55,10 @@ func TestNew(t *testing.T) {
 			ds, _ := ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil)
 			return ds[0].Allowed
 		}, []string{"take k 1"}},
+		"TakeUpTo": {func(l ratelimit.Limiter) bool {
+			granted, _, _ := ratelimit.TakeUpTo(ctx, l, "k", 3)
+			return granted == 3
+		}, []string{"take_up_to k 3"}},
 		"Hold and Settle": {func(l ratelimit.Limiter) bool {
 			r, _, _ := l.Hold(ctx, "k", 2)
 			if r != nil {
@@ -137,6 +141,20 @@ func TestNewWaits(t *testing.T) {
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.Nil(t, ratelimit.Describe(l).Algorithm)
 	assert.Len(t, f.calls, asked, "a negative n is not asked for")
+}
+
+// TakeUpTo asks once more for what remains.
+func TestNewOfWhatRemains(t *testing.T) {
+	var calls []string
+	l := ratelimittest.New(func(call ratelimit.Call, key string, n int) ratelimit.Decision {
+		calls = append(calls, fmt.Sprint(call, " ", key, " ", n))
+		return ratelimit.Decision{Allowed: n <= 3, Remaining: 3}
+	})
+	granted, d, err := ratelimit.TakeUpTo(ctx, l, "k", 9)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	assert.Equal(t, 3, granted)
+	assert.Equal(t, []string{"take_up_to k 9", "take_up_to k 3"}, calls)
 }
 
 // Which calls of no events ask the function.

@@ -46,7 +46,7 @@ func (s *states) apply(
 
 // known returns the decision on req if no call is needed for it.
 func (s *Store) known(name name, prog *program, req step.Request) (d step.Decision, ok bool) {
-	if req.Op == step.OpTake {
+	if req.Op == step.OpTake && !req.UpTo {
 		if d, ok := s.fromLease(name, prog, req); ok {
 			return d, true
 		}

@@ -66,6 +66,7 @@ const (
 	opSettle
 	opExtend
 	opNothing // a peek, except that holds which have ended leave the state, and turns come
+	opUpTo    // a take of as many events as remain, or else of one
 )
 
 // op returns the operation that the script executes for c. A request that can never be
@@ -91,6 +92,8 @@ func (c *call) operation() byte {
 		return opPeek
 	}
 	switch {
+	case c.req.UpTo:
+		return opUpTo
 	case n == 0 || n > c.prog.limit || c.req.Op == step.OpPeek:
 		return opPeek
 	case c.req.Op == step.OpReserve:
@@ -107,10 +110,20 @@ func (c *call) takesOne() bool { return c.req.N == 1 && c.op() == opTake }
 // spends reports whether c spends events if it is granted.
 func (c *call) spends() bool {
 	switch c.op() {
-	case opTake, opReserve, opHold:
+	case opTake, opReserve, opHold, opUpTo:
 		return true
 	}
 	return false
+}
+
+// counted returns by how much the script has increased the number of requests granted for c, which
+// it has granted. For as many events as remain, that depends on their number, so that the store
+// notices if the script and the kernels grant different numbers.
+func (c *call) counted() float64 {
+	if c.op() == opUpTo {
+		return float64(1 + c.res.Granted%32)
+	}
+	return 1
 }
 
 // mostEvents is the most events that a script is told: more than any state can count.
@@ -177,10 +190,11 @@ func (c *call) flags() (flags byte) {
 	return flags
 }
 
-// holds reports whether c can only be carried out by the script that knows holds and reservations.
+// holds reports whether c can only be carried out by the script that knows holds and reservations,
+// which also knows the cost of a single event.
 func (c *call) holds() bool {
 	switch c.op() {
-	case opSettle, opExtend, opHold, opReserve:
+	case opSettle, opExtend, opHold, opReserve, opUpTo:
 		return true
 	}
 	return false
@@ -201,7 +215,11 @@ func (c *call) wait() float64 {
 func (c *call) equals(d *call) bool {
 	n, costed := c.events()
 	m, other := d.events()
-	return c.op() == d.op() && c.op() != opSettle && c.op() != opReserve &&
+	switch c.op() {
+	case opSettle, opReserve, opUpTo:
+		return false
+	}
+	return c.op() == d.op() &&
 		c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() &&
 		n == m && costed == other && c.wait() == d.wait()
 }

@@ -31,7 +31,7 @@ const drift = 1000
 
 // denied returns the denial of req if it is known without a call.
 func (s *Store) denied(name name, prog *program, req step.Request) (d step.Decision, ok bool) {
-	n := req.N
+	n := req.Least()
 	switch req.Op {
 	case step.OpTake, step.OpPeek, step.OpHold:
 	default:
@@ -103,8 +103,8 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 		if c.res.Allowed || c.forLease {
 			continue
 		}
-		if op := c.op(); op == opTake || op == opHold {
-			latest.n = c.req.N
+		if op := c.op(); op == opTake || op == opHold || op == opUpTo {
+			latest.n = c.req.Least()
 		}
 	}
 	shard := &s.denials[name.shard()]

@@ -76,8 +76,9 @@
 // of a lease). The next lease is asked for when a quarter of the one before, or of its duration, is
 // left. Both together have no more than k events. So at a steady demand, no caller waits.
 //
-// Only Take and Allow are granted from leases. A LeakyBucket, a WarmingUp, an InFlight, and a
-// SlidingLog with CountDenied are not leased.
+// Only Take and Allow are granted from leases. A TakeUpTo of several events ends those of the key,
+// because they remain for it. A LeakyBucket, a WarmingUp, an InFlight, and a SlidingLog with
+// CountDenied are not leased.
 //
 // # When Redis is slow or gone
 //

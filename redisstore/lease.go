@@ -381,6 +381,8 @@ func (s *Store) expire(name name, l *lease) {
 // endsLease reports whether the lease of a key has to end before a request on it.
 func endsLease(req step.Request) bool {
 	switch req.Op {
+	case step.OpTake:
+		return req.UpTo
 	case step.OpCharge, step.OpHold:
 		return true
 	case step.OpReserve:
@@ -391,10 +393,10 @@ func endsLease(req step.Request) bool {
 	return false
 }
 
-// endLease ends the leases of a key before a request that charges events, or holds some: none that
-// was leased before may be granted while there is a debt, and a hold is not denied what is only
-// leased. They are settled before that, because the queue of a key and a limit is in order. HoldAll
-// does not wait for that.
+// endLease ends the leases of a key before a request that charges events, holds some, or takes as
+// many as remain: none that was leased before may be granted while there is a debt, and the others
+// are not denied what is only leased. The leases are settled before that, because the queue of a
+// key and a limit is in order. HoldAll does not wait for that.
 func (s *Store) endLease(name name) {
 	if s.lease == 0 {
 		return
@@ -402,7 +404,11 @@ func (s *Store) endLease(name name) {
 	shard := &s.leases[name.shard()]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	s.settleAllSoon(context.Background(), name, shard.endLocked(name))
+	ended := shard.endLocked(name)
+	if len(ended) > 0 {
+		s.denials.forget(name) // of a state without what the leases give back
+	}
+	s.settleAllSoon(context.Background(), name, ended)
 }
 
 // endLocked ends the leases of a key, asked for or held. It returns those that were held, which

@@ -92,7 +92,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		}
 		state, c.res = t.State, t.Answer
 		if c.res.Allowed && c.spends() {
-			granted--
+			granted -= c.counted()
 		}
 	}
 	if granted != 0 {

@@ -537,6 +537,20 @@ func TestBrokenStores(t *testing.T) {
 				}
 			}
 		})},
+		"up to, but all or none": {rule: "UpTo", store: locked(func(s *lockedStore) {
+			s.request = func(req step.Request) step.Request {
+				req.UpTo = false
+				return req
+			}
+		})},
+		"up to three": {rule: "UpTo", store: locked(func(s *lockedStore) {
+			s.request = func(req step.Request) step.Request {
+				if req.UpTo {
+					req.N = min(req.N, 3)
+				}
+				return req
+			}
+		})},
 		"keys together until a denial": {rule: "Together", store: jointly(func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool {
 			for i := range calls {
 				if apply(&calls[i], false); !calls[i].Answer.Allowed {

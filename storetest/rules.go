@@ -95,6 +95,10 @@ var rules = map[string]rule{
 		"TakeEach decides on keys as a loop of Take does, even on a key that occurs several times",
 		testEach,
 	},
+	"UpTo": {
+		"TakeUpTo takes the events that remain, in one decision, and is otherwise denied one",
+		testUpTo,
+	},
 	"Together": {
 		"TakeAll spends in all keys or in none, and as much as a Take of each key would",
 		testTogether,

@@ -32,7 +32,7 @@ type call struct {
 	key     string
 	n       int
 	advance time.Duration
-	limit   int // of take and peek: the index of the key's limit at the time of the call
+	limit   int // of take, up to and peek: the index of the key's limit at the time of the call
 	hold    int // of hold and settle: which one
 	during  during
 }
@@ -105,6 +105,8 @@ func (st state) step(limit *limit.Limit, c call, now int64, output ratelimit.Dec
 	switch c.op {
 	case "peek":
 		req.Op = step.OpPeek
+	case "up to":
+		req.UpTo = true
 	case "hold":
 		req.Op, req.Hold = step.OpHold, handle(c.hold)
 	case "settle":
@@ -336,6 +338,8 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 					c.op = "allow"
 				case p < 14:
 					c.op = "each"
+				case p < 16:
+					c.op, c.n = "up to", 2+rng.IntN(4)
 				}
 				switch p := rng.IntN(20); {
 				case !set.holds || c.op == "advance" || c.op == "peek":
@@ -351,7 +355,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 				case c.op == "reset": // it could come while a hold is being settled, and count on neither side
 					c.op = "take"
 				}
-				if c.op == "take" || c.op == "each" || c.op == "peek" {
+				if c.op == "take" || c.op == "each" || c.op == "peek" || c.op == "up to" {
 					c.limit = rng.IntN(len(limits))
 				}
 				record(id, c)
@@ -404,6 +408,8 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, c call, held map
 	switch c.op {
 	case "take":
 		d, err = l.Take(ctx, c.key, c.n)
+	case "up to": // the Decision tells how many are left, and with it how many were granted
+		_, d, err = ratelimit.TakeUpTo(ctx, l, c.key, c.n)
 	case "allow":
 		d.Allowed = l.AllowN(c.key, c.n)
 	case "peek":

@@ -118,6 +118,8 @@ func decisionOf(c call, result ratelimit.Decision) (d decision, ok bool) {
 	switch c.op {
 	case "take":
 		d.call = ratelimit.CallTake
+	case "up to":
+		d.call = ratelimit.CallTakeUpTo
 	case "allow":
 		d.call = ratelimit.CallAllow
 	case "hold":

@@ -188,7 +188,7 @@ func (tr *trace) settlement(key string) (_ request, ok bool) {
 func (tr *trace) request(key string) request {
 	ctx := tr.Context()
 	n := tr.events()
-	switch tr.rng.IntN(12) {
+	switch tr.rng.IntN(14) {
 	case 2:
 		n = tr.debt(n)
 		return request{what: fmt.Sprintf("Charge(%d)", n), ask: func(l ratelimit.Limiter) string {
@@ -199,6 +199,12 @@ func (tr *trace) request(key string) request {
 		if r, ok := tr.settlement(key); ok {
 			return r
 		}
+	case 3, 4:
+		n *= 1 + tr.rng.IntN(3)
+		return request{what: fmt.Sprintf("TakeUpTo(%d)", n), ask: func(l ratelimit.Limiter) string {
+			granted, d, err := ratelimit.TakeUpTo(ctx, l, key, n)
+			return fmt.Sprintf("%d, %+v, %v", granted, d, err)
+		}}
 	case 0:
 		return request{what: "Peek", ask: func(l ratelimit.Limiter) string {
 			d, err := l.Peek(ctx, key)

@@ -174,6 +174,8 @@ func (tr *trace) run(steps int) {
 			tr.settle()
 		case 16:
 			tr.extend()
+		case 13, 14:
+			tr.takeUpTo(key, n*(1+tr.rng.IntN(3)))
 		case 15:
 			if tr.rng.IntN(2) == 0 {
 				n = tr.debt(n)
@@ -188,6 +190,24 @@ func (tr *trace) run(steps int) {
 				}
 			}
 		}
+	}
+}
+
+// takeUpTo takes as many of n events as remain.
+func (tr *trace) takeUpTo(key string, n int) {
+	tr.Helper()
+	tr.note("TakeUpTo(%s, %d)", key, n)
+	var granted []int
+	tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
+		of, d, err := ratelimit.TakeUpTo(tr.Context(), l, key, n)
+		granted = append(granted, of)
+		return d, err
+	})
+	if len(granted) > 2 && strings.Contains(tr.log[0], "WarmingUp") {
+		granted = granted[:2] // its instants in memory are in nanoseconds
+	}
+	if slices.Max(granted) != slices.Min(granted) {
+		tr.fail("in Redis, here and in memory, %v events are granted", granted)
 	}
 }
 

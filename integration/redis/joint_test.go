@@ -91,7 +91,17 @@ func (j *jointTrace) run(steps int) {
 			return bounds
 		}
 		k := keys[0]
-		switch j.rng.IntN(8) {
+		switch j.rng.IntN(9) {
+		case 8:
+			n *= 1 + j.rng.IntN(3)
+			j.note("TakeUpTo(%d, %d)", k, n)
+			var granted []int
+			j.same(func(of [jointKeys]ratelimit.Limiter) (ratelimit.Decision, error) {
+				m, d, err := ratelimit.TakeUpTo(ctx, of[k], "k", n)
+				granted = append(granted, m)
+				return d, err
+			})
+			require.Equal(j, granted[0], granted[1], "%v", j.log)
 		case 0:
 			j.note("Take(%d, %d)", k, n)
 			j.same(func(of [jointKeys]ratelimit.Limiter) (ratelimit.Decision, error) { return of[k].Take(ctx, "k", n) })

@@ -11,6 +11,9 @@ import (
 // without a request.
 const endedUnit = 1 << 16
 
+// upToUnit divides what an opUpTo has granted; a script adds the remainder likewise.
+const upToUnit = 32
+
 // decide does what lua/take.lua and lua/main.lua do.
 func (s *Server) decide(run script, key string, args []string) (string, error) {
 	l, err := s.limits.of(args[1])
@@ -46,7 +49,7 @@ func (s *Server) decide(run script, key string, args []string) (string, error) {
 			state, changed = t.State, changed || t.Changed
 			requests++
 			if t.Answer.Allowed && spends(op) {
-				granted++
+				granted += 1 + t.Answer.Granted%upToUnit
 			}
 			if t.Changed {
 				granted += endedUnit * t.Answer.Ended
@@ -73,7 +76,9 @@ func dependsOnRequest(state []byte, tag string, now time.Time) bool {
 }
 
 // spends reports whether an operation spends events if it is granted.
-func spends(op byte) bool { return op == opTake || op == opReserve || op == opHold }
+func spends(op byte) bool {
+	return op == opTake || op == opReserve || op == opHold || op == opUpTo
+}
 
 // run reads a run of equal requests.
 func (r *reader) run(c constants, now time.Time) (op byte, times int, req step.Request) {
@@ -83,6 +88,8 @@ func (r *reader) run(c constants, now time.Time) (op byte, times int, req step.R
 	switch op {
 	case opTake:
 		req.Op = step.OpTake
+	case opUpTo:
+		req.Op, req.UpTo = step.OpTake, true
 	case opPeek:
 		req.Op = step.OpPeek
 	case opCharge:

@@ -23,6 +23,7 @@ const (
 	opSettle
 	opExtend
 	opNothing
+	opUpTo
 )
 
 // The outcomes, in a reply.

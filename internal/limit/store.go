@@ -38,6 +38,17 @@ type Call struct {
 	Answered bool  // by ApplyAll: whether Answer is set
 }
 
+// Granted returns how many events the call was granted.
+func (c *Call) Granted() int {
+	switch {
+	case !c.Answer.Allowed:
+		return 0
+	case c.Request.UpTo:
+		return c.Answer.Granted
+	}
+	return c.Request.N
+}
+
 // EachStates are States that make many calls in less time than a loop of Apply, for example in one
 // round trip.
 type EachStates interface {

@@ -205,8 +205,10 @@ func FuzzVaried(f *testing.F) {
 				}
 				require.Equal(t, want, answers)
 				continue
-			case 8, 9:
+			case 8:
 				req.Op = step.OpPeek
+			case 9:
+				req.UpTo, req.N = true, n*n
 			case 10:
 				req.Op, req.MaxWait, req.Hold.ID = step.OpReserve, time.Duration(data[1])*10*time.Millisecond, uint64(len(data)*2)
 			case 11:
@@ -233,7 +235,7 @@ func FuzzVaried(f *testing.F) {
 				l.check(t)
 				continue
 			}
-			allow := req.Op == step.OpTake && data[2]&64 != 0
+			allow := req.Op == step.OpTake && !req.UpTo && data[2]&64 != 0
 			if allow && n > owns[i].k.Limit() {
 				require.False(t, l.take(key, i, n)) // and the store is not asked
 				continue

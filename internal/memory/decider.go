@@ -21,9 +21,10 @@ type decider struct {
 // granted at once, and for numbers of events that are always granted, or never.
 func (d *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok bool) {
 	peeks := req.Op == step.OpPeek || req.Op == step.OpCharge && req.N == 0
+	n := req.Least()
 	for tries, renewed := 0, req.Fixed != nil; ; tries++ {
 		word := atomic.LoadUint64(state)
-		if word >= kernel.NoWord || !peeks && !d.grantable(req.N) {
+		if word >= kernel.NoWord || !peeks && !d.grantable(n) {
 			return false // guarantee 4
 		}
 		var at step.Reading
@@ -39,7 +40,10 @@ func (d *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok b
 			}
 			described = taking.Next
 		default:
-			taking.Take(d.word, word, at.Now, req.N)
+			if req.UpTo {
+				n = step.UpTo(d.word, word, at.Now, req.N)
+			}
+			taking.Take(d.word, word, at.Now, n)
 			if req.Op == step.OpReserve && !d.reservesNow(&taking, word, &at, req, a) {
 				return false
 			}
@@ -52,6 +56,9 @@ func (d *decider) decide(state *uint64, req *step.Request, a *step.Answer) (ok b
 			d.k.Tell(&taking, described, &at, a)
 			if req.Op == step.OpReserve {
 				a.Due = at.Now
+			}
+			if req.UpTo && a.Allowed {
+				a.Granted = n
 			}
 			return true
 		}

@@ -185,6 +185,22 @@ func (k *Key) Take(now int64, n int) ratelimit.Decision {
 	}
 }
 
+// TakeUpTo asks for as many of n events as may happen at now, and returns how many: the most of
+// which a Take is granted. If not even one is, it is a Take of one.
+func (k *Key) TakeUpTo(now int64, n int) (granted int, d ratelimit.Decision) {
+	at := k.reach(now)
+	lo, hi := 0, n
+	for lo < hi {
+		mid := hi - (hi-lo)/2
+		if k.mayTake(at, mid) {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	return lo, k.Take(now, max(min(1, n), lo))
+}
+
 // Peek returns the decision of Take(now, 1) without changing anything. Remaining is
 // therefore not reduced by the event.
 func (k *Key) Peek(now int64) ratelimit.Decision {

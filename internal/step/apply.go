@@ -14,10 +14,7 @@ func (h *heldState) apply(req *Request, a *Answer) (changed bool) {
 	*a = Answer{}
 	switch {
 	case req.Refused || h.turns() > 0 && req.Op.decides():
-		n := req.N
-		if req.Op == OpPeek {
-			n = 1
-		}
+		n := req.Least()
 		return h.deny(n, h.readyAfter(n), req.Notes || !req.Refused, a)
 	case req.Op == OpReserve:
 		return h.reserve(req, a)

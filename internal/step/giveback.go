@@ -44,7 +44,7 @@ func (h *heldState) firstReady(
 	remaining int,
 ) (ready kernel.Instant) {
 	last := len(holds) - 1
-	i := searchNear(last, fewest(holds, req.N-remaining), func(i int) bool {
+	i := searchNear(last, fewest(holds, req.Least()-remaining), func(i int) bool {
 		at := h.readyFrom(holds[i].End, req)
 		if at >= holds[i+1].End {
 			return false
@@ -138,7 +138,7 @@ func (h *heldState) readyFrom(at kernel.Instant, req *Request) kernel.Instant {
 	later.shared = true
 	n := 1
 	if req.Op == OpTake || req.Op == OpHold {
-		n = req.N
+		n = req.Least()
 	} else if req.Op != OpReserve && h.denials && !h.noted {
 		// The request that retries is denied at first.
 		later.deny(n, later.readyAfter(n), true, new(Answer))

@@ -78,6 +78,10 @@ type Request struct {
 	// Of OpTake: whether only Allowed is asked for, so that RetryAfter need not count on what holds
 	// give back.
 	Brief bool
+
+	// Of OpTake of at least one event: whether it takes as many of N events as remain. If none
+	// remain, it is denied as one of a single event is.
+	UpTo bool
 }
 
 // A Handle is an open hold of a key. The zero Handle is none.
@@ -92,6 +96,15 @@ type Handle struct {
 func (r *Request) Adds() int {
 	if r.Op == OpSettle {
 		return max(0, r.N-r.Of)
+	}
+	return r.N
+}
+
+// Least returns the fewest events that r is granted if it is granted: a denial of r is one of so
+// many events.
+func (r *Request) Least() int {
+	if r.UpTo || r.Op == OpPeek {
+		return 1
 	}
 	return r.N
 }
@@ -173,14 +186,16 @@ type Decision struct {
 type Answer struct {
 	Decision
 
+	Granted int // for UpTo: how many events are granted
+
 	Wait      time.Duration // for OpReserve: until the events may happen; Never if they never may
 	QueueFull bool          // for OpReserve: whether the queue had no room
 	Full      bool          // whether the store had no room for a new key
-	// For OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock.
-	Due kernel.Instant
 	// For OpCharge and OpSettle: whether the state cannot hold as many events.
 	Excess bool
 	Most   uint64 // with Excess: how many it can hold in addition to those in it
+	// For OpReserve and OpHold: when the events may happen, in nanoseconds, by the limiter's clock.
+	Due kernel.Instant
 	// Of a state that is not only the asked limit's: until the store may forget it; else 0.
 	Idle  time.Duration
 	Held  bool // whether the hold of the request was opened, or found open

@@ -43,10 +43,20 @@ func (v *view) step(st []uint64, req *Request, a *Answer) (_ []uint64, changed b
 	case OpCharge:
 		st, changed = v.charge(st, req.N, a)
 	default:
-		st, changed = v.take(st, req.N, a)
+		n := req.N
+		if req.UpTo {
+			n = upTo(n, v.remaining(st))
+		}
+		st, changed = v.take(st, n, a)
+		if req.UpTo && a.Allowed {
+			a.Granted = n
+		}
 	}
 	return st, changed
 }
+
+// upTo returns how many events an UpTo of n events asks for if so many remain.
+func upTo(n, remaining int) int { return max(1, min(n, remaining)) }
 
 // Allow is a faster Step for OpTake that only reports whether n events were granted, 1
 // ≤ n ≤ limit.

@@ -25,6 +25,13 @@ func (t *WordStep) Take(by kernel.Word, word uint64, now kernel.Instant, n int) 
 	t.remaining, t.fresh = by.Describe(t.Next, now)
 }
 
+// UpTo returns how many events an OpTake with UpTo takes: as many of n ≥ 1 as remain, or one, which
+// is denied. by is the Word of a kernel.
+func UpTo(by kernel.Word, word uint64, now kernel.Instant, n int) int {
+	remaining, _ := by.Describe(word, now)
+	return upTo(n, remaining)
+}
+
 // Charge takes n events, 0 ≤ n ≤ limit, and looks whether one more would be granted. It returns
 // false if they are not granted at now: they have to be charged nevertheless.
 func (t *WordStep) Charge(by kernel.Word, word uint64, now kernel.Instant, n int) (ok bool) {

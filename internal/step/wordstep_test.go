@@ -27,12 +27,21 @@ func TestWordStepEqualsStep(t *testing.T) {
 					n := 1 + rng.IntN(3)
 					var taking WordStep
 					var got, want Answer
-					switch op := rng.IntN(8); {
+					switch op := rng.IntN(9); {
 					case op < 3:
 						taking.Take(c.Word(), st[0], now, n)
 						c.Tell(&taking, st[0], at, &got)
 						c.Step(st, &Request{Op: OpTake, N: n, Fixed: at}, &want)
-					case op < 6:
+					case op < 4:
+						n = 1 + rng.IntN(2*c.Limit())
+						most := UpTo(c.Word(), st[0], now, n)
+						taking.Take(c.Word(), st[0], now, most)
+						c.Tell(&taking, st[0], at, &got)
+						if got.Allowed {
+							got.Granted = most
+						}
+						c.Step(st, &Request{Op: OpTake, UpTo: true, N: n, Fixed: at}, &want)
+					case op < 7:
 						n = rng.IntN(4)
 						ok := taking.Charge(c.Word(), st[0], now, n)
 						c.Tell(&taking, taking.Next, at, &got)

@@ -187,6 +187,15 @@ end
 local most = COUNTS
 --@ insert
 frontier = t
+--# remaining
+-- Looks at the entries that have left the window only. The block ready would look at one for each
+-- event that is asked for in vain.
+most = 0
+if frontier <= now then
+  local t = now
+  --@ live
+  most = max(limit - events, 0)
+end
 --# mark
 mark = pack('<I8', t + 1)
 --# leasts

@@ -4,8 +4,9 @@
 -- In the script that knows holds and turns (holds.lua and ahead.lua), the costs of one event in
 -- each bucket follow on the time, and of a request about a hold its ID, how long it lasts (op 2, 3
 -- and 6; see call.go) or how many events it has (op 5), and a byte of flags. If holds are open, it
--- replies with 5 instead of 0 or, if turns are ahead, with 6 and the value without its prefix. It
--- adds 65536 for each hold that has ended without a request to the number of requests granted.
+-- replies with 5 instead of 0 or, if turns are ahead, with 6 and the value without its prefix. To
+-- the number of requests granted, it adds 65536 for each hold that has ended without a request, and
+-- for each op 8 the remainder of the events granted divided by 32.
 
 --@ library
 --@ shared
@@ -113,6 +114,7 @@ while true do
     if P[j].priced then P[j].cost() end
   end
   --@ if holding
+  --@ upTo
   --@ readHold
   --@ end
   --@ if longer holding
@@ -145,6 +147,7 @@ while true do
       for j = 1, many do P[j].spend(t, n) end
       --@ if holding
       --@ opened
+      granted = granted + more
       --@ end
       granted, changed = granted + 1, true
     elseif op == 1 and notes then

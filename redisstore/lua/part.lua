@@ -16,6 +16,10 @@
 --   markSize  the bytes of a mark, of which markForm is the form. levels says whether the events
 --             of a hold that come back depend on others
 --
+-- A log has a block for op 8:
+--
+--   remaining sets most to how many events are granted now
+--
 -- The blocks for holds are the counterparts of the functions of a holder in package kernel:
 --
 --   costs     sets the cost of n events, if the kernel has one (for turns)
@@ -143,6 +147,14 @@ do
         --@ lower
         return words
       end,
+      --@ if log flight
+      -- Returns how many events are granted now.
+      remaining = function()
+        local most
+        --@ remaining
+        return most
+      end,
+      --@ end
       --@ if flight
       move = function(was, finish, n)
         --@ move

@@ -531,6 +531,7 @@ func TestLookupsOfCalls(t *testing.T) {
 			{"Reserve within", 1, func() { _, _, _ = l.Reserve(ctx, "h", 1, ratelimit.Within(time.Minute)) }},
 			{"TakeAll", 2, func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "i"), ratelimit.For(l, "j")) }},
 			{"TakeEach", 2, func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k", "l"}, 1, make([]ratelimit.Decision, 2)) }},
+			{"TakeUpTo", 1, func() { _, _, _ = ratelimit.TakeUpTo(ctx, l, "m", 2) }},
 			{"Settle", 0, func() { _, _ = held.Settle(ctx, 3) }},
 			{"Release", 0, func() { _ = released.Release(ctx) }},
 			{"Cancel", 0, func() { reserved.Cancel() }},

@@ -142,6 +142,13 @@ func TestPlans(t *testing.T) {
 				ds, err := ratelimit.TakeEach(ctx, l, []string{"k", "l", "k"}, 3, nil)
 				require.NoError(t, err)
 				assert.Equal(t, []ratelimit.Decision{tt.want, tt.want, tt.want}, ds)
+				granted, d, err := ratelimit.TakeUpTo(ctx, l, "k", math.MaxInt)
+				decides(tt.want, d, err)
+				if tt.want.Allowed {
+					assert.Equal(t, math.MaxInt, granted)
+				} else {
+					assert.Zero(t, granted)
+				}
 				require.NoError(t, l.Reset(ctx, "k"))
 			})
 		})
@@ -318,6 +325,10 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 		"TakeEach": func(l ratelimit.Limiter) (bool, error) {
 			d, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 1, nil)
 			return d[0].Allowed, err
+		},
+		"TakeUpTo": func(l ratelimit.Limiter) (bool, error) {
+			granted, _, err := ratelimit.TakeUpTo(ctx, l, "key", 7)
+			return granted == 7, err
 		},
 	} {
 		for kind, open := range fakes.Stores {

@@ -667,6 +667,10 @@ func TestMemoryStore_CollectedDuringTheLastCall(t *testing.T) {
 			out, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 1, nil)
 			return out[0].Allowed || err != nil
 		},
+		"TakeUpTo": func(l ratelimit.Limiter) bool {
+			granted, _, err := ratelimit.TakeUpTo(ctx, l, "key", 2)
+			return granted > 0 || err != nil
+		},
 		"TakeAll": func(l ratelimit.Limiter) bool {
 			d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"))
 			return d.Allowed || err != nil

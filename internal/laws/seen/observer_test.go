@@ -100,6 +100,23 @@ func TestObserverSeesAccounting(t *testing.T) {
 	assert.Equal(t, err, o.Err)
 }
 
+// TestObserverSeesTakeUpTo: it is granted some of the events, or none.
+func TestObserverSeesTakeUpTo(t *testing.T) {
+	for _, store := range []ratelimit.Store{new(ratelimit.MemoryStore), fakes.NewMapDB().Store()} {
+		l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 4, Window: time.Minute}, ratelimit.WithStore(store))
+		for _, granted := range []int{3, 1, 0} {
+			got, d, err := ratelimit.TakeUpTo(t.Context(), l, "k", 3)
+			require.NoError(t, err)
+			assert.Equal(t, granted, got)
+			want := ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallTakeUpTo, N: 3, Granted: granted, Decision: d}
+			if granted == 0 {
+				want.Outcome = ratelimit.Denied
+			}
+			assert.Equal(t, want, w.One(t))
+		}
+	}
+}
+
 // TestObserverSeesNoQuestions: Peek and Reset decide nothing, and nothing is decided if the
 // arguments cannot be used.
 func TestObserverSeesNoQuestions(t *testing.T) {
@@ -306,13 +323,14 @@ func TestObserverSeesAFullStore(t *testing.T) {
 			w.Answered()
 			ctx := t.Context()
 			for call, do := range map[ratelimit.Call]func(){
-				ratelimit.CallAllow:   func() { l.Allow("k") },
-				ratelimit.CallTake:    func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
-				ratelimit.CallHold:    func() { _, _, _ = l.Hold(ctx, "k", 1) },
-				ratelimit.CallWait:    func() { _ = l.Wait(ctx, "k") },
-				ratelimit.CallReserve: func() { _, _, _ = l.Reserve(ctx, "k", 1) },
-				ratelimit.CallCharge:  func() { _, _ = l.Charge(ctx, "k", 1) },
-				ratelimit.CallTakeAll: func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+				ratelimit.CallAllow:    func() { l.Allow("k") },
+				ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
+				ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
+				ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
+				ratelimit.CallReserve:  func() { _, _, _ = l.Reserve(ctx, "k", 1) },
+				ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
+				ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
+				ratelimit.CallTakeUpTo: func() { _, _, _ = ratelimit.TakeUpTo(ctx, l, "k", 2) },
 			} {
 				do()
 				o := w.One(t)
@@ -370,9 +388,10 @@ func TestObserverAllocatesNothing(t *testing.T) {
 		"TakeAll": func(l ratelimit.Limiter) {
 			_, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k"), ratelimit.For(l, "j"))
 		},
-		"Charge":  func(l ratelimit.Limiter) { _, _ = l.Charge(ctx, "k", 1) },
-		"Wait":    func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
-		"Reserve": func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) },
+		"TakeUpTo": func(l ratelimit.Limiter) { _, _, _ = ratelimit.TakeUpTo(ctx, l, "k", 2) },
+		"Charge":   func(l ratelimit.Limiter) { _, _ = l.Charge(ctx, "k", 1) },
+		"Wait":     func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
+		"Reserve":  func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) },
 		"Cancel": func(l ratelimit.Limiter) {
 			r, _, _ := l.Reserve(ctx, "k", 1)
 			r.Cancel()
@@ -396,6 +415,7 @@ func TestObserverAllocatesNothing(t *testing.T) {
 
 func TestNamesOfObservations(t *testing.T) {
 	assert.Equal(t, "take_all", ratelimit.CallTakeAll.String())
+	assert.Equal(t, "take_up_to", ratelimit.CallTakeUpTo.String())
 	assert.Equal(t, "Call(200)", ratelimit.Call(200).String())
 	assert.Equal(t, "withheld", ratelimit.Withheld.String())
 	assert.Equal(t, "Outcome(200)", ratelimit.Outcome(200).String())

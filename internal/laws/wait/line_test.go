@@ -570,6 +570,10 @@ func TestWait_WhateverIsAskedByANewLimit(t *testing.T) {
 				_, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 10, nil)
 				return err
 			},
+			"TakeUpTo": func(ctx context.Context, l ratelimit.Limiter) error {
+				_, _, err := ratelimit.TakeUpTo(ctx, l, "key", 10)
+				return err
+			},
 			"Wait, at last": func(ctx context.Context, l ratelimit.Limiter) error {
 				go func() { _ = l.Wait(ctx, "key") }()
 				return nil

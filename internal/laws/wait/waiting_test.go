@@ -153,6 +153,12 @@ func TestNothingOvertakesAWaiter(t *testing.T) {
 					assert.Equal(t, denied, each[0])
 					assert.True(t, each[1].Allowed)
 					assert.Equal(t, denied, each[2])
+					for _, n := range []int{2, 6} { // also of more than the limit, it asks for one at least
+						granted, d, err := ratelimit.TakeUpTo(t.Context(), l, "k", n)
+						require.NoError(t, err)
+						assert.Zero(t, granted)
+						assert.Equal(t, denied, d)
+					}
 					soon, cancel := context.WithTimeout(t.Context(), time.Second)
 					require.ErrorIs(t, l.Wait(soon, "k"), context.DeadlineExceeded)
 					cancel()
