@@ -47,10 +47,10 @@
 // Calls of the same process on the same key that arrive while a command on that key is in progress
 // share the next command, which decides on them in order. Commands on different keys of one server
 // are sent together, as a batch: what is ready when a sender begins takes one round trip. A command
-// does not wait for others in order to form a batch, but while eight batches are in progress, it
-// waits for one of them to return, or for a tenth of the timeout if none does. In a cluster of
-// rueidis, and with other clients that do not know which server has a key, each command is sent by
-// itself. [ratelimit.TakeEach] queues the calls on up to 512 keys at once.
+// does not wait for others in order to form a batch. But while eight batches are in progress, it
+// waits until one of them returns, until a batch is full, or for a tenth of the timeout if nothing
+// returns. In a cluster of rueidis, and with other clients that do not know which server has a key,
+// each command is sent by itself. [ratelimit.TakeEach] queues the calls on up to 512 keys at once.
 //
 // No command is sent twice, because one without an answer may have been executed. A caller whose
 // context ends early returns at once, and its command continues. Events that could not be given

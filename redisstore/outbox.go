@@ -37,7 +37,6 @@ type outbox struct {
 	mu        sync.Mutex // protects the fields below, and those of the queues and batches
 	queues    map[queueID]*queue
 	ready     []*queue // the queues whose calls can be sent, in the order of arrival
-	due       int      // how many of them, the first ones, are not to wait for a batch to return
 	gathering bool     // whether a sender will take a batch: when it has delivered and gathered
 	senders   int      // the senders whose batch is in progress
 	batches   []*batch // in progress
@@ -49,16 +48,19 @@ type outbox struct {
 }
 
 const (
-	// maxSenders is the number of senders up to which another one is started for any command. From
-	// then on commands wait for a batch to return, unless none does: then the next tick starts one
-	// more sender. The fewer batches are in progress, the more commands they have, and the less
-	// each one costs. With more senders, a server that has as much to do as it can gets the
-	// same commands in smaller batches, takes longer for them, and so gets still smaller ones.
-	maxSenders = 8
+	// fewSenders is the number of senders up to which another one is started for any command. From
+	// then on commands wait together until a batch returns, and share the next one. The fewer
+	// batches are in progress, the more commands they have, and the less each one costs. With more
+	// senders, a server that has as much to do as it can gets the same commands in smaller batches,
+	// takes longer for them, and so gets still smaller ones.
+	//
+	// Commands that fill a batch do not wait, because they would gain nothing. If the server has
+	// answered nothing between two ticks, one more sender takes all that waits.
+	fewSenders = 8
 
 	maxBatch = 256 // commands in a batch
 
-	// bulky is the number of calls from which on a command is sent by itself, because the script
+	// bulky is the number of calls beyond which a command is sent by itself, because the script
 	// takes long for it, and the other commands of a batch would wait for that.
 	bulky = 64
 )
@@ -130,6 +132,7 @@ func (o *outbox) add(c *call) {
 	q := o.queues[id]
 	if q != nil {
 		q.next = append(q.next, c)
+		o.startSender() // if the command of q has become bulky
 		return
 	}
 	q = &queue{outbox: o, id: id, next: []*call{c}}
@@ -155,21 +158,27 @@ func (o *outbox) makeReady(q *queue) {
 	}
 }
 
-// startSender starts a sender if there is something to send, no other one is about to send it, and
-// there are few, or commands are due. The caller holds o.mu.
+// startSender starts a sender, unless what is ready is to wait: see fewSenders. The caller holds
+// o.mu.
 func (o *outbox) startSender() {
-	if len(o.ready) > 0 && !o.gathering && (o.senders < maxSenders || o.due > 0) {
-		o.gathering = true
-		go o.runSender()
+	if o.senders < fewSenders || o.fillsBatch() {
+		o.startSenderNow()
 	}
 }
 
-// startSenderForAll lets senders take all that is ready, however many there are.
-func (o *outbox) startSenderForAll() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.due = len(o.ready)
-	o.startSender()
+// fillsBatch reports whether the next batch would have no more commands if it waited. The caller
+// holds o.mu.
+func (o *outbox) fillsBatch() bool {
+	return len(o.ready) >= maxBatch || len(o.ready) > 0 && o.ready[0].isBulky()
+}
+
+// startSenderNow starts a sender if there is something to send, and no other one is about to send
+// it. The caller holds o.mu.
+func (o *outbox) startSenderNow() {
+	if len(o.ready) > 0 && !o.gathering {
+		o.gathering = true
+		go o.runSender()
+	}
 }
 
 // growStack grows the stack of a new goroutine to the 8 KB that most commands need. The runtime
@@ -231,23 +240,20 @@ func (o *outbox) takeBatch() *batch {
 	defer o.mu.Unlock()
 	o.gathering = false
 	var groups []*group
-	taken := 0
+	left := o.ready[:0] // for the batches after this one
 	for _, q := range o.ready {
-		if len(groups) == maxBatch || len(groups) > 0 && len(q.next) > bulky {
-			break
+		if len(groups) == maxBatch || len(groups) > 0 && (groups[0].isBulky() || q.isBulky()) {
+			left = append(left, q)
+			continue
 		}
-		taken++
 		if g := q.nextGroup(); g != nil {
 			groups = append(groups, g)
-			if len(g.calls) > bulky {
-				break
-			}
 			continue
 		}
 		o.makeReady(q) // the callers have left
 	}
-	o.ready = slices.Delete(o.ready, 0, taken)
-	o.due = max(0, o.due-taken)
+	clear(o.ready[len(left):])
+	o.ready = left
 	if len(groups) == 0 {
 		return nil
 	}

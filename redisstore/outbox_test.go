@@ -61,7 +61,7 @@ func TestBulkyCommand(t *testing.T) {
 			keys = append(keys, "hot", "hot")
 		}
 		takeEach(t, l, append(keys, "last"))
-		assert.ElementsMatch(t, []int{3, 1, 1}, f.Together)
+		assert.ElementsMatch(t, []int{4, 1}, f.Together)
 		assert.ElementsMatch(t, []int{1, 1, 1, 2 * bulky, 1}, f.Batches)
 		requireIdle(t, s)
 	})
@@ -88,7 +88,7 @@ func TestSenders(t *testing.T) {
 			synctest.Wait()
 		}
 		const ms = time.Millisecond
-		for i := range maxSenders {
+		for i := range fewSenders {
 			at := time.Duration(i) * 100 * ms
 			callAt(at, 1, at+f.Delay)
 		}
@@ -96,35 +96,40 @@ func TestSenders(t *testing.T) {
 		callAt(850*ms, 30, 1000*ms+f.Delay)  // likewise
 		callAt(1150*ms, 40, 1210*ms+f.Delay) // after the third answer: two came since the tick before
 		wg.Wait()
-		assert.Equal(t, append(slices.Repeat([]int{1}, maxSenders), 20, 30, 40), f.Together)
+		assert.Equal(t, append(slices.Repeat([]int{1}, fewSenders), 20, 30, 40), f.Together)
 		settle()
 		requireIdle(t, s)
 	})
 }
 
-// What has waited since a tick is sent at the next one, also if a batch does not have room for all of
-// it.
-func TestAllThatWaitedIsSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
-		f.Delay = time.Second
-		s, l := f.store(t, WithTimeout(2*time.Second))
-		for i := range maxSenders {
-			go l.Allow(fmt.Sprint("few ", i))
-			synctest.Wait()
-		}
-		keys := []string{"small"}
-		for range bulky + 1 {
-			keys = append(keys, "hot 1", "hot 2", "hot 3")
-		}
-		begin := time.Now()
-		takeEach(t, l, keys)
-		tick := s.timeout / ticksPerTimeout
-		assert.Equal(t, tick+f.Delay, time.Since(begin))
-		assert.Len(t, f.Together, maxSenders+4, "the commands of hot keys are sent by themselves")
-		settle()
-		requireIdle(t, s)
-	})
+// Commands that fill a batch do not wait for one to return: neither many commands, nor one for many
+// calls, which is sent by itself. So far from the server, they are answered in time.
+func TestFullBatchesDoNotWait(t *testing.T) {
+	hot := func(key string) []string { return slices.Repeat([]string{key}, bulky+1) }
+	for what, keys := range map[string][]string{
+		"many": manyKeys(maxBatch), "very many": manyKeys(2 * maxBatch),
+		"one hot key": hot("hot"), "hot keys": slices.Concat(hot("1"), hot("2"), hot("3")),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newDelayedServer(t)
+			s, l := f.store(t, WithTimeout(time.Second))
+			for i := range fewSenders {
+				go l.Allow(fmt.Sprint("few ", i))
+				synctest.Wait()
+			}
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for _, key := range keys {
+				wg.Go(func() {
+					_, err := l.Take(t.Context(), key, 1)
+					assert.NoError(t, err)
+					assert.Equal(t, f.Delay, time.Since(begin), what)
+				})
+			}
+			wg.Wait()
+			requireIdle(t, s)
+		})
+	}
 }
 
 // An outbox that the store forgets, because there are too many servers, accepts no calls any more:

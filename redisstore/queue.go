@@ -72,6 +72,13 @@ func (q *queue) nextGroup() *group {
 	return q.group
 }
 
+// isBulky reports whether the calls that wait make a command that is sent by itself. The caller
+// holds the outbox's lock.
+func (q *queue) isBulky() bool { return len(q.next) > bulky }
+
+// isBulky reports whether the command of g is sent by itself.
+func (g *group) isBulky() bool { return len(g.calls) > bulky }
+
 // waits reports whether q has calls for another command. The caller holds the outbox's lock.
 func (q *queue) waits() bool { return q.again != nil || len(q.next) > 0 }
 

@@ -95,7 +95,9 @@ func weigh(backlog, answered bool) int {
 func (o *outbox) tick(weight int, answered bool) (active bool) {
 	late, abandoned, active := o.age(weight)
 	if !answered {
-		o.startSenderForAll()
+		o.mu.Lock()
+		o.startSenderNow()
+		o.mu.Unlock()
 	}
 	if len(late)+len(abandoned) == 0 {
 		return active

@@ -22,7 +22,7 @@ import (
 // close client.
 //
 // Commands that are ready at the same time are sent together, through one connection of the pool.
-// So a few connections serve any number of callers: usually at most eight for each server. An
+// So a few connections serve any number of callers: usually about eight for each server. An
 // AutoPipeliner sends the commands together by itself. Do not use one with a cluster, because a
 // node that hangs then delays commands to the other nodes.
 //
