@@ -132,6 +132,53 @@ func TestFullBatchesDoNotWait(t *testing.T) {
 	}
 }
 
+// A server that has as much to do as it can answers in time, because it does not get ever more and
+// ever smaller batches.
+func TestServerAtItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		s, l := f.storeThrough(t, &busyServer{Conn: f})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 1024 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					d, err := l.Take(t.Context(), fmt.Sprint(i), 1)
+					if !assert.NoError(t, err) || !assert.True(t, d.Allowed) {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// A busyServer carries out one batch after another.
+type busyServer struct {
+	Conn
+	mu   sync.Mutex
+	free time.Time // when it has carried out all batches that it has got
+}
+
+// Do implements Conn.
+func (b *busyServer) Do(ctx context.Context, commands []Command) []Reply {
+	const away, batch, command = 2 * time.Millisecond, 500 * time.Microsecond, 30 * time.Microsecond
+	time.Sleep(away)
+	b.mu.Lock()
+	if b.free.Before(time.Now()) {
+		b.free = time.Now()
+	}
+	b.free = b.free.Add(batch + time.Duration(len(commands))*command)
+	done := b.free
+	b.mu.Unlock()
+	time.Sleep(time.Until(done) + away)
+	return b.Conn.Do(ctx, commands)
+}
+
 // An outbox that the store forgets, because there are too many servers, accepts no calls any more:
 // nobody would notice that the time of these calls has passed.
 func TestForgottenOutbox(t *testing.T) {
