@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
@@ -340,9 +339,11 @@ func quotas(alg ratelimit.Algorithm) []quota {
 			q.remembers = a.Most
 		}
 	case ratelimit.CalendarWindow:
-		q.lasts, err = longestWindow(a)
-		q.window = q.lasts
-		q.zone, _ = calendar.Zone(cmp.Or(a.Zone, calendar.UTC)) // New has loaded it
+		q.zone, err = calendar.Zone(a.Zone) // New has loaded it
+		if err == nil {
+			q.lasts = longestWindow(a, q.zone)
+			q.window = q.lasts
+		}
 	}
 	if err != nil {
 		return nil
@@ -350,28 +351,25 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	return []quota{q}
 }
 
-// longestWindow finds the length of the longest window of a calendar by trying: in the next five
-// years, one of which is a leap year, or in one year of days. A client that was idle for so long
-// has the whole quota in any case.
-func longestWindow(alg ratelimit.CalendarWindow) (longest time.Duration, err error) {
+// longestWindow returns the length of the longest of the next windows of a CalendarWindow whose
+// parameters have their defaults: of those in five years, one of which is a leap year, or in one
+// year of days. A client that was idle for so long has the whole quota in any case.
+func longestWindow(of ratelimit.CalendarWindow, zone *time.Location) time.Duration {
 	const mostDays = 366
-	clk := clock.NewMock()
-	begin := time.Now()
-	clk.Set(begin)
-	l, err := ratelimit.New(alg, ratelimit.WithClock(clk))
-	if err != nil {
-		return 0, err
-	}
-	end := begin.AddDate(5, 0, 0)
+	rule := calendar.Rule{Every: calendar.Unit(of.Every), Start: of.Start, Hour: of.Hour}
+	windows := calendar.New(rule, zone)
+	now := time.Now()
+	last := now.AddDate(5, 0, 0).Unix()
+	start, end := windows.Window(now.Unix())
+	longest := end - start
 	for range mostDays {
-		d, err := l.Take(context.Background(), "", 1)
-		if err != nil || clk.Now().After(end) {
-			return longest, err
+		if end > last {
+			break
 		}
-		longest = max(longest, d.ResetAfter)
-		clk.Add(d.ResetAfter)
+		start, end = windows.Window(end)
+		longest = max(longest, end-start)
 	}
-	return longest, nil
+	return time.Duration(longest) * time.Second
 }
 
 // spent finds the quota by trying: it lets a fresh key spend all it can at once. It

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -152,6 +153,18 @@ func TestPolicyOfCalendar(t *testing.T) {
 		resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 		assert.Equal(t, fmt.Sprintf(`"default";q=5;w=%d`, int(tt.want.Seconds())), resp.Header.Get("RateLimit-Policy"), "%v", tt.alg)
 	}
+}
+
+// TestPolicyDoesNotWait checks that nothing waits while a limit is described: the first request of
+// a customer with a calendar of its own would wait as well.
+func TestPolicyDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := ratelimit.New(ratelimit.CalendarWindow{Limit: 5, Every: ratelimit.Day})
+		require.NoError(t, err)
+		begin := time.Now()
+		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+		assert.Zero(t, time.Since(begin))
+	})
 }
 
 // TestPolicyOfNestedLimits: an algorithm that cannot be a key of the cache is described, too.
