@@ -9,8 +9,12 @@ import (
 // UTC is the name of the zone that needs no zone data.
 const UTC = "UTC"
 
-// errNoZone is the error of names that time.LoadLocation knows, but that name no zone.
-var errNoZone = errors.New("it names no zone")
+// The errors of names that time.LoadLocation may know, but that do not name the same zone
+// everywhere.
+var (
+	errNoName = errors.New("it is empty")
+	errLocal  = errors.New("it is the zone of one machine, and others may have another")
+)
 
 // zones has the zones that were loaded, by name. There are about 600.
 var zones sync.Map
@@ -23,8 +27,10 @@ func Zone(name string) (*time.Location, error) {
 	switch name {
 	case UTC:
 		return time.UTC, nil
-	case "", "Local": // in which two machines may differ
-		return nil, errNoZone
+	case "":
+		return nil, errNoName
+	case "Local", "localtime": // localtime is a file of the zone data of many systems
+		return nil, errLocal
 	}
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil

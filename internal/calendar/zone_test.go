@@ -35,3 +35,13 @@ func TestZonesAreKept(t *testing.T) {
 		}
 	}
 }
+
+// The zone of the machine is no zone, whatever the system calls it.
+func TestZoneOfTheMachine(t *testing.T) {
+	defer func(was func(string) (*time.Location, error)) { load = was }(load)
+	load = func(string) (*time.Location, error) { return time.Local, nil }
+	for _, name := range []string{"Local", "localtime"} {
+		_, err := Zone(name)
+		assert.ErrorIs(t, err, errLocal, name)
+	}
+}
