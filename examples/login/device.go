@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -32,7 +33,10 @@ func (s *site) deviceCookie(account string) *http.Cookie {
 
 func (s *site) signature(account, nonce string) string {
 	mac := hmac.New(sha256.New, s.secret)
-	mac.Write([]byte(nonce + " " + account)) // a nonce has no spaces
+	// Quoted, because a nonce may be anything that a client writes into a cookie. Without quotes,
+	// the owner of an account "x ann" could move the x from the name into the nonce, and have a
+	// cookie for ann.
+	fmt.Fprintf(mac, "%q %q", nonce, account)
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 

@@ -139,6 +139,22 @@ func TestDevice(t *testing.T) {
 	})
 }
 
+// The cookie of an account is no cookie for another one, even if a part of the name is moved into
+// the nonce.
+func TestForgedDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		for i := range 20 {
+			other := &browser{site: s, address: fmt.Sprint("198.51.100.", i%10)}
+			require.Equal(t, http.StatusUnauthorized, other.login("ann", "wrong").Code)
+		}
+		own := s.deviceCookie("x ann")
+		nonce, signature, _ := strings.Cut(own.Value, ".")
+		forged := &http.Cookie{Name: deviceName, Value: nonce + " x." + signature}
+		b := &browser{site: s, address: "192.0.2.1", cookies: []*http.Cookie{forged}}
+		assert.Equal(t, http.StatusTooManyRequests, b.login("ann", "wrong").Code)
+	})
+}
+
 // An address that guesses the passwords of many accounts is locked. That it logs in to an account
 // of its own in between does not help.
 func TestAddress(t *testing.T) {
