@@ -15,11 +15,10 @@ import (
 //
 // In a [ratelimit.FixedWindow] or [ratelimit.CalendarWindow], f is called exactly once for each
 // window and key in which the fraction is reached, by one process of a fleet that shares a store.
-// Other limits regain room all
-// the time, so that a key may reach the fraction again soon. The same is true of each key if events
-// are given back, by a Settle, a Cancel, a Reset, or a [ratelimit.TakeAll] of several stores that
-// one of them refuses. If the calls on a key have different limits ([ratelimit.WithLimits]), each
-// is compared with its own.
+// Other limits regain room all the time, so that a key may reach the fraction again soon. The same
+// is true of each key if events are given back, by a Settle, a Cancel, a Reset, or a
+// [ratelimit.TakeAll] of several stores that one of them refuses. If the calls on a key have
+// different limits ([ratelimit.WithLimits]), each is compared with its own.
 //
 // A Charge counts, and so does what a Settle counts in addition to what was held. After a Charge or
 // a Settle that leaves nothing, it is unknown how much was left before. So f may be called again
