@@ -36,9 +36,9 @@ type CalendarWindow struct {
 	Every CalendarUnit // Day, Week, Month, Quarter or Year
 
 	// Zone is the name of the time zone, such as "Europe/London", as [time.LoadLocation] knows it,
-	// and not "Local" or "localtime", which is another zone on another machine. If it is empty, the
-	// zone is UTC. [New] returns an error if the program has no data of the zone. Import time/tzdata
-	// to have the data of all zones in the program.
+	// and not "Local" or "localtime", which is another zone on another machine. If it is empty,
+	// the zone is UTC. [New] returns an error if the program has no data of the zone. Import
+	// time/tzdata to have the data of all zones in the program.
 	Zone string
 
 	// Start is the day on which a window begins, or 0 for the first one of the week, month or year.

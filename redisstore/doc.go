@@ -36,10 +36,10 @@
 // be granted. A caller that retries after RetryAfter is admitted, unless another caller has spent
 // that capacity.
 //
-// A cached denial may be wrong in three ways, for up to that second. It does not notice what another
-// process gives back: by a Reset, by settling a hold, by cancelling a reservation, or by ending a
-// lease. Its Remaining and RetryAfter do not include what other processes have spent since. And it
-// does not notice that a process with newer zone data has begun a new window of a
+// A cached denial may be wrong in three ways, for up to that second. It does not notice what
+// another process gives back: by a Reset, by settling a hold, by cancelling a reservation, or by
+// ending a lease. Its Remaining and RetryAfter do not include what other processes have spent
+// since. And it does not notice that a process with newer zone data has begun a new window of a
 // [ratelimit.CalendarWindow]. The cache does not apply to a SlidingLog with CountDenied, to an
 // InFlight, nor to Wait, Reserve, Charge and Settle.
 //
