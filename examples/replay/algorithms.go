@@ -36,7 +36,7 @@ func parseLimit(text string) (limit, error) {
 	events, of, _ := strings.Cut(text, "/")
 	name, zone, hasZone := strings.Cut(of, "@")
 	for unit, span := range spans {
-		if name != unit.String() {
+		if !strings.EqualFold(name, unit.String()) {
 			continue
 		}
 		n, err := strconv.Atoi(events)
@@ -54,7 +54,11 @@ func parseLimit(text string) (limit, error) {
 		return limit{}, fmt.Errorf("%q: only a day, week, month, quarter or year has a time zone", text)
 	}
 	rate, err := ratelimit.ParseRate(text)
-	return limit{rate: rate}, err
+	if err != nil {
+		const orUnit = "%w; or EVENTS/UNIT, such as 1000/day, of a day, week, month, quarter or year"
+		return limit{}, fmt.Errorf(orUnit, err)
+	}
+	return limit{rate: rate}, nil
 }
 
 // hasCalendar reports whether -limit names a unit of the calendar.

@@ -248,6 +248,7 @@ func TestErrors(t *testing.T) {
 		"-limit 9/day@Mars":      `-limit: ratelimit: CalendarWindow.Zone is "Mars": it must be the name of a time zone`,
 		"-limit 9/24h@UTC":       `-limit: "9/24h@UTC": only a day, week, month, quarter or year has a time zone`,
 		"-limit 9/fortnight":     "-limit: ratelimit: Rate is",
+		"-limit 9/months":        "or EVENTS/UNIT, such as 1000/day, of a day, week, month, quarter or year",
 		"-alg calendar":          "-alg: calendar needs a -limit such as 1000/day@Europe/London",
 		"-burst -1":              "-burst -1: must be at least 1, or 0",
 		"-key user":              `-key "user": must be ip, path or ip+path`,
@@ -310,6 +311,7 @@ func TestCalendar(t *testing.T) {
 		"1/week":              {false, true, true, true, true},  // until Sunday, 29 March
 		"1/week@Asia/Tokyo":   {false, true, true, false, true}, // until Sunday, 15:00 UTC
 		"1/month":             {false, true, true, true, true},
+		"1/Month":             {false, true, true, true, true},
 		"1/quarter":           {false, true, true, true, true},
 		"1/year":              {false, true, true, true, true},
 	} {
