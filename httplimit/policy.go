@@ -222,7 +222,8 @@ func newPolicies(name string, status int, alg ratelimit.Algorithm) *policies {
 				p.field += `;qu="concurrent-requests"`
 			} else if q.window >= time.Second && q.window < ratelimit.Never {
 				p.field += fmt.Sprintf(";w=%d", seconds(q.window))
-				p.items7 = append(p.items7, fmt.Sprintf("%d;w=%d", min(int64(q.events), maxInteger), seconds(q.window)))
+				item7 := fmt.Sprintf("%d;w=%d", min(int64(q.events), maxInteger), seconds(q.window))
+				p.items7 = append(p.items7, item7)
 			}
 		}
 		switch len(of) {

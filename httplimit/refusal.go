@@ -75,12 +75,17 @@ func (g *Gate) detail(d ratelimit.Decision, q quota) string {
 // blocks reports whether d refuses every request, for ever, as a [ratelimit.Blocked] does.
 func blocks(d ratelimit.Decision) bool { return d.Limit == 0 && d.RetryAfter == ratelimit.Never }
 
+// fieldsOfContent describe the content of a response in its header.
+var fieldsOfContent = [...]string{
+	"Content-Length", "Content-Range", "Content-Disposition", "Etag", "Last-Modified",
+}
+
 // prepareRefusal makes a header that of a refusal, which nobody may keep. It removes what an outer
 // handler has set for another body, as http.Error and http.FileServer do: otherwise the body may be
 // cut off, or be taken for that of the resource. Content-Encoding stays, because a handler that
 // compresses all responses may have set it.
 func prepareRefusal(h http.Header) {
-	for _, field := range [...]string{"Content-Length", "Content-Range", "Content-Disposition", "Etag", "Last-Modified"} {
+	for _, field := range fieldsOfContent {
 		delete(h, field)
 	}
 	h["Cache-Control"] = []string{"no-store"}

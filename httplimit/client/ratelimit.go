@@ -164,11 +164,15 @@ func (p *sfParser) take(c byte) bool {
 // key returns the key that is next, if there is one.
 func (p *sfParser) key() string {
 	n := 0
-	for n < len(p.rest) && (isLower(p.rest[n]) || p.rest[n] == '*' || n > 0 && (isDigit(p.rest[n]) || strings.IndexByte("_-.", p.rest[n]) >= 0)) {
+	for n < len(p.rest) && (beginsKey(p.rest[n]) || n > 0 && continuesKey(p.rest[n])) {
 		n++
 	}
 	return p.rest[:n]
 }
+
+// beginsKey reports whether a key may begin with c, and continuesKey whether c may only come later.
+func beginsKey(c byte) bool    { return isLower(c) || c == '*' }
+func continuesKey(c byte) bool { return isDigit(c) || strings.IndexByte("_-.", c) >= 0 }
 
 // value parses a value, and returns it if it is an integer.
 func (p *sfParser) value() (n sfInteger, ok bool) {

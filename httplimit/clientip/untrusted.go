@@ -11,7 +11,8 @@ import (
 // proxyFields are the header fields in which proxies report the client, in the canonical form
 // of net/http.
 var proxyFields = [...]string{
-	fieldXForwardedFor, fieldForwarded, "X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip", "Fly-Client-Ip",
+	fieldXForwardedFor, fieldForwarded,
+	"X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip", "Fly-Client-Ip",
 }
 
 // An untrustedLog logs once that there seems to be a proxy, and nobody is trusted. A client may

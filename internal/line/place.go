@@ -64,7 +64,12 @@ const (
 	Gone                           // the place is not in the line any more
 )
 
-var placeStateNames = [...]string{"resting", "asked by its caller", "asked by another caller", "gone"}
+var placeStateNames = [...]string{
+	"resting",
+	"asked by its caller",
+	"asked by another caller",
+	"gone",
+}
 
 // String returns the state in words.
 func (s PlaceState) String() string { return placeStateNames[s] }

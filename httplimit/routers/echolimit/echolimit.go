@@ -17,7 +17,8 @@ import (
 )
 
 // errNoMiddleware is what Wrap panics with.
-var errNoMiddleware = fmt.Errorf("%w: echolimit.Wrap's middleware is nil: it must be a function such as httplimit.New returns",
+var errNoMiddleware = fmt.Errorf("%w: echolimit.Wrap's middleware is nil: "+
+	"it must be a function such as httplimit.New returns",
 	ratelimit.ErrInvalid)
 
 // Wrap makes Echo middleware of net/http middleware, such as [httplimit.Middleware] returns. A

@@ -20,7 +20,8 @@ import (
 )
 
 // errNoMiddleware is what Wrap panics with.
-var errNoMiddleware = fmt.Errorf("%w: ginlimit.Wrap's middleware is nil: it must be a function such as httplimit.New returns",
+var errNoMiddleware = fmt.Errorf("%w: ginlimit.Wrap's middleware is nil: "+
+	"it must be a function such as httplimit.New returns",
 	ratelimit.ErrInvalid)
 
 // Wrap makes a Gin handler of net/http middleware, such as [httplimit.Middleware] returns. The
