@@ -91,7 +91,8 @@ func (r *row) convert() (Rule, error) {
 	if planOf(rule.Algorithm) == nil {
 		cells.require("Limit", r.Limit)
 		rule.Limit = read(&cells, "Limit", r.Limit, cell.number)
-		if rule.algorithmName() != calendarWindow {
+		// With an Every, another algorithm is the mistake, and not that the Window is missing.
+		if rule.algorithmName() != calendarWindow && r.Every.value == nil {
 			cells.require("Window", r.Window)
 		}
 		if r.Window.value != nil {

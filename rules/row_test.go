@@ -135,6 +135,7 @@ func TestCalendarsOfTables(t *testing.T) {
 		{map[string]any{"EVERY": "month", "ALGORITHM": "calendar"}, `rule "007": ALGORITHM is "calendar": it must be one of ["sliding-log"`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "unlimited"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "LOCK_TIMEOUT_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
+		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"}, `rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`},
 		{map[string]any{"EVERY": "month", "START": int64(32)}, `rule "007": ratelimit: CalendarWindow.Start is 32: it must be a day of the month`},
 		{map[string]any{"EVERY": "month", "HOUR": int64(24)}, `rule "007": ratelimit: CalendarWindow.Hour is 24: it must be`},
