@@ -240,6 +240,19 @@ func (redisConn) Redial(context.Context, string)          {}
 // TestCrossedOnceInAFleet: in each window in which the fraction is reached, exactly one of four
 // limiters on one store tells of it, whatever they ask at the same time.
 func TestCrossedOnceInAFleet(t *testing.T) {
+	const limit = 20
+	for window, alg := range map[time.Duration]ratelimit.Algorithm{
+		time.Minute:    ratelimit.FixedWindow{Limit: limit, Window: time.Minute},
+		24 * time.Hour: ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Day},
+	} {
+		t.Run(alg.String(), func(t *testing.T) { crossOnceInAFleet(t, alg, limit, window) })
+	}
+}
+
+// crossOnceInAFleet checks that limiters tell once of each window in which 0.8 of the limit are used.
+// Windows begin at multiples of their length.
+func crossOnceInAFleet(t *testing.T, alg ratelimit.Algorithm, limit int, window time.Duration) {
+	reached := limit * 8 / 10
 	memory, states, server := new(ratelimit.MemoryStore), fakes.NewMapDB(), fakeredis.New()
 	for name, tt := range map[string]struct {
 		store    func() ratelimit.Store
@@ -255,14 +268,13 @@ func TestCrossedOnceInAFleet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const limit, reached = 20, 16
 				random := budget.Rand(t)
 				told := &crossings{}
 				var used [3]int
 				var mu sync.Mutex
 				fleet := make([]ratelimit.Limiter, 4)
 				for i := range fleet {
-					fleet[i] = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithStore(tt.store()),
+					fleet[i] = ratelimit.Must(ratelimit.New(alg, ratelimit.WithName("api"), ratelimit.WithStore(tt.store()),
 						ratelimit.WithObserver(observe.Crossed(0.8, told.observe)),
 						ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 							mu.Lock()
@@ -272,7 +284,7 @@ func TestCrossedOnceInAFleet(t *testing.T) {
 				}
 				windows := 0
 				for range 1000 {
-					time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+					time.Sleep(time.Until(time.Now().Truncate(window).Add(window + time.Second)))
 					used = [3]int{}
 					var all sync.WaitGroup
 					for _, l := range fleet {
