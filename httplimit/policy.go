@@ -280,7 +280,10 @@ type quota struct {
 	// Of a Lockout: for how long events count that have not locked the key, and for how long a lock
 	// is remembered after its end.
 	counts, remembers time.Duration
-	zone              *time.Location // in which calendar windows begin; nil for other algorithms
+
+	// Of a CalendarWindow, its windows, and the zone in which they begin; nil for other algorithms.
+	windows *calendar.Calendar
+	zone    *time.Location
 }
 
 // resetAfter returns the ResetAfter of d, without the time for which a Lockout does nothing but
@@ -342,7 +345,9 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	case ratelimit.CalendarWindow:
 		q.zone, err = calendar.Zone(a.Zone) // New has loaded it
 		if err == nil {
-			q.lasts = longestWindow(a, q.zone)
+			rule := calendar.Rule{Every: calendar.Unit(a.Every), Start: a.Start, Hour: a.Hour}
+			q.windows = calendar.New(rule, q.zone)
+			q.lasts = longestOf(q.windows)
 			q.window = q.lasts
 		}
 	}
@@ -352,13 +357,11 @@ func quotas(alg ratelimit.Algorithm) []quota {
 	return []quota{q}
 }
 
-// longestWindow returns the length of the longest of the next windows of a CalendarWindow whose
-// parameters have their defaults: of those in five years, one of which is a leap year, or in one
-// year of days. A client that was idle for so long has the whole quota in any case.
-func longestWindow(of ratelimit.CalendarWindow, zone *time.Location) time.Duration {
+// longestOf returns the length of the longest of the next windows of a calendar: of those in five
+// years, one of which is a leap year, or in one year of days. A client that was idle for so long has
+// the whole quota in any case.
+func longestOf(windows *calendar.Calendar) time.Duration {
 	const mostDays = 366
-	rule := calendar.Rule{Every: calendar.Unit(of.Every), Start: of.Start, Hour: of.Hour}
-	windows := calendar.New(rule, zone)
 	now := time.Now()
 	last := now.AddDate(5, 0, 0).Unix()
 	start, end := windows.Window(now.Unix())

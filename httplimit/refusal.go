@@ -62,12 +62,14 @@ func (g *Gate) detail(d ratelimit.Decision, q quota) string {
 		return "No requests are allowed."
 	case d.RetryAfter == ratelimit.Never:
 		return "The request exceeds what the limit ever allows at once."
-	case q.zone != nil:
+	case q.windows != nil:
 		// Windows begin at whole minutes, and the clock of a store may differ a little from this
-		// one.
+		// one. If no window begins then, a hold gives events back before the window ends.
 		at := g.clk.Now().Add(d.RetryAfter).In(q.zone).Round(time.Minute)
-		return "Not enough of the limit is left: it resets " + at.Format("2 January 2006, 15:04 ") +
-			q.zone.String() + "."
+		if start, _ := q.windows.Window(at.Unix()); start == at.Unix() {
+			return "Not enough of the limit is left: it resets " +
+				at.Format("2 January 2006, 15:04 ") + q.zone.String() + "."
+		}
 	}
 	return "Not enough of the limit is left for now."
 }

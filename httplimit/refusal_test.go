@@ -213,6 +213,23 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
+// TestDetailBeforeTheWindowEnds: if a hold gives events back first, a refusal says nothing of the end
+// of the window.
+func TestDetailBeforeTheWindowEnds(t *testing.T) {
+	clk := clock.NewMock()
+	clk.Set(time.Date(2026, 3, 1, 4, 0, 5, 0, time.UTC))
+	daily := ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Day}
+	l, err := ratelimit.New(daily, ratelimit.WithClock(clk))
+	require.NoError(t, err)
+	_, _, err = l.Hold(t.Context(), "192.0.2.1", 1, ratelimit.HoldFor(10*time.Second), ratelimit.GiveBack())
+	require.NoError(t, err)
+	resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1", "Accept", "text/plain"))
+	require.Equal(t, "10", resp.Header.Get("Retry-After"))
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "Not enough of the limit is left for now.\n", string(body))
+}
+
 // TestDetailOfCalendar checks that a refusal by a calendar window says when the window ends, by the
 // clock of its zone, also if a store's clock is a little ahead.
 func TestDetailOfCalendar(t *testing.T) {
