@@ -24,10 +24,11 @@ import (
 
 func FuzzBatches(f *testing.F) {
 	addHistories(f, budget.Histories(12, 30))
-	f.Add(uint64(60))    // a command settles the last hold, and opens another
-	f.Add(uint64(863))   // a charge is refused, and a turn reserved, while a hold is open
-	f.Add(uint64(18932)) // the same, in another bucket
-	f.Add(uint64(11262)) // a denial is known when a hold that is open has ended
+	f.Add(uint64(60))      // a command settles the last hold, and opens another
+	f.Add(uint64(863))     // a charge is refused, and a turn reserved, while a hold is open
+	f.Add(uint64(18932))   // the same, in another bucket
+	f.Add(uint64(11262))   // a denial is known when a hold that is open has ended
+	f.Add(uint64(1000028)) // a denial has looked at a ring before a hold is settled
 	conn := &gate{Conn: connectors["rueidis"](f, startServer(f).addr())}
 	var requests, commands int64
 	f.Fuzz(func(t *testing.T, seed uint64) {

@@ -25,12 +25,12 @@ local width = begin - 1 + slots * bytes
 width = width + -width % 8
 local frontier, latest, latestPlace, latestCount, sum -- latest is the latest slot
 local old, head, tail
-local turnedTo, totalThen -- what turn has found last
+local turnedTo, totalThen -- the slot and total that turn has found last, in this state
 --# fits
 fits = #s == width
 --# load
 frontier, latest, latestPlace, latestCount, sum = 0, 0, 0, 0, 0
-old, head = s, nil
+old, head, turnedTo = s, nil, nil
 if s == '' then
   old = string.rep('\0', width)
 else
@@ -68,31 +68,31 @@ if not head then
 end
 --# turn
 -- Sets slot to that of when, steps to how many slots it is after the latest, and total to the
--- events in the ring then.
-local slot, total = (when - when % length) / length, sum
+-- events in the ring then. The last total is kept, because a decision that searches for the number
+-- of events asks ready about one instant again and again.
+local slot, total = (when - when % length) / length, totalThen
 local steps = slot - latest
-if steps >= slots then
+if slot ~= turnedTo then
   total = 0
-else
-  for i = latest + 1, slot do
-    local place = i % slots
-    --@ count
-    total = total - c
+  if steps < slots then
+    total = sum
+    for i = latest + 1, slot do
+      local place = i % slots
+      --@ count
+      total = total - c
+    end
   end
+  turnedTo, totalThen = slot, total
 end
-turnedTo, totalThen = slot, total -- for spend
 --# spend
-local slot = (t - t % length) / length
-if slot ~= latest then -- the slots after the latest leave the ring
+local when = t
+--@ turn
+if steps ~= 0 then -- the slots after the latest leave the ring
   --@ join
-  if slot ~= turnedTo then
-    local when = t
-    --@ turn
-  end
   local place = slot % slots
-  if totalThen < sum then -- otherwise their counts are 0
+  if total < sum then -- otherwise their counts are 0
     local first, behind = begin + (latest + 1) % slots * bytes, begin + (place + 1) * bytes
-    if slot - latest >= slots then
+    if steps >= slots then
       old = string.rep('\0', width)
     elseif first < behind then
       old = sub(old, 1, first - 1) .. string.rep('\0', behind - first) .. sub(old, behind)
@@ -100,10 +100,10 @@ if slot ~= latest then -- the slots after the latest leave the ring
       old = string.rep('\0', behind - 1) .. sub(old, behind, first - 1) .. string.rep('\0', width + 1 - first)
     end
   end
-  latest, latestPlace, latestCount, sum = slot, place, 0, totalThen
+  latest, latestPlace, latestCount, sum = slot, place, 0, total
 end
 --@ split
-frontier, latestCount, sum = t, latestCount + n, sum + n
+frontier, latestCount, sum, turnedTo = t, latestCount + n, sum + n, nil
 --# fresh
 when = frontier
 if sum > 0 then
@@ -144,7 +144,7 @@ if unused > 0 and slot >= 0 and slot <= latest and slot > latest - slots then
   --@ count
   if c >= unused then
     --@ split
-    sum = sum - unused
+    sum, turnedTo = sum - unused, nil
     if slot == latest then
       latestCount = c - unused
     elseif place < latestPlace then
