@@ -358,8 +358,8 @@ func quotas(alg ratelimit.Algorithm) []quota {
 }
 
 // longestOf returns the length of the longest of the next windows of a calendar: of those in five
-// years, one of which is a leap year, or in one year of days. A client that was idle for so long has
-// the whole quota in any case.
+// years, one of which is a leap year, or in one year of days. A client that was idle for so long
+// has the whole quota in any case.
 func longestOf(windows *calendar.Calendar) time.Duration {
 	const mostDays = 366
 	now := time.Now()
