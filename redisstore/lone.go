@@ -49,7 +49,7 @@ func (o *outbox) answersLone(b *batch) bool {
 // holds o.mu.
 func (o *outbox) beginLone(q *queue, c *call) {
 	b := o.begin(c.ctx, []*group{q.nextGroup()})
-	b.alone, b.lone = true, true
+	b.byCaller = true
 	c.batch = b
 }
 

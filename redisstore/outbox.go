@@ -37,7 +37,7 @@ type outbox struct {
 	mu        sync.Mutex // protects the fields below, and those of the queues and batches
 	queues    map[queueID]*queue
 	ready     []*queue // the queues whose calls can be sent, in the order of arrival
-	gathering bool     // whether a sender will take a batch: when it has delivered and gathered
+	gathering bool     // whether a sender will take what is ready, once it has called gather
 	senders   int      // the senders whose batch is in progress
 	batches   []*batch // in progress
 	arrived   int      // the calls since the outbox was made
@@ -69,10 +69,13 @@ const (
 type batch struct {
 	outbox *outbox
 	groups []*group
-	alone  bool            // whether it is one command that is sent by itself: see sendByItself
-	lone   bool            // whether its one caller sends it: see lone.go
 	ctx    context.Context // ends when it is abandoned, or with the lone caller's
 	cancel context.CancelFunc
+
+	// Whether a sender of the outbox sends it, of which there are few. Otherwise it is one command,
+	// which has a goroutine of its own (sendByItself), or is sent by its caller.
+	bySender bool
+	byCaller bool // see lone.go
 
 	tests    bool          // whether it tests the server for the breaker
 	wasSent  bool          // whether the client has got it; before, its sender cannot hang
@@ -259,7 +262,9 @@ func (o *outbox) takeBatch() *batch {
 	}
 	o.senders++
 	o.startSender()
-	return o.begin(context.Background(), groups)
+	b := o.begin(context.Background(), groups)
+	b.bySender = true
+	return b
 }
 
 // begin makes a batch of groups, which is in progress from now on. It is abandoned when ctx ends.
@@ -291,7 +296,7 @@ func (o *outbox) end(b *batch) bool {
 		return false
 	}
 	o.batches = slices.Delete(o.batches, i, i+1)
-	if !b.alone {
+	if b.bySender {
 		o.senders--
 	}
 	return true
@@ -311,7 +316,6 @@ func (o *outbox) sendByItself(q *queue) {
 		return
 	}
 	b := o.begin(context.Background(), []*group{g})
-	b.alone = true
 	o.mu.Unlock()
 	o.carry(b)
 }
@@ -364,7 +368,7 @@ func (s *Store) transmit(b *batch) {
 		}
 		s.counts.calls.Add(uint64(len(groups)))
 		var replies []Reply
-		if b.lone {
+		if b.byCaller {
 			replies = []Reply{s.doLone(b.ctx, commands[0])}
 		} else {
 			replies = s.do(b.ctx, commands)
