@@ -4,12 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	rueidisclient "github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	valkeyclient "github.com/valkey-io/valkey-go"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/redisstore/rueidis"
 	"github.com/ratelimit-go/ratelimit/redisstore/valkey"
 )
@@ -145,4 +148,18 @@ func TestSilentConnection(t *testing.T) {
 			eventually(t, "a new connection answers", take)
 		})
 	}
+}
+
+// A connection that has been idle for the client's ConnMaxIdleTime may have died without a sign. No
+// call fails because of it: go-redis makes another one.
+func TestSilentIdleConnection(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, startServer(t).addr())
+	c := redis.NewClient(&redis.Options{Addr: p.addr(), ConnMaxIdleTime: time.Nanosecond})
+	t.Cleanup(func() { c.Close() })
+	store, err := goredis.New(c, redisstore.WithTimeout(time.Second))
+	require.NoError(t, err)
+	take := takes(t, store)
+	p.silence()
+	assert.True(t, take())
 }
