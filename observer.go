@@ -45,7 +45,7 @@ type Observation struct {
 	Limiter string  // the name of the limiter; see WithName
 	Key     string  // may be personal data
 	Call    Call    // what was called
-	N       int     // how many events it was called for; of a Cancel, 0
+	N       int     // how many events it was called for, of CallTakeUpTo at most; of a Cancel, 0
 	Outcome Outcome // whether it was granted, denied, and so on
 
 	// Granted is how many of the N events may happen, even if only the [FailurePolicy] says so:

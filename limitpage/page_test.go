@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -144,6 +145,20 @@ func TestSecondsAddUp(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// TestTakeUpToIsCounted: of a TakeUpTo, the events that it takes are granted, and if it takes none,
+// one is denied, also if it asks for all that remain.
+func TestTakeUpToIsCounted(t *testing.T) {
+	page := New()
+	l := added(t, page, "api", ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
+	for _, want := range []int{5, 0, 0, 0} {
+		granted, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", math.MaxInt)
+		require.NoError(t, err)
+		require.Equal(t, want, granted)
+	}
+	r := get[sent](t, page, "").Limiters[0]
+	assert.Equal(t, []uint64{1, 3, 5, 3}, []uint64{r.Granted, r.Denied, r.EventsGranted, r.EventsDenied})
 }
 
 func TestEachOutcomeIsCounted(t *testing.T) {

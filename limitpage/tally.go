@@ -55,7 +55,7 @@ func (t *tally) add(now time.Duration, o *ratelimit.Observation) {
 		t.eventsGranted.Add(uint64(o.Granted))
 	case ratelimit.Denied:
 		t.denied.Add(1)
-		t.eventsDenied.Add(uint64(o.N))
+		t.eventsDenied.Add(uint64(eventsDenied(o)))
 	case ratelimit.Withheld:
 		t.withheld.Add(1)
 	case ratelimit.Failed:
@@ -64,6 +64,15 @@ func (t *tally) add(now time.Duration, o *ratelimit.Observation) {
 			t.refused.Add(1)
 		}
 	}
+}
+
+// eventsDenied returns how many events o, which is denied, denies. A TakeUpTo is denied one event,
+// however large the N is up to which it would have taken any number.
+func eventsDenied(o *ratelimit.Observation) int {
+	if o.Call == ratelimit.CallTakeUpTo {
+		return 1
+	}
+	return o.N
 }
 
 func (t *tally) totals() counts {

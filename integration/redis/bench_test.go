@@ -72,8 +72,9 @@ func scriptTime(b *testing.B, s *server) float64 {
 	return us
 }
 
-// BenchmarkAccounting compares a Take with what counts events afterwards: the server's time for
-// a script, of which Hold and Settle take two.
+// BenchmarkAccounting compares a Take with what counts events afterwards, and with what takes as
+// many as remain: the server's time for a script, of which Hold and Settle, and Peek and Take, take
+// two.
 func BenchmarkAccounting(b *testing.B) {
 	ctx := context.Background()
 	for name, ask := range map[string]func(l ratelimit.Limiter) error{
@@ -86,6 +87,14 @@ func BenchmarkAccounting(b *testing.B) {
 			return err
 		},
 		"Charge": func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "k", 1); return err },
+		"Peek and Take": func(l ratelimit.Limiter) error {
+			d, err := l.Peek(ctx, "k")
+			if err == nil {
+				_, err = l.Take(ctx, "k", min(5, d.Remaining))
+			}
+			return err
+		},
+		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := ratelimit.TakeUpTo(ctx, l, "k", 5); return err },
 	} {
 		for kind, alg := range map[string]ratelimit.Algorithm{
 			"TokenBucket":      ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},
