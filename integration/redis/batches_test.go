@@ -29,12 +29,16 @@ func FuzzBatches(f *testing.F) {
 	f.Add(uint64(18932))   // the same, in another bucket
 	f.Add(uint64(11262))   // a denial is known when a hold that is open has ended
 	f.Add(uint64(1000028)) // a denial has looked at a ring before a hold is settled
+	f.Add(uint64(3000017)) // the same, before a turn is cancelled
 	conn := &gate{Conn: connectors["rueidis"](f, startServer(f).addr())}
 	var requests, commands int64
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		tr := newTrace(t, conn, seed)
-		if seed%4 == 3 {
+		switch seed % 4 {
+		case 3:
 			tr.holdMany()
+		case 1:
+			tr.reservesBefore = true
 		}
 		made, sent := tr.batches(conn)
 		requests += made
@@ -134,7 +138,8 @@ func (tr *trace) batch(g *gate) int {
 	return len(requests)
 }
 
-// holdBefore holds some events of each key, for requests of a batch to settle.
+// holdBefore holds some events of each key, or reserves them, for requests of a batch to settle or
+// cancel.
 func (tr *trace) holdBefore() {
 	for _, key := range []string{"a", "b"} {
 		_, err := tr.here.Peek(tr.Context(), key) // sets the request
@@ -143,6 +148,10 @@ func (tr *trace) holdBefore() {
 		tr.ids++
 		req.Op, req.N = step.OpHold, tr.events()
 		req.Hold = step.Handle{ID: tr.ids, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}
+		if tr.reservesBefore && req.N > 0 {
+			tr.ids += tr.ids % 2
+			req.Op, req.MaxWait, req.Hold = step.OpReserve, 2*tr.span, step.Handle{ID: tr.ids}
+		}
 		sent := tr.conn.sent
 		got, err := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
 		require.NoError(tr, err)

@@ -70,6 +70,7 @@ type trace struct {
 	holds               []hold // for FuzzBatches
 	holding             []openHold
 	ids                 uint64
+	reservesBefore      bool     // whether holdBefore reserves events
 	random              sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
 	reserved            bool
 	last                ratelimit.Decision
