@@ -46,9 +46,9 @@ func (s *Set) Middleware(opts ...httplimit.Option) func(http.Handler) http.Handl
 }
 
 // handBack sets in r what net/http and outer handlers look for in it, and what a handler may have
-// set in inner, a copy of r: the route, and the form whose files are to be removed. Package handback
-// of the root module has the same. A release of rules may meet another version of the root, so rules
-// imports no internal package.
+// set in inner, a copy of r: the route, and the form whose files are to be removed. Package
+// handback of the root module has the same. A release of rules may meet another version of the
+// root, so rules imports no internal package.
 func handBack(r, inner *http.Request) {
 	if r.MultipartForm == nil && inner.MultipartForm != nil {
 		r.MultipartForm = inner.MultipartForm
