@@ -27,8 +27,8 @@ import (
 //     made by ratelimit.New have granted the request. If decide grants a hold, and a limiter that
 //     ratelimit.New has not made then refuses, decide is called with [ratelimit.CallSettle] and 0
 //     events.
-//   - TakeUpTo calls decide with [ratelimit.CallTakeUpTo] and all events. If decide denies them, and
-//     the Remaining of its Decision is at least one, TakeUpTo calls decide again, with so many.
+//   - TakeUpTo calls decide with [ratelimit.CallTakeUpTo] and all events. If decide denies them,
+//     and the Remaining of its Decision is at least one, TakeUpTo calls decide again, with so many.
 //   - Settle returns the Decision, whose Allowed makes no difference. Cancel of a hold calls decide
 //     with CallSettle and 0 events, and ignores the Decision.
 //   - Reset and Extend do nothing, and no hold ends by itself.
