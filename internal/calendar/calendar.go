@@ -127,13 +127,28 @@ func (c *Calendar) border(number int64) int64 {
 	at := time.Unix(nominal-farthest, 0).In(c.zone) // when the clock cannot show it yet
 	for {
 		_, offset := at.Zone()
-		_, change := at.ZoneBounds()
+		change := changeAfter(at)
 		first := max(at.Unix(), nominal-int64(offset))
 		if change.IsZero() || first < change.Unix() {
 			return first
 		}
 		at = change
 	}
+}
+
+// changeAfter returns the end of a span of time that begins with at, in which the clock of at's zone
+// is not set, or the zero time if it is never set again.
+//
+// After the last change that the data of a zone lists, package time takes all years to have 365 days:
+// for an instant in the 366th day of a leap year, after the last change of that year, ZoneBounds
+// returns the beginning of that day as the end. Its end is meant.
+func changeAfter(at time.Time) time.Time {
+	_, change := at.ZoneBounds()
+	if change.IsZero() || change.After(at) {
+		return change
+	}
+	const day = daySeconds * time.Second
+	return at.Truncate(day).Add(day)
 }
 
 // farthest is more than the clock of any zone differs from UTC. RFC 8536 permits 26 hours.
