@@ -136,12 +136,12 @@ func (c *Calendar) border(number int64) int64 {
 	}
 }
 
-// changeAfter returns the end of a span of time that begins with at, in which the clock of at's zone
-// is not set, or the zero time if it is never set again.
+// changeAfter returns the end of a span of time that begins with at, in which the clock of at's
+// zone is not set, or the zero time if it is never set again.
 //
-// After the last change that the data of a zone lists, package time takes all years to have 365 days:
-// for an instant in the 366th day of a leap year, after the last change of that year, ZoneBounds
-// returns the beginning of that day as the end. Its end is meant.
+// After the last change that the data of a zone lists, package time takes all years to have 365
+// days: for an instant in the 366th day of a leap year, after the last change of that year,
+// ZoneBounds returns the beginning of that day as the end. Its end is meant.
 func changeAfter(at time.Time) time.Time {
 	_, change := at.ZoneBounds()
 	if change.IsZero() || change.After(at) {

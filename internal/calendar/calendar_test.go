@@ -80,8 +80,8 @@ func windows(t *testing.T, name string, rule calendar.Rule, from, to time.Time) 
 }
 
 // Windows tile time in all zones, and begin when the clock first shows their nominal beginning, or
-// later. In CI, these are every tenth zone, in a few years that zone data lists and in a few for which
-// it only has rules, and at night all zones in ninety years.
+// later. In CI, these are every tenth zone, in a few years that zone data lists and in a few for
+// which it only has rules, and at night all zones in ninety years.
 func TestWindowsTileTime(t *testing.T) {
 	budget.Alone(t)
 	zones := strings.Fields(zoneNames)
