@@ -46,22 +46,32 @@ func TestWindowsOfTheServer(t *testing.T) {
 	})
 }
 
-// If the script lacks the windows of several keys, they are decided on one after the other.
+// If the script lacks a window of several keys, it is sent again with those of the server's time, so
+// that it decides on all keys at once.
 func TestWindowsOfSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Month})
 		f.Skew = 1000 * 24 * time.Hour
 		f.Load(scriptFor(true, together, []byte{calendarKind}).text)
 		_, l := f.storeThrough(t, oneServer{f})
-		d, err := ratelimit.TakeAll(t.Context(), 2, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
-		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.NotContains(t, f.Batches, 2)
-		d, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
-		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.Zero(t, d.Remaining)
-		assert.Equal(t, 2, f.Batches[len(f.Batches)-1], "now the store knows the server's time")
+		for _, tt := range []struct {
+			passes       time.Duration
+			n, remaining int
+			trips        int
+		}{
+			{0, 2, 1, 2}, // which learns the time
+			{0, 1, 0, 1},
+			{100 * 24 * time.Hour, 2, 1, 2}, // nobody has asked meanwhile
+		} {
+			time.Sleep(tt.passes)
+			f.Trips, f.Batches = 0, nil
+			d, err := ratelimit.TakeAll(t.Context(), tt.n, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
+			require.NoError(t, err)
+			assert.True(t, d.Allowed)
+			assert.Equal(t, tt.remaining, d.Remaining)
+			assert.Equal(t, tt.trips, f.Trips)
+			assert.Equal(t, []int{2}, f.Batches, "both keys at once")
+		}
 	})
 }
 

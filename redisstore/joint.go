@@ -135,9 +135,7 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 	if s.limiterClock {
 		var t time.Time
 		base, t = base.Read()
-		for i := range members {
-			members[i].prog.follow(t)
-		}
+		followTogether(members, t)
 		now = float64(t.UnixMicro())
 	}
 	v := together
@@ -175,9 +173,26 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 			}
 			continue
 		}
+		if len(reply) == 9 && reply[8] == replyOther && followTogether(members, timeIn(reply)) {
+			continue // the script lacked a window of a calendar, and gets that now
+		}
 		return s.decideJointly(calls, members, base, at, reply)
 	}
 	return errApart
+}
+
+// timeIn returns the server's time in a reply.
+func timeIn(reply string) time.Time { return time.UnixMicro(int64(double(reply))) }
+
+// followTogether lets the programs of all members follow the server's clock, and reports whether
+// that has changed the constants of one.
+func followTogether(members []member, now time.Time) (changed bool) {
+	for i := range members {
+		if members[i].prog.follow(now) {
+			changed = true
+		}
+	}
+	return changed
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
@@ -237,13 +252,11 @@ func (s *Store) decideJointly(
 	case len(reply) < 17:
 		return errShort
 	}
-	at.time = time.UnixMicro(int64(double(reply)))
+	at.time = timeIn(reply)
 	if !s.limiterClock {
 		base = base.At(at.time)
 	}
-	for i := range members {
-		members[i].prog.follow(at.time)
-	}
+	followTogether(members, at.time)
 	found, ok := s.statesIn(reply[17:], members)
 	if !ok {
 		return errShort

@@ -160,12 +160,16 @@ func (p *program) setConstants(params []byte, now time.Time) {
 	p.constants.Store(c)
 }
 
-// follow sees to it that the constants are those for a time of the server's clock.
-func (p *program) follow(now time.Time) {
+// follow sees to it that the constants are those for a time of the server's clock, and reports
+// whether that has changed them.
+func (p *program) follow(now time.Time) (changed bool) {
 	c := p.constants.Load()
-	if sec := now.Unix(); sec < c.from || sec >= c.to {
+	sec := now.Unix()
+	changed = sec < c.from || sec >= c.to
+	if changed {
 		p.setConstants([]byte(c.params), now)
 	}
+	return changed
 }
 
 // variantOf returns the script for commands that need a variant.
