@@ -360,7 +360,8 @@ func (tr *trace) ask(key string, req step.Request) step.Answer {
 	loads, replaced, sent := tr.conn.loads, tr.conn.replaced, tr.conn.sent
 	got, gotErr := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
 	was := tr.store.states[key]
-	if tr.conn.loads > loads || tr.of == nil && tr.conn.replaced > replaced && !isAhead(was) {
+	manyCalendars := strings.Count(tr.log[0], "CalendarWindow") > 1 // one may wait for a far window of another
+	if tr.conn.loads > loads || tr.of == nil && tr.conn.replaced > replaced && !isAhead(was) && !manyCalendars {
 		tr.fail("it was not decided by the script")
 	}
 	want, wantErr := tr.store.Apply(tr.Context(), key, tr.store.t, req)
