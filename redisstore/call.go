@@ -116,12 +116,15 @@ func (c *call) spends() bool {
 	return false
 }
 
+// upToUnit divides what an opUpTo has granted; account.lua adds the remainder likewise.
+const upToUnit = 32
+
 // counted returns by how much the script has increased the number of requests granted for c, which
 // it has granted. For as many events as remain, that depends on their number, so that the store
 // notices if the script and the kernels grant different numbers.
 func (c *call) counted() float64 {
 	if c.op() == opUpTo {
-		return float64(1 + c.res.Granted%32)
+		return float64(1 + c.res.Granted%upToUnit)
 	}
 	return 1
 }

@@ -110,7 +110,7 @@ func (o *outbox) resolve(g *group, reason error) {
 	}
 	s.meet(first.prog, reply.text[9:])
 	for s.elapsed()-g.sent < mostBusy*s.timeout && g.isAwaited() {
-		value, at := reply.text[9:], time.UnixMicro(int64(double(reply.text)))
+		value, at := reply.text[9:], timeIn(reply.text)
 		if !s.limiterClock {
 			first.prog.follow(at)
 		}

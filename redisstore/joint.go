@@ -181,9 +181,6 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 	return errApart
 }
 
-// timeIn returns the server's time in a reply.
-func timeIn(reply string) time.Time { return time.UnixMicro(int64(double(reply))) }
-
 // followTogether lets the programs of all members follow the server's clock, and reports whether
 // that has changed the constants of one.
 func followTogether(members []member, now time.Time) (changed bool) {

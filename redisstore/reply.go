@@ -78,7 +78,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		state = append([]byte(prog.aheadTag), reply[17:]...)
 	}
 	s.expect(prog, state)
-	after.time = time.UnixMicro(int64(double(reply)))
+	after.time = timeIn(reply)
 	prog.follow(after.time)
 	base := g.base
 	if !s.limiterClock {
@@ -118,3 +118,6 @@ func grantedIn(reply string) (granted float64, ended uint64) {
 func double(s string) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(s[:8])))
 }
+
+// timeIn returns the server's time, with which the reply of a script begins.
+func timeIn(reply string) time.Time { return time.UnixMicro(int64(double(reply))) }

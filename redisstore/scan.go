@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -252,7 +251,7 @@ func (s *Store) readEntry(key storedKey, reply Reply) (entry Entry, ok bool) {
 	if entry.Err != nil {
 		return entry, true
 	}
-	value, at := reply.Text[9:], time.UnixMicro(int64(double(reply.Text)))
+	value, at := reply.Text[9:], timeIn(reply.Text)
 	if value == "" {
 		return entry, false
 	}
