@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -104,4 +105,24 @@ func TestStaleBorders(t *testing.T) {
 			assert.Greater(t, conn.found, 10)
 		})
 	}
+}
+
+// A turn that came in a window before the three that a script knows is spent in that window, and not
+// in the one of the state.
+func TestTurnBeforeKnownWindows(t *testing.T) {
+	t.Parallel()
+	conn := connectors["goredis"](t, startServer(t).addr())
+	const day = 24 * time.Hour
+	tr := newTraceOf(t, conn, prefixes(), ratelimit.All{
+		ratelimit.FixedWindow{Limit: 1, Window: 12 * time.Hour}, // for which the reservation waits
+		ratelimit.CalendarWindow{Limit: 2, Every: ratelimit.Day},
+	}, uncached)
+	require.Equal(t, 12, tr.clk.Now().Hour(), "the second half of a day")
+
+	tr.ask("k", step.Request{Op: step.OpTake, N: 1})
+	hold := step.Handle{ID: 1, For: 100 * day}
+	tomorrow := tr.ask("k", step.Request{Op: step.OpReserve, N: 1, MaxWait: day, Hold: hold})
+	require.True(t, tomorrow.Held)
+	tr.clk.Advance(5 * day)
+	tr.ask("k", step.Request{Op: step.OpTake, N: 1})
 }

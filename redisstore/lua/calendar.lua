@@ -16,7 +16,8 @@ markSize = 8, markForm = 'd',
 --# load
 if start >= border3 then undecided = true end
 --# over
--- The window is the one that contains the start. An older one has ended.
+-- The window is the one that contains the start. One before these has ended at the first border, or
+-- earlier.
 local over = border0
 if start >= border2 then over = border3
 elseif start >= border1 then over = border2
@@ -24,7 +25,9 @@ elseif start >= border0 then over = border1
 end
 --# begin
 begin = border0
-if when < border0 or when >= border3 then undecided = true
-elseif when >= border2 then begin = border2
+if when >= border2 then begin = border2
 elseif when >= border1 then begin = border1
 end
+--# known
+-- A turn that has come may be for an instant before these windows.
+if when < border0 or when >= border3 then undecided = true end

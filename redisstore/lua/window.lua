@@ -1,8 +1,9 @@
 -- Windows whose events are counted: what FixedWindow (fixed.lua) and CalendarWindow (calendar.lua)
--- share. take.lua describes the blocks. Each kernel has two more:
+-- share. take.lua describes the blocks. Each kernel has two more, and a calendar has the third:
 --
 --   over   sets over to the end of the window in the state
 --   begin  sets begin to the start of a new window that contains when
+--   known  leaves the decision to the process if the script does not know the window of when
 --
 -- State: the start of the window, and the number of events in it.
 --# state
@@ -15,6 +16,7 @@ if s == '' then start, count = 0, 0 else start, count = unpack('<I8I8', s) end
 -- Sets begin to the start of the window that contains when, inside to the number of events in it,
 -- and over as well.
 --@ over
+--@ known
 local begin, inside = start, count
 if inside == 0 or when >= over then
   inside = 0
