@@ -34,22 +34,33 @@ func find(t *testing.T) string {
 // patience bounds everything that a test waits for.
 const patience = 2 * time.Minute
 
-// start starts a browser that ends with the test, and returns the context of its first tab.
+// start starts a browser that ends with the test, and returns the context of its first tab. Chromium
+// crashes now and then while it starts, on a busy machine: then start tries again.
 func start(t *testing.T) context.Context {
 	t.Helper()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:len(chromedp.DefaultExecAllocatorOptions):len(chromedp.DefaultExecAllocatorOptions)],
-		chromedp.ExecPath(find(t)), chromedp.UserDataDir(t.TempDir()))
+		chromedp.ExecPath(find(t)))
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox) // Chromium has no sandbox for root
 	}
 	limited, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	ctx, cancel := chromedp.NewExecAllocator(limited, opts...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	require.NoError(t, chromedp.Do(ctx), "the browser does not start")
-	return ctx
+	for try := 1; ; try++ {
+		allocator, end := chromedp.NewExecAllocator(limited, append(opts, chromedp.UserDataDir(t.TempDir()))...)
+		ctx, closeTab := chromedp.NewContext(allocator)
+		err := chromedp.Do(ctx)
+		if err == nil {
+			t.Cleanup(end)
+			t.Cleanup(closeTab)
+			return ctx
+		}
+		closeTab()
+		end()
+		if try == 3 {
+			require.NoError(t, err, "the browser does not start")
+		}
+		t.Logf("the browser did not start: %v", err)
+	}
 }
 
 // A tab shows one page, and keeps what the page writes to the console.
