@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
-// This file has the cookies of devices. Whoever has logged in once gets one. Its failures count for
-// the device, and not for the account. So others who lock the account lock out nobody who has
-// logged in from this device before; and whoever steals the cookie may guess as often as the limit
-// says.
+// This file has the cookies of devices. Whoever logs in to an account gets one. From then on, all
+// limits count the failures of the device by themselves. So nobody else locks the device out, from
+// elsewhere or from the same address. Whoever steals the cookie may guess as often as the smallest
+// limit says.
 
 const deviceName = "device"
 
@@ -40,18 +42,21 @@ func (s *site) signature(account, nonce string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// deviceOrName returns the key of the device, if its cookie is for the account of the form, or else
-// that of the account.
-func (s *site) deviceOrName(r *http.Request) (string, error) {
-	name, err := nameOf(r)
-	if err != nil {
-		return "", err
-	}
-	for _, cookie := range r.CookiesNamed(deviceName) {
-		nonce, signature, _ := strings.Cut(cookie.Value, ".")
-		if hmac.Equal([]byte(signature), []byte(s.signature(name, nonce))) {
-			return "device " + nonce, nil
+// deviceOr returns a function that finds the key of the device, if the device has a cookie for the
+// account of the form, and else what keyOf finds.
+func (s *site) deviceOr(keyOf key.Func) key.Func {
+	return func(r *http.Request) (string, error) {
+		name, err := nameOf(r)
+		if err != nil {
+			return "", err
 		}
+		for _, cookie := range r.CookiesNamed(deviceName) {
+			nonce, signature, _ := strings.Cut(cookie.Value, ".")
+			if hmac.Equal([]byte(signature), []byte(s.signature(name, nonce))) {
+				return "device " + nonce, nil
+			}
+		}
+		k, err := keyOf(r)
+		return "no device " + k, err // so that no name is the key of a device
 	}
-	return "account " + name, nil
 }

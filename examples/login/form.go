@@ -48,7 +48,7 @@ func show(w http.ResponseWriter, status int, message string) {
 // business.
 func showLocked(w http.ResponseWriter, r *http.Request) {
 	admission, _ := httplimit.AdmissionOf(r.Context())
-	wait := admission.RetryAfter.Truncate(time.Second) + time.Second
+	wait := (admission.RetryAfter + time.Second - 1).Truncate(time.Second) // rounded up
 	show(w, http.StatusTooManyRequests, fmt.Sprintf("Too many wrong passwords. Try again in %v.", wait))
 }
 

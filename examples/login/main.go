@@ -3,8 +3,9 @@
 //	go run ./examples/login
 //
 // Log in at http://localhost:8080 as ann, whose password is "correct horse". Five wrong passwords
-// lock the account for your address for a minute, the next five for two minutes. docs/http.md says
-// why the program has three limits, and what the cookie is for.
+// lock the account for a minute, the next five for two minutes: for your address or, if you have
+// logged in before, for your browser. docs/http.md says why the program has three limits, and what
+// the cookie is for.
 package main
 
 import (
@@ -71,15 +72,17 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 	}{
 		{ratelimit.Lockout{
 			Limit: 100, Window: time.Hour, For: time.Hour,
-		}, address, false},
+		}, s.deviceOr(address), false},
 		{ratelimit.Lockout{
 			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour,
-		}, key.Join(nameOf, address), true},
+		}, s.deviceOr(key.Join(nameOf, address)), true},
 		{ratelimit.Lockout{
 			Limit: 20, Window: time.Hour, For: time.Minute, Most: time.Hour,
-		}, s.deviceOrName, true},
+		}, s.deviceOr(nameOf), true},
 	} {
-		limiter, err := ratelimit.New(limit.limit, ratelimit.WithMaxWaiters(100))
+		// The wait that is told to a refused attempt supposes that all in line will fail and lock the
+		// key again. So the line is short.
+		limiter, err := ratelimit.New(limit.limit, ratelimit.WithMaxWaiters(10))
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,25 @@ func TestLock(t *testing.T) {
 	})
 }
 
+// An account that does not exist is limited and answered like any other.
+func TestUnknownAccount(t *testing.T) {
+	answers := func(name string) (codes []int, pages []string) {
+		inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+			b := &browser{site: s, address: "192.0.2.1"}
+			for range 7 {
+				w := b.login(name, "wrong")
+				codes, pages = append(codes, w.Code), append(pages, w.Body.String())
+			}
+		})
+		return codes, pages
+	}
+	codes, pages := answers("ann")
+	codesOfNobody, pagesOfNobody := answers("nobody")
+	assert.Equal(t, []int{401, 401, 401, 401, 401, 429, 429}, codes)
+	assert.Equal(t, codes, codesOfNobody)
+	assert.Equal(t, pages, pagesOfNobody)
+}
+
 // Eight right passwords at once lock nobody out.
 func TestRightPasswordsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *site, checked *atomic.Int64) {
@@ -120,6 +140,43 @@ func TestGuessesAtOnce(t *testing.T) {
 	})
 }
 
+// Whoever is refused among many guesses is told to wait for a few locks at most, not for one lock
+// after another of all that stand in line. (An address may be told to wait for its own lock.)
+func TestToldWait(t *testing.T) {
+	for range 10 { // which attempts stand in line at a time depends on the scheduler
+		inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+			var guesses sync.WaitGroup
+			for range 300 {
+				synctest.Wait()
+				guesses.Go(func() {
+					w := (&browser{site: s, address: "192.0.2.1"}).login("ann", "wrong")
+					if w.Code == http.StatusTooManyRequests {
+						seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
+						assert.NoError(t, err)
+						assert.LessOrEqual(t, seconds, 60*60)
+					}
+				})
+			}
+			guesses.Wait()
+		})
+	}
+}
+
+// The page says the time of Retry-After, also if the wait is a whole number of seconds.
+func TestToldWaitIsRoundedUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		b := &browser{site: s, address: "192.0.2.1"}
+		for range 5 {
+			require.Equal(t, http.StatusUnauthorized, b.login("ann", "wrong").Code)
+		}
+		for _, later := range []time.Duration{0, 900 * time.Millisecond, 1} {
+			time.Sleep(later)
+			w := b.login("ann", "wrong")
+			assert.Contains(t, w.Body.String(), "Try again in "+w.Header().Get("Retry-After")+"s.")
+		}
+	})
+}
+
 // Others lock the account from many addresses. A device from which its owner has logged in before
 // is not locked out, and another one is.
 func TestDevice(t *testing.T) {
@@ -133,9 +190,46 @@ func TestDevice(t *testing.T) {
 		unknown := &browser{site: s, address: "203.0.113.1"}
 		assert.Equal(t, http.StatusTooManyRequests, unknown.login("ann", passwordOfAnn).Code)
 		assert.Equal(t, http.StatusOK, known.login("ann", passwordOfAnn).Code)
+	})
+}
 
-		stolen := &browser{site: s, address: "203.0.113.2", cookies: known.cookies}
-		assert.Equal(t, http.StatusUnauthorized, stolen.login("bob", "wrong").Code, "the cookie is for ann")
+// Others in the same network lock the account for its address, and then the address. A device from
+// which its owner has logged in before is not locked out, and another one of the network is.
+func TestDeviceInSharedNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		known := &browser{site: s, address: "192.0.2.1"}
+		require.Equal(t, http.StatusOK, known.login("ann", passwordOfAnn).Code)
+		other := &browser{site: s, address: known.address}
+		for range 5 {
+			require.Equal(t, http.StatusUnauthorized, other.login("ann", "wrong").Code)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, other.login("ann", passwordOfAnn).Code)
+		assert.Equal(t, http.StatusOK, known.login("ann", passwordOfAnn).Code)
+		for i := range 95 {
+			require.Equal(t, http.StatusUnauthorized, other.login(fmt.Sprint("user ", i), "wrong").Code)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, other.login("another", "wrong").Code)
+		assert.Equal(t, http.StatusOK, known.login("ann", passwordOfAnn).Code)
+	})
+}
+
+// Whoever steals the cookie of a device may guess as often as the smallest limit says, from all
+// addresses together, and only the password of the cookie's account. Nobody else is locked out.
+func TestStolenDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, _ *atomic.Int64) {
+		owner := &browser{site: s, address: "192.0.2.1"}
+		require.Equal(t, http.StatusOK, owner.login("ann", passwordOfAnn).Code)
+		guess := func(i int, name string) int {
+			thief := &browser{site: s, address: fmt.Sprint("203.0.113.", i), cookies: owner.cookies}
+			return thief.login(name, "wrong").Code
+		}
+		for i := range 5 {
+			require.Equal(t, http.StatusUnauthorized, guess(i, "ann"))
+		}
+		assert.Equal(t, http.StatusTooManyRequests, guess(5, "ann"))
+		assert.Equal(t, http.StatusUnauthorized, guess(6, "bob"), "the cookie is for ann")
+		withoutCookie := &browser{site: s, address: "192.0.2.2"}
+		assert.Equal(t, http.StatusOK, withoutCookie.login("ann", passwordOfAnn).Code)
 	})
 }
 
