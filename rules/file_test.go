@@ -69,7 +69,7 @@ func TestFileNumbers(t *testing.T) {
 		`{id: a, call: /x, seconds: 1}`:                                                `limit is <nil>: it must be present`,
 		`{id: a, call: /x, limit: true, seconds: 1}`:                                   `limit is "true"`,
 		`{id: a, call: /x, limit: [1], seconds: 1}`:                                    `limit is a list: it must be a whole number`,
-		`{id: a, call: /x, limit: 1, every: month, seconds: 60}`:                       `seconds is "1m0s": it must be left out, for a calendar-window`,
+		`{id: a, call: /x, limit: 1, every: month, seconds: 60}`:                       `seconds is 60: it must be left out, for a calendar-window`,
 		`{id: a, call: /x, limit: 1, every: month, zone: Mars}`:                        `Zone is "Mars": it must be the name of a time zone`,
 		`{id: a, call: /x, limit: 1, every: [month]}`:                                  `every is a list: it must be day, week, month, quarter or year`,
 		`{id: a, call: /x, limit: 1, every: 1}`:                                        `every is 1: it must be day, week, month, quarter or year`,

@@ -95,7 +95,11 @@ func (r *row) convert() (Rule, error) {
 		if rule.algorithmName() != calendarWindow && r.Every.value == nil {
 			cells.require("Window", r.Window)
 		}
-		if r.Window.value != nil {
+		switch {
+		case r.Window.value == nil:
+		case rule.Every != 0 && rule.algorithmName() == calendarWindow:
+			cells.wrong("Window", r.Window, noWindow)
+		default:
 			rule.Window = read(&cells, "Window", r.Window, cell.seconds)
 		}
 	}

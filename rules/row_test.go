@@ -79,7 +79,7 @@ func TestRowsOfTables(t *testing.T) {
 		{"LOCK_TIMEOUT_SECONDS", int64(0), `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be more than 0`},
 		{"THROTTLE_EXPIRATION", int64(-1), `rule "007": THROTTLE_EXPIRATION is -1: it must be in Unix seconds`},
 		{"ALGORITHM", "magic", `rule "007": ALGORITHM is "magic": it must be one of`},
-		{"EVERY", "month", `rule "007": LOCK_TIMEOUT_SECONDS is "1m0s": it must be left out, for a calendar-window`},
+		{"EVERY", "month", `rule "007": LOCK_TIMEOUT_SECONDS is 60: it must be left out, for a calendar-window`},
 		{"EVERY", "fortnight", `rule "007": EVERY is "fortnight": it must be day, week, month, quarter or year`},
 		{"ALGORITHM", "calendar-window", `rule "007": EVERY is 0: it must be day, week, month, quarter or year, for a calendar-window`},
 		{"ZONE", "Europe/London", `rule "007": ZONE is "Europe/London": it must be left out, except for a calendar-window`},
@@ -131,7 +131,7 @@ func TestCalendarsOfTables(t *testing.T) {
 	}{
 		{map[string]any{"EVERY": "day", "MAX_LOCKS": nil}, `rule "007": MAX_LOCKS is <nil>: it must be present`},
 		{map[string]any{"EVERY": "day", "BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
-		{map[string]any{"EVERY": "day", "LOCK_TIMEOUT_SECONDS": int64(0)}, `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be more than 0`},
+		{map[string]any{"EVERY": "day", "LOCK_TIMEOUT_SECONDS": int64(0)}, `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be left out, for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "calendar"}, `rule "007": ALGORITHM is "calendar": it must be one of ["sliding-log"`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "unlimited"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "LOCK_TIMEOUT_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},

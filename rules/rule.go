@@ -307,6 +307,9 @@ func (r *Rule) algorithm() (alg ratelimit.Algorithm, err error) {
 	return alg, nil
 }
 
+// noWindow is what the Window of a rule with a calendar must be.
+const noWindow = "left out, for a calendar-window"
+
 // checkCalendar checks that r has either a calendar or a Window, as its algorithm needs.
 // [ratelimit.New] checks the calendar.
 func (r *Rule) checkCalendar() error {
@@ -323,7 +326,7 @@ func (r *Rule) checkCalendar() error {
 	case name == calendarWindow && !isUnit:
 		return wrong("Every", every, unitNames+", for a calendar-window")
 	case name == calendarWindow && r.Window != 0:
-		return wrong("Window", r.Window.String(), "left out, for a calendar-window")
+		return wrong("Window", r.Window.String(), noWindow)
 	case name == calendarWindow:
 		return nil
 	case r.Every != 0:

@@ -2,6 +2,7 @@ package calendar
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -22,7 +23,8 @@ var zones sync.Map
 // load is replaced by tests.
 var load = time.LoadLocation
 
-// Zone returns the time zone with a name, such as "Europe/London".
+// Zone returns the time zone with a name, such as "Europe/London". The error says what to do if data
+// may be missing.
 func Zone(name string) (*time.Location, error) {
 	switch name {
 	case UTC:
@@ -37,7 +39,8 @@ func Zone(name string) (*time.Location, error) {
 	}
 	zone, err := load(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf(
+			"%w; to have the data of all zones in the program, import time/tzdata", err)
 	}
 	kept, _ := zones.LoadOrStore(name, zone)
 	return kept.(*time.Location), nil

@@ -138,8 +138,7 @@ func (s *Spec) Calendar() (*calendar.Calendar, error) {
 	zone, err := calendar.Zone(s.Text)
 	if err != nil {
 		const text = "must be the name of a time zone that this program has data of, such as " +
-			"Europe/London, or empty for UTC: %v; to have the data of all zones in the program, " +
-			"import time/tzdata"
+			"Europe/London, or empty for UTC: %v"
 		return nil, param.Invalid("CalendarWindow.Zone", strconv.Quote(s.Text), fmt.Sprintf(text, err))
 	}
 	return calendar.New(rule, zone), nil

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -135,11 +136,21 @@ func TestInvalidCalendars(t *testing.T) {
 		"CalendarWindow.Start is 100: it must be a day of the quarter as month·100 + day":  {Limit: 1, Every: ratelimit.Quarter, Start: 100},
 		"CalendarWindow.Hour is 24: it must be from 0 to 23":                               {Limit: 1, Every: ratelimit.Day, Hour: 24},
 		"CalendarWindow.Hour is -1":                                                        {Limit: 1, Every: ratelimit.Day, Hour: -1},
-		`CalendarWindow.Zone is "Local": it must be the name of a time zone`:               {Limit: 1, Every: ratelimit.Day, Zone: "Local"},
 		`CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone that this program has data of, such as Europe/London, or empty for UTC: unknown time zone Europe/Lodnon; to have the data of all zones in the program, import time/tzdata`: {Limit: 1, Every: ratelimit.Day, Zone: "Europe/Lodnon"},
 	} {
 		_, err := ratelimit.New(alg)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// New does not advise to import zone data for the zone of the machine, which no data make valid.
+func TestZoneOfTheMachineIsInvalid(t *testing.T) {
+	for _, zone := range []string{"Local", "localtime"} {
+		_, err := ratelimit.New(ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Day, Zone: zone})
+		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.EqualError(t, err, "ratelimit: CalendarWindow.Zone is "+strconv.Quote(zone)+": it must be the name of a time zone "+
+			"that this program has data of, such as Europe/London, or empty for UTC: "+
+			"it is the zone of one machine, and others may have another")
 	}
 }
