@@ -19,7 +19,7 @@ import (
 )
 
 // The tests in this file choose the part of a TopKeys that counts a denial, and compare its list
-// with exact counts. The tests of what a single goroutine sees are in denied_test.go.
+// with exact counts. The tests of what a single goroutine sees are in topkeys_test.go.
 
 // denied tells t of n denials of key.
 func denied(t *TopKeys, key string, n int) {

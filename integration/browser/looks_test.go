@@ -148,6 +148,30 @@ func TestLooks(t *testing.T) {
 		assert.Equal(t, "No key that fits has used anything lately.", eval[string](b, `document.querySelector("#nousedkeys").innerText`))
 	})
 
+	// No count sticks out of its cell.
+	t.Run("great counts", func(t *testing.T) {
+		s := newEmptySite(t)
+		s.add(t, "bytes", ratelimit.Unlimited{})
+		for _, n := range []int{640_000, 64_000_000, 64_000_000_000_000, 1 << 62} {
+			s.limiters["bytes"].AllowN(fmt.Sprint("disk ", n), n)
+		}
+		b := open(t, browser, s.url)
+		b.until(`document.querySelectorAll("#used tbody tr").length === 4`)
+		counts := eval[[]string](b, `[...document.querySelectorAll("#used .share span")].map(e => e.textContent)`)
+		for i, want := range []string{`^4\.\d\d?\x{a0}E$`, `^6\d(\.\d)?\x{a0}T$`, `^6\d(\.\d)?\x{a0}M$`, `^6\d\d,\d{3}$`} {
+			assert.Regexp(t, want, counts[i])
+		}
+		b.everywhere()
+	})
+
+	// The columns of a table have one name each, however wide the screen is.
+	t.Run("labels of stores", func(t *testing.T) {
+		b := open(t, browser, newSite(t).url)
+		b.until(`document.querySelectorAll("#memory tbody tr").length === 3`)
+		assert.Equal(t, eval[[]string](b, `[...document.querySelectorAll("#memory thead th")].slice(1).map(e => e.textContent.trim())`),
+			eval[[]string](b, `[...document.querySelectorAll("#memory tbody tr:first-child td")].map(e => e.dataset.label)`))
+	})
+
 	t.Run("locked", func(t *testing.T) {
 		s := newEmptySite(t)
 		s.add(t, "logins", ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour})

@@ -91,5 +91,11 @@ func TestReplay(t *testing.T) {
 		assert.Contains(t, eval[[]string](b, `[...document.querySelectorAll(".keys tbody th")].map(e => e.textContent)`), "<script>window.hacked_=_1</script>x")
 		assert.Contains(t, eval[[]string](b, `[...document.querySelectorAll("#pick option")].map(e => e.textContent)`), "<script>window.hacked_=_1</script>x")
 		everywhere(b)
+		b.view(400, "light")
+		b.until("innerWidth === 400")
+		assert.True(t, eval[bool](b, `(() => {
+			const box = document.querySelector(".keys").parentElement.getBoundingClientRect();
+			return [...document.querySelectorAll(".keys tbody td:nth-child(3)")].every(e => e.getBoundingClientRect().right <= box.right);
+		})()`), "a long key does not hide how often it was denied")
 	})
 }
