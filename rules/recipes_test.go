@@ -102,27 +102,32 @@ func (r *resolver) LookupHost(context.Context, string) ([]string, error) {
 	return make([]string, r.hosts), nil
 }
 
-// TestElasticShare: the share of a process follows the number of processes, for all keys with one
-// lookup in ten seconds, and stays as it was while the lookup fails.
+// sharing returns a limiter of a process that has its share of 100 events a second.
+func sharing(resolver *resolver) ratelimit.Limiter {
+	whole := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}
+	share, err := rules.Cached(rules.LookupFunc(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+		members, err := resolver.LookupHost(ctx, "search.default.svc.cluster.local") // a headless service
+		if err != nil {
+			return nil, err
+		}
+		return ratelimit.Share(whole, len(members)), nil
+	}), rules.WithTTL(10*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.Share(whole, 3),
+		ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			return share.Limit(ctx, "") // all keys have the same share
+		})))
+	return limiter
+}
+
+// TestElasticShare: the share of a process follows the number of processes, and stays as it was
+// while the lookup fails. A bucket that shrinks pays once for what it has used beyond its new size.
 func TestElasticShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		resolver := &resolver{hosts: 4}
-		whole := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}
-		share, err := rules.Cached(rules.LookupFunc(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
-			members, err := resolver.LookupHost(ctx, "search.default.svc.cluster.local") // a headless service
-			if err != nil {
-				return nil, err
-			}
-			return ratelimit.Share(whole, len(members)), nil
-		}), rules.WithTTL(10*time.Second))
-		if err != nil {
-			log.Fatal(err)
-		}
-		limiter := ratelimit.Must(ratelimit.New(ratelimit.Share(whole, 3),
-			ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
-				return share.Limit(ctx, "") // all keys have the same share
-			})))
-
+		resolver := &resolver{hosts: -1}
+		limiter := sharing(resolver)
 		granted := func(seconds int) (sum int) {
 			for range 1000 * seconds {
 				if limiter.Allow("k") {
@@ -132,22 +137,40 @@ func TestElasticShare(t *testing.T) {
 			}
 			return sum
 		}
-		assert.InDelta(t, 25+250, granted(10), 5)
+		assert.InDelta(t, 33+333, granted(10), 5, "a third, before the first lookup succeeds")
+		resolver.hosts = 4
+		granted(2) // until it is looked up again
+		assert.InDelta(t, 250, granted(10), 5)
 		resolver.hosts = 2
-		granted(11) // until it is looked up again
+		granted(11)
 		assert.InDelta(t, 500, granted(10), 5)
 		resolver.hosts = -1
 		assert.InDelta(t, 1000, granted(20), 10, "while the lookup fails")
 		resolver.hosts = 8
-		granted(11)
-		assert.InDelta(t, 125, granted(10), 15)
+		granted(1)
+		beyond := 50 - 12 // of the size of half, of that of an eighth
+		assert.InDelta(t, 125-beyond, granted(10), 15)
+		assert.InDelta(t, 125, granted(10), 3, "it has paid")
 		d, err := limiter.Take(t.Context(), "k", 13)
 		require.NoError(t, err)
 		assert.Equal(t, ratelimit.Never, d.RetryAfter, "more than a share")
-		for _, key := range []string{"a", "b", "c"} {
-			limiter.Allow(key)
+	})
+}
+
+// TestElasticShareLookups: the number of processes is looked up every ten seconds, for all keys at
+// once.
+func TestElasticShareLookups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resolver := &resolver{hosts: 4}
+		limiter := sharing(resolver)
+		for range 600 {
+			for _, key := range []string{"a", "b", "c"} {
+				limiter.Allow(key)
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		assert.LessOrEqual(t, resolver.asked, 30, "not for each key, but every second while it fails")
+		synctest.Wait()
+		assert.Equal(t, 6, resolver.asked, "in a minute")
 	})
 }
 
@@ -187,7 +210,7 @@ func (f flags) IntValue(_ context.Context, _ string, preset int64, customer stri
 	return preset, nil
 }
 
-// TestFlags: a flag sets the limit of a customer.
+// TestFlags: a flag sets the limit of a customer, who keeps it for a minute.
 func TestFlags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flags := flags{"ann": 600}
@@ -208,7 +231,11 @@ func TestFlags(t *testing.T) {
 		}
 		assert.Equal(t, []int{600, 60}, []int{limitOf("ann"), limitOf("bob")})
 		flags["bob"] = 90
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute - 1)
+		limitOf("bob")
+		synctest.Wait()
+		assert.Equal(t, 60, limitOf("bob"), "for a minute")
+		time.Sleep(time.Nanosecond)
 		limitOf("bob") // looks it up again, in the background
 		synctest.Wait()
 		assert.Equal(t, 90, limitOf("bob"))
@@ -216,7 +243,8 @@ func TestFlags(t *testing.T) {
 }
 
 // TestIPv6Ladder: a client that changes its address within a network is limited by its /64, and one
-// that has many of these by its /48.
+// that has many of these by its /48. A request that one of them refuses spends nothing of the other.
+// An address of IPv4 is limited as a client.
 func TestIPv6Ladder(t *testing.T) {
 	clients := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 1000 * time.Hour}))
 	networks := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 30, Window: 1000 * time.Hour}))
@@ -241,6 +269,14 @@ func TestIPv6Ladder(t *testing.T) {
 	assert.Equal(t, 10, granted("2001:db8:1:1::1", "2001:db8:1:1::2"))
 	assert.Equal(t, 20, granted("2001:db8:1:2::1", "2001:db8:1:3::1", "2001:db8:1:4::1"), "of 30 of the /48")
 	assert.Equal(t, 10, granted("2001:db8:2:1::1"), "another /48")
+	assert.Equal(t, 10, granted("192.0.2.1"))
+	left := 0
+	for _, client := range []string{"2001:db8:1:2::", "2001:db8:1:3::", "2001:db8:1:4::"} {
+		d, err := clients.Peek(t.Context(), client+"/64")
+		require.NoError(t, err)
+		left += d.Remaining
+	}
+	assert.Equal(t, 30-20, left, "the /48 has refused 40, which have spent nothing")
 }
 
 // TestReserveForClasses: batch work leaves a fifth of the requests and of the tokens to the others,

@@ -9,16 +9,12 @@ import (
 // This file tests limits that differ only in how much they grant: calls of less importance leave
 // what the smaller limit lacks to all others.
 
-// A priority is a limit for important calls, and one for the others.
-type priority struct{ full, most ratelimit.Algorithm }
-
-// priorities returns pairs of limits of every kind that may grant 10 and 8 at once, by name. They
-// regain nearly nothing during a test, and differ only in that number.
-func priorities() map[string]priority {
+// priorities returns functions, by name, each of which makes limits of a kind that differ only in
+// the number that is granted at once. The limits regain nearly nothing during a test.
+func priorities() map[string]func(n int) ratelimit.Algorithm {
 	const long = 1000 * time.Hour
 	rate := ratelimit.Rate{Events: 10, Per: long}
-	pairs := map[string]priority{}
-	for name, of := range map[string]func(n int) ratelimit.Algorithm{
+	return map[string]func(n int) ratelimit.Algorithm{
 		"TokenBucket": func(n int) ratelimit.Algorithm { return ratelimit.TokenBucket{Rate: rate, Burst: n} },
 		"TokenBucket/interval": func(n int) ratelimit.Algorithm {
 			return ratelimit.TokenBucket{Rate: rate, Burst: n, Refill: ratelimit.RefillInterval}
@@ -43,24 +39,18 @@ func priorities() map[string]priority {
 		"All": func(n int) ratelimit.Algorithm {
 			return ratelimit.All{ratelimit.TokenBucket{Rate: rate, Burst: n}, ratelimit.FixedWindow{Limit: n, Window: long}}
 		},
-	} {
-		pairs[name] = priority{full: of(10), most: of(8)}
 	}
-	return pairs
 }
 
-// testPriorities asks by turns with the smaller limit and with the full one, which share a state.
+// testPriorities asks by turns with limits that share a state.
 func testPriorities(s *suite) {
-	for name, p := range priorities() {
+	for name, of := range priorities() {
 		var limit ratelimit.Algorithm
-		b := s.bench(p.full, ownLimit(&limit))
+		b := s.bench(of(10), ownLimit(&limit))
 		used := 0
-		for i := range 24 {
-			most := 10
-			limit = p.full
-			if i%2 == 0 {
-				limit, most = p.most, 8
-			}
+		for i := range 36 {
+			most := []int{5, 8, 10}[i%3]
+			limit = of(most)
 			d := s.take(b, "k", 1)
 			if d.Allowed != (used < most) {
 				s.broken("%s: with %d of 10 in use, a limit of %d returned %+v", name, used, most, d)
@@ -73,7 +63,7 @@ func testPriorities(s *suite) {
 			}
 			b.clk.Advance(s.roundUp(time.Millisecond))
 		}
-		limit = p.most
+		limit = of(8)
 		d := s.take(b, "k", 1)
 		b.clk.Advance(d.RetryAfter - s.Tick)
 		if s.peek(b, "k").Allowed {

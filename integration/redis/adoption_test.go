@@ -148,6 +148,47 @@ func TestCommandsUnderTwoLimits(t *testing.T) {
 	}
 }
 
+// While calls of two priorities take from the same keys, each decision takes one command. The
+// exceptions are few for all keys together: to send scripts in full, and to meet the other limit.
+func TestCommandsOfPriorities(t *testing.T) {
+	rate := ratelimit.PerHour(100)
+	bucket := func(atOnce int) ratelimit.Algorithm {
+		return ratelimit.TokenBucket{Rate: rate, Burst: atOnce}
+	}
+	for name, of := range map[string]func(atOnce int) ratelimit.Algorithm{
+		"TokenBucket": bucket,
+		"TokenBucket/interval": func(atOnce int) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: rate, Burst: atOnce, Refill: ratelimit.RefillInterval}
+		},
+		"LeakyBucket": func(atOnce int) ratelimit.Algorithm {
+			return ratelimit.LeakyBucket{Rate: rate, Capacity: atOnce}
+		},
+		"FixedWindow": func(atOnce int) ratelimit.Algorithm {
+			return ratelimit.FixedWindow{Limit: atOnce, Window: time.Hour}
+		},
+		"All": func(atOnce int) ratelimit.Algorithm {
+			return ratelimit.All{bucket(atOnce), ratelimit.FixedWindow{Limit: atOnce, Window: time.Hour}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limiter := newChangeable(t, makers["goredis"](t, startServer(t).addr()), of(10))
+			full, most := of(10), of(8)
+			const keys, takes = 20, 20
+			for i := range takes {
+				for key := range keys {
+					limiter.limit.Store(&full)
+					if (i+key)%2 == 0 {
+						limiter.limit.Store(&most)
+					}
+					_, err := limiter.Take(t.Context(), fmt.Sprint(key), 1)
+					require.NoError(t, err)
+				}
+			}
+			assert.LessOrEqual(t, limiter.Stats().Calls, uint64(keys*takes+4))
+		})
+	}
+}
+
 // A limit of many parts changes in two commands as well, and one to send the script in full.
 func TestAdoptManyParts(t *testing.T) {
 	limit := func(n int) (all ratelimit.All) {
