@@ -484,6 +484,7 @@ func TestBrokenStores(t *testing.T) {
 				return nil
 			}}
 		}},
+		"a state for each limit": {rule: "Priorities", store: func(clock.Clock) ratelimit.Store { return stateForEachLimit{newLockedStore()} }},
 		"no plans": {rule: "Plans", store: func(clock.Clock) ratelimit.Store { return plansRefused{newLockedStore()} }},
 		"fails": {rule: "Exact/TokenBucket", says: "no such table", store: locked(func(s *lockedStore) {
 			s.fail = func(string) error { return errors.New("no such table") }
@@ -831,6 +832,20 @@ func (s plansRefused) Open(name string, t *limit.Limit, timeout time.Duration) (
 		return nil, fmt.Errorf("nothing to store: %w", ratelimit.ErrInvalid)
 	}
 	return s.lockedStore.Open(name, t, timeout)
+}
+
+// A stateForEachLimit has a state for each limit of a key.
+type stateForEachLimit struct{ ratelimit.Store }
+
+func (s stateForEachLimit) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
+	states, err := s.Store.Open(name, t, timeout)
+	return statesByLimit{states}, err
+}
+
+type statesByLimit struct{ limit.States }
+
+func (s statesByLimit) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
+	return s.States.Apply(ctx, fmt.Sprintf("%s of %x", key, t.Tag()), t, req)
 }
 
 // failing returns errors that depend on the operation.
