@@ -14,36 +14,46 @@ import (
 // The script knows the windows around the server's time. If the store did not know that time, or not
 // for a while, the process decides, and the next script knows the windows.
 func TestWindowsOfTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServer(t, ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Day, Zone: "Europe/London"})
-		f.Skew = 40*24*time.Hour + 11*time.Hour
-		_, l := f.store(t)
-		day := 24 * time.Hour
-		for _, tt := range []struct {
-			passes time.Duration
-			trips  int // of the first call
-		}{
-			{0, 2},               // which learns the time, and replaces the state
-			{day, 1},             // the next window
-			{day, 1},             // and the next one but one, because the last answer was of the window between
-			{10 * day, 2},        // nobody has asked meanwhile
-			{day - time.Hour, 1}, // the clock of the server shows 10 o'clock
-		} {
-			time.Sleep(tt.passes)
-			replaced := f.Replaced
-			f.Trips = 0
-			require.True(t, l.AllowN("k", 2))
-			assert.Equal(t, tt.trips, f.Trips)
-			assert.Equal(t, tt.trips-1, f.Replaced-replaced)
-			require.True(t, l.Allow("k"))
-			assert.Equal(t, tt.trips+1, f.Trips, "of now on, the script decides")
-			d, err := l.Take(t.Context(), "k", 1)
-			require.NoError(t, err)
-			require.False(t, d.Allowed)
-			now := time.Now().Add(f.Skew)
-			assert.Equal(t, now.Truncate(day).Add(day).Sub(now), d.RetryAfter)
-		}
-	})
+	const day = 24 * time.Hour
+	for name, skew := range map[string]time.Duration{ // at first, the clock of the server shows 11 o'clock
+		"the server is ahead":  40*day + 11*time.Hour,
+		"the process is ahead": 11*time.Hour - 40*day,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { windowsOfTheServer(t, skew) })
+		})
+	}
+}
+
+func windowsOfTheServer(t *testing.T, skew time.Duration) {
+	f := newFakeServer(t, ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Day, Zone: "Europe/London"})
+	f.Skew = skew
+	_, l := f.store(t)
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		passes time.Duration
+		trips  int // of the first call
+	}{
+		{0, 2},               // which learns the time, and replaces the state
+		{day, 1},             // the next window
+		{day, 1},             // and the next one but one, because the last answer was of the window between
+		{10 * day, 2},        // nobody has asked meanwhile
+		{day - time.Hour, 1}, // the clock of the server shows 10 o'clock
+	} {
+		time.Sleep(tt.passes)
+		replaced := f.Replaced
+		f.Trips = 0
+		require.True(t, l.AllowN("k", 2))
+		assert.Equal(t, tt.trips, f.Trips)
+		assert.Equal(t, tt.trips-1, f.Replaced-replaced)
+		require.True(t, l.Allow("k"))
+		assert.Equal(t, tt.trips+1, f.Trips, "of now on, the script decides")
+		d, err := l.Take(t.Context(), "k", 1)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		now := time.Now().Add(f.Skew)
+		assert.Equal(t, now.Truncate(day).Add(day).Sub(now), d.RetryAfter)
+	}
 }
 
 // If the script lacks a window of several keys, it is sent again with those of the server's time, so
