@@ -59,11 +59,11 @@ type CalendarWindow struct {
 type CalendarUnit int
 
 const (
-	Day     = CalendarUnit(calendar.Day)     // the days of a time zone
-	Week    = CalendarUnit(calendar.Week)    // weeks, from Monday on unless Start is another day
-	Month   = CalendarUnit(calendar.Month)   // calendar months, or those from a billing day on
-	Quarter = CalendarUnit(calendar.Quarter) // three months
-	Year    = CalendarUnit(calendar.Year)    // calendar years, or those from another day on
+	Day     CalendarUnit = 1 + iota // the days of a time zone
+	Week                            // weeks, from Monday on unless Start is another day
+	Month                           // calendar months, or those from a billing day on
+	Quarter                         // three months
+	Year                            // calendar years, or those from another day on
 )
 
 // String returns the name of the unit, such as "month".

@@ -19,7 +19,8 @@ import (
 // A Unit is what a calendar counts in.
 type Unit int
 
-// The units. Stored states have their numbers, which never change.
+// The units. Stored states have their numbers, which never change. So do the units of package
+// ratelimit.
 const (
 	Day Unit = 1 + iota
 	Week
