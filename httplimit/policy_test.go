@@ -133,26 +133,30 @@ func (nestedLimit) Describe() ratelimit.Info {
 	}}
 }
 
-// TestPolicyOfCalendar: w is the length of the longest window.
+// TestPolicyOfCalendar: w is the length of the longest window. The next leap year is three years away.
 func TestPolicyOfCalendar(t *testing.T) {
-	for _, tt := range []struct {
-		alg  ratelimit.CalendarWindow
-		want time.Duration
-	}{
-		{ratelimit.CalendarWindow{Every: ratelimit.Day}, 24 * time.Hour},
-		{ratelimit.CalendarWindow{Every: ratelimit.Day, Zone: "Europe/London"}, 25 * time.Hour},
-		{ratelimit.CalendarWindow{Every: ratelimit.Week, Start: 7}, 7 * 24 * time.Hour},
-		{ratelimit.CalendarWindow{Every: ratelimit.Month}, 31 * 24 * time.Hour},
-		{ratelimit.CalendarWindow{Every: ratelimit.Month, Zone: "Europe/London"}, 31*24*time.Hour + time.Hour},
-		{ratelimit.CalendarWindow{Every: ratelimit.Quarter}, 92 * 24 * time.Hour},
-		{ratelimit.CalendarWindow{Every: ratelimit.Year, Start: 406}, 366 * 24 * time.Hour},
-	} {
-		tt.alg.Limit = 5
-		l, err := ratelimit.New(tt.alg)
-		require.NoError(t, err)
-		resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
-		assert.Equal(t, fmt.Sprintf(`"default";q=5;w=%d`, int(tt.want.Seconds())), resp.Header.Get("RateLimit-Policy"), "%v", tt.alg)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)))
+		for _, tt := range []struct {
+			alg  ratelimit.CalendarWindow
+			want time.Duration
+		}{
+			{ratelimit.CalendarWindow{Every: ratelimit.Day}, 24 * time.Hour},
+			{ratelimit.CalendarWindow{Every: ratelimit.Day, Zone: "Europe/London"}, 25 * time.Hour},
+			{ratelimit.CalendarWindow{Every: ratelimit.Week, Start: 7}, 7 * 24 * time.Hour},
+			{ratelimit.CalendarWindow{Every: ratelimit.Month}, 31 * 24 * time.Hour},
+			{ratelimit.CalendarWindow{Every: ratelimit.Month, Zone: "Europe/London"}, 31*24*time.Hour + time.Hour},
+			{ratelimit.CalendarWindow{Every: ratelimit.Quarter}, 92 * 24 * time.Hour},
+			{ratelimit.CalendarWindow{Every: ratelimit.Year, Start: 406}, 366 * 24 * time.Hour},
+		} {
+			tt.alg.Limit = 5
+			l, err := ratelimit.New(tt.alg)
+			require.NoError(t, err)
+			resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
+			want := fmt.Sprintf(`"default";q=5;w=%d`, int(tt.want.Seconds()))
+			assert.Equal(t, want, resp.Header.Get("RateLimit-Policy"), "%v", tt.alg)
+		}
+	})
 }
 
 // TestPolicyDoesNotWait checks that nothing waits while a limit is described: the first request of

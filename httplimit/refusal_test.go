@@ -231,7 +231,7 @@ func TestDetailBeforeTheWindowEnds(t *testing.T) {
 }
 
 // TestDetailOfCalendar checks that a refusal by a calendar window says when the window ends, by the
-// clock of its zone, also if a store's clock is a little ahead.
+// clock of its zone.
 func TestDetailOfCalendar(t *testing.T) {
 	for i, tt := range []struct {
 		alg  ratelimit.Algorithm
@@ -259,5 +259,34 @@ func TestDetailOfCalendar(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		assert.Contains(t, string(body), tt.want, i)
+	}
+}
+
+// A remote limiter decides by the clock of its store, and not by that of the process.
+type remote struct {
+	ratelimit.Limiter
+	process clock.Clock
+}
+
+func (r remote) Describe() ratelimit.Info {
+	info := ratelimit.Describe(r.Limiter)
+	info.Clock = r.process
+	return info
+}
+
+// TestDetailByTheClockOfAStore checks that a refusal says when a window ends if the clock of the store
+// differs a little from that of the process.
+func TestDetailByTheClockOfAStore(t *testing.T) {
+	for _, ahead := range []time.Duration{-20 * time.Second, -1, 1, 20 * time.Second} {
+		store, process := clock.NewMock(), clock.NewMock()
+		store.Set(time.Date(2026, 5, 31, 22, 59, 0, 0, time.UTC))
+		process.Set(store.Now().Add(-ahead))
+		monthly := ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Month, Zone: "Europe/London"}
+		l, err := ratelimit.New(monthly, ratelimit.WithClock(store))
+		require.NoError(t, err)
+		h := httplimit.Middleware(remote{l, process})(ok)
+		require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		got := body(t, serve(h, from("192.0.2.1:1")))
+		assert.Contains(t, got, "it resets 1 June 2026, 00:00 Europe/London.", ahead)
 	}
 }

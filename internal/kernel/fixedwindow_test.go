@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -62,6 +63,28 @@ func TestWindowsAreDescribed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Nothing is granted before the window of a state begins: its events were reserved.
+func TestNothingIsGrantedBeforeAWindow(t *testing.T) {
+	const day, limit = daySeconds * second, 10
+	for name, k := range map[string]Kernel{
+		"FixedWindow, one word":     NewFixedWindow(limit, day, true, InMemory),
+		"FixedWindow, two words":    NewFixedWindow(limit, day, true, InMemory.Varying()),
+		"CalendarWindow, one word":  NewCalendarWindow(limit, days(time.UTC), InMemory),
+		"CalendarWindow, two words": NewCalendarWindow(limit, days(time.UTC), InMemory.Varying()),
+	} {
+		reserved := k.Spend(make([]uint64, k.Width()), begun+day, 1)
+		begins := k.Frontier(reserved)
+		for _, now := range []Instant{begun - day, begins - 1} {
+			st, granted := k.Take(slices.Clone(reserved), now, 1)
+			assert.False(t, granted, name)
+			assert.Equal(t, reserved, st, name)
+			assert.Equal(t, begins, k.Ready(st, now, 1), name)
+		}
+		_, granted := k.Take(slices.Clone(reserved), begins, 1)
+		assert.True(t, granted, name)
 	}
 }
 
