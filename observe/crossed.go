@@ -27,7 +27,12 @@ import (
 // Some decisions do not say what remains, and never call f:
 //   - those of calls that have to wait for their turn, as the limit was used up when they came: if
 //     such calls reach the fraction of the next window, f is not called in it;
+//   - of a [ratelimit.LeakyBucket], those of each Wait that waits, and of a Reserve that fills the
+//     bucket: it looks like a Reserve that waits for its turn;
 //   - those that the [ratelimit.FailurePolicy] makes without a limit.
+//
+// Do not use Crossed with a [ratelimit.WarmingUp], which does not say how many events are in use:
+// its Remaining is all of Limit, or 0.
 //
 // With leases of package redisstore, Remaining is what this process knows: f may be called late, or
 // by several processes. Of a [ratelimit.All], Limit and Remaining are the least of all parts. To be

@@ -173,6 +173,34 @@ func TestCrossedAgain(t *testing.T) {
 	})
 }
 
+// TestCrossedOfALeakyBucket: events that leave later are in use at once. Waits that wait, and a
+// Reserve that fills the bucket, do not tell of them.
+func TestCrossedOfALeakyBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, c := crossing(1, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 3})
+		for key, call := range map[string]func(){
+			"taken": func() { l.Allow("taken") },
+			"held": func() {
+				_, _, err := l.Hold(t.Context(), "held", 1)
+				require.NoError(t, err)
+			},
+			"reserved": func() {
+				_, _, err := l.Reserve(t.Context(), "reserved", 1)
+				require.NoError(t, err)
+			},
+			"waited": func() { require.NoError(t, l.Wait(t.Context(), "waited")) },
+		} {
+			require.True(t, l.AllowN(key, 2))
+			call()
+			tells := key == "taken" || key == "held"
+			assert.Len(t, c.take(), map[bool]int{true: 1}[tells], key)
+		}
+		_, _, err := l.Reserve(t.Context(), "at once", 3)
+		require.NoError(t, err)
+		assert.Len(t, c.take(), 1)
+	})
+}
+
 // TestCrossedWithoutLimit: no fraction is reached where nothing is limited, where nothing is granted,
 // and where no limit was checked.
 func TestCrossedWithoutLimit(t *testing.T) {
