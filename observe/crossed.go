@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
 // Crossed returns a [ratelimit.Observer] that calls f once for each decision by which the events in
@@ -43,10 +42,10 @@ import (
 func Crossed(fraction float64, f ratelimit.Observer) ratelimit.Observer {
 	if !(fraction > 0 && fraction <= 1) { // NaN is neither
 		const must = "must be above 0 and at most 1"
-		panic(param.InvalidIn("observe", "Crossed's fraction", fraction, must))
+		panic(invalid("Crossed's fraction", fraction, must))
 	}
 	if f == nil {
-		panic(param.InvalidIn("observe", "Crossed's f", nil, "must be a function"))
+		panic(invalid("Crossed's f", nil, "must be a function"))
 	}
 	return func(ctx context.Context, o ratelimit.Observation) {
 		if crosses(fraction, &o) {

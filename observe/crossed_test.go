@@ -198,6 +198,12 @@ func TestCrossedOfALeakyBucket(t *testing.T) {
 		_, _, err := l.Reserve(t.Context(), "at once", 3)
 		require.NoError(t, err)
 		assert.Len(t, c.take(), 1)
+
+		l, c = crossing(0.5, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 4})
+		require.True(t, l.Allow("room is left"))
+		_, _, err = l.Reserve(t.Context(), "room is left", 1)
+		require.NoError(t, err)
+		assert.Len(t, c.take(), 1)
 	})
 }
 

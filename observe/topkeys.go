@@ -26,8 +26,8 @@ import (
 // the first list, and [TopUsed] the second one. Pass its Observe to [ratelimit.WithObserver]. Any
 // number of limiters may have the same TopKeys, and any number of goroutines may use it at once.
 //
-// What the list counts counts half as much when the half-life has passed (see [WithHalfLife]), a
-// quarter after two half-lives, and so on. A key leaves the list when its count is below one half.
+// A denial or an event counts half when the half-life has passed (see [WithHalfLife]), a quarter
+// after two half-lives, and so on. A key leaves the list when its count is below one half.
 // Limiters of the same name count as one.
 //
 // TopKeys takes little memory, however many keys there are. For a list of k keys, it counts 4k
@@ -38,9 +38,9 @@ import (
 // different keys.
 //
 // While there are no more than 4k keys, the counts are exact. With more keys, a new key takes the
-// place of the key that has the least count. Then a count may be too small, by at most 1/4k of the
-// count of all keys. Each key with more than 1.25/k of it is in the list: a list of 100 has each
-// key with more than 1.25% of all denials or events, whatever the other keys are.
+// place of the key that has the least count. Then a count may be too small, by at most 1/(4k) of
+// the count of all keys. Each key with more than 1.25/k of it is in the list: a list of 100 has
+// each key with more than 1.25% of all denials or events, whatever the other keys are.
 //
 // The time since a decision is rounded to 1/1024 of the half-life.
 type TopKeys struct {
@@ -92,7 +92,7 @@ type topPart struct {
 	_    [64]byte // the next part is in another cache line
 }
 
-// Latest has what is kept of a key, and of the latest decision that was counted for the key.
+// A latest is what is kept of a key: the name, and the latest decision that was counted for it.
 type latest struct {
 	limiter    string
 	key        []byte // the array is used again for the next key in this place
@@ -151,21 +151,21 @@ func WithTopClock(clk clock.Clock) TopOption {
 // function that they were given to.
 func (c *topConfig) apply(name string, k int, opts []TopOption) error {
 	if k < 1 || k > maxTopKeys {
-		return param.Invalid(name+"'s k", k, "must be between 1 and a million")
+		return invalid(name+"'s k", k, "must be between 1 and a million")
 	}
 	for i, opt := range opts {
 		if opt == nil {
 			const must = "must be the result of WithHalfLife or WithTopClock"
-			return param.Invalid(fmt.Sprintf("option %d of %s", i, name), nil, must)
+			return invalid(fmt.Sprintf("option %d of %s", i, name), nil, must)
 		}
 		opt(c)
 	}
 	if c.halfLife <= 0 {
-		return param.Invalid("WithHalfLife's d", c.halfLife, "must be positive")
+		return invalid("WithHalfLife's d", c.halfLife, "must be positive")
 	}
 	if param.IsNil(c.clock) {
 		const must = "must be a clock.Clock, such as clock.New()"
-		return param.Invalid("WithTopClock's clock", nil, must)
+		return invalid("WithTopClock's clock", nil, must)
 	}
 	return nil
 }
@@ -186,6 +186,11 @@ func TopDenied(k int, opts ...TopOption) (*TopKeys, error) {
 // option cannot be used, TopUsed returns an error that matches [ratelimit.ErrInvalid].
 func TopUsed(k int, opts ...TopOption) (*TopKeys, error) {
 	return newTopKeys("TopUsed", true, k, opts)
+}
+
+// invalid returns the error for an argument of this package that cannot be used.
+func invalid(what string, value any, want string) error {
+	return param.InvalidIn("observe", what, value, want)
 }
 
 func newTopKeys(name string, used bool, k int, opts []TopOption) (*TopKeys, error) {
@@ -269,7 +274,7 @@ func keptOf(key string) string {
 		return key
 	}
 	n := maxTopKey
-	for n > maxTopKey-utf8.UTFMax && !utf8.RuneStart(key[n]) {
+	for n > maxTopKey-utf8.UTFMax+1 && !utf8.RuneStart(key[n]) {
 		n--
 	}
 	return key[:n]

@@ -167,10 +167,11 @@ func TestTopDeniedKeepsLittle(t *testing.T) {
 	deny(top, long+"xéé", 3)
 	deny(top, long+"xée", 4)
 	deny(top, long+"\x80\x80\x80\x80\x80\x80", 5)
+	deny(top, strings.Repeat("\x80", 200), 6)
 	list := top.Top(10)
-	assert.Equal(t, []string{long[:125], long + "x", long + "x", long + "é", long + "yy"}, keysOf(list))
+	assert.Equal(t, []string{strings.Repeat("\x80", 125), long[:125], long + "x", long + "x", long + "é", long + "yy"}, keysOf(list))
 	for i, d := range list {
-		assert.Equal(t, i < 4, d.Cut, d.Key)
+		assert.Equal(t, i < 5, d.Cut, d.Key)
 	}
 }
 
@@ -269,6 +270,37 @@ func TestTopUsedCountsEvents(t *testing.T) {
 	assert.Equal(t, 9.0, top.Top(1)[0].Count, "half as much after the half-life")
 }
 
+// TestTopUsedFailures: FailOpen lets events happen, which are used. A charge that failed uses nothing.
+func TestTopUsedFailures(t *testing.T) {
+	top, err := observe.TopUsed(10, observe.WithTopClock(clock.NewMock()))
+	require.NoError(t, err)
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.WithStore(fakes.Down(context.DeadlineExceeded)),
+		ratelimit.WithName("api"), ratelimit.WithFailureLog(nil), ratelimit.WithObserver(top.Observe)))
+	require.True(t, l.AllowN("allowed", 3))
+	_, err = l.Charge(t.Context(), "charged", 3)
+	require.Error(t, err)
+	assert.Equal(t, []string{"allowed"}, keysOf(top.Top(10)))
+}
+
+// TestTopUsedDenials: keys that use nothing take no places of keys that do.
+func TestTopUsedDenials(t *testing.T) {
+	top, err := observe.TopUsed(1, observe.WithTopClock(clock.NewMock()))
+	require.NoError(t, err)
+	use := func(key string) {
+		top.Observe(t.Context(), ratelimit.Observation{Limiter: "api", Key: key, N: 1, Granted: 1})
+	}
+	for _, key := range []string{"a", "b", "c", "d"} { // as many as are counted
+		use(key)
+	}
+	for _, key := range fakes.Names(100) {
+		deny(top, key, 1)
+	}
+	use("a")
+	a := top.Top(1)[0]
+	assert.Equal(t, "a", a.Key)
+	assert.Equal(t, []float64{2, 0}, []float64{a.Count, a.Error})
+}
+
 // TestTopUsedWeighsEvents: one call for many events is above many calls for one.
 func TestTopUsedWeighsEvents(t *testing.T) {
 	top, err := observe.TopUsed(2, observe.WithTopClock(clock.NewMock()))
@@ -285,7 +317,7 @@ func TestTopUsedWeighsEvents(t *testing.T) {
 func TestTopUsedBadOptions(t *testing.T) {
 	_, err := observe.TopUsed(0)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	require.ErrorContains(t, err, "TopUsed's k is 0")
+	require.EqualError(t, err, "observe: TopUsed's k is 0: it must be between 1 and a million")
 	_, err = observe.TopUsed(1, nil)
 	require.ErrorContains(t, err, "option 0 of TopUsed is nil")
 }

@@ -158,7 +158,7 @@ func TestLooks(t *testing.T) {
 		b := open(t, browser, s.url)
 		b.until(`document.querySelectorAll("#used tbody tr").length === 4`)
 		counts := eval[[]string](b, `[...document.querySelectorAll("#used .share span")].map(e => e.textContent)`)
-		for i, want := range []string{`^4\.\d\d?\x{a0}E$`, `^6\d(\.\d)?\x{a0}T$`, `^6\d(\.\d)?\x{a0}M$`, `^6\d\d,\d{3}$`} {
+		for i, want := range []string{`^4\.\d\d?E$`, `^6\d(\.\d)?T$`, `^6\d(\.\d)?M$`, `^6\d\d,\d{3}$`} {
 			assert.Regexp(t, want, counts[i])
 		}
 		b.everywhere()

@@ -9,7 +9,7 @@
 //   cells:    the labels of the other cells; say: what they say, for their elements and a key
 //   nothing:  the words if no key is listed, and if none has what the viewer looks for
 const keytable = ({ table, box, none, more, first, keys, count, label, about, cells, say: sayCells, nothing }) => {
-  const { $, el, button, cell, textCell, say, entitle, rows, fold, here, order } = dom, { amount, named, keyed } = words;
+  const { $, el, button, cell, textCell, say, entitle, rows, fold, here, order } = dom, { compact, named, keyed } = words;
   const make = () => {
     const tr = cell("tr", "", "row"), key = cell("th", "key", "rowheader"), share = cell("td", "share", "cell", label);
     key.scope = "row";
@@ -46,7 +46,7 @@ const keytable = ({ table, box, none, more, first, keys, count, label, about, ce
       entitle(name.firstChild.firstChild, named(limiter.name));
       entitle(name.firstChild.lastChild, about(limiter, key));
       share.querySelector(".meter i").style.width = 100 * n / most + "%";
-      say(share.querySelector("span"), n >= 1 ? amount(n) : "<1");
+      say(share.querySelector("span"), n >= 1 ? compact(Math.round(n), 1e6) : "<1");
       sayCells(others, key);
     });
   };

@@ -3,13 +3,13 @@ const words = (() => {
   const num = n => n >= Number.MAX_SAFE_INTEGER ? "any number" : n.toLocaleString("en-US"); // an Unlimited has such numbers
   const plural = (n, noun) => num(n) + " " + noun + (n === 1 ? "" : "s");
   const rate = n => n >= 100 || n === 0 ? num(Math.round(n)) : n >= 0.1 ? n.toFixed(1) : "<0.1";
-  // amount formats a count, which may be one of bytes. From a million on, it has three digits.
-  const amount = n => {
-    if (n < 1e6) return num(Math.round(n));
-    const [unit, size] = [["E", 1e18], ["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6]].find(([, size]) => n >= size);
-    return num(+(n / size).toPrecision(3)) + "\u00a0" + unit;
+  // compact formats n with three digits and a unit if n is at least from: 12.3k, or 64T.
+  const units = [["E", 1e18], ["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]];
+  const compact = (n, from = 1e4) => {
+    if (n < from) return num(n);
+    const [unit, size] = units.find(([, size]) => n >= size);
+    return num(+(n / size).toPrecision(3)) + unit;
   };
-  const compact = n => n >= 1e6 ? n / 1e6 + "M" : n >= 1e4 ? n / 1e3 + "k" : num(n);
 
   const percent = (part, whole) => {
     const p = 100 * part / Math.max(whole, 1);
@@ -70,5 +70,5 @@ const words = (() => {
   // keyed returns a key for display. The server has quoted keys that are not printable.
   const keyed = key => key === "" ? "(empty)" : key;
 
-  return { num, plural, rate, amount, compact, percent, bytes, span, exact, ago, ahead, clock, date, when, named, keyed };
+  return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, date, when, named, keyed };
 })();

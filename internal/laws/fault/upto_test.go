@@ -51,6 +51,21 @@ func TestPolicyOfTakeUpTo(t *testing.T) {
 	}
 }
 
+// Of a limiter that New has not made, the Peek says nothing while the store fails. So TakeUpTo asks
+// for all events, once.
+func TestPolicyOfTakeUpToThroughWrappers(t *testing.T) {
+	for granted, policy := range map[int]ratelimit.FailurePolicy{8: ratelimit.FailOpen, 0: ratelimit.FailClosed} {
+		w := &fakes.Witness{}
+		l, s := downLimiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, policy, ratelimit.WithObserver(w.Observe))
+		got, d, err := ratelimit.TakeUpTo(t.Context(), fakes.Wrapped{Limiter: l}, "key", 8)
+		require.ErrorIs(t, err, s.Err)
+		assert.Equal(t, granted, got)
+		assert.Equal(t, granted > 0, d.Allowed)
+		o := w.One(t)
+		assert.Equal(t, []int{8, granted}, []int{o.N, o.Granted})
+	}
+}
+
 // If the lookup fails, TakeUpTo takes what remains of the limit of New.
 func TestTakeUpToOfTheLimitOfNew(t *testing.T) {
 	for store, make := range fakes.Stores {
