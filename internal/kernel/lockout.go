@@ -74,7 +74,7 @@ type lockView struct {
 // locked reports whether the view is of a locked key.
 func (k *lockout) locked(v lockView) bool { return v.count >= k.most }
 
-// asOf returns the state as of t. Nothing is granted before the latest event.
+// asOf returns the state as of t, which is not before the latest event.
 func (k *lockout) asOf(st []uint64, t Instant) lockView {
 	v := lockView{
 		began:     st[lockBegan],
