@@ -570,6 +570,10 @@ func TestShare(t *testing.T) {
 		{ratelimit.TokenBucket{Rate: second(9), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: second(2), Burst: 2, Refill: ratelimit.RefillInterval}},
 		{ratelimit.LeakyBucket{Rate: second(1)}, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 4 * time.Second}, Capacity: 1}},
 		{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, ratelimit.FixedWindow{Limit: 250, Window: time.Hour}},
+		{
+			ratelimit.CalendarWindow{Limit: 1000, Every: ratelimit.Month, Zone: "Asia/Tokyo", Start: 31, Hour: 4},
+			ratelimit.CalendarWindow{Limit: 250, Every: ratelimit.Month, Zone: "Asia/Tokyo", Start: 31, Hour: 4},
+		},
 		{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour, Segments: 2}, ratelimit.SlidingWindow{Limit: 2, Window: time.Hour, Segments: 2}},
 		{ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}},
 		{ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour}, ratelimit.RollingWindow{Quota: 25, Window: 24 * time.Hour, Period: time.Hour}},

@@ -485,7 +485,7 @@ func TestBrokenStores(t *testing.T) {
 			}}
 		}},
 		"a state for each limit": {rule: "Priorities", store: func(clock.Clock) ratelimit.Store { return stateForEachLimit{newLockedStore()} }},
-		"no plans": {rule: "Plans", store: func(clock.Clock) ratelimit.Store { return plansRefused{newLockedStore()} }},
+		"no plans":               {rule: "Plans", store: func(clock.Clock) ratelimit.Store { return plansRefused{newLockedStore()} }},
 		"fails": {rule: "Exact/TokenBucket", says: "no such table", store: locked(func(s *lockedStore) {
 			s.fail = func(string) error { return errors.New("no such table") }
 		})},

@@ -16,21 +16,22 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// staleBorders sends commands with the borders of windows in 1970, as a process does that does not
-// know the server's time.
-type staleBorders struct {
+// wrongBorders sends commands with the borders of other days, as a process does that does not know
+// the server's time.
+type wrongBorders struct {
 	redisstore.Conn
-	limit int // of the CalendarWindow
-	found int // commands with borders
+	limit int       // of the CalendarWindow
+	first time.Time // the first border
+	found int       // commands with borders
 }
 
-func (c *staleBorders) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+func (c *wrongBorders) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
 	const kind = 10
 	part := string(binary.LittleEndian.AppendUint64([]byte{kind}, math.Float64bits(float64(c.limit))))
 	borders := make([]byte, 0, 4*8)
 	for day := range 4 {
-		border := float64(day) * float64(24*time.Hour/time.Microsecond)
-		borders = binary.LittleEndian.AppendUint64(borders, math.Float64bits(border))
+		border := c.first.AddDate(0, 0, day).UnixMicro()
+		borders = binary.LittleEndian.AppendUint64(borders, math.Float64bits(float64(border)))
 	}
 	for i := range commands {
 		for j, word := range commands[i].Words {
@@ -48,7 +49,7 @@ func (c *staleBorders) Do(ctx context.Context, commands []redisstore.Command) []
 
 // A script that lacks the window of the server's time changes nothing, and the process decides: for
 // each operation, alone, in an All and on several keys.
-func TestStaleBorders(t *testing.T) {
+func TestWrongBorders(t *testing.T) {
 	t.Parallel()
 	addr := startServer(t).addr()
 	window := ratelimit.CalendarWindow{Limit: 977, Every: ratelimit.Year, Zone: "Asia/Tokyo"}
@@ -57,7 +58,7 @@ func TestStaleBorders(t *testing.T) {
 		"in an All": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)}, window},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := &staleBorders{Conn: connectors["goredis"](t, addr), limit: window.Limit}
+			conn := &wrongBorders{Conn: connectors["goredis"](t, addr), limit: window.Limit, first: time.Unix(0, 0)}
 			s, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes()))
 			require.NoError(t, err)
 			l := limiter(t, s, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
@@ -105,6 +106,25 @@ func TestStaleBorders(t *testing.T) {
 			assert.Greater(t, conn.found, 10)
 		})
 	}
+}
+
+// Nor does a script whose windows are all later than the server's time count the events of an earlier
+// window in the present one.
+func TestBordersAhead(t *testing.T) {
+	t.Parallel()
+	const limit = 977
+	conn := &wrongBorders{Conn: connectors["goredis"](t, startServer(t).addr()), limit: limit}
+	tr := newTraceOf(t, conn, prefixes(), ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Day}, uncached)
+	take := func(n int) ratelimit.Decision {
+		today := tr.clk.Now().Truncate(24 * time.Hour)
+		conn.first = today.AddDate(0, 0, 5)
+		tr.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(t.Context(), "k", n) })
+		return tr.last
+	}
+	assert.True(t, take(900).Allowed)
+	tr.clk.Advance(24 * time.Hour)
+	assert.True(t, take(100).Allowed)
+	assert.Positive(t, conn.found)
 }
 
 // A turn that came in a window before the three that a script knows is spent in that window, and not

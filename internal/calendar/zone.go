@@ -3,6 +3,7 @@ package calendar
 import (
 	"errors"
 	"fmt"
+	"path"
 	"sync"
 	"time"
 )
@@ -26,13 +27,13 @@ var load = time.LoadLocation
 // Zone returns the time zone with a name, such as "Europe/London". The error says what to do if data
 // may be missing.
 func Zone(name string) (*time.Location, error) {
-	switch name {
-	case UTC:
+	switch {
+	case name == UTC:
 		return time.UTC, nil
-	case "":
+	case name == "":
 		return nil, errNoName
-	case "Local", "localtime": // localtime is a file of the zone data of many systems
-		return nil, errLocal
+	case name == "Local", path.Base(name) == "localtime":
+		return nil, errLocal // localtime is a file of the zone data of many systems
 	}
 	if zone, ok := zones.Load(name); ok {
 		return zone.(*time.Location), nil

@@ -146,7 +146,7 @@ func TestInvalidCalendars(t *testing.T) {
 
 // New does not advise to import zone data for the zone of the machine, which no data make valid.
 func TestZoneOfTheMachineIsInvalid(t *testing.T) {
-	for _, zone := range []string{"Local", "localtime"} {
+	for _, zone := range []string{"Local", "localtime", "./localtime"} {
 		_, err := ratelimit.New(ratelimit.CalendarWindow{Limit: 1, Every: ratelimit.Day, Zone: zone})
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.EqualError(t, err, "ratelimit: CalendarWindow.Zone is "+strconv.Quote(zone)+": it must be the name of a time zone "+
