@@ -30,8 +30,8 @@ import (
 // password is right: then many right passwords at once lock nobody out, and of many wrong ones at
 // once no more than Limit are checked. [Limiter.Reset] ends a lock, and forgets the doubling.
 //
-// A span as long as Window has fewer than 2·Limit events, because a new count may begin in the span,
-// and Limit more for each lock that ends in it. A key has a state of five words.
+// A span as long as Window has fewer than 2·Limit events, because a new count may begin in the
+// span, and Limit more for each lock that ends in it. A key has a state of five words.
 type Lockout struct {
 	Limit  int           // how many events lock the key
 	Window time.Duration // for how long events count that do not
