@@ -78,8 +78,8 @@
 //     those of a [CalendarWindow].
 //  7. Reservations and waiters on a key are served in the order of their arrival; of several
 //     processes, the first waiters of each take turns. No caller overtakes them (in a
-//     [LeakyBucket]: no caller that honours Delay; with an [InFlight]: no caller of the same
-//     process). Charge asks nobody: its events count at once.
+//     [LeakyBucket]: no caller that honours Delay; if they wait for events that are held, or in
+//     flight: no caller of the same process). Charge asks nobody: its events count at once.
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
 // # Stores

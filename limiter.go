@@ -59,7 +59,8 @@ type Limiter interface {
 	// served. Nothing overtakes the line: until it is through, other requests for the key, those of
 	// Reserve too, are denied in this process, and RetryAfter says when that is. Charge is the
 	// exception: its events count at once. Processes that share a store take turns: the first ones
-	// of their lines are served in the order in which they became the first.
+	// of their lines are served in the order in which they became the first, unless they wait for
+	// events that are held, or in flight.
 	//
 	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's
 	// error. Those behind it move up.
@@ -84,8 +85,12 @@ type Limiter interface {
 	// in other stores at most 64.
 	//
 	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred
-	// bytes besides its goroutine. In other stores, it costs one call of the store, and nobody
-	// polls. [FailurePolicy] says what WaitN does if the store fails.
+	// bytes besides its goroutine. In other stores, it costs one call of the store. The exception
+	// is a waiter behind events that are held, or in flight. Nobody tells it of what other
+	// processes give back. So the first waiter of each process asks the store again, after an
+	// eighth of the time that it has waited, but at least ten milliseconds and at most a second.
+	// Until it does, other callers may be faster: whoever gives events back serves the waiters of
+	// its own process first. [FailurePolicy] says what WaitN does if the store fails.
 	WaitN(ctx context.Context, key string, n int) error
 
 	// Reserve spends n events at the earliest time at which they may happen, or, with [Within],

@@ -28,10 +28,10 @@ import (
 //
 // While events are held, and in an InFlight, no turn is known, because events may be given back at
 // any moment. Then the first place is denied. It asks again when a hold is settled or extended
-// through this limiter, when a hold ends by itself, and when the store has said that there will be
-// room. It also asks again when another call brings another limit of the key or, in a store that is
-// not in memory, comes ten milliseconds after the denial, because another process may have released
-// events.
+// through this limiter, when a hold ends by itself, when the store has said that there will be
+// room, and when another call brings another limit of the key. In a store that is not in memory,
+// another process may have given events back. So there it also asks again from time to time
+// (askAgain), and when another call comes ten milliseconds after the denial.
 //
 // Nothing overtakes the line: other requests for the key are denied without asking the store.
 
@@ -50,6 +50,8 @@ type waiter struct {
 	state waitState
 	place *line.Place // in the line of the key; nil in the states before stateEntered
 	came  int64       // the number of callers that came before; 0 in memory
+	// When the waiter first asked for a turn that the store denied; 0 before that.
+	deniedSince kernel.Instant
 
 	// What has happened so far, which the results of the wait do not say.
 	failure error // of the store, even if FailOpen allowed the events
@@ -320,7 +322,7 @@ func (w *waiter) askForTurn(move line.Move) (*Reservation, error) {
 	if reply.denial != nil {
 		w.state = stateWaiting
 		d := &lineDenial{Decision(reply.denial.Decision), asked, lim}
-		w.place.Denied(d, reply.askAgain(asked))
+		w.place.Denied(d, w.askAgain(reply.denial, asked))
 		return nil, nil
 	}
 	w.addTurn(reply.reservation, lim)
@@ -362,17 +364,31 @@ func (t *turnReply) mayHappen() bool {
 }
 
 // askAgain returns when the store is to be asked again after a denial of a request that was made at
-// an instant: when there will be room, or the next hold ends.
-func (t *turnReply) askAgain(asked kernel.Instant) kernel.Instant {
-	wait := t.denial.RetryAfter
-	if t.denial.Ends > 0 {
-		wait = min(wait, t.denial.Ends)
+// an instant: when there will be room, or when the next hold ends. In a store that is not in
+// memory, another process may give events back before that, and nobody tells the waiter. So it asks
+// again after an eighth of the time for which it has been denied, but not before recentDenial, and
+// after longestPause at the latest.
+func (w *waiter) askAgain(denial *step.Answer, asked kernel.Instant) kernel.Instant {
+	wait := denial.RetryAfter
+	if denial.Ends > 0 {
+		wait = min(wait, denial.Ends)
+	}
+	if w.deniedSince == 0 {
+		w.deniedSince = asked
+	}
+	if w.l.local == nil {
+		deniedFor := time.Duration(asked - min(asked, w.deniedSince))
+		wait = min(wait, max(recentDenial, min(deniedFor/8, longestPause)))
 	}
 	if wait == Never {
 		return kernel.Forever
 	}
 	return kernel.After(asked, uint64(wait))
 }
+
+// longestPause is the time after which a waiter that other processes may keep waiting asks again at
+// the latest.
+const longestPause = time.Second
 
 // askStore asks for the events as lim decides, even if that overtakes another waiter. In memory, a
 // turn that has come is taken as of from at the earliest. If w is to ask again, because its turn is

@@ -354,29 +354,30 @@ func TestTransportInFlightOverRedis(t *testing.T) {
 	})
 }
 
-// TestAttemptBehindAnotherProcess: an attempt that waits for what another process holds is asked
-// about once more at the end of WithShaping's delay, because it is not told of the settlement. So
-// many right passwords at once are all let in, whichever processes check them.
+// TestAttemptBehindAnotherProcess: an attempt that waits for what another process holds is let in
+// soon after that process gives it back. So many right passwords at once are all let in, whichever
+// processes check them.
 func TestAttemptBehindAnotherProcess(t *testing.T) {
 	s := startServer(t)
 	logins := ratelimit.Lockout{Limit: 5, Window: time.Hour, For: time.Hour}
 	other := limiter(t, makers["goredis"](t, s.addr()), logins)
 	gate, err := httplimit.NewGate(limiter(t, makers["goredis"](t, s.addr()), logins),
 		httplimit.WithKey(oneKey),
-		httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()),
-		httplimit.WithShaping(time.Second))
+		httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(2*time.Hour), ratelimit.GiveBack()),
+		httplimit.WithShaping(time.Hour))
 	require.NoError(t, err)
-	attempts, d, err := other.Hold(t.Context(), "k", 5, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+	attempts, d, err := other.Hold(t.Context(), "k", 5, ratelimit.HoldFor(2*time.Hour), ratelimit.GiveBack())
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
 
 	run := scriptsRun(t, s)
-	passed := make(chan bool)
+	passed := make(chan bool, 1)
 	go func() {
 		admission := gate.Admit(httptest.NewRequest(http.MethodPost, "/", http.NoBody))
 		passed <- admission.Passed
 	}()
 	eventually(t, "the attempt is denied at first", func() bool { return scriptsRun(t, s) > run })
 	attempts.Cancel()
+	eventually(t, "the attempt is let in", func() bool { return len(passed) > 0 })
 	assert.True(t, <-passed)
 }

@@ -2,6 +2,7 @@ package wait_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -274,5 +276,43 @@ func TestInFlightWaitersNoticeRoom(t *testing.T) {
 				wg.Wait()
 			})
 		})
+	}
+}
+
+// A waiter that waits for what another process holds is served soon after that process gives it
+// back, although nobody tells it: an eighth of its wait later at most, at least ten milliseconds and
+// at most a second. It asks rarely.
+func TestWaitersAskForWhatOtherProcessesHold(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"InFlight":    ratelimit.InFlight{Limit: 2, Timeout: time.Hour},
+		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 2},
+		"Lockout":     ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour},
+		"All": ratelimit.All{
+			ratelimit.InFlight{Limit: 2, Timeout: time.Hour},
+			ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},
+		},
+	} {
+		for _, heldFor := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Minute} {
+			t.Run(fmt.Sprintf("%s/%v", name, heldFor), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					db, asked := fakes.NewMapDB(), 0
+					open := func(store ratelimit.Store) ratelimit.Limiter {
+						return ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test")))
+					}
+					holder := open(db.Store())
+					waiter := open(&fakes.Hooked{Store: db.Store(), After: func(step.Request, step.Answer) { asked++ }})
+					held, _, err := holder.Hold(t.Context(), "k", 2, ratelimit.HoldFor(time.Hour))
+					require.NoError(t, err)
+					time.AfterFunc(heldFor, held.Cancel)
+					begin := time.Now()
+					_, _, err = waiter.Hold(t.Context(), "k", 1, ratelimit.Waiting(), ratelimit.HoldFor(time.Hour))
+					require.NoError(t, err)
+					late := time.Since(begin) - heldFor
+					assert.LessOrEqual(t, late, max(10*time.Millisecond, min(heldFor/8, time.Second)))
+					assert.LessOrEqual(t, asked, 50+int(heldFor/time.Second))
+					t.Logf("%v late, %d questions", late, asked)
+				})
+			})
+		}
 	}
 }
