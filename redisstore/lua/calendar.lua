@@ -29,5 +29,6 @@ if when >= border2 then begin = border2
 elseif when >= border1 then begin = border1
 end
 --# known
--- A turn that has come may be for an instant before these windows.
+-- A turn that has come may be for an instant before these windows, and a process that is wrong about
+-- the server's time sends others than the present one.
 if when < border0 or when >= border3 then undecided = true end
