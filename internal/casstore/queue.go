@@ -229,8 +229,12 @@ const mostPauses = 8
 // pause waits for a random time of at most d, or returns the error of ctx. Processes that wait
 // equally long would meet again.
 func pause(ctx context.Context, d time.Duration) error {
+	d = rand.N(d + 1)
+	if d == 0 {
+		return ctx.Err()
+	}
 	select {
-	case <-time.After(rand.N(d + 1)):
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 	return ctx.Err()
