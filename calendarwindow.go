@@ -59,11 +59,11 @@ type CalendarWindow struct {
 type CalendarUnit int
 
 const (
-	Day     CalendarUnit = 1 + iota // the days of a time zone
-	Week                            // weeks, from Monday on unless Start is another day
-	Month                           // calendar months, or those from a billing day on
-	Quarter                         // three months
-	Year                            // calendar years, or those from another day on
+	Day     CalendarUnit = CalendarUnit(calendar.Day)     // the days of a time zone
+	Week    CalendarUnit = CalendarUnit(calendar.Week)    // from Monday on, or from Start
+	Month   CalendarUnit = CalendarUnit(calendar.Month)   // from the 1st on, or from Start
+	Quarter CalendarUnit = CalendarUnit(calendar.Quarter) // three months
+	Year    CalendarUnit = CalendarUnit(calendar.Year)    // from 1 January on, or from Start
 )
 
 // String returns the name of the unit, such as "month".

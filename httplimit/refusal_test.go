@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -225,9 +224,7 @@ func TestDetailBeforeTheWindowEnds(t *testing.T) {
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1", "Accept", "text/plain"))
 	require.Equal(t, "10", resp.Header.Get("Retry-After"))
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "Not enough of the limit is left for now.\n", string(body))
+	assert.Equal(t, "Not enough of the limit is left for now.\n", body(t, resp))
 }
 
 // TestDetailOfCalendar checks that a refusal by a calendar window says when the window ends, by the
@@ -256,9 +253,7 @@ func TestDetailOfCalendar(t *testing.T) {
 		require.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, i)
 		resp := serve(h, from("192.0.2.1:1", "Accept", "text/plain"))
 		require.Equal(t, 429, resp.StatusCode, i)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Contains(t, string(body), tt.want, i)
+		assert.Contains(t, body(t, resp), tt.want, i)
 	}
 }
 

@@ -29,7 +29,7 @@ func asBatch(ctx context.Context) context.Context { return context.WithValue(ctx
 
 func isBatch(ctx context.Context) bool { return ctx.Value(batchKey{}) != nil }
 
-// prioritized returns a limiter that leaves a fifth of its burst to what is no batch work.
+// prioritized returns a limiter that leaves a fifth of its burst to what is not batch work.
 func prioritized() ratelimit.Limiter {
 	rate := ratelimit.PerSecond(100)
 	full, most := ratelimit.TokenBucket{Rate: rate, Burst: 100}, ratelimit.TokenBucket{Rate: rate, Burst: 80}

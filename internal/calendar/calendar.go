@@ -19,8 +19,7 @@ import (
 // A Unit is what a calendar counts in.
 type Unit int
 
-// The units. Stored states have their numbers, which never change. So do the units of package
-// ratelimit.
+// The units. Stored states have their numbers, which never change.
 const (
 	Day Unit = 1 + iota
 	Week
