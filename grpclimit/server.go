@@ -36,7 +36,9 @@ type Server struct{ gate *httplimit.Gate }
 //     that. Otherwise it fails with [codes.InvalidArgument] and what [httplimit.Admission.Explain]
 //     says.
 //   - [httplimit.WithSettle] gets status 200 if the handler returns no error, and otherwise 500;
-//     written is 0. A handler tells [httplimit.Cost] what its call has cost, with its context.
+//     written is 0. So does [httplimit.WithSettleByStatus]. A handler tells [httplimit.Cost] what
+//     its call has cost, with its context. A unary call is settled before its response is sent. A
+//     client that does not read a stream keeps its call held, so do not add [ratelimit.GiveBack].
 //   - [httplimit.WithStatus], [httplimit.WithDenied], [httplimit.WithKeyError] and
 //     [httplimit.WithExposedHeaders] have no effect.
 func NewServer(l ratelimit.Limiter, opts ...httplimit.Option) (*Server, error) {

@@ -137,6 +137,8 @@ func (a *Admission) isTold() bool { return a.gate.isTold && len(a.limits) > 0 }
 // released. status and written are for the function of WithSettle: the status of the response, and
 // the number of bytes in its body. Done must be called if the request has passed, also if its
 // handler panics: otherwise what is held ends by itself, see WithSettle and [ratelimit.InFlight].
+// Call Done before the response is written if the status says what the request has cost: a client
+// that does not read keeps its handler in Write, and what is held may end by itself meanwhile.
 // After the first call, also of a copy of the Admission, Done does nothing. It does nothing if the
 // request has not passed.
 func (a *Admission) Done(status int, written int64) {

@@ -97,9 +97,9 @@ func ExampleMiddleware_inFlight() {
 
 // A server that allows each client five failed logins in 15 minutes. A login that succeeds
 // costs nothing.
-func ExampleWithSettle() {
+func ExampleWithSettleByStatus() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.SlidingWindow{Limit: 5, Window: 15 * time.Minute}))
-	failures := httplimit.WithSettle(func(r *http.Request, status int, written int64) int {
+	failures := httplimit.WithSettleByStatus(func(r *http.Request, status int) int {
 		if status == http.StatusUnauthorized {
 			return 1
 		}

@@ -40,6 +40,7 @@ type Gate struct {
 	variesByKey bool // whether keys may have limits of their own, see policiesOf
 	flies       bool // whether all requests are held until they are done, and then released
 	settles     bool // whether all requests are held until they are done, and then settled
+	byStatus    bool // whether the settlement needs nothing but the status
 	hasOwnCosts bool // whether a limit has a costing of its own
 }
 
@@ -87,6 +88,7 @@ func newGate(
 	g := &Gate{
 		config: c, limits: limits, limitsOf: limitsOf,
 		clk: clock.New(), flies: c.inFlight, settles: c.settle != nil,
+		byStatus: c.settle == nil || c.byStatus,
 	}
 	for i, l := range limits {
 		l.describe(c.status)
@@ -96,6 +98,7 @@ func newGate(
 		g.variesByKey = g.variesByKey || l.info.Lookup != nil
 		g.flies = g.flies || l.flies
 		g.settles = g.settles || l.settle != nil
+		g.byStatus = g.byStatus && (l.settle == nil || l.byStatus)
 		g.hasOwnCosts = g.hasOwnCosts || l.costs()
 	}
 	if len(limits) == 0 {

@@ -13,9 +13,10 @@
 // functions for header fields, cookies, users and routes, and joins several keys.
 //
 // With [WithCost], a request counts as several events. If its cost is known only when its
-// handler has returned, [WithSettle] corrects it: failed logins only, bytes of the response,
-// or what the handler tells [Cost]. With [WithAlso], a request counts under several keys, and as a
-// number of events of its own in each limiter: a request, and its tokens.
+// handler has returned, [WithSettle] corrects it: bytes of the response, or what the handler tells
+// [Cost]. [WithSettleByStatus] corrects it by the status: failed logins only. With [WithAlso], a
+// request counts under several keys, and as a number of events of its own in each limiter: a
+// request, and its tokens.
 //
 // With a [ratelimit.InFlight], alone or in a [ratelimit.All], a request is in flight while its
 // handler runs:
@@ -35,6 +36,11 @@
 // that is refused. So set the server's ReadTimeout: without it, such a connection and its goroutine
 // stay for as long as the client likes, and ReadHeaderTimeout does not end them.
 //
+// Nor is a limit protection from clients that do not read the response: their handlers wait in
+// Write. Meanwhile a request of an InFlight stays in flight, until its Timeout, and a request of
+// WithSettle stays held. So set the server's WriteTimeout, after which Write fails, or let handlers
+// that stream set deadlines with [http.ResponseController.SetWriteDeadline].
+//
 // The page [docs/http.md] is an introduction.
 //
 // [httplimit/client]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit/client
@@ -51,7 +57,7 @@ import (
 
 // Middleware returns a function that wraps a handler so that l limits its requests.
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
-// connections work as without the middleware. Only [WithSettle] wraps it.
+// connections work as without the middleware. Only [WithSettle] and [WithSettleByStatus] wrap it.
 //
 // Each middleware counts a request. If two of one limiter are around a handler, such as one around
 // the mux and one around a route, its requests count twice. Either leave one out, or give one of
@@ -126,7 +132,8 @@ func (a *Admission) innerRequest() *http.Request {
 	return a.request.WithContext(a.Context())
 }
 
-// serveHeld passes the request to next, and calls Done when next has returned or panicked.
+// serveHeld passes the request to next, and calls Done when next has returned or panicked or, if
+// the status is all that Done needs, before next sends the header.
 func (a *Admission) serveHeld(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	inner := a.innerRequest()
 	a.request = inner
@@ -140,6 +147,10 @@ func (a *Admission) serveHeld(w http.ResponseWriter, r *http.Request, next http.
 		return
 	}
 	recorder := &recorder{ResponseWriter: w}
+	if a.gate.byStatus && !a.flies {
+		settled := *a // so that an Admission which is not held need not be on the heap
+		recorder.atHeader = func(status int) { settled.Done(status, 0) }
+	}
 	hasReturned := false
 	defer func() {
 		handback.Set(r, inner)

@@ -111,6 +111,8 @@ type costing struct {
 	cost   func(*http.Request) int                              // nil if it is 1
 	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
 	hold   []ratelimit.HoldOption                               // until then
+
+	byStatus bool // whether settle needs nothing but the status: see WithSettleByStatus
 }
 
 // costs reports whether the limit has a costing of its own.

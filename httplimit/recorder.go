@@ -16,43 +16,47 @@ import (
 // client sends much more.
 type recorder struct {
 	http.ResponseWriter
-	status  int   // the final one; 0 until it is sent
+	status  int   // the final one; 0 until the header is sent
 	written int64 // bytes of the body
+
+	// atHeader, unless it is nil, is called with the final status, before anything is sent that a
+	// client may be slow to read.
+	atHeader func(status int)
 }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *recorder) WriteHeader(status int) {
+	if status >= 200 && status <= 999 || status == http.StatusSwitchingProtocols {
+		w.begin(status)
+	}
 	w.ResponseWriter.WriteHeader(status) // which panics if status is invalid
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.sent(status)
+}
+
+// begin notes the status that is sent now, unless one was sent before.
+func (w *recorder) begin(status int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = status
+	if w.atHeader != nil {
+		w.atHeader(status)
 	}
 }
 
-// sent notes the status, unless one was sent before.
-func (w *recorder) sent(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-}
-
-// Write implements [io.Writer].
+// Write implements [io.Writer]. The first Write sends the header.
 func (w *recorder) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
 	n, err := w.ResponseWriter.Write(p)
-	w.wrote(int64(n))
+	w.written += int64(n)
 	return n, err
 }
 
 // WriteString implements [io.StringWriter], for [io.WriteString], which would copy s.
 func (w *recorder) WriteString(s string) (int, error) {
+	w.begin(http.StatusOK)
 	n, err := io.WriteString(w.ResponseWriter, s)
-	w.wrote(int64(n))
+	w.written += int64(n)
 	return n, err
-}
-
-// wrote notes n bytes of the body, and that the first of them sends the header.
-func (w *recorder) wrote(n int64) {
-	w.sent(http.StatusOK)
-	w.written += n
 }
 
 // Flush implements [http.Flusher]. It does nothing if the ResponseWriter cannot flush.
@@ -61,11 +65,24 @@ func (w *recorder) Flush() { _ = w.FlushError() }
 // FlushError is for [http.ResponseController]. The error matches [http.ErrNotSupported] if the
 // ResponseWriter cannot flush.
 func (w *recorder) FlushError() error {
-	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if err == nil {
-		w.sent(http.StatusOK)
+	if canFlush(w.ResponseWriter) {
+		w.begin(http.StatusOK)
 	}
-	return err
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// canFlush reports whether [http.ResponseController] can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch inner := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = inner.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // Unwrap is for the other methods of [http.ResponseController].
@@ -76,21 +93,23 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		w.sent(http.StatusSwitchingProtocols)
+		w.begin(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }
 
 // ReadFrom implements [io.ReaderFrom], for [io.Copy]: net/http's ResponseWriter lets the operating
-// system copy a file. Without a ReaderFrom in it, the recorder copies by Write.
+// system copy a file. The recorder copies by Write without a ReaderFrom in it, and if it must know
+// that src has something to send before the header is sent.
 func (w *recorder) ReadFrom(src io.Reader) (int64, error) {
 	inner, ok := w.ResponseWriter.(io.ReaderFrom)
-	if !ok {
+	if !ok || w.status == 0 && w.atHeader != nil {
 		return io.Copy(struct{ io.Writer }{w}, src)
 	}
 	n, err := inner.ReadFrom(src)
 	if n > 0 { // otherwise the header is not sent yet
-		w.wrote(n)
+		w.begin(http.StatusOK)
 	}
+	w.written += n
 	return n, err
 }

@@ -39,8 +39,17 @@ func settled(t testing.TB, to chan<- response) func(http.Handler) http.Handler {
 	}))
 }
 
+// settledByStatus returns middleware that sends the status that each request is settled with.
+func settledByStatus(t testing.TB, to chan<- int) func(http.Handler) http.Handler {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
+	return httplimit.Middleware(l, httplimit.WithSettleByStatus(func(_ *http.Request, status int) int {
+		to <- status
+		return 1
+	}))
+}
+
 // TestSettleSeesTheResponse sends requests over HTTP/1.1 and HTTP/2 to handlers that answer
-// in every way, and checks what they are settled with.
+// in every way, and checks what they are settled with, when they are done and before the header.
 func TestSettleSeesTheResponse(t *testing.T) {
 	long := strings.Repeat("0123456789", 10_000)
 	for name, tt := range map[string]struct {
@@ -84,8 +93,8 @@ func TestSettleSeesTheResponse(t *testing.T) {
 	} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 			t.Run(name+"/"+proto, func(t *testing.T) {
-				got := make(chan response, 1)
-				server := serverOf(t, proto, settled(t, got)(tt.handler))
+				got, status := make(chan response, 1), make(chan int, 1)
+				server := serverOf(t, proto, settled(t, got)(settledByStatus(t, status)(tt.handler)))
 				method := "GET"
 				if name == "HEAD" {
 					method = name
@@ -94,6 +103,7 @@ func TestSettleSeesTheResponse(t *testing.T) {
 				require.NoError(t, err)
 				resp, err := server.Client().Do(r)
 				assert.Equal(t, tt.want, <-got)
+				assert.Equal(t, tt.want.status, <-status)
 				if tt.status == 0 {
 					assert.Error(t, err)
 					return

@@ -17,14 +17,11 @@ import (
 // as if only that had been taken when the request came, or charges it beyond the limit (see
 // [ratelimit.Reservation.Settle], and docs/holds.md for each algorithm).
 //
-// For example, this counts failed logins only:
+// For example, this counts the bytes of the response:
 //
-//	httplimit.WithSettle(func(r *http.Request, status int, written int64) int {
-//		if status == http.StatusUnauthorized {
-//			return 1
-//		}
-//		return 0
-//	})
+//	httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int { return int(written) })
+//
+// Where the status alone says what a request has cost, use [WithSettleByStatus].
 //
 // f gets the request that the handler got, and the status and the number of bytes of the body
 // (0 for HEAD) that the handler wrote to its ResponseWriter. Handlers of Gin and Echo
@@ -39,7 +36,9 @@ import (
 //
 // A request that is not settled within ten minutes, because its handler takes longer or its process
 // has crashed, counts as it was held. opts change that: [ratelimit.HoldFor] is for longer ones, and
-// with [ratelimit.GiveBack] such a request counts nothing.
+// with [ratelimit.GiveBack] such a request counts nothing. A client that sends its request slowly,
+// or does not read the response, makes its handler take longer. So with GiveBack, its request is
+// free, unless timeouts of the server end it before the hold: see docs/http.md.
 //
 // A request is settled when its handler returns or panics, even if its client has left or its
 // deadline has passed. A handler that passes a hijacked connection to another goroutine is
@@ -67,10 +66,43 @@ func WithSettle(
 	return func(c *config) {
 		c.require(f != nil, "WithSettle's function", nil,
 			"must return how many events a request has cost, as ByCost does")
-		if _, _, err := anyLimiter.Hold(context.Background(), "", 0, opts...); err != nil {
-			c.fail(param.Within("WithSettle", err))
-		}
-		c.settle, c.hold = f, opts
+		c.requireHold("WithSettle", opts)
+		c.settle, c.hold, c.byStatus = f, opts, false
+	}
+}
+
+// WithSettleByStatus is [WithSettle] for requests whose cost the status says. For example, this
+// counts failed logins only:
+//
+//	httplimit.WithSettleByStatus(func(r *http.Request, status int) int {
+//		if status == http.StatusUnauthorized {
+//			return 1
+//		}
+//		return 0
+//	})
+//
+// The middleware settles a request before its header is sent, so that a client that reads slowly
+// does not keep the request held. What the handler tells [Cost] later does not count. There are two
+// exceptions: a request that is in flight, in a limit with an [ratelimit.InFlight] or with
+// [WithInFlight], and a request that another limiter settles with a WithSettle of its own. They are
+// settled when the handler returns.
+func WithSettleByStatus(
+	f func(r *http.Request, status int) int,
+	opts ...ratelimit.HoldOption,
+) Option {
+	return func(c *config) {
+		c.require(f != nil, "WithSettleByStatus's function", nil,
+			"must return how many events a request has cost")
+		c.requireHold("WithSettleByStatus", opts)
+		c.settle = func(r *http.Request, status int, _ int64) int { return f(r, status) }
+		c.hold, c.byStatus = opts, true
+	}
+}
+
+// requireHold fails unless a hold may have opts, which option was given.
+func (c *config) requireHold(option string, opts []ratelimit.HoldOption) {
+	if _, _, err := anyLimiter.Hold(context.Background(), "", 0, opts...); err != nil {
+		c.fail(param.Within(option, err))
 	}
 }
 

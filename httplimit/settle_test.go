@@ -96,6 +96,93 @@ func TestSettleBytes(t *testing.T) {
 	assert.Equal(t, 200, get(1).StatusCode)
 }
 
+// An unread response is that of a client that reads nothing for an hour: whatever sends something
+// takes as long.
+type unread struct{ *httptest.ResponseRecorder }
+
+func (w unread) WriteHeader(status int) {
+	time.Sleep(time.Hour)
+	w.ResponseRecorder.WriteHeader(status)
+}
+
+func (w unread) Write(p []byte) (int, error) {
+	time.Sleep(time.Hour)
+	return w.ResponseRecorder.Write(p)
+}
+
+func (w unread) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+
+func (w unread) ReadFrom(src io.Reader) (int64, error) {
+	time.Sleep(time.Hour)
+	return io.Copy(w.ResponseRecorder, src)
+}
+
+func (w unread) Flush() {
+	time.Sleep(time.Hour)
+	w.ResponseRecorder.Flush()
+}
+
+// A request whose cost its status says is settled before anything is sent. So a client that reads
+// nothing until the hold has ended by itself pays.
+func TestSettleByStatus_SlowReader(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer func(http.ResponseWriter)
+		left   int
+	}{
+		"status":     {func(w http.ResponseWriter) { w.WriteHeader(401) }, 6},
+		"hints":      {func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(401) }, 10}, // hints are not the header
+		"bytes":      {func(w http.ResponseWriter) { w.Write([]byte("no")) }, 8},
+		"string":     {func(w http.ResponseWriter) { io.WriteString(w, "no") }, 8},
+		"copy":       {func(w http.ResponseWriter) { io.Copy(w, only{strings.NewReader("no")}) }, 8},
+		"flush":      {func(w http.ResponseWriter) { w.(http.Flusher).Flush() }, 8},
+		"controller": {func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }, 8},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}))
+			byStatus := httplimit.WithSettleByStatus(func(_ *http.Request, status int) int { return status / 100 },
+				ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+			h := httplimit.Middleware(l, byStatus, httplimit.WithCost(func(*http.Request) int { return 9 }))(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.answer(w) }))
+			h.ServeHTTP(unread{httptest.NewRecorder()}, from("192.0.2.1:1"))
+			assert.Equal(t, tt.left, remaining(t, l), name)
+		})
+	}
+}
+
+// A request in flight is so until its handler returns, and is settled then. So is one that another
+// limiter settles by more than the status.
+func TestSettleByStatus_Later(t *testing.T) {
+	byStatus := httplimit.WithSettleByStatus(func(_ *http.Request, status int) int { return status / 100 })
+	byBytes := httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int { return int(written) })
+	month := ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}
+	flight := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
+	for name, tt := range map[string]struct {
+		alg                  ratelimit.Algorithm
+		own                  []httplimit.Option // of another limiter
+		during, after, other int                // what is left after the header, after the handler, and in the other
+	}{
+		"by status":       {month, []httplimit.Option{byStatus}, 6, 6, 6},
+		"both by status":  {month, nil, 6, 6, 6},
+		"by bytes":        {month, []httplimit.Option{byBytes}, 9, 6, 7},
+		"cost":            {month, []httplimit.Option{httplimit.WithCost(func(*http.Request) int { return 2 })}, 6, 6, 8},
+		"in flight":       {flight, nil, 9, 10, 6},
+		"also in flight":  {ratelimit.All{month, flight}, nil, 9, 6, 6},
+		"by its own cost": {month, []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}, 9, 6, 9},
+	} {
+		l, clk := limiter(t, tt.alg)
+		other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
+		h := httplimit.Middleware(l, byStatus, httplimit.WithAlso(other, key.Everybody(), "other", tt.own...))(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(401)
+				assert.Equal(t, tt.during, remaining(t, l), name)
+				io.WriteString(w, "no!")
+			}))
+		serve(h, from("192.0.2.1:1"))
+		assert.Equal(t, tt.after, remaining(t, l), name)
+		assert.Equal(t, tt.other, left(t, other, "everybody"), name)
+	}
+}
+
 // TestCost settles with what handlers tell.
 func TestCost(t *testing.T) {
 	for name, tt := range map[string]struct {

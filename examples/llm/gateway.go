@@ -56,9 +56,13 @@ const (
 // price returns the cost of tokens in cents, far above real prices so that limits are soon reached.
 func price(tokens int) int { return (tokens + 9) / 10 }
 
-// crashed are the options for holds of a gateway that dies: their events come back after a minute.
-// An answer takes less than a minute.
-var crashed = []ratelimit.HoldOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
+// longest is how long an answer may take to be written, to a client that reads slowly.
+const longest = 5 * time.Minute
+
+// held says how long an estimate is held: longer than an answer takes. The hold of a gateway that
+// has died ends by itself, and the estimate counts. If it came back then, as with
+// ratelimit.GiveBack, a client that reads slowly enough would pay nothing.
+var held = ratelimit.HoldFor(2 * longest)
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user := r.Header.Get("User")
@@ -75,9 +79,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	estimate := len(prompt)/4 + maxAnswer // the answer may have its greatest length
 	hold, d, err := ratelimit.HoldAll(r.Context(), 1,
-		ratelimit.For(g.requests, user, crashed...),
-		ratelimit.For(g.tokens, user, crashed...).N(estimate),
-		ratelimit.For(g.cents, org, crashed...).N(price(estimate)))
+		ratelimit.For(g.requests, user, held),
+		ratelimit.For(g.tokens, user, held).N(estimate),
+		ratelimit.For(g.cents, org, held).N(price(estimate)))
 	if err != nil {
 		log.Print(err) // the FailurePolicy has decided
 	}

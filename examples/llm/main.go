@@ -10,7 +10,7 @@
 //	for i in 1 2 3 4 5; do curl -sN localhost:8080 -H 'User: ann' -d 'Tell me a story'; done
 //
 // The budgets are in the directory, so they survive the program. If the program is killed while it
-// streams an answer, the events that were held for the answer come back after a minute.
+// streams an answer, the estimate for the answer counts.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	}
 	log.Printf("%v requests and %v tokens for each user, %d cents for each organisation, on http://%s",
 		*requests, *tokens, *cents, front.Addr())
-	server := &http.Server{Handler: g, ReadTimeout: 5 * time.Second}
+	server := &http.Server{Handler: g, ReadTimeout: 5 * time.Second, WriteTimeout: longest}
 	log.Fatal(server.Serve(front))
 }
 

@@ -78,8 +78,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestKilled kills the program while it streams an answer. What that held is still held, and comes back
-// after a minute.
+// TestKilled kills the program while it streams an answer. What that held is still held, and counts, also
+// when the hold has ended by itself.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	url, kill := run(t, "-dir", dir)
@@ -97,8 +97,8 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.left(t, "ann", 19, 297, "acme", 479)
-	clk.Add(time.Minute)
-	next.left(t, "ann", 20, 500, "acme", 500)
+	clk.Add(time.Hour)
+	next.left(t, "ann", 19, 317, "acme", 479) // an hour brings 500/24 tokens back
 }
 
 // TestUsage: the program refuses limits and addresses that it cannot use.
@@ -272,6 +272,44 @@ func TestModelFails(t *testing.T) {
 		t.Errorf("%v, %q, %v", resp.Status, body, err)
 	}
 	g.left(t, "ann", 7, 500, "acme", 70)
+}
+
+// A slow reader is a client that reads nothing for a while.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	reads time.Time // from when on it reads
+}
+
+func (w slowReader) FlushError() error {
+	time.Sleep(time.Until(w.reads))
+	w.Flush()
+	return nil
+}
+
+// TestSlowReader: a client that reads slowly pays for the answer, and never less than one that does not.
+func TestSlowReader(t *testing.T) {
+	for _, tt := range []struct {
+		takes         time.Duration
+		tokens, cents int // that are left of 500 and 70
+	}{
+		{0, 416, 61},
+		{time.Minute, 416, 61},
+		{2*longest - 1, 416, 61},
+		{2 * longest, 297, 49}, // the estimate
+		{time.Hour, 297, 49},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			never := ratelimit.Rate{Events: 500, Per: 366 * 24 * time.Hour} // nothing comes back meanwhile
+			g, err := newGateway(storyteller(0), never, never, 70)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("Tell me a story"))
+			r.Header.Set("User", "ann")
+			g.ServeHTTP(slowReader{httptest.NewRecorder(), time.Now().Add(tt.takes)}, r)
+			g.left(t, "ann", 499, tt.tokens, "acme", tt.cents)
+		})
+	}
 }
 
 // TestClientLeaves: a client that leaves pays for what the model has said until then.

@@ -31,7 +31,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{Addr: *addr, Handler: s, ReadTimeout: 30 * time.Second}
+	// Both go on while an attempt waits in line, which takes up to 15 seconds.
+	const readTimeout, writeTimeout = 30 * time.Second, time.Minute
+	server := &http.Server{
+		Addr: *addr, Handler: s, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+	}
 	log.Printf("log in at http://%s as ann, whose password is %q", *addr, passwordOfAnn)
 	log.Fatal(server.ListenAndServe())
 }
@@ -88,7 +92,7 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 		}
 		gate, err := httplimit.NewGate(limiter,
 			httplimit.WithKey(limit.keyOf),
-			httplimit.WithSettle(failures, ratelimit.HoldFor(30*time.Second), ratelimit.GiveBack()),
+			httplimit.WithSettleByStatus(failures, ratelimit.HoldFor(30*time.Second)),
 			httplimit.WithShaping(5*time.Second),
 			httplimit.WithDenied(http.HandlerFunc(showLocked)),
 			httplimit.WithHeaders(httplimit.None))
@@ -104,7 +108,7 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 }
 
 // failures counts an attempt if its password was wrong.
-func failures(_ *http.Request, status int, _ int64) int {
+func failures(_ *http.Request, status int) int {
 	if status == http.StatusUnauthorized {
 		return 1
 	}
@@ -121,25 +125,35 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	status := http.StatusTooManyRequests // of an attempt that a later gate refuses: it counts nowhere
+	name, _ := nameOf(r) // that the keys find, too
+	switch status, refused := s.attempt(r, name); {
+	case refused != nil:
+		refused.Refuse(w, r)
+	case status == http.StatusUnauthorized:
+		show(w, status, "The name or the password is wrong.")
+	default:
+		http.SetCookie(w, s.deviceCookie(name))
+		show(w, status, "Welcome, "+name+".")
+	}
+}
+
+// attempt checks the password for an account, unless a gate has refused the attempt. When it
+// returns, all gates know how the attempt ended, and nothing is written yet: a client that does not
+// read the answer cannot keep the attempt open.
+func (s *site) attempt(r *http.Request, name string) (status int, refused *httplimit.Admission) {
+	status = http.StatusTooManyRequests // of an attempt that a later gate refuses: it counts nowhere
 	for _, gate := range s.gates {
 		admission := gate.Admit(r)
 		defer func() { admission.Done(status, 0) }()
 		if !admission.Passed {
-			admission.Refuse(w, r)
-			return
+			return status, &admission
 		}
 	}
-	name, _ := nameOf(r) // that the keys have found
 	if !s.isRight(name, r.PostFormValue("password")) {
-		status = http.StatusUnauthorized
-		show(w, status, "The name or the password is wrong.")
-		return
+		return http.StatusUnauthorized, nil
 	}
-	status = http.StatusOK
 	s.succeeded(r)
-	http.SetCookie(w, s.deviceCookie(name))
-	show(w, status, "Welcome, "+name+".")
+	return http.StatusOK, nil
 }
 
 // succeeded resets what counts failures of the account.

@@ -140,6 +140,31 @@ func TestGuessesAtOnce(t *testing.T) {
 	})
 }
 
+// A slow reader is a client that has the status of an answer at once, and does not read the page.
+type slowReader struct{ *httptest.ResponseRecorder }
+
+func (w slowReader) Write(p []byte) (int, error) {
+	time.Sleep(40 * time.Second) // longer than an attempt is held
+	return w.ResponseRecorder.Write(p)
+}
+
+// A client that does not read what the site answers cannot guess more often than others.
+func TestSlowReader(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site, checked *atomic.Int64) {
+		var guesses sync.WaitGroup
+		for range 100 {
+			guesses.Go(func() {
+				r := httptest.NewRequest("POST", "/", strings.NewReader("name=ann&password=wrong"))
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				s.ServeHTTP(slowReader{httptest.NewRecorder()}, r)
+			})
+			time.Sleep(500 * time.Millisecond)
+		}
+		assert.EqualValues(t, 5, checked.Load())
+		guesses.Wait()
+	})
+}
+
 // Whoever is refused among many guesses is told to wait for a few locks at most, not for one lock
 // after another of all that stand in line. (An address may be told to wait for its own lock.)
 func TestToldWait(t *testing.T) {
