@@ -22,8 +22,8 @@ import (
 // Until the handler asks for the next message or returns, a message of an [ratelimit.InFlight] is
 // in flight, and with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0
 // bytes. A client that does not read what the handler sends keeps a message held: do not add
-// [ratelimit.GiveBack]. In the context of the handler, neither [httplimit.Cost] nor [httplimit.AdmissionOf] finds
-// the message.
+// [ratelimit.GiveBack]. In the context of the handler, neither [httplimit.Cost] nor
+// [httplimit.AdmissionOf] finds the message.
 // [httplimit.WithDenied], [httplimit.WithKeyError] and [httplimit.WithStatus] have no effect.
 //
 // PerMessage panics where Middleware does.
