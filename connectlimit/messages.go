@@ -19,12 +19,15 @@ import (
 // The options are those of [httplimit.Middleware]. Their functions get a request that has the path,
 // header and peer of the stream, and no body; [MessageOf] returns the message. A message over the
 // limit ends the stream: Receive and the call fail with the refusal, whatever the handler returns.
+// So does a message before whose decision the deadline of the stream passes, with
+// [connect.CodeDeadlineExceeded].
+//
 // Until the handler asks for the next message or returns, a message of an [ratelimit.InFlight] is
 // in flight, and with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0
 // bytes. A client that does not read what the handler sends keeps a message held: do not add
 // [ratelimit.GiveBack]. In the context of the handler, neither [httplimit.Cost] nor
-// [httplimit.AdmissionOf] finds the message.
-// [httplimit.WithDenied], [httplimit.WithKeyError] and [httplimit.WithStatus] have no effect.
+// [httplimit.AdmissionOf] finds the message. [httplimit.WithDenied], [httplimit.WithKeyError] and
+// [httplimit.WithStatus] have no effect.
 //
 // PerMessage panics where Middleware does.
 func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Interceptor {

@@ -124,6 +124,36 @@ func TestPerMessageOptions(t *testing.T) {
 	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
 }
 
+// A message is refused if the deadline of its stream passes while the store is silent, although the failure
+// policy allows it.
+func TestPerMessageDeadline(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)})
+	limited := connectlimit.PerMessage(silent{l}, httplimit.WithKey(key.Everybody()))
+	stream := limited.WrapStreamingHandler(func(_ context.Context, conn connect.StreamingHandlerConn) error {
+		assert.ErrorIs(t, conn.Receive(nil), context.DeadlineExceeded)
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	assert.ErrorIs(t, stream(ctx, silentConn{}), context.DeadlineExceeded)
+}
+
+// A silent limiter has a store that does not answer, and allows what that does not decide.
+type silent struct{ ratelimit.Limiter }
+
+func (silent) Take(ctx context.Context, _ string, _ int) (ratelimit.Decision, error) {
+	<-ctx.Done()
+	return ratelimit.Decision{Allowed: true, Degraded: true}, errors.New("no answer")
+}
+
+// A silent conn has one message after another, all of them empty.
+type silentConn struct{ connect.StreamingHandlerConn }
+
+func (silentConn) Spec() connect.Spec         { return connect.Spec{} }
+func (silentConn) Peer() connect.Peer         { return connect.Peer{} }
+func (silentConn) RequestHeader() http.Header { return nil }
+func (silentConn) Receive(any) error          { return nil }
+
 // TestPerMessageAnswers checks that options which answer HTTP requests do not hide a refusal.
 func TestPerMessageAnswers(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})

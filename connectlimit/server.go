@@ -37,6 +37,8 @@ import (
 // would be granted (absent if no wait helps), and QuotaFailure, which names the limit. If no limit
 // was checked ([ratelimit.Decision.Checked]), because the store has failed and
 // [ratelimit.FailClosed] refuses a call, it fails with [connect.CodeUnavailable] and a RetryInfo.
+// So does, without a RetryInfo, a call to whose context an outer handler has given a deadline that
+// passes before the decision.
 // Health checks count, unless httplimit.WithSkip([HealthAndReflection]) is given. Header fields are
 // those of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A
 // call whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows

@@ -20,7 +20,8 @@
 // after a refusal, retry-after in whole seconds. Calls that are granted have the first two as well.
 // The fields have the meanings that [httplimit.Standard] describes. If no limit was checked
 // ([ratelimit.Decision.Checked]), because the store has failed and [ratelimit.FailClosed] refuses a
-// call, it fails with [codes.Unavailable] and a RetryInfo.
+// call, it fails with [codes.Unavailable] and a RetryInfo. A call, or a message, whose deadline
+// passes before the decision fails with [codes.DeadlineExceeded], whatever the FailurePolicy is.
 //
 // With a [ratelimit.InFlight], alone or in a [ratelimit.All], a call is in flight until its
 // handler returns or panics, even if its client has left. If the keys have limits of their own,

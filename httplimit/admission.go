@@ -40,7 +40,8 @@ type Admission struct {
 	Detail string
 
 	// Err is set if the request is refused although no limit was exceeded: because its key or cost
-	// cannot be determined, or with the error of its context, because that has ended.
+	// cannot be determined, or with the error of its context, because that has ended. Then nothing
+	// is spent, unless the store executes later what it was asked in vain.
 	Err error
 
 	question

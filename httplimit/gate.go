@@ -151,35 +151,52 @@ func (g *Gate) admit(r *http.Request, a *Admission) {
 
 // decide asks the limits of a, and sets what follows from their decision.
 func (g *Gate) decide(a *Admission) {
-	var err error
+	if a.endIfOver(nil) {
+		return
+	}
+	ctx := a.limitContext()
 	if len(a.limits) == 0 { // those that the request counts in refuse nobody
 		a.Passed = true
 	} else {
-		err = g.take(a.request.Context(), a)
-		g.describe(a, err)
+		g.describe(a, g.take(ctx, a))
 	}
 	if !a.Passed {
 		return
 	}
 	for i := range a.shadows {
-		g.askShadow(a, &a.shadows[i])
+		g.askShadow(ctx, a, &a.shadows[i])
+	}
+	if len(a.shadows) > 0 && a.endIfOver(nil) && !a.Passed {
+		return
 	}
 	if g.settles && a.isHeld() {
 		a.account = &account{outer: accountOf(a.request.Context()), held: a.n}
 	}
 }
 
-// take takes what a request costs from its limits. It holds or reserves the events if the options
-// need that. The error is that of the store, or of ctx.
-func (g *Gate) take(ctx context.Context, a *Admission) (err error) {
+// take takes what a request costs from its limits. If they are in memory, they decide even if the
+// request is cancelled: to net/http, a client that has sent all it has to send, and waits for the
+// answer, looks like one that has left.
+func (g *Gate) take(ctx context.Context, a *Admission) error {
+	if g.shaping > 0 && a.bounds == nil && ctx.Err() == nil {
+		return g.wait(ctx, a.limits[0].limiter, a)
+	}
+	err := g.takeNow(ctx, a)
+	if errors.Is(err, context.Canceled) && a.isLocal() {
+		err = g.takeNow(context.WithoutCancel(ctx), a)
+	}
+	return err
+}
+
+// takeNow is take without waiting. It holds the events if the options need that. The error is that
+// of the store, or of ctx.
+func (g *Gate) takeNow(ctx context.Context, a *Admission) (err error) {
 	first, holds := a.limits[0].limiter, g.holds(a)
 	switch {
 	case a.bounds != nil && holds:
 		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, a.n, a.bounds...)
 	case a.bounds != nil:
 		a.Decision, err = ratelimit.TakeAll(ctx, a.n, a.bounds...)
-	case g.shaping > 0:
-		err = g.wait(ctx, first, a)
 	case holds:
 		a.turn, a.Decision, err = first.Hold(ctx, a.key, a.n, g.hold...)
 	default:
@@ -192,11 +209,10 @@ func (g *Gate) take(ctx context.Context, a *Admission) (err error) {
 func (g *Gate) holds(a *Admission) bool { return g.settles || a.flies }
 
 // askShadow asks a limit that refuses nobody.
-func (g *Gate) askShadow(a *Admission, l *Limit) {
+func (g *Gate) askShadow(ctx context.Context, a *Admission, l *Limit) {
 	var turn *ratelimit.Reservation
 	var d ratelimit.Decision
 	var err error
-	ctx := a.request.Context()
 	if g.holds(a) {
 		turn, d, err = l.Limiter.Hold(ctx, l.Key, a.n, g.hold...)
 	} else {
@@ -217,17 +233,10 @@ func (g *Gate) askShadow(a *Admission, l *Limit) {
 // describe sets what follows from the decision of a. err is its error.
 func (g *Gate) describe(a *Admission, err error) {
 	ctx := a.request.Context()
-	if err != nil {
-		ended := ctx.Err()
-		if ended != nil && errors.Is(err, ended) && !a.Decision.Degraded {
-			a.Passed = g.isInShadow(a.subject)
-			if !a.Passed {
-				a.Err, a.isOver = err, true
-			}
-			return
-		}
-		g.report(a.request, a.Decision, err)
+	if a.endIfOver(err) {
+		return
 	}
+	g.report(a.request, a.Decision, err)
 	if g.isInShadow(a.subject) {
 		a.Passed = true
 		if !a.Decision.Allowed {

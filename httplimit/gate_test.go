@@ -90,8 +90,8 @@ func TestGateDecidesAsMiddleware(t *testing.T) {
 func TestGateWithoutDecision(t *testing.T) {
 	l, _ := limiter(t, ratelimit.Blocked{})
 	noKey := httplimit.WithKey(key.Header("User"))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
+	ended, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
 	for name, tt := range map[string]struct {
 		opts   []httplimit.Option
 		ctx    context.Context
@@ -102,7 +102,8 @@ func TestGateWithoutDecision(t *testing.T) {
 		"skipped": {[]httplimit.Option{noKey, httplimit.WithSkip(func(*http.Request) bool { return true })}, t.Context(), true, nil, 0},
 		"free":    {[]httplimit.Option{noKey, httplimit.WithCost(func(*http.Request) int { return 0 })}, t.Context(), true, nil, 0},
 		"no key":  {[]httplimit.Option{noKey}, t.Context(), false, key.ErrNone, 400},
-		"ended":   {nil, ended, false, context.Canceled, 503},
+		"ended":   {nil, ended, false, context.DeadlineExceeded, 503},
+		"shaped":  {[]httplimit.Option{httplimit.WithShaping(time.Hour)}, ended, false, context.DeadlineExceeded, 503},
 		"no key, shadow": {[]httplimit.Option{noKey, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, t.Context(),
 			true, nil, 0},
 		"ended, shadow": {[]httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, ended, true, nil, 0},

@@ -41,6 +41,14 @@
 // WithSettle stays held. So set the server's WriteTimeout, after which Write fails, or let handlers
 // that stream set deadlines with [http.ResponseController.SetWriteDeadline].
 //
+// A request whose context has ended by its deadline is not handled: it is answered with 503,
+// without a body. If the deadline passes while a store is asked, the [ratelimit.FailurePolicy] does
+// not decide, because clients that choose a deadline shorter than a round trip to the store would
+// not be limited otherwise. A request that is cancelled is decided on all the same if all its
+// limits are in memory, and have no lookup ([ratelimit.WithLimits]): to net/http, a client that has
+// closed its side of the connection, and waits for the answer, looks like one that has left. If a
+// limit is in another store, the request is refused.
+//
 // The page [docs/http.md] is an introduction.
 //
 // [httplimit/client]: https://pkg.go.dev/github.com/ratelimit-go/ratelimit/httplimit/client

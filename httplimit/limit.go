@@ -42,6 +42,7 @@ type namedLimit struct {
 	costing           // its own, if it has one
 	info     ratelimit.Info
 	flies    bool        // whether it is known to have an InFlight
+	isLocal  bool        // whether it is known to decide in memory, without waiting for anything
 	policies *policies   // of all keys
 	standIns *policies   // of what decides in its place, of which only the name is known
 	ofKeys   policyCache // if they have limits of their own, for policiesOf
@@ -51,6 +52,8 @@ type namedLimit struct {
 func (l *namedLimit) describe(status int) {
 	l.info = ratelimit.Describe(l.limiter)
 	l.flies = flies(l.limiter)
+	_, inMemory := l.info.Store.(*ratelimit.MemoryStore)
+	l.isLocal = inMemory && l.info.Lookup == nil
 	l.policies = newPolicies(l.name, status, l.info.Algorithm)
 	l.standIns = newPolicies(l.name, status, nil)
 }

@@ -127,14 +127,14 @@ func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int
 		limits func(http.Handler) http.Handler
-		leaves bool // whether the client leaves before a decision
+		isOver bool // whether the deadline of the request has passed before a decision
 	}{
 		"denied":      {429, httplimit.Middleware(blocked), false},
 		"not checked": {503, httplimit.Middleware(closed), false},
 		"WithDenied":  {429, httplimit.Middleware(blocked, httplimit.WithDenied(answers)), false},
 		"WithAlso":    {429, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithAlso(blocked, key.Everybody(), "also")), false},
 		"no key":      {400, httplimit.Middleware(blocked, httplimit.WithKey(key.Header("X-Key"))), false},
-		"left":        {503, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))), true},
+		"over":        {503, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limited := tt.limits(ok)
@@ -142,9 +142,9 @@ func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 				for _, field := range []string{"Content-Length", "Content-Range", "Content-Disposition", "ETag", "Last-Modified", "Cache-Control", "Content-Encoding", "Server"} {
 					w.Header().Set(field, "5")
 				}
-				if tt.leaves {
-					ctx, leave := context.WithCancel(r.Context())
-					leave()
+				if tt.isOver {
+					ctx, cancel := context.WithTimeout(r.Context(), 0)
+					defer cancel()
 					r = r.WithContext(ctx)
 				}
 				limited.ServeHTTP(w, r)

@@ -20,10 +20,11 @@ type waiter interface {
 	) (*ratelimit.Reservation, ratelimit.Decision, error)
 }
 
-// wait waits in line, at most for WithShaping's delay, until l has granted what a asks for. The
-// error is as for take.
+// wait waits in line, at most for WithShaping's delay and until the deadline of the request, until
+// l has granted what a asks for. ctx is for calls of the store. The error is as for take.
 func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err error) {
-	bounded, cancel := g.clk.WithTimeout(ctx, g.shaping)
+	asked := a.request.Context()
+	bounded, cancel := g.clk.WithTimeout(asked, g.shaping)
 	defer cancel()
 	holds := g.holds(a)
 	switch l, ok := l.(waiter); {
@@ -40,14 +41,14 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 		return nil
 	case err == nil:
 		a.Decision, err = nowLeft(ctx, a)
-		if !holds && ctx.Err() != nil {
+		if !holds && asked.Err() != nil {
 			// What it has spent cannot be given back, so it passes as if its client left a moment
 			// later.
 			err = nil
 		}
 		return err
-	case ctx.Err() != nil:
-		return ctx.Err()
+	case asked.Err() != nil:
+		return asked.Err()
 	case a.Decision.RetryAfter > 0:
 		return nil
 	}
@@ -86,7 +87,7 @@ func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, late boo
 	if errors.Is(why, ratelimit.ErrQueueFull) {
 		// Of a limiter that New has not made, and that knows more of it.
 		err := reserve(g.shaping)
-		err = errors.Join(err, a.turn.Wait(ctx))
+		err = errors.Join(err, a.turn.Wait(a.request.Context()))
 		if err != nil && ctx.Err() != nil {
 			err = ctx.Err()
 		}

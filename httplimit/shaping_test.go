@@ -316,13 +316,13 @@ func TestShapingWithASlowStore(t *testing.T) {
 			assert.Equal(t, tt.want, resp.StatusCode)
 			assert.Equal(t, 1, reported)
 
-			// A request whose deadline passes while the store is silent is not the
-			// client's fault either.
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			// A request whose deadline passes while the store is silent is over, whatever the policy is.
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
-			resp = serve(httplimit.Middleware(l, report)(ok), from("192.0.2.1:1").WithContext(ctx))
-			assert.Equal(t, tt.want, resp.StatusCode)
-			assert.Equal(t, 2, reported)
+			resp = serve(httplimit.Middleware(l, httplimit.WithShaping(time.Second), report)(ok), from("192.0.2.1:1").WithContext(ctx))
+			assert.Equal(t, 503, resp.StatusCode)
+			assert.Empty(t, resp.Header.Get("Retry-After"))
+			assert.Equal(t, 1, reported)
 		})
 	}
 }
