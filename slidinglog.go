@@ -18,9 +18,10 @@ import (
 // whole state, and write it on each grant.
 //
 // With CountDenied, refused events enter the log as well, so that a caller is not admitted again
-// until it backs off. Many servlet filters keep such an access list. A log counts at most 2⁶²
-// events (in Redis, 2⁵¹). With a Limit above a sixteenth of that, refused events may leave room for
-// only some of the events that are reserved for later.
+// until it backs off. Many servlet filters keep such an access list. A request for more events than
+// Limit can never be granted, and enters no log. A log counts at most 2⁶² events (in Redis, 2⁵¹).
+// With a Limit above a sixteenth of that, refused events may leave room for only some of the events
+// that are reserved for later.
 type SlidingLog struct {
 	Limit       int           // the most events in any span of length Window
 	Window      time.Duration // the length of that span

@@ -191,8 +191,8 @@ func (l *limiter) hasOutdatedTurn(ln *line.Line, lim *limit.Limit, now kernel.In
 }
 
 // renewTurns gives the turns in the line of key back that l has made by another limit than lim, so
-// that they are made again by lim. It does so before lim decides on anything else: the store would
-// then keep their events as spent.
+// that they are made again by lim. It does so before lim decides on anything else: lim grants
+// nothing before a turn that is ahead.
 func (l *limiter) renewTurns(key string, lim *limit.Limit) {
 	outdated := l.outdatedTurns(key, lim)
 	if len(outdated) > 0 {

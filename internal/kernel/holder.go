@@ -74,6 +74,3 @@ type Marks struct {
 }
 
 func (m Marks) Of(i int) []uint64 { return m.Entries[i*m.Size+m.From : i*m.Size+m.To] }
-
-// Open reports whether the i-th hold has not ended.
-func (m Marks) Open(i int) bool { return m.Entries[i*m.Size] != 0 }

@@ -110,46 +110,17 @@ func (k *inFlight) moveAll(st []uint64, moves []move) []uint64 {
 }
 
 // Settle removes all events of the hold, however many happened.
-func (k *inFlight) Settle(st []uint64, now Instant, r Refund, m Marks) []uint64 {
-	promised := k.Frontier(st)
-	st = k.remove(st, k.logged(r.End), r.N)
-	return k.keepTurns(st, now, promised, m)
+func (k *inFlight) Settle(st []uint64, _ Instant, r Refund, _ Marks) []uint64 {
+	return k.remove(st, k.logged(r.End), r.N)
 }
 
 // SettleAll implements BatchHolder.
-func (k *inFlight) SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64 {
+func (k *inFlight) SettleAll(st []uint64, _ Instant, refunds []Refund, _ Marks) []uint64 {
 	removals := make([]removal, 0, len(refunds))
 	for _, r := range refunds {
 		removals = append(removals, removal{k.logged(r.End), uint64(r.N)})
 	}
-	promised := k.Frontier(st)
-	st = k.removeAll(st, removals)
-	return k.keepTurns(st, now, promised, m)
-}
-
-// keepTurns lets the frontier, which has fallen from promised to the last entry of the log, fall no
-// further than to the latest turn of the holds that stay: the log has their events by their ends,
-// which says nothing about their turns. A turn may be ahead if the limit has changed since it was
-// reserved.
-func (k *inFlight) keepTurns(st []uint64, now, promised Instant, m Marks) []uint64 {
-	if promised <= now {
-		return st
-	}
-	turn := k.Frontier(st)
-	for i := range m.Count {
-		mark := m.Of(i)[0]
-		if m.Open(i) && mark > 0 {
-			turn = max(turn, min(promised, mark-1))
-		}
-	}
-	switch {
-	case turn == k.Frontier(st):
-		return st
-	case len(st) == 0: // the events are over, and the turn is ahead
-		st = append(st, 0, logHeader, 0)
-	}
-	st[2] = turn
-	return st
+	return k.removeAll(st, removals)
 }
 
 // logged returns the instant at which the log has events that count until another one.

@@ -127,7 +127,7 @@ func (h *heldState) settle(req *Request, a *Answer) (changed bool) {
 	case i >= 0:
 		of = h.holds.holdAt(h.st, i).N
 	case turn >= 0:
-		of = holdOf(h.entry(turn)[turnEnd:]).N
+		of = holdOfTurn(h.entry(turn)).N
 	}
 	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
@@ -180,7 +180,7 @@ func (h *heldState) extend(req *Request, a *Answer) (changed bool) {
 			h.st = h.holds.extendHold(h.st, i, end)
 		} else {
 			h.turnList = slices.Clone(h.turnList)
-			h.entry(turn)[turnEnd] = max(h.entry(turn)[turnAt], end)
+			h.entry(turn)[turnEnd] = max(instantOf(h.entry(turn)), end)
 		}
 		h.spendAgain()
 	}

@@ -233,14 +233,16 @@ func (k *twoLimits) each(
 	return slices.Concat(header, states[0], states[1])
 }
 
-// denies records that the limit that is asked denies until an instant, if it is the former one. It
-// reports whether that changed the state.
-func (k *twoLimits) denies(st []uint64, until kernel.Instant) (noted bool) {
-	if presentOf(st) == k.asked {
+// denies records that the limit that is asked denies until an instant, if it is the former one, or
+// may become that because turns are ahead. It reports whether that changed the state.
+func (k *twoLimits) denies(st []uint64, until kernel.Instant, turnsAhead bool) (noted bool) {
+	switch {
+	case presentOf(st) != k.asked:
+		noted = st[formerAsked]&formerLast == 0
+		st[formerAsked] |= formerLast
+	case !turnsAhead:
 		return false
 	}
-	noted = st[formerAsked]&formerLast == 0
-	st[formerAsked] |= formerLast
 	if until > kernel.MaxInstant || kernel.After(askedAt(st), k.memory/2) > until {
 		return noted
 	}

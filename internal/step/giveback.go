@@ -80,7 +80,7 @@ func (h *heldState) givingBack() (holds []kernel.Hold) {
 		}
 	}
 	for i := range h.turns() {
-		add(holdOf(h.entry(i)[turnEnd:]))
+		add(holdOfTurn(h.entry(i)))
 	}
 	slices.SortFunc(holds, func(a, b kernel.Hold) int { return cmp.Compare(a.End, b.End) })
 	together := holds[:0]
@@ -145,7 +145,7 @@ func (h *heldState) readyFrom(at kernel.Instant, req *Request) kernel.Instant {
 		later.shared = true
 	}
 	later.now, later.lag = at, 0
-	later.advance(at)
+	later.advance()
 	if req.Op == OpReserve {
 		var a Answer
 		v, st := later.afterTurns()

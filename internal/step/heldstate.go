@@ -65,7 +65,7 @@ func (h *heldState) afterTurns() (view, []uint64) {
 	if h.turns() == 0 {
 		return v, h.inner()
 	}
-	v.lastTurn = h.entry(h.turns() - 1)[turnAt]
+	v.lastTurn = instantOf(h.entry(h.turns() - 1))
 	return v, h.after
 }
 
@@ -132,7 +132,7 @@ func (h *heldState) fresh() kernel.Instant {
 		at = max(at, h.Fresh(h.after))
 	}
 	for i := range h.turns() {
-		at = max(at, h.entry(i)[turnAt], h.entry(i)[turnEnd])
+		at = max(at, instantOf(h.entry(i)), h.entry(i)[turnEnd])
 	}
 	return at
 }

@@ -76,10 +76,6 @@ func eventsWord(h kernel.Hold) (word uint64) {
 // are odd.
 func endsAtTurn(id uint64) bool { return id%2 == 0 }
 
-// turnOnly is the ID of a hold of no events, whose mark says that a turn is ahead which cannot be
-// settled any more. Callers choose IDs below 2⁵³.
-const turnOnly = 1 << 53
-
 // MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
 const MostHolds = 4096
 
@@ -237,13 +233,13 @@ func (k *holdsKernel) pass(st []uint64, at kernel.Instant) {
 
 // forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that
 // owes as much as it may: it may not have counted all that was granted since the hold.
-func (k *holdsKernel) forfeit(st []uint64, now kernel.Instant) {
+func (k *holdsKernel) forfeit(st []uint64, at kernel.Instant) {
 	if k.count(st) == 0 {
 		return
 	}
 	mark := k.entry(st, k.count(st)-1)
 	k.base.each(k.inner(st), func(i int, asked bool, part kernel.Kernel, inner []uint64) []uint64 {
-		if !asked && part.Credit(inner, now) == 0 {
+		if !asked && part.Credit(inner, at) == 0 {
 			clear(mark[k.parts[i].from:k.parts[i].to])
 		}
 		return inner

@@ -18,7 +18,7 @@ func (c *Machine) Grants(st []uint64, req *Request) bool {
 	h := heldState{view: c.view(req)}
 	h.read(c, st)
 	h.shared = true
-	h.advance(h.now)
+	h.advance()
 	return h.readyAfter(req.N) <= h.now
 }
 
@@ -31,7 +31,7 @@ func (c *Machine) DelayIfGranted(st []uint64, req *Request) time.Duration {
 	h := heldState{view: c.view(req)}
 	h.read(c, st)
 	h.shared = true
-	h.advance(h.now)
+	h.advance()
 	return kernel.UntilIn(kernel.After(h.now, h.Delay(h.inner(), h.now)), h.now, 0, h.Tick)
 }
 

@@ -38,17 +38,14 @@ func (c *Machine) stepFrom(
 	h.read(from, st)
 	h.shared = h.shared || req.Op == OpPeek
 	hadTurns := h.turns() > 0
-	due := h.passTime(c, req.Op)
-	hasTurns := h.turns() > 0
+	due := h.advance()
 
 	by, next := from, st // as of now, if the request changes nothing
-	mustStore := false
-	if !hasTurns {
-		if due {
-			by, next = h.closed()
-		}
-		mustStore = h.reconcile(c, by, next, req.Op)
+	if due && h.turns() == 0 {
+		by, next = h.closed()
 	}
+	mustStore := h.reconcile(c, by, next, req.Op)
+	hasTurns := h.turns() > 0
 	if h.holds != nil && h.denials {
 		h.held = h.holds.held(h.st)
 	}
@@ -57,12 +54,10 @@ func (c *Machine) stepFrom(
 	if req.Op == OpPeek {
 		return from, st, false
 	}
-	if !hasTurns {
-		mustStore = h.storesDenial(by, mustStore, req.Op, a)
-	}
+	mustStore = h.storesDenial(by, mustStore, req.Op, a)
 	if changed || mustStore || hasTurns && due {
 		changed = true
-		h.forfeit()
+		h.forfeit(h.now)
 		by, next = h.closed()
 	}
 	a.Ended = h.ended
@@ -72,18 +67,6 @@ func (c *Machine) stepFrom(
 		h.tellEnds(by, next, a)
 	}
 	return by, next, changed
-}
-
-// passTime lets the turns come, and the holds end, that are due now, and reports whether any are.
-// If turns are ahead that are those of another limit than c, they become events that were spent, so
-// that only those that are held can be settled.
-func (h *heldState) passTime(c *Machine, op Op) (due bool) {
-	due = h.advance(h.now)
-	if op.settles() || h.asks(c) {
-		return due
-	}
-	h.advance(kernel.Forever)
-	return true
 }
 
 // storesDenial reports whether a state that a request has not changed must be stored nevertheless:
@@ -99,14 +82,16 @@ func (h *heldState) storesDenial(by *Machine, mustStore bool, op Op, a *Answer) 
 		return false
 	}
 	until := kernel.After(h.now, uint64(a.RetryAfter)/h.Tick)
-	return h.two.denies(h.inner(), until) || mustStore
+	h.unshare()
+	return h.two.denies(h.inner(), until, h.turns() > 0) || mustStore
 }
 
-// forfeit lets no open hold give back what a bucket of another limit has not counted.
-func (h *heldState) forfeit() {
+// forfeit lets no open hold give back what a bucket of another limit has not counted. Events were
+// counted at the given instant.
+func (h *heldState) forfeit(at kernel.Instant) {
 	if h.holds != nil && h.two != nil {
 		h.unshare()
-		h.holds.forfeit(h.st, h.now)
+		h.holds.forfeit(h.st, at)
 	}
 }
 
@@ -119,10 +104,13 @@ func (h *heldState) tellEnds(by *Machine, st []uint64, a *Answer) {
 	}
 }
 
-// reconcile makes h, without turns, that of a state that from left. Settlements are applied by the
-// present limit or, if the state is idle, so that a store may have forgotten it, by c.
+// reconcile makes h the state that c decides on: the successor of one that from left, at present.
+// Settlements are applied by the present limit or, if the state is idle, so that a store may have
+// forgotten it, by c.
 func (h *heldState) reconcile(c, from *Machine, st []uint64, op Op) (mustStore bool) {
 	switch {
+	case h.turns() > 0:
+		return !op.settles() && h.changeLimit(c)
 	case !op.settles():
 		from, st, mustStore = c.Reconcile(from, st, h.now)
 	case from.Base() == c || from.Fresh(st) > h.now:
@@ -134,6 +122,32 @@ func (h *heldState) reconcile(c, from *Machine, st []uint64, op Op) (mustStore b
 	return mustStore
 }
 
+// changeLimit makes h, with turns ahead, the state that c decides on. The turns stay ahead, unless c
+// is of another kind, which forgets the key. What c adopts now, before the turns, must be stored,
+// because c would adopt another state once they have come.
+func (h *heldState) changeLimit(c *Machine) (mustStore bool) {
+	if h.asks(c) {
+		return false
+	}
+	before := *h
+	before.turnList = nil
+	from, st := before.closed()
+	next := c.succeed(from, st, h.now, true)
+	turns, after := h.turnList, h.after
+	h.read(next.by, next.st)
+	h.shared = true
+	if next.origin == fresh {
+		return false
+	}
+	h.turnList, h.after = turns, after
+	if next.origin == kept {
+		return false
+	}
+	h.reassign(next.heirs)
+	h.spendAgain()
+	return true
+}
+
 // Reconcile returns the kernel that applies requests which ask for c, and the state that it applies
 // them to, of a key with a state that from left. It does not change st, but may return it. The
 // result of a request is stored with that kernel (see storedAs) if it has changed, or if mustStore
@@ -143,21 +157,16 @@ func (c *Machine) Reconcile(
 	st []uint64,
 	now kernel.Instant,
 ) (k *Machine, _ []uint64, mustStore bool) {
-	if from.HasTurns() { // it stays what it is while turns of c are ahead
+	if from.HasTurns() {
 		h := heldState{view: view{now: now}}
 		h.read(from, st)
-		h.advance(now)
-		if h.turns() > 0 && h.asks(c) {
-			return from, st, false
+		if h.advance(); h.turns() > 0 {
+			mustStore = h.changeLimit(c)
+			from, st = h.closed()
+			return from, st, mustStore
 		}
-		h.advance(kernel.Forever)
 		from, st = h.closed()
 	}
-	next := successor{}
-	if from.holds != nil {
-		next = from.holds.successorOf(c, st, now)
-	} else {
-		next = c.successorOf(from, st, now)
-	}
+	next := c.succeed(from, st, now, false)
 	return next.by, next.st, next.mustStore
 }

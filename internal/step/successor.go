@@ -19,6 +19,9 @@ type successor struct {
 	// If it was adopted: for each part of by, the index of the part whose state its own is made of,
 	// or −1.
 	sources []int
+	// If it was adopted: for each limit that the state was of, the index of the one that the turns
+	// of that limit belong to.
+	heirs [2]int
 }
 
 // An origin says how a state came from another one.
@@ -30,8 +33,28 @@ const (
 	fresh                 // nothing of that one is left
 )
 
-// successorOf returns the successor, for c, of a state without open holds that from left.
-func (c *Machine) successorOf(from *Machine, st []uint64, now kernel.Instant) successor {
+// succeed returns the successor, for c, of a state that from left. The state is the one before the
+// turns of its key, if any are ahead: then a store cannot have forgotten it, and both limits stay
+// until the turns have come.
+func (c *Machine) succeed(
+	from *Machine,
+	st []uint64,
+	now kernel.Instant,
+	turnsAhead bool,
+) successor {
+	if from.holds != nil {
+		return from.holds.successorOf(c, st, now, turnsAhead)
+	}
+	return c.successorOf(from, st, now, turnsAhead)
+}
+
+// successorOf is succeed for a state without open holds.
+func (c *Machine) successorOf(
+	from *Machine,
+	st []uint64,
+	now kernel.Instant,
+	turnsAhead bool,
+) successor {
 	if c.equal(from) {
 		return successor{by: c, st: st}
 	}
@@ -39,10 +62,10 @@ func (c *Machine) successorOf(from *Machine, st []uint64, now kernel.Instant) su
 		return successor{by: c, st: c.NewState(), origin: fresh}
 	}
 	shares := from.two == nil && c.SharesStates(from.Kernel)
-	if !shares && from.Fresh(st) <= now { // a store may have forgotten it already
+	if !shares && !turnsAhead && from.Fresh(st) <= now { // a store may have forgotten it already
 		return successor{by: c, st: c.NewState(), origin: fresh}
 	}
-	m := membersOf(from, st, now)
+	m := membersOf(from, st, now, turnsAhead)
 	asked := m.index(func(limit *Machine) bool { return limit.equal(c) })
 	if asked >= 0 {
 		if len(m.of) == 2 {
@@ -72,26 +95,27 @@ type member struct {
 	limit   *Machine
 	st      []uint64
 	sources []int // for each part, the index of the one whose state its own is made of, or −1
+	was     int   // its index among the limits of the state, or −1 if it was not there
 }
 
 // membersOf takes a state that from left apart, at an instant. A former limit that was not asked
-// for long is left out.
-func membersOf(from *Machine, st []uint64, now kernel.Instant) (m members) {
+// for long is left out, unless turns are ahead.
+func membersOf(from *Machine, st []uint64, now kernel.Instant, turnsAhead bool) (m members) {
 	if two := from.two; two != nil {
 		states := two.states(st)
 		m.of = []member{
-			newMember(two.limits[0], states[0], 0),
-			newMember(two.limits[1], states[1], len(two.limits[0].leaves)),
+			newMember(two.limits[0], states[0], 0, 0),
+			newMember(two.limits[1], states[1], 1, len(two.limits[0].leaves)),
 		}
 		m.present, m.last = presentOf(st), lastOf(st)
 		copy(m.header[:], st)
 		forgets := kernel.After(max(askedAt(st), st[promised]), two.memory)
-		if kernel.After(forgets, two.memory/2) <= now {
+		if !turnsAhead && kernel.After(forgets, two.memory/2) <= now {
 			m.of, m.present, m.last = m.of[m.present:m.present+1], 0, 0
 			m.header[formerAsked], m.header[lastSpent] = now, now
 		}
 	} else {
-		m.of = []member{newMember(from, st, 0)}
+		m.of = []member{newMember(from, st, 0, 0)}
 		m.header[formerAsked], m.header[lastSpent] = now, now
 	}
 	m.latest = now
@@ -102,9 +126,9 @@ func membersOf(from *Machine, st []uint64, now kernel.Instant) (m members) {
 	return m
 }
 
-// newMember returns the limit whose first part has the given index.
-func newMember(limit *Machine, st []uint64, first int) member {
-	m := member{limit, st, make([]int, len(limit.leaves))}
+// newMember returns a limit with an index, whose first part has the given index.
+func newMember(limit *Machine, st []uint64, was, first int) member {
+	m := member{limit, st, make([]int, len(limit.leaves)), was}
 	for i := range m.sources {
 		m.sources[i] = first + i
 	}
@@ -136,7 +160,7 @@ func (m *members) share(i int, c *Machine, now kernel.Instant) (mustStore bool) 
 func (m *members) add(c *Machine, now kernel.Instant) (mustStore bool) {
 	old := m.of[m.last]
 	next, lasting := c.Adopt(old.limit.Kernel, old.st, now, m.latest)
-	added := member{c, next, slices.Clone(old.sources)}
+	added := member{c, next, slices.Clone(old.sources), -1}
 	if m.uncounted {
 		added.deepen(m.of[m.present].adoptedBy(c, now, now), now)
 	}
@@ -149,13 +173,25 @@ func (m *members) add(c *Machine, now kernel.Instant) (mustStore bool) {
 func (m *members) joined(c *Machine, asked int, mustStore bool) successor {
 	first := m.of[0]
 	if len(m.of) == 1 {
-		return successor{c, first.st, mustStore, adopted, first.sources}
+		return successor{c, first.st, mustStore, adopted, first.sources, m.heirs()}
 	}
 	second := m.of[1]
 	by := JoinLimits(first.limit, second.limit).two.byAsked[asked]
 	m.header[firstLength] = uint64(len(first.st))
 	st := slices.Concat(m.header[:], first.st, second.st)
-	return successor{by, st, mustStore, adopted, slices.Concat(first.sources, second.sources)}
+	sources := slices.Concat(first.sources, second.sources)
+	return successor{by, st, mustStore, adopted, sources, m.heirs()}
+}
+
+// heirs returns, for each limit that was there, the index of the member that its turns belong to:
+// the limit itself or, if it has left, the other one.
+func (m *members) heirs() (of [2]int) {
+	for i, member := range m.of {
+		if member.was >= 0 {
+			of[member.was] = i
+		}
+	}
+	return of
 }
 
 // adoptedBy returns the state that c adopts from that of m.
@@ -208,9 +244,14 @@ func (m *member) deepenBy(
 // successorOf is Machine.successorOf for a state of k, with open holds. The holds go along, if the
 // limit is of the same kind, with what they mark. If nothing counts any more, they have nothing to
 // give back.
-func (k *holdsKernel) successorOf(c *Machine, st []uint64, now kernel.Instant) successor {
+func (k *holdsKernel) successorOf(
+	c *Machine,
+	st []uint64,
+	now kernel.Instant,
+	turnsAhead bool,
+) successor {
 	inner := k.inner(st)
-	next := c.successorOf(k.base, inner, now)
+	next := c.successorOf(k.base, inner, now, turnsAhead)
 	switch {
 	case next.origin == fresh && !c.SameKind(k.base):
 		return next

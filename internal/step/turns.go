@@ -24,15 +24,21 @@ import (
 // finds that the other turns no longer need it. Meanwhile, a hold before the turns gives nothing
 // back.
 //
+// The same holds if the limit of the key changes meanwhile: the state before the turns is adopted as
+// any other, and the turns stay ahead of what was adopted. If the key then has two limits
+// (former.go), the events of a turn count in both as those of any grant do: in full for the limit
+// that has reserved it.
+//
 // A turn whose hold goes on when it comes is a hold from then on (holds.go). So is one whose events
 // a queue still delays. While no turn is ahead, nothing of this exists. The words are:
 //
 //	how many turns are ahead
-//	four times the length of the state after them, plus 2 if the second of two limits has
-//	    reserved them, plus 1 if holds are open before them
+//	four times the length of the state after them, plus 2 if the second of two limits is the
+//	    one that was asked last, plus 1 if holds are open before them
 //	of each turn, in order:
 //	    the ID of the reservation; 0 if it cannot be settled any more
-//	    the instant at which its events are spent
+//	    the instant at which its events are spent, with bySecond if the second of two limits has
+//	        reserved it
 //	    when its hold ends by itself: when its events may happen, if it does not last; 0 if it
 //	        is void
 //	    twice its events, plus 1 if these are given back then
@@ -54,6 +60,18 @@ const (
 	turnWords
 )
 
+// bySecond is a bit that no instant has.
+const bySecond = 1 << 63
+
+// instantOf returns the instant at which the events of a turn are spent.
+func instantOf(turn []uint64) kernel.Instant { return turn[turnAt] % bySecond }
+
+// reservedBy returns the index of the one of two limits that has reserved a turn.
+func reservedBy(turn []uint64) int { return int(turn[turnAt] / bySecond) }
+
+// holdOfTurn returns the hold that begins with a turn.
+func holdOfTurn(turn []uint64) kernel.Hold { return holdOf(turn[turnEnd:]) }
+
 // turnsKernel is the kernel of states with turns.
 type turnsKernel struct{ listKernel }
 
@@ -67,35 +85,65 @@ func (h *heldState) turns() int { return len(h.turnList) / turnWords }
 
 func (h *heldState) entry(i int) []uint64 { return h.turnList[i*turnWords:][:turnWords] }
 
-// asks reports whether c is the limit that has reserved the turns, if there are any.
+// asks reports whether c is the limit that decides on a state with turns.
 func (h *heldState) asks(c *Machine) bool {
-	if h.turns() == 0 {
-		return true
-	}
 	limit, _ := h.askedLimit(h.after)
 	return limit.equal(c)
 }
 
+// reserver returns what spends the events of a turn: of two limits, the one that has reserved them.
+func (h *heldState) reserver(turn []uint64) *Machine {
+	if h.two == nil {
+		return h.Machine
+	}
+	return h.two.byAsked[reservedBy(turn)]
+}
+
+// reassign lets the turns of each limit be those of its heir from now on.
+func (h *heldState) reassign(heirs [2]int) {
+	h.turnList = slices.Clone(h.turnList)
+	for i := range h.turns() {
+		turn := h.entry(i)
+		turn[turnAt] = instantOf(turn) + uint64(heirs[reservedBy(turn)])*bySecond
+	}
+}
+
+// turnReady returns the first instant, not before the turn, at which n of its events are granted in
+// a state.
+func (h *heldState) turnReady(st, turn []uint64, n int) kernel.Instant {
+	by := h.reserver(turn)
+	if n > by.Limit() { // because the limit has changed
+		return kernel.Forever
+	}
+	return by.Ready(st, instantOf(turn), n)
+}
+
 // spend returns st after n events of a turn, which may be fewer than were reserved. They keep their
-// instant even if they would not be granted then any more, because others were charged. A charge
-// that leaves no room for them is refused. Only denials that a log counts, and events in flight
-// whose hold is extended, may leave room for fewer, if they are near the most that a log can count.
+// instant even if they would not be granted then any more, because others were charged, or because
+// the limit has changed. A charge that leaves no room for them is refused. Only denials that a log
+// counts, events in flight whose hold is extended, and limits that change may leave room for fewer,
+// if they are near the most that a state can count.
 func (h *heldState) spend(st, turn []uint64, n int) []uint64 {
 	if n == 0 {
 		return st
 	}
-	at := turn[turnAt]
-	if h.Ready(st, at, n) == at {
-		st = h.Spend(st, at, n)
-		h.Promise(st)
+	at, by := instantOf(turn), h.reserver(turn)
+	asked := kernel.Instant(0) // a denial that either of two limits has noted ends no earlier
+	if by.two != nil {
+		asked = askedAt(st)
+	}
+	if h.turnReady(st, turn, n) == at {
+		st = by.Spend(st, at, n)
+		by.Promise(st)
 	} else {
-		n = int(min(uint64(n), h.Chargeable(st, at, h.Encoding)))
+		n = int(min(uint64(n), by.Chargeable(st, at, by.Encoding)))
 		if n > 0 {
-			st = h.Spend(st, at, n)
+			st = by.Spend(st, at, n)
 		}
 	}
-	if h.two != nil {
+	if by.two != nil {
 		st[promised] = max(st[promised], at)
+		st[formerAsked] += max(asked, askedAt(st)) - askedAt(st)
 	}
 	return h.lasts(st, n, turn[turnEnd])
 }
@@ -108,7 +156,7 @@ func (h *heldState) spendAgain() {
 	h.after = slices.Clone(h.inner())
 	for i := range h.turns() {
 		turn := h.entry(i)
-		h.after = h.spend(h.after, turn, holdOf(turn[turnEnd:]).N)
+		h.after = h.spend(h.after, turn, holdOfTurn(turn).N)
 	}
 }
 
@@ -116,8 +164,9 @@ func (h *heldState) spendAgain() {
 func (h *heldState) leavesRoom(st []uint64) bool {
 	for i := range h.turns() {
 		turn := h.entry(i)
-		at, n := turn[turnAt], holdOf(turn[turnEnd:]).N
-		if n > 0 && h.Ready(st, at, n) > at && uint64(n) > h.Chargeable(st, at, h.Encoding) {
+		at, n := instantOf(turn), holdOfTurn(turn).N
+		if n > 0 && h.turnReady(st, turn, n) > at &&
+			uint64(n) > h.reserver(turn).Chargeable(st, at, h.Encoding) {
 			return false
 		}
 		st = h.spend(st, turn, n)
@@ -125,18 +174,17 @@ func (h *heldState) leavesRoom(st []uint64) bool {
 	return true
 }
 
-// advance lets the turns come that do so until an instant, and ends the holds that are due now. It
-// reports whether anything was due.
-func (h *heldState) advance(until kernel.Instant) (due bool) {
-	if (h.turns() == 0 || h.turnList[turnAt] > until) &&
+// advance lets the turns come, and ends the holds, that are due now. It reports whether any were.
+func (h *heldState) advance() (due bool) {
+	if (h.turns() == 0 || instantOf(h.turnList) > h.now) &&
 		(h.holds == nil || h.st[firstEnd] > h.now) {
 		return false
 	}
 	h.unshare()
-	for ; h.turns() > 0 && h.turnList[turnAt] <= until; h.turnList = h.turnList[turnWords:] {
-		// In the order of time, which makes a difference in a WarmingUp.
-		h.end(min(h.turnList[turnAt], h.now))
+	for h.turns() > 0 && instantOf(h.turnList) <= h.now {
+		h.end(instantOf(h.turnList)) // in the order of time, which makes a difference in a WarmingUp
 		h.come(h.turnList[:turnWords])
+		h.turnList = h.turnList[turnWords:]
 	}
 	h.end(h.now)
 	h.spendAgain()
@@ -147,34 +195,44 @@ func (h *heldState) advance(until kernel.Instant) (due bool) {
 func everyTurn(int) bool { return true }
 
 // come spends the events of a turn in the state before all turns, and opens its hold, if that goes
-// on.
+// on. One that has not come is over, and is not ahead any more because the list was too long.
 func (h *heldState) come(turn []uint64) {
-	id, at, of := turn[turnID], turn[turnAt], holdOf(turn[turnEnd:])
-	switch {
-	case id != 0 && (!endsAtTurn(id) || at <= h.now && of.End > h.now):
+	id, at, of := turn[turnID], instantOf(turn), holdOfTurn(turn)
+	asked := h.Machine
+	h.askAs(h.reserver(turn))
+	if id != 0 && at <= h.now && (!endsAtTurn(id) || of.End > h.now) {
 		h.open(id, of, at)
-	case at > h.now && h.Releases():
-		// The log of an InFlight has events by their ends, and knows turns from its holds only.
-		h.open(turnOnly, kernel.Hold{End: at}, at)
-	default:
-		// The turn is over, or is not ahead any more because the list was too long or the limit
-		// has changed.
+	} else {
 		h.pass(at)
 	}
 	h.setInner(h.spend(h.inner(), turn, of.N))
+	h.forfeit(at)
+	h.askAs(asked)
 }
 
+// askAs lets c decide on the state, which is of the same two limits, if it is of two.
+func (h *heldState) askAs(c *Machine) {
+	h.Machine = c
+	if h.holds != nil {
+		h.holds = c.WithHolds().holds
+	}
+}
+
+// add adds a turn, which the limit that is asked has reserved. An InFlight needs each turn, and not
+// only its events, because its log has events by their ends.
 func (h *heldState) add(id uint64, at kernel.Instant, of kernel.Hold) {
 	_, st := h.afterTurns()
 	h.after = slices.Clone(st)
-	if h.turns() >= MostHolds {
+	if h.turns() >= MostHolds && !h.Releases() {
 		h.unshare()
-		ended := h.ended
 		h.come(h.turnList[:turnWords])
-		h.turnList = h.turnList[turnWords:]
-		if h.ended > ended { // the oldest hold, which may have given its events back
-			h.spendAgain()
+		if !endsAtTurn(h.turnList[turnID]) {
+			h.ended++
 		}
+		h.turnList = h.turnList[turnWords:]
+	}
+	if h.two != nil {
+		at += uint64(h.two.asked) * bySecond
 	}
 	h.turnList = append(h.turnList, id, at, of.End, eventsWord(of))
 	h.after = h.spend(h.after, h.entry(h.turns()-1), of.N)
@@ -185,7 +243,7 @@ func (h *heldState) add(id uint64, at kernel.Instant, of kernel.Hold) {
 func (h *heldState) settleTurn(i, n int) {
 	h.turnList = slices.Clone(h.turnList)
 	turn := h.entry(i)
-	turn[turnID], turn[turnEnd] = 0, turn[turnAt]
+	turn[turnID], turn[turnEnd] = 0, instantOf(turn)
 	if n == 0 {
 		turn[turnEnd] = 0
 	} else if h.noneTooEarly(func(j int) bool { return j != i }, n, h.inner()) {
@@ -219,11 +277,12 @@ func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64)
 	all, other := slices.Clone(h.inner()), slices.Clone(before)
 	for i := range h.turns() {
 		turn := h.entry(i)
-		at, events := turn[turnAt], holdOf(turn[turnEnd:]).N
+		events := holdOfTurn(turn).N
 		has := events
 		if !stays(i) {
 			has = n
-		} else if events > 0 && h.Ready(other, at, events) > max(at, h.Ready(all, at, events)) {
+		} else if events > 0 &&
+			h.turnReady(other, turn, events) > max(instantOf(turn), h.turnReady(all, turn, events)) {
 			return false
 		}
 		all, other = h.spend(all, turn, events), h.spend(other, turn, has)
@@ -235,7 +294,8 @@ func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64)
 func (c *Machine) anyDrifts() bool { return slices.ContainsFunc(c.leaves, kernel.Kernel.Drifts) }
 
 func (k *turnsKernel) Valid(st []uint64) bool {
-	if len(st) < aheadHeader || st[aheadTurns] == 0 || st[aheadTurns] > MostHolds ||
+	if len(st) < aheadHeader || st[aheadTurns] == 0 ||
+		st[aheadTurns] > MostHolds && !k.base.Releases() ||
 		st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
 		st[aheadForm]&2 != 0 && k.base.two == nil ||
 		st[aheadForm]>>2 > uint64(len(st)-aheadHeader)-st[aheadTurns]*turnWords {
@@ -246,12 +306,13 @@ func (k *turnsKernel) Valid(st []uint64) bool {
 	last := kernel.Instant(0)
 	for i := range h.turns() {
 		turn := h.entry(i)
-		if turn[turnAt] < last || max(turn[turnAt], turn[turnEnd]) > k.base.LastInstant() ||
-			turn[turnEvents]/2 > uint64(h.Limit()) ||
-			turn[turnID] != 0 && turn[turnEnd] < turn[turnAt] {
+		at := instantOf(turn)
+		if at < last || max(at, turn[turnEnd]) > k.base.LastInstant() ||
+			reservedBy(turn) > 0 && k.base.two == nil ||
+			turn[turnID] != 0 && turn[turnEnd] < at {
 			return false
 		}
-		last = turn[turnAt]
+		last = at
 	}
 	by := h.Machine
 	if h.holds != nil {

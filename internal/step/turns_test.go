@@ -182,30 +182,214 @@ func TestAhead_NoRoomBesideTurns(t *testing.T) {
 	}
 }
 
-// TestAhead_AnotherLimit: when a key gets another limit, its turns are events that were spent, and those that are held
-// can be settled.
+// changing returns pairs of limits that a key may have one after the other: rivals, and some that differ in how much they grant.
+func changing(t *testing.T) map[string][2]*Machine {
+	enc := kernel.InMemory.Varying()
+	flight := func(limit int, timeout uint64) *Machine { return NewMachine(kernel.NewInFlight(limit, timeout), enc) }
+	log := func(limit int, window uint64) *Machine {
+		return NewMachine(kernel.NewSlidingLog(limit, window, false), enc)
+	}
+	limits := rivals(t)
+	limits["in flight: more"] = [2]*Machine{flight(2, second), flight(3, second)}
+	limits["in flight: fewer"] = [2]*Machine{flight(3, second), flight(1, second)}
+	limits["in flight: timeout"] = [2]*Machine{flight(3, second), flight(3, 3*second)}
+	limits["log: more"] = [2]*Machine{log(2, second), log(3, second)}
+	limits["log: fewer"] = [2]*Machine{log(3, second), log(1, second)}
+	return limits
+}
+
+// TestAhead_AnotherLimit: when a key gets another limit, its turns stay ahead: nothing is granted before the last one, and once all
+// are cancelled, in any order, the key is as if nothing had been reserved.
 func TestAhead_AnotherLimit(t *testing.T) {
-	for name, limits := range rivals(t) {
-		if strings.Contains(name, "warming") || strings.Contains(name, "leaky") {
-			continue
+	for name, limits := range changing(t) {
+		if strings.Contains(name, "leaky") {
+			continue // what it grants is queued at once
 		}
-		c, other := limits[0], limits[1]
+		t.Run(name, func(t *testing.T) {
+			for seed := range budget.Seeds(t, 100) {
+				rng := rand.New(rand.NewPCG(seed, 0))
+				s, other := keyOf(limits[0]), keyOf(limits[0])
+				now := begun
+				for range 1 + rng.IntN(6) { // used up by the first limit in the end, so that a turn is ahead
+					c := limits[rng.IntN(2)]
+					now += uint64(rng.IntN(300)) * ms
+					n := 1 + rng.IntN(c.Limit())
+					require.Equal(t, other.ask(c, now, OpTake, n), s.ask(c, now, OpTake, n))
+				}
+				for _, key := range []*shared{s, other} {
+					for key.ask(limits[0], now, OpTake, 1).Allowed {
+					}
+				}
+				var open []Handle
+				last := time.Duration(0)
+				for i := range 1 + rng.IntN(4) {
+					c := limits[0]
+					if i > 0 {
+						c = limits[rng.IntN(2)]
+					}
+					hold := turnOf(uint64(i) + 1)
+					if rng.IntN(2) == 0 {
+						hold = hour(2*uint64(i) + 1)
+					}
+					a, _ := s.send(c, now, Request{Op: OpReserve, N: 1 + rng.IntN(c.Limit()), MaxWait: kernel.Never - 1, Hold: hold})
+					require.True(t, a.Allowed && a.Held && s.from.HasTurns() && s.from.Valid(s.st), "seed %d", seed)
+					open, last = append(open, hold), max(last, a.Wait)
+				}
+				for range 1 + rng.IntN(4) {
+					c := limits[rng.IntN(2)]
+					op, n := OpTake, 0
+					if rng.IntN(2) == 0 {
+						op = OpPeek
+					}
+					other.ask(c, now, op, n)
+					s.ask(c, now, op, n)
+					denied := s.ask(c, now, OpPeek, 1)
+					require.False(t, denied.Allowed, "seed %d", seed)
+					require.GreaterOrEqual(t, denied.RetryAfter, last, "seed %d", seed)
+					require.True(t, s.from.HasTurns() && s.from.Valid(s.st), "seed %d", seed)
+				}
+				rng.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+				for _, hold := range open {
+					a, _ := s.send(limits[rng.IntN(2)], now, Request{Op: OpSettle, Hold: hold})
+					require.True(t, a.Held, "seed %d", seed)
+				}
+				require.False(t, s.from.HasTurns(), "seed %d", seed)
+				for _, c := range limits { // what is adopted later may be another state
+					require.Equal(t, other.ask(c, now, OpPeek, 1).Decision, s.ask(c, now, OpPeek, 1).Decision, "seed %d", seed)
+				}
+				if !limits[0].ReadsStatesOf(limits[1]) {
+					continue
+				}
+				for range 20 {
+					c := limits[rng.IntN(2)]
+					n := 1 + rng.IntN(c.Limit())
+					require.Equal(t, other.ask(c, now, OpTake, n).Decision, s.ask(c, now, OpTake, n).Decision, "seed %d", seed)
+					now += uint64(rng.IntN(200)) * ms
+				}
+			}
+		})
+	}
+}
+
+// TestAhead_CountInBoth: the events of a turn count in full for the limit that has reserved it, and
+// leave another bucket no deeper in debt than it may be, whichever is asked when the turn comes.
+func TestAhead_CountInBoth(t *testing.T) {
+	limits := rivals(t)["bucket: burst and rate"] // the first grants 100 a second, and the second 1
+	for asked, c := range limits {
+		s := keyOf(limits[0])
+		s.ask(limits[0], begun, OpTake, 1)
+		for i := range uint64(50) {
+			a, _ := s.send(limits[0], begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: turnOf(i + 1)})
+			require.True(t, a.Held)
+		}
+		s.ask(limits[1], begun, OpTake, 0)
+		s.ask(c, begun+second, OpTake, 0) // all turns have come
+		require.False(t, s.from.HasTurns())
+		assert.Equal(t, 1, s.ask(limits[0], begun+second, OpPeek, 1).Remaining, "asked for %d", asked)
+		assert.Equal(t, 100-51+1, s.ask(limits[1], begun+second, OpPeek, 1).Remaining, "asked for %d", asked)
+	}
+}
+
+// TestAhead_BoundedInTheOther: a bucket that another limit's turns are counted in owes no more than twice what it grants at once,
+// also of a turn that is a hold, which then gives back nothing there.
+func TestAhead_BoundedInTheOther(t *testing.T) {
+	limits := rivals(t)["bucket: burst and rate"] // the first grants 1 at once, and the second 100
+	slow := NewMachine(limits[0].Kernel, limits[0].Encoding)
+	fast, now := limits[1], begun
+	s := keyOf(slow)
+	s.ask(slow, now, OpTake, 1)
+	s.ask(fast, now+10*ms, OpTake, fast.Limit()-1)
+	a, _ := s.send(fast, now+10*ms, Request{Op: OpReserve, N: 50, MaxWait: kernel.Never - 1, Hold: hour(1)})
+	require.True(t, a.Held && s.from.HasTurns())
+	s.ask(slow, now+10*ms, OpTake, 0) // which does not make the turn its own
+	now += uint64(a.Wait) + 10*ms
+	a = s.ask(slow, now, OpPeek, 1)
+	require.False(t, s.from.HasTurns() && a.Allowed)
+	assert.LessOrEqual(t, a.RetryAfter, 20*time.Millisecond)
+	before := s.ask(slow, now, OpPeek, 1)
+	s.send(slow, now, Request{Op: OpSettle, Hold: hour(1)})
+	assert.Equal(t, before.RetryAfter, s.ask(slow, now, OpPeek, 1).RetryAfter)
+}
+
+// TestAhead_ThirdLimit: a third limit takes the place of one that has reserved a turn. The turn stays.
+func TestAhead_ThirdLimit(t *testing.T) {
+	window := func(length uint64) *Machine {
+		enc := kernel.InMemory.Varying()
+		return NewMachine(kernel.NewFixedWindow(10, length*second, true, enc), enc)
+	}
+	limits := []*Machine{window(1), window(2), window(4)}
+	s := keyOf(limits[0])
+	s.ask(limits[0], begun, OpTake, 10)
+	s.ask(limits[1], begun+second, OpTake, 0)
+	a, _ := s.send(limits[1], begun, Request{Op: OpReserve, N: 3, MaxWait: kernel.Never - 1, Hold: turnOf(1)})
+	require.True(t, a.Held && a.Wait > 0)
+	require.Equal(t, 1, reservedBy(s.st[aheadHeader:]))
+	a = s.ask(limits[2], begun, OpTake, 1)
+	require.False(t, a.Allowed)
+	require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
+	assert.Zero(t, reservedBy(s.st[aheadHeader:]), "of the limit that has stayed")
+	at := begun + 8*second
+	assert.Equal(t, 10, s.ask(limits[2], at, OpPeek, 1).Remaining)
+	a, _ = s.send(limits[2], begun, Request{Op: OpSettle, Hold: turnOf(1)})
+	assert.True(t, a.Held)
+	assert.False(t, s.from.HasTurns())
+}
+
+// TestAhead_Late: a turn stays when another limit is asked long after all that was spent before it has been forgotten, and
+// either limit grants nothing before it.
+func TestAhead_Late(t *testing.T) {
+	limits := rivals(t)["bucket: rate"]
+	for _, both := range []bool{false, true} { // whether the key has two limits already
+		s := keyOf(limits[0])
+		if both {
+			s.ask(limits[1], begun, OpTake, 1)
+			s.ask(limits[0], begun, OpTake, 1)
+		}
+		for s.ask(limits[0], begun, OpTake, 1).Allowed {
+		}
+		waits := s.queue(t, limits[0], begun, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10)
+		for i := range uint64(9) {
+			s.send(limits[0], begun, Request{Op: OpSettle, Hold: turnOf(i + 1)})
+		}
+		last := begun + uint64(waits[9])
+		for _, now := range []kernel.Instant{last - second, last - 1} {
+			for _, c := range limits {
+				a := s.ask(c, now, OpTake, 1)
+				require.False(t, a.Allowed)
+				require.GreaterOrEqual(t, uint64(a.RetryAfter), last-now)
+				require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
+				require.True(t, s.from.Base().two != nil || c == limits[0], "both limits stay")
+			}
+		}
+		a, _ := s.send(limits[1], last-1, Request{Op: OpSettle, Hold: turnOf(10)})
+		require.True(t, a.Held)
+	}
+}
+
+// TestAhead_Many: of too many turns, the oldest can no longer be cancelled, whatever its hold: its events count. Those of an
+// InFlight all can.
+func TestAhead_Many(t *testing.T) {
+	enc := kernel.InMemory.Varying()
+	for _, tt := range []struct {
+		kernel    kernel.Kernel
+		canCancel bool
+	}{{kernel.NewSlidingLog(2, second, false), false}, {kernel.NewInFlight(2, second), true}} {
+		c := NewMachine(tt.kernel, enc)
 		s := keyOf(c)
-		s.ask(c, begun, OpTake, c.Limit())
-		s.queue(t, c, begun, 1)
-		a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: hour(9)})
-		require.True(t, a.Held, name)
-		before := slices.Clone(s.st)
-		s.ask(other, begun+1, OpPeek, 1)
-		require.Equal(t, before, s.st, name)
-		denied := s.ask(other, begun+1, OpTake, 1)
-		require.False(t, denied.Allowed || s.from.HasTurns(), name)
-		require.GreaterOrEqual(t, denied.RetryAfter, a.Wait-1, name)
-		require.True(t, s.from.Valid(s.st), name)
-		a, _ = s.send(other, begun+2, Request{Op: OpSettle, Hold: turnOf(1)})
-		assert.False(t, a.Held, name)
-		a, _ = s.send(other, begun+2, Request{Op: OpSettle, Hold: hour(9)})
-		assert.True(t, a.Held, name)
+		s.ask(c, begun, OpTake, 2)
+		ended := 0
+		for i := range uint64(MostHolds + 1) {
+			hold := Handle{ID: 2*i + 1, For: time.Second, Back: i%2 == 0}
+			a, _ := s.send(c, begun+second/2, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: hold})
+			require.True(t, a.Held)
+			ended += a.Ended
+		}
+		require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
+		for i := range uint64(2) {
+			a, _ := s.send(c, begun+second/2, Request{Op: OpSettle, Hold: Handle{ID: 2*i + 1}})
+			assert.Equal(t, tt.canCancel || i > 0, a.Held)
+		}
+		assert.Equal(t, tt.canCancel, ended == 0)
 	}
 }
 
@@ -296,7 +480,7 @@ func TestAhead_EveryMethod(t *testing.T) {
 	for n, granted := range []bool{true, false} {
 		assert.Equal(t, granted, k.Grants(s.st, &Request{Op: OpTake, N: n, Fixed: &Reading{Now: begun}}))
 	}
-	// One that meets the state when its turns have come, or with another limit, finds none.
+	// One that meets the state when its turns have come finds none.
 	by, st, _ := c.Reconcile(k, s.st, begun+second)
 	assert.Equal(t, c, by)
 	assert.Equal(t, 2, by.Remaining(st, begun+second))
@@ -304,7 +488,7 @@ func TestAhead_EveryMethod(t *testing.T) {
 	assert.Equal(t, k, by)
 	other := NewMachine(kernel.NewFixedWindow(20, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	by, st, _ = other.Reconcile(k, s.st, begun)
-	assert.Equal(t, other, by)
+	assert.Equal(t, other.WithTurns(), by)
 	assert.Equal(t, begun+second, by.Ready(st, begun, 1))
 }
 

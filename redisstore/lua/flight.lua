@@ -4,9 +4,6 @@
 --# kind
 local kind = 9
 --# refunds
--- If a turn is ahead, which another limit has left, it stays if its hold does, which the log does
--- not say. So the process decides.
-if frontier > now then undecided = true end
 removals[k] = {finish - min(finish, window), held}
 --# move
 do
