@@ -160,7 +160,8 @@ func (c *Machine) Reconcile(
 	if from.HasTurns() {
 		h := heldState{view: view{now: now}}
 		h.read(from, st)
-		if h.advance(); h.turns() > 0 {
+		h.advance()
+		if h.turns() > 0 {
 			mustStore = h.changeLimit(c)
 			from, st = h.closed()
 			return from, st, mustStore
