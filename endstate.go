@@ -17,12 +17,16 @@ type endState struct {
 	machine  *step.Machine // what the words are a state of
 	words    []uint64
 	lastTurn kernel.Instant // when the turn of the last place comes
+	// When the first turn comes that is a hold, or Forever if none is. Turns behind it come earlier
+	// if its events do not happen.
+	firstHold kernel.Instant
 }
 
-// reserve reserves events in the state.
+// reserve reserves events in the state. isHeld is whether their turn is a hold.
 func (e *endState) reserve(
 	lim *limit.Limit,
 	n int,
+	isHeld bool,
 	maxWait time.Duration,
 	now kernel.Instant,
 ) (ans step.Answer) {
@@ -30,6 +34,9 @@ func (e *endState) reserve(
 	req.Fixed = &step.Reading{Now: now, Own: true}
 	e.machine, e.words, _ = lim.Loose().StepFrom(e.machine, e.words, &req, &ans)
 	e.lastTurn = max(e.lastTurn, ans.Due)
+	if isHeld && ans.Allowed {
+		e.firstHold = min(e.firstHold, ans.Due)
+	}
 	return ans
 }
 
@@ -62,7 +69,7 @@ func (l *limiter) endState(
 	if machine == nil {
 		return nil
 	}
-	end := &endState{machine: machine, words: words}
+	end := &endState{machine: machine, words: words, firstHold: kernel.Forever}
 	from := ln.From(now)
 	for entrant := range ln.Turnless {
 		by := entrant.By.(reserver)
@@ -73,7 +80,11 @@ func (l *limiter) endState(
 		if itsLimit.Releases() {
 			return nil
 		}
-		end.reserve(itsLimit, entrant.N, Never-1, max(from, min(entrant.Since, now)))
+		asked := max(from, min(entrant.Since, now))
+		end.reserve(itsLimit, entrant.N, by.hold.isHeld, Never-1, asked)
+		if end.firstHold <= now {
+			return nil // the hold is as good as open
+		}
 	}
 	ln.EndState = end
 	return end

@@ -69,9 +69,9 @@ type Limiter interface {
 	// which matches [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]),
 	// if the line is too long ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where
 	// the turn is not known, WaitN waits until ctx ends instead: while events of the key are held
-	// ([Limiter.Hold]), with an [InFlight], and in a store that is not in memory behind others.
-	// There, only the turns of the first ones are known, and WaitN fails at once if ctx's deadline
-	// is before the last of these.
+	// ([Limiter.Hold]), behind callers that will hold theirs, with an [InFlight], and in a store
+	// that is not in memory behind others. There, only the turns of the first ones are known, and
+	// WaitN fails at once if ctx's deadline is before the last of these.
 	//
 	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that
 	// has come is taken as of the instant at which it came. How long ago that may be is bounded: by

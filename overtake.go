@@ -45,8 +45,17 @@ func (w *waiter) mayEnter(ln *line.Line, lim *limit.Limit) error {
 	}
 	now, _ := l.timeline.Now()
 	left := w.patience()
-	if end := l.endState(ln, w.key, lim, now); end != nil {
-		ans := end.reserve(lim, w.n, left, now)
+	end := l.endState(ln, w.key, lim, now)
+	switch {
+	case end == nil:
+	case end.firstHold < kernel.Forever:
+		if wait := time.Duration(end.firstHold - min(now, end.firstHold)); wait > left {
+			return &TurnError{N: w.n, Wait: wait, Left: left} // no place behind that one is earlier
+		}
+		end.reserve(lim, w.n, w.hold.isHeld, Never-1, now)
+		return nil
+	default:
+		ans := end.reserve(lim, w.n, w.hold.isHeld, left, now)
 		if ans.Allowed {
 			return nil
 		}

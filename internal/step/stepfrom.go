@@ -122,8 +122,8 @@ func (h *heldState) reconcile(c, from *Machine, st []uint64, op Op) (mustStore b
 	return mustStore
 }
 
-// changeLimit makes h, with turns ahead, the state that c decides on. The turns stay ahead, unless c
-// is of another kind, which forgets the key. What c adopts now, before the turns, must be stored,
+// changeLimit makes h, with turns ahead, the state that c decides on. The turns stay ahead, unless
+// c is of another kind, which forgets the key. What c adopts now, before the turns, must be stored,
 // because c would adopt another state once they have come.
 func (h *heldState) changeLimit(c *Machine) (mustStore bool) {
 	if h.asks(c) {

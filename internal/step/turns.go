@@ -24,8 +24,8 @@ import (
 // finds that the other turns no longer need it. Meanwhile, a hold before the turns gives nothing
 // back.
 //
-// The same holds if the limit of the key changes meanwhile: the state before the turns is adopted as
-// any other, and the turns stay ahead of what was adopted. If the key then has two limits
+// The same holds if the limit of the key changes meanwhile: the state before the turns is adopted
+// as any other, and the turns stay ahead of what was adopted. If the key then has two limits
 // (former.go), the events of a turn count in both as those of any grant do: in full for the limit
 // that has reserved it.
 //
@@ -182,7 +182,8 @@ func (h *heldState) advance() (due bool) {
 	}
 	h.unshare()
 	for h.turns() > 0 && instantOf(h.turnList) <= h.now {
-		h.end(instantOf(h.turnList)) // in the order of time, which makes a difference in a WarmingUp
+		// In the order of time, which makes a difference in a WarmingUp.
+		h.end(instantOf(h.turnList))
 		h.come(h.turnList[:turnWords])
 		h.turnList = h.turnList[turnWords:]
 	}

@@ -3,6 +3,7 @@ package wait_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -416,6 +417,84 @@ func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 		mock.Add(time.Minute) // the test moves the clock once only
 		require.NoError(t, <-done)
 	}
+}
+
+// TestHold_WaitingBehindHolders: callers that hold may give their events back. So nobody is told that a turn is hours away
+// behind them, not even at the instant between a settlement and the next hold of the line.
+func TestHold_WaitingBehindHolders(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour},
+		ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent},
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+		ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100)}},
+	} {
+		for name, store := range fakes.Stores {
+			t.Run(fmt.Sprint(name, " ", alg), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store()), ratelimit.WithName("test")))
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					first := fakes.Held(t, l, "key", 2)
+					denied, err := l.Take(ctx, "key", 1)
+					require.NoError(t, err)
+					var passed atomic.Int64
+					attempt := func() {
+						hold, _, err := l.Hold(ctx, "key", 1, ratelimit.Waiting())
+						if assert.NoError(t, err) {
+							passed.Add(1)
+							time.Sleep(time.Millisecond)
+							hold.Cancel()
+						}
+					}
+					for range 20 {
+						go attempt()
+					}
+					synctest.Wait()
+					first.Cancel()
+					d, err := l.Take(ctx, "key", 1) // at the instant between two holds
+					require.NoError(t, err)
+					assert.LessOrEqual(t, d.RetryAfter, denied.RetryAfter, "the places ahead count as spent")
+					attempt()
+					time.Sleep(20 * time.Second)
+					assert.EqualValues(t, 21, passed.Load())
+				})
+			})
+		}
+	}
+}
+
+// TestHold_WaitingForAFarHold: the turn of the first place, which will hold, is known, and what comes behind it is not. So only a
+// deadline before that turn is too near.
+func TestHold_WaitingForAFarHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.Every(10 * time.Second)}))
+		require.True(t, l.Allow("key"))
+		hold := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			r, _, err := l.Hold(ctx, "key", 1, ratelimit.Waiting())
+			r.Cancel()
+			return err
+		}
+		var passed atomic.Int64
+		for range 5 {
+			go func() {
+				if assert.NoError(t, hold(11*time.Second)) {
+					passed.Add(1)
+				}
+			}()
+			synctest.Wait()
+		}
+		assert.Equal(t, 60*time.Second, fakes.Take(t, l, 1).RetryAfter, "if the events happen")
+		for range 2 {
+			var turn *ratelimit.TurnError
+			require.ErrorAs(t, hold(9*time.Second), &turn)
+			assert.Equal(t, 10*time.Second, turn.Wait)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 5, passed.Load())
+	})
 }
 
 // blocked reports whether a caller waits for a key whose events are all held.
