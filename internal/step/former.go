@@ -3,6 +3,7 @@ package step
 import (
 	"reflect"
 	"slices"
+	"weak"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -84,8 +85,11 @@ type twoLimits struct {
 // JoinLimits returns the kernel of the states of two limits of the same kind, in the order in which
 // they came.
 func JoinLimits(first, second *Machine) *Machine {
-	if k := second.joined.Load(); k != nil && k.limits[0] == first {
-		return k.byAsked[0]
+	if cached := second.joined.Load(); cached != nil {
+		k := cached.Value()
+		if k != nil && k.limits[0] == first {
+			return k.byAsked[0]
+		}
 	}
 	k := twoLimits{
 		limits:  [2]*Machine{first, second},
@@ -98,7 +102,8 @@ func JoinLimits(first, second *Machine) *Machine {
 		k.byAsked[i] = NewMachine(&of, first.Encoding)
 	}
 	// If two goroutines store at once, one kernel is lost, and is made again: this is only a cache.
-	second.joined.Store(k.byAsked[0].two)
+	cached := weak.Make(k.byAsked[0].two)
+	second.joined.Store(&cached)
 	return k.byAsked[0]
 }
 

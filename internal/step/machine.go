@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"weak"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
@@ -31,7 +32,10 @@ type Machine struct {
 
 	Of any // what the caller knows it by; the package does not look at it
 
-	joined atomic.Pointer[twoLimits] // the latest of states whose second limit this is
+	// The latest of states whose second limit this is. It is weak, because it refers to the first
+	// limit, which may refer to one before: of a limit that changes again and again, none is left
+	// once no state needs it.
+	joined atomic.Pointer[weak.Pointer[twoLimits]]
 }
 
 // NewMachine returns k, whose states have encoding enc, ready to be applied.

@@ -465,6 +465,58 @@ func TestShrink(t *testing.T) {
 	}
 }
 
+// TestLimitsThatChangeAgainAndAgain: a limit whose rate, window or timeout follows something costs no more memory with each change
+// once as many limits are compiled as the limiter keeps. What stays is counted by Stats.
+func TestLimitsThatChangeAgainAndAgain(t *testing.T) {
+	budget.Alone(t)
+	const kept = 1 << 14
+	for name, limit := range map[string]func(i int) ratelimit.Algorithm{
+		"rate": func(i int) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(i), Burst: 100}
+		},
+		"queue": func(i int) ratelimit.Algorithm {
+			return ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(i), Capacity: 100}
+		},
+		"window": func(i int) ratelimit.Algorithm {
+			return ratelimit.FixedWindow{Limit: 100, Window: time.Hour + time.Duration(i)}
+		},
+		"log": func(i int) ratelimit.Algorithm {
+			return ratelimit.SlidingLog{Limit: 100, Window: time.Hour + time.Duration(i)}
+		},
+		"timeout": func(i int) ratelimit.Algorithm {
+			return ratelimit.InFlight{Limit: 100, Timeout: time.Hour + time.Duration(i)}
+		},
+		"all": func(i int) ratelimit.Algorithm {
+			return ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(i)}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, i := new(ratelimit.MemoryStore), 0
+			l := ratelimit.Must(ratelimit.New(limit(1), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(
+				func(context.Context, string) (ratelimit.Algorithm, error) { return limit(i), nil })))
+			change := func(times int) (uncounted int64) {
+				for range times {
+					i++
+					l.Allow("k")
+					if i%3 == 0 { // a key that does not come back, and leaves its state
+						l.Allow(strconv.Itoa(i % 1000))
+					}
+				}
+				s.Shrink()
+				runtime.GC()
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return int64(m.HeapAlloc) - int64(s.Stats().Bytes)
+			}
+			before := change(kept)
+			more := change(int(budget.Histories(kept, 20*kept)))
+			assert.Less(t, more-before, int64(3<<20), "bytes that Stats does not count")
+			runtime.KeepAlive(l)
+		})
+	}
+}
+
 // TestShrinkOfAWrappedStore: the clock of the limiter says which keys are idle. A wrapped store
 // learns of this clock from the first key.
 func TestShrinkOfAWrappedStore(t *testing.T) {
