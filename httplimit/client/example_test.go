@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -101,31 +102,40 @@ func ExampleHeaders() {
 	// {0 0s 0 0s} false
 }
 
-// A client without a limit of its own that slows down as GitHub says in X-RateLimit-Remaining.
+// A client without a limit of its own that slows down as GitHub says in X-RateLimit-Remaining. GitHub
+// has a quota of its own for searches, which is used up here.
 func ExampleXRateLimit() {
-	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
+	transport := &client.Transport{
+		Limiter: ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})),
+		Quota:   client.XRateLimit,
+		Key: func(r *http.Request) (string, error) {
+			if strings.HasPrefix(r.URL.Path, "/search/") {
+				return r.URL.Host + "/search", nil
+			}
+			return r.URL.Host, nil
+		},
+	}
+
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-RateLimit-Limit", "5000")
+		w.Header().Set("X-RateLimit-Limit", "30")
 		w.Header().Set("X-RateLimit-Remaining", "0")
-		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10))
+		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10))
 	}))
 	defer server.Close()
-	c := &http.Client{
-		Transport: &client.Transport{Limiter: unlimited, Quota: client.XRateLimit},
-		Timeout:   30 * time.Second,
-	}
-	for range 2 {
-		resp, err := c.Get(server.URL)
+	c := &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	for _, path := range []string{"/search/code", "/search/issues", "/user"} {
+		resp, err := c.Get(server.URL + path)
 		if err != nil {
-			fmt.Println("held back:", errors.Is(err, context.DeadlineExceeded))
+			fmt.Println(path, "is held back:", errors.Is(err, context.DeadlineExceeded))
 			continue
 		}
 		resp.Body.Close()
-		fmt.Println(resp.Status)
+		fmt.Println(path, resp.Status)
 	}
 	// Output:
-	// 200 OK
-	// held back: true
+	// /search/code 200 OK
+	// /search/issues is held back: true
+	// /user 200 OK
 }
 
 // A client without a limit of its own that slows down as the server asks for.

@@ -19,6 +19,17 @@ func RateLimit(resp *http.Response) (Quota, bool) {
 
 // XRateLimit is for [Transport].Quota. It reads X-RateLimit-Remaining, X-RateLimit-Reset and
 // X-RateLimit-Limit, as GitHub and many others send them. [Headers] says what values they may have.
+//
+// The fields do not say which requests share a quota. If resources of a server have quotas of their
+// own, their requests need keys of their own: with one key, requests wait for the quota that a
+// response to any of them has spoken of. GitHub counts searches apart:
+//
+//	Key: func(r *http.Request) (string, error) {
+//		if strings.HasPrefix(r.URL.Path, "/search/") {
+//			return r.URL.Host + "/search", nil
+//		}
+//		return r.URL.Host, nil
+//	},
 func XRateLimit(resp *http.Response) (Quota, bool) { return xRateLimit(resp) }
 
 var xRateLimit = Headers("X-RateLimit-*")

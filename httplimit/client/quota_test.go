@@ -33,27 +33,36 @@ func TestEnough(t *testing.T) {
 	}
 }
 
-// TestQuotaRenewed is of a limit of 60: what may be sent after the reset.
-func TestQuotaRenewed(t *testing.T) {
+// TestLeftIsBounded has a server that says ten things at once: those with least left are kept.
+func TestLeftIsBounded(t *testing.T) {
+	now := time.Unix(0, 0)
+	var l left
+	for _, n := range []int{3, 9, 1, 5, 8, 7, 2, 6, 0, 4} {
+		l.hear(newPair(Quota{Left: n, Reset: time.Duration(n+1) * time.Second}, now, now), 0, now)
+	}
+	var kept []int
+	for _, p := range l.pairs {
+		kept = append(kept, p.quota.Left)
+	}
+	assert.ElementsMatch(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, kept)
+}
+
+// TestQuotaAfter is of a limit of 60: what is left when the time until the reset, or more, is over.
+func TestQuotaAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
-		left          int
-		reset, window int // in seconds
-		underWay      int
-		want          int
+		left            int
+		elapsed, window int // in seconds
+		want            int
 	}{
-		"whole window":            {0, 60, 60, 0, 60},
-		"whole window, under way": {0, 60, 60, 50, 10},
-		"all are under way":       {0, 60, 60, 70, 0},
-		"window not known":        {7, 60, 0, 0, 60},
-		"half of the window":      {0, 30, 60, 0, 30},
-		"what was left":           {20, 30, 60, 0, 50},
-		"one comes back":          {59, 1, 60, 0, 60},
-		"less than one":           {5, 1, 3600, 0, 6},
-		"no more than the limit":  {45, 30, 60, 0, 60},
-		"less those under way":    {45, 30, 60, 20, 40},
-		"what comes back":         {45, 30, 60, 50, 30}, // those under way may have been counted long ago
+		"whole window":           {0, 60, 60, 60},
+		"window not known":       {7, 1, 0, 60},
+		"half of the window":     {0, 30, 60, 28},
+		"what was left":          {20, 30, 60, 48},
+		"one comes back":         {59, 1, 60, 60},
+		"less than one":          {5, 1, 3600, 6},
+		"no more than the limit": {45, 30, 60, 60},
 	} {
-		q := Quota{Left: tt.left, Limit: 60, Reset: time.Duration(tt.reset) * time.Second, Window: time.Duration(tt.window) * time.Second}
-		assert.Equal(t, tt.want, q.renewed(tt.underWay), name)
+		q := Quota{Left: tt.left, Limit: 60, Window: time.Duration(tt.window) * time.Second}
+		assert.Equal(t, tt.want, q.after(time.Duration(tt.elapsed)*time.Second), name)
 	}
 }

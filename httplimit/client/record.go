@@ -12,10 +12,10 @@ type record struct {
 	way  wayBack // from the latest rest
 	left left    // what the server says
 
-	waiting int // requests that have arrived and may not go yet
-	queued  int // requests that have gone since the latest rest, and wait for the limiter
-	sent    int // requests that were sent since then, and are not answered yet
-	older   int // requests that were sent before, and are not answered yet
+	waiting  int      // requests that have arrived and may not go yet
+	queued   int      // requests that have gone since the latest rest, and wait for the limiter
+	sent     int      // requests that were sent since then, and are not answered yet
+	underWay underWay // these, and those that were sent before
 
 	// After the latest refusal without Retry-After, less what successes took off.
 	backoff time.Duration
@@ -37,24 +37,21 @@ const (
 )
 
 // isIdle reports whether no request is under way or waits, and nothing that is known is of use for
-// much longer: a rest is remembered for the given time.
+// much longer: a rest and a limit are remembered for the given time.
 func (r *record) isIdle(now time.Time, memory time.Duration) bool {
-	return r.waiting+r.queued+r.sent+r.older == 0 && !now.Before(r.left.until) &&
+	return r.waiting+r.queued+len(r.underWay) == 0 && r.left.isOver(now.Add(-memory)) &&
 		(r.way.rest == 0 && r.backoff == 0 || !now.Before(r.way.until.Add(memory)))
 }
 
-// underWay is the number of requests that are sent, and not answered yet.
-func (r *record) underWay() int { return r.sent + r.older }
-
-// out is the number of requests that are under way or about to be sent.
-func (r *record) out() int { return r.queued + r.underWay() }
+// out returns the requests that are under way or about to be sent.
+func (r *record) out() outgoing { return outgoing{r.queued, r.underWay} }
 
 // pass lets a request go, unless it has to wait.
 func (r *record) pass(now time.Time, isFirst bool) (p pass, wait time.Duration) {
-	r.left.renew(now, r.underWay())
+	r.left.renew(now)
 	since := r.queued + r.sent // the rest
 	at := r.way.opens(now, since, isFirst || since > 0)
-	if spread := r.left.opens(r.out(), 1); spread.After(at) {
+	if spread := r.left.opens(1, r.out(), now); spread.After(at) {
 		at = spread
 	}
 	wait = at.Sub(now)
@@ -62,7 +59,7 @@ func (r *record) pass(now time.Time, isFirst bool) (p pass, wait time.Duration) 
 		return pass{}, wait
 	}
 	r.way.pass(now)
-	r.left.pass(now, r.out())
+	r.left.pass(r.out(), now)
 	r.queued++
 	return pass{record: r, rest: r.way.number}, 0
 }
@@ -70,21 +67,23 @@ func (r *record) pass(now time.Time, isFirst bool) (p pass, wait time.Duration) 
 // said returns when the nth request from now may go at the earliest, as far as the server has said
 // it.
 func (r *record) said(now time.Time, n int) time.Time {
-	r.left.renew(now, r.underWay())
-	if spread := r.left.opens(r.out(), n); spread.After(r.way.until) {
+	r.left.renew(now)
+	if spread := r.left.opens(n, r.out(), now); spread.After(r.way.until) {
 		return spread
 	}
 	return r.way.until
 }
 
-// depart reports whether a request which has gone may be sent now.
-func (r *record) depart(p *pass, now time.Time) bool {
-	r.left.renew(now, r.underWay())
-	if p.rest != r.way.number || r.left.isUsedUp(r.underWay()) {
+// depart reports whether a request which has gone may be sent at the time that p says.
+func (r *record) depart(p *pass) bool {
+	now := p.sent
+	r.left.renew(now)
+	if p.rest != r.way.number || r.left.isUsedUp(outgoing{underWay: r.underWay}, now) {
 		return false
 	}
 	r.queued--
 	r.sent++
+	r.underWay.add(now)
 	p.heard = r.left.heard
 	return true
 }
@@ -110,14 +109,25 @@ type answer struct {
 // says reports whether a says more than that the request is over.
 func (a answer) says() bool { return a.refused || a.known || a.rest > 0 }
 
+// pair returns what a, which says what is left, has said at now to a request that was sent at the
+// given time. If there is a rest, the server grants none before it ends.
+func (a answer) pair(rest time.Duration, sent, now time.Time) pair {
+	if rest <= 0 {
+		return newPair(a.quota, sent, now)
+	}
+	a.quota.Left, a.quota.Reset = 0, rest
+	p := newPair(a.quota, now, now)
+	p.mostly = sample{} // it is not the whole quota that is back then
+	return p
+}
+
 // answer notes the answer to a request that was sent.
 func (r *record) answer(p pass, a answer, now time.Time) {
-	switch {
-	case p.record == nil: // it was sent before r was made
-	case p.rest == r.way.number:
-		r.sent--
-	default:
-		r.older--
+	if p.record != nil { // otherwise it was sent before r was made
+		r.underWay.remove(p.sent)
+		if p.rest == r.way.number {
+			r.sent--
+		}
 	}
 	rest := min(a.rest, longestRest)
 	if rest <= 0 && a.refused {
@@ -127,12 +137,12 @@ func (r *record) answer(p pass, a answer, now time.Time) {
 		}
 	}
 	if a.known {
-		isNews := r.left.hear(a.quota, rest, p.heard, now)
+		isNews := r.left.hear(a.pair(rest, p.sent, now), p.heard, now)
 		if isNews && r.waiting == 0 { // otherwise each answer would put off those that wait
-			r.left.spread(now, r.out())
+			r.left.spread(r.out(), now)
 		}
 	} else if p.record != nil {
-		r.left.use()
+		r.left.use(p.sent, now)
 	}
 	if rest <= 0 && a.granted {
 		if p.rest == r.way.number {
@@ -153,7 +163,6 @@ func (r *record) hold(d time.Duration, now time.Time) {
 		return
 	}
 	r.way.begin(d, now)
-	r.older += r.sent
 	r.sent, r.queued = 0, 0
 	r.wake()
 }

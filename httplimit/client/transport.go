@@ -72,18 +72,29 @@ type Transport struct {
 	// yours. If it is nil, Transport does not heed what is left.
 	//
 	// When an eighth of the limit is left, the requests that are left are spread evenly over the
-	// time until the reset; if the limit is not known, they always are. When none is left, requests
-	// with the same key are held back for that time, at most for a day. Afterwards, the whole quota
-	// counts as back, until another response says more. If the reset comes before the limit's
-	// window is over, only what the limit allows in that time counts as back, and is added to what
-	// was left. Requests under way count as if they used up what is left. A request whose turn the
-	// Limiter grants when none is left waits for the quota, and then for another turn. If a 429 or
-	// 503 has Retry-After, that counts instead of the reset.
+	// time until the reset, if that is five seconds or longer; if the limit is not known, they
+	// always are. When none is left, requests with the same key are held back for that time, at
+	// most for a day. Afterwards, the whole quota counts as back, until another response says more.
+	// If the reset comes before the limit's window is over, only what the limit allows in that time
+	// counts as back, and is added to what was left. If a 429 or 503 has Retry-After, that counts
+	// instead of the reset. A limit is remembered for ten minutes after the reset.
+	//
+	// Requests under way count as if they used up what is left, for a window: then the server has
+	// counted them in an earlier one, or they are lost. If the window is not known, it is taken
+	// from the times until the reset. A request whose turn the Limiter grants when none is left
+	// waits for the quota, and then for another turn.
+	//
+	// A slow response is as old as its request, so that a reset may be over when the response
+	// comes. If several requests are under way at once, their responses may speak of two windows,
+	// or of quotas of several resources: then a request goes when each of them lets it. A response
+	// to a later request replaces them. So give requests with a quota of their own a Key of their
+	// own, as [XRateLimit] shows.
 	//
 	// Most servers say when the whole quota is back, and nothing says when some of it is. A client
 	// that always has requests to send gets more than 90 % of the limit if the server has a bucket
-	// or a [ratelimit.FixedWindow], and 70 to 90 % if its quota comes back little by little, as
-	// with a [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow].
+	// or a [ratelimit.FixedWindow], even if responses take longer than the window, but less if they
+	// take about as long. It gets 70 to 90 % if the quota comes back little by little, as with a
+	// [ratelimit.SlidingLog], [ratelimit.SlidingWindow] or [ratelimit.RollingWindow].
 	//
 	// A response from a cache, which has an Age, says nothing, whatever its value: some caches add
 	// it to all responses, and Transport cannot learn from those. Nothing is known before the first

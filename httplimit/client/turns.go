@@ -152,7 +152,10 @@ func (t *Turn) answer(a answer) {
 type pass struct {
 	record *record // nil if nothing was known
 	rest   int     // the number of the latest rest
-	heard  int     // how many responses had said what is left when the request was sent
+
+	// Of a request that was sent.
+	sent  time.Time // when it was sent
+	heard int       // how many responses had said what is left then
 }
 
 // wait waits until a request with the key may be sent. What it returns as held is to be released,
@@ -312,8 +315,9 @@ func (t *Turns) tooLate(ctx context.Context, r *record, isFirst bool) error {
 func (t *Turns) depart(key string, p *pass) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	p.sent = t.clk.Now()
 	if p.record != nil {
-		return p.record.depart(p, t.clk.Now())
+		return p.record.depart(p)
 	}
 	r := t.records[key] // made while the request waited
 	return r == nil || r.way.number == 0
