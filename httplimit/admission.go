@@ -53,6 +53,9 @@ type Admission struct {
 	shadowTurns []*ratelimit.Reservation // what the others hold
 	account     *account                 // nil if the request is not settled
 
+	// The durations of the decision start at a reading between these two, which are of [Legacy].
+	asked, answered time.Time
+
 	policies  *policies          // nil if nothing is told to the client
 	told      ratelimit.Decision // as the client is told
 	partition string             // the parameter pk of RateLimit
@@ -62,7 +65,7 @@ type Admission struct {
 // so by itself.
 func (a *Admission) SetHeader(h http.Header) {
 	if a.policies != nil {
-		a.gate.setHeaders(h, a.told, a.policies, a.partition)
+		a.gate.setHeaders(h, a)
 	}
 }
 

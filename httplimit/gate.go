@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/benbjohnson/clock"
 
@@ -158,7 +159,10 @@ func (g *Gate) decide(a *Admission) {
 	if len(a.limits) == 0 { // those that the request counts in refuse nobody
 		a.Passed = true
 	} else {
-		g.describe(a, g.take(ctx, a))
+		a.asked = g.now()
+		err := g.take(ctx, a)
+		a.answered = g.now()
+		g.describe(a, err)
 	}
 	if !a.Passed {
 		return
@@ -172,6 +176,14 @@ func (g *Gate) decide(a *Admission) {
 	if g.settles && a.isHeld() {
 		a.account = &account{outer: accountOf(a.request.Context()), held: a.n}
 	}
+}
+
+// now reads the clock if a header field tells a time.
+func (g *Gate) now() (now time.Time) {
+	if g.headers == Legacy {
+		now = g.clk.Now()
+	}
+	return now
 }
 
 // take takes what a request costs from its limits. If they are in memory, they decide even if the

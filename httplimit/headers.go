@@ -121,9 +121,9 @@ func seconds(d time.Duration) int64 {
 	return s
 }
 
-// setHeaders sets the header fields that describe d, a decision by p. pk is what partition
-// returns.
-func (g *Gate) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk string) {
+// setHeaders sets the header fields that describe what a tells the client.
+func (g *Gate) setHeaders(h http.Header, a *Admission) {
+	d, p := a.told, a.policies
 	if d.Allowed && !d.Checked() {
 		return // the store did not answer, so Remaining is unknown
 	}
@@ -139,7 +139,7 @@ func (g *Gate) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk s
 	switch g.headers {
 	case Standard:
 		// Responses must not share these values, because a handler may change them.
-		values := [2]string{p.value(d, pk), p.field}
+		values := [2]string{p.value(d, a.partition), p.field}
 		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
 		if p.field != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
@@ -162,10 +162,21 @@ func (g *Gate) setHeaders(h http.Header, d ratelimit.Decision, p *policies, pk s
 			delete(h, fieldXReset)
 			return
 		}
-		now := time.Duration(g.clk.Now().UnixNano())
-		at := seconds(now + min(reset, math.MaxInt64/4))
-		h[fieldXReset] = []string{strconv.FormatInt(at, 10)}
+		h[fieldXReset] = []string{strconv.FormatInt(a.unix(reset), 10)}
 	}
+}
+
+// unix returns the Unix time, in whole seconds, that is d after the decision. When that was is known
+// to a few microseconds. If that time may be a whole second, it is, because windows end in whole
+// seconds. Otherwise it is rounded up, so that no client comes too early.
+func (a *Admission) unix(d time.Duration) int64 {
+	d = min(d, math.MaxInt64/4)
+	earliest, latest := a.asked.Add(d), a.answered.Add(d)
+	whole := latest.Truncate(time.Second)
+	if whole.Before(earliest) || latest.Sub(earliest) >= time.Second {
+		return latest.Add(time.Second - 1).Unix()
+	}
+	return whole.Unix()
 }
 
 // joined appends lines to those that an outer middleware has set, without changing

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -380,6 +381,41 @@ func TestPartitionKey(t *testing.T) {
 		for name, values := range serve(httplimit.Middleware(l, pk, httplimit.WithHeaders(headers))(ok), from("192.0.2.1:1")).Header {
 			assert.NotContains(t, strings.Join(values, ""), "pk", name)
 		}
+	}
+}
+
+// A slowClock moves on with each reading.
+type slowClock struct {
+	*clock.Mock
+	step time.Duration
+}
+
+func (c *slowClock) Now() time.Time {
+	c.Add(c.step)
+	return c.Mock.Now()
+}
+
+// TestLegacyResetOfWindows checks that X-RateLimit-Reset is the end of the window, although time goes
+// by before and after the decision. Other times are rounded up.
+func TestLegacyResetOfWindows(t *testing.T) {
+	begin := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		step time.Duration
+		want time.Time
+	}{
+		"hour":         {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, 7 * time.Microsecond, begin.Add(time.Hour)},
+		"month":        {ratelimit.CalendarWindow{Limit: 10, Every: ratelimit.Month}, 7 * time.Microsecond, begin.AddDate(0, 1, 0).Truncate(24 * time.Hour)},
+		"bucket":       {ratelimit.TokenBucket{Rate: ratelimit.Every(time.Minute + time.Second/2)}, 7 * time.Microsecond, begin.Add(time.Minute + time.Second)},
+		"a slow store": {ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, 2 * time.Second, begin.Add(time.Hour + 2*time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := &slowClock{clock.NewMock(), tt.step}
+			clk.Set(begin)
+			l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithClock(clk)))
+			resp := serve(httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Legacy))(ok), from("192.0.2.1:1"))
+			assert.Equal(t, strconv.FormatInt(tt.want.Unix(), 10), resp.Header.Get("X-RateLimit-Reset"))
+		})
 	}
 }
 
