@@ -16,8 +16,9 @@ import (
 // other one grants only up to what it grants at once; the one that is asked decides alone; a limit
 // that is neither of them begins with the level of the one that was asked last, or of one that it
 // is similar to (a bucket: with the one that leaves less), and replaces the other one; and the
-// former one goes when it was not asked for as long as either remembers. The one that was asked
-// last is the former one if it has denied since the last grant, and else the present one.
+// former one goes when it was not asked for as long as either remembers what it grants at once, and
+// what counted in either when it was asked. The one that was asked last is the former one if it has
+// denied since the last grant, and else the present one.
 type Changing struct {
 	kept []keptLimit // the present limit, and the former one if there is one
 	// Until when the former one was asked: until the end of its RetryAfter, if it denied.
@@ -67,10 +68,21 @@ type asking struct {
 	added   bool // whether it is a third one
 	keep    bool // whether it replaces the former one even if it denies
 	told    instant
+	forgets instant // when nothing counts any more in either, unless more is granted
 }
 
 // ask returns the limit that is asked. It changes nothing.
 func (c *Changing) ask(now int64, alg ratelimit.Algorithm) asking {
+	a := c.find(now, alg)
+	a.forgets = a.key.fresh(instant(now))
+	for _, other := range a.other {
+		a.forgets = max(a.forgets, other.key.fresh(instant(now)))
+	}
+	return a
+}
+
+// find is ask without forgets.
+func (c *Changing) find(now int64, alg ratelimit.Algorithm) asking {
 	at, kept := instant(now), c.kept
 	idle := !slices.ContainsFunc(kept, func(l keptLimit) bool { return !l.key.forgotten(at) })
 	if idle && (len(kept) < 2 || c.told+c.memory() <= at) { // a store may have forgotten the key
@@ -155,7 +167,7 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 			[]keptLimit{a.keptLimit},
 			a.other...), a.told, 0, true
 		if !a.present {
-			c.told = instant(now)
+			c.told = max(instant(now), a.forgets-min(a.forgets, c.memory()))
 		}
 	case d.RetryAfter == ratelimit.Never:
 	case a.present && a.keep: // it counts more than before, and is otherwise what it was
@@ -166,6 +178,7 @@ func (c *Changing) decided(now int64, a asking, d ratelimit.Decision, granted bo
 			a.keptLimit,
 		), a.told, 1, c.both &&
 			!a.added
+		until = max(until, a.forgets-min(a.forgets, c.memory()))
 		if c.told+c.memory()/2 <= until {
 			c.told = until
 		}

@@ -35,11 +35,13 @@ import (
 //   - One that shares the states of either of them keeps that one's state, except that a bucket
 //     which would have adopted more from the one that was asked last counts as much, up to its
 //     bound: a lower burst has not counted it.
-//   - The former one goes when it was not asked for as long as either remembers, whether the key is
-//     idle or not. If it went earlier and came back, it would not know what it granted. A denial
-//     counts as asking until the instant at which RetryAfter ends. So that it seldom changes the
-//     state, that is noted only if the last noted one is half as long ago, and the former one stays
-//     half as long again.
+//   - The former one goes when it was not asked for as long as either remembers what it grants at
+//     once, whether the key is idle or not. If it went earlier and came back, it would not know what
+//     it granted. A key may owe more than that, by a charge, or because a lower limit has adopted
+//     what a higher one granted. So the former one stays at least until what counted in either when
+//     it was asked has been forgotten. A denial counts as asking until the instant at which
+//     RetryAfter ends. So that it seldom changes the state, that is noted only if the last noted one
+//     is half as long ago, and the former one stays half as long again.
 //
 // While a limit does not change, nothing of this exists.
 //
@@ -248,6 +250,7 @@ func (k *twoLimits) denies(st []uint64, until kernel.Instant, turnsAhead bool) (
 	case !turnsAhead:
 		return false
 	}
+	until = max(until, k.remembered(st))
 	if until > kernel.MaxInstant || kernel.After(askedAt(st), k.memory/2) > until {
 		return noted
 	}
@@ -274,11 +277,20 @@ func (k *twoLimits) Remaining(st []uint64, now kernel.Instant) int {
 // Fresh comes not before the former limit goes: if a store forgot what both have granted as soon as
 // nothing of it counts in either, a limit that comes back would not know it.
 func (k *twoLimits) Fresh(st []uint64) kernel.Instant {
-	at := max(st[promised], kernel.After(askedAt(st), k.memory))
-	for i, state := range k.states(st) {
-		at = max(at, k.limits[i].Fresh(state))
-	}
-	return at
+	return max(st[promised], kernel.After(askedAt(st), k.memory), k.forgets(st))
+}
+
+// remembered returns an instant such that a limit that was asked then stays until nothing counts in
+// either.
+func (k *twoLimits) remembered(st []uint64) kernel.Instant {
+	at := k.forgets(st)
+	return at - min(at, k.memory)
+}
+
+// forgets returns the instant from which on nothing counts in either limit.
+func (k *twoLimits) forgets(st []uint64) kernel.Instant {
+	states := k.states(st)
+	return max(k.limits[0].Fresh(states[0]), k.limits[1].Fresh(states[1]))
 }
 
 func (k *twoLimits) Delay(st []uint64, at kernel.Instant) uint64 {
@@ -310,16 +322,17 @@ func (k *twoLimits) Refuse(
 }
 
 func (k *twoLimits) Spend(st []uint64, at kernel.Instant, n int) []uint64 {
+	asked := st[formerAsked]
+	if presentOf(st) != k.asked { // it is from now on, and the other one is the former one
+		asked = max(at, k.remembered(st)) + uint64(k.asked)*secondPresent
+	}
 	st = k.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
 		if asked {
 			return part.Spend(st, at, n)
 		}
 		return k.follow(part, st, at, n)
 	})
-	if presentOf(st) != k.asked { // it is from now on
-		st[formerAsked] = at + uint64(k.asked)*secondPresent
-	}
-	st[formerAsked] &^= formerLast
+	st[formerAsked] = asked &^ formerLast
 	st[lastSpent] = max(spentAt(st), at) | bothCounted
 	return st
 }

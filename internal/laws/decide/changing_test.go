@@ -202,3 +202,46 @@ func TestEasedClamp(t *testing.T) {
 		assert.True(t, l.AllowN("key", 90), "%s: the clamp is taken back", name)
 	}
 }
+
+// TestEasedClamp_ComesBackAsTold: a key owes much more than the limits that clamp it, and ease the
+// clamp, grant at once. A client that
+// comes back no earlier than it is told is granted its request then.
+func TestEasedClamp_ComesBackAsTold(t *testing.T) {
+	for name, bucket := range map[string]func(rate, burst int) ratelimit.Algorithm{
+		"token": func(rate, burst int) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: ratelimit.PerSecond(rate), Burst: burst}
+		},
+		"interval": func(rate, burst int) ratelimit.Algorithm {
+			return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: max(1, rate/10), Per: time.Second / 10}, Burst: burst, Refill: ratelimit.RefillInterval}
+		},
+		"leaky": func(rate, burst int) ratelimit.Algorithm {
+			return ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(rate), Capacity: burst}
+		},
+	} {
+		for seed := range budget.Seeds(t, budget.Histories(100, 5000)) {
+			rng := rand.New(rand.NewPCG(seed, 8))
+			l, own, _, clk := fakes.Varying(t, bucket(100, 100))
+			require.True(t, l.AllowN("key", 60+rng.IntN(41)))
+			if rng.IntN(2) == 0 {
+				_, err := l.Charge(t.Context(), "key", rng.IntN(300))
+				require.NoError(t, err)
+			}
+			for range 1 + rng.IntN(3) {
+				clk.Advance(time.Duration(rng.Int64N(int64(time.Second))))
+				own.Set("key", bucket(1+rng.IntN(60), 1+rng.IntN(6)))
+				l.Allow("key")
+			}
+			for _, rounds := range []time.Duration{time.Second, 1, time.Second} {
+				own.Set("key", bucket(1+rng.IntN(60), 1+rng.IntN(6)))
+				d, err := l.Take(t.Context(), "key", 1)
+				require.NoError(t, err)
+				if d.Allowed {
+					continue
+				}
+				wait := (d.RetryAfter + rounds - 1).Truncate(rounds)
+				clk.Advance(wait)
+				require.True(t, l.Allow("key"), "%s, seed %d: denied %v after it was told to come back in %v", name, seed, wait, d.RetryAfter)
+			}
+		}
+	}
+}
