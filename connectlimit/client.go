@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -31,8 +32,14 @@ import (
 // After a call has failed with [connect.CodeResourceExhausted] or [connect.CodeUnavailable] and a
 // RetryInfo, calls with the same key are held back for that time, and come back step by step, as
 // [client.Turns] says. A stream is granted when the server sends a message, or when it ends well.
+//
+// After a CodeResourceExhausted without RetryInfo, calls are held back for a second or, after
+// several such failures in a row, for twice as long each time, up to a minute, as
+// [client.Transport] does. Not so if a message was too large, which has the same code: see
+// [client.IsTooLarge].
+//
 // Client sends nothing twice: the caller may retry, and a retry waits as long as the server has
-// asked.
+// asked. See [client.Transport] for what [net/http.Transport] repeats by itself.
 //
 // Any number of clients and goroutines may use a Client at once. On servers it does nothing.
 type Client struct {
@@ -116,8 +123,8 @@ func (c *Client) await(ctx context.Context, key string) (*client.Turn, error) {
 	return nil, connect.NewError(code, err)
 }
 
-// heed notes whether a call that has ended with err was granted, and holds its key back if err has
-// a RetryInfo.
+// heed notes whether a call that has ended with err was granted or refused, and holds its key back
+// for as long as the server asks.
 func heed(turn *client.Turn, err error) {
 	failed, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -126,15 +133,14 @@ func heed(turn *client.Turn, err error) {
 		}
 		return
 	}
+	rest := retryDelay(failed)
 	switch failed.Code() {
-	case connect.CodeResourceExhausted, connect.CodeUnavailable:
-		for _, detail := range failed.Details() {
-			if value, err := detail.Value(); err == nil {
-				if info, ok := value.(*errdetails.RetryInfo); ok {
-					turn.HoldBack(info.GetRetryDelay().AsDuration())
-				}
-			}
+	case connect.CodeResourceExhausted:
+		if rest > 0 || connect.IsWireError(err) && !client.IsTooLarge(failed.Message()) {
+			turn.Refused(rest)
 		}
+	case connect.CodeUnavailable:
+		turn.HoldBack(rest)
 	case connect.CodeCanceled,
 		connect.CodeDeadlineExceeded,
 		connect.CodeUnknown,
@@ -145,6 +151,20 @@ func heed(turn *client.Turn, err error) {
 	default:
 		turn.Granted()
 	}
+}
+
+// retryDelay returns the longest time that err asks to wait, and 0 if there is none.
+func retryDelay(err *connect.Error) (longest time.Duration) {
+	for _, detail := range err.Details() {
+		value, err := detail.Value()
+		if err != nil {
+			continue // of a type that this program does not know
+		}
+		if info, ok := value.(*errdetails.RetryInfo); ok {
+			longest = max(longest, info.GetRetryDelay().AsDuration())
+		}
+	}
+	return longest
 }
 
 // A stream waits for its turn when it is first used.

@@ -206,6 +206,35 @@ func TestClientReturnsByTwosAndFours(t *testing.T) {
 	}
 }
 
+// TestClientBacksOff has a server that refuses calls and does not say for how long: that holds others
+// back. A message that is too large holds nobody back.
+func TestClientBacksOff(t *testing.T) {
+	for name, opts := range protocols {
+		for text, want := range map[string]connect.Code{
+			"quota exceeded": connect.CodeDeadlineExceeded,
+			"message size 5000000 is larger than configured max 4194304": connect.CodeResourceExhausted,
+		} {
+			t.Run(name+" "+text, func(t *testing.T) {
+				free, clk := limiter(t, ratelimit.Unlimited{})
+				c, err := connectlimit.NewClient(free, nil)
+				require.NoError(t, err)
+				refusal := connect.NewError(connect.CodeResourceExhausted, errors.New(text))
+				p := serve(t, func(h http.Handler) http.Handler { return h }, func(context.Context) error { return refusal }, append(opts, connect.WithInterceptors(c))...)
+				_, err = p.call(t.Context())
+				require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err))
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				clk.Set(time.Now().Add(time.Minute - time.Second)) // less than a second is left
+				_, err = p.call(ctx)
+				assert.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), "the rest is over")
+				_, err = p.call(ctx)
+				assert.Equal(t, want, connect.CodeOf(err))
+			})
+		}
+	}
+}
+
 // An asked request is one of a client.
 type asked struct{ connect.AnyRequest }
 

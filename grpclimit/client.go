@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -33,8 +34,15 @@ import (
 // (If that happens while a call waits for its turn, it waits for another one afterwards.) Then one
 // goes first, and when it is granted, the others follow by twos and fours. A stream is granted when
 // the server sends a message, or when it ends well. At most 4,096 keys are held back at a time.
+//
+// After a ResourceExhausted without RetryInfo, calls are held back for a second or, after several
+// such failures in a row, for twice as long each time, up to a minute, as [client.Transport] does.
+// Not so if a message was too large, which has the same code: see [client.IsTooLarge].
+//
 // Client sends nothing twice: the caller may retry, and a retry waits as long as the server has
-// asked.
+// asked. But retries that grpc-go makes by itself, as a retryPolicy in a service config says, are
+// made below all interceptors: they neither wait nor count. [grpc.WithDisableRetry] turns them off.
+// Without a retryPolicy, grpc-go repeats only calls that the server has not handled.
 //
 // With a [ratelimit.InFlight], a call is in flight until it ends.
 //
@@ -197,20 +205,21 @@ func asStatus(err error) error {
 	return &waitError{err, code}
 }
 
-// heed notes whether a call that has ended with err was granted, and holds its key back if err has
-// a RetryInfo.
+// heed notes whether a call that has ended with err was granted or refused, and holds its key back
+// for as long as the server asks.
 func heed(turn *client.Turn, err error) {
 	st, ok := status.FromError(err)
-	if !ok {
-		return
+	if _, isWait := errors.AsType[*waitError](err); isWait || !ok {
+		return // nobody has asked the server
 	}
+	rest := retryDelay(st)
 	switch st.Code() {
-	case codes.ResourceExhausted, codes.Unavailable:
-		for _, detail := range st.Details() {
-			if info, ok := detail.(*errdetails.RetryInfo); ok {
-				turn.HoldBack(info.GetRetryDelay().AsDuration())
-			}
+	case codes.ResourceExhausted:
+		if rest > 0 || !client.IsTooLarge(st.Message()) {
+			turn.Refused(rest)
 		}
+	case codes.Unavailable:
+		turn.HoldBack(rest)
 	case codes.Canceled,
 		codes.DeadlineExceeded,
 		codes.Unknown,
@@ -221,4 +230,14 @@ func heed(turn *client.Turn, err error) {
 	default:
 		turn.Granted()
 	}
+}
+
+// retryDelay returns the longest time that st asks to wait, and 0 if there is none.
+func retryDelay(st *status.Status) (longest time.Duration) {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			longest = max(longest, info.GetRetryDelay().AsDuration())
+		}
+	}
+	return longest
 }

@@ -3,6 +3,7 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -115,9 +116,9 @@ func TestClientHeeds(t *testing.T) {
 		}
 		for _, answer := range []error{
 			refusing(codes.Internal, time.Hour),
-			refusing(codes.ResourceExhausted, -time.Hour),
-			refusing(codes.ResourceExhausted, 0),
-			status.Error(codes.ResourceExhausted, "no details"),
+			refusing(codes.Unavailable, -time.Hour),
+			status.Error(codes.Unavailable, "no details"),
+			status.Error(codes.ResourceExhausted, "trying to send message larger than max (5000000 vs. 4194304)"),
 			assert.AnError,
 		} {
 			require.Error(t, try(t.Context(), c, "/a", answer))
@@ -198,6 +199,79 @@ func TestManyRests(t *testing.T) {
 		require.NoError(t, try(t.Context(), c, "a", nil))
 		assert.Equal(t, time.Second, time.Since(begin))
 	})
+}
+
+// TestClientBacksOff checks that calls are held back, for longer each time, if a server refuses them and
+// does not say for how long.
+func TestClientBacksOff(t *testing.T) {
+	kinds := map[string]func(*testing.T, *grpclimit.Client, error) error{
+		"call": func(t *testing.T, c *grpclimit.Client, answer error) error { return try(t.Context(), c, "/a", answer) },
+		"stream": func(t *testing.T, c *grpclimit.Client, answer error) error {
+			stream, s := sinking(t, t.Context(), c)
+			assert.NoError(t, stream.SendMsg("a message"))
+			s.end(answer)
+			return answer
+		},
+	}
+	for name, answer := range map[string]error{
+		"no details": status.Error(codes.ResourceExhausted, "quota exceeded"),
+		"zero":       refusing(codes.ResourceExhausted, 0),
+		"negative":   refusing(codes.ResourceExhausted, -time.Hour),
+	} {
+		for kind, ask := range kinds {
+			for _, opts := range [][]grpclimit.ClientOption{nil, {grpclimit.WithPerMessage()}} {
+				t.Run(fmt.Sprint(name, " ", kind, len(opts)), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						c := newClient(t, newLimiter(t, ratelimit.Unlimited{}), opts...)
+						for _, want := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
+							begin := time.Now()
+							require.Equal(t, answer, ask(t, c, answer))
+							assert.GreaterOrEqual(t, time.Since(begin), want)
+							assert.LessOrEqual(t, time.Since(begin), want+want/2)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestClientBacksOffAfterMessages has streams that end with a refusal when the server has sent a message.
+func TestClientBacksOffAfterMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newLimiter(t, ratelimit.Unlimited{}))
+		stream, s := sinking(t, t.Context(), c)
+		require.NoError(t, stream.RecvMsg(nil))
+		s.end(status.Error(codes.ResourceExhausted, "quota exceeded"))
+		begin := time.Now()
+		require.NoError(t, try(t.Context(), c, "/a", nil))
+		assert.GreaterOrEqual(t, time.Since(begin), time.Second)
+	})
+}
+
+// TestClientAsksNobody checks that a call which another Client does not send holds nobody back.
+func TestClientAsksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outer := newClient(t, newLimiter(t, ratelimit.Unlimited{}))
+		inner := newClient(t, newLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}), grpclimit.WithCost(func(*grpclimit.Call) int { return 2 }))
+		begin := time.Now()
+		for range 3 {
+			err := outer.Unary(t.Context(), "/a", nil, nil, nil, func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				return try(ctx, inner, method, nil)
+			})
+			assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+		}
+		assert.Zero(t, time.Since(begin))
+	})
+}
+
+// TestClientFreeCalls checks that a call which costs nothing needs no key.
+func TestClientFreeCalls(t *testing.T) {
+	noKey := grpclimit.WithKey(func(*grpclimit.Call) (string, error) { return "", assert.AnError })
+	free := grpclimit.WithCost(func(*grpclimit.Call) int { return 0 })
+	l := newLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	assert.Equal(t, codes.InvalidArgument, status.Code(try(t.Context(), newClient(t, l, noKey), "/a", nil)))
+	assert.NoError(t, try(t.Context(), newClient(t, l, noKey, free), "/a", nil))
 }
 
 // TestClientStatuses checks the statuses of calls that are not sent.
@@ -329,6 +403,8 @@ func (s *sink) SendMsg(any) error {
 	s.sent++
 	return nil
 }
+
+func (s *sink) RecvMsg(any) error { return nil }
 
 // sinking opens a stream to a sink.
 func sinking(t *testing.T, ctx context.Context, c *grpclimit.Client) (grpc.ClientStream, *sink) {

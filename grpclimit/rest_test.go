@@ -94,7 +94,7 @@ func TestClientReturnsByTwosAndFours(t *testing.T) {
 
 // TestClientAfterFailures has a server that fails after a rest: calls go one after another.
 func TestClientAfterFailures(t *testing.T) {
-	for _, code := range []codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.Internal, codes.DeadlineExceeded} {
+	for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.DeadlineExceeded} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newClient(t, newLimiter(t, ratelimit.Unlimited{}))
 			assert.Error(t, try(t.Context(), c, "/a", refusing(codes.Unavailable, time.Minute)))

@@ -168,7 +168,7 @@ func ExampleTurns() {
 		case err == nil:
 			turn.Granted()
 		case errors.Is(err, errRefused):
-			turn.HoldBack(time.Minute)
+			turn.Refused(time.Minute)
 		}
 		return err
 	}

@@ -39,7 +39,9 @@ import (
 // not answered holds the others back for a second to a minute.
 //
 // At most 4,096 keys are held back at a time. Transport sends nothing twice:
-// responses of 429 are returned to the caller, which may retry.
+// responses of 429 are returned to the caller, which may retry. But [http.Transport], the default
+// Base, sends a request again if a connection that it has used before fails, as its documentation
+// says: such requests neither wait nor count again.
 //
 // The errors of Transport have the methods Timeout and Temporary, as those of net/http.
 // Timeout reports whether a deadline is too near, Temporary whether a later request may

@@ -26,7 +26,7 @@ import (
 //	case err == nil:
 //		turn.Granted()
 //	case errors.Is(err, errRefused):
-//		turn.HoldBack(time.Minute)
+//		turn.Refused(time.Minute)
 //	}
 //	return err
 //
@@ -124,6 +124,21 @@ type Turn struct {
 // not failed otherwise. After a rest, others follow. Of a stream, it is called with the first
 // message that the server sends, because others would wait for the end. After End, it does nothing.
 func (t *Turn) Granted() { t.answer(answer{granted: true}) }
+
+// Refused notes that the server has refused the request because of a limit, and has asked to hold
+// the key back for d. If d is not positive, because the server has not said it, the key is held
+// back as after a 429 without Retry-After: see [Transport]. It can be called after Granted, for a
+// stream that the server ends.
+func (t *Turn) Refused(d time.Duration) {
+	if t == nil {
+		return
+	}
+	refusal, p := answer{refused: true, rest: d}, t.pass
+	if t.answered.Swap(true) {
+		p.record = nil // it is no longer under way
+	}
+	t.turns.answered(t.key, p, refusal)
+}
 
 // HoldBack is [Turns.HoldBack] for the key of the request.
 func (t *Turn) HoldBack(d time.Duration) {
