@@ -120,9 +120,34 @@ func TestTurnsNotGranted(t *testing.T) {
 		assert.Equal(t, []time.Duration{60 * s, 61 * s, 62 * s}, at)
 		var none *client.Turn
 		none.HoldBack(time.Hour)
+		none.Refused(time.Hour)
 		none.Granted()
 		none.End()
 	})
+}
+
+// TestTurnsRefused has a server that refuses requests, some of which it has granted before, and says for how
+// long, or not.
+func TestTurnsRefused(t *testing.T) {
+	for _, isGranted := range []bool{false, true} {
+		for asked, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 0: time.Second, -time.Hour: time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				turns := newTurns(t, ratelimit.Unlimited{})
+				turn, err := turns.Wait(t.Context(), "a", 1)
+				require.NoError(t, err)
+				if isGranted {
+					turn.Granted()
+				}
+				turn.Refused(asked)
+				turn.End()
+				begin := time.Now()
+				_, err = turns.Wait(t.Context(), "a", 1)
+				require.NoError(t, err)
+				assert.GreaterOrEqual(t, time.Since(begin), want)
+				assert.LessOrEqual(t, time.Since(begin), want+want/2)
+			})
+		}
+	}
 }
 
 // TestTurnsInFlight checks that a request is in flight until it is released, once.
