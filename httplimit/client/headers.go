@@ -46,12 +46,13 @@ var xRateLimit = Headers("X-RateLimit-*")
 // tokens hold requests back only when hardly any are left. If a request needs many of them, let the
 // Limiter count them.
 //
-// Reset is a time such as 2026-03-01T12:00:00Z, a duration such as 6m0s, or a number: more than a
-// hundred million are seconds since 1970, more than a hundred billion are milliseconds since then,
-// and fewer are seconds from now. A time is compared with the field Date, so that the server's
-// clock may be wrong. Without Remaining or Reset, or with values that cannot be read or are
-// negative, a pattern says nothing. The first number of Limit counts; without it, requests are
-// always spread. If Remaining and Reset have several lines, each has a quota of its own.
+// Reset is a time such as 2026-03-01T12:00:00Z, a duration such as 6m0s, or a number. Up to a
+// hundred million, that is seconds from now. A larger number is seconds since 1970 or, if that
+// would be after the year 5138, milliseconds, microseconds or nanoseconds since then. A time is
+// compared with the field Date, so that the server's clock may be wrong. Without Remaining or Reset,
+// or with values that cannot be read or are negative, a pattern says nothing. The first number of
+// Limit counts; without it, requests are always spread. If Remaining and Reset have several lines,
+// each has a quota of its own.
 //
 // Headers panics if there is no pattern, or one without exactly one *.
 func Headers(patterns ...string) func(*http.Response) (Quota, bool) {
@@ -112,11 +113,10 @@ func (f quotaFields) slowest(h http.Header, q Quota) Quota {
 // mostCounted is more than any number of requests matters, and fits into an int.
 const mostCounted = math.MaxInt32 / 2
 
-// Numbers of more are no seconds from now, but since 1970, and then no seconds, but milliseconds.
-const (
-	leastUnix  = 1e8  // March 1973; from now, it would be three years
-	leastMilli = 1e11 // March 1973; in seconds, it would be in the year 5138
-)
+// leastUnix is the least number that is not seconds from now, which would be three years, but since
+// 1970: March 1973. A number that is a thousand times as large is not seconds, which would be in
+// the year 5138, but milliseconds, and so on.
+const leastUnix = 1e8
 
 // number returns a number that is not negative. One that is too large is infinite.
 func number(value string) (n float64, ok bool) {
@@ -139,11 +139,13 @@ func until(reset string, now time.Time) (d time.Duration, ok bool) {
 		d, err := time.ParseDuration(reset)
 		return min(d, longestRest), err == nil && d >= 0
 	}
-	switch since := float64(now.UnixNano()) / 1e9; {
-	case n > leastMilli:
-		n = n/1e3 - since
-	case n > leastUnix:
-		n -= since
+	if n > leastUnix {
+		for range 3 { // from nanoseconds to seconds
+			if n > 1e3*leastUnix {
+				n /= 1e3
+			}
+		}
+		n -= float64(now.UnixNano()) / 1e9
 	}
 	return time.Duration(min(max(0, n), longestRest.Seconds()) * 1e9), true
 }

@@ -61,11 +61,13 @@ func (f *flight) follow(resp *http.Response) {
 	resp.Body = &flightBody{resp.Body, f}
 }
 
-// hasNoBody reports whether the response to a request never has a body. Callers often do not
-// close that of such a response, and with HTTP/2 it is not [http.NoBody].
+// hasNoBody reports whether the response to a request has no body. Callers often do not close that
+// of such a response, and with HTTP/2 it is not [http.NoBody]. There a length of 0 is known, while
+// Transports of programs may leave it at 0 because they do not know it.
 func hasNoBody(method string, resp *http.Response) bool {
 	return resp.Body == nil || resp.Body == http.NoBody || method == http.MethodHead ||
-		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified ||
+		resp.ProtoMajor >= 2 && resp.ContentLength == 0
 }
 
 // A flightBody is the body of a response.

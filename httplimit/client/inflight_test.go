@@ -38,6 +38,7 @@ func endings() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/ok", ok)
 	mux.HandleFunc("/empty", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("/nothing", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/refuses", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) })
 	mux.HandleFunc("/aborts", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	mux.HandleFunc("/breaks", func(w http.ResponseWriter, _ *http.Request) {
@@ -70,6 +71,7 @@ func TestTransportInFlight(t *testing.T) {
 		"is closed":              {"GET", "/ok", 200, false, func(t *testing.T, resp *http.Response) { assert.NoError(t, resp.Body.Close()) }},
 		"is refused":             {"GET", "/refuses", 429, false, reads},
 		"has no body":            {"GET", "/empty", 204, true, nil},
+		"has an empty body":      {"GET", "/nothing", 200, true, nil},
 		"is a HEAD":              {"HEAD", "/ok", 200, true, nil},
 		"fails":                  {"POST", "/aborts", 0, true, nil},
 		"fails while it is read": {"GET", "/breaks", 200, false, func(t *testing.T, resp *http.Response) { _, err := io.ReadAll(resp.Body); assert.Error(t, err) }},

@@ -2,9 +2,11 @@ package client
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
 )
@@ -100,8 +102,8 @@ func sfMembers(lines []string) (members []sfMember) {
 	return members
 }
 
-// An sfParser parses what is used of structured fields (RFC 9651): lists and dictionaries of
-// items whose values are strings, integers, decimals, tokens, byte sequences and booleans.
+// An sfParser parses what is used of structured fields (RFC 9651): lists and dictionaries of items
+// of all types, but no inner lists.
 type sfParser struct{ rest string }
 
 // member parses the next member, and the comma after it, unless it is the last one.
@@ -189,6 +191,12 @@ func (p *sfParser) value() (n sfInteger, ok bool) {
 				end = len(bytes) + 2
 			}
 		}
+	case c == '@': // a date
+		p.rest = p.rest[1:]
+		_, ok = p.integer()
+		return n, ok
+	case strings.HasPrefix(p.rest, `%"`):
+		end = p.displayStringEnd()
 	case c == '?':
 		if len(p.rest) > 1 && (p.rest[1] == '0' || p.rest[1] == '1') {
 			end = 2
@@ -222,16 +230,49 @@ func (p *sfParser) stringEnd() int {
 	return 0
 }
 
+// displayStringEnd returns the end of the display string that is next, or 0 if it is malformed: its
+// bytes after %" are printable or, in hexadecimal after a %, UTF-8.
+func (p *sfParser) displayStringEnd() int {
+	var text []byte
+	for i := len(`%"`); i < len(p.rest); i++ {
+		switch c := p.rest[i]; {
+		case c == '"' && utf8.Valid(text):
+			return i + 1
+		case c == '"' || c < ' ' || c > '~':
+			return 0
+		case c == '%':
+			digits := p.rest[i+1 : min(i+3, len(p.rest))]
+			b, err := hex.DecodeString(digits)
+			if err != nil || len(b) != 1 || strings.ToLower(digits) != digits {
+				return 0
+			}
+			text = append(text, b[0])
+			i += len(digits)
+		default:
+			text = append(text, c)
+		}
+	}
+	return 0
+}
+
 // number parses an integer or a decimal, and returns it if it is an integer.
 func (p *sfParser) number() (n sfInteger, ok bool) {
+	written := p.rest
+	whole, ok := p.integer()
+	digits := len(strings.TrimPrefix(written[:len(written)-len(p.rest)], "-"))
+	if !ok || !p.take('.') {
+		return whole, ok
+	}
+	decimals := p.digits()
+	return n, digits <= 12 && 1 <= len(decimals) && len(decimals) <= 3
+}
+
+// integer parses an integer.
+func (p *sfParser) integer() (n sfInteger, ok bool) {
 	negative := p.take('-')
 	digits := p.digits()
 	if digits == "" || len(digits) > 15 {
 		return n, false
-	}
-	if p.take('.') {
-		decimals := p.digits()
-		return n, len(digits) <= 12 && 1 <= len(decimals) && len(decimals) <= 3
 	}
 	for _, d := range []byte(digits) {
 		n.n = 10*n.n + int64(d-'0')

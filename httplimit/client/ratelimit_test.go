@@ -31,6 +31,22 @@ func TestQuotaOf(t *testing.T) {
 		`"a";r=0;t=3,"b";r=99;t=60 , "c";r=5`:          {Left: 0, Reset: 3 * time.Second},
 		`"a";r=99;t=60 	,	 "b";r=0;t=3`:                {Left: 0, Reset: 3 * time.Second},
 		`"a";r=999999999999999;t=999999999999999`:      {Left: 999_999_999_999_999, Reset: 24 * time.Hour},
+		`"a";r=1;t=2;at=@1772366400`:                   {Left: 1, Reset: 2 * time.Second}, // a date
+		`"a";at=@-1;r=1;t=2`:                           {Left: 1, Reset: 2 * time.Second},
+		`"a";r=1;t=2;n=%"f%c3%bc r,;\\"`:               {Left: 1, Reset: 2 * time.Second}, // a display string
+		`%"a";n=%"";r=1;t=2`:                           {Left: 1, Reset: 2 * time.Second},
+		`"a";r=1;t=2;x=-123456789012.5`:                {Left: 1, Reset: 2 * time.Second},
+		`"a";r=1;t=2;x=0123456789012.5`:                nothing, // too many digits
+		`"a";r=@1;t=2`:                                 nothing,
+		`"a";r=1;t=2;at=@`:                             nothing,
+		`"a";r=1;t=2;at=@1.5`:                          nothing,
+		`"a";r=1;t=2;n=%"`:                             nothing,
+		`"a";r=1;t=2;n=%x`:                             nothing,
+		`"a";r=1;t=2;n=%"%C3%BC"`:                      nothing, // digits are in lower case
+		`"a";r=1;t=2;n=%"%c3"`:                         nothing, // no UTF-8
+		`"a";r=1;t=2;n=%"%c`:                           nothing,
+		`"a";r=1;t=2;n=%"%zz"`:                         nothing,
+		`"a";r=1;t=2;n=%"ü"`:                           nothing,
 		`limit=100, remaining=50, reset=5`:             {Left: 50, Reset: 5 * time.Second, Limit: 100},
 		`limit=100, remaining=25, reset=5`:             {Left: 25, Reset: 5 * time.Second, Limit: 100},
 		`limit=3, remaining=1, reset=5`:                {Left: 1, Reset: 5 * time.Second, Limit: 3},
@@ -69,9 +85,9 @@ func TestQuotaOf(t *testing.T) {
 		`-`:                                            nothing,
 		``:                                             nothing,
 		` `:                                            nothing,
-		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 31):   {Left: 1, Reset: 5 * time.Second},
-		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 32):   nothing,
-		`"` + strings.Repeat("a", 5000) + `";r=1;t=5`: nothing,
+		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 31):    {Left: 1, Reset: 5 * time.Second},
+		`"a";r=1;t=5` + strings.Repeat(`, "b"`, 32):    nothing,
+		`"` + strings.Repeat("a", 5000) + `";r=1;t=5`:  nothing,
 	} {
 		assert.Equal(t, want, read([]string{field}, nil), field)
 	}
