@@ -21,7 +21,8 @@ import (
 //   - After a lock, the count is 0. When Most has passed since the end of a lock, and no other lock
 //     has begun, the next one lasts for For again.
 //   - A denial changes nothing. So whoever keeps trying does not make a lock longer.
-//   - An event that [Reservation.Settle] takes back has never locked the key.
+//   - An event that [Reservation.Settle] takes back has never locked the key, unless others are
+//     charged while it does: see [docs/holds.md].
 //
 // The Limit-th event is granted, and locks. So to lock out whoever sends an eleventh request within
 // a second, set Limit to 11: a client that keeps to ten is never locked.
@@ -32,6 +33,8 @@ import (
 //
 // A span as long as Window has fewer than 2·Limit events, because a new count may begin in the
 // span, and Limit more for each lock that ends in it. A key has a state of five words.
+//
+// [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md
 type Lockout struct {
 	Limit  int           // how many events lock the key
 	Window time.Duration // for how long events count that do not

@@ -51,6 +51,13 @@ type BatchHolder interface {
 	SettleAll(st []uint64, now Instant, refunds []Refund, m Marks) []uint64
 }
 
+// A Resumer is a kernel whose earlier events count again, and for longer than Fresh says, if a hold
+// gives its events back by itself.
+type Resumer interface {
+	// FreshAfterRefund is Fresh if events may be taken back from st.
+	FreshAfterRefund(st []uint64) Instant
+}
+
 // A Hold is an entry without its marks.
 type Hold struct {
 	End  Instant

@@ -152,24 +152,35 @@ func (k *lockout) Remaining(st []uint64, now Instant) int {
 // Fresh returns when nothing counts any more, and the next lock lasts no longer than the first. If
 // all events were cancelled, nothing may be granted before the latest of them all the same.
 func (k *lockout) Fresh(st []uint64) Instant {
-	forgets := func(served Instant) Instant {
-		if k.grows() {
-			return After(served, k.longest)
-		}
-		return served
+	if st[lockCount] >= k.most {
+		return k.forgets(k.unlocks(st))
 	}
-	count := st[lockCount]
-	if count >= k.most {
-		return forgets(k.unlocks(st))
-	}
+	return k.freshUnlocked(st)
+}
+
+// FreshAfterRefund implements Resumer: a lock that has never been leaves the count before it.
+func (k *lockout) FreshAfterRefund(st []uint64) Instant {
+	return max(k.Fresh(st), k.freshUnlocked(st))
+}
+
+// freshUnlocked is Fresh for a state whose count does not lock.
+func (k *lockout) freshUnlocked(st []uint64) Instant {
 	at := k.Frontier(st)
-	if count > 0 {
+	if st[lockCount] > 0 {
 		at = max(at, After(st[lockBegan], k.window))
 	}
 	if st[lockDoublings] > 0 {
-		at = max(at, forgets(st[lockServed]))
+		at = max(at, k.forgets(st[lockServed]))
 	}
 	return at
+}
+
+// forgets returns when a lock that ended at an instant does not make the next one longer any more.
+func (k *lockout) forgets(served Instant) Instant {
+	if k.grows() {
+		return After(served, k.longest)
+	}
+	return served
 }
 
 func (k *lockout) Valid(st []uint64) bool {

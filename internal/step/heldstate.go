@@ -122,17 +122,32 @@ func (h *heldState) pass(at kernel.Instant) {
 	}
 }
 
-// fresh returns when all turns have come, no hold is open any more, and nothing counts.
+// fresh returns when all turns have come, no hold is open any more, and nothing counts, whatever
+// the holds give back when they end by themselves.
 func (h *heldState) fresh() kernel.Instant {
 	at := h.Fresh(h.inner())
 	if h.holds != nil {
-		at = max(at, h.st[lastEnd])
+		at = max(at, h.st[lastEnd], h.freshAfterRefund(h.inner()))
 	}
 	if h.turns() > 0 {
-		at = max(at, h.Fresh(h.after))
+		at = max(at, h.Fresh(h.after), h.freshAfterRefund(h.after))
 	}
 	for i := range h.turns() {
 		at = max(at, instantOf(h.entry(i)), h.entry(i)[turnEnd])
+	}
+	return at
+}
+
+// freshAfterRefund returns when nothing counts in the parts in which more may count once a hold has
+// given its events back.
+func (h *heldState) freshAfterRefund(st []uint64) (at kernel.Instant) {
+	if !h.resumes {
+		return 0
+	}
+	for i, state := range h.partStates(st) {
+		if part, ok := h.leaves[i].(kernel.Resumer); ok {
+			at = max(at, part.FreshAfterRefund(state))
+		}
 	}
 	return at
 }

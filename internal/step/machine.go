@@ -20,6 +20,7 @@ type Machine struct {
 	two     *twoLimits // likewise
 	denials bool       // whether the kernel notes denials
 	queues  bool       // whether it delays events
+	resumes bool       // whether a part is a kernel.Resumer
 	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
 	leaves []kernel.Kernel
 
@@ -51,6 +52,10 @@ func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine {
 	default:
 		c.leaves = []kernel.Kernel{k}
 	}
+	c.resumes = slices.ContainsFunc(c.leaves, func(leaf kernel.Kernel) bool {
+		_, ok := leaf.(kernel.Resumer)
+		return ok
+	})
 	return c
 }
 

@@ -58,11 +58,16 @@ began, latest, served, doublings, count = begin, t, ended, doubled, inside + n
 --# fresh
 when = latest
 local grows = shortest < longest
-if count >= limit then
+local locked = count >= limit
+if locked then
   --@ span
   when = latest + span
   if grows then when = when + longest end
-else
+end
+--@ if holding
+locked = false -- as it is once a hold has given its events back
+--@ end
+if not locked then
   if count > 0 and began + window > when then when = began + window end
   if doublings > 0 and grows and served + longest > when then when = served + longest end
 end

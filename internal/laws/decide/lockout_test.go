@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -198,6 +199,26 @@ func TestLockout_Crash(t *testing.T) {
 			}
 			assert.Equal(t, time.Minute, lockNow(t, l), "it is the first")
 		})
+	}
+}
+
+// TestLockout_CountBeforeACrash: what was counted before a hold counts for Window, even if the hold locked the key, for less, and
+// then gave its event back by itself, while nobody asked. No store forgets the key before.
+func TestLockout_CountBeforeACrash(t *testing.T) {
+	long := logins
+	long.Window, long.Most = 24*time.Hour, 0
+	memory := new(ratelimit.MemoryStore)
+	db := expiring{MapDB: fakes.NewMapDB(), clk: stepclock.New()}
+	for name, store := range map[string]ratelimit.Store{"memory": memory, "bytes": ratelimit.NewStore(&db)} {
+		l := ratelimit.Must(ratelimit.New(long, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(db.clk)))
+		require.True(t, l.AllowN("key", 4))
+		heldFor(t, l, 1, ratelimit.HoldFor(10*time.Second), ratelimit.GiveBack())
+		db.clk.Advance(23 * time.Hour)
+		memory.Shrink()
+		assert.Equal(t, 1, fakes.Remaining(t, l), name)
+		heldFor(t, l, 1, ratelimit.HoldFor(2*time.Hour), ratelimit.GiveBack())
+		db.clk.Advance(time.Hour)
+		assert.Equal(t, 5, fakes.Remaining(t, l), "%s: the lock was served", name)
 	}
 }
 
