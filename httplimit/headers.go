@@ -166,8 +166,8 @@ func (g *Gate) setHeaders(h http.Header, a *Admission) {
 	}
 }
 
-// unix returns the Unix time, in whole seconds, that is d after the decision. When that was is known
-// to a few microseconds. If that time may be a whole second, it is, because windows end in whole
+// unix returns the Unix time, in whole seconds, that is d after the decision, which was made
+// between two readings. If that time may be a whole second, it is, because windows end in whole
 // seconds. Otherwise it is rounded up, so that no client comes too early.
 func (a *Admission) unix(d time.Duration) int64 {
 	d = min(d, math.MaxInt64/4)

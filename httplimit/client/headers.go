@@ -49,10 +49,10 @@ var xRateLimit = Headers("X-RateLimit-*")
 // Reset is a time such as 2026-03-01T12:00:00Z, a duration such as 6m0s, or a number. Up to a
 // hundred million, that is seconds from now. A larger number is seconds since 1970 or, if that
 // would be after the year 5138, milliseconds, microseconds or nanoseconds since then. A time is
-// compared with the field Date, so that the server's clock may be wrong. Without Remaining or Reset,
-// or with values that cannot be read or are negative, a pattern says nothing. The first number of
-// Limit counts; without it, requests are always spread. If Remaining and Reset have several lines,
-// each has a quota of its own.
+// compared with the field Date, so that the server's clock may be wrong. Without Remaining or
+// Reset, or with values that cannot be read or are negative, a pattern says nothing. The first
+// number of Limit counts; without it, requests are always spread. If Remaining and Reset have
+// several lines, each has a quota of its own.
 //
 // Headers panics if there is no pattern, or one without exactly one *.
 func Headers(patterns ...string) func(*http.Response) (Quota, bool) {

@@ -47,6 +47,24 @@ func TestLeftIsBounded(t *testing.T) {
 	assert.ElementsMatch(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, kept)
 }
 
+// TestLeftLearnsWindows is of a limit of 60 in five seconds, of which the server does not say the window. It
+// is taken from the time until the reset when most is used, also from a response that comes late, and
+// not from a refusal, which speaks of the next request.
+func TestLeftLearnsWindows(t *testing.T) {
+	now := time.Unix(0, 0)
+	var l left
+	l.hear(newPair(Quota{Left: 48, Reset: time.Second, Limit: 60}, now, now), 0, now)
+	assert.Equal(t, 5*time.Second, l.pairs[0].window(), "a bucket")
+	l.hear(newPair(Quota{Left: 10, Reset: 5 * time.Second, Limit: 60}, now.Add(-10*time.Second), now), 0, now)
+	assert.Equal(t, 6*time.Second, l.pairs[0].window(), "from a response that says nothing of the present")
+
+	refusal := answer{refused: true, known: true, quota: Quota{Reset: time.Second, Limit: 60}}
+	l.hear(refusal.pair(time.Second, now, now), l.heard, now)
+	assert.Equal(t, 6*time.Second, l.pairs[0].window(), "after a refusal")
+	l.hear(newPair(Quota{Reset: 7 * time.Second, Limit: 30}, now, now), l.heard, now)
+	assert.Equal(t, 7*time.Second, l.pairs[0].window(), "of another limit")
+}
+
 // TestQuotaAfter is of a limit of 60: what is left when the time until the reset, or more, is over.
 func TestQuotaAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
