@@ -29,7 +29,8 @@ import (
 //   - Reset returns the error, and Cancel gives nothing back.
 //
 // If the caller's context was cancelled, its error is returned and the policy is not used. For a
-// Wait, this is so even if its deadline has passed.
+// Wait, this is so even if its deadline has passed. Other calls are decided by the policy when
+// their deadline passes. That is no failure of the store, and is not logged.
 type FailurePolicy struct {
 	kind    policyKind
 	limiter Limiter // for fallback

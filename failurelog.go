@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -60,8 +61,15 @@ func (c *config) newFailureLog(message, counts string) *failureLog {
 }
 
 // logStoreFailure logs that the policy decides because the store failed with err, and returns the
-// error that says so.
+// error that says so. If only the deadline of the caller has passed, it logs nothing.
 func (l *limiter) logStoreFailure(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		return fmt.Errorf(
+			"ratelimit: limiter %q: the store did not answer by the deadline of the call: %w",
+			l.name,
+			err,
+		)
+	}
 	l.logFailure(ctx, l.storeFailures, err)
 	return l.storeError(err)
 }

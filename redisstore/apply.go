@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -125,5 +126,9 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	if timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, timeout)
+	return context.WithTimeoutCause(ctx, timeout, errLimiterTimeout)
 }
+
+// errLimiterTimeout is why a call ends by the timeout of its limiter, which is a failure of the
+// store, and not by the context of its caller.
+var errLimiterTimeout = errors.New("redisstore: the timeout of the limiter has passed")

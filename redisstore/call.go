@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,7 @@ type call struct {
 	forLease bool        // whether it takes or settles a lease, and no caller waits
 	born     int         // outbox.waited when it was queued; protected by the outbox's lock
 	claimed  atomic.Bool // whether the right to answer it was claimed
+	isLeft   atomic.Bool // whether the deadline of its caller has passed before it was answered
 	done     chan error  // receives the outcome; buffered
 }
 
@@ -238,6 +240,8 @@ func (c *call) await(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		if c.claim() {
+			// The cause, because Err of a front end's context says that it was cancelled.
+			c.isLeft.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
 			return ctx.Err()
 		}
 		return <-c.done // another goroutine is about to answer

@@ -18,14 +18,17 @@ const maxEach = 512
 // sends the first command, so that those on one key share a command, and then waits for all
 // of them. Leases, the denial cache, timeouts and breakers are those of single calls.
 func (s *states) ApplyEach(ctx context.Context, calls []limit.Call) {
-	ctx, cancel := within(ctx, s.timeout)
+	bounded, cancel := within(ctx, s.timeout)
 	defer cancel()
 	asked := make([]*call, min(len(calls), maxEach)) // nil for those that need no command
 	for len(calls) > 0 {
 		n := min(len(calls), maxEach)
-		s.prepareEach(ctx, calls[:n], asked[:n])
+		s.prepareEach(bounded, calls[:n], asked[:n])
 		s.enqueueAll(asked[:n])
-		s.awaitEach(ctx, calls[:n], asked[:n])
+		s.awaitEach(bounded, calls[:n], asked[:n])
+		for i := range calls[:n] {
+			s.counts.tally(ctx, &calls[i].Request, calls[i].Err)
+		}
 		calls = calls[n:]
 	}
 }
@@ -65,6 +68,5 @@ func (s *states) awaitEach(ctx context.Context, calls []limit.Call, asked []*cal
 				s.free(c)
 			}
 		}
-		s.counts.tally(ctx, &e.Request, e.Err)
 	}
 }

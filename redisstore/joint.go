@@ -53,12 +53,12 @@ func (s *states) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool
 	if !ok {
 		return false, nil
 	}
-	ctx, cancel := within(ctx, timeout)
+	bounded, cancel := within(ctx, timeout)
 	defer cancel()
 	if s.knownJointly(calls, members) {
 		return true, nil
 	}
-	err = s.applyAll(ctx, calls, members)
+	err = s.applyAll(bounded, calls, members)
 	if errors.Is(err, errApart) {
 		return false, nil
 	}

@@ -441,6 +441,11 @@ func (o *outbox) conclude(b *batch) {
 		o.server.breaker.explain(b.failure())
 	} else {
 		outcome := s.outcome(b.failure(), now-b.sent, age)
+		if b.byCaller && b.ctx.Err() != nil {
+			outcome = context.Canceled // its caller has left
+		} else {
+			b.failLeft()
+		}
 		o.server.breaker.report(b.tests, b.sent, now, outcome)
 	}
 	for _, g := range b.groups {
@@ -448,6 +453,13 @@ func (o *outbox) conclude(b *batch) {
 			s.redial(b.ctx, o.server, g.queue.id.key, b.sent)
 			return
 		}
+	}
+}
+
+// failLeft counts the commands of b that have failed after the deadlines of their callers.
+func (b *batch) failLeft() {
+	for _, g := range b.groups {
+		b.outbox.store.counts.failLeft(g, g.err)
 	}
 }
 

@@ -20,13 +20,14 @@ type Stats struct {
 	// cancellation or the end of a lease whose call failed, or of a lease whose end came too late.
 	Lost uint64
 
-	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided:
-	// the sum of the four fields below. It does not count requests whose context was
+	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided because
+	// Redis failed: the sum of the four fields below. It does not count requests whose context was
 	// cancelled, those of Reserve and Wait whose context ended, and errors that are returned
-	// without a decision, such as those of Reset.
-	Failures uint64
-	// No answer in time: ErrTimeout, or the deadline of a context or of the client.
-	Timeouts     uint64
+	// without a decision, such as those of Reset. That the deadline of a request passes before the
+	// timeout is no failure, even if the policy decides then. But its command goes on, and counts
+	// if it fails: so it is noticed that Redis is away even if all deadlines are short.
+	Failures     uint64
+	Timeouts     uint64 // no answer in time: ErrTimeout, or a timeout of the client
 	BreakerOpen  uint64 // not sent: ErrOpen
 	ErrorReplies uint64 // the server replied with an error, such as OOM or NOPERM
 	OtherErrors  uint64 // for example lost connections and unreadable states
@@ -95,10 +96,18 @@ type counts struct {
 	latency                                          [len(latencyBounds) + 1]atomic.Uint64
 }
 
-// tally counts a request if the limiter lets its policy decide because of the outcome.
+// tally counts a request of a caller with the context ctx if the limiter lets its policy decide
+// because the store failed. The end of ctx is no failure of the store.
 func (c *counts) tally(ctx context.Context, req *step.Request, err error) {
+	if err == nil || !policyDecides(ctx, req) || errors.Is(err, ctx.Err()) {
+		return
+	}
+	c.fail(err)
+}
+
+// fail counts a failure.
+func (c *counts) fail(err error) {
 	switch {
-	case err == nil, !policyDecides(ctx, req):
 	case errors.Is(err, ErrTimeout), isTimeout(err):
 		c.timeouts.Add(1)
 	case errors.Is(err, ErrOpen):
@@ -107,6 +116,16 @@ func (c *counts) tally(ctx context.Context, req *step.Request, err error) {
 		c.errorReplies.Add(1)
 	default:
 		c.otherErrors.Add(1)
+	}
+}
+
+// failLeft counts the failure of a command, if err is one, for its callers whose deadline had
+// passed before: tally has not counted them.
+func (c *counts) failLeft(g *group, err error) {
+	for _, one := range g.calls {
+		if err != nil && one.isLeft.Load() {
+			c.fail(err)
+		}
 	}
 }
 

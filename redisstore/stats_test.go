@@ -16,8 +16,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// TestFailures: Failures counts exactly the requests that the policy decides, which are those
-// that the limiter logs.
+// TestFailures: Failures counts the requests that the policy decides because Redis fails, which are those
+// that the limiter logs. That a caller's deadline passes is no failure. Its command fails later, and counts then.
 func TestFailures(t *testing.T) {
 	within := func(f func(context.Context, ratelimit.Limiter), end func(ctx context.Context) (context.Context, context.CancelFunc)) func(context.Context, ratelimit.Limiter) {
 		return func(ctx context.Context, l ratelimit.Limiter) {
@@ -44,16 +44,16 @@ func TestFailures(t *testing.T) {
 	}{
 		"Allow":                       {func(_ context.Context, l ratelimit.Limiter) { l.Allow("k") }, true},
 		"Take":                        {take, true},
-		"Take, with a deadline":       {within(take, deadline), true},
+		"Take, with a deadline":       {within(take, deadline), false},
 		"Take, cancelled":             {within(take, leaving), false},
 		"Peek":                        {peek, true},
-		"Peek, with a deadline":       {within(peek, deadline), true},
+		"Peek, with a deadline":       {within(peek, deadline), false},
 		"Peek, cancelled":             {within(peek, leaving), false},
 		"Wait":                        {wait, true},
 		"Wait, with a deadline":       {within(wait, deadline), false},
 		"Wait, cancelled":             {within(wait, leaving), false},
 		"Reserve":                     {reserve, true},
-		"Reserve, with a deadline":    {within(reserve, deadline), true},
+		"Reserve, with a deadline":    {within(reserve, deadline), false},
 		"Reserve, cancelled":          {within(reserve, leaving), false},
 		"Reset":                       {func(ctx context.Context, l ratelimit.Limiter) { _ = l.Reset(ctx, "k") }, false},
 		"Take of more than the limit": {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 100) }, true},
@@ -78,11 +78,49 @@ func TestFailures(t *testing.T) {
 				assert.Equal(t, tt.counts, log.Len() > 0, "the limiter says so")
 				settle()
 				requireIdle(t, s)
+				assert.Equal(t, tt.counts || strings.Contains(name, "deadline"), s.Stats().Timeouts == 1, "%+v", s.Stats())
 			})
 		}
 		t.Run(name, func(t *testing.T) { test(t) })
 		t.Run(name+", limiter's timeout", func(t *testing.T) { test(t, ratelimit.WithStoreTimeout(10*time.Millisecond)) })
 	}
+}
+
+// A store that is well is not to blame for deadlines below a round trip, and one that is away is found out
+// although every deadline passes before the timeout.
+func TestDeadlinesBelowARoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		f.Delay = 20 * time.Millisecond
+		s, _ := f.store(t, WithBreaker(5, time.Hour))
+		var log strings.Builder
+		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil)))))
+		take := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			d, err := l.Take(ctx, "k", 1)
+			assert.True(t, d.Degraded && !d.Allowed, "the policy decides")
+			time.Sleep(s.timeout)
+			return err
+		}
+		for range 10 {
+			assert.ErrorContains(t, take(), "the store did not answer by the deadline of the call")
+		}
+		assert.Zero(t, s.Stats().Failures)
+		assert.Empty(t, s.Stats().Outages)
+		assert.Empty(t, log.String())
+
+		f.Hangs = true
+		for range 5 {
+			assert.ErrorIs(t, take(), context.DeadlineExceeded)
+		}
+		assert.EqualValues(t, 5, s.Stats().Timeouts)
+		assert.Equal(t, "open", s.Stats().Breakers[""])
+		assert.Empty(t, log.String())
+		assert.ErrorIs(t, take(), ErrOpen)
+		assert.Contains(t, log.String(), "the circuit breaker is open")
+	})
 }
 
 // TestFailuresOfCancel: a cancellation that fails counts as any settlement does.

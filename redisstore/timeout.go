@@ -108,6 +108,9 @@ func (o *outbox) tick(weight int, answered bool) (active bool) {
 	}
 	now := o.store.elapsed()
 	for _, b := range abandoned {
+		for _, g := range b.groups {
+			o.store.counts.failLeft(g, err)
+		}
 		o.server.breaker.report(b.tests, b.sent, now, err)
 	}
 	return active
