@@ -15,9 +15,10 @@ import (
 // WithFailureLog sets the logger that the limiter warns when its [FailurePolicy] has decided
 // because the store failed. The first such decision is logged at once, and those that follow in one
 // line every ten seconds, by the limiter's clock. A line has the limiter's name, the store's error,
-// and the number of decisions without the store since the previous line. Lookups of [WithLimits]
-// that failed have lines of their own, with their error and number. The default is [slog.Default]
-// at the time of the line. A nil logger turns the log off.
+// and the number of decisions without the store since the previous line. If the deadline of a call
+// passes before the store's timeout, the call is logged only if it fails after that. Lookups of
+// [WithLimits] that failed have lines of their own, with their error and number. The default is
+// [slog.Default] at the time of the line. A nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/timeline"
@@ -213,6 +214,11 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		maxWaiters: c.maxWaiters,
 
 		observers: c.observers,
+	}
+	if s, ok := states.(interface{ OnLateFailure(func(error)) }); ok {
+		s.OnLateFailure(func(err error) {
+			logvalve.Safely(func() { l.logFailure(context.Background(), l.storeFailures, err) })
+		})
 	}
 	if local, ok := states.(*memory.States); ok && (own != nil || !lim.Stateless()) {
 		l.local = local

@@ -69,7 +69,8 @@ func WithClock(clk clock.Clock) Option {
 //
 // The limiter does not know what the store does after the timeout: if it grants the request late,
 // the events are spent. A call of a Database that nobody waits for any more keeps a goroutine until
-// it returns. While 1,024 keys of a store have such calls, further calls fail at once.
+// it returns. While 1,024 keys of a store have such calls, further calls fail at once. A call whose
+// caller has left before the timeout goes on until then, and its context ends.
 func WithStoreTimeout(d time.Duration) Option {
 	return func(c *config) { c.storeTimeout, c.storeTimeoutSet = d, true }
 }

@@ -323,6 +323,7 @@ func TestShapingWithASlowStore(t *testing.T) {
 			assert.Equal(t, 503, resp.StatusCode)
 			assert.Empty(t, resp.Header.Get("Retry-After"))
 			assert.Equal(t, 1, reported)
+			time.Sleep(time.Minute) // until the store is not asked any more
 		})
 	}
 }

@@ -441,11 +441,7 @@ func (o *outbox) conclude(b *batch) {
 		o.server.breaker.explain(b.failure())
 	} else {
 		outcome := s.outcome(b.failure(), now-b.sent, age)
-		if b.byCaller && b.ctx.Err() != nil {
-			outcome = context.Canceled // its caller has left
-		} else {
-			b.failLeft()
-		}
+		b.failLeft()
 		o.server.breaker.report(b.tests, b.sent, now, outcome)
 	}
 	for _, g := range b.groups {

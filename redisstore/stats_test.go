@@ -111,6 +111,12 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		assert.Empty(t, s.Stats().Outages)
 		assert.Empty(t, log.String())
 
+		f.Fail = io.EOF
+		assert.ErrorIs(t, take(), context.DeadlineExceeded)
+		assert.EqualValues(t, 1, s.Stats().OtherErrors)
+		f.Fail = nil
+		require.True(t, l.Allow("k"))
+
 		f.Hangs = true
 		for range 5 {
 			assert.ErrorIs(t, take(), context.DeadlineExceeded)

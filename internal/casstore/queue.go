@@ -20,8 +20,9 @@ import (
 // round. So waiting calls share one read and one write, however long a write takes.
 //
 // A caller waits for its answer until its context ends or its timeout has passed, whatever the
-// database does. The context that the database is given ends once no caller waits for the answers
-// of the round any more.
+// database does. The context that the database is given ends once the timeouts of all calls of the
+// round have passed. It goes on if callers leave before, so that the limiter learns of a failure
+// even if the deadlines of all callers are short: see OnLateFailure.
 
 // A queue has the calls on one key. The lock of the store protects it.
 type queue struct {
@@ -40,6 +41,11 @@ type call struct {
 	place *list.Element // in waiting, until it is in a round
 	left  atomic.Bool   // whether the caller no longer waits for the answer
 
+	timeout   time.Duration
+	isInRound bool            // whether it is, or was
+	isLate    bool            // whether failed is to be called if the call fails
+	failed    func(err error) // tells the limiter; may be nil
+
 	done   chan struct{} // closed when the following are set
 	answer step.Answer
 	err    error
@@ -56,7 +62,8 @@ func (s *Store) do(
 	key string,
 	c *call,
 ) (step.Answer, error) {
-	c.ctx, c.done = ctx, make(chan struct{})
+	c.ctx, c.timeout, c.done = ctx, timeout, make(chan struct{})
+	began := time.Now()
 	q, err := s.enter(key, c)
 	if err != nil {
 		return step.Answer{}, err
@@ -64,17 +71,23 @@ func (s *Store) do(
 	// A context's deadline by a mock clock may have passed in real time.
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
+	var left time.Duration // of the timeout
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		err = ctx.Err()
+		err, left = ctx.Err(), timeout-time.Since(began)
 	case <-timer.C:
-		err = fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded)
+		err = c.noAnswer()
 	}
-	if err != nil && !s.leave(q, c) {
+	if err != nil && !s.leave(q, c, left) {
 		return step.Answer{}, err
 	}
 	return c.answer, c.err
+}
+
+// noAnswer returns the error of a call without an answer within its timeout.
+func (c *call) noAnswer() error {
+	return fmt.Errorf("no answer within %v: %w", c.timeout, context.DeadlineExceeded)
 }
 
 // enter adds c to the queue of key, and starts a round unless one is under way.
@@ -101,8 +114,9 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 	return q, nil
 }
 
-// leave notes that the caller of c no longer waits, unless c was answered just now.
-func (s *Store) leave(q *queue, c *call) (answered bool) {
+// leave notes that the caller of c no longer waits, unless c was answered just now. The round of c
+// goes on for what is left of the timeout of c.
+func (s *Store) leave(q *queue, c *call, left time.Duration) (answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -116,10 +130,31 @@ func (s *Store) leave(q *queue, c *call) (answered bool) {
 		s.behind++
 	}
 	q.waiting.Remove(c.place) // which does nothing if c is in a round
-	if q.callers == q.waiting.Len() {
-		q.cancel() // nobody waits for the present round any more
+	cancel := q.cancel        // ends the present round
+	switch {
+	case !c.isInRound: // the present round is that of others
+	case left > 0 && s.behind <= mostBehind/2:
+		c.isLate = c.failed != nil && errors.Is(context.Cause(c.ctx), context.DeadlineExceeded)
+		time.AfterFunc(left, func() { s.expire(q, c, cancel) })
+	case q.callers == q.waiting.Len():
+		cancel() // nobody waits for it any more
 	}
 	return false
+}
+
+// expire is called when the timeout of a call has passed whose caller has left before. It ends the
+// round of the call, which cancel does, unless others wait for it.
+func (s *Store) expire(q *queue, c *call, cancel context.CancelFunc) {
+	s.mu.Lock()
+	fails := c.isLate
+	c.isLate = false
+	if q.callers == q.waiting.Len() {
+		cancel()
+	}
+	s.mu.Unlock()
+	if fails {
+		c.failed(c.noAnswer())
+	}
 }
 
 // startRound starts a round of the calls that wait, up to the first Reset, which has a round of its
@@ -135,6 +170,7 @@ func (s *Store) startRound(key string, q *queue) {
 			break
 		}
 		q.waiting.Remove(e)
+		c.isInRound = true
 		q.calls = append(q.calls, c)
 		if c.l == nil {
 			break
@@ -153,22 +189,38 @@ func (s *Store) runRound(ctx context.Context, key string, q *queue) {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the store panicked: %v\n\n%s", v, debug.Stack())
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		q.cancel()
-		if q.callers == 0 {
-			s.behind--
-		}
-		for _, c := range q.calls {
-			if err != nil {
-				c.answer, c.err = step.Answer{}, err
+		wasEnded := ctx.Err() != nil // which says nothing about the database
+		for _, c := range s.endRound(key, q, err) {
+			if !wasEnded {
+				c.failed(err)
 			}
-			close(c.done)
 		}
-		q.calls, q.callers = nil, q.waiting.Len()
-		s.startRound(key, q)
 	}()
 	err = s.runCalls(ctx, key, q.calls)
+}
+
+// endRound answers the calls of a round that has ended with err, and starts the next round. It
+// returns the calls that have failed after the deadlines of their callers.
+func (s *Store) endRound(key string, q *queue, err error) (late []*call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.cancel()
+	if q.callers == 0 {
+		s.behind--
+	}
+	for _, c := range q.calls {
+		if err != nil {
+			c.answer, c.err = step.Answer{}, err
+			if c.isLate {
+				late = append(late, c)
+			}
+		}
+		c.isLate = false
+		close(c.done)
+	}
+	q.calls, q.callers = nil, q.waiting.Len()
+	s.startRound(key, q)
+	return late
 }
 
 // runCalls resets key, or applies calls to its state and replaces the state. If another process has

@@ -331,6 +331,124 @@ func TestStore_ResetBetweenSwaps(t *testing.T) {
 	})
 }
 
+// A round goes on after the deadlines of its callers, until their timeouts. The limiter learns of a failure then,
+// and of none if the caller was cancelled, or has learnt of it itself.
+func TestStore_LateFailure(t *testing.T) {
+	const timeout, deadline = time.Second, 10 * time.Millisecond
+	broken := errors.New("no such table")
+	takes := func(d time.Duration, err error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-time.After(d):
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		method func(ctx context.Context) error
+		ends   bool // whether the caller is cancelled, and its deadline is far
+		want   string
+		at     time.Duration
+	}{
+		"well":              {takes(20*time.Millisecond, nil), false, "", 0},
+		"fails":             {takes(20*time.Millisecond, broken), false, "no such table", 20 * time.Millisecond},
+		"fails in time":     {takes(deadline/2, broken), false, "", 0},
+		"silent":            {takes(time.Hour, nil), false, "no answer within 1s: context deadline exceeded", timeout},
+		"deaf":              {func(context.Context) error { time.Sleep(time.Hour); return broken }, false, "no answer within 1s: context deadline exceeded", timeout},
+		"fails, cancelled":  {takes(20*time.Millisecond, broken), true, "", 0},
+		"silent, cancelled": {takes(time.Hour, nil), true, "", 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(newTable(func(ctx context.Context, method string) error {
+				if method == "Get" {
+					return tt.method(ctx)
+				}
+				return nil
+			}))
+			st, l, one := limiter(t, s, timeout)
+			begin := time.Now()
+			told := make(chan string, 2)
+			st.(*states).OnLateFailure(func(err error) {
+				told <- err.Error()
+				assert.Equal(t, tt.at, time.Since(begin), name)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			if tt.ends {
+				ctx, cancel = context.WithCancel(t.Context())
+				time.AfterFunc(deadline, cancel)
+			}
+			defer cancel()
+			_, err := st.Apply(ctx, "key", l, one())
+			assert.Error(t, err, name)
+			time.Sleep(2 * time.Hour)
+			if tt.want != "" {
+				assert.Equal(t, tt.want, <-told, name)
+			}
+			assert.Empty(t, told, name)
+			check(t, s)
+			assert.Empty(t, s.queues, name)
+		})
+	}
+}
+
+// A caller that leaves before its call is in a round does not end the round of others, which have left as well.
+func TestStore_LeftBehindARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(newTable(func(ctx context.Context, _ string) error {
+			select {
+			case <-time.After(60 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}))
+		st, l, one := limiter(t, s, time.Second)
+		st.(*states).OnLateFailure(func(err error) { t.Error(err) })
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			_, err := st.Apply(ctx, "key", l, one())
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			cancel()
+		}
+		time.Sleep(time.Minute)
+		check(t, s)
+		a, err := st.Apply(t.Context(), "key", l, step.Request{Op: step.OpPeek}.At(time.Unix(1<<31, 0)))
+		require.NoError(t, err)
+		assert.Equal(t, 1<<30, a.Remaining)
+	})
+}
+
+// While callers of many keys have left, rounds that nobody waits for end at once: a client that chooses short
+// deadlines does not keep others from asking a database that heeds contexts.
+func TestStore_ManyHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(newTable(func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		st, l, one := limiter(t, s, time.Second)
+		var failures atomic.Int64
+		st.(*states).OnLateFailure(func(err error) {
+			assert.NotErrorIs(t, err, context.Canceled)
+			failures.Add(1)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		for i := range 2 * mostBehind {
+			go func() { _, _ = st.Apply(ctx, fmt.Sprint(i), l, one()) }()
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		check(t, s)
+		assert.Equal(t, mostBehind/2, s.behind)
+		time.Sleep(time.Minute)
+		check(t, s)
+		assert.Empty(t, s.queues)
+		assert.EqualValues(t, mostBehind/2, failures.Load())
+	})
+}
+
 // A round that all have left is not tried again, and those who wait get the next one.
 func TestStore_RoundThatAllHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.
 	if timeout == 0 {
 		timeout = usualTimeout
 	}
-	return &states{s, name, timeout}, nil
+	return &states{Store: s, name: name, timeout: timeout}, nil
 }
 
 // states are the states of one limiter.
@@ -74,7 +74,12 @@ type states struct {
 	*Store
 	name    string
 	timeout time.Duration
+	failed  func(error) // see OnLateFailure; may be nil
 }
+
+// OnLateFailure sets a function to call when a call fails whose caller no longer waits, because its
+// deadline has passed. It must be set before the first call.
+func (s *states) OnLateFailure(f func(err error)) { s.failed = f }
 
 // Lines implements [limit.States].
 func (s *states) Lines() *line.Lines { return s.lines.Of(s.name) }
@@ -86,7 +91,7 @@ func (s *states) Apply(
 	l *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
-	return s.do(ctx, s.timeout, s.key(key), &call{l: l, req: req})
+	return s.do(ctx, s.timeout, s.key(key), &call{l: l, req: req, failed: s.failed})
 }
 
 // Reset implements [limit.States].

@@ -46,6 +46,43 @@ func TestFailureLog(t *testing.T) {
 	require.Equal(t, line(1), logged())
 }
 
+// TestFailureLogAndDeadlines: a deadline of a caller that passes is no failure, although the policy decides. The
+// store is found out to be away all the same, when its timeout has passed.
+func TestFailureLogAndDeadlines(t *testing.T) {
+	for name, tt := range map[string]struct {
+		away time.Duration
+		want string // in the log
+	}{
+		"far":  {60 * time.Millisecond, ""},
+		"away": {time.Hour, `limiter=api error="no answer within 1s: context deadline exceeded" decisions=1`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			logger, logged := fakes.Log()
+			db := &fakes.Strange{MapDB: fakes.NewMapDB(), Call: func(ctx context.Context) error {
+				select {
+				case <-time.After(tt.away):
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}}
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(db.Store()), ratelimit.WithName("api"),
+				ratelimit.WithFailureLog(logger)))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			d, err := l.Take(ctx, "key", 1)
+			assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, Degraded: true}, d, name)
+			assert.EqualError(t, err, `ratelimit: limiter "api": the store did not answer by the deadline of the call: context deadline exceeded`)
+			assert.Empty(t, logged(), name)
+			time.Sleep(time.Minute)
+			if tt.want == "" {
+				assert.Empty(t, logged(), name)
+			} else {
+				assert.Contains(t, logged(), tt.want, name)
+			}
+		})
+	}
+}
+
 // TestFailureLogTellsOfTheEnd: the last decisions of an outage are logged, even if no other
 // follows.
 func TestFailureLogTellsOfTheEnd(t *testing.T) {
