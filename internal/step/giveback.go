@@ -10,7 +10,9 @@ import (
 
 // A hold whose events are given back when it ends by itself makes room then, at an instant that its
 // entry says. So a request may be granted earlier than at the instant for which a kernel waits,
-// which knows nothing of holds: this file finds RetryAfter while such holds are open.
+// which knows nothing of holds: this file finds RetryAfter while such holds are open. So may one of
+// events in flight that are over within a Timeout after 1970, where a mock clock begins: the log has
+// events by when they would have been granted for the Timeout, and that cannot be before 1970.
 
 // retryAfter makes the RetryAfter of a denial, a, what it is if nobody settles the holds that are
 // open or reserved. At any instant, the state has given back what ended until then, and once it
@@ -58,15 +60,16 @@ func (h *heldState) firstReady(
 	return ready // of the last call that returned true, which was that for i
 }
 
-// givingBack returns the holds that are open or reserved and give their events back if nobody
-// settles them, in the order of their ends. Those that end together are one.
+// givingBack returns the holds that are open or reserved and, if nobody settles them, give events
+// back that the kernel does not know to be over then, in the order of their ends. Those that end
+// together are one.
 func (h *heldState) givingBack() (holds []kernel.Hold) {
 	most := h.turns()
 	if h.holds != nil {
 		most += h.holds.count(h.st)
 	}
 	add := func(of kernel.Hold) {
-		if !of.Back {
+		if !of.Back && of.End >= h.timeout {
 			return
 		}
 		if holds == nil {

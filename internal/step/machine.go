@@ -21,6 +21,7 @@ type Machine struct {
 	denials bool       // whether the kernel notes denials
 	queues  bool       // whether it delays events
 	resumes bool       // whether a part is a kernel.Resumer
+	timeout uint64     // for how many ticks events may be in flight; 0 if they are not released
 	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
 	leaves []kernel.Kernel
 
@@ -56,6 +57,9 @@ func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine {
 		_, ok := leaf.(kernel.Resumer)
 		return ok
 	})
+	if c.Releases() {
+		c.timeout = c.memory()
+	}
 	return c
 }
 

@@ -662,3 +662,30 @@ func TestExtend_ClockBack(t *testing.T) {
 	clk.Set(began.Add(5 * time.Second))
 	require.ErrorIs(t, hold.Extend(ctx, 1), ratelimit.ErrEnded, "three seconds after its events may happen")
 }
+
+// TestHold_InFlightNear1970: where a mock clock begins, the holds of an InFlight end when HoldFor
+// says, although a Timeout has not
+// passed since 1970, and RetryAfter says when that is.
+func TestHold_InFlightNear1970(t *testing.T) {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.InFlight{Limit: 2, Timeout: time.Hour},
+		ratelimit.All{ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}},
+	} {
+		for name, store := range fakes.Stores {
+			clk := clock.NewMock()
+			l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test")))
+			for _, last := range []time.Duration{time.Minute, 2 * time.Minute} {
+				_, d, err := l.Hold(t.Context(), "key", 1, ratelimit.HoldFor(last))
+				require.NoError(t, err)
+				require.True(t, d.Allowed, name)
+			}
+			for _, n := range []int{1, 2} {
+				assert.Equal(t, time.Duration(n)*time.Minute, fakes.Take(t, l, n).RetryAfter, name)
+			}
+			clk.Add(time.Minute - 1)
+			assert.False(t, l.Allow("key"), name)
+			clk.Add(1)
+			assert.True(t, l.Allow("key"), name)
+		}
+	}
+}
