@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
@@ -72,7 +73,7 @@ func TestWidthOfHugeLimits(t *testing.T) {
 // panics, and the answers stay within their bounds.
 func TestExtremes(t *testing.T) {
 	budget.Alone(t)
-	const huge = math.MaxInt
+	const huge = fakes.MostEvents
 	const long = time.Duration(math.MaxInt64)
 	var algorithms []ratelimit.Algorithm
 	for _, events := range []int{1, 2, 3, 7, 1e9, huge - 1, huge} {

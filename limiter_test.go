@@ -420,16 +420,16 @@ func TestCancelKeepsRefusedEvents(t *testing.T) {
 // TestRegressions has faults that were found and mended.
 func TestRegressions(t *testing.T) {
 	// The number of events at one instant overflowed into its mark.
-	l, _ := fakes.At(t, ratelimit.SlidingLog{Limit: math.MaxInt, Window: time.Second, CountDenied: true})
-	require.True(t, l.AllowN("key", math.MaxInt))
-	require.False(t, l.AllowN("key", math.MaxInt))
+	l, _ := fakes.At(t, ratelimit.SlidingLog{Limit: fakes.MostEvents, Window: time.Second, CountDenied: true})
+	require.True(t, l.AllowN("key", fakes.MostEvents))
+	require.False(t, l.AllowN("key", fakes.MostEvents))
 	require.False(t, l.Allow("key"))
 
 	// A reservation whose turn never comes was spent all the same.
 	const unit = time.Duration(math.MaxInt64 / math.MaxInt) // more where an int is small
-	l, clk := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 10 * unit}, Capacity: math.MaxInt - 1})
-	require.True(t, l.AllowN("key", math.MaxInt-1))
-	clk.Advance(2 * unit)
+	l, clk := fakes.At(t, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 7, Per: 30 * unit}, Capacity: fakes.MostEvents - 1})
+	require.True(t, l.AllowN("key", fakes.MostEvents-1))
+	clk.Advance(6 * unit)
 	before := fakes.Peek(t, l)
 	_, d, err := l.Reserve(ctx, "key", 1)
 	require.NoError(t, err)

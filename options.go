@@ -54,9 +54,9 @@ func WithStore(s Store) Option {
 // system's.
 //
 // Aligned windows follow the wall time that clk shows when New is called for the first limiter on
-// the store. If that is before 1970 or after 2100, only windows of up to a week are aligned as
-// documented. Time stands still from 2116 on or, in that case, once the clock has moved on by 50 to
-// 146 years.
+// the store. If that is before 1970, or in 2100 or later, only windows of up to a week are aligned
+// as documented. Time stands still from 2116 on or, in that case, once the clock has moved on by 50
+// to 146 years.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clock, c.clockSet = clk, true }
 }

@@ -5,6 +5,7 @@ package fakes
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,9 @@ func Stepped(
 	require.NoError(t, err)
 	return l, s, clk
 }
+
+// MostEvents is the greatest limit.
+const MostEvents = min(math.MaxInt, 1<<62)
 
 // EveryWidth has an algorithm for each size that a state in memory may have.
 var EveryWidth = []ratelimit.Algorithm{

@@ -19,6 +19,9 @@ type fixedWindow struct {
 	unit    uint64   // in which that word has the start of a window: length, or a second
 }
 
+// bitsOfDebt is how many bits a count has at least, so that there is room for a debt of 2³¹−1.
+const bitsOfDebt = 31
+
 // NewFixedWindow returns the kernel of a FixedWindow with windows of length ticks.
 func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel {
 	k := &fixedWindow{most: uint64(limit), length: length, aligned: aligned, unit: length}

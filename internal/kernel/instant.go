@@ -119,10 +119,13 @@ func (enc Encoding) Ticks(d time.Duration, field string) (uint64, error) {
 
 // Count checks a number of events.
 func (enc Encoding) Count(n int, field string) error {
-	if enc.Portable && uint64(n) > portableMost {
-		return param.Invalid(field, n, "must be at most 2⁵¹ in this store")
+	switch {
+	case uint64(n) <= enc.MostCount():
+		return nil
+	case enc.Portable:
+		return param.Invalid(field, n, "must be at most 2⁵¹ in this store; Unlimited has no limit")
 	}
-	return nil
+	return param.Invalid(field, n, "must be at most 2⁶²; Unlimited has no limit")
 }
 
 // MostCounted is the largest valid count. Sums must not overflow.

@@ -36,6 +36,10 @@ func TestPortableBounds(t *testing.T) {
 	assert.NoError(t, enc.Slots(4096, "Segments"))
 	assert.ErrorContains(t, enc.Slots(4097, "Segments"), "Segments is 4097")
 
-	assert.NoError(t, InMemory.Count(math.MaxInt, "Limit"))
+	assert.NoError(t, InMemory.Count(min(math.MaxInt, MostCounted), "Limit"))
+	if most := int64(1) << 62; int64(int(most)) == most {
+		err := InMemory.Count(int(most)+1, "Limit")
+		assert.ErrorContains(t, err, "Limit is 4611686018427387905: it must be at most 2⁶²; Unlimited has no limit")
+	}
 	assert.NoError(t, InMemory.Slots(MaxSlots, "Segments"))
 }

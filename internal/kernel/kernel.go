@@ -228,11 +228,18 @@ type Word interface {
 }
 
 // PartOf returns k as a part of an All, whose other parts determine when events are reserved: in a
-// form whose states say at which instant events were spent last.
+// form whose states say at which instant events were spent last. A state of one word that has too
+// few bits for a debt cannot be replaced with a wider one, as that of a key can, so it has two.
 func PartOf(k Kernel) Kernel {
 	switch k := k.(type) {
 	case *pair:
 		return &k.slidingWindow
+	case *fixedWindow:
+		if k.packed > 0 && k.packed < bitsOfDebt {
+			wide := *k
+			wide.packed = 0
+			return &wide
+		}
 	case *gcra:
 		keeping := *k
 		keeping.last = latestSpent

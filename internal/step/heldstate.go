@@ -144,11 +144,12 @@ func (h *heldState) freshAfterRefund(st []uint64) (at kernel.Instant) {
 	if !h.resumes {
 		return 0
 	}
-	for i, state := range h.partStates(st) {
-		if part, ok := h.leaves[i].(kernel.Resumer); ok {
-			at = max(at, part.FreshAfterRefund(state))
+	h.each(st, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
+		if part, ok := part.(kernel.Resumer); ok {
+			at = max(at, part.FreshAfterRefund(st))
 		}
-	}
+		return st
+	})
 	return at
 }
 

@@ -106,6 +106,16 @@ func countsDenied(alg ratelimit.Algorithm) bool {
 
 var canHold = regexp.MustCompile(`can hold (\d+) more$`)
 
+// TestDebtOfAnAllWithAShortWindow: however short a window is, there is room for as great a debt as in any other.
+func TestDebtOfAnAllWithAShortWindow(t *testing.T) {
+	for _, window := range []time.Duration{time.Second, time.Millisecond, time.Microsecond, 1} {
+		window := ratelimit.FixedWindow{Limit: 1, Window: window}
+		l, _ := fakes.At(t, ratelimit.All{window, ratelimit.Lockout{Limit: 5, Window: time.Hour, For: time.Minute}})
+		_, err := l.Charge(t.Context(), "key", math.MaxInt32)
+		assert.NoError(t, err, window)
+	}
+}
+
 // A debt is bounded by what a state can hold. The error says how much that is, and nothing is
 // counted. Numbers near the bound overflow nowhere.
 func TestDebtBound(t *testing.T) {

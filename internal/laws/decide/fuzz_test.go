@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // FuzzModel decodes an algorithm, its parameters and a sequence of operations
@@ -141,7 +142,7 @@ func (d *drawer) span() time.Duration {
 func (d *drawer) count() int {
 	switch i := d.below(12); i {
 	case 0:
-		return pick(d.choices, 1000, 999_999_937, 1_000_000_000, math.MaxInt>>23, math.MaxInt>>10+1, math.MaxInt/2+1, math.MaxInt-1, math.MaxInt)
+		return pick(d.choices, 1000, 999_999_937, 1_000_000_000, math.MaxInt>>23, math.MaxInt>>10+1, math.MaxInt/2+1, fakes.MostEvents-1, fakes.MostEvents)
 	case 1:
 		return 100
 	case 2, 3:
