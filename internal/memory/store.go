@@ -31,9 +31,10 @@ type Store struct {
 	evicted  atomic.Uint64 // keys in use evicted so far
 	rejected atomic.Uint64 // requests of new keys for which there was no room
 	ended    atomic.Uint64 // holds that ended by themselves
-	inserts  atomic.Uint64 // keys inserted into spaces that were dropped
 
-	mu      sync.Mutex               // protects dropped, and against another Open or Drop
+	// Protects inserts and dropped, and all against another change and while its spaces are counted.
+	mu      sync.Mutex
+	inserts uint64                   // keys inserted into spaces that have left all
 	all     atomic.Pointer[[]*Space] // also those dropped, until these are more than half
 	dropped int                      // spaces in all that were dropped
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -441,4 +442,29 @@ func TestDecideIsEnough(t *testing.T) {
 			require.Equal(t, slow, fast, "%+v", req)
 		}
 	}
+}
+
+// TestStatsWhileSpacesLeave: the count of inserts never falls, and none is lost, while spaces are dropped.
+func TestStatsWhileSpacesLeave(t *testing.T) {
+	const limiters = 2000
+	s, clk := new(Store), stepclock.New()
+	var done atomic.Bool
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for last := uint64(0); !done.Load(); {
+			now := s.Stats().Inserts
+			if !assert.GreaterOrEqual(t, now, last) {
+				return
+			}
+			last = now
+		}
+	})
+	for i := range limiters {
+		l := newLimiter(s, everyWidth[0], clk)
+		require.True(t, l.Allow(fmt.Sprint(i)))
+		s.Drop(l.fast)
+	}
+	done.Store(true)
+	reader.Wait()
+	assert.EqualValues(t, limiters, s.Stats().Inserts)
 }

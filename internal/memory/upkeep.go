@@ -23,10 +23,13 @@ func (s *Store) Len() int {
 	return s.Stats().Keys
 }
 
-// Stats returns the counts of the store. They are not read at a single instant.
+// Stats returns the counts of the store. They are not read at a single instant, but none that only
+// grows is ever less than it was.
 func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	stats := Stats{
-		Inserts:   s.inserts.Load(),
+		Inserts:   s.inserts,
 		Evictions: s.evicted.Load(),
 		Rejected:  s.rejected.Load(),
 		Ended:     s.ended.Load(),
@@ -76,8 +79,6 @@ func (s *Store) Drop(sp *Space) {
 			ls.forget()
 		}
 		sp.replaceTable(sh, t, 0)
-		s.inserts.Add(sh.inserts)
-		sh.inserts = 0
 		sh.mu.Unlock()
 	}
 	s.mu.Lock()
@@ -90,6 +91,12 @@ func (s *Store) Drop(sp *Space) {
 		for _, other := range all {
 			if !other.dropped.Load() {
 				left = append(left, other)
+				continue
+			}
+			for sh := range other.shards(0) {
+				sh.mu.Lock()
+				s.inserts += sh.inserts
+				sh.mu.Unlock()
 			}
 		}
 		s.all.Store(&left)
