@@ -118,6 +118,11 @@ func TestAllocationsOfHolds(t *testing.T) {
 						require.NoError(t, err)
 					}), "Hold, and Settle with %d", n)
 				}
+				assert.Equal(t, 1+lookup, allocs(func() {
+					_, _, err := l.Hold(ctx, "key", 1)
+					require.NoError(t, err)
+					clk.Advance(10 * 24 * time.Hour)
+				}), "Hold, when the one before has ended by itself")
 				for _, keys := range []float64{2, 3, 5} {
 					var bounds []ratelimit.Bound
 					for i := range int(keys) {

@@ -2,7 +2,9 @@ package calendar
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +13,7 @@ import (
 
 // A program without zone data has UTC, and no other zone.
 func TestWithoutZoneData(t *testing.T) {
-	defer func(was func(string) (*time.Location, error)) { load = was }(load)
+	defer func(was func(string) (*time.Location, error)) { load, unknown = was, unknownZones{} }(load)
 	missing := errors.New("open zoneinfo: not found")
 	load = func(string) (*time.Location, error) { return nil, missing }
 	zone, err := Zone(UTC)
@@ -34,6 +36,36 @@ func TestZonesAreKept(t *testing.T) {
 			assert.Error(t, err, "%q", name)
 		}
 	}
+}
+
+// A name of no zone is looked for once a minute, and not in each call. Its data may be installed meanwhile. However many names
+// there are, few are kept.
+func TestUnknownZones(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer func(was func(string) (*time.Location, error)) { load, unknown = was, unknownZones{} }(load)
+		unknown = unknownZones{}
+		loads, missing := 0, errors.New("open zoneinfo: not found")
+		load = func(string) (*time.Location, error) { loads++; return nil, missing }
+		for range 100 {
+			_, err := Zone("Europe/Lundon")
+			require.ErrorIs(t, err, missing)
+		}
+		assert.Equal(t, 1, loads)
+		load = func(name string) (*time.Location, error) { return time.FixedZone(name, 3600), nil }
+		_, err := Zone("Europe/Lundon")
+		require.ErrorIs(t, err, missing)
+		time.Sleep(unknownFor + 1)
+		_, err = Zone("Europe/Lundon")
+		require.NoError(t, err)
+		zones.Delete("Europe/Lundon")
+
+		load = func(string) (*time.Location, error) { return nil, missing }
+		for i := range 3 * mostUnknown {
+			_, err := Zone(fmt.Sprint("Europe/", i))
+			require.Error(t, err)
+			require.LessOrEqual(t, len(unknown.byName), mostUnknown)
+		}
+	})
 }
 
 // The zone of the machine is no zone, whatever the system calls it.

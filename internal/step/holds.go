@@ -318,7 +318,7 @@ func (k *holdsKernel) endHolds(st []uint64, now kernel.Instant, refunds []kernel
 // where a lock may have ended in between, looks at when each of them ends.
 func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []uint64, ended int) {
 	first := k.base.LastInstant()
-	var due []kernel.Refund
+	count, only, all := 0, kernel.Refund{}, []kernel.Refund(nil) // one alone allocates nothing
 	for i := range k.count(st) {
 		if end := k.entry(st, i)[holdEnd]; end > now {
 			first = min(first, end)
@@ -327,10 +327,23 @@ func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []ui
 		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			ended++
 		}
-		due = append(due, k.refundAtEnd(st, i, back))
+		r := k.refundAtEnd(st, i, back)
+		count++
+		switch count {
+		case 1:
+			only = r
+		case 2:
+			all = append(all, only, r)
+		default:
+			all = append(all, r)
+		}
 	}
-	if len(due) > 0 {
-		st = k.endHolds(st, now, due)
+	switch count {
+	case 0:
+	case 1:
+		st = k.endHold(st, now, only)
+	default:
+		st = k.endHolds(st, now, all)
 	}
 	st[firstEnd] = first
 	return st, ended
