@@ -38,8 +38,9 @@ type cacheConfig struct {
 	clk     clock.Clock
 }
 
-// WithSize sets how many keys the cache holds. The default is 10,000. A further key
-// replaces the least recently used one.
+// WithSize sets how many keys with a limit the cache holds, and how many without one. The default
+// is 10,000 of each. A further key replaces the least recently used one of its kind, so that keys
+// that somebody makes up replace no key that has a limit.
 func WithSize(n int) CacheOption { return func(c *cacheConfig) { c.size = n } }
 
 // WithTTL sets how long a limit, or the result that a key has none, is used before it
@@ -112,23 +113,27 @@ func newCacheConfig(lookup Lookup, opts []CacheOption) (*cacheConfig, error) {
 type Cache struct {
 	cacheConfig
 	lookup Lookup
-	slots  chan struct{} // a semaphore: an element for each lookup that has not returned
 
-	mu     sync.Mutex // protects the fields below
-	stats  CacheStats // without Keys
-	known  recent[found]
-	failed recent[failure] // separate, so that failing keys do not evict known ones
+	mu    sync.Mutex // protects the fields below
+	stats CacheStats // without Keys
+
+	// A key is in one of these at most, so that keys of one kind do not evict those of another.
+	known   recent[found] // have a limit
+	unknown recent[found] // have none
+	failed  recent[failure]
+
 	// By key: the ones that wait for a slot, and the latest running one.
 	flights   map[string]*flight
-	running   int       // lookups that have a slot, including those past their deadline
-	latest    time.Time // the deadline of the lookup that got a slot last
-	refreshes int       // flights that were begun in the background
+	customers share     // the lookups of known keys
+	strangers share     // those of all other keys
+	turn      *share    // the one that got a slot last
 	logged    time.Time // when an invalid limit was last logged
 }
 
 // found is the result of a lookup.
 type found struct {
 	alg   ratelimit.Algorithm
+	known bool      // whether the key has a limit, even an invalid one
 	at    time.Time // of the last lookup, even if it failed
 	until time.Time // when to look it up again
 }
@@ -156,6 +161,12 @@ const retryAfter = time.Second
 // keys. A lookup that ignores its context counts until it returns. While that many lookups have
 // exceeded their time, calls that need another one fail at once.
 //
+// A client may make up keys without end. So a key whose limit the cache knows is neither replaced
+// by keys that have none, for which lookup returns nil, nor does its lookup wait behind theirs: keys
+// that are not known to have a limit leave it one of the lookups at once, if there are two or more,
+// and every second one while both wait. A customer's first call cannot be told from one with a key
+// that is made up, and waits with these.
+//
 // An invalid limit, such as one of 0 events, is not used: the last valid limit of the
 // key stays in force, or the limiter's own if there was none. The error is logged, and
 // [Cache.Stats] has it.
@@ -166,8 +177,10 @@ func Cached(lookup Lookup, opts ...CacheOption) (*Cache, error) {
 	}
 	return &Cache{
 		cacheConfig: *config, lookup: lookup,
-		slots: make(chan struct{}, config.most), flights: make(map[string]*flight),
-		known: newRecent[found](config.size), failed: newRecent[failure](config.size),
+		flights: make(map[string]*flight),
+		known:   newRecent[found](config.size), unknown: newRecent[found](config.size),
+		failed:    newRecent[failure](config.size),
+		customers: share{most: config.most}, strangers: share{most: max(1, config.most-1)},
 	}, nil
 }
 
@@ -212,6 +225,7 @@ func (c *Cache) Forget(key string) {
 		delete(c.flights, key) // so that its result is not cached
 	}
 	c.known.remove(key)
+	c.unknown.remove(key)
 	c.failed.remove(key)
 }
 
@@ -222,7 +236,7 @@ type CacheStats struct {
 	Stale    uint64 // misses answered at once with a limit older than the TTL
 	Failures uint64 // lookups that failed, or were not made because others hang
 	Invalid  uint64 // lookups that found an invalid limit
-	Keys     int    // in the cache
+	Keys     int    // in the cache, with a limit or without
 	Err      error  // of the latest failed lookup or invalid limit, or nil
 }
 
@@ -231,7 +245,7 @@ func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stats := c.stats
-	stats.Keys = len(c.known.byKey)
+	stats.Keys = len(c.known.byKey) + len(c.unknown.byKey)
 	return stats
 }
 

@@ -74,7 +74,7 @@ func TestCached(t *testing.T) {
 		assert.Equal(t, perMinute(7), get("ann"))
 		assert.Equal(t, perMinute(8), get("ann"))
 		assert.Equal(t, perMinute(8), get("new"))
-		assert.Equal(t, 2, c.Stats().Keys, "no more than its size")
+		assert.Equal(t, 3, c.Stats().Keys, "two with a limit, and one without")
 		assert.EqualValues(t, 2, c.Stats().Failures)
 		limit = 9
 		c.Forget("new")

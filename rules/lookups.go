@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -16,19 +17,22 @@ type flight struct {
 	ctx      context.Context // the first caller's, with the deadline instead of its cancellation
 	cancel   context.CancelFunc
 	deadline time.Time
-	refresh  bool // whether it was begun in the background
+	share    *share // whose slot it needs
+	refresh  bool   // whether it was begun in the background
 
 	// Protected by Cache.mu:
-	waiting int  // callers
-	started bool // whether it has had a slot
+	place   *list.Element // in the line of its share
+	waiting int           // callers
+	started bool          // whether it has had a slot
 
+	turn chan struct{} // closed when it gets a slot
 	done chan struct{} // closed when it has ended; then the fields below are set
 	alg  ratelimit.Algorithm
 	err  error
 }
 
-// refreshesPerSlot bounds how many lookups in the background there are, and so their goroutines
-// while the store is slow. A key whose lookup is not begun now is looked up after a later call.
+// refreshesPerSlot bounds how many lookups in the background each share has, and so their
+// goroutines while the store is slow. A key whose lookup is not begun now is looked up after a later call.
 const refreshesPerSlot = 8
 
 // late returns the error of a lookup that has missed its deadline.
@@ -50,44 +54,51 @@ func (c *Cache) begin(
 ) (f *flight, old found, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old, known := c.known.get(key)
+	old, cached := c.cachedLocked(key)
 	failed, fails := c.failed.get(key)
 	switch {
-	case known && now.Before(old.until):
+	case cached && now.Before(old.until):
 		c.stats.Hits++
 		return nil, old, nil
-	case !known && fails && now.Before(failed.until):
+	case !cached && fails && now.Before(failed.until):
 		c.stats.Hits++
 		return nil, old, failed.err
 	}
 	c.stats.Misses++
 	f = c.flights[key]
-	if known && now.Sub(old.at) <= c.maxAge {
+	s := &c.strangers
+	if old.known {
+		s = &c.customers
+	}
+	if cached && now.Sub(old.at) <= c.maxAge {
 		c.stats.Stale++
-		if f == nil && c.refreshes/refreshesPerSlot < c.most { // a product might overflow
-			c.flyLocked(ctx, key, now, true)
+		if f == nil && s.refreshes/refreshesPerSlot < c.most { // a product might overflow
+			s.refreshes++
+			c.flyLocked(ctx, key, now, s).refresh = true
 		}
 		return nil, old, nil
 	}
-	if f == nil && c.hangsLocked(now) {
+	if f == nil && c.hangsLocked(s, now) {
 		c.stats.Failures++
 		c.stats.Err = (&flight{key: key}).late()
-		if known {
+		if cached {
 			return nil, old, nil
 		}
 		return nil, old, c.stats.Err
 	}
 	if f == nil {
-		f = c.flyLocked(ctx, key, now, false)
+		f = c.flyLocked(ctx, key, now, s)
 	}
 	f.waiting++
 	return f, old, nil
 }
 
-// hangsLocked reports whether all slots are taken by lookups that have missed their deadlines.
-// Lookups start in the order of their deadlines, so that the last one to start has the latest.
-func (c *Cache) hangsLocked(now time.Time) bool {
-	return c.running == c.most && !now.Before(c.latest)
+// cachedLocked returns what was found for a key.
+func (c *Cache) cachedLocked(key string) (found, bool) {
+	if f, ok := c.known.get(key); ok {
+		return f, true
+	}
+	return c.unknown.get(key)
 }
 
 // leave says that a caller no longer waits for a flight.
@@ -97,23 +108,24 @@ func (c *Cache) leave(f *flight) {
 	f.waiting--
 	if f.waiting == 0 && !f.started && c.flights[f.key] == f {
 		delete(c.flights, f.key)
+		f.share.line.Remove(f.place)
 		f.cancel()
 	}
 }
 
-// flyLocked begins a flight.
-func (c *Cache) flyLocked(ctx context.Context, key string, now time.Time, refresh bool) *flight {
+// flyLocked begins a flight, which waits in the line of s.
+func (c *Cache) flyLocked(ctx context.Context, key string, now time.Time, s *share) *flight {
 	f := &flight{
 		key:      key,
 		deadline: now.Add(c.timeout),
-		refresh:  refresh,
+		share:    s,
+		turn:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
 	f.ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+	f.place = s.line.PushBack(f)
 	c.flights[key] = f
-	if refresh {
-		c.refreshes++
-	}
+	c.startLocked()
 	go c.fly(f)
 	return f
 }
@@ -123,17 +135,17 @@ func (c *Cache) fly(f *flight) {
 	defer f.cancel()
 	var alg ratelimit.Algorithm
 	err := f.late()
-	if c.start(f) {
+	if c.awaitSlot(f) {
 		alg, err = c.ask(f)
 	}
 	now := c.clk.Now()
 	c.mu.Lock()
 	if f.started {
-		c.running--
-		<-c.slots
+		f.share.running--
+		c.startLocked()
 	}
 	if f.refresh {
-		c.refreshes--
+		f.share.refreshes--
 	}
 	if f.started || c.flights[f.key] == f { // some caller waits, or it is a refresh
 		c.endLocked(f, alg, err, now)
@@ -150,28 +162,18 @@ func (c *Cache) fly(f *flight) {
 	}
 }
 
-// start waits for a slot, and reports whether the flight has got one. Flights get slots in the
-// order in which they came.
-func (c *Cache) start(f *flight) bool {
+// awaitSlot waits until the flight has a slot, and reports whether it has got one before its
+// deadline, and before its last caller has left.
+func (c *Cache) awaitSlot(f *flight) bool {
 	select {
-	case c.slots <- struct{}{}:
-	default:
-		select {
-		case c.slots <- struct{}{}:
-		case <-f.ctx.Done():
-			return false
-		}
+	case <-f.turn:
+		return true
+	case <-f.ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flights[f.key] != f { // its last caller has left
-		<-c.slots
-		return false
-	}
-	f.started = true
-	c.running++
-	c.latest = f.deadline
-	return true
+	f.share.line.Remove(f.place) // does nothing if it has started, or its last caller has left
+	return f.started
 }
 
 // ask calls the lookup. It recovers from panics, because the caller of Limit cannot: the
@@ -198,18 +200,18 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 	if err != nil {
 		c.stats.Err = err
 	}
-	next, known := c.known.get(f.key)
+	next, cached := c.cachedLocked(f.key)
 	next.at = now
 	switch {
 	case err == nil:
-		next.alg, next.until = alg, now.Add(c.ttl)
+		next.alg, next.known, next.until = alg, alg != nil, now.Add(c.ttl)
 	case isInvalid(err): // the store has answered, so it is not asked again for a TTL
 		c.stats.Invalid++
-		next.until = now.Add(c.ttl)
+		next.known, next.until = true, now.Add(c.ttl)
 	default:
 		c.stats.Failures++
 		next.until = now.Add(min(retryAfter, c.ttl))
-		if !known {
+		if !cached {
 			f.err = err
 		}
 	}
@@ -223,7 +225,12 @@ func (c *Cache) endLocked(f *flight, alg ratelimit.Algorithm, err error, now tim
 		c.failed.put(f.key, failure{f.err, next.until})
 		return
 	}
-	c.known.put(f.key, next)
+	in, notIn := &c.known, &c.unknown
+	if !next.known {
+		in, notIn = notIn, in
+	}
+	in.put(f.key, next)
+	notIn.remove(f.key)
 	c.failed.remove(f.key)
 }
 

@@ -153,11 +153,11 @@ func TestHungLookups(t *testing.T) {
 			start := time.Now()
 			_, err := c.Limit(t.Context(), fmt.Sprint(i))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			if i >= 2 {
+			if i >= 1 { // one lookup is left to known keys
 				require.Zero(t, time.Since(start))
 			}
 		}
-		assert.EqualValues(t, 8, c.Stats().Failures)
+		assert.EqualValues(t, 9, c.Stats().Failures)
 		assert.ErrorIs(t, c.Stats().Err, context.DeadlineExceeded)
 		store.hangs.Store(false)
 		store.release <- struct{}{}
@@ -221,10 +221,10 @@ func TestLookupsThatDoNotEnd(t *testing.T) {
 			wg.Wait()
 			c.Forget(fmt.Sprint(round%2, " ", 0))
 		}
-		assert.EqualValues(t, 3, store.lookups.Load())
+		assert.EqualValues(t, 2, store.lookups.Load(), "one is left to known keys")
 		synctest.Wait()
 		c.mu.Lock()
-		assert.LessOrEqual(t, len(c.flights), 3, "no caller waits for another one any more")
+		assert.LessOrEqual(t, len(c.flights), 2, "no caller waits for another one any more")
 		c.mu.Unlock()
 		start := time.Now()
 		_, err = c.Limit(t.Context(), "0 1")
@@ -267,7 +267,7 @@ func TestColdStart(t *testing.T) {
 		wg.Wait()
 		assert.Zero(t, failed.Load())
 		assert.EqualValues(t, 4000, grants.Load())
-		assert.EqualValues(t, 8, store.most.Load())
+		assert.EqualValues(t, 7, store.most.Load(), "one is left to known keys")
 		assert.EqualValues(t, 2000, store.lookups.Load())
 	})
 }
@@ -303,17 +303,6 @@ func TestQueuedCallersLeave(t *testing.T) {
 	})
 }
 
-// TestLeftAtTheSlot checks that a flight whose last caller leaves while it gets a slot gives the
-// slot back, and is not made.
-func TestLeftAtTheSlot(t *testing.T) {
-	c, err := Cached(newSlowStore(true))
-	require.NoError(t, err)
-	left := &flight{key: "key", ctx: t.Context()} // is no longer among the flights of the cache
-	assert.False(t, c.start(left))
-	assert.Empty(t, c.slots)
-	assert.Zero(t, c.running)
-}
-
 // TestRefreshesAreBounded checks that there are only a few refreshes for each lookup that may run,
 // and that a refresh whose deadline has passed is not made.
 func TestRefreshesAreBounded(t *testing.T) {
@@ -344,7 +333,7 @@ func TestRefreshesAreBounded(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 31, store.lookups.Load(), "the others' time was up")
 		assert.Empty(t, c.flights)
-		assert.Zero(t, c.refreshes)
+		assert.Zero(t, c.customers.refreshes)
 	})
 }
 
