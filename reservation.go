@@ -195,6 +195,7 @@ func (l *limiter) sleepOnce(
 	turn <-chan struct{},
 ) (woken bool, err error) {
 	var passed, again <-chan time.Time // nil: never
+	poll := mockPollInterval
 	if d < Never {
 		timer := l.timeline.Clock().Timer(d)
 		defer timer.Stop()
@@ -203,7 +204,7 @@ func (l *limiter) sleepOnce(
 			if l.timeline.Until(due) != d {
 				return false, nil // the clock was moved before the timer was set, which is late now
 			}
-			again = time.After(mockPollInterval)
+			again = time.After(poll)
 		}
 	}
 	for {
@@ -214,9 +215,14 @@ func (l *limiter) sleepOnce(
 			return true, nil
 		case <-passed:
 			return false, nil
-		case <-again: // once
+		case <-again:
 			if l.timeline.Until(due) == 0 {
 				return false, nil
+			}
+			poll *= 2
+			again = nil
+			if poll <= longestMockPoll {
+				again = time.After(poll)
 			}
 		}
 	}
@@ -224,8 +230,12 @@ func (l *limiter) sleepOnce(
 
 // mockPollInterval is the real time after which a wait looks again at a clock that is moved by
 // hand: a mock may have fired its timers just before the wait set one, and show its new time only
-// just after.
-const mockPollInterval = 10 * time.Millisecond
+// just after. In a busy process that takes longer, so that the wait looks again after twice the
+// time, and so on up to longestMockPoll.
+const (
+	mockPollInterval = 10 * time.Millisecond
+	longestMockPoll  = 20 * time.Second
+)
 
 // Settle says that n of the held events have happened, which may be fewer or more. It counts once:
 // afterwards, or after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation

@@ -275,7 +275,7 @@ func TestWaitersSleep(t *testing.T) {
 						})
 					}
 					synctest.Wait()
-					time.Sleep(10 * time.Millisecond) // after which a mock is looked at once more
+					time.Sleep(45 * time.Second) // after which a mock is looked at no more
 					synctest.Wait()
 					var before, after runtime.MemStats
 					reads := c.reads.Load()

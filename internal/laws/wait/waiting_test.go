@@ -419,8 +419,33 @@ func TestWaitHoldFollowsTheInjectedClock(t *testing.T) {
 	}
 }
 
-// TestHold_WaitingBehindHolders: callers that hold may give their events back. So nobody is told that a turn is hours away
-// behind them, not even at the instant between a settlement and the next hold of the line.
+// A lateClock is a mock that fires no timer, as one does that has fired its timers just before one
+// was set, and shows its new time long after.
+type lateClock struct{ *clock.Mock }
+
+func (lateClock) Timer(d time.Duration) *clock.Timer { return clock.NewMock().Timer(d) }
+
+// TestWaitFollowsALateMock: a waiter notices that a mock was moved, however late that shows.
+func TestWaitFollowsALateMock(t *testing.T) {
+	for _, late := range []time.Duration{0, 15 * time.Millisecond, time.Second, 9 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			mock := lateClock{clock.NewMock()}
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}, ratelimit.WithClock(mock)))
+			require.True(t, l.Allow("key"))
+			w := stand(t, l, 1)
+			synctest.Wait()
+			time.Sleep(late)
+			mock.Set(mock.Now().Add(time.Minute))
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			assert.True(t, w.Done.Load(), late)
+		})
+	}
+}
+
+// TestHold_WaitingBehindHolders: callers that hold may give their events back. So nobody is told
+// that a turn is hours away behind them, not even at the instant between a settlement and the next
+// hold of the line.
 func TestHold_WaitingBehindHolders(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{
 		ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour},
