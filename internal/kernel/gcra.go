@@ -293,11 +293,10 @@ func (k *gcra) Adopt(from Kernel, st []uint64, now, _ Instant) (_ []uint64, last
 
 // storeMost is store for a tat that a state may be too narrow for.
 func (k *gcra) storeMost(st []uint64, tat uint128.Uint128) []uint64 {
-	switch k.form {
-	case twoWords:
-		// beyond MaxInstant, so the difference does not matter
+	if k.form != ticksAndUnits { // beyond MaxInstant, so the difference does not matter
 		tat = uint128.Min(tat, uint128.Mul(1<<63, k.unit))
-	case oneWord:
+	}
+	if k.form == oneWord {
 		tat = uint128.Min(tat, uint128.From(NoWord-1))
 	}
 	return k.store(st, tat)

@@ -106,3 +106,33 @@ func TestBucketAdopts(t *testing.T) {
 	back, _ := ten.Adopt(five, st, begun, begun)
 	assert.Equal(t, begun+800*ms, ten.Fresh(back), "and back")
 }
+
+// TestBucketAdopts_FarAhead: whatever is missing in the bucket of a fast limit, a slow one adopts a
+// state that it can work with.
+func TestBucketAdopts_FarAhead(t *testing.T) {
+	rng := budget.Rand(t)
+	number := func() int { return 1 + int(rng.Uint64()>>(2+rng.IntN(61))) }
+	portable := Encoding{Tick: 1000, Portable: true, Varies: true}
+	for range 20_000 {
+		enc := []Encoding{InMemory, InMemory.Varying(), portable}[rng.IntN(3)]
+		bucket := func() Kernel {
+			rate := time.Duration(number() >> 20)
+			k, err := NewTokenBucket(number(), 1+rate, rate, number(), enc, "")
+			if rng.IntN(2) == 0 {
+				k, err = NewLeakyBucket(number(), 1+rate, rate, number(), enc, "")
+			}
+			if err != nil {
+				return nil
+			}
+			return k
+		}
+		fast, slow := bucket(), bucket()
+		if fast == nil || slow == nil || KindOf(fast) != KindOf(slow) {
+			continue
+		}
+		st := fast.Spend(make([]uint64, fast.Width()), begun/enc.Tick, fast.Limit())
+		require.True(t, fast.Valid(st), "%+v", fast)
+		adopted, _ := slow.Adopt(fast, st, begun/enc.Tick, begun/enc.Tick)
+		require.True(t, slow.Valid(adopted), "%+v of %+v: %v", slow, fast, adopted)
+	}
+}

@@ -284,7 +284,7 @@ func (k *twoLimits) Fresh(st []uint64) kernel.Instant {
 // either.
 func (k *twoLimits) remembered(st []uint64) kernel.Instant {
 	at := k.forgets(st)
-	return at - min(at, k.memory)
+	return min(at-min(at, k.memory), kernel.MaxInstant)
 }
 
 // forgets returns the instant from which on nothing counts in either limit.
