@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // This file has the policies that decide while the store fails.
@@ -73,7 +74,7 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 		c.Answer = step.Answer{}
 		return nil, c.ctx.Err() // the caller left; the store may be well
 	}
-	err = l.logStoreFailure(c.ctx, c.Err)
+	err = l.logStoreFailure(c.ctx, c.Key, c.Err)
 	if c.unknown != nil {
 		err = errors.Join(err, c.unknown)
 	}
@@ -136,9 +137,10 @@ func (c *call) askFallback(
 // and with 0 callers would retry at once.
 const closedRetryAfter = time.Second
 
-// storeError returns the error of a call whose store has failed with err.
-func (l *limiter) storeError(err error) error {
-	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, err)
+// storeError returns the error of a call for key whose store has failed with err. A server may have
+// quoted the command, and so the key.
+func (l *limiter) storeError(key string, err error) error {
+	return fmt.Errorf("ratelimit: limiter %q: the store failed: %w", l.name, keyhint.In(err, key))
 }
 
 // mayGrant reports whether the limit of the key may ever grant n events at once, whatever a limit

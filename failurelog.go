@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // This file has the log of failures of the store and of lookups.
@@ -61,9 +62,10 @@ func (c *config) newFailureLog(message, counts string) *failureLog {
 	}
 }
 
-// logStoreFailure logs that the policy decides because the store failed with err, and returns the
-// error that says so. If only the deadline of the caller has passed, it logs nothing.
-func (l *limiter) logStoreFailure(ctx context.Context, err error) error {
+// logStoreFailure logs that the policy decides because the store failed with err in a call for key,
+// and returns the error that says so. If only the deadline of the caller has passed, it logs nothing.
+func (l *limiter) logStoreFailure(ctx context.Context, key string, err error) error {
+	err = keyhint.In(err, key)
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
 		return fmt.Errorf(
 			"ratelimit: limiter %q: the store did not answer by the deadline of the call: %w",
@@ -72,7 +74,7 @@ func (l *limiter) logStoreFailure(ctx context.Context, err error) error {
 		)
 	}
 	l.logFailure(ctx, l.storeFailures, err)
-	return l.storeError(err)
+	return l.storeError(key, err)
 }
 
 // logLookupFailure logs that a lookup failed with err, and returns the error that says so.

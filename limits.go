@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // This file has the limits of keys' own: the lookup, what decides if a lookup fails, and the cache
@@ -84,7 +85,8 @@ func (cache *limitCache) limitFrom(key string, alg Algorithm, err error) (*limit
 		lim, err = cache.compiled(alg)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ratelimit: the limit of key %q: %w", key, err)
+		return nil, fmt.Errorf("ratelimit: the limit of key %s: %w",
+			keyhint.Of(key), keyhint.In(err, key))
 	}
 	return lim, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // This file decides, behind a line, whether one more waiter may enter it, and what a request is
@@ -30,10 +31,10 @@ func (w *waiter) mayEnter(ln *line.Line, lim *limit.Limit) error {
 	l.wakeIfOutdated(ln, lim)
 	if l.maxWaiters > 0 && ln.Len() >= l.maxWaiters {
 		return fmt.Errorf(
-			"%w: %d callers wait for key %q already; see WithMaxWaiters",
+			"%w: %d callers wait for key %s already; see WithMaxWaiters",
 			ErrQueueFull,
 			ln.Len(),
-			w.key,
+			keyhint.Of(w.key),
 		)
 	}
 	if lim.Releases() || ln.Len() == 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
@@ -512,7 +513,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	case c.Err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case c.Err != nil:
-		return r.l.storeError(c.Err)
+		return r.l.storeError(r.key, c.Err)
 	case !c.Answer.Held:
 		return ErrEnded
 	}
@@ -611,7 +612,7 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 		base64.RawURLEncoding.EncodedLen(len(b)) != len(token): // the decoder skips line breaks
 		return nil, errToken("it has %d bytes", len(token))
 	case string(l.seal(key, b[:tokenFields])) != string(b[tokenFields:]):
-		return nil, errToken("it is not one of key %q of limiter %q", key, l.name)
+		return nil, errToken("it is not one of key %s of limiter %q", keyhint.Of(key), l.name)
 	}
 	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
 	n, due, id := field(0), field(1), field(2)

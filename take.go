@@ -103,7 +103,7 @@ func (l *limiter) Reset(ctx context.Context, key string) error {
 	l.timeline.Now() // so that no decision after the reset is made at a time before it
 	defer l.wakeLine(key)
 	if err := l.states.Reset(ctx, key); err != nil {
-		return l.storeError(err)
+		return l.storeError(key, err)
 	}
 	l.lines.Renew(key)
 	return nil

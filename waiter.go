@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // This file has a wait from its begin to its end.
@@ -85,7 +86,7 @@ func (s waitState) String() string { return waitStateNames[s] }
 
 // String returns what the waiter waits for, its state and its place in line.
 func (w *waiter) String() string {
-	text := fmt.Sprintf("wait for %d of key %q: %v", w.n, w.key, w.state)
+	text := fmt.Sprintf("wait for %d of key %s: %v", w.n, keyhint.Of(w.key), w.state)
 	if w.state == stateEntered || w.state == stateWaiting {
 		text += ", " + w.place.String()
 	}
@@ -453,7 +454,7 @@ func (w *waiter) storeFailed(c *call) (turnReply, error) {
 	if w.ctx.Err() != nil {
 		return turnReply{}, w.ctx.Err()
 	}
-	w.failure = errors.Join(w.l.logStoreFailure(w.ctx, c.Err), w.unknown)
+	w.failure = errors.Join(w.l.logStoreFailure(w.ctx, w.key, c.Err), w.unknown)
 	w.mayGrant = c.mayGrant(w.n)
 	if w.l.policy.kind == failOpen {
 		return turnReply{isAsked: true, reservation: &Reservation{l: w.l, key: w.key}}, nil

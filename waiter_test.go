@@ -22,32 +22,32 @@ func TestWaiter_States(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Must(New(TokenBucket{Rate: PerSecond(1), Burst: 1}))
 		fresh := &waiter{l: l.(*limiter), ctx: t.Context(), until: t.Context(), key: "key", n: 1}
-		assert.Equal(t, `wait for 1 of key "key": begun`, fresh.String())
+		assert.Equal(t, `wait for 1 of key ""… (3 bytes): begun`, fresh.String())
 		first := begin(t.Context(), l, 1)
-		assert.Equal(t, `wait for 1 of key "key": served`, first.String(), "at once")
+		assert.Equal(t, `wait for 1 of key ""… (3 bytes): served`, first.String(), "at once")
 		never := begin(t.Context(), l, 2)
-		assert.Equal(t, `wait for 2 of key "key": refused`, never.String(), "above the limit")
+		assert.Equal(t, `wait for 2 of key ""… (3 bytes): refused`, never.String(), "above the limit")
 
 		second := begin(t.Context(), l, 1)
 		assert.Equal(t,
-			`wait for 1 of key "key": waiting, place 1 of 1, resting until 00:00:01`,
+			`wait for 1 of key ""… (3 bytes): waiting, place 1 of 1, resting until 00:00:01`,
 			second.String())
 		leaves, leave := context.WithCancel(t.Context())
 		third := begin(leaves, l, 1)
 		assert.Equal(t,
-			`wait for 1 of key "key": waiting, place 2 of 2, resting until it is woken`,
+			`wait for 1 of key ""… (3 bytes): waiting, place 2 of 2, resting until it is woken`,
 			third.String())
 		hasted, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		late := begin(hasted, l, 1)
-		assert.Equal(t, `wait for 1 of key "key": refused`, late.String(), "its turn comes too late")
+		assert.Equal(t, `wait for 1 of key ""… (3 bytes): refused`, late.String(), "its turn comes too late")
 
 		leave()
 		synctest.Wait()
-		assert.Equal(t, `wait for 1 of key "key": left`, third.String())
+		assert.Equal(t, `wait for 1 of key ""… (3 bytes): left`, third.String())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.Equal(t, `wait for 1 of key "key": served`, second.String(), "when its turn comes")
+		assert.Equal(t, `wait for 1 of key ""… (3 bytes): served`, second.String(), "when its turn comes")
 	})
 }
 
@@ -70,11 +70,11 @@ func TestWaiter_StatesWhileAsking(t *testing.T) {
 	}{
 		"bucket": {
 			TokenBucket{Rate: PerSecond(1)},
-			`wait for 1 of key "key": asking`,
+			`wait for 1 of key ""… (3 bytes): asking`,
 		},
 		"in flight": {
 			InFlight{Limit: 1, Timeout: time.Second},
-			`wait for 1 of key "key": entered, place 1 of 1, asked by its caller`,
+			`wait for 1 of key ""… (3 bytes): entered, place 1 of 1, asked by its caller`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWaiter_StatesWhileAsking(t *testing.T) {
 				assert.Equal(t, tt.want, w.String())
 				leave()
 				synctest.Wait()
-				assert.Equal(t, `wait for 1 of key "key": left`, w.String())
+				assert.Equal(t, `wait for 1 of key ""… (3 bytes): left`, w.String())
 			})
 		})
 	}

@@ -288,7 +288,7 @@ func TestBlockedKey(t *testing.T) {
 	source := strings.NewReader("text")
 	_, err := io.ReadAll(iolimit.Reader(t.Context(), source, b))
 	require.ErrorIs(t, err, ratelimit.ErrNever)
-	assert.ErrorContains(t, err, "mallory")
+	assert.ErrorContains(t, err, `1 bytes of key "m"… (7 bytes)`)
 	assert.Equal(t, 4, source.Len())
 
 	var out bytes.Buffer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 const (
@@ -116,8 +117,8 @@ func (p *payer) checkAlgorithm(ctx context.Context) error {
 
 // never returns the error for n bytes that can never be granted.
 func (p *payer) never(n int) error {
-	const text = "%w: %d bytes of key %q with a limit of %d"
-	return fmt.Errorf(text, ratelimit.ErrNever, n, p.key, p.limit)
+	const text = "%w: %d bytes of key %s with a limit of %d"
+	return fmt.Errorf(text, ratelimit.ErrNever, n, keyhint.Of(p.key), p.limit)
 }
 
 // pay waits until some of n bytes may pass, at most a chunk. It spends these bytes, and returns

@@ -25,8 +25,8 @@ import (
 // failure has the attributes allowed and checked: what the [ratelimit.FailurePolicy] or the limit
 // of New decided, and whether any limit was checked ([ratelimit.Decision.Checked]).
 //
-// Keys may be personal data. So they are logged only with [WithLoggedKeys]. Errors are logged as
-// they are, and the error of a lookup of [ratelimit.WithLimits] contains the key.
+// Keys may be personal data or secrets. So they are logged only with [WithLoggedKeys]. The text of an
+// error of a limiter has a hint of a key at most: see package keyhint.
 //
 // If logger is nil, each line goes to [slog.Default] as it is when the line is logged. The limiter
 // itself also logs failures of its store, unless [ratelimit.WithFailureLog] turns that log off. The
@@ -46,7 +46,7 @@ func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimi
 type SlogOption func(*slogObserver)
 
 // WithLoggedKeys adds the attribute key to each line. Its value is what show returns for the key,
-// such as the key itself or a hash of the key, cut to 128 bytes. show is called only for lines that
+// such as a hint of the key (see package keyhint) or the key itself, cut to 128 bytes. show is called only for lines that
 // are logged, by several goroutines at once. If show is nil, keys are not logged.
 func WithLoggedKeys(show func(key string) string) SlogOption {
 	return func(s *slogObserver) { s.show = show }

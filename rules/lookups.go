@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // A flight is the lookup of one key, in a goroutine of its own. It waits for a slot until its
@@ -38,8 +39,8 @@ const refreshesPerSlot = 8
 // late returns the error of a lookup that has missed its deadline.
 func (f *flight) late() error {
 	return fmt.Errorf(
-		"rules: the limit of key %q: the lookup did not answer in time: %w",
-		f.key,
+		"rules: the limit of key %s: the lookup did not answer in time: %w",
+		keyhint.Of(f.key),
 		context.DeadlineExceeded,
 	)
 }
@@ -181,14 +182,17 @@ func (c *Cache) awaitSlot(f *flight) bool {
 func (c *Cache) ask(f *flight) (alg ratelimit.Algorithm, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("rules: the lookup of key %q panicked: %v", f.key, p)
+			err = fmt.Errorf("rules: the lookup of key %s panicked: %v", keyhint.Of(f.key), p)
+		}
+		if err != nil {
+			err = keyhint.In(err, f.key) // Stats and the log show it
 		}
 	}()
 	alg, err = c.lookup.Limit(f.ctx, f.key)
 	if err == nil && alg != nil {
 		_, err = ratelimit.New(alg)
 		if err != nil {
-			err = fmt.Errorf("rules: the limit of key %q: %w", f.key, err)
+			err = limitError(f.key, err)
 		}
 	}
 	return alg, err

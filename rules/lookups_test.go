@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -414,6 +416,45 @@ func TestStatsOfFailures(t *testing.T) {
 	_, err = c.Limit(t.Context(), "key")
 	require.ErrorIs(t, err, down)
 	assert.Equal(t, CacheStats{Misses: 1, Failures: 1, Err: down}, c.Stats())
+}
+
+// TestNoSecretInErrors checks that neither the log of the cache, nor its errors, nor those of
+// SQLLimits have a whole key, which may be an API key.
+func TestNoSecretInErrors(t *testing.T) {
+	const secret = "sk_live_0123456789abcdef"
+	var log bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	limits := SQLLimits(new(sql.DB), "", nil).(*sqlLimits)
+	var shown []string
+	for _, lookup := range []LookupFunc{
+		func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			return nil, fmt.Errorf("no customer %s: %w", key, ratelimit.ErrInvalid)
+		},
+		func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			return ratelimit.FixedWindow{Limit: -1, Window: time.Hour}, nil
+		},
+		func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			return nil, fmt.Errorf("invalid input syntax for type uuid: %q", key)
+		},
+		func(_ context.Context, key string) (ratelimit.Algorithm, error) { panic("no " + key) },
+		func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			_, err := limits.limitOf(cell{}, cell{"-1"}, cell{})
+			return nil, limitError(key, err)
+		},
+	} {
+		c, err := Cached(lookup)
+		require.NoError(t, err)
+		if _, err = c.Limit(t.Context(), secret); err != nil {
+			shown = append(shown, err.Error())
+		}
+		shown = append(shown, c.Stats().Err.Error(), (&flight{key: secret}).late().Error())
+	}
+	for _, text := range append(shown, log.String()) {
+		assert.Contains(t, text, "sk_liv")
+		assert.NotContains(t, text, secret)
+	}
 }
 
 // A pool is a lookup that limits how many may run at once.

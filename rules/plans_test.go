@@ -117,7 +117,7 @@ func TestPlanRowsOfTables(t *testing.T) {
 // lookup fails, and without the cache.
 func TestNoCapacity(t *testing.T) {
 	limitOf := func(window, capacity any, limit func(int, time.Duration) ratelimit.Algorithm) (ratelimit.Algorithm, error) {
-		return SQLLimits(new(sql.DB), "", limit).(*sqlLimits).limitOf("key", scanned(t, window), scanned(t, capacity), cell{})
+		return SQLLimits(new(sql.DB), "", limit).(*sqlLimits).limitOf(scanned(t, window), scanned(t, capacity), cell{})
 	}
 	for _, capacity := range []any{nil, int64(0), []byte("0"), "0.0", 0.0} {
 		for _, window := range []any{int64(60), nil, int64(0)} {
@@ -151,7 +151,7 @@ func TestNeedsMoreColumns(t *testing.T) {
 	} {
 		for _, window := range []any{int64(60), nil} {
 			limits := SQLLimits(new(sql.DB), "", nil).(*sqlLimits)
-			_, err := limits.limitOf("key", scanned(t, window), scanned(t, int64(5)), scanned(t, algorithm))
+			_, err := limits.limitOf(scanned(t, window), scanned(t, int64(5)), scanned(t, algorithm))
 			assert.ErrorContains(t, err, want)
 		}
 	}

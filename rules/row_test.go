@@ -72,7 +72,7 @@ func TestRowsOfTables(t *testing.T) {
 		value  any
 		want   string
 	}{
-		{"THROTTLE_ID", nil, `rule "": THROTTLE_ID is <nil>: it must be present`},
+		{"THROTTLE_ID", nil, `rules: THROTTLE_ID is <nil>: it must be present`},
 		{"NORMALIZED_CALL", "x", `rule "007": NORMALIZED_CALL is "x": it must be a path such as "/user/#"`},
 		{"MAX_LOCKS", nil, `rule "007": MAX_LOCKS is <nil>: it must be present`},
 		{"MAX_LOCKS", 1.9, `rule "007": MAX_LOCKS is "1.9": it must be a whole number`},

@@ -176,14 +176,18 @@ func planOf(algorithm string) ratelimit.Algorithm {
 
 // A FieldError is an invalid field of a rule or, from [SQLLimits], of a limit.
 type FieldError struct {
-	ID    string // of the rule, or the key of the limit
+	ID    string // of the rule; empty for a limit of SQLLimits
 	Field string // the name of the field or column
 	Value any
 	Want  string // describes valid values
 }
 
 func (e *FieldError) Error() string {
-	return fmt.Sprintf("rules: rule %q: %s is %#v: it must be %s", e.ID, e.Field, e.Value, e.Want)
+	rule := ""
+	if e.ID != "" {
+		rule = fmt.Sprintf("rule %q: ", e.ID)
+	}
+	return fmt.Sprintf("rules: %s%s is %#v: it must be %s", rule, e.Field, e.Value, e.Want)
 }
 
 // A BadRule is an invalid rule. The last valid version of the rule stays in force, unless there is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // Schema has the SQL statements that create the tables for [SQL] and [SQLLimits] in
@@ -178,11 +179,20 @@ func (l *sqlLimits) Limit(ctx context.Context, key string) (ratelimit.Algorithm,
 	found, err := l.scan(ctx, key, &window, &capacity, &algorithm)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("rules: the limit of key %q: %w", key, err)
+		return nil, limitError(key, err)
 	case !found:
 		return nil, nil //nolint:nilnil // means the limiter's own limit, as in WithLimits
 	}
-	return l.limitOf(key, window, capacity, algorithm)
+	alg, err := l.limitOf(window, capacity, algorithm)
+	if err != nil {
+		return nil, limitError(key, err)
+	}
+	return alg, nil
+}
+
+// limitError returns err, which says why the limit of key is not known.
+func limitError(key string, err error) error {
+	return fmt.Errorf("rules: the limit of key %s: %w", keyhint.Of(key), keyhint.In(err, key))
 }
 
 // scan sets cells to the columns of the row of a key. The query may leave out the last one.
@@ -208,13 +218,10 @@ func (l *sqlLimits) scan(ctx context.Context, key string, cells ...any) (found b
 	return true, rows.Scan(cells[:len(columns)]...)
 }
 
-// limitOf returns the limit of a key with a window, a capacity and an algorithm, as a database
+// limitOf returns the limit with a window, a capacity and an algorithm, as a database
 // has them. If it has no capacity, the key is blocked: an error would let a limiter without a
 // [Cache] grant everything, by its FailurePolicy.
-func (l *sqlLimits) limitOf(
-	key string,
-	window, capacity, algorithm cell,
-) (ratelimit.Algorithm, error) {
+func (l *sqlLimits) limitOf(window, capacity, algorithm cell) (ratelimit.Algorithm, error) {
 	name, _ := algorithm.text()
 	events, wrong := capacity.number() // 0 for null
 	switch {
@@ -222,7 +229,7 @@ func (l *sqlLimits) limitOf(
 		return planOf(name), nil
 	case wrong != "" || events < 0:
 		return nil, &FieldError{
-			key,
+			"",
 			"capacity",
 			capacity.shown(),
 			"a whole number, at least 1, or 0 or null to block the key",
@@ -231,19 +238,19 @@ func (l *sqlLimits) limitOf(
 		return ratelimit.Blocked{}, nil
 	case name == calendarWindow:
 		const want = "another one, because the query returns no calendar: use a LookupFunc"
-		return nil, &FieldError{key, "algorithm", name, want}
+		return nil, &FieldError{"", "algorithm", name, want}
 	case name == lockout:
 		const want = "another one, because the query returns no length of a lockout: use a LookupFunc"
-		return nil, &FieldError{key, "algorithm", name, want}
+		return nil, &FieldError{"", "algorithm", name, want}
 	}
 	per, want := window.seconds()
 	if want != "" {
-		return nil, &FieldError{key, "time_window_sec", window.shown(), want}
+		return nil, &FieldError{"", "time_window_sec", window.shown(), want}
 	}
 	if name == "" {
 		return l.limit(events, per), nil
 	}
-	return (&Rule{ID: key, Limit: events, Window: per, Algorithm: name}).algorithm()
+	return (&Rule{Limit: events, Window: per, Algorithm: name}).algorithm()
 }
 
 // most returns how many lookups the connection pool allows at once. ok is false if the

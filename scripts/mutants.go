@@ -66,6 +66,7 @@ var subjects = []struct {
 	{"internal/logvalve/*.go", slices.Concat(checks("", "internal/logvalve", "internal/laws/seen", "observe"), root)},
 	{"internal/topk/*.go", checks("", "internal/topk", "observe")},
 	{"internal/byname/*.go", checks("", "internal/byname", "observe", "limitpage")},
+	{"keyhint/*.go", slices.Concat(checks("", "keyhint", "iolimit"), []check{{"rules", ".", ""}}, root)},
 	{"internal/ascii/*.go", checks("", "httplimit", "httplimit/key", "httplimit/clientip")},
 
 	{"redisstore/*.go", slices.Concat(checks("", "redisstore"), []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}})},

@@ -110,7 +110,7 @@ func TestLimitsThatFail(t *testing.T) {
 		own.Set("key", ratelimit.TokenBucket{})
 		_, err = l.Take(t.Context(), "key", 1)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-		assert.ErrorContains(t, err, `the limit of key "key"`)
+		assert.ErrorContains(t, err, `the limit of key ""… (3 bytes)`)
 		_, err = ratelimit.Describe(l).For(t.Context(), "key")
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		own.Set("key", (*ratelimit.TokenBucket)(nil))

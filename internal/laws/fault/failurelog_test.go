@@ -244,7 +244,7 @@ func TestLookupLog(t *testing.T) {
 	own := &fakes.OwnLimits{Err: errLookup}
 	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithName("api"), ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
 	line := func(lookups int) string {
-		return fmt.Sprintf("level=WARN msg=\"ratelimit: a lookup failed, and the limit of New decides\" limiter=api error=\"ratelimit: the limit of key \\\"key\\\": no route to the plans\" lookups=%d\n", lookups)
+		return fmt.Sprintf("level=WARN msg=\"ratelimit: a lookup failed, and the limit of New decides\" limiter=api error=\"ratelimit: the limit of key \\\"\\\"… (3 bytes): no route to the plans\" lookups=%d\n", lookups)
 	}
 	l.Allow("key")
 	require.Equal(t, line(1), logged())
@@ -255,4 +255,41 @@ func TestLookupLog(t *testing.T) {
 	clk.Advance(10 * time.Second)
 	l.Allow("key")
 	require.Equal(t, line(100), logged())
+}
+
+// TestNoSecretInErrors: neither the log nor the text of an error has a whole key, which may be an
+// API key, even if a database quotes it.
+func TestNoSecretInErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secret = "sk_live_0123456789abcdef"
+		logger, logged := fakes.Log()
+		own := &fakes.OwnLimits{Err: fmt.Errorf("invalid input syntax for type uuid: %q: %w", secret, errLookup)}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)},
+			ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup), ratelimit.WithMaxWaiters(1)))
+		ctx, leave := context.WithCancel(t.Context())
+		r, first, failure := l.Hold(ctx, secret, 1, ratelimit.HoldFor(time.Hour))
+		require.True(t, first.Allowed)
+		require.ErrorIs(t, failure, errLookup)
+		_, stranger := ratelimit.Resume(ctx, l, "another "+secret, r.Token())
+		go func() { _ = l.Wait(ctx, secret) }()
+		synctest.Wait()
+		full := l.Wait(ctx, secret)
+		require.ErrorIs(t, full, ratelimit.ErrQueueFull)
+		server := &fakes.Broken{}
+		onServer := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)},
+			ratelimit.WithName("exports"), ratelimit.WithFailureLog(logger), ratelimit.WithStore(server)))
+		r, _, err := onServer.Reserve(ctx, secret, 1)
+		require.NoError(t, err)
+		server.Err = fmt.Errorf("ERR unknown command, with args beginning with: 'rl:%s'", secret)
+		_, down := onServer.Take(ctx, secret, 1)
+		_, unsettled := r.Settle(ctx, 1)
+		for _, err := range []error{failure, stranger, full, down, unsettled, onServer.Reset(ctx, secret)} {
+			require.ErrorContains(t, err, "… (")
+			assert.NotContains(t, err.Error(), secret)
+		}
+		line := logged()
+		assert.Contains(t, line, "sk_liv")
+		assert.NotContains(t, line, secret)
+		leave()
+	})
 }

@@ -299,7 +299,7 @@ func TestWithMaxWaiters(t *testing.T) {
 		}
 		err := l.Wait(t.Context(), "key")
 		require.ErrorIs(t, err, ratelimit.ErrQueueFull)
-		require.ErrorContains(t, err, `3 callers wait for key "key" already`)
+		require.ErrorContains(t, err, `3 callers wait for key ""… (3 bytes) already`)
 		line[1].Cancel()
 		synctest.Wait()
 		require.NoError(t, l.Wait(t.Context(), "key"), "one has left")

@@ -1,0 +1,43 @@
+package keyhint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestOf(t *testing.T) {
+	for key, want := range map[string]string{
+		"":                           `""… (0 bytes)`,
+		"ann":                        `""… (3 bytes)`,
+		"203.0.113.7":                `"20"… (11 bytes)`,
+		"sk_live_" + secret:          `"sk_live_"… (40 bytes)`,
+		"\n\x00\xff\n" + secret[:12]: `"\n\x00\xff\n"… (16 bytes)`,
+		"aaaé" + secret[:11]:         `"aaa"… (16 bytes)`,
+		strings.Repeat("\x80", 40):   `""… (40 bytes)`,
+	} {
+		assert.Equal(t, want, Of(key))
+	}
+}
+
+const secret = "0123456789abcdef0123456789ABCDEF"
+
+func TestIn(t *testing.T) {
+	err := fmt.Errorf("no plan of %q, nor of %s: %w", secret, secret, fs.ErrNotExist)
+	hidden := In(err, secret)
+	assert.EqualError(t, hidden,
+		`no plan of "01234567"… (32 bytes), nor of "01234567"… (32 bytes): file does not exist`)
+	assert.ErrorIs(t, hidden, fs.ErrNotExist)
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v", hidden, hidden, hidden.Error()), secret)
+
+	err = fmt.Errorf("no plan of %q", "\n"+secret)
+	assert.EqualError(t, In(err, "\n"+secret), `no plan of "\n0123456"… (33 bytes)`)
+
+	other := errors.New("connection refused")
+	assert.Same(t, other, In(other, secret))
+	assert.Same(t, other, In(other, "on"), "short keys are parts of words")
+}
