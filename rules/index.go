@@ -47,7 +47,7 @@ func newIndex(rules []Rule, unread BadRules, last *index, now time.Time) (*index
 			bad = append(bad, BadRule{r.ID, err})
 		}
 	}
-	slices.SortFunc(read, stricter)
+	slices.SortFunc(read, byIDAndStrictness)
 	for _, c := range read {
 		if t.valid[c.ID] == nil {
 			t.valid[c.ID] = c
@@ -84,6 +84,24 @@ func newIndex(rules []Rule, unread BadRules, last *index, now time.Time) (*index
 		}
 	}
 	return t, bad
+}
+
+// dropped returns how many of the rules in last are missing from the load of t, in which bad are
+// invalid.
+func (t *index) dropped(last *index, bad BadRules) (n int) {
+	if last == nil {
+		return 0
+	}
+	invalid := make(map[string]bool, len(bad))
+	for _, b := range bad {
+		invalid[b.ID] = true
+	}
+	for id := range last.valid {
+		if t.valid[id] == nil && !invalid[id] {
+			n++
+		}
+	}
+	return n
 }
 
 // A place is a path and a method, for which one rule can be in force.
@@ -162,9 +180,13 @@ func (t *index) settle(bad BadRules, last *index, now time.Time) BadRules {
 // counts reports whether the rule is neither disabled nor expired.
 func (c *compiled) counts(now time.Time) bool { return !c.Disabled && !c.expired(now) }
 
-// stricter compares rules with the same ID by what they allow: in the long run, then at once, and
-// then by how long they lock out. Rules that allow the same are in some order.
-func stricter(a, b *compiled) int {
+// byIDAndStrictness compares rules by their IDs. Rules with the same ID are compared by what they
+// allow: in the long run, then at once, and then by how long they lock out. Those that allow the
+// same are in some order. Few rules have the same ID, so that the comparison may take long.
+func byIDAndStrictness(a, b *compiled) int {
+	if n := strings.Compare(a.ID, b.ID); n != 0 {
+		return n
+	}
 	aHigh, aLow := bits.Mul64(uint64(a.Limit), uint64(b.span()))
 	bHigh, bLow := bits.Mul64(uint64(b.Limit), uint64(a.span()))
 	if n := cmp.Or(

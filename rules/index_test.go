@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
@@ -181,4 +182,20 @@ func TestConflictsInOrder(t *testing.T) {
 		}
 		require.Equal(t, tt.bad, ids, tt.name)
 	}
+}
+
+// TestLoadOfRulesOfOneLimit checks that rules with the same limit and different IDs, as most tables
+// have them, cost no more than others.
+func TestLoadOfRulesOfOneLimit(t *testing.T) {
+	const n = 1000
+	allocs := func(limitOf func(i int) int) float64 {
+		rules := make([]Rule, n)
+		for i := range rules {
+			rules[i] = ruleFor(fmt.Sprint("rule ", i), fmt.Sprint("/call/", i))
+			rules[i].Limit = limitOf(i)
+		}
+		return testing.AllocsPerRun(1, func() { _, _ = newIndex(rules, nil, nil, time.Now()) })
+	}
+	different := allocs(func(i int) int { return i + 1 })
+	assert.InDelta(t, different, allocs(func(int) int { return 1 }), n)
 }
