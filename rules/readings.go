@@ -35,8 +35,10 @@ func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*c
 			found = m.findIn(found, &t.exact, segments)
 		}
 	} else {
-		for _, form := range forms(p) {
-			found = m.readEscaped(found, form)
+		found = m.readEscaped(found, p, nil)
+		found = m.readMounted(found, p, true)
+		if plain := unescape(p); plain != p {
+			found = m.readMounted(found, plain, false)
 		}
 	}
 	if len(found) < 2 {
@@ -87,23 +89,19 @@ type matching struct {
 	now           time.Time // set only if a rule expires
 }
 
-// forms returns what handlers make of a path before they split it: nothing, the path without
-// slashes at its ends, cleaned as by [path.Clean], or without dots but with empty segments, as
-// section 5.2.4 of RFC 3986 says; and the first and the third with \ as /.
+// forms returns what handlers make of a path before they split it: nothing, the path cleaned as by
+// [path.Clean], without slashes at its ends, or without dots but with empty segments, as section
+// 5.2.4 of RFC 3986 says; and all of these with \ as /.
 func forms(p string) []string {
-	all := append(make([]string, 0, 6), p, path.Clean("/"+p))
-	if strings.HasPrefix(p, "//") || strings.HasSuffix(p, "//") {
-		all = append(all, "/"+strings.Trim(p, "/"))
-	}
-	if strings.Contains(p, "//") && strings.Contains(p, "/.") {
-		all = append(all, withoutDots(p))
-	}
-	if slashed := strings.NewReplacer(`\`, "/", "%5C", "/", "%5c", "/").Replace(p); slashed != p {
-		all = append(all, slashed, path.Clean("/"+slashed))
+	all := make([]string, 0, 8)
+	for _, p := range []string{p, backslashes.Replace(p)} {
+		all = append(all, p, path.Clean("/"+p), strings.Trim(p, "/"), withoutDots(p))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+var backslashes = strings.NewReplacer(`\`, "/", "%5C", "/", "%5c", "/")
 
 // withoutDots removes the segments . and .. of a path, each .. with the segment before it.
 func withoutDots(p string) string {
@@ -123,56 +121,77 @@ func withoutDots(p string) string {
 	}
 }
 
-// readEscaped finds the rules for a path that may have escapes.
-func (m *matching) readEscaped(found []*compiled, p string) []*compiled {
-	found = m.read(found, p)
+// readEscaped finds the rules for the readings of p, which follows one of some prefixes: a handler
+// takes the escapes of p literally, or unescapes p before or after it makes a form of it, or
+// unescapes each segment, where an escaped slash does not separate segments.
+func (m *matching) readEscaped(found []*compiled, p string, prefixes ...[]string) []*compiled {
 	if !strings.Contains(p, "%") {
-		return m.readMounted(found, p, p)
+		return m.readPlain(found, p, prefixes...)
 	}
-	segments := m.split(nil, p)
-	for i, s := range segments {
-		segments[i] = unescape(s) // an escaped slash does not separate segments here
+	literal := forms(p)
+	for _, form := range literal {
+		for _, prefix := range prefixes {
+			segments := m.split(slices.Clone(prefix), form)
+			for i := len(prefix); i < len(segments); i++ {
+				segments[i] = unescape(segments[i])
+			}
+			found = m.find(found, segments)
+		}
 	}
-	found = m.find(found, segments)
-	plain := unescape(p)
-	for _, form := range forms(plain) {
-		found = m.read(found, form)
+	all := slices.Concat(literal, forms(unescape(p)), forms(unescape(path.Clean("/"+p))))
+	for _, form := range literal {
+		all = append(all, unescape(form))
 	}
-	found = m.readMounted(found, p, plain) // mounted on segments of the path as sent
-	return m.readMounted(found, plain, plain)
+	return m.read(found, all, prefixes)
 }
 
-// readMounted finds the rules for a path p as read by handlers that are mounted on a prefix
-// of it, and unescape and clean the rest. plain is p unescaped, or p itself if escapes are to
-// be taken literally.
-func (m *matching) readMounted(found []*compiled, p, plain string) []*compiled {
-	if !strings.Contains(plain, "/.") && !strings.Contains(plain, "//") &&
-		strings.Count(p, "/") == strings.Count(plain, "/") {
-		return found // cleaning makes no difference
-	}
-	if strings.HasPrefix(p, "/") {
-		p, plain = p[1:], plain[1:]
-	}
-	var prefix []string
-	for escaped := len(p) > len(plain); len(prefix) < m.depth; {
-		s, rest, more := strings.Cut(p, "/")
-		if !more {
+// readPlain finds the rules for the forms of p, which has no escapes, or none that a handler
+// unescapes.
+func (m *matching) readPlain(found []*compiled, p string, prefixes ...[]string) []*compiled {
+	return m.read(found, forms(p), prefixes)
+}
+
+// readMounted finds the rules for p as read by handlers that are mounted on a prefix of it, whose
+// segments they compare as they are or unescaped, and that read the rest as a path of its own. They
+// unescape the rest only if p is escaped.
+func (m *matching) readMounted(found []*compiled, p string, escaped bool) []*compiled {
+	var literal, plain []string
+	for rest := strings.TrimPrefix(p, "/"); len(literal) < m.depth; {
+		s, after, more := strings.Cut(rest, "/")
+		if !more || !cleaningMatters(after) {
 			break
 		}
-		if escaped {
-			s = unescape(s)
+		rest, literal, plain = after, append(literal, s), append(plain, unescape(s))
+		prefixes := [][]string{literal, plain}
+		if slices.Equal(literal, plain) {
+			prefixes = prefixes[:1]
 		}
-		p, plain = rest, plain[len(s)+1:]
-		prefix = append(prefix, s)
-		found = m.find(found, m.split(slices.Clone(prefix), path.Clean("/"+plain)))
+		if escaped {
+			found = m.readEscaped(found, "/"+rest, prefixes...)
+		} else {
+			found = m.readPlain(found, "/"+rest, prefixes...)
+		}
 	}
 	return found
 }
 
-// read finds the rules for a path, taking escapes literally.
-func (m *matching) read(found []*compiled, p string) []*compiled {
-	var buf [16]string
-	return m.find(found, m.split(buf[:0], p))
+// cleaningMatters reports whether a reading of p may have dots or empty segments, or segments that
+// are not there if escapes are taken literally.
+func cleaningMatters(p string) bool {
+	return strings.ContainsAny(p, `%\`) || strings.HasPrefix(p, "/") || strings.HasPrefix(p, ".") ||
+		strings.Contains(p, "//") || strings.Contains(p, "/.")
+}
+
+// read finds the rules for paths that follow one of some prefixes, taking escapes literally.
+func (m *matching) read(found []*compiled, paths []string, prefixes [][]string) []*compiled {
+	slices.Sort(paths)
+	for _, p := range slices.Compact(paths) {
+		for _, prefix := range prefixes {
+			var buf [16]string
+			found = m.find(found, m.split(append(buf[:0], prefix...), p))
+		}
+	}
+	return found
 }
 
 // split appends the segments of a path. If the path has more segments than any rule, the
@@ -197,8 +216,8 @@ func (m *matching) split(segments []string, p string) []string {
 // find finds the rules for segments, both case-sensitively and case-insensitively.
 func (m *matching) find(found []*compiled, segments []string) []*compiled {
 	found = m.findIn(found, &m.exact, segments)
-	lower := make([]string, len(segments))
-	for i, s := range segments {
+	lower := slices.Clone(segments)
+	for i, s := range lower[:min(len(lower), m.depth)] { // no rule has a word for what follows
 		lower[i] = fold(s)
 	}
 	return m.findIn(found, &m.folded, lower)
