@@ -121,28 +121,38 @@ func ExampleWithSettleByStatus() {
 	// Output: map[200:3 401:5 429:2]
 }
 
-// Browsers ask before a script of another origin sends a request. These preflight requests pass, and
-// count nothing.
+// Browsers ask before a script of another origin sends a request. These preflight requests count
+// nothing, because a middleware outside the limit answers them. The checks of a load balancer reach
+// the handler, and count nothing.
 func ExampleWithSkip() {
+	cors := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent}))
-	preflights := httplimit.WithSkip(func(r *http.Request) bool {
-		return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
-	})
-	handler := httplimit.Middleware(limiter, preflights)(http.NotFoundHandler())
+	checks := httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/healthz" })
+	handler := cors(httplimit.Middleware(limiter, checks)(http.NotFoundHandler()))
 
-	for _, method := range []string{http.MethodOptions, http.MethodOptions, http.MethodPut, http.MethodPut} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(method, "/", nil)
+	for _, request := range []string{"OPTIONS /a", "OPTIONS /a", "PUT /a", "PUT /a", "GET /healthz"} {
+		method, path, _ := strings.Cut(request, " ")
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 		if method == http.MethodOptions {
 			r.Header.Set("Access-Control-Request-Method", http.MethodPut)
 		}
 		handler.ServeHTTP(w, r)
-		fmt.Println(method, w.Code)
+		fmt.Println(request, w.Code)
 	}
 	// Output:
-	// OPTIONS 404
-	// OPTIONS 404
-	// PUT 404
-	// PUT 429
+	// OPTIONS /a 204
+	// OPTIONS /a 204
+	// PUT /a 404
+	// PUT /a 429
+	// GET /healthz 404
 }
 
 // A handler that says how many searches are left today.

@@ -86,11 +86,10 @@ func WithStoreError(f func(*http.Request, error)) Option {
 
 // WithSkip lets requests for which skip returns true pass without asking the limiter, such as
 // health checks and internal requests. Without it every request counts, also the preflight requests
-// (OPTIONS) of browsers, unless a CORS middleware outside answers them. This lets them pass:
-//
-//	httplimit.WithSkip(func(r *http.Request) bool {
-//		return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
-//	})
+// (OPTIONS) of browsers. To let these pass, put the CORS middleware, which answers them, outside, as
+// the example does. Do not skip them: any client can send OPTIONS with the header fields of a preflight request, as
+// often as it likes. They would reach handlers that do not check the method, which then do their
+// work without a limit.
 func WithSkip(skip func(*http.Request) bool) Option {
 	return func(c *config) {
 		c.require(skip != nil, "WithSkip's function", nil,

@@ -149,13 +149,16 @@ func forNode(element string) (node string) {
 	return node
 }
 
+// inAddresses removes what IPv6 addresses and ports have and tokens have not.
+var inAddresses = strings.NewReplacer(":", "", "[", "", "]", "")
+
 // unquoted returns the value of a parameter without its quotes. ok reports whether value is a
-// quoted string or a token. A token may have colons: an address with a port should be quoted, but
-// often is not.
+// quoted string or a token. A token may have colons and brackets: an address with a port should be
+// quoted, but often is not.
 func unquoted(value string) (text string, ok bool) {
 	text, quoted := strings.CutPrefix(value, `"`)
 	if !quoted {
-		return value, ascii.IsToken(strings.ReplaceAll(value, ":", ""))
+		return value, ascii.IsToken(inAddresses.Replace(value))
 	}
 	text, ended := strings.CutSuffix(text, `"`)
 	return text, ended && !strings.Contains(text, `"`)
