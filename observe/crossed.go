@@ -13,11 +13,14 @@ import (
 // [ratelimit.Decision] has and Remaining has not.
 //
 // In a [ratelimit.FixedWindow] or [ratelimit.CalendarWindow], f is called exactly once for each
-// window and key in which the fraction is reached, by one process of a fleet that shares a store.
+// window and key in which the fraction is reached, while its limit is the same, by one process of a fleet that shares a store.
 // Other limits regain room all the time, so that a key may reach the fraction again soon. The same
 // is true of each key if events are given back, by a Settle, a Cancel, a Reset, or a
-// [ratelimit.TakeAll] of several stores that one of them refuses. If the calls on a key have
-// different limits ([ratelimit.WithLimits]), each is compared with its own.
+// [ratelimit.TakeAll] of several stores that one of them refuses.
+//
+// If the limit of a key changes ([ratelimit.WithLimits]), each call is compared with its own. So in
+// one window, f is called for each limit whose fraction a call reaches: again for a higher one. It is
+// not called for a lower one, if its fraction was in use before the change: no call reaches it.
 //
 // A Charge counts, and so does what a Settle counts in addition to what was held. After a Charge or
 // a Settle that leaves nothing, it is unknown how much was left before. So f may be called again

@@ -368,3 +368,26 @@ func ask(t *testing.T, l ratelimit.Limiter, together bool, random *rand.Rand) {
 		}
 	}
 }
+
+// TestCrossedWhenTheLimitChanges: within a window, Crossed tells of each limit whose fraction a call
+// reaches, and not of one whose fraction was in use before the change.
+func TestCrossedWhenTheLimitChanges(t *testing.T) {
+	limit := 10
+	l, c := crossing(0.8, ratelimit.Blocked{}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		return ratelimit.FixedWindow{Limit: limit, Window: time.Hour}, nil
+	}))
+	take := func(n, want int) {
+		t.Helper()
+		require.True(t, l.AllowN("k", n))
+		assert.Len(t, c.take(), want)
+	}
+	take(8, 1)
+	limit = 20
+	take(7, 0)
+	take(1, 1)
+	limit = 18 // 80 % are 15, which were in use
+	take(1, 0)
+	limit = 30
+	take(6, 0)
+	take(1, 1)
+}
