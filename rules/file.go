@@ -52,7 +52,9 @@ import (
 //
 // A rule with an unknown field or an invalid value is reported in [BadRules]. To change the file,
 // replace it atomically (rename a new file over it), because a load may read a file that is only
-// partly written.
+// partly written. The beginning of a YAML file is often a valid list of fewer rules: then the others
+// are not in force until the next load. A load that drops rules logs a warning that says how many,
+// as does [Status].
 //
 // A value is what the file has as text: an id of 007 is not 7, and a limit of 010 is ten. The path
 // must lead to a regular file, in UTF-8 with or without a byte order mark, of at most 16 MiB.
@@ -147,9 +149,41 @@ func parseJSON(data []byte) (entries []decoder, err error) {
 		return nil, errNoRules
 	}
 	for _, value := range list {
-		entries = append(entries, func(to any) error { return json.Unmarshal(value, to) })
+		entries = append(entries, func(to any) error {
+			if err := json.Unmarshal(value, to); err != nil {
+				return err
+			}
+			return checkFields(value)
+		})
 	}
 	return entries, nil
+}
+
+// checkFields returns an error if a JSON value, which is valid, is an object that has a field twice.
+// Package json would take the last one, and the YAML parser returns an error.
+func checkFields(value []byte) error {
+	fields := json.NewDecoder(bytes.NewReader(value))
+	fields.UseNumber() // whatever its size
+	if first, err := fields.Token(); err != nil || first != json.Delim('{') {
+		return err
+	}
+	seen := make(map[string]bool)
+	for fields.More() {
+		name, err := fields.Token()
+		if err != nil {
+			return err
+		}
+		field := name.(string)
+		if seen[field] {
+			return fmt.Errorf("%s is twice in the entry: it must be there once", field)
+		}
+		seen[field] = true
+		var skipped json.RawMessage
+		if err := fields.Decode(&skipped); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var errNoRules = errors.New("the file has no list of rules: write [] for an empty list")

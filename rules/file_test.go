@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -10,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 func writeFile(t *testing.T, text string) Source {
@@ -122,7 +125,10 @@ func TestJSON(t *testing.T) {
 		`[{"id": "a", "call": ["\/x"], "limit": 1, "seconds": 1}]`: "call is a list: it must be text",
 		`[["\/x"]]`:     "the entry is a list",
 		`{"id": "\/x"}`: "cannot unmarshal object",
-		"null":          "no list of rules",
+		`[{"id": "a", "call": "\/x", "limit": 10, "seconds": 1, "limit": 1000}]`:             `limit is twice in the entry`,
+		`[{"id": "a", "call": "\/x", "limit": 10, "seconds": 1, "l\u0069mit": 1000}]`:        `limit is twice in the entry`,
+		`[{"id": "a", "call": {"x": [1, {"x": 2}], "x": 3}, "call": "\/x", "limit": 1e400}]`: `call is twice in the entry`,
+		"null": "no list of rules",
 	} {
 		_, err := writeFile(t, text).Load(t.Context())
 		assert.ErrorContains(t, err, want)
@@ -222,4 +228,45 @@ func TestNeverEnds(t *testing.T) {
 	r.Expires = time.Unix(math.MaxInt64-62135596800, 0)
 	s, _ = newSet(t, Static(r))
 	assert.Equal(t, 2, granted(t, s, "ann", "/x", 5))
+}
+
+// TestTruncatedFile reads a file of which only the beginning is written, which is a list of fewer
+// rules: the log and Status say how many are dropped.
+func TestTruncatedFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logged := fakes.Log()
+		before := slog.Default()
+		defer slog.SetDefault(before)
+		slog.SetDefault(logger)
+		const whole = "- {id: a, call: /a, limit: 1, seconds: 1}\n- {id: b, call: /b, limit: 1, seconds: 1}\n" +
+			"- {id: c, call: /c, limit: 1, seconds: 1, enabled: false}\n- {id: d, call: /d, limit: 0, seconds: 1}\n"
+		name := filepath.Join(t.TempDir(), "rules.yaml")
+		write := func(text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
+		write(whole)
+		s, err := New(t.Context(), File(name), WithInterval(0))
+		require.NoError(t, err)
+		defer s.Close()
+		assert.Zero(t, s.Status().Dropped)
+		logged()
+		for _, load := range []struct {
+			text    string
+			dropped int
+		}{
+			{whole[:strings.Index(whole, "- {id: b")], 2},
+			{whole, 0},
+			{whole[:strings.Index(whole, "- {id: c")], 1},
+			{strings.Replace(whole, "limit: 1", "limit: 0", 2), 0}, // invalid, and not dropped
+			{"[]", 3},
+		} {
+			write(load.text)
+			_ = s.Reload(t.Context())
+			synctest.Wait()
+			assert.Equal(t, load.dropped, s.Status().Dropped, load.text)
+			if line := logged(); load.dropped > 0 {
+				assert.Contains(t, line, fmt.Sprintf("dropped=%d", load.dropped))
+			} else {
+				assert.NotContains(t, line, "dropped")
+			}
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -200,6 +201,12 @@ func (s *Set) put(a loadResult) error {
 	if len(bad) > 0 && s.allOrNothing {
 		return bad
 	}
+	dropped := t.dropped(last, bad)
+	if dropped > 0 {
+		go logSafely(context.Background(), slog.LevelWarn,
+			"rules: a load no longer has some rules, which are not in force any more",
+			"dropped", dropped, "rules", len(t.rules))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old.same(t) {
@@ -210,7 +217,7 @@ func (s *Set) put(a loadResult) error {
 		s.status.Version++
 	}
 	s.force.Store(&inForce{t, s.status.Version})
-	s.status.Loaded, s.status.Rules = now, len(t.rules)
+	s.status.Loaded, s.status.Rules, s.status.Dropped = now, len(t.rules), dropped
 	s.status.Bad, s.status.Err = len(bad), bad.orNil()
 	return bad.orNil()
 }
@@ -219,10 +226,12 @@ func (s *Set) put(a loadResult) error {
 func (s *Set) report(ctx context.Context, err error) {
 	var bad BadRules
 	if errors.As(err, &bad) && !s.allOrNothing {
-		logError(ctx, "rules: some rules are invalid; their last valid versions stay in force",
+		logSafely(ctx, slog.LevelError,
+			"rules: some rules are invalid; their last valid versions stay in force",
 			"count", len(bad), "error", err)
 	} else {
-		logError(ctx, "rules: loading failed; the rules loaded before stay in force", "error", err)
+		logSafely(ctx, slog.LevelError,
+			"rules: loading failed; the rules loaded before stay in force", "error", err)
 	}
 	if s.onError != nil {
 		s.onError(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -157,7 +158,7 @@ func (c *Cache) fly(f *flight) {
 	}
 	c.mu.Unlock()
 	if logs { // no caller gets this error
-		logError(f.ctx,
+		logSafely(f.ctx, slog.LevelError,
 			"rules: invalid limit; the key's last valid one, or the limiter's own, is in force",
 			"error", err)
 	}

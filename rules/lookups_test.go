@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // A slowStore answers after a while or, while it hangs, never. It may ignore contexts.
@@ -420,12 +420,14 @@ func TestStatsOfFailures(t *testing.T) {
 
 // TestNoSecretInErrors checks that neither the log of the cache, nor its errors, nor those of
 // SQLLimits have a whole key, which may be an API key.
-func TestNoSecretInErrors(t *testing.T) {
+func TestNoSecretInErrors(t *testing.T) { synctest.Test(t, testNoSecretInErrors) }
+
+func testNoSecretInErrors(t *testing.T) {
 	const secret = "sk_live_0123456789abcdef"
-	var log bytes.Buffer
+	logger, logged := fakes.Log()
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	slog.SetDefault(logger)
 	limits := SQLLimits(new(sql.DB), "", nil).(*sqlLimits)
 	var shown []string
 	for _, lookup := range []LookupFunc{
@@ -451,7 +453,8 @@ func TestNoSecretInErrors(t *testing.T) {
 		}
 		shown = append(shown, c.Stats().Err.Error(), (&flight{key: secret}).late().Error())
 	}
-	for _, text := range append(shown, log.String()) {
+	synctest.Wait() // for the log
+	for _, text := range append(shown, logged()) {
 		assert.Contains(t, text, "sk_liv")
 		assert.NotContains(t, text, secret)
 	}

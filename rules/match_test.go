@@ -80,7 +80,7 @@ func TestBadRules(t *testing.T) {
 	long.Limit, long.Window, long.Algorithm = 1, time.Nanosecond, "sliding-window"
 	for want, rules := range map[string][]Rule{
 		`rules: ID is "": it must be a unique name`: {ruleFor("", "/x")},
-		`rule "a": ID is "a"`:                         {ruleFor("a", "/x"), ruleFor("a", "/y")},
+		`rule "a": ID is "a"`:                       {ruleFor("a", "/x"), ruleFor("a", "/y")},
 		`rule "b": Call is "/USER/{id}/7": it must be a different call than that of rule "a"`: {ruleFor("a", "/user/{name}/7"), ruleFor("b", "/USER/{id}/7")},
 		`Call is "x"`:                 {ruleFor("a", "x")},
 		`Call is ""`:                  {ruleFor("a", "")},

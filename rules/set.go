@@ -65,6 +65,7 @@ type Status struct {
 	Loaded  time.Time // of the last load that put its rules in force, or zero
 	Rules   int       // the number of rules in force, including those expired since the load
 	Bad     int       // the number of invalid rules in that load
+	Dropped int       // the number of rules that were there before that load, and no longer in it
 	Err     error     // of the last load: why it failed, or BadRules; nil if it succeeded
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ func (c *cell) Scan(value any) error {
 		c.value = v
 	case []byte:
 		c.value = string(v)
+		if len(v) == 1 && v[0] <= 1 { // a BIT(1) of MySQL
+			c.value = strconv.Itoa(int(v[0]))
+		}
 	default:
 		c.value = fmt.Sprint(v) // the shortest decimal of a float: 1.9 stays 1.9
 	}

@@ -84,7 +84,12 @@ func TestTruth(t *testing.T) {
 		assert.Empty(t, wrong, "%v", v)
 		assert.Equal(t, want, got, "%v", v)
 	}
-	for _, v := range []any{2, -1, "", "maybe", "on", time.Now()} {
+	for bit, want := range map[string]bool{"\x00": false, "\x01": true} { // of a BIT(1) of MySQL
+		got, wrong := scanned(t, []byte(bit)).truth()
+		assert.Empty(t, wrong)
+		assert.Equal(t, want, got)
+	}
+	for _, v := range []any{2, -1, "", "maybe", "on", []byte{2}, []byte{0, 1}, time.Now()} {
 		_, wrong := scanned(t, v).truth()
 		assert.NotEmpty(t, wrong, "%v", v)
 	}
