@@ -50,6 +50,9 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
+// greatestLimit is the greatest limit that New accepts.
+const greatestLimit = math.MaxInt/2 + 1
+
 func TestHeaders(t *testing.T) {
 	hour := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
 	for name, tt := range map[string]struct {
@@ -70,7 +73,7 @@ func TestHeaders(t *testing.T) {
 		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
 		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
 		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
-		"greatest limit": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(math.MaxInt), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(math.MaxInt)-1, 999999999999999))},
+		"greatest limit": {ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(greatestLimit), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(greatestLimit)-1, 999999999999999))},
 	} {
 		l, clk := limiter(t, tt.alg)
 		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
@@ -198,7 +201,7 @@ func TestDraft7(t *testing.T) {
 		"same limit": {ratelimit.All{hour, ratelimit.FixedWindow{Limit: 2, Window: time.Minute}}, "2;w=3600", []string{"limit=2, remaining=1, reset=3600"}},
 		"rolling":    {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, "9;w=86400, 4;w=3600", nil},
 		"in flight":  {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, "", []string{"limit=1, remaining=0, reset=60", "limit=1, remaining=0, reset=60"}},
-		"greatest":   {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, fmt.Sprintf("%d;w=3600", min(int64(math.MaxInt), 999999999999999)), nil},
+		"greatest":   {ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Hour}, fmt.Sprintf("%d;w=3600", min(int64(greatestLimit), 999999999999999)), nil},
 		"unlimited":  {ratelimit.Unlimited{}, "", []string{""}},
 		"blocked":    {ratelimit.Blocked{}, "", []string{""}},
 	} {

@@ -50,7 +50,7 @@ func TestPolicy(t *testing.T) {
 		{ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour}, "q=9;w=86400"},
 		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: 3 * time.Second}, "q=300;w=8"}, // 4.5 s to pay, and 3 s to cool down
 		{ratelimit.TokenBucket{Rate: ratelimit.Every(200 * 365 * 24 * time.Hour), Burst: 1 << 30}, "q=1073741824"},
-		{ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Minute}, fmt.Sprintf("q=%d;w=60", min(int64(math.MaxInt), 999_999_999_999_999))},
+		{ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Minute}, fmt.Sprintf("q=%d;w=60", min(int64(greatestLimit), 999_999_999_999_999))},
 	} {
 		l, _ := limiter(t, tt.alg)
 		h := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1")).Header

@@ -25,7 +25,8 @@ var known = []format{
 	{"Common or Combined Log Format", false, func(line string) (fields, bool) {
 		f, ok := readPattern(commonLog, line)
 		if ok { // otherwise, the line begins with something other than the client
-			_, ok = parseAddr(f.key)
+			_, isAddr := parseAddr(f.key)
+			ok = isAddr || f.key == "-"
 		}
 		return f, ok
 	}},
@@ -38,9 +39,10 @@ var (
 	//
 	//	203.0.113.9 - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 512 …
 	//
-	// The client may have a port, and may be the first of a list, as in X-Forwarded-For. The
+	// The client may have a port, may be the first of a list, as in X-Forwarded-For, and is - if the
+	// server did not know it, as of a request over a Unix socket. The
 	// user's name may be any text. A line that is cut off after its path counts.
-	commonLog = regexp.MustCompile(`^(?<key>[][0-9a-fA-F.:]+)(?:, ?[^ ]+)* [^ .:]+ .*?` +
+	commonLog = regexp.MustCompile(`^(?<key>-|[][0-9a-fA-F.:]+)(?:, ?[^ ]+)* [^ .:]+ .*?` +
 		`\[(?<time>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\](?: "[^" ]+ (?<path>[^" ]+))?`)
 
 	// plainLog matches a Unix time or one of RFC 3339, a key, and a number of events.

@@ -159,6 +159,19 @@ func TestJSONFields(t *testing.T) {
 	assert.Equal(t, []string{"7 /x"}, tr.keys)
 }
 
+// A server does not know the client of each request, such as one over a Unix socket: it writes -, also
+// in the first line.
+func TestFirstClientUnknown(t *testing.T) {
+	const log = `- - - [02/Mar/2026:09:00:01 +0000] "GET /a HTTP/1.1" 200 512
+192.0.2.1 - - [02/Mar/2026:09:00:02 +0000] "GET /b HTTP/1.1" 200 512
+`
+	tr := read(t, log, "-")
+	assert.Equal(t, []string{"192.0.2.1"}, tr.keys)
+	require.Len(t, tr.problems(), 1)
+	assert.Contains(t, tr.problems()[0], "skipped 1 of 2 lines: ")
+	assert.Equal(t, []string{"/a", "/b"}, read(t, log, "-key", "path", "-").keys)
+}
+
 // A line that does not fit is counted and shown. A first line that nothing reads is an error.
 func TestSkips(t *testing.T) {
 	long := strings.Repeat("x", 2<<20)
