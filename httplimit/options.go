@@ -187,7 +187,9 @@ func WithEnforcedShare(share float64) Option {
 // comes within maxDelay, measured by the limiter's clock, and before the deadline of
 // the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
 // A refused request spends nothing, and its Retry-After says when a retry would be
-// held or pass. After a wait, the limiter is asked once more for what is left.
+// held or pass. Requests do not wait for the end of a [ratelimit.Lockout]: they are refused at once,
+// and Retry-After says when the lock ends. Where events are held ([WithSettle], [WithInFlight]), they
+// wait up to maxDelay, because an event that is taken back may end the lock. After a wait, the limiter is asked once more for what is left.
 //
 // Requests of a key wait in line, in the order of arrival: see [ratelimit.Limiter].
 // [ratelimit.WithMaxWaiters] bounds how many; then others are refused at once. Where nobody knows

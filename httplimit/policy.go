@@ -313,6 +313,9 @@ func (q quota) back(left int) time.Duration {
 	return time.Duration(t)
 }
 
+// locks reports whether they are those of a Lockout.
+func (q quota) locks() bool { return q.counts > 0 }
+
 // quotas returns the quotas of an algorithm, or none if alg is nil, invalid, or Unlimited.
 func quotas(alg ratelimit.Algorithm) []quota {
 	if _, ok := alg.(ratelimit.Unlimited); ok {

@@ -81,11 +81,8 @@ func TestPolicyOfKeysLimits(t *testing.T) {
 	limits := map[string]ratelimit.Algorithm{
 		"192.0.2.1": ratelimit.FixedWindow{Limit: 1, Window: time.Minute},
 		"192.0.2.2": ratelimit.All{ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.FixedWindow{Limit: 9, Window: 24 * time.Hour}},
-		"192.0.2.3": ratelimit.All{
-			ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.FixedWindow{Limit: 2, Window: 2 * time.Hour},
-			ratelimit.FixedWindow{Limit: 3, Window: 3 * time.Hour}, ratelimit.FixedWindow{Limit: 4, Window: 4 * time.Hour},
-			ratelimit.FixedWindow{Limit: 5, Window: 5 * time.Hour},
-		},
+		"192.0.2.3": fiveWindows(5),
+		"192.0.2.4": fiveWindows(7), // the same but for its last part
 	}
 	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)},
 		ratelimit.WithClock(storetest.NewClock(time.Unix(0, 0))),
@@ -102,6 +99,7 @@ func TestPolicyOfKeysLimits(t *testing.T) {
 		assert.Equal(t, `"default";q=10;w=60`, get("192.0.2.9").Header.Get("RateLimit-Policy"))
 		assert.Equal(t, `"default-1";q=5;w=3600, "default-2";q=9;w=86400`, get("192.0.2.2").Header.Get("RateLimit-Policy"))
 		assert.Contains(t, get("192.0.2.3").Header.Get("RateLimit-Policy"), `"default-5";q=5;w=18000`)
+		assert.Contains(t, get("192.0.2.4").Header.Get("RateLimit-Policy"), `"default-5";q=7;w=18000`)
 	}
 	resp := get("192.0.2.1")
 	assert.Equal(t, `"default";q=1;w=60`, resp.Header.Get("RateLimit-Policy"))
@@ -122,6 +120,15 @@ func TestPolicyOfKeysLimits(t *testing.T) {
 	}
 	failing = true
 	assert.Empty(t, get("192.0.2.1").Header.Get("RateLimit-Policy"))
+}
+
+// fiveWindows returns an All of five parts, more than a key of the cache of policies has.
+func fiveWindows(last int) ratelimit.All {
+	var all ratelimit.All
+	for i, limit := range []int{1, 2, 3, 4, last} {
+		all = append(all, ratelimit.FixedWindow{Limit: limit, Window: time.Duration(i+1) * time.Hour})
+	}
+	return all
 }
 
 // A nestedLimit is a limiter of another package, which returns an All as it was written.

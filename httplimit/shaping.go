@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -27,6 +28,9 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	bounded, cancel := g.clk.WithTimeout(asked, g.shaping)
 	defer cancel()
 	holds := g.holds(a)
+	if !holds && g.unlocksAfter(ctx, a) > 0 {
+		return g.takeNow(ctx, a)
+	}
 	switch l, ok := l.(waiter); {
 	case ok:
 		a.turn, a.Decision, err = l.WaitFor(ctx, bounded, a.key, a.n, holds, g.hold...)
@@ -50,9 +54,29 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	case asked.Err() != nil:
 		return asked.Err()
 	case a.Decision.RetryAfter > 0:
-		return nil
+	default:
+		err = g.refuseWait(ctx, a, err, bounded.Err() != nil)
+		if err != nil || a.Decision.Allowed {
+			return err
+		}
 	}
-	return g.refuseWait(ctx, a, err, bounded.Err() != nil)
+	a.Decision.RetryAfter = max(a.Decision.RetryAfter, g.unlocksAfter(ctx, a))
+	return nil
+}
+
+// unlocksAfter returns how long a [ratelimit.Lockout] locks the key of a, and 0 if none does. A
+// client that is locked out does not wait, and is told when the lock ends, not when a request would
+// wait for that. Where events are held, a lock may still be taken back: such a request waits.
+func (g *Gate) unlocksAfter(ctx context.Context, a *Admission) time.Duration {
+	p := a.limits[0].policiesOf(ctx, a.key, g.status)
+	if !slices.ContainsFunc(p.quotas, quota.locks) {
+		return 0
+	}
+	d, err := a.limits[0].limiter.Peek(ctx, a.key)
+	if err != nil || d.Allowed || !p.quotas[p.part(d)].locks() {
+		return 0
+	}
+	return d.RetryAfter
 }
 
 // nowLeft returns the decision on a request that was granted after a wait.

@@ -339,3 +339,87 @@ func (slow) Get(ctx context.Context, _ string) ([]byte, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// TestShapingWhileLocked: a client that is locked out does not wait for the end of the lock, and is
+// told when the lock ends, and not when it might wait for that.
+func TestShapingWhileLocked(t *testing.T) {
+	lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, For: 8 * time.Second}
+	hourly := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
+	settles := httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		opts []httplimit.Option
+		wrap func(ratelimit.Limiter) ratelimit.Limiter
+	}{
+		"alone":   {alg: lockout},
+		"All":     {alg: ratelimit.All{hourly, lockout}},
+		"settles": {alg: lockout, opts: []httplimit.Option{settles}},
+		"hidden":  {alg: lockout, wrap: func(l ratelimit.Limiter) ratelimit.Limiter { return unwrapping{wrapped{l}, l} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(tt.alg))
+				if tt.wrap != nil {
+					l = tt.wrap(l)
+				}
+				h := httplimit.Middleware(l, append(tt.opts, httplimit.WithShaping(5*time.Second))...)(ok)
+				ask := func() (status int, retryAfter string, took time.Duration) {
+					begin := time.Now()
+					resp := serve(h, from("192.0.2.1:1"))
+					return resp.StatusCode, resp.Header.Get("Retry-After"), time.Since(begin)
+				}
+				for range 2 {
+					status, _, _ := ask()
+					require.Equal(t, 200, status)
+				}
+				status, retryAfter, took := ask()
+				assert.Equal(t, 429, status)
+				assert.Equal(t, "8", retryAfter)
+				assert.Zero(t, took)
+				time.Sleep(4 * time.Second)
+				status, retryAfter, took = ask()
+				if tt.opts != nil { // nobody knows that no event will be taken back
+					assert.Equal(t, 200, status)
+					assert.Equal(t, 4*time.Second, took)
+					return
+				}
+				assert.Equal(t, 429, status)
+				assert.Equal(t, "4", retryAfter)
+				assert.Zero(t, took)
+				time.Sleep(4 * time.Second)
+				status, _, took = ask()
+				assert.Equal(t, 200, status)
+				assert.Zero(t, took)
+			})
+		})
+	}
+}
+
+// An unwrapping limiter shows what it wraps.
+type unwrapping struct {
+	wrapped
+	inner ratelimit.Limiter
+}
+
+func (u unwrapping) Unwrap() ratelimit.Limiter { return u.inner }
+
+// A fullLine is a limiter that New has not made, and that nobody can wait for.
+type fullLine struct{ wrapped }
+
+func (fullLine) Hold(context.Context, string, int, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return nil, ratelimit.Decision{}, ratelimit.ErrQueueFull
+}
+
+// TestShapingSettlesTurnsOfOtherLimiters: a request that gets its turn by a reservation, because the
+// limiter cannot wait, is settled with WithSettle like any other.
+func TestShapingSettlesTurnsOfOtherLimiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}))
+		h := httplimit.Middleware(fullLine{wrapped{l}}, httplimit.WithShaping(time.Second),
+			httplimit.WithCost(func(*http.Request) int { return 4 }), httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 }))(ok)
+		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
+		d, err := l.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		assert.Equal(t, 9, d.Remaining)
+	})
+}
