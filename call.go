@@ -140,20 +140,13 @@ func (l *limiter) apply(c *call) {
 		lim.Decide(req, &c.Answer)
 	case l.local != nil:
 		l.local.Space.Apply(c.Key, l.local.LimitOf(lim), req, &c.Answer)
-	case lim.Releases() && c.makesReservation() && c.ctx.Done() != nil:
-		one := []limit.Call{c.Call}
-		_, c.Err = applyOrRelease(c.ctx, one, []*limiter{l}, l.applyAlone)
-		c.Answer = one[0].Answer
 	default:
+		if req.Op == step.OpSettle {
+			l.strays.Forget(req.Hold.ID)
+		}
 		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, lim, *req)
+		l.noteAnswer(&c.Call, c.Err)
 	}
-}
-
-// applyAlone makes the only one of calls.
-func (l *limiter) applyAlone(ctx context.Context, calls []limit.Call) (decided bool, err error) {
-	c := &calls[0]
-	c.Answer, err = l.states.Apply(ctx, c.Key, c.Limit, c.Request)
-	return true, err
 }
 
 // applyOwnLimit sets the limit of the key. Most keys in memory have the one that they had before:

@@ -27,7 +27,7 @@ import (
 //   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log:
 //     nothing is reserved, and the error is nil. With FailClosed it returns the error. With
 //     Fallback it calls the same method of its limiter.
-//   - Reset returns the error, and Cancel gives nothing back.
+//   - Reset returns the error. Cancel gives back once the store answers, as [Reservation.Settle].
 //
 // If the caller's context was cancelled, its error is returned and the policy is not used. For a
 // Wait, this is so even if its deadline has passed. Other calls are decided by the policy when

@@ -2,15 +2,15 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
-	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // This file has Hold, and the options that say how events are held.
@@ -179,41 +179,43 @@ func (l *limiter) newReservation(c *limit.Call) *Reservation {
 	return r
 }
 
-// applyOrRelease has a store that is not in memory hold events, some of them in flight, by apply,
-// and returns when ctx ends, which does not end the context of apply. If the store grants the
-// events after that, they are released: nobody else could do so, and others would not get them
-// before they time out. So the goroutine ends after the store's timeout at the latest. of are the
-// limiters of the calls.
-func applyOrRelease(
-	ctx context.Context,
-	calls []limit.Call,
-	of []*limiter,
-	apply func(context.Context, []limit.Call) (bool, error),
-) (decided bool, err error) {
-	type answer struct {
-		decided bool
-		err     error
+// noteAnswer notes that a store, which is not in memory, has answered a call or, with an error, not
+// answered it. Then it has the hold of the call settled later. If the call was to open the hold, that
+// may be open, but nobody has it: so it is settled with 0. If the call was to settle the hold, that
+// is repeated, except that events beyond those held do not count then: an error has told the caller
+// of these.
+func (l *limiter) noteAnswer(c *limit.Call, err error) {
+	if err == nil {
+		l.strays.Answered()
+		return
 	}
-	own, answers, endless := slices.Clone(calls), make(chan answer), context.WithoutCancel(ctx)
-	go func() {
-		decided, err := apply(endless, own)
-		select {
-		case answers <- answer{decided, err}:
-		case <-ctx.Done():
-			for i, l := range of {
-				if decided && err == nil && own[i].Answer.Held {
-					logvalve.Safely(func() { l.newReservation(&own[i]).giveBack(endless) })
-				}
-			}
+	req := step.Request{Op: step.OpSettle, Clock: l.timeline}
+	req.Hold.ID = c.Request.Hold.ID
+	switch c.Request.Op {
+	case step.OpHold, step.OpReserve:
+		if limit.WasNotExecuted(err) {
+			return
 		}
-	}()
-	select {
-	case a := <-answers:
-		copy(calls, own)
-		return a.decided, a.err
-	case <-ctx.Done():
-		return true, ctx.Err()
+		req.Of = c.Request.N
+	case step.OpSettle:
+		req.Of, req.N = c.Request.Of, min(c.Request.N, c.Request.Of)
+	default:
+		return
 	}
+	if req.Hold.ID == 0 {
+		return
+	}
+	key, lim := c.Key, c.Limit
+	l.strays.Add(stray.Hold{ID: req.Hold.ID, End: func() (found bool, err error) {
+		ans, err := l.states.Apply(limit.Repeating(), key, lim, req)
+		switch {
+		case errors.Is(err, ErrState): // the key has begun afresh
+			return true, nil
+		case err == nil && ans.Held:
+			l.wakeLine(key)
+		}
+		return ans.Held, err
+	}})
 }
 
 // outlast waits until the delay of held events is over. If ctx ends before, they did not happen.

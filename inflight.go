@@ -16,8 +16,8 @@ import (
 // not released, because their holder has crashed, stop counting after Timeout: choose one that is
 // longer than any request takes, and shorter than fifty years. With a longer one, RetryAfter and
 // ResetAfter do not tell when shorter holds end. The events of Allow, Take, Wait and Charge cannot
-// be released. If the context of a Hold or Reserve ends while the store decides, what the store
-// grants after that is released.
+// be released. What a store grants to a Hold, Reserve or Wait without an answer in time, or after
+// its context has ended, is released once the store answers: see [docs/redis.md].
 //
 // RetryAfter is the time until enough events time out. They may be released before, so a Wait does
 // not fail at once if ctx ends before that time. A blocked Wait asks the store again when events
@@ -34,6 +34,9 @@ import (
 //
 // Memory and time are those of a [SlidingLog], whose log has the events that have not been
 // released. A Hold and a release take time in proportion to their number.
+//
+// [docs/redis.md]:
+// https://github.com/ratelimit-go/ratelimit/blob/main/docs/redis.md#holds-and-reservations
 type InFlight struct {
 	Limit   int           // the most events at once
 	Timeout time.Duration // after which events are released if their holder has not done so

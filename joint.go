@@ -503,24 +503,20 @@ func (j *jointCall) askGroup(keys []*jointKey, calls []limit.Call) (granted bool
 	return true
 }
 
-// askTogether asks the store of the keys to decide on them together. If some of the events are in
-// flight, it returns when the context ends, as applyOrRelease does.
-func (j *jointCall) askTogether(keys []*jointKey, calls []limit.Call) (bool, error) {
+// askTogether asks the store of the keys to decide on them together.
+func (j *jointCall) askTogether(keys []*jointKey, calls []limit.Call) (decided bool, err error) {
 	if j.holdsNow() {
 		for _, k := range keys {
 			k.Request.Op, k.Request.Hold = step.OpHold, newHandle(k.limit, j.holdOptionsOf(k))
 		}
 	}
-	states := keys[0].States.(limit.JointStates)
-	if !j.holdsNow() || keys[0].phase == inMemory || j.ctx.Done() == nil ||
-		!slices.ContainsFunc(keys, (*jointKey).flies) {
-		return states.ApplyAll(j.ctx, calls)
+	decided, err = keys[0].States.(limit.JointStates).ApplyAll(j.ctx, calls)
+	if keys[0].phase != inMemory {
+		for _, k := range keys {
+			k.l.noteAnswer(k.Call, err)
+		}
 	}
-	limiters := make([]*limiter, len(keys))
-	for i, k := range keys {
-		limiters[i] = k.l
-	}
-	return applyOrRelease(j.ctx, calls, limiters, states.ApplyAll)
+	return decided, err
 }
 
 // markStandIns marks the decisions on keys whose limits are not known: the limits of New have made
@@ -679,7 +675,7 @@ func (k *jointKey) endHold(ctx context.Context, granted bool) {
 	case isOwn && r.limit == nil && r.joint == nil:
 		// A FailurePolicy has allowed the events, and nothing is held.
 	case isOwn && granted:
-		r.settleQuietly(ctx, r.n) // if this fails, the hold ends by itself
+		r.settleQuietly(ctx, r.n) // if this fails, the limiter repeats it
 	case granted:
 		_, _ = r.settleFor(ctx, r.n) // likewise
 	default:

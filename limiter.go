@@ -9,6 +9,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
@@ -220,7 +221,11 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 			logvalve.Safely(func() { l.logFailure(context.Background(), l.storeFailures, err) })
 		})
 	}
-	if local, ok := states.(*memory.States); ok && (own != nil || !lim.Stateless()) {
+	local, isInMemory := states.(*memory.States)
+	switch {
+	case !isInMemory:
+		l.strays = new(stray.List)
+	case own != nil || !lim.Stateless():
 		l.local = local
 		if own == nil && l.observers == nil {
 			l.fast = local.Space
@@ -251,6 +256,7 @@ type limiter struct {
 	// The space of local, if all keys have one limit and there are no observers. Then no lookup and
 	// no store can fail, and calls may ask the space directly.
 	fast           *memory.Space
+	strays         *stray.List // the holds that are settled later; nil in memory
 	storeFailures  *failureLog
 	lookupFailures *failureLog
 	policy         FailurePolicy

@@ -34,7 +34,14 @@ type Reservation struct {
 	limit  *limit.Limit // that made it; nil if the store failed
 	holdID uint64       // the ID by which the store finds it; 0 if there is nothing to find
 	joint  *jointHold   // of a HoldAll
+
+	// By how many events it is less or more that Release settles it with than n: not 0 if a Settle
+	// with another number could not be made, because the store has refused it.
+	unsettled atomic.Int64
 }
+
+// happened returns how many events Release says have happened.
+func (r *Reservation) happened() int { return r.n + int(r.unsettled.Load()) }
 
 const (
 	isOver  = 1 << iota // it was cancelled or settled
@@ -97,7 +104,8 @@ func (r *Reservation) Delay() (d time.Duration) {
 // not been reserved or held, in whatever order reservations are cancelled. Later reservations keep
 // their times, and nothing is granted before the latest of these. Once the events of a reservation
 // that is no hold may happen (Delay is 0), they count as having happened, and Cancel does nothing.
-// It has no error: observers are told, as of every Cancel.
+// It has no error: observers are told, as of every Cancel. If the store fails, the limiter goes on
+// to cancel it in the background, until the store answers.
 func (r *Reservation) Cancel() {
 	if r == nil || r.set(isOver) {
 		return
@@ -258,11 +266,16 @@ const (
 //
 // The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
 // matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A handler
-// whose client may have left passes [context.WithoutCancel] of the request's context. If the store
-// fails, the [FailurePolicy] makes the Decision, and it is unknown whether Settle took effect; it
-// cannot be called again, and unless it did, the hold ends by itself. If others stand in line on
-// the key, the Decision needs the present limit of the key: if its lookup ([WithLimits]) fails,
-// Settle returns the lookup's error, and has taken effect.
+// whose client may have left passes [context.WithoutCancel] of the request's context.
+//
+// If the store fails, the [FailurePolicy] makes the Decision, and the limiter settles the hold
+// again in the background, until the store answers, with n but with no more events than were held.
+// If the store has certainly not settled it, because its circuit breaker is open, or Redis has no
+// memory, Settle can be called again all the same. Otherwise it is unknown whether Settle took
+// effect: then it cannot be called again, and what n exceeds the number held may not have counted.
+//
+// If others stand in line on the key, the Decision needs the present limit of the key: if its
+// lookup ([WithLimits]) fails, Settle returns the lookup's error, and has taken effect.
 //
 // Settle costs a call of the store, and takes time in proportion to the number of open holds and
 // reservations of the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it
@@ -321,14 +334,16 @@ func (r *Reservation) settleMarkedOver(ctx context.Context, n int, d *Decision) 
 		return err
 	}
 	err = r.sendSettlement(ctx, n, d)
-	if err != nil && isUncounted(err) {
+	if err != nil && changedNothing(err) {
+		if limit.WasNotExecuted(err) {
+			r.unsettled.Store(int64(n - r.n))
+		}
 		r.clear(isOver)
 	}
 	return err
 }
 
-// giveBack settles a Reservation with 0 that no caller has got. If this fails, the hold ends by
-// itself.
+// giveBack settles a Reservation with 0 that no caller has got.
 func (r *Reservation) giveBack(ctx context.Context) { r.settleQuietly(ctx, 0) }
 
 // settleQuietly settles a Reservation without telling observers. Of the program's code, it calls
@@ -397,19 +412,24 @@ func (r *Reservation) countUnheld(ctx context.Context, n int, d *Decision) (err 
 	return c.countError(n, err)
 }
 
-// isUncounted reports whether err is that of events that could not be counted.
-func isUncounted(err error) bool { return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) }
+// changedNothing reports whether err is that of a settlement without effect, which can be made
+// again: its events could not be counted, or the store has certainly not executed it.
+func changedNothing(err error) bool {
+	return errors.Is(err, ErrDebt) || errors.Is(err, ErrFull) || limit.WasNotExecuted(err)
+}
 
 // Release says that what the events were held for is over, and has cost as many as were held. The
 // events of an [InFlight] are over; all other algorithms, also in the same [All], keep them.
-// Release is Settle with the number of events held, and has its errors. Pass
-// [context.WithoutCancel] of a request's context, because Release does nothing after ctx has ended.
+// Release is Settle with the number of events held, and has its errors. After a Settle that can be
+// called again because the store has refused it, Release is that Settle, so that it may be deferred.
+// Pass [context.WithoutCancel] of a request's context, because Release does nothing after ctx has
+// ended.
 func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
 	if r.joint == nil {
-		_, err := r.settleFor(ctx, r.n)
+		_, err := r.settleFor(ctx, r.happened())
 		return err
 	}
 	_, err := r.settleJoint(ctx, 0, nil)
@@ -452,7 +472,7 @@ func (r *Reservation) settleKeys(ctx context.Context, has func(i int) int) (Deci
 		m.add(i, (*step.Decision)(&s.decision), p.n)
 	}
 	err := errors.Join(errs...)
-	if isUncounted(err) {
+	if err != nil && changedNothing(err) {
 		r.clear(isOver)
 	}
 	r.observeKeys(ctx, all)
@@ -466,7 +486,7 @@ func (r *Reservation) settlementsOf(has func(i int) int) []settlement {
 	for i, p := range r.joint.parts {
 		s := &all[p.first]
 		if has == nil {
-			s.n = p.reservation.n
+			s.n = p.reservation.happened()
 		} else {
 			s.n = addSaturating(s.n, has(i))
 		}

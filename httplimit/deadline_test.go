@@ -26,6 +26,7 @@ func far(away time.Duration) ratelimit.Store {
 		}
 		return ctx.Err()
 	}}
+	db.Repeats = true
 	return db.Store()
 }
 

@@ -21,7 +21,15 @@ func (s *states) Apply(
 	defer cancel()
 	res, err := s.apply(bounded, key, l, req)
 	s.counts.tally(ctx, &req, err)
-	return res, err
+	return res, marked(err)
+}
+
+// marked returns err, and marks it if it says that a command was not executed.
+func marked(err error) error {
+	if err != nil && refused(err) {
+		return limit.NotExecuted(err)
+	}
+	return err
 }
 
 func (s *states) apply(
@@ -37,7 +45,11 @@ func (s *states) apply(
 	}
 	switch req.Op {
 	case step.OpSettle, step.OpExtend:
-		return s.settle(ctx, s.queueFor(ctx, name, prog, req), prog, req)
+		res, err := s.settle(ctx, s.queueFor(ctx, name, prog, req))
+		if err != nil && req.Op == step.OpSettle && !limit.Repeats(ctx) {
+			s.counts.lost.Add(uint64(prog.givesBack(req)))
+		}
+		return res, err
 	}
 	if d, ok := s.known(name, prog, req); ok {
 		return step.Answer{Decision: d}, nil
@@ -98,19 +110,11 @@ func (s *Store) result(ctx context.Context, c *call) (step.Answer, error) {
 	return res, unread
 }
 
-// settle waits until c, for a request about a hold, has settled it. If that fails, the events that
-// were not given back count as lost: they stay spent, unless the command was executed and only its
-// reply was lost.
-func (s *Store) settle(
-	ctx context.Context, c *call, prog *program, req step.Request,
-) (step.Answer, error) {
-	// Cached denials are forgotten when the reply was read, or in case there is none.
+// settle waits until c, for a request about a hold, has settled it. Cached denials are forgotten when
+// the reply was read, or in case there is none.
+func (s *Store) settle(ctx context.Context, c *call) (step.Answer, error) {
 	defer s.denials.forget(c.name)
-	res, err := s.result(ctx, c)
-	if err != nil && req.Op == step.OpSettle {
-		s.counts.lost.Add(uint64(prog.givesBack(req)))
-	}
-	return res, err
+	return s.result(ctx, c)
 }
 
 // givesBack returns how many events an OpSettle gives back.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
@@ -29,6 +30,7 @@ type call struct {
 
 	forLease bool        // whether it takes or settles a lease, and no caller waits
 	born     int         // outbox.waited when it was queued; protected by the outbox's lock
+	inGroup  atomic.Bool // whether it is in a group, so that the server may execute it
 	claimed  atomic.Bool // whether the right to answer it was claimed
 	isLeft   atomic.Bool // whether the deadline of its caller has passed before it was answered
 	done     chan error  // receives the outcome; buffered
@@ -242,6 +244,9 @@ func (c *call) await(ctx context.Context) error {
 		if c.claim() {
 			// The cause, because Err of a front end's context says that it was cancelled.
 			c.isLeft.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
+			if !c.inGroup.Load() { // nor will it be: see nextGroup
+				return limit.NotExecuted(ctx.Err())
+			}
 			return ctx.Err()
 		}
 		return <-c.done // another goroutine is about to answer

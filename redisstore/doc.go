@@ -53,9 +53,10 @@
 // returns. In a cluster of rueidis, and with other clients that do not know which server has a key,
 // each command is sent by itself. [ratelimit.TakeEach] queues the calls on up to 512 keys at once.
 //
-// No command is sent twice, because one without an answer may have been executed. A caller whose
-// context ends early returns at once, and its command continues. Events that could not be given
-// back stay spent, and Stats counts them as Lost.
+// No command is sent twice, because one without an answer may have been executed. The exception is
+// the end of a hold, which has an ID, so that its events are given back once: it is repeated until
+// the server answers. So are the ends of holds whose opening got no answer, and that nobody has
+// therefore. A caller whose context ends early returns at once, and its command continues.
 //
 // # Several keys
 //

@@ -66,7 +66,7 @@ func (s *states) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool
 		c := &calls[i]
 		s.counts.tally(ctx, &c.Request, err)
 	}
-	return true, err
+	return true, marked(err)
 }
 
 // membersOf returns the members for calls, and the shortest of their timeouts. ok is false if no

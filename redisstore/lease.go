@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/internal/timeline"
 )
 
@@ -316,7 +318,8 @@ func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error
 	switch {
 	case err != nil:
 		if !refused(err) { // it may have been taken
-			s.counts.lost.Add(uint64(l.left))
+			l.until = s.elapsed() + s.leaseAge
+			s.settleLater(name, l)
 		}
 		return
 	case !calls[i].res.Allowed:
@@ -428,23 +431,47 @@ func (s *Store) settleAllSoon(ctx context.Context, name name, ended []*lease) {
 }
 
 // settleSoon queues the settlement of a lease that has ended, and waits for it in a goroutine that
-// Close waits for. If it fails, the events that were not granted stay spent. It takes no longer
-// than the timeout.
+// Close waits for. If it fails, it is repeated later. It takes no longer than the timeout.
 func (s *Store) settleSoon(ctx context.Context, name name, l *lease) {
 	s.returns.begin()
-	req := l.settlement()
-	c := s.queue(name, l.prog, req)
+	c := s.queue(name, l.prog, l.settlement())
 	go func() {
 		defer s.returns.end()
-		res, err := s.settle(ctx, c, l.prog, req)
-		if err == nil && !res.Held && s.elapsed() >= l.until+leaseMargin {
-			// It has ended by itself, unless the key was reset.
-			s.counts.lost.Add(uint64(l.left))
+		res, err := s.settle(ctx, c)
+		if err == nil {
+			s.noteEnd(l, res.Held)
+			return
 		}
+		s.settleLater(name, l)
 		if l.left > 0 {
 			s.returns.addErr(err)
 		}
 	}()
+}
+
+// noteEnd notes that the server has settled a lease, unless its hold was not open any more: then it
+// has ended by itself, or the key was reset, or the lease was never taken.
+func (s *Store) noteEnd(l *lease, wasOpen bool) {
+	if !wasOpen && s.elapsed() >= l.until+leaseMargin {
+		s.counts.lost.Add(uint64(l.left))
+	}
+}
+
+// settleLater settles a lease that has ended, and of which the server may not know that. Close does
+// not wait for it.
+func (s *Store) settleLater(name name, l *lease) {
+	answered := false
+	s.strays.Add(stray.Hold{ID: l.id, End: func() (found bool, err error) {
+		res, err := s.settle(context.Background(), s.queue(name, l.prog, l.settlement()))
+		switch {
+		case errors.Is(err, limit.ErrState): // the key has begun afresh
+			return true, nil
+		case err == nil && !answered:
+			answered = true
+			s.noteEnd(l, res.Held)
+		}
+		return res.Held, err
+	}})
 }
 
 // resetLease ends the leases of a key, asked for or held, after a Reset that returned err. They are

@@ -431,6 +431,7 @@ func (o *outbox) conclude(b *batch) {
 	}
 	if b.isAnswered() {
 		s.answered(o.server)
+		s.strays.Answered()
 		o.trip.Store(int64(now - b.sent))
 	}
 	o.mu.Lock()

@@ -63,13 +63,20 @@ func (q *queue) nextGroup() *group {
 	q.group, q.again = q.again, nil
 	for q.group == nil && len(q.next) > 0 {
 		n := min(len(q.next), maxGroup)
-		calls := slices.DeleteFunc(q.next[:n:n], func(c *call) bool { return c.claimed.Load() })
+		calls := slices.DeleteFunc(q.next[:n:n], (*call).isLeftBehind)
 		q.next = q.next[n:]
 		if len(calls) > 0 {
 			q.group = &group{queue: q, calls: calls}
 		}
 	}
 	return q.group
+}
+
+// isLeftBehind reports whether no group takes c, because its caller does not wait any more. In
+// this order, either the caller finds that c is in a group, or isLeftBehind that it has left.
+func (c *call) isLeftBehind() bool {
+	c.inGroup.Store(true)
+	return c.claimed.Load()
 }
 
 // isBulky reports whether the calls that wait make a command that is sent by itself. The caller

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
@@ -16,8 +17,9 @@ type Stats struct {
 	Cached    uint64 // denials answered from the denial cache
 	Leased    uint64 // events granted from leases
 
-	// Lost counts events that perhaps were not given back: those of a Settle, a Release, a
-	// cancellation or the end of a lease whose call failed, or of a lease whose end came too late.
+	// Lost counts events that perhaps were not given back: those of a Settle, a Release or a
+	// cancellation whose call failed, even if it succeeds when it is repeated, and those of a lease
+	// whose end came too late.
 	Lost uint64
 
 	// Failures counts the requests that the limiter's [ratelimit.FailurePolicy] decided because
@@ -136,7 +138,8 @@ func policyDecides(ctx context.Context, req *step.Request) bool {
 	if req.Yields {
 		return ctx.Err() == nil
 	}
-	return req.Op != step.OpExtend && !errors.Is(ctx.Err(), context.Canceled)
+	return req.Op != step.OpExtend && !errors.Is(ctx.Err(), context.Canceled) &&
+		!limit.Repeats(ctx)
 }
 
 // observe counts a command that returned err after took, if the server replied.

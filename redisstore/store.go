@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // A Store keeps states in Redis. It implements [ratelimit.Store]. It is safe for
@@ -34,6 +35,7 @@ type Store struct {
 	denials denials
 	leases  leases
 	returns returns
+	strays  stray.List // leases of which the server may not know that they have ended
 	counts  counts
 }
 

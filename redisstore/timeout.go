@@ -5,6 +5,8 @@ import (
 	"runtime/metrics"
 	"slices"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // If Redis does not answer within the timeout, 50 ms by default, the call fails, and the limiter's
@@ -104,7 +106,11 @@ func (o *outbox) tick(weight int, answered bool) (active bool) {
 	}
 	err := o.store.timeoutError(o.server)
 	for _, c := range late {
-		c.done <- err
+		if c.inGroup.Load() {
+			c.done <- err
+		} else {
+			c.done <- limit.NotExecuted(err) // it was not sent, nor will it be
+		}
 	}
 	now := o.store.elapsed()
 	for _, b := range abandoned {

@@ -79,10 +79,13 @@ func (s *Store) do(
 	case <-timer.C:
 		err = c.noAnswer()
 	}
-	if err != nil && !s.leave(q, c, left) {
-		return step.Answer{}, err
+	if err == nil || s.leave(q, c, left) {
+		return c.answer, c.err
 	}
-	return c.answer, c.err
+	if !c.isInRound { // nor will it be
+		err = limit.NotExecuted(err)
+	}
+	return step.Answer{}, err
 }
 
 // noAnswer returns the error of a call without an answer within its timeout.
@@ -96,7 +99,7 @@ func (s *Store) enter(key string, c *call) (*queue, error) {
 	defer s.mu.Unlock()
 	if s.behind >= mostBehind {
 		const text = "not asked, because the calls on %d keys have not returned"
-		return nil, fmt.Errorf(text, s.behind)
+		return nil, limit.NotExecuted(fmt.Errorf(text, s.behind))
 	}
 	q, known := s.queues[key]
 	switch {
@@ -233,7 +236,7 @@ func (s *Store) runCalls(ctx context.Context, key string, calls []*call) error {
 		began := time.Now()
 		old, err := s.db.Get(ctx, key)
 		if err != nil {
-			return err
+			return limit.NotExecuted(err)
 		}
 		next, changed, expires := applyAll(old, calls)
 		if !changed {
@@ -248,7 +251,7 @@ func (s *Store) runCalls(ctx context.Context, key string, calls []*call) error {
 		}
 		most := time.Since(began) * time.Duration(min(conflicts, mostPauses))
 		if err := pause(ctx, most); err != nil {
-			return err
+			return limit.NotExecuted(err)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// A Hooked store lets a test see, change and fail its calls. A hook that is nil does nothing.
+// A Hooked store lets a test see, change and fail its calls, except those that a limiter repeats,
+// which fail. A hook that is nil does nothing.
 type Hooked struct {
 	ratelimit.Store
 	With   *limit.Limit // the limit that the store was opened with
@@ -36,6 +37,9 @@ func (s hookedStates) Apply(
 	l *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
+	if limit.Repeats(ctx) {
+		return step.Answer{}, errRepeated
+	}
 	if s.store.Err != nil {
 		return step.Answer{}, s.store.Err
 	}

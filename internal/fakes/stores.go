@@ -20,6 +20,10 @@ import (
 // A MapDB is a database in a map. A test sets the errors of its methods, and a function that
 // interferes.
 type MapDB struct {
+	// Whether the database answers calls that a limiter repeats in the background. Others fail,
+	// because a test may set the other fields meanwhile.
+	Repeats bool
+
 	mu        sync.Mutex
 	States    map[string]string
 	Until     map[string]time.Time // when the states expire
@@ -39,11 +43,17 @@ func (db *MapDB) Store() ratelimit.Store { return ratelimit.NewStore(db) }
 func Down(err error) ratelimit.Store { return (&MapDB{Err: err}).Store() }
 
 // Get implements ratelimit.Database.
-func (db *MapDB) Get(_ context.Context, key string) ([]byte, error) {
+func (db *MapDB) Get(ctx context.Context, key string) ([]byte, error) {
+	if limit.Repeats(ctx) && !db.Repeats {
+		return nil, errRepeated
+	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return []byte(db.States[key]), db.Err
 }
+
+// errRepeated is the error of calls that a limiter repeats.
+var errRepeated = errors.New("fakes: the store answers no calls that are repeated")
 
 // CompareAndSwap implements ratelimit.Database.
 func (db *MapDB) CompareAndSwap(
@@ -203,7 +213,7 @@ func (s portableStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// A Broken store fails with Err once a test has set Err.
+// A Broken store fails with Err once a test has set Err, and if a limiter repeats a call.
 type Broken struct {
 	limit.States
 	Err error
@@ -226,6 +236,9 @@ func (s *Broken) Apply(
 	l *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
+	if limit.Repeats(ctx) {
+		return step.Answer{}, errRepeated
+	}
 	if s.Err != nil {
 		return step.Answer{}, s.Err
 	}

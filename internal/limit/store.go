@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
@@ -14,8 +15,9 @@ type States interface {
 	// Apply applies req to the state of key with l, atomically: concurrent calls have the same
 	// results as if they were made one after another. With limits of keys' own, l may differ from
 	// the one passed to Open. An error means that the store failed, never that a request was
-	// denied. After an error, the state may or may not have changed. If the error matches
-	// [ErrState], it could not be read, and the key has begun afresh. l is never stateless.
+	// denied. After an error, the state may or may not have changed: see [NotExecuted]. If the
+	// error matches [ErrState], it could not be read, and the key has begun afresh. l is never
+	// stateless.
 	Apply(ctx context.Context, key string, l *Limit, req step.Request) (step.Answer, error)
 
 	// Reset forgets key of this limiter.
@@ -24,6 +26,31 @@ type States interface {
 	// Lines are those who wait for keys of all limiters of this name in the process.
 	Lines() *line.Lines
 }
+
+// NotExecuted returns err, which says why a store has not answered a call, for a call that has
+// certainly not changed a state and will not do so.
+func NotExecuted(err error) error { return notExecuted{err} }
+
+// WasNotExecuted reports whether NotExecuted has returned err, or an error that err wraps.
+func WasNotExecuted(err error) bool {
+	_, is := errors.AsType[notExecuted](err)
+	return is
+}
+
+type notExecuted struct{ error }
+
+func (e notExecuted) Unwrap() error { return e.error }
+
+// Repeating returns a context for a call that repeats one that has failed. Nobody waits for it, so
+// that it is neither a decision nor another failure in the counters of a store.
+func Repeating() context.Context {
+	return context.WithValue(context.Background(), repeats{}, true)
+}
+
+// Repeats reports whether ctx is of Repeating.
+func Repeats(ctx context.Context) bool { return ctx.Value(repeats{}) != nil }
+
+type repeats struct{}
 
 // A Call is one of several that a store makes at once.
 type Call struct {

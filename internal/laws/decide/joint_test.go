@@ -30,10 +30,10 @@ type jointStore struct {
 	single int               // the calls of Apply so far that decide
 	keys   []int             // the number of keys of each ApplyAll so far
 
-	undecided bool          // whether ApplyAll does nothing
-	down      error         // the error of Apply and ApplyAll
-	late      chan struct{} // if not nil, ApplyAll waits for it before it returns
-	partial   bool          // whether ApplyAll answers only for keys that refuse, if any do
+	undecided bool  // whether ApplyAll does nothing
+	down      error // the error of Apply and ApplyAll
+	late      bool  // whether ApplyAll decides, and answers nothing until ctx ends
+	partial   bool  // whether ApplyAll answers only for keys that refuse, if any do
 }
 
 func newJointStore() *jointStore { return &jointStore{states: map[string][]byte{}} }
@@ -50,7 +50,10 @@ func (s *jointStore) Open(name string, _ *limit.Limit, timeout time.Duration) (l
 
 func (s *jointStates) Group(string) any { return s.jointStore }
 
-func (s *jointStates) Apply(_ context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
+func (s *jointStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
+	if limit.Repeats(ctx) && !s.late {
+		return step.Answer{}, errors.New("a test may be changing the fields")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if req.Op != step.OpSettle { // which ends what was held
@@ -73,7 +76,7 @@ func (s *jointStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided bool, err error) {
+func (s *jointStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided bool, err error) {
 	if s.down != nil || s.undecided {
 		for i := range calls { // it has begun, which means nothing
 			calls[i].Answered = true
@@ -103,8 +106,9 @@ func (s *jointStates) ApplyAll(_ context.Context, calls []limit.Call) (decided b
 		}
 		c.Answered = granted || !s.partial || !c.Answer.Allowed
 	}
-	if s.late != nil {
-		<-s.late
+	if s.late {
+		<-ctx.Done()
+		return true, ctx.Err()
 	}
 	return true, nil
 }
@@ -370,7 +374,7 @@ func TestJointStatesUnreadable(t *testing.T) {
 func TestJointStatesGrantTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointStore()
-		s.late = make(chan struct{})
+		s.late = true
 		flights := s.of(clock.New(), ratelimit.InFlight{Limit: 3, Timeout: time.Hour})
 		window := s.of(clock.New(), ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour})
 		ctx, leave := context.WithCancel(t.Context())
@@ -391,7 +395,7 @@ func TestJointStatesGrantTooLate(t *testing.T) {
 			return of
 		}
 		assert.Equal(t, []int{1, 3}, remaining(), "they are granted")
-		close(s.late)
+		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Equal(t, []int{3, 5}, remaining(), "and given back")
 	})

@@ -96,18 +96,17 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	assert.Equal(t, 5, d.Remaining, "none of them is in flight any more")
 }
 
-// If the store fails, Settle returns the error, and cannot be called again.
+// If the store fails when it writes, Settle returns the error, and cannot be called again.
 func TestSettleWhileTheStoreFails(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed, ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
 		db := fakes.NewMapDB()
 		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
 		r, _, err := l.Hold(ctx, "key", 2)
 		require.NoError(t, err)
-		db.Err = errors.New("connection lost")
+		db.Swap = errors.New("connection lost")
 		d, err := r.Settle(ctx, 0)
-		require.ErrorIs(t, err, db.Err)
+		require.ErrorIs(t, err, db.Swap)
 		assert.True(t, d.Degraded)
-		db.Err = nil
 		_, err = r.Settle(ctx, 0)
 		require.ErrorIs(t, err, ratelimit.ErrEnded)
 		assert.Equal(t, 3, fakes.Take(t, l, 0).Remaining, "nothing was given back")

@@ -19,7 +19,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -643,62 +642,4 @@ func TestWaitersOfALimitThatChangesLearnTheirTurn(t *testing.T) {
 		require.ErrorAs(t, <-failed, &turn)
 		require.NoError(t, near.Err(), "at once")
 	})
-}
-
-// TestGrantedTooLate: the context of a caller ends while the store grants its events. The caller
-// has got no Reservation to release, so the limiter releases the events.
-func TestGrantedTooLate(t *testing.T) {
-	flight := ratelimit.InFlight{Limit: 3, Timeout: time.Hour}
-	for name, alg := range map[string]ratelimit.Algorithm{
-		"InFlight": flight,
-		"All":      ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}, flight},
-	} {
-		for method, call := range map[string]func(ctx context.Context, l ratelimit.Limiter) error{
-			"Hold": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := l.Hold(ctx, "key", 2)
-				return err
-			},
-			"HoldAll": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "key"))
-				return err
-			},
-			"Hold, waiting": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := l.Hold(ctx, "key", 2, ratelimit.Waiting())
-				return err
-			},
-			"Wait": func(ctx context.Context, l ratelimit.Limiter) error { return l.WaitN(ctx, "key", 2) },
-			"Reserve": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := l.Reserve(ctx, "key", 2)
-				return err
-			},
-			"Reserve within": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := l.Reserve(ctx, "key", 2, ratelimit.Within(time.Minute))
-				return err
-			},
-		} {
-			for kind, open := range fakes.Stores {
-				t.Run(name+"/"+method+"/"+kind, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						answers := make(chan struct{})
-						store := &fakes.Hooked{Store: open(), After: func(req step.Request, _ step.Answer) {
-							if req.Op == step.OpHold || req.Op == step.OpReserve {
-								<-answers
-							}
-						}}
-						l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Hour)))
-						ctx, leave := context.WithCancel(t.Context())
-						left := make(chan error)
-						go func() { left <- call(ctx, l) }()
-						synctest.Wait()
-						leave()
-						require.ErrorIs(t, <-left, context.Canceled)
-						assert.Equal(t, 1, fakes.Remaining(t, l), "the store has granted the events")
-						answers <- struct{}{}
-						synctest.Wait()
-						assert.Equal(t, 3, fakes.Remaining(t, l), "the limiter has released the events")
-					})
-				})
-			}
-		}
-	}
 }

@@ -1,0 +1,201 @@
+package stray
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var errAway = errors.New("the store is away")
+
+// A store counts how often it was asked. It runs in a bubble.
+type store struct {
+	begin time.Time
+	asked []time.Duration                         // when
+	end   func(asked int) (found bool, err error) // what it answers
+}
+
+// hold returns a hold that s is asked to end.
+func (s *store) hold() Hold {
+	s.begin = time.Now()
+	return Hold{ID: 1, End: func() (bool, error) {
+		s.asked = append(s.asked, time.Since(s.begin).Truncate(time.Millisecond))
+		return s.end(len(s.asked))
+	}}
+}
+
+// pass lets a time pass, and waits until everything has ended that was due.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// millis returns durations of so many milliseconds.
+func millis(of ...time.Duration) (ds []time.Duration) {
+	for _, d := range of {
+		ds = append(ds, d*time.Millisecond)
+	}
+	return ds
+}
+
+func TestList(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(asked int) (found bool, err error)
+		want []time.Duration
+	}{
+		"found": {func(int) (bool, error) { return true, nil }, millis(50)},
+		"found late": {func(asked int) (bool, error) { return asked == 4, nil },
+			millis(50, 150, 350, 750)},
+		"not found": {func(int) (bool, error) { return false, nil },
+			millis(50, 150, 350, 750, 1550, 3150, 6350, 12750)},
+		"away": {func(asked int) (bool, error) {
+			if asked < 7 {
+				return false, errAway
+			}
+			return true, nil
+		}, millis(50, 150, 350, 750, 1550, 3150, 6350)},
+		"panics": {func(asked int) (bool, error) {
+			if asked < 3 {
+				panic("in code of the program")
+			}
+			return true, nil
+		}, millis(50, 150, 350)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l List
+				s := store{end: tt.end}
+				l.Add(s.hold())
+				pass(time.Hour)
+				assert.Equal(t, tt.want, s.asked)
+				assert.Empty(t, l.ids())
+			})
+		})
+	}
+}
+
+// A store that is away for a day is not asked any more.
+func TestList_LongOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		s := store{end: func(int) (bool, error) { return false, errAway }}
+		l.Add(s.hold())
+		pass(2 * longestOutage)
+		last := s.asked[len(s.asked)-1]
+		assert.InDelta(t, longestOutage, last, float64(longestPause))
+		assert.Empty(t, l.ids())
+	})
+}
+
+func TestList_Forget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		l.Forget(1)
+		s := store{end: func(int) (bool, error) { return false, errAway }}
+		l.Add(s.hold())
+		pass(200 * time.Millisecond)
+		l.Forget(1)
+		pass(time.Minute)
+		assert.Equal(t, millis(50, 150), s.asked)
+
+		// While the store is asked, too.
+		s.asked, s.end = nil, func(int) (bool, error) {
+			l.Forget(1)
+			return false, errAway
+		}
+		l.Add(s.hold())
+		pass(time.Minute)
+		assert.Len(t, s.asked, 1)
+	})
+}
+
+// A store that is away is asked about few of many holds, and once it answers about all.
+func TestList_Many(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		var away atomic.Bool
+		var asked, atOnce, most, ended atomic.Int64
+		away.Store(true)
+		const many = 1000
+		for id := range uint64(many) {
+			l.Add(Hold{ID: id, End: func() (bool, error) {
+				asked.Add(1)
+				most.Store(max(most.Load(), atOnce.Add(1)))
+				time.Sleep(time.Millisecond)
+				atOnce.Add(-1)
+				if away.Load() {
+					return false, errAway
+				}
+				ended.Add(1)
+				return true, nil
+			}})
+		}
+		pass(60 * time.Millisecond)
+		assert.EqualValues(t, maxAtOnce, asked.Load())
+		away.Store(false)
+		pass(time.Second)
+		assert.EqualValues(t, many, ended.Load())
+		assert.EqualValues(t, maxAtOnce, most.Load())
+		assert.Empty(t, l.ids())
+	})
+}
+
+// When the store has answered another call, it is asked at once about the holds about which it was
+// asked in vain, and not about others.
+func TestList_Answered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		l.Answered()
+		s := store{end: func(asked int) (bool, error) {
+			switch {
+			case asked < 4:
+				return false, errAway
+			case asked == 4:
+				return false, nil
+			}
+			return true, nil
+		}}
+		l.Add(s.hold())
+		l.Answered()
+		pass(400 * time.Millisecond)
+		assert.Equal(t, millis(50, 150, 350), s.asked)
+		l.Answered()
+		pass(0)
+		assert.Equal(t, millis(50, 150, 350, 400), s.asked)
+		l.Answered()
+		pass(time.Hour)
+		assert.Equal(t, millis(50, 150, 350, 400, 1200), s.asked, "it was not found at first")
+		assert.Empty(t, l.ids())
+	})
+}
+
+// Of too many holds, the oldest are forgotten.
+func TestList_TooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		end := func() (bool, error) { return true, nil }
+		l.Add(Hold{ID: 0, End: end})
+		pass(time.Millisecond)
+		for id := range uint64(maxHolds) {
+			l.Add(Hold{ID: 1 + id, End: end})
+		}
+		known := l.ids()
+		assert.LessOrEqual(t, len(known), maxHolds)
+		assert.Greater(t, len(known), maxHolds/2)
+		assert.NotContains(t, known, uint64(0))
+		assert.Contains(t, known, uint64(maxHolds))
+	})
+}
+
+// ids returns the IDs of the holds.
+func (l *List) ids() []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.holds))
+}
