@@ -421,7 +421,7 @@ func changedNothing(err error) bool {
 // Release says that what the events were held for is over, and has cost as many as were held. The
 // events of an [InFlight] are over; all other algorithms, also in the same [All], keep them.
 // Release is Settle with the number of events held, and has its errors. After a Settle that can be
-// called again because the store has refused it, Release is that Settle, so that it may be deferred.
+// called again because the store has refused it, Release is that Settle: so it may be deferred.
 // Pass [context.WithoutCancel] of a request's context, because Release does nothing after ctx has
 // ended.
 func (r *Reservation) Release(ctx context.Context) error {
