@@ -3,6 +3,7 @@ package limitpage
 // This file has the data of the page: a report on all limiters and stores, as JSON.
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +53,9 @@ type limiterReport struct {
 	Seconds seconds      `json:"seconds"`
 	Top     []topReport  `json:"top"`  // the keys denied most lately
 	Used    []usedReport `json:"used"` // the keys that have used most lately
+	// The limit in words of the part of an All that denied the keys of the whole list most lately;
+	// empty if the algorithm is no All, or is not known.
+	DeniedBy string `json:"deniedBy"`
 	// Of the store or of the lookup of limits; null if none failed lately.
 	Outage *outageReport `json:"outage"`
 }
@@ -171,9 +175,17 @@ func (d duration) MarshalJSON() ([]byte, error) {
 	return s, nil
 }
 
-// report returns the state of all limiters and stores. The seconds of limiters begin no earlier
-// than at since.
-func (p *Page) report(since int64) report {
+// allKeys is the number of keys that lists may have together if it is not bounded.
+const allKeys = math.MaxInt
+
+// A reportRequest says what a report has.
+type reportRequest struct {
+	since int64 // the seconds of limiters begin no earlier
+	keys  int   // how many keys the lists of denied keys have together, and those of used keys
+}
+
+// report returns the state of all limiters and stores.
+func (p *Page) report(of reportRequest) report {
 	now := p.now()
 	r := report{
 		Program:  filepath.Base(os.Args[0]),
@@ -188,8 +200,10 @@ func (p *Page) report(since int64) report {
 	}
 	r.Host, _ = os.Hostname() // empty if the name is unknown
 	var stores []ratelimit.Store
-	for _, w := range p.snapshots() {
-		l := p.reportOfLimiter(&w, since, now)
+	limiters := p.snapshots()
+	lists := listsOf(limiters, of.keys)
+	for i, w := range limiters {
+		l := p.reportOfLimiter(&w, &lists[i], of.since, now)
 		if w.limiter != nil {
 			if i, ok := indexOf(&stores, ratelimit.Describe(w.limiter).Store); ok {
 				if i == len(r.Stores) {
@@ -223,7 +237,12 @@ func (p *Page) snapshots() []limiterSnapshot {
 	return all
 }
 
-func (p *Page) reportOfLimiter(w *limiterSnapshot, since int64, now time.Duration) limiterReport {
+func (p *Page) reportOfLimiter(
+	w *limiterSnapshot,
+	lists *keyLists,
+	since int64,
+	now time.Duration,
+) limiterReport {
 	t := &w.tally
 	r := limiterReport{
 		Name: label(w.name), Added: w.limiter != nil,
@@ -238,10 +257,11 @@ func (p *Page) reportOfLimiter(w *limiterSnapshot, since int64, now time.Duratio
 		r.Algorithm, r.Limit = wordsOfLimiter(w.limiter)
 	}
 	r.Seconds = secondsOf(t.since(since, now))
-	for _, k := range w.denied.Top(mostListed) {
+	r.DeniedBy = partLimitOf(alg, lists.deniedBy).PartLimit
+	for _, k := range lists.denied {
 		r.Top = append(r.Top, p.topReportOf(&k, alg))
 	}
-	for _, k := range w.used.Top(mostListed) {
+	for _, k := range lists.used {
 		r.Used = append(r.Used, usedReport{p.listedReportOf(&k), k.Count})
 	}
 	return r

@@ -106,12 +106,21 @@ func (p *Page) get(w http.ResponseWriter, r *http.Request) {
 	case query.Has("key") || query.Has("id"):
 		p.answer(w, r, query, false)
 	default:
-		since, err := strconv.ParseInt(query.Get("since"), 10, 64)
-		if err != nil && query.Has("since") {
-			refuse(w, r, http.StatusBadRequest, "since is not a Unix time: "+query.Get("since"))
-			return
+		of := reportRequest{keys: allKeys}
+		if query.Has("since") {
+			if of.since, err = strconv.ParseInt(query.Get("since"), 10, 64); err != nil {
+				refuse(w, r, http.StatusBadRequest, "since is not a Unix time: "+query.Get("since"))
+				return
+			}
 		}
-		send(w, r, http.StatusOK, p.report(since))
+		if query.Has("keys") {
+			of.keys, err = strconv.Atoi(query.Get("keys"))
+			if err != nil || of.keys < 0 {
+				refuse(w, r, http.StatusBadRequest, "keys is not a number of keys: "+query.Get("keys"))
+				return
+			}
+		}
+		send(w, r, http.StatusOK, p.report(of))
 	}
 }
 

@@ -77,6 +77,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{http.MethodPut, "/", "", http.StatusMethodNotAllowed, "PUT"},
 		{http.MethodGet, "/?format=xml", "", http.StatusBadRequest, "xml"},
 		{http.MethodGet, "/?format=json&since=yesterday", "", http.StatusBadRequest, "yesterday"},
+		{http.MethodGet, "/?format=json&keys=all", "", http.StatusBadRequest, "all"},
+		{http.MethodGet, "/?format=json&keys=-1", "", http.StatusBadRequest, "-1"},
 		{http.MethodGet, "/?format=json&limiter=api&key=%zz", "", http.StatusBadRequest, "%zz"},
 		{http.MethodGet, "/?format=json;key=k", "", http.StatusBadRequest, "semicolon"},
 		{http.MethodPost, "/", "key=k&action=drop", http.StatusBadRequest, "drop"},

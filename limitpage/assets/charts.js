@@ -42,12 +42,7 @@ const charts = (() => {
   const level = (denied, all) => denied === 0 ? "none" : denied < .1 * all ? "some" : denied < .5 * all ? "much" : "most";
 
   // partOf says which part of an All denies most.
-  const partOf = l => {
-    const by = new Map();
-    for (const t of l.top) if (t.partLimit) by.set(t.partLimit, (by.get(t.partLimit) || 0) + t.denied);
-    const [most] = [...by].sort((a, b) => b[1] - a[1]);
-    return most ? "denied lately mostly by: " + most[0] : "";
-  };
+  const partOf = l => l.deniedBy ? "denied lately mostly by: " + l.deniedBy : "";
 
   // The order is that of the last five minutes, so that limiters seldom change their places.
   const ordered = order(l => l.name, (a, b) => b.c.denied + b.c.refused - a.c.denied - a.c.refused || b.c.degraded - a.c.degraded || b.c.all - a.c.all);

@@ -4,6 +4,7 @@ const data = (() => {
   const series = new Map(); // by name of the limiter: for each kind, the counts of the seconds before end
   const samples = [];       // the stores in each report of the last minute: { at, stores }
   const sum = a => a.reduce((x, y) => x + y, 0);
+  const mostKeys = 200;     // that a table shows
   let report = null, end = 0;
 
   // json returns the server's answer, or throws an Error that says why there is none.
@@ -26,9 +27,12 @@ const data = (() => {
   // ask posts fields, so that keys are not in the logs of proxies.
   const ask = fields => json(location.pathname, { method: "POST", body: new URLSearchParams(fields) });
 
-  // update fetches the latest report, with the seconds that are not known yet.
+  const sought = () => dom.$("find").value.trim().toLowerCase(); // what the viewer looks for
+
+  // update fetches the latest report, with the seconds that are not known yet, and with the keys that
+  // a table can show, or all of them while the viewer looks for some.
   const update = async () => {
-    const latest = await json(location.pathname + "?format=json&since=" + end);
+    const latest = await json(location.pathname + "?format=json&since=" + end + (sought() ? "" : "&keys=" + mostKeys));
     if (!Array.isArray(latest?.limiters)) throw new Error("the answer is not a report");
     merge(latest);
   };
@@ -92,8 +96,8 @@ const data = (() => {
   };
 
   return {
-    ask, update, counts, total, earlier, sum,
-    get limiters() { return found(dom.$("find").value.trim().toLowerCase()); }, // the limiters that the viewer looks for
+    ask, update, counts, total, earlier, sum, mostKeys,
+    get limiters() { return found(sought()); }, // the limiters that the viewer looks for
     seconds: name => series.get(name),
     has: name => series.has(name),
     get report() { return report; },

@@ -33,7 +33,7 @@ const keytable = ({ table, box, none, more, first, keys, count, label, about, ce
     const body = table.tBodies[0];
     const found = data.limiters.flatMap(limiter => keys(limiter).map(key => ({ limiter, key })));
     ordered(found, body.matches(":focus-within") || body.matches(":hover") && here());
-    const listed = found.slice(0, 200), all = listed.slice(0, few(listed.length, "key")), most = Math.max(1, ...all.map(t => count(t.key)));
+    const listed = found.slice(0, data.mostKeys), all = listed.slice(0, few(listed.length, "key")), most = Math.max(1, ...all.map(t => count(t.key)));
     box.hidden = all.length === 0;
     none.hidden = all.length > 0;
     say(none, nothing[$("find").value.trim() ? 1 : 0]);

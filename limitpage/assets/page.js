@@ -88,7 +88,10 @@
     status(paused ? "paused" : "connecting", "");
     poll();
   });
-  $("find").addEventListener("input", () => { if (data.report) draw(); });
+  $("find").addEventListener("input", () => {
+    if (data.report) draw();
+    poll(); // for the keys that are not shown otherwise
+  });
   document.addEventListener("visibilitychange", poll);
   addEventListener("online", poll);
   poll();
