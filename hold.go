@@ -180,10 +180,10 @@ func (l *limiter) newReservation(c *limit.Call) *Reservation {
 }
 
 // noteAnswer notes that a store, which is not in memory, has answered a call or, with an error, not
-// answered it. Then it has the hold of the call settled later. If the call was to open the hold, that
-// may be open, but nobody has it: so it is settled with 0. If the call was to settle the hold, that
-// is repeated, except that events beyond those held do not count then: an error has told the caller
-// of these.
+// answered it. Then it has the hold of the call settled later. If the call was to open the hold,
+// that may be open, but nobody has it: so it is settled with 0. If the call was to settle the hold,
+// that is repeated, except that events beyond those held do not count then: an error has told the
+// caller of these.
 func (l *limiter) noteAnswer(c *limit.Call, err error) {
 	if err == nil {
 		l.strays.Answered()

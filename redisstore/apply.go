@@ -110,8 +110,8 @@ func (s *Store) result(ctx context.Context, c *call) (step.Answer, error) {
 	return res, unread
 }
 
-// settle waits until c, for a request about a hold, has settled it. Cached denials are forgotten when
-// the reply was read, or in case there is none.
+// settle waits until c, for a request about a hold, has settled it. Cached denials are forgotten
+// when the reply was read, or in case there is none.
 func (s *Store) settle(ctx context.Context, c *call) (step.Answer, error) {
 	defer s.denials.forget(c.name)
 	return s.result(ctx, c)

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,91 @@ func TestUnreadableValue(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A value whose sum is not that of its counts, and one in which another word is damaged, keeps no
+// script running: each call is answered, and a value that contradicts itself is reported.
+func TestContradictoryValue(t *testing.T) {
+	addr := startServer(t).addr()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	conn := connectors["goredis"](t, addr)
+	limits := map[string]ratelimit.Algorithm{
+		"SlidingWindow":       ratelimit.SlidingWindow{Limit: 8, Window: time.Hour, Segments: 4},
+		"SlidingWindow, wide": ratelimit.SlidingWindow{Limit: 1 << 40, Window: time.Hour, Segments: 4},
+		"RollingWindow":       ratelimit.RollingWindow{Quota: 8, Window: time.Hour, Period: 20 * time.Minute},
+		"SlidingLog":          ratelimit.SlidingLog{Limit: 8, Window: time.Hour},
+		"InFlight":            ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
+		"Lockout":             ratelimit.Lockout{Limit: 8, Window: time.Hour, For: time.Hour},
+		"TokenBucket":         ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
+	}
+	calls := map[string]func(l ratelimit.Limiter, held *ratelimit.Reservation) error{
+		"Take": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+			_, err := l.Take(t.Context(), "k", 7)
+			return err
+		},
+		"Reserve": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+			_, _, err := l.Reserve(t.Context(), "k", 7)
+			return err
+		},
+		"Hold": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+			_, _, err := l.Hold(t.Context(), "k", 1)
+			return err
+		},
+		"Charge": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+			_, err := l.Charge(t.Context(), "k", 1)
+			return err
+		},
+		"Settle": func(_ ratelimit.Limiter, held *ratelimit.Reservation) error {
+			_, err := held.Settle(t.Context(), 0)
+			return err
+		},
+		"TakeUpTo": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+			_, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", 5)
+			return err
+		},
+		"TakeAll": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+			_, err := ratelimit.TakeAll(t.Context(), 7, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
+			return err
+		},
+	}
+	for name, alg := range limits {
+		for _, alg := range []ratelimit.Algorithm{alg, ratelimit.All{alg, hourly(9)}} {
+			prefix := prefixes()
+			store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0))
+			require.NoError(t, err)
+			l := limiter(t, store, alg)
+			require.True(t, l.Allow("k"))
+			key := c.Keys(t.Context(), prefix+"*k").Val()[0]
+			for what, call := range calls {
+				for _, holds := range []bool{false, true} {
+					words := 1
+					for at := 0; at < words; at++ {
+						for _, to := range []uint64{0, 5, 1 << 32, 1 << 51, 1<<64 - 1} {
+							require.NoError(t, l.Reset(t.Context(), "k"))
+							require.True(t, l.AllowN("k", 2))
+							var held *ratelimit.Reservation
+							if holds || what == "Settle" {
+								held, _, err = l.Hold(t.Context(), "k", 1)
+								require.NoError(t, err)
+							}
+							value, err := c.Get(t.Context(), key).Bytes()
+							require.NoError(t, err)
+							words = len(value) / 8
+							binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
+							require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
+							err = call(l, held)
+							if err != nil {
+								known := errors.Is(err, ratelimit.ErrState) || errors.Is(err, ratelimit.ErrDebt)
+								require.True(t, known, "%s, %s, word %d is %d: %v", name, what, at, to, err)
+							}
+						}
+					}
+				}
+			}
+			assert.Positive(t, store.Stats().Unreadable, name)
+		}
+	}
 }
 
 // A mender replaces a damaged value before the store does.

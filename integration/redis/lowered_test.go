@@ -131,3 +131,38 @@ func (r *refusing) Do(ctx context.Context, commands []redisstore.Command) []redi
 		return reply.Text, reply.Err
 	})
 }
+
+// Turns of more events than a limit that was lowered since grants at once come all the same.
+func TestTurnsAboveALoweredLimit(t *testing.T) {
+	conn := connectors["goredis"](t, startServer(t).addr())
+	for name, of := range map[string]func(limit int) ratelimit.Algorithm{
+		"SlidingWindow": func(n int) ratelimit.Algorithm { return ratelimit.SlidingWindow{Limit: n, Window: time.Second} },
+		"RollingWindow": func(n int) ratelimit.Algorithm {
+			return ratelimit.RollingWindow{Quota: n, Window: time.Second, Period: 100 * time.Millisecond}
+		},
+		"SlidingLog":  func(n int) ratelimit.Algorithm { return ratelimit.SlidingLog{Limit: n, Window: time.Second} },
+		"InFlight":    func(n int) ratelimit.Algorithm { return ratelimit.InFlight{Limit: n, Timeout: time.Second} },
+		"FixedWindow": func(n int) ratelimit.Algorithm { return ratelimit.FixedWindow{Limit: n, Window: time.Second} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes()))
+			require.NoError(t, err)
+			alg := of(10)
+			l := limiter(t, store, alg, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
+			require.True(t, l.AllowN("k", 10))
+			one, _, err := l.Reserve(t.Context(), "k", 8)
+			require.NoError(t, err)
+			two, _, err := l.Reserve(t.Context(), "k", 8)
+			require.NoError(t, err)
+			alg = of(3)
+			_, err = l.Take(t.Context(), "k", 1)
+			require.NoError(t, err)
+			require.NoError(t, one.Wait(t.Context()))
+			_, err = l.Take(t.Context(), "k", 1)
+			require.NoError(t, err)
+			two.Cancel()
+			_, err = l.Take(t.Context(), "k", 1)
+			require.NoError(t, err)
+		})
+	}
+}

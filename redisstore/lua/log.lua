@@ -113,10 +113,14 @@ if frontier > t then
   end
   from, popped = at, all - events
 end
-while events + n > limit do
-  --@ entry
-  events, from, popped = events - m, after, popped + m
-  when = instant + window
+if n > limit then
+  when = LAST + 1 -- never: it is a turn that was reserved under a higher limit
+else
+  while events + n > limit do
+    --@ entry
+    events, from, popped = events - m, after, popped + m
+    when = instant + window
+  end
 end
 if popped > need then need = popped end
 --# spend

@@ -5,9 +5,12 @@
 -- count. State: the latest instant at which events were spent, the sum of all counts if there are
 -- more than two, and the counts of events of the latest slots. The count of slot i is at place i %
 -- slots. Most decisions need one or two of them, so they stay in the state, old, and are unpacked
--- when they are needed. Only one is outside, latestCount: that of the latest slot, whose place is
--- latestPlace. old has it as well, until a count is changed. From then on the others are in head
--- and tail, those of the places before and after latestPlace, so that a grant copies them once.
+-- when they are needed. If the value is damaged, so that the sum is not that of the counts, a search
+-- for a slot fails at the end of the ring: a script that fails has changed nothing, and the process
+-- finds the same when it reads the value. Only one count is outside, latestCount: that of the latest
+-- slot, whose place is latestPlace. old has it as well, until a count is changed. From then on the
+-- others are in head and tail, those of the places before and after latestPlace, so that a grant
+-- copies them once.
 --# opening
 local _, slots, length, limit, perSlot, bytes, now, op, times, n, wait, pos =
   unpack('<BddddBdBI4dd', request)
@@ -110,6 +113,7 @@ if sum > 0 then
   local slot, found = latest, latestCount
   while found == 0 do
     slot = slot - 1
+    if slot <= latest - slots then error('the sum is not that of the counts') end
     local place = slot % slots
     --@ count
     found = c

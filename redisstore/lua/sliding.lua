@@ -6,7 +6,9 @@ local kind = 5
 when = t
 if frontier > t then when = frontier end
 --@ turn
-if total + n > limit then -- otherwise there is room, whatever the weight of the oldest
+if n > limit then
+  when = LAST + 1 -- never: it is a turn that was reserved under a higher limit
+elseif total + n > limit then -- otherwise there is room, whatever the weight of the oldest
   local full, oldest = total
   while true do
     local place = (slot + 1) % slots
@@ -14,6 +16,7 @@ if total + n > limit then -- otherwise there is room, whatever the weight of the
     oldest = c
     full = full - oldest
     if full + n <= limit then break end
+    if steps > slots then error('the sum is not that of the counts') end
     slot, steps = slot + 1, steps + 1
     if op < 2 then -- it only matters that they are not granted now
       full, oldest = 0, 0

@@ -23,11 +23,13 @@ end
 local function divide(high, low, b, most)
   local q = min(floor((high * WIDE + low) / b), most) -- off by one at most
   local h, l = product(q, b, 0)
-  while h > high or h == high and l > low do
+  for _ = 1, 2 do
+    if h < high or h == high and l <= low then break end
     q = q - 1
     h, l = product(q, b, 0)
   end
-  while q < most do
+  for _ = 1, 2 do
+    if q >= most then break end
     local h2, l2 = product(q + 1, b, 0)
     if h2 > high or h2 == high and l2 > low then break end
     q, h, l = q + 1, h2, l2
