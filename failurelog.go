@@ -63,7 +63,8 @@ func (c *config) newFailureLog(message, counts string) *failureLog {
 }
 
 // logStoreFailure logs that the policy decides because the store failed with err in a call for key,
-// and returns the error that says so. If only the deadline of the caller has passed, it logs nothing.
+// and returns the error that says so. If only the deadline of the caller has passed, it logs
+// nothing.
 func (l *limiter) logStoreFailure(ctx context.Context, key string, err error) error {
 	err = keyhint.In(err, key)
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {

@@ -86,10 +86,10 @@ func WithStoreError(f func(*http.Request, error)) Option {
 
 // WithSkip lets requests for which skip returns true pass without asking the limiter, such as
 // health checks and internal requests. Without it every request counts, also the preflight requests
-// (OPTIONS) of browsers. To let these pass, put the CORS middleware, which answers them, outside, as
-// the example does. Do not skip them: any client can send OPTIONS with the header fields of a preflight request, as
-// often as it likes. They would reach handlers that do not check the method, which then do their
-// work without a limit.
+// (OPTIONS) of browsers. To let these pass, put the CORS middleware, which answers them, outside,
+// as the example does. Do not skip them: any client can send OPTIONS with the header fields of a
+// preflight request, as often as it likes. They would reach handlers that do not check the method,
+// which then do their work without a limit.
 func WithSkip(skip func(*http.Request) bool) Option {
 	return func(c *config) {
 		c.require(skip != nil, "WithSkip's function", nil,
@@ -187,9 +187,10 @@ func WithEnforcedShare(share float64) Option {
 // comes within maxDelay, measured by the limiter's clock, and before the deadline of
 // the request's context. With a [ratelimit.LeakyBucket], requests leave at its rate.
 // A refused request spends nothing, and its Retry-After says when a retry would be
-// held or pass. Requests do not wait for the end of a [ratelimit.Lockout]: they are refused at once,
-// and Retry-After says when the lock ends. Where events are held ([WithSettle], [WithInFlight]), they
-// wait up to maxDelay, because an event that is taken back may end the lock. After a wait, the limiter is asked once more for what is left.
+// held or pass. Requests do not wait for the end of a [ratelimit.Lockout]: they are refused at
+// once, and Retry-After says when the lock ends. Where events are held ([WithSettle],
+// [WithInFlight]), they wait up to maxDelay, because an event that is taken back may end the lock.
+// After a wait, the limiter is asked once more for what is left.
 //
 // Requests of a key wait in line, in the order of arrival: see [ratelimit.Limiter].
 // [ratelimit.WithMaxWaiters] bounds how many; then others are refused at once. Where nobody knows

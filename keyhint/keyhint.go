@@ -28,8 +28,8 @@ func Of(key string) string {
 // other words.
 const shortestSecret = 8
 
-// In returns an error that wraps err, which is not nil, and whose text has a hint instead of key. An
-// error of a database, for one, may quote the parameters of a query. If the text of err does not
+// In returns an error that wraps err, which is not nil, and whose text has a hint instead of key.
+// An error of a database, for one, may quote the parameters of a query. If the text of err does not
 // have key, or key is shorter than 8 bytes, In returns err.
 func In(err error, key string) error {
 	if len(key) < shortestSecret {

@@ -13,10 +13,10 @@ import (
 // [ratelimit.Decision] has and Remaining has not.
 //
 // In a [ratelimit.FixedWindow] or [ratelimit.CalendarWindow], f is called exactly once for each
-// window and key in which the fraction is reached, while its limit is the same, by one process of a fleet that shares a store.
-// Other limits regain room all the time, so that a key may reach the fraction again soon. The same
-// is true of each key if events are given back, by a Settle, a Cancel, a Reset, or a
-// [ratelimit.TakeAll] of several stores that one of them refuses.
+// window and key in which the fraction is reached, while its limit is the same, by one process of a
+// fleet that shares a store. Other limits regain room all the time, so that a key may reach the
+// fraction again soon. The same is true of each key if events are given back, by a Settle, a
+// Cancel, a Reset, or a [ratelimit.TakeAll] of several stores that one of them refuses.
 //
 // If the limit of a key changes ([ratelimit.WithLimits]), each call is compared with its own. So in
 // one window, f is called for each limit whose fraction a call reaches: again for a higher one. It is

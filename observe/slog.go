@@ -46,8 +46,9 @@ func Slog(logger *slog.Logger, every time.Duration, opts ...SlogOption) ratelimi
 type SlogOption func(*slogObserver)
 
 // WithLoggedKeys adds the attribute key to each line. Its value is what show returns for the key,
-// such as a hint of the key (see package keyhint) or the key itself, cut to 128 bytes. show is called only for lines that
-// are logged, by several goroutines at once. If show is nil, keys are not logged.
+// such as a hint of the key (see package keyhint) or the key itself, cut to 128 bytes. show is
+// called only for lines that are logged, by several goroutines at once. If show is nil, keys are
+// not logged.
 func WithLoggedKeys(show func(key string) string) SlogOption {
 	return func(s *slogObserver) { s.show = show }
 }

@@ -162,10 +162,10 @@ const retryAfter = time.Second
 // exceeded their time, calls that need another one fail at once.
 //
 // A client may make up keys without end. So a key whose limit the cache knows is neither replaced
-// by keys that have none, for which lookup returns nil, nor does its lookup wait behind theirs: keys
-// that are not known to have a limit leave it one of the lookups at once, if there are two or more,
-// and every second one while both wait. A customer's first call cannot be told from one with a key
-// that is made up, and waits with these.
+// by keys that have none, for which lookup returns nil, nor does its lookup wait behind theirs:
+// keys that are not known to have a limit leave it one of the lookups at once, if there are two or
+// more, and every second one while both wait. A customer's first call cannot be told from one with
+// a key that is made up, and waits with these.
 //
 // An invalid limit, such as one of 0 events, is not used: the last valid limit of the
 // key stays in force, or the limiter's own if there was none. The error is logged, and

@@ -34,7 +34,8 @@ type flight struct {
 }
 
 // refreshesPerSlot bounds how many lookups in the background each share has, and so their
-// goroutines while the store is slow. A key whose lookup is not begun now is looked up after a later call.
+// goroutines while the store is slow. A key whose lookup is not begun now is looked up after a
+// later call.
 const refreshesPerSlot = 8
 
 // late returns the error of a lookup that has missed its deadline.

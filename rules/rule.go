@@ -41,8 +41,8 @@ type Rule struct {
 	// makes no difference. So no spelling of a path avoids the rule of a handler that unescapes
 	// it at most once, whole or by segments, cleans it like [path.Clean] or not, or only removes
 	// its dots or the slashes at its ends, and compares it in any case; nor of one mounted on a
-	// prefix that does so with the rest. Handlers may take \ for /. A handler that does more, such as
-	// one that unescapes twice or drops parameters after a semicolon, needs a rule for all paths
+	// prefix that does so with the rest. Handlers may take \ for /. A handler that does more, such
+	// as one that unescapes twice or drops parameters after a semicolon, needs a rule for all paths
 	// that reach it, such as /files/**.
 	Call string
 

@@ -41,8 +41,8 @@ var Schema string
 // A THROTTLE_EXPIRATION that is null, or later than the last [time.Time], means never; any other
 // number after the year 9999 is invalid, because it is probably in milliseconds. A timestamp
 // without a time zone is in UTC. Columns of seconds may have a fraction, such as 0.5. SHADOW and
-// ENABLED may be of a boolean type, a bit, 1 or 0, or text such as Y or N. Spaces at the end of text are
-// ignored. Invalid rows are reported as [BadRules]. SQL panics if db is nil.
+// ENABLED may be of a boolean type, a bit, 1 or 0, or text such as Y or N. Spaces at the end of
+// text are ignored. Invalid rows are reported as [BadRules]. SQL panics if db is nil.
 func SQL(db *sql.DB) Source { return SQLTable(db, "THROTTLED_CALLS") }
 
 // SQLTable is like [SQL] for a table with another name, which may include a schema, such
