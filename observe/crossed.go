@@ -19,8 +19,8 @@ import (
 // Cancel, a Reset, or a [ratelimit.TakeAll] of several stores that one of them refuses.
 //
 // If the limit of a key changes ([ratelimit.WithLimits]), each call is compared with its own. So in
-// one window, f is called for each limit whose fraction a call reaches: again for a higher one. It is
-// not called for a lower one, if its fraction was in use before the change: no call reaches it.
+// one window, f is called for each limit whose fraction a call reaches: again for a higher one. It
+// is not called for a lower one, if its fraction was in use before the change: no call reaches it.
 //
 // A Charge counts, and so does what a Settle counts in addition to what was held. After a Charge or
 // a Settle that leaves nothing, it is unknown how much was left before. So f may be called again

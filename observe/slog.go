@@ -25,8 +25,8 @@ import (
 // failure has the attributes allowed and checked: what the [ratelimit.FailurePolicy] or the limit
 // of New decided, and whether any limit was checked ([ratelimit.Decision.Checked]).
 //
-// Keys may be personal data or secrets. So they are logged only with [WithLoggedKeys]. The text of an
-// error of a limiter has a hint of a key at most: see package keyhint.
+// Keys may be personal data or secrets. So they are logged only with [WithLoggedKeys]. The text of
+// an error of a limiter has a hint of a key at most: see package keyhint.
 //
 // If logger is nil, each line goes to [slog.Default] as it is when the line is logged. The limiter
 // itself also logs failures of its store, unless [ratelimit.WithFailureLog] turns that log off. The

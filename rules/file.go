@@ -50,11 +50,11 @@ import (
 //	  first_lockout_seconds: 60
 //	  longest_lockout_seconds: 86400  # optional: each lasts twice as long as the one before
 //
-// A rule with an unknown field, a field twice or an invalid value is reported in [BadRules]. To change the file,
-// replace it atomically (rename a new file over it), because a load may read a file that is only
-// partly written. The beginning of a YAML file is often a valid list of fewer rules: then the
-// others are not in force until the next load. A load that drops rules logs a warning that says how
-// many, as does [Status].
+// A rule with an unknown field, a field twice or an invalid value is reported in [BadRules]. To
+// change the file, replace it atomically (rename a new file over it), because a load may read a
+// file that is only partly written. The beginning of a YAML file is often a valid list of fewer
+// rules: then the others are not in force until the next load. A load that drops rules logs a
+// warning that says how many, as does [Status].
 //
 // A value is what the file has as text: an id of 007 is not 7, and a limit of 010 is ten. The path
 // must lead to a regular file, in UTF-8 with or without a byte order mark, of at most 16 MiB.

@@ -330,13 +330,18 @@ func TestNoWayAround(t *testing.T) {
 	random := budget.Rand(t)
 	parts := []string{"/", "/", "/", "a", "b", "1", "42", ".", "..", "%2F", "%2f", "%2e", "%2E%2e", "%61", "A", "Up", "Case", "up", "%25", "%2561", "é", "%C3%A9", "%31", "%00", "%FF", "%5C", "%5C", "//", "/../", "/a", "/b"}
 	clk := clock.New()
+	paths := []string{ // which have been read too few ways
+		"/user/../a%2Fb/kiss", "/%5C/a/../b", "/a/../1%5C/..//b", "/%2fb%2F/%2F", "/%5Cup/%5C/Caseup/../",
+	}
 	for range budget.Histories(4000, 20_000) {
-		var p strings.Builder
-		p.WriteString("/")
+		p := "/"
 		for range random.IntN(10) {
-			p.WriteString(parts[random.IntN(len(parts))])
+			p += parts[random.IntN(len(parts))]
 		}
-		u, err := url.ParseRequestURI(p.String())
+		paths = append(paths, p)
+	}
+	for _, p := range paths {
+		u, err := url.ParseRequestURI(p)
 		if err != nil {
 			continue
 		}
@@ -353,7 +358,7 @@ func TestNoWayAround(t *testing.T) {
 			if strings.Contains(h.name, "lower") {
 				tree = &rulesOf.folded
 			}
-			require.Contains(t, found, tree.find("GET", segments, time.Time{}), "%s: %q as %q", h.name, p.String(), segments)
+			require.Contains(t, found, tree.find("GET", segments, time.Time{}), "%s: %q as %q", h.name, p, segments)
 		}
 		require.LessOrEqual(t, len(found), len(rules))
 	}
