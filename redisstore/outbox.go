@@ -44,6 +44,8 @@ type outbox struct {
 	waited    int      // the weight of the ticks since then: see timeout.go
 	retired   bool     // whether the store has forgotten the outbox, which had no calls
 
+	used time.Duration // when the latest batch was to be sent, by the store's clock
+
 	trip atomic.Int64 // how long the latest batch took, in nanoseconds
 }
 
@@ -332,6 +334,9 @@ func (o *outbox) carry(b *batch) {
 // send sends a batch, unless the breaker does not allow it.
 func (o *outbox) send(b *batch) {
 	s := o.store
+	o.mu.Lock()
+	o.used = s.elapsed()
+	o.mu.Unlock()
 	tests, err := o.server.breaker.allow(s.elapsed())
 	if err != nil {
 		for _, g := range b.groups {

@@ -127,8 +127,36 @@ func (srv *server) endRedial(now time.Duration) {
 	srv.redialing, srv.redialed = false, now
 }
 
+// unusedAge is the time after which a server of several that is not asked any more is forgotten: it
+// is no node of the cluster any more.
+const unusedAge = time.Minute
+
+// forgetServers forgets servers that are not asked any more, while others are.
+func (s *Store) forgetServers() {
+	now, latest := s.elapsed(), time.Duration(0)
+	for _, o := range s.allOutboxes() {
+		latest = max(latest, o.lastUsed())
+	}
+	if now-latest > unusedAge {
+		return
+	}
+	s.outboxes.mu.Lock()
+	defer s.outboxes.mu.Unlock()
+	maps.DeleteFunc(s.outboxes.byPlace, func(_ place, o *outbox) bool {
+		return now-o.lastUsed() > unusedAge && o.retire()
+	})
+}
+
+// lastUsed returns when the latest batch was to be sent, by the store's clock.
+func (o *outbox) lastUsed() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.used
+}
+
 // look sets what stats say of each server: the state of its breaker and its outage.
 func (s *Store) look(stats *Stats) {
+	s.forgetServers()
 	stats.Breakers, stats.Outages = map[string]string{}, map[string]Outage{}
 	for _, o := range s.allOutboxes() {
 		state, outage := o.server.breaker.look(s.elapsed())

@@ -240,3 +240,21 @@ func TestBreakerStates(t *testing.T) {
 		assert.Empty(t, ask(WithBreaker(0, 0)))
 	})
 }
+
+// A server that is not used any more, while others are, is forgotten.
+func TestServersThatAreNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		s, l := f.storeThrough(t, twoServers{f}, WithBreaker(1, time.Second))
+		assert.True(t, l.Allow("well"))
+		assert.False(t, l.Allow("ah"))
+		time.Sleep(2 * unusedAge)
+		assert.Equal(t, map[string]string{"l": "closed", "h": "half-open"}, s.Stats().Breakers)
+		assert.True(t, l.Allow("well"))
+		assert.Equal(t, map[string]string{"l": "closed"}, s.Stats().Breakers)
+		assert.Empty(t, s.Stats().Outages)
+		assert.False(t, l.Allow("ah"), "it is asked again")
+		assert.Len(t, s.Stats().Breakers, 2)
+		settle()
+	})
+}

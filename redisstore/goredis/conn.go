@@ -2,6 +2,7 @@ package goredis
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -44,8 +45,11 @@ func newConn(client redis.UniversalClient) redisstore.Conn {
 	return c
 }
 
-// DialError implements [redisstore.Conn].
-func (c *conn) DialError(server string) error { return c.dials.latest(server) }
+// DialError implements [redisstore.Conn]. The store calls it when a server has not answered in time.
+func (c *conn) DialError(server string) error {
+	c.nodes.doubt()
+	return c.dials.latest(server)
+}
 
 // OneServer implements [redisstore.Conn].
 func (c *conn) OneServer() bool {
@@ -110,6 +114,15 @@ func (m *nodeMap) ask(key string) {
 	_, err := m.client.MasterForKey(context.Background(), key)
 	if err == nil {
 		m.known.Store(true)
+	}
+}
+
+// doubt lets the client ask for the nodes again, because one of them has not answered or has refused
+// a command: another one may have its slots by now. The client asks in the background, and not more
+// often than every 0.2 seconds. By itself, it asks only once in ClusterStateReloadInterval.
+func (m *nodeMap) doubt() {
+	if m != nil {
+		m.client.ReloadState(context.Background())
 	}
 }
 
@@ -183,6 +196,9 @@ func (c *conn) replyTo(cmd *command) redisstore.Reply {
 	text, err := cmd.Result() // the store does not use the number that DEL returns
 	if err != nil {
 		c.dials.told(err)
+		if _, isReply := errors.AsType[redis.Error](err); !isReply {
+			c.nodes.doubt()
+		}
 	}
 	return redisstore.Reply{Text: text, Err: err}
 }
@@ -191,6 +207,7 @@ func (c *conn) replyTo(cmd *command) redisstore.Reply {
 // uses one for pipelines only, and each returns the connection that was used last. By itself, the
 // client closes the connection of a reply that begins with READONLY, and of no other one.
 func (c *conn) Redial(ctx context.Context, key string) {
+	c.nodes.doubt()
 	pipe := c.client.Pipeline()
 	node := c.node(key)
 	if node != nil {
