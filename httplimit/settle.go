@@ -133,9 +133,9 @@ func CostOf(ctx context.Context) (sum int, ok bool) {
 }
 
 // ByCost is a function for [WithSettle]. It returns the sum of what the handler has told
-// [Cost], or the cost that was held if the handler has not called Cost: a handler whose
-// request was free calls Cost with 0. So a request counts the whole estimate if its handler fails, or
-// panics, before it has called Cost.
+// [Cost], or the cost that was held if the handler has not called Cost: a handler whose request was
+// free calls Cost with 0. So a request counts the whole estimate if its handler fails, or panics,
+// before it has called Cost.
 func ByCost(r *http.Request, _ int, _ int64) int {
 	a := accountOf(r.Context())
 	if a == nil {

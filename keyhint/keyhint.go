@@ -14,8 +14,8 @@ import (
 // sk_live_.
 const longest = 8
 
-// Of returns a hint of key: its beginning, which is at most a quarter of it, quoted as in Go, and its
-// length, such as "sk_live_"… (40 bytes). Keys may have the same hint.
+// Of returns a hint of key: its beginning, which is at most a quarter of it, quoted as in Go, and
+// its length, such as "sk_live_"… (40 bytes). Keys may have the same hint.
 func Of(key string) string {
 	n := min(longest, len(key)/4)
 	for n > 0 && !utf8.RuneStart(key[n]) {

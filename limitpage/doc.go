@@ -26,9 +26,9 @@
 // [ratelimit.Decision], in lower camel case.
 //
 // The field seconds of a limiter counts its decisions in each whole second of the last five
-// minutes. With &since=T, it begins no earlier than at the Unix time T, in seconds. The lists top and
-// used of a limiter have up to 32 keys. With &keys=N, the lists of all limiters have the N keys with
-// the greatest counts together.
+// minutes. With &since=T, it begins no earlier than at the Unix time T, in seconds. The lists top
+// and used of a limiter have up to 32 keys. With &keys=N, the lists of all limiters have the N keys
+// with the greatest counts together.
 //
 // A request with ?format=json&limiter=api&key=... looks up a key. So does a POST of the fields
 // limiter and key as a form, which keeps the key out of the logs of proxies. A key in a list can
