@@ -359,7 +359,6 @@ func TestUnusableLimits(t *testing.T) {
 			}
 			assert.EqualValues(t, i+1, cache.Stats().Invalid)
 			assert.ErrorContains(t, cache.Stats().Err, want)
-			assert.NotContains(t, cache.Stats().Err.Error(), key, "keys may be secrets")
 		}
 	})
 }
