@@ -32,7 +32,8 @@ type Store struct {
 	rejected atomic.Uint64 // requests of new keys for which there was no room
 	ended    atomic.Uint64 // holds that ended by themselves
 
-	// Protects inserts and dropped, and all against another change and while its spaces are counted.
+	// Protects inserts and dropped, and all against another change, also while its spaces are
+	// counted.
 	mu      sync.Mutex
 	inserts uint64                   // keys inserted into spaces that have left all
 	all     atomic.Pointer[[]*Space] // also those dropped, until these are more than half

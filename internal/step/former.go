@@ -36,12 +36,12 @@ import (
 //     which would have adopted more from the one that was asked last counts as much, up to its
 //     bound: a lower burst has not counted it.
 //   - The former one goes when it was not asked for as long as either remembers what it grants at
-//     once, whether the key is idle or not. If it went earlier and came back, it would not know what
-//     it granted. A key may owe more than that, by a charge, or because a lower limit has adopted
-//     what a higher one granted. So the former one stays at least until what counted in either when
-//     it was asked has been forgotten. A denial counts as asking until the instant at which
-//     RetryAfter ends. So that it seldom changes the state, that is noted only if the last noted one
-//     is half as long ago, and the former one stays half as long again.
+//     once, whether the key is idle or not. If it went earlier and came back, it would not know
+//     what it granted. A key may owe more than that, by a charge, or because a lower limit has
+//     adopted what a higher one granted. So the former one stays at least until what counted in
+//     either when it was asked has been forgotten. A denial counts as asking until the instant at
+//     which RetryAfter ends. So that it seldom changes the state, that is noted only if the last
+//     noted one is half as long ago, and the former one stays half as long again.
 //
 // While a limit does not change, nothing of this exists.
 //

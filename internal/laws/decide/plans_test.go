@@ -405,7 +405,7 @@ func TestUnlimitedPart(t *testing.T) {
 			clk.Advance(200 * time.Millisecond)
 		}
 	}
-	all := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, ratelimit.FixedWindow{Limit: fakes.MostEvents, Window: time.Hour}}))
+	all := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, ratelimit.Unlimited{}}))
 	d, err := all.Take(ctx, "k", 0)
 	require.NoError(t, err)
 	assert.Equal(t, 0, d.Part, "the first among equals")
