@@ -185,9 +185,12 @@ func (l *limiter) newReservation(c *limit.Call) *Reservation {
 // that is repeated, except that events beyond those held do not count then: an error has told the
 // caller of these.
 func (l *limiter) noteAnswer(c *limit.Call, err error) {
-	if err == nil {
+	switch {
+	case err == nil:
 		l.strays.Answered()
 		return
+	case errors.Is(err, ErrState):
+		return // the key has begun afresh, without its holds
 	}
 	req := step.Request{Op: step.OpSettle, Clock: l.timeline}
 	req.Hold.ID = c.Request.Hold.ID
@@ -209,7 +212,7 @@ func (l *limiter) noteAnswer(c *limit.Call, err error) {
 	l.strays.Add(stray.Hold{ID: req.Hold.ID, End: func() (found bool, err error) {
 		ans, err := l.states.Apply(limit.Repeating(), key, lim, req)
 		switch {
-		case errors.Is(err, ErrState): // the key has begun afresh
+		case errors.Is(err, ErrState): // as above
 			return true, nil
 		case err == nil && ans.Held:
 			l.wakeLine(key)

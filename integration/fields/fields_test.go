@@ -36,7 +36,7 @@ func TestFieldsParse(t *testing.T) {
 			[]string{"p-1", "p-2"}, []int64{15, 100}, []int64{2, 3600}},
 		"rolling": {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, "p",
 			[]string{"p", "p-period"}, []int64{9, 4}, []int64{86400, 3600}},
-		"huge": {ratelimit.FixedWindow{Limit: math.MaxInt, Window: time.Hour}, "p", []string{"p"}, []int64{999_999_999_999_999}, []int64{3600}},
+		"huge": {ratelimit.FixedWindow{Limit: min(math.MaxInt, 1<<62), Window: time.Hour}, "p", []string{"p"}, []int64{999_999_999_999_999}, []int64{3600}},
 		"slow": {ratelimit.TokenBucket{Rate: ratelimit.Every(24 * time.Hour), Burst: 1 << 16}, "p", []string{"p"}, []int64{1 << 16}, []int64{86400 << 16}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -282,9 +282,11 @@ func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64)
 		has := events
 		if !stays(i) {
 			has = n
-		} else if events > 0 &&
-			h.turnReady(other, turn, events) > max(instantOf(turn), h.turnReady(all, turn, events)) {
-			return false
+		} else if events > 0 {
+			before := max(instantOf(turn), h.turnReady(all, turn, events))
+			if h.turnReady(other, turn, events) > before {
+				return false
+			}
 		}
 		all, other = h.spend(all, turn, events), h.spend(other, turn, has)
 	}

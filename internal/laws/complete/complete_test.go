@@ -180,7 +180,7 @@ func TestComplete(t *testing.T) {
 					}
 					of.limits(enc, func(l limit, err error) {
 						require.NoError(t, err, form)
-						w := walk{T: t, Machine: step.NewMachine(l.Kernel, enc), limit: l, base: base}
+						w := walk{T: t, machine: step.NewMachine(l.Kernel, enc), limit: l, base: base}
 						states += w.run()
 						limits, answers = limits+1, answers+w.answers
 					})

@@ -43,7 +43,7 @@ func (p *pair) trace() (text string) {
 // A walk goes through all pairs of a limit to which any history leads.
 type walk struct {
 	*testing.T
-	*step.Machine
+	machine *step.Machine
 	limit
 	base    int64 // the instant 0 of the definition
 	seen    map[string]bool
@@ -59,7 +59,7 @@ func (w *walk) run() int {
 	w.Helper()
 	w.seen = make(map[string]bool)
 	for phase := range max(1, w.grid) {
-		w.add(&pair{st: w.Machine.NewState(), now: phase, def: w.definition})
+		w.add(&pair{st: w.machine.NewState(), now: phase, def: w.definition})
 	}
 	for len(w.ahead) > 0 {
 		p := w.ahead[len(w.ahead)-1]
@@ -84,8 +84,8 @@ func (w *walk) add(p *pair) {
 // that nothing can depend on it, and all others as they are. The state itself is carried along, so
 // that a wrong name makes a walk incomplete, or endless, and no answer wrong.
 func (w *walk) name(p *pair, name []byte) []byte {
-	st := w.Machine.Pack(slices.Clone(p.st))
-	if word := w.Machine.Word(); word != nil {
+	st := w.machine.Pack(slices.Clone(p.st))
+	if word := w.machine.Word(); word != nil {
 		wide := word.Widen(st[0])
 		st = wide[:]
 	}
@@ -123,22 +123,22 @@ func (w *walk) compare(p *pair) {
 	left := int64(max(0, room))
 	st := func() []uint64 { return slices.Clone(p.st) }
 
-	w.equal(p, left, int64(w.Machine.Remaining(st(), now)), "Remaining", 0)
+	w.equal(p, left, int64(w.machine.Remaining(st(), now)), "Remaining", 0)
 	idle := w.base + int64(first(p.now, func(t int) bool { return !p.def.counts(t) }))
-	w.equal(p, idle, int64(max(now, w.Machine.Fresh(st()))), "Fresh", 0)
+	w.equal(p, idle, int64(max(now, w.machine.Fresh(st()))), "Fresh", 0)
 	if q, ok := p.def.(queue); ok {
-		w.equal(p, int64(q.delay(p.now)), int64(w.Machine.Delay(st(), now)), "Delay", 0)
+		w.equal(p, int64(q.delay(p.now)), int64(w.machine.Delay(st(), now)), "Delay", 0)
 	}
-	word := w.Machine.Word()
+	word := w.machine.Word()
 	if word != nil {
 		remaining, fresh := word.Describe(p.st[0], now)
 		w.equal(p, left, int64(remaining), "Describe's remaining", 0)
 		w.equal(p, idle, int64(max(now, fresh)), "Describe's fresh", 0)
 	}
-	for n := 1; n <= w.Machine.Limit(); n++ {
+	for n := 1; n <= w.machine.Limit(); n++ {
 		ready := w.base + int64(first(p.now, func(t int) bool { return p.def.room(t) >= n }))
-		w.equal(p, ready, int64(w.Machine.Ready(st(), now, n)), "Ready", n)
-		after, granted := w.Machine.Take(st(), now, n)
+		w.equal(p, ready, int64(w.machine.Ready(st(), now, n)), "Ready", n)
+		after, granted := w.machine.Take(st(), now, n)
 		require.Equal(w, room >= n, granted, "%+v: Take of %d at %d, after\n%s", w.limit.Kernel, n, p.now, p.trace())
 		if word != nil {
 			decided, also := word.Decide(p.st[0], now, n)
@@ -151,13 +151,13 @@ func (w *walk) compare(p *pair) {
 			continue
 		}
 		if d, ok := p.def.(denialCounter); ok {
-			after, _ = w.Machine.Refuse(after, now, n, 0)
+			after, _ = w.machine.Refuse(after, now, n, 0)
 			w.goOn(p, after, d.deny(p.now, n), "denied", n)
 			continue
 		}
 		require.Equal(w, p.st, after, "%+v: a denial of %d at %d, after\n%s", w.limit.Kernel, n, p.now, p.trace())
-		if room >= 0 && uint64(n) <= w.Machine.Chargeable(st(), now, w.Machine.Encoding) {
-			w.goOn(p, w.Machine.Spend(st(), now, n), p.def.take(p.now, n), "charge", n)
+		if room >= 0 && uint64(n) <= w.machine.Chargeable(st(), now, w.machine.Encoding) {
+			w.goOn(p, w.machine.Spend(st(), now, n), p.def.take(p.now, n), "charge", n)
 		}
 	}
 	next := &pair{st: p.st, now: p.now + 1, def: p.def, past: p, step: "wait 1"}
@@ -179,7 +179,7 @@ func (w *walk) equal(p *pair, want, got int64, what string, n int) {
 
 // goOn goes on from p to what follows if n events are taken, charged or denied.
 func (w *walk) goOn(p *pair, st []uint64, def definition, what string, n int) {
-	if w.Machine.Word() == nil && !w.Machine.Valid(st) { // no store reads a word from elsewhere
+	if w.machine.Word() == nil && !w.machine.Valid(st) { // no store reads a word from elsewhere
 		require.Fail(w, "no state", "%+v: %v after %s of %d\n%s", w.limit.Kernel, st, what, n, p.trace())
 	}
 	w.add(&pair{st: st, now: p.now, def: def, past: p, step: fmt.Sprint(what, " ", n)})
