@@ -17,8 +17,9 @@ import (
 // because the store failed. The first such decision is logged at once, and those that follow in one
 // line every ten seconds, by the limiter's clock. A line has the limiter's name, the store's error,
 // and the number of decisions without the store since the previous line. If the deadline of a call
-// passes before the store's timeout, the call is logged only if it fails after that. Lookups of
-// [WithLimits] that failed have lines of their own, with their error and number. The default is
+// passes before the store's timeout, that is no failure. A store of [NewStore] logs the call if it
+// fails after that; package redisstore counts it, in its Stats and for its circuit breaker. Lookups
+// of [WithLimits] that failed have lines of their own, with their error and number. The default is
 // [slog.Default] at the time of the line. A nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }

@@ -65,10 +65,11 @@ func HoldFor(d time.Duration) HoldOption {
 }
 
 // GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed
-// before they happened. Without GiveBack, they count as they were held. The events of an [InFlight]
-// are over in either case. RetryAfter counts on what is given back by itself. So while such holds
-// are open, a denial takes as long as some copies of the state, as many as the logarithm of their
-// number.
+// before they happened. Without GiveBack, they count as they were held. Use it for jobs of a queue,
+// and not where a client can stretch the time until the settlement by reading its answer slowly:
+// such a client would pay nothing. The events of an [InFlight] are over in either case. RetryAfter
+// counts on what is given back by itself. So while such holds are open, a denial takes as long as
+// some copies of the state, as many as the logarithm of their number.
 func GiveBack() HoldOption { return func(h *holdOptions) { h.givesBack, h.isHeld = true, true } }
 
 // holdOptions are the values of HoldOptions.

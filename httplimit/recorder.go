@@ -75,6 +75,8 @@ func (w *recorder) FlushError() error {
 func canFlush(w http.ResponseWriter) bool {
 	for {
 		switch inner := w.(type) {
+		case *recorder: // of another middleware, which has a Flush whatever is inside
+			w = inner.ResponseWriter
 		case interface{ FlushError() error }, http.Flusher:
 			return true
 		case interface{ Unwrap() http.ResponseWriter }:

@@ -183,6 +183,25 @@ func TestSettleByStatus_Later(t *testing.T) {
 	}
 }
 
+// A plainWriter cannot flush.
+type plainWriter struct{ http.ResponseWriter }
+
+// TestSettleByStatus_CannotFlush: a Flush that does nothing sends no header, and settles nothing, also behind another middleware.
+func TestSettleByStatus_CannotFlush(t *testing.T) {
+	month := ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}
+	l, clk := limiter(t, month)
+	other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
+	failures := httplimit.WithSettleByStatus(func(_ *http.Request, status int) int { return status / 400 })
+	written := httplimit.WithSettle(func(*http.Request, int, int64) int { return 0 })
+	h := httplimit.Middleware(other, written)(httplimit.Middleware(l, failures)(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			w.WriteHeader(http.StatusUnauthorized)
+		})))
+	h.ServeHTTP(plainWriter{httptest.NewRecorder()}, from("192.0.2.1:1"))
+	assert.Equal(t, 9, remaining(t, l))
+}
+
 // TestCost settles with what handlers tell.
 func TestCost(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -1,6 +1,6 @@
 // Package keyhint names keys in errors and logs. A key may be a secret, such as an API key, or
 // personal data. So no text of an error of package ratelimit, and no line of its logs, has a whole
-// key: it has a hint.
+// key: it has a hint. Only a key below 8 bytes may be in an error of a database that quotes it.
 package keyhint
 
 import (

@@ -47,10 +47,11 @@ type Stats struct {
 
 	// Breakers has the state of the circuit breaker of each server that has been used: "closed",
 	// "half-open" or "open". A server that is not used for a minute while others are, because it
-	// is no node of the cluster any more, is not in it, nor in Outages. A server's name is its address. It is "" for all servers of which the
-	// client does not say which keys they have: those of a cluster of rueidis, and those of a
-	// cluster of go-redis until the client has asked for its nodes. (With sentinels, the name is
-	// "FailoverClient" in go-redis and "" in rueidis.) Without breakers, the map is empty.
+	// is no node of the cluster any more, is not in it, nor in Outages. A server's name is its
+	// address. It is "" for all servers of which the client does not say which keys they have:
+	// those of a cluster of rueidis, and those of a cluster of go-redis until the client has asked
+	// for its nodes. (With sentinels, the name is "FailoverClient" in go-redis and "" in rueidis.)
+	// Without breakers, the map is empty.
 	Breakers map[string]string
 
 	// Outages has the servers whose latest command failed, by the same names.

@@ -65,7 +65,8 @@ func TrustedHops(n int) Option {
 // backslash, or a string that does not end, it is not read, like any entry that is not an address:
 // the client has the key of the proxy then, which all such clients share (see [Of]). A proxy that
 // copies the quotes of a host as they are even lets a client end the string, and claim any address,
-// with the host a", for=203.0.113.7;b=" for example. So let the proxy refuse a host with quotes, as Go's net/http does, or write no host.
+// with the host a", for=203.0.113.7;b=" for example. So let the proxy refuse a host with quotes, as
+// Go's net/http does, or write no host.
 func FromForwarded() Option { return FromHeader(fieldForwarded) }
 
 // FromHeader reads the given header field instead of X-Forwarded-For. It is for proxies that
