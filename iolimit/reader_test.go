@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -178,10 +179,10 @@ func TestReaderKeepsErrors(t *testing.T) {
 	_, err := r.Read(buf)
 	require.NoError(t, err)
 	assert.Equal(t, "Read once. ", string(buf))
-	store.down = true
+	store.down.Store(true)
 	_, err = r.Read(buf)
 	require.ErrorIs(t, err, errDown)
-	store.down = false
+	store.down.Store(false)
 	clear(buf) // it is the caller's
 
 	n, err := r.Read(buf[:2])
@@ -233,14 +234,14 @@ func TestReaderWithFailingStore(t *testing.T) {
 					_, err := io.ReadFull(r, text)
 					require.NoError(t, err, name)
 				}
-				store.down = true
+				store.down.Store(true)
 				if test.fails {
 					for range 3 {
 						n, err := r.Read(make([]byte, 4))
 						require.ErrorIs(t, err, errDown, name)
 						require.Zero(t, n, name)
 					}
-					store.down = false
+					store.down.Store(false)
 				}
 				rest, err := io.ReadAll(r)
 				require.NoError(t, err, name)
@@ -250,7 +251,7 @@ func TestReaderWithFailingStore(t *testing.T) {
 				} else {
 					assert.GreaterOrEqual(t, time.Since(begin), test.takes-30*time.Millisecond, name)
 				}
-				store.down = false
+				store.down.Store(false)
 				time.Sleep(time.Second)
 			}
 		}
@@ -259,10 +260,11 @@ func TestReaderWithFailingStore(t *testing.T) {
 
 var errDown = errors.New("the store is down")
 
-// failing is a store that fails while it is down.
+// failing is a store that fails while it is down. A limiter may repeat calls in the background while
+// a test sets it.
 type failing struct {
 	ratelimit.Store
-	down bool
+	down atomic.Bool
 }
 
 func (f *failing) Open(name string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
@@ -276,7 +278,7 @@ type failingStates struct {
 }
 
 func (f *failingStates) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
-	if f.store.down {
+	if f.store.down.Load() {
 		return step.Answer{}, errDown
 	}
 	return f.States.Apply(ctx, key, t, req)

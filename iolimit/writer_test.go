@@ -67,8 +67,10 @@ func TestWriterGivesBackToAStandIn(t *testing.T) {
 	stands := ratelimit.WithClock(clock.NewMock())
 	unknown := bucket(stands, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(lookup))
 	spare := bucket(stands)
+	store := &failing{Store: new(ratelimit.MemoryStore)}
+	store.down.Store(true)
 	down := bucket(stands, ratelimit.WithFailureLog(nil),
-		ratelimit.WithStore(&failing{Store: new(ratelimit.MemoryStore), down: true}), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(spare.Limiter())))
+		ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(spare.Limiter())))
 	for name, b := range map[string]ratelimit.Bound{"the limit of New": unknown, "a fallback": down} {
 		_, err := iolimit.Writer(t.Context(), &limitedSpace{room: 10, err: errDown}, b).Write(make([]byte, 60))
 		require.ErrorIs(t, err, errDown)
@@ -94,13 +96,15 @@ func TestWriterByALowerStandIn(t *testing.T) {
 		spare := ratelimit.Fallback(ratelimit.Must(ratelimit.New(low)))
 		fallsBack := ratelimit.Must(ratelimit.New(high, quiet, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(spare)))
 		for name, l := range map[string]ratelimit.Limiter{"the limit of New": unknown, "a fallback": fallsBack} {
-			down, store.down = false, false
+			down = false
+			store.down.Store(false)
 			w := iolimit.Writer(t.Context(), io.Discard, ratelimit.For(l, "key"))
 			n, err := w.Write(make([]byte, 1))
 			require.NoError(t, err, name)
 			require.Equal(t, 1, n, name)
 			time.Sleep(time.Minute)
-			down, store.down = true, true
+			down = true
+			store.down.Store(true)
 			begin := time.Now()
 			n, err = w.Write(make([]byte, 50))
 			require.NoError(t, err, name)
@@ -153,11 +157,11 @@ func TestWriterWithFailingStore(t *testing.T) {
 	var out bytes.Buffer
 	w := iolimit.Writer(t.Context(), &out, b)
 	for _, text := range []string{"one ", "two ", "three"} {
-		store.down = true
+		store.down.Store(true)
 		n, err := io.WriteString(w, text)
 		require.ErrorIs(t, err, errDown)
 		require.Zero(t, n)
-		store.down = false
+		store.down.Store(false)
 		_, err = io.WriteString(w, text)
 		require.NoError(t, err)
 	}
