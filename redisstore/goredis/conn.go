@@ -118,9 +118,10 @@ func (m *nodeMap) ask(key string) {
 	}
 }
 
-// doubt lets the client ask for the nodes again, because one of them has not answered or has refused
-// a command: another one may have its slots by now. The client asks in the background, and not more
-// often than every 0.2 seconds. By itself, it asks only once in ClusterStateReloadInterval.
+// doubt lets the client ask for the nodes again, because one of them has not answered or has
+// refused a command: another one may have its slots by now. The client asks in the background, and
+// not more often than every 0.2 seconds. By itself, it asks only once in
+// ClusterStateReloadInterval.
 func (m *nodeMap) doubt() {
 	if m != nil {
 		m.client.ReloadState(context.Background())
