@@ -1,7 +1,8 @@
 // Package stray ends holds of which nobody knows whether they are open. A store that was asked to
 // open a hold, or to end one, may not have answered: it stalled, the connection broke, or the
 // caller has left. So a [List] asks the store to end the hold, which its ID identifies, until the
-// store has answered: after ever longer pauses, and as soon as the store has answered another call.
+// store has answered: after ever longer pauses, and within a second of the last time once the store
+// has answered another call.
 //
 // A command that got no answer may reach the store after one that was sent later. So a hold that is
 // not found is looked for again, after ever longer pauses as well.
@@ -25,7 +26,12 @@ const (
 	// While the store does not answer, a pause is no longer than this.
 	longestPause = time.Minute
 
-	// A hold that is not found after a longer pause is not open.
+	// While the store answers other calls, a pause after an End that has failed is no longer than
+	// this: the store may fail for this hold only.
+	longestPauseAnswered = time.Second
+
+	// A hold that is not found after a longer pause is not open. Pauses after which the store has
+	// not answered do not count.
 	lastPause = 5 * time.Second
 
 	// maxHolds bounds the memory of a List. Beyond it, the oldest ones are forgotten, and end by
@@ -47,56 +53,57 @@ type Hold struct {
 	// goroutine of its own, until there is no error.
 	End func() (found bool, err error)
 
-	since    time.Time // when it was added
-	due      time.Time // when End is called next
-	pause    time.Duration
-	isFailed bool // whether End has failed when it was last called
+	since    time.Time     // when it was added
+	rests    time.Time     // since when it rests, because it was added, or the store was asked
+	due      time.Time     // when End is called next
+	again    time.Duration // the last pause after End had failed, or the first one
+	later    time.Duration // the last pause after it was not found, or the first one
+	isRemote bool          // whether Answered has End called earlier than due
 }
 
 // A List has holds that may be open. The zero List is empty. While it has holds, it has a timer,
 // and a goroutine while it asks the store.
 type List struct {
-	size atomic.Int64 // of holds
+	size   atomic.Int64 // of holds
+	remote atomic.Int64 // how many of holds are remote
 
-	mu      sync.Mutex // protects the fields below
-	holds   map[uint64]*Hold
-	timer   *time.Timer // calls run; nil before there was a hold
-	next    time.Time   // when it does so, at the latest; zero if it does not
-	running bool        // whether run runs, which sets the timer at its end
+	mu       sync.Mutex // protects the fields below
+	holds    map[uint64]*Hold
+	timer    *time.Timer // calls run; nil before there was a hold
+	next     time.Time   // when it does so, at the latest; zero if it does not
+	running  bool        // whether run runs, which sets the timer at its end
+	answered bool        // whether run is to have remote holds ended earlier
 }
 
 // Add has a hold ended soon.
 func (l *List) Add(h Hold) {
-	h.since, h.pause = time.Now(), firstPause
-	h.due = h.since.Add(h.pause)
+	h.again, h.later = firstPause, firstPause
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.holds == nil {
 		l.holds = make(map[uint64]*Hold)
 	}
-	if _, known := l.holds[h.ID]; !known && len(l.holds) >= maxHolds {
+	l.delete(h.ID)
+	if len(l.holds) >= maxHolds {
 		l.forgetOldest()
 	}
+	l.rest(&h, firstPause)
+	h.since = h.rests
 	l.holds[h.ID] = &h
 	l.size.Store(int64(len(l.holds)))
 	l.callAt(h.due)
 }
 
-// Answered has the holds ended now whose End has failed, because the store has answered another
-// call. It costs next to nothing if there are no holds.
+// Answered has the holds ended soon whose End has failed, because the store has answered another
+// call. It costs next to nothing if none is to be ended earlier, and little otherwise.
 func (l *List) Answered() {
-	if l.size.Load() == 0 {
+	if l.remote.Load() == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	for _, h := range l.holds {
-		if h.isFailed {
-			h.isFailed, h.due = false, now
-			l.callAt(now)
-		}
-	}
+	l.answered = true
+	l.callAt(time.Now())
 }
 
 // Forget ends no hold with that ID any more, because somebody else does.
@@ -111,8 +118,35 @@ func (l *List) Forget(id uint64) {
 
 // delete forgets a hold. The caller holds l.mu.
 func (l *List) delete(id uint64) {
-	delete(l.holds, id)
-	l.size.Store(int64(len(l.holds)))
+	if h, known := l.holds[id]; known {
+		l.setRemote(h, false)
+		delete(l.holds, id)
+		l.size.Store(int64(len(l.holds)))
+	}
+}
+
+// rest has End of a hold called after a pause. The caller holds l.mu.
+func (l *List) rest(h *Hold, pause time.Duration) {
+	h.rests = time.Now()
+	h.due = h.rests.Add(pause)
+	l.setRemote(h, false)
+}
+
+// restAgain is rest after the store has not answered. The caller holds l.mu.
+func (l *List) restAgain(h *Hold) {
+	l.rest(h, h.again)
+	l.setRemote(h, h.again > longestPauseAnswered)
+}
+
+// setRemote sets whether a hold is remote. The caller holds l.mu.
+func (l *List) setRemote(h *Hold, is bool) {
+	switch {
+	case is && !h.isRemote:
+		l.remote.Add(1)
+	case !is && h.isRemote:
+		l.remote.Add(-1)
+	}
+	h.isRemote = is
 }
 
 // forgetOldest makes room for others. It forgets many holds at once, because it looks at all. The
@@ -122,7 +156,7 @@ func (l *List) forgetOldest() {
 		return a.since.Compare(b.since)
 	})
 	for _, h := range all[:len(all)/16+1] {
-		delete(l.holds, h.ID)
+		l.delete(h.ID)
 	}
 }
 
@@ -162,6 +196,10 @@ func (l *List) run() {
 func (l *List) due() (due []*Hold) {
 	now := time.Now()
 	for id, h := range l.holds {
+		if l.answered && h.isRemote {
+			h.due = h.rests.Add(longestPauseAnswered)
+			l.setRemote(h, false)
+		}
 		switch {
 		case now.Sub(h.since) > longestOutage:
 			l.delete(id)
@@ -169,6 +207,7 @@ func (l *List) due() (due []*Hold) {
 			due = append(due, h)
 		}
 	}
+	l.answered = false
 	return due
 }
 
@@ -188,7 +227,9 @@ func (l *List) endAll(some []*Hold) {
 		})
 	}
 	all.Wait()
-	if !answered.Load() {
+	if answered.Load() {
+		l.Answered()
+	} else {
 		l.postpone()
 	}
 }
@@ -202,11 +243,14 @@ func (l *List) note(h *Hold, found bool, err error) {
 	defer l.mu.Unlock()
 	switch {
 	case l.holds[h.ID] != h: // it was forgotten meanwhile
-	case found, err == nil && h.pause > lastPause:
+	case found, err == nil && h.later > lastPause:
 		l.delete(h.ID)
+	case err == nil:
+		h.again, h.later = firstPause, 2*h.later
+		l.rest(h, h.later)
 	default:
-		h.pause, h.isFailed = min(2*h.pause, longestPause), err != nil
-		h.due = time.Now().Add(h.pause)
+		h.again = min(2*h.again, longestPause)
+		l.restAgain(h)
 	}
 }
 
@@ -217,7 +261,7 @@ func (l *List) postpone() {
 	now := time.Now()
 	for _, h := range l.holds {
 		if !h.due.After(now) {
-			h.due = now.Add(h.pause)
+			l.restAgain(h)
 		}
 	}
 }

@@ -146,31 +146,101 @@ func TestList_Many(t *testing.T) {
 	})
 }
 
-// When the store has answered another call, it is asked at once about the holds about which it was
-// asked in vain, and not about others.
+// When the store has answered another call, it is asked soon about a hold about which it was asked
+// in vain, and not about others.
 func TestList_Answered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l List
 		l.Answered()
 		s := store{end: func(asked int) (bool, error) {
 			switch {
-			case asked < 4:
+			case asked < 10:
 				return false, errAway
-			case asked == 4:
+			case asked == 10:
 				return false, nil
 			}
 			return true, nil
 		}}
 		l.Add(s.hold())
 		l.Answered()
-		pass(400 * time.Millisecond)
-		assert.Equal(t, millis(50, 150, 350), s.asked)
+		pass(30 * time.Second)
+		assert.Equal(t, millis(50, 150, 350, 750, 1550, 3150, 6350, 12750, 25550), s.asked)
 		l.Answered()
 		pass(0)
-		assert.Equal(t, millis(50, 150, 350, 400), s.asked)
 		l.Answered()
 		pass(time.Hour)
-		assert.Equal(t, millis(50, 150, 350, 400, 1200), s.asked, "it was not found at first")
+		assert.Equal(t, millis(30000, 30100), s.asked[9:], "it was not found at first")
+		assert.Empty(t, l.ids())
+	})
+}
+
+// While the store answers other calls and fails for some holds, it is asked about each of these
+// once in a second.
+func TestList_AnsweredOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		var asked atomic.Int64
+		const holds = 3
+		for id := range uint64(holds) {
+			l.Add(Hold{ID: id, End: func() (bool, error) {
+				asked.Add(1)
+				return false, errAway
+			}})
+		}
+		const seconds = 60
+		for range seconds * 1000 {
+			l.Answered()
+			pass(time.Millisecond)
+		}
+		assert.InDelta(t, holds*seconds, asked.Load(), holds*5)
+
+		// Once it answers no call, once in a minute.
+		pass(2 * time.Minute)
+		asked.Store(0)
+		pass(time.Hour)
+		assert.InDelta(t, holds*60, asked.Load(), holds)
+	})
+}
+
+// A store that was away is asked about all holds once it has answered about one.
+func TestList_AnsweredOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		begin := time.Now()
+		var ended atomic.Int64
+		back := func() (bool, error) {
+			if time.Since(begin) < time.Hour {
+				return false, errAway
+			}
+			ended.Add(1)
+			return true, nil
+		}
+		l.Add(Hold{ID: 1, End: back})
+		pass(time.Hour)
+		l.Add(Hold{ID: 2, End: back})
+		pass(60 * time.Millisecond)
+		assert.EqualValues(t, 2, ended.Load())
+	})
+}
+
+// A hold that is not found after an outage is looked for as often as one without an outage, though
+// the store fails once more: the call that opens it may still be on its way.
+func TestList_NotFoundAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		s := store{end: func(asked int) (bool, error) {
+			if asked < 20 || asked == 21 {
+				return false, errAway
+			}
+			return false, nil
+		}}
+		l.Add(s.hold())
+		pass(time.Hour)
+		looked := s.asked[19:]
+		for i := range looked {
+			looked[i] -= s.asked[18]
+		}
+		assert.Equal(t, millis(60000, 60100, 60200, 60400, 60800, 61600, 63200, 66400, 72800), looked)
 		assert.Empty(t, l.ids())
 	})
 }
