@@ -1,6 +1,7 @@
 package step
 
 import (
+	"math"
 	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -311,6 +312,7 @@ func (k *turnsKernel) Valid(st []uint64) bool {
 		turn := h.entry(i)
 		at := instantOf(turn)
 		if at < last || max(at, turn[turnEnd]) > k.base.LastInstant() ||
+			turn[turnEvents]/2 > min(k.base.MostCount(), math.MaxInt) ||
 			reservedBy(turn) > 0 && k.base.two == nil ||
 			turn[turnID] != 0 && turn[turnEnd] < at {
 			return false
