@@ -261,17 +261,18 @@ func TestInFlightWhenTheStoreFails(t *testing.T) {
 	} {
 		for _, shaped := range []time.Duration{0, time.Second} {
 			logged := quiet(t)
-			store := &flaky{down: tt.down}
+			store := new(flaky)
+			store.down.Store(tt.down)
 			l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			h := httplimit.Middleware(l, httplimit.WithShaping(shaped), httplimit.WithStoreError(func(_ *http.Request, err error) {
 				assert.ErrorContains(t, err, "no route to the store", tt.name)
 				reported++
-			}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { store.down = !tt.up }))
+			}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { store.down.Store(!tt.up) }))
 			resp := serve(h, from("192.0.2.1:1"))
 			assert.Equal(t, tt.status, resp.StatusCode, tt.name)
-			store.down = false
+			store.down.Store(false)
 			assert.Equal(t, tt.left, remaining(t, l), tt.name)
 			assert.Equal(t, tt.reported, reported, tt.name)
 			assert.NotContains(t, logged.String(), "httplimit", "the limiter logs it")

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -461,7 +462,7 @@ func TestNotSettled(t *testing.T) {
 // A flaky store fails while it is down.
 type flaky struct {
 	limit.States
-	down bool
+	down atomic.Bool
 }
 
 func (f *flaky) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
@@ -470,7 +471,7 @@ func (f *flaky) Open(name string, t *limit.Limit, timeout time.Duration) (_ limi
 }
 
 func (f *flaky) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
-	if f.down {
+	if f.down.Load() {
 		return step.Answer{}, errors.New("no route to the store")
 	}
 	return f.States.Apply(ctx, key, t, req)
@@ -495,7 +496,8 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 	} {
 		for _, set := range []bool{true, false} {
 			logged := quiet(t)
-			store := &flaky{down: tt.down}
+			store := new(flaky)
+			store.down.Store(tt.down)
 			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
@@ -508,10 +510,10 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 			}
 			resp := serve(httplimit.Middleware(l, options...)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				httplimit.Cost(r.Context(), 7)
-				store.down = !tt.up
+				store.down.Store(!tt.up)
 			})), from("192.0.2.1:1"))
 			assert.Equal(t, tt.status, resp.StatusCode, tt.name)
-			store.down = false
+			store.down.Store(false)
 			assert.Equal(t, tt.left, remaining(t, l), tt.name)
 			if set {
 				assert.Equal(t, tt.reported, reported, tt.name)
