@@ -204,9 +204,13 @@ func TestClientsThatLeave(t *testing.T) {
 	for version, client := range clients(t) {
 		t.Run(version, func(t *testing.T) {
 			l, clk := limiter(t, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 6})
-			reached := make(chan struct{}, 10)
-			addr := serveBoth(t, httplimit.Middleware(l, httplimit.WithShaping(time.Hour))(
-				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} })))
+			reached, refused := make(chan struct{}, 10), make(chan struct{}, 10)
+			limited := httplimit.Middleware(l, httplimit.WithShaping(time.Hour))(
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached <- struct{}{} }))
+			addr := serveBoth(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				limited.ServeHTTP(w, r)
+				refused <- struct{}{}
+			}))
 			level := func() int {
 				d, err := l.Peek(t.Context(), "127.0.0.1")
 				require.NoError(t, err)
@@ -234,6 +238,7 @@ func TestClientsThatLeave(t *testing.T) {
 			for i := range 5 {
 				leave[(i+3)%5]() // from anywhere
 				until(5 - i)
+				<-refused
 			}
 			clk.Add(time.Minute)
 			assert.Zero(t, level())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,7 +106,7 @@ func TestDeadline_PassesInShadow(t *testing.T) {
 }
 
 // A client that has sent all that it has to send, and waits for the answer, looks as if it had left. In
-// memory its request is decided on all the same. In a store it is refused.
+// memory its request is decided on all the same, without waiting. In a store it is refused.
 func TestHalfClosed(t *testing.T) {
 	two := ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}
 	for name, tt := range map[string]struct {
@@ -129,5 +130,73 @@ func TestHalfClosed(t *testing.T) {
 		for i, want := range tt.want {
 			assert.Equal(t, want, serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode, "%s, request %d", name, i)
 		}
+	}
+}
+
+// A client that closes its side of the connection while its request stands in line does not wait any
+// more: perhaps it has left. Its place is free, and it reads that it is refused, and when to retry.
+func TestHalfClosed_WhileItWaits(t *testing.T) {
+	settles := httplimit.WithSettle(httplimit.ByCost)
+	for name, tt := range map[string]struct {
+		alg        ratelimit.Algorithm
+		opts       []httplimit.Option
+		retryAfter string // behind the second request, if its turn is known
+	}{
+		"leaky bucket":    {ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 6}, nil, "60"},
+		"token bucket":    {ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1), Burst: 1}, nil, "120"},
+		"window":          {ratelimit.SlidingLog{Limit: 1, Window: time.Minute}, nil, "120"},
+		"window, settled": {ratelimit.SlidingLog{Limit: 1, Window: time.Minute}, []httplimit.Option{settles}, "60"},
+		"flight":          {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, nil, "1"},
+		"flight, settled": {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, []httplimit.Option{settles}, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(tt.alg))
+				var handled atomic.Int64
+				h := httplimit.Middleware(l, append(tt.opts, httplimit.WithShaping(time.Hour))...)(
+					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled.Add(1); time.Sleep(time.Minute) }))
+				go serve(h, from("192.0.2.1:1"))
+				synctest.Wait()
+				ctx, closeSide := context.WithCancel(t.Context())
+				first, second := make(chan *http.Response, 1), make(chan *http.Response, 1)
+				go func() { first <- serve(h, from("192.0.2.1:1").WithContext(ctx)) }()
+				synctest.Wait()
+				go func() { second <- serve(h, from("192.0.2.1:1")) }()
+				synctest.Wait()
+				closeSide()
+				synctest.Wait()
+				refused := <-first
+				assert.Equal(t, 429, refused.StatusCode)
+				assert.Equal(t, tt.retryAfter, refused.Header.Get("Retry-After"))
+				assert.Contains(t, refused.Header.Get("RateLimit"), `"default";r=0;t=`)
+				assert.Contains(t, body(t, refused), "Not enough of the limit is left for now.")
+				time.Sleep(time.Minute + time.Second)
+				assert.EqualValues(t, 2, handled.Load(), "the second has moved up")
+				assert.Equal(t, 200, (<-second).StatusCode)
+			})
+		})
+	}
+}
+
+// A client that closes its side of the connection when its turn has come is served, in memory.
+func TestHalfClosed_WhenItsTurnComes(t *testing.T) {
+	for name, opts := range map[string][]httplimit.Option{
+		"taken": nil, "held": {httplimit.WithSettle(httplimit.ByCost)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, closeSide := context.WithCancel(t.Context())
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1), Burst: 1},
+				ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+					if o.Waited > 0 {
+						closeSide()
+					}
+				})))
+			h := httplimit.Middleware(l, append(opts, httplimit.WithShaping(time.Hour))...)(ok)
+			require.True(t, l.Allow("192.0.2.1"))
+			resp := serve(h, from("192.0.2.1:1").WithContext(ctx))
+			assert.Equal(t, 200, resp.StatusCode, name)
+			assert.Equal(t, `"default";r=0;t=60`, resp.Header.Get("RateLimit"), name)
+			require.Error(t, ctx.Err())
+		})
 	}
 }

@@ -188,9 +188,9 @@ func (g *Gate) now() (now time.Time) {
 
 // take takes what a request costs from its limits. If they are in memory, they decide even if the
 // request is cancelled: to net/http, a client that has sent all it has to send, and waits for the
-// answer, looks like one that has left.
+// answer, looks like one that has left. But such a request does not wait.
 func (g *Gate) take(ctx context.Context, a *Admission) error {
-	if g.shaping > 0 && a.bounds == nil && ctx.Err() == nil {
+	if g.shaping > 0 && a.bounds == nil {
 		return g.wait(ctx, a.limits[0].limiter, a)
 	}
 	err := g.takeNow(ctx, a)

@@ -46,8 +46,8 @@
 // not decide, because clients that choose a deadline shorter than a round trip to the store would
 // not be limited otherwise. A request that is cancelled is decided on all the same if all its
 // limits are in memory, and have no lookup ([ratelimit.WithLimits]): to net/http, a client that has
-// closed its side of the connection, and waits for the answer, looks like one that has left. If a
-// limit is in another store, the request is refused.
+// closed its side of the connection, and waits for the answer, looks like one that has left. It
+// does not wait, see [WithShaping]. If a limit is in another store, the request is refused.
 //
 // The page [docs/http.md] is an introduction.
 //

@@ -198,10 +198,11 @@ func WithEnforcedShare(share float64) Option {
 // [WithInFlight], a request is refused after maxDelay.
 //
 // If the client disconnects while its request is held, the request leaves the line, and those
-// behind it move up. For a request with a body over HTTP/1, net/http notices a disconnect only
-// after the body is read. The server's ReadTimeout goes on while a request is held. After it, the
-// handler may be unable to read the body, so it should exceed maxDelay by the time that a body may
-// take.
+// behind it move up. It is answered as after maxDelay if the limiter is in memory and has no lookup
+// ([ratelimit.WithLimits]): the client may have closed its side of the connection only. For a
+// request with a body over HTTP/1, net/http notices a disconnect only after the body is read. The
+// server's ReadTimeout goes on while a request is held. After it, the handler may be unable to read
+// the body, so it should exceed maxDelay by the time that a body may take.
 func WithShaping(maxDelay time.Duration) Option {
 	return func(c *config) {
 		c.require(maxDelay >= 0, "WithShaping's delay", maxDelay, "must not be negative")

@@ -40,22 +40,31 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	default:
 		err = a.limits[0].limiter.WaitN(bounded, a.key, a.n)
 	}
-	switch {
-	case err == nil && a.Decision.Allowed:
+	if err == nil && a.Decision.Allowed {
 		return nil
+	}
+	ended := asked.Err()
+	if a.isLocal() { // then a cancelled request is decided on as one whose delay is over, see take
+		ctx = context.WithoutCancel(ctx)
+		if errors.Is(ended, context.Canceled) {
+			ended = nil
+		}
+	}
+	switch {
 	case err == nil:
 		a.Decision, err = nowLeft(ctx, a)
-		if !holds && asked.Err() != nil {
+		if !holds && ended != nil {
 			// What it has spent cannot be given back, so it passes as if its client left a moment
 			// later.
 			err = nil
 		}
 		return err
-	case asked.Err() != nil:
-		return asked.Err()
+	case ended != nil:
+		return ended
 	case a.Decision.RetryAfter > 0:
 	default:
-		err = g.refuseWait(ctx, a, err, bounded.Err() != nil)
+		isOver := bounded.Err() != nil || asked.Err() != nil
+		err = g.refuseWait(ctx, a, err, isOver)
 		if err != nil || a.Decision.Allowed {
 			return err
 		}
@@ -98,10 +107,10 @@ func (g *Gate) turnOptions() []ratelimit.HoldOption {
 // did, like the default of Hold.
 const longestRequest = 10 * time.Minute
 
-// refuseWait sets the decision on a request that has waited in vain, because of why. late is
-// whether the delay is over. Peek says when to retry: observers do not see it, and have been told
-// of the denial.
-func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, late bool) (err error) {
+// refuseWait sets the decision on a request that has waited in vain, because of why. isOver is
+// whether it does not wait any longer, because the delay is over or because it is cancelled. Peek
+// says when to retry: observers do not see it, and have been told of the denial.
+func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, isOver bool) (err error) {
 	l := a.limits[0].limiter
 	reserve := func(delay time.Duration) error {
 		opts := append([]ratelimit.HoldOption{ratelimit.Within(delay)}, g.turnOptions()...)
@@ -118,17 +127,18 @@ func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, late boo
 		return err
 	}
 	d, failed := l.Peek(ctx, a.key)
-	if d.Allowed && !d.Degraded && late { // the delay was over before the limiter was asked
+	if d.Allowed && d.Delay == 0 && !d.Degraded && isOver {
+		// The wait was over before the limiter was asked.
 		return reserve(0)
 	}
-	d.Allowed = false
+	d.Allowed, d.RetryAfter, d.Delay = false, max(d.RetryAfter, d.Delay), 0
 	turn, early := errors.AsType[*ratelimit.TurnError](why)
 	switch {
 	case early:
 		d.RetryAfter = turn.Wait - turn.Left
 	case errors.Is(why, ratelimit.ErrNever):
 		d.RetryAfter = ratelimit.Never
-	case errors.Is(why, ratelimit.ErrFull), late:
+	case errors.Is(why, ratelimit.ErrFull), isOver:
 	default:
 		d.Degraded, d.StandIn, failed = true, false, why
 	}

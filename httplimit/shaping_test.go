@@ -69,7 +69,7 @@ func TestShapingGivesPlacesBack(t *testing.T) {
 		go func() { done <- serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode }()
 		synctest.Wait()
 		leave()
-		assert.Equal(t, 503, <-done)
+		assert.Equal(t, 429, <-done)
 		assert.False(t, reached)
 		after, err := l.Peek(t.Context(), "192.0.2.1")
 		require.NoError(t, err)
