@@ -111,10 +111,8 @@ func (c *Client) await(ctx context.Context, key string) (*client.Turn, error) {
 	switch {
 	case err == nil:
 		return turn, nil
-	case errors.Is(err, context.Canceled):
-		code = connect.CodeCanceled
-	case errors.Is(err, context.DeadlineExceeded):
-		code = connect.CodeDeadlineExceeded
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		code = codeOfEnd(err)
 	case errors.Is(err, ratelimit.ErrNever),
 		errors.Is(err, ratelimit.ErrQueueFull),
 		errors.Is(err, ratelimit.ErrFull):

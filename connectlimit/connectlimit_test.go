@@ -118,6 +118,30 @@ func details(t *testing.T, err error) (retry *errdetails.RetryInfo, quota *errde
 	return retry, quota
 }
 
+// A call to which an outer handler has given a deadline that has passed is told so, whether a limit
+// would let it pass or not, and counts nowhere.
+func TestMiddleware_DeadlineHasPassed(t *testing.T) {
+	for name, opts := range protocols {
+		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
+		limited := connectlimit.Middleware(l, httplimit.WithKey(key.Everybody()))
+		late := func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithDeadline(r.Context(), time.Unix(0, 0))
+				defer cancel()
+				h.ServeHTTP(w, r.WithContext(ctx))
+			})
+		}
+		p := serve(t, func(h http.Handler) http.Handler { return late(limited(h)) }, returns, opts...)
+		for range 2 {
+			_, err := p.call(t.Context())
+			assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "%s: %v", name, err)
+			err = p.open(t.Context())
+			assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "%s: %v", name, err)
+		}
+		assert.True(t, l.Allow("everybody"), name)
+	}
+}
+
 // TestRefusal checks in each protocol what a client reads, and that one which sleeps exactly RetryInfo
 // is granted, and one that sleeps a nanosecond less is not.
 func TestRefusal(t *testing.T) {

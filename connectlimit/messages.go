@@ -2,7 +2,6 @@ package connectlimit
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"sync"
@@ -26,8 +25,8 @@ import (
 // in flight, and with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0
 // bytes. A client that does not read what the handler sends keeps a message held: do not add
 // [ratelimit.GiveBack]. In the context of the handler, neither [httplimit.Cost] nor
-// [httplimit.AdmissionOf] finds the message. [httplimit.WithDenied], [httplimit.WithKeyError] and
-// [httplimit.WithStatus] have no effect.
+// [httplimit.AdmissionOf] finds the message. [httplimit.WithDenied], [httplimit.WithKeyError],
+// [httplimit.WithEnded] and [httplimit.WithStatus] have no effect.
 //
 // PerMessage panics where Middleware does.
 func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Interceptor {
@@ -146,10 +145,7 @@ func (s *limitedStream) requestOf(message any) *http.Request {
 
 // refusal returns the error of the stream if one of its messages has not passed.
 func (s *limitedStream) refusal(a *httplimit.Admission) error {
-	if ended := s.ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
-		return ended
-	}
-	err := refusal(a)
+	err := refusal(s.ctx, a)
 	if a.Err == nil { // otherwise it may be an error that calls share, and must not change
 		a.SetHeader(err.Meta())
 	}

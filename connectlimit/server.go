@@ -14,6 +14,7 @@
 package connectlimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -36,35 +37,38 @@ import (
 // speaks. The error has two details of google.rpc: RetryInfo, the time after which the same call
 // would be granted (absent if no wait helps), and QuotaFailure, which names the limit. If no limit
 // was checked ([ratelimit.Decision.Checked]), because the store has failed and
-// [ratelimit.FailClosed] refuses a call, it fails with [connect.CodeUnavailable] and a RetryInfo.
-// So does, without a RetryInfo, a call to whose context an outer handler has given a deadline that
-// passes before the decision.
+// [ratelimit.FailClosed] refuses a call, it fails with [connect.CodeUnavailable] and a RetryInfo. A
+// call to whose context an outer handler has given a deadline that passes before the decision fails
+// with [connect.CodeDeadlineExceeded], without details.
 // Health checks count, unless httplimit.WithSkip([HealthAndReflection]) is given. Header fields are
 // those of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A
 // call whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows
 // only an [key.ErrNone]; other errors are logged as by [httplimit.Admission.Explain]. If a KeyFunc
 // fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with
-// that. With [httplimit.WithDenied] or [httplimit.WithKeyError], other functions answer such calls.
+// that. With [httplimit.WithDenied], [httplimit.WithKeyError] or [httplimit.WithEnded], other
+// functions answer such calls.
 // [httplimit.WithStatus] has no effect, because the protocol has a status for each code. Middleware
 // panics where httplimit.Middleware does.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
+	refuse := func(w http.ResponseWriter, r *http.Request) {
+		a, _ := httplimit.AdmissionOf(r.Context())
+		_ = writer.Write(w, r, refusal(r.Context(), &a)) // fails if the client has left
+	}
 	answers := []httplimit.Option{
-		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, _ := httplimit.AdmissionOf(r.Context())
-			_ = writer.Write(w, r, refusal(&a)) // fails if the client has left
-		})),
-		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) {
-			a, _ := httplimit.AdmissionOf(r.Context())
-			_ = writer.Write(w, r, refusal(&a))
-		}),
+		httplimit.WithDenied(http.HandlerFunc(refuse)),
+		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) { refuse(w, r) }),
+		httplimit.WithEnded(http.HandlerFunc(refuse)),
 	}
 	return httplimit.Middleware(l, append(answers, opts...)...)
 }
 
-// refusal returns the error of a call that has not passed. If a KeyFunc has failed with a
-// [connect.Error], that is the error.
-func refusal(a *httplimit.Admission) *connect.Error {
+// refusal returns the error of a call that has not passed. ctx is that of the call. If a KeyFunc
+// has failed with a [connect.Error], that is the error.
+func refusal(ctx context.Context, a *httplimit.Admission) *connect.Error {
+	if ended := ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
+		return connect.NewError(codeOfEnd(ended), ended)
+	}
 	if a.Err != nil {
 		if err, ok := errors.AsType[*connect.Error](a.Err); ok {
 			return err
@@ -89,6 +93,14 @@ func refusal(a *httplimit.Admission) *connect.Error {
 		}}})
 	}
 	return err
+}
+
+// codeOfEnd returns the code of a call whose context has ended with err.
+func codeOfEnd(err error) connect.Code {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return connect.CodeDeadlineExceeded
+	}
+	return connect.CodeCanceled
 }
 
 func addDetail(err *connect.Error, message proto.Message) {

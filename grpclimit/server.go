@@ -39,8 +39,8 @@ type Server struct{ gate *httplimit.Gate }
 //     written is 0. So does [httplimit.WithSettleByStatus]. A handler tells [httplimit.Cost] what
 //     its call has cost, with its context. A unary call is settled before its response is sent. A
 //     client that does not read a stream keeps its call held, so do not add [ratelimit.GiveBack].
-//   - [httplimit.WithStatus], [httplimit.WithDenied], [httplimit.WithKeyError] and
-//     [httplimit.WithExposedHeaders] have no effect.
+//   - [httplimit.WithStatus], [httplimit.WithDenied], [httplimit.WithKeyError],
+//     [httplimit.WithEnded] and [httplimit.WithExposedHeaders] have no effect.
 func NewServer(l ratelimit.Limiter, opts ...httplimit.Option) (*Server, error) {
 	gate, err := httplimit.NewGate(l, opts...)
 	if err != nil {

@@ -77,9 +77,12 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	g, h := a.gate, w.Header()
 	switch {
-	case a.isOver:
+	case a.isOver && g.ended == nil:
 		prepareRefusal(h)
 		w.WriteHeader(http.StatusServiceUnavailable)
+	case a.isOver:
+		prepareRefusal(h)
+		a.answerWith(func(inner *http.Request) { g.ended.ServeHTTP(w, inner) }, r)
 	case a.Err != nil && g.keyError == nil:
 		prepareRefusal(h)
 		http.Error(w, a.Explain(), http.StatusBadRequest)
@@ -206,8 +209,8 @@ func (a *Admission) reportEnd(err error) {
 func WithAdmission() Option { return func(c *config) { c.isTold = true } }
 
 // AdmissionOf returns the Admission of the request whose context is ctx. It is for the functions
-// given to [WithDenied] and [WithKeyError] and, with [WithAdmission], for the handlers of requests
-// that pass; if several such middlewares are around a handler, the innermost counts. ok is false if
+// given to [WithDenied], [WithKeyError] and [WithEnded] and, with [WithAdmission], for the handlers
+// of requests that pass; if several such middlewares are around a handler, the innermost counts. ok is false if
 // there is none: without WithAdmission, and if the Decision says nothing, because no limit was
 // asked. SetHeader, Refuse and Done of this Admission do nothing, because the middleware calls
 // those of its own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -80,6 +81,26 @@ func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A handler answers requests whose deadline has passed, and reads that from the Admission. Fields for
+// another body are gone.
+func TestWithEnded(t *testing.T) {
+	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
+	h := httplimit.Middleware(l, httplimit.WithEnded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, _ := httplimit.AdmissionOf(r.Context())
+		assert.ErrorIs(t, a.Err, context.DeadlineExceeded)
+		assert.False(t, a.Passed)
+		w.WriteHeader(504)
+	})))(ok)
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	w := httptest.NewRecorder()
+	w.Header().Set("ETag", `"1"`)
+	h.ServeHTTP(w, from("192.0.2.1:1").WithContext(ctx))
+	assert.Equal(t, 504, w.Code)
+	assert.Empty(t, w.Header().Get("ETag"))
+	assert.Equal(t, 1, remaining(t, l))
 }
 
 // A limit that refuses nobody is asked after the others. The deadline may pass meanwhile.

@@ -75,6 +75,7 @@ func TestMistakes(t *testing.T) {
 		"WithDenied's handler is nil: it must be a handler":                                                {httplimit.WithDenied(nil)},
 		"WithDenied's handler is nil":                                                                      {httplimit.WithDenied(http.HandlerFunc(nil))},
 		"WithDenied's handler is nil: it":                                                                  {httplimit.WithDenied((*http.ServeMux)(nil))},
+		"WithEnded's handler is nil: it must be a handler":                                                 {httplimit.WithEnded(nil)},
 		"WithKeyError's function is nil: it must answer a request":                                         {httplimit.WithKeyError(nil)},
 		"WithStoreError's function is nil: it must be a function to call with the error":                   {httplimit.WithStoreError(nil)},
 		"WithSkip's function is nil: it must report which requests pass":                                   {httplimit.WithSkip(nil)},

@@ -69,6 +69,19 @@ func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
 	}
 }
 
+// WithEnded makes h answer requests whose context has ended before they are handled: by its
+// deadline, or, if a limit is not in memory, because the client has left. By default, they are
+// answered with 503, Service Unavailable, without a body. It is for protocols that have an answer
+// of their own. The error of the context is the Err of the [Admission] that h gets from
+// [AdmissionOf].
+func WithEnded(h http.Handler) Option {
+	return func(c *config) {
+		c.require(!param.IsNil(h), "WithEnded's handler", nil,
+			"must be a handler; omit the option for the default response")
+		c.ended = h
+	}
+}
+
 // WithStoreError calls f with the error when the limiter's store has failed, or when a
 // request cannot be settled or released, see [WithSettle] and [WithInFlight]. The
 // limiter's [ratelimit.FailurePolicy] decides whether the request passes. The limiter
@@ -219,6 +232,7 @@ type config struct {
 	status     int
 	denied     http.Handler                                    // nil for the default response
 	keyError   func(http.ResponseWriter, *http.Request, error) // nil for the default response
+	ended      http.Handler                                    // nil for the default response
 	storeError func(*http.Request, error)                      // nil to log errors
 	skip       func(*http.Request) bool
 	headers    Headers
