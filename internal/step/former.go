@@ -322,9 +322,9 @@ func (k *twoLimits) Refuse(
 }
 
 func (k *twoLimits) Spend(st []uint64, at kernel.Instant, n int) []uint64 {
-	asked := st[formerAsked]
+	whenAsked := st[formerAsked]
 	if presentOf(st) != k.asked { // it is from now on, and the other one is the former one
-		asked = max(at, k.remembered(st)) + uint64(k.asked)*secondPresent
+		whenAsked = max(at, k.remembered(st)) + uint64(k.asked)*secondPresent
 	}
 	st = k.each(st, func(_ int, asked bool, part kernel.Kernel, st []uint64) []uint64 {
 		if asked {
@@ -332,7 +332,7 @@ func (k *twoLimits) Spend(st []uint64, at kernel.Instant, n int) []uint64 {
 		}
 		return k.follow(part, st, at, n)
 	})
-	st[formerAsked] = asked &^ formerLast
+	st[formerAsked] = whenAsked &^ formerLast
 	st[lastSpent] = max(spentAt(st), at) | bothCounted
 	return st
 }
