@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // A stage is a handler whose requests stay until they are told how to end.
@@ -167,6 +170,73 @@ func TestInFlightTimesOut(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 1, remaining(t, l))
 	})
+}
+
+// TestInFlight_StalledStore: a store that stalls while requests begin or end, and carries out later what it was
+// asked, takes no places of requests that are over or were never handled.
+func TestInFlight_StalledStore(t *testing.T) {
+	const places, answer = 5, 200 * time.Millisecond
+	for name, during := range map[string]func(ctx context.Context, gate *httplimit.Gate, db *fakes.Hanging){
+		"begins": func(ctx context.Context, gate *httplimit.Gate, db *fakes.Hanging) {
+			db.Hang()
+			a := gate.Admit(from("192.0.2.1:1").WithContext(ctx))
+			a.Done(200, 0)
+		},
+		"client leaves": func(ctx context.Context, gate *httplimit.Gate, db *fakes.Hanging) {
+			db.Hang()
+			ctx, leave := context.WithCancel(ctx)
+			time.AfterFunc(time.Millisecond, leave)
+			a := gate.Admit(from("192.0.2.1:1").WithContext(ctx))
+			assert.False(t, a.Passed)
+			a.Done(503, 0)
+		},
+		"client has a deadline": func(ctx context.Context, gate *httplimit.Gate, db *fakes.Hanging) {
+			db.Hang()
+			ctx, leave := context.WithTimeout(ctx, time.Millisecond)
+			defer leave()
+			a := gate.Admit(from("192.0.2.1:1").WithContext(ctx))
+			assert.False(t, a.Passed)
+			a.Done(503, 0)
+		},
+		"ends": func(ctx context.Context, gate *httplimit.Gate, db *fakes.Hanging) {
+			a := gate.Admit(from("192.0.2.1:1").WithContext(ctx))
+			assert.NoError(t, a.Err)
+			db.Heeds = true // it does not carry this out, whatever happens later
+			db.Hang()
+			a.Done(200, 0)
+		},
+	} {
+		for kind, opts := range map[string]func() []httplimit.Option{
+			"alone": func() []httplimit.Option { return nil },
+			"settles": func() []httplimit.Option {
+				return []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}
+			},
+			"also": func() []httplimit.Option {
+				second := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 99, Window: time.Hour}))
+				return []httplimit.Option{httplimit.WithAlso(second, key.Everybody(), "also")}
+			},
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					db := fakes.NewHanging()
+					db.Late, db.Repeats = true, true // it has decided, and writes that later
+					l, err := ratelimit.New(ratelimit.InFlight{Limit: places, Timeout: 10 * time.Hour},
+						ratelimit.WithStore(db.Store()), ratelimit.WithName("stalls"),
+						ratelimit.WithStoreTimeout(answer/4), ratelimit.WithFailureLog(slog.New(slog.DiscardHandler)))
+					require.NoError(t, err)
+					gate := gateOf(t, l, opts()...)
+					for range places {
+						during(t.Context(), gate, db)
+						time.Sleep(answer)
+						db.Release()
+						time.Sleep(2 * time.Second)
+						synctest.Wait()
+						assert.Equal(t, places, remaining(t, l))
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestInFlightKeepsTheRate checks that only the places are released, in an All.
