@@ -31,7 +31,7 @@ var fixedSize = []struct {
 	{"sliding-10", ratelimit.SlidingWindow{Limit: 100, Window: time.Second, Segments: 10}},
 	{"rolling", ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour}},
 	{"warmingup", ratelimit.WarmingUp{Rate: ratelimit.PerSecond(100), Warmup: time.Second}},
-	{"lockout", ratelimit.Lockout{Limit: 100, Window: time.Second, For: time.Second}},
+	{"lockout", ratelimit.Lockout{Limit: 100, Window: time.Second, First: time.Second}},
 	{"all", ratelimit.All{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)},
 		ratelimit.FixedWindow{Limit: 1000, Window: time.Minute},

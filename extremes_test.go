@@ -49,7 +49,7 @@ func TestWidths(t *testing.T) {
 		{ratelimit.RollingWindow{Quota: 10_000, Window: 24 * time.Hour, Period: time.Hour}, 2 + 12},
 		{ratelimit.SlidingLog{Limit: 10, Window: time.Second}, 0},
 		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: time.Second}, 2},
-		{ratelimit.Lockout{Limit: 5, Window: time.Hour, For: time.Minute, Most: time.Hour}, 5},
+		{ratelimit.Lockout{Limit: 5, Window: time.Hour, First: time.Minute, Longest: time.Hour}, 5},
 		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.RollingWindow{Quota: 4, Window: 2, Period: 1}}, 2 + 2},
 		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.SlidingLog{Limit: 4, Window: 2}}, 0},
 	} {
@@ -90,8 +90,8 @@ func TestExtremes(t *testing.T) {
 					ratelimit.SlidingLog{Limit: size, Window: span},
 					ratelimit.SlidingLog{Limit: size, Window: span, CountDenied: true},
 					ratelimit.RollingWindow{Quota: size, Window: span, Period: span, PeriodLimit: events},
-					ratelimit.Lockout{Limit: size, Window: span, For: span},
-					ratelimit.Lockout{Limit: size, Window: 1, For: span, Most: long},
+					ratelimit.Lockout{Limit: size, Window: span, First: span},
+					ratelimit.Lockout{Limit: size, Window: 1, First: span, Longest: long},
 				)
 			}
 			for _, factor := range []float64{1, 3, math.MaxInt32} {

@@ -143,7 +143,7 @@ func TestFigureFixedWindowDoublesAtTheBorder(t *testing.T) {
 }
 
 func TestFigureLockoutCountsAnew(t *testing.T) {
-	l, clk := fakes.At(t, ratelimit.Lockout{Limit: 5, Window: time.Minute, For: time.Second})
+	l, clk := fakes.At(t, ratelimit.Lockout{Limit: 5, Window: time.Minute, First: time.Second})
 	require.True(t, l.Allow("key"))
 	clk.Advance(time.Minute - 1)
 	require.True(t, l.AllowN("key", 3), "the fourth of a count")
@@ -578,10 +578,10 @@ func TestShare(t *testing.T) {
 		{ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}},
 		{ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour}, ratelimit.RollingWindow{Quota: 25, Window: 24 * time.Hour, Period: time.Hour}},
 		{
-			ratelimit.Lockout{Limit: 10, Window: time.Hour, For: time.Minute, Most: time.Hour},
-			ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Minute, Most: time.Hour},
+			ratelimit.Lockout{Limit: 10, Window: time.Hour, First: time.Minute, Longest: time.Hour},
+			ratelimit.Lockout{Limit: 2, Window: time.Hour, First: time.Minute, Longest: time.Hour},
 		},
-		{ratelimit.Lockout{Limit: 3, Window: time.Hour, For: time.Minute}, ratelimit.Lockout{Limit: 1, Window: time.Hour, For: time.Minute}},
+		{ratelimit.Lockout{Limit: 3, Window: time.Hour, First: time.Minute}, ratelimit.Lockout{Limit: 1, Window: time.Hour, First: time.Minute}},
 		{ratelimit.WarmingUp{Rate: second(100), Warmup: time.Second}, ratelimit.WarmingUp{Rate: second(25), Warmup: time.Second, ColdFactor: 3}},
 		{
 			ratelimit.All{ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.All{ratelimit.TokenBucket{Rate: second(4)}}},
@@ -664,11 +664,11 @@ func TestBadParameters(t *testing.T) {
 		{ratelimit.RollingWindow{Quota: 1, Window: 10, Period: 3}, []string{"RollingWindow.Period is 3ns", "10ns"}},
 		{ratelimit.RollingWindow{Quota: 1, Window: time.Hour, Period: 1}, []string{"RollingWindow.Period is 1ns", "1048576"}},
 		{ratelimit.RollingWindow{Quota: 1, Window: 1, Period: 1, PeriodLimit: -2}, []string{"RollingWindow.PeriodLimit is -2"}},
-		{ratelimit.Lockout{Window: 1, For: 1}, []string{"Lockout.Limit is 0"}},
-		{ratelimit.Lockout{Limit: 1, For: 1}, []string{"Lockout.Window is 0s"}},
-		{ratelimit.Lockout{Limit: 1, Window: 1}, []string{"Lockout.For is 0s"}},
-		{ratelimit.Lockout{Limit: 1, Window: 1, For: time.Minute, Most: time.Second}, []string{"Lockout.Most is 1s", "at least For, 1m0s, or 0"}},
-		{ratelimit.Lockout{Limit: 1, Window: 1, For: 1, Most: -1}, []string{"Lockout.Most is -1ns"}},
+		{ratelimit.Lockout{Window: 1, First: 1}, []string{"Lockout.Limit is 0"}},
+		{ratelimit.Lockout{Limit: 1, First: 1}, []string{"Lockout.Window is 0s"}},
+		{ratelimit.Lockout{Limit: 1, Window: 1}, []string{"Lockout.First is 0s"}},
+		{ratelimit.Lockout{Limit: 1, Window: 1, First: time.Minute, Longest: time.Second}, []string{"Lockout.Longest is 1s", "at least First, 1m0s, or 0"}},
+		{ratelimit.Lockout{Limit: 1, Window: 1, First: 1, Longest: -1}, []string{"Lockout.Longest is -1ns"}},
 		{ratelimit.WarmingUp{Warmup: 1}, []string{"WarmingUp.Rate.Events is 0"}},
 		{ratelimit.WarmingUp{Rate: ten}, []string{"WarmingUp.Warmup is 0s"}},
 		{ratelimit.WarmingUp{Rate: ten, Warmup: 1, ColdFactor: 0.5}, []string{"WarmingUp.ColdFactor is 0.5"}},

@@ -14,12 +14,12 @@ import (
 //   - While the key is not locked, n events are granted if count + n ≤ Limit. The count begins with
 //     the first event that is counted. If it has not reached Limit when Window has passed since
 //     then, it is forgotten.
-//   - When the count has reached Limit, the key is locked: from the latest event on, for For.
+//   - When the count has reached Limit, the key is locked: from the latest event on, for First.
 //     Nothing is granted until then, and RetryAfter says when that is.
-//   - Each lock lasts twice as long as the one before, but no longer than Most. If Most is 0, each
-//     lasts for For.
-//   - After a lock, the count is 0. When Most has passed since the end of a lock, and no other lock
-//     has begun, the next one lasts for For again.
+//   - Each lock lasts twice as long as the one before, but no longer than Longest. If Longest is 0,
+//     each lasts for First.
+//   - After a lock, the count is 0. When Longest has passed since the end of a lock, and no other
+//     lock has begun, the next one lasts for First again.
 //   - A denial changes nothing. So whoever keeps trying does not make a lock longer.
 //   - An event that [Reservation.Settle] takes back has never locked the key, unless others are
 //     charged while it does: see [docs/holds.md].
@@ -36,10 +36,10 @@ import (
 //
 // [docs/holds.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md
 type Lockout struct {
-	Limit  int           // how many events lock the key
-	Window time.Duration // for how long events count that do not
-	For    time.Duration // how long the first lock lasts
-	Most   time.Duration // how long a lock lasts at most, at least For; 0 if all last for For
+	Limit   int           // how many events lock the key
+	Window  time.Duration // for how long events count that do not
+	First   time.Duration // how long the first lock lasts
+	Longest time.Duration // how long a lock lasts at most; 0 if all last as long as the first
 }
 
 // String returns the limit in words, such as "locked for 1m by 5 within 15m, doubling up to 1d".
@@ -55,6 +55,6 @@ func (a Lockout) share(by divisor) Algorithm {
 func (a Lockout) spec() limit.Spec {
 	return limit.Spec{
 		Kind:    limit.Lockout,
-		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.For), uint64(a.Most)},
+		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.First), uint64(a.Longest)},
 	}
 }

@@ -340,10 +340,10 @@ func quotas(alg ratelimit.Algorithm) []quota {
 		q.drips = true
 	case ratelimit.Lockout:
 		// Events that lock may be spread over Window, and the longest lock begins with the last.
-		q.window = min(a.Window, ratelimit.Never-max(a.For, a.Most)) + max(a.For, a.Most)
+		q.window = min(a.Window, ratelimit.Never-max(a.First, a.Longest)) + max(a.First, a.Longest)
 		q.lasts, q.counts = q.window, a.Window
-		if a.Most > a.For {
-			q.remembers = a.Most
+		if a.Longest > a.First {
+			q.remembers = a.Longest
 		}
 	case ratelimit.CalendarWindow:
 		q.zone, err = calendar.Zone(a.Zone) // New has loaded it

@@ -244,7 +244,7 @@ func (c *client) ask(n int) (allowed bool) {
 // lockForLongest locks the client for the longest time, by events that are spread as far as they can
 // be. The first of them is now.
 func (c *client) lockForLongest(of ratelimit.Lockout) {
-	for lasts := of.For; lasts < of.Most; lasts *= 2 {
+	for lasts := of.First; lasts < of.Longest; lasts *= 2 {
 		require.True(c.t, c.ask(of.Limit))
 		c.after(lasts)
 	}

@@ -343,7 +343,7 @@ func (slow) Get(ctx context.Context, _ string) ([]byte, error) {
 // TestShapingWhileLocked: a client that is locked out does not wait for the end of the lock, and is
 // told when the lock ends, and not when it might wait for that.
 func TestShapingWhileLocked(t *testing.T) {
-	lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, For: 8 * time.Second}
+	lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, First: 8 * time.Second}
 	hourly := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
 	settles := httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })
 	for name, tt := range map[string]struct {

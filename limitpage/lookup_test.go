@@ -132,7 +132,7 @@ func TestLookUpDeniedKeys(t *testing.T) {
 func TestLookUpLockedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := New()
-		lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, For: 10 * time.Minute}
+		lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, First: 10 * time.Minute}
 		for name, alg := range map[string]ratelimit.Algorithm{
 			"alone":   lockout,
 			"part":    ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Minute}, lockout},

@@ -37,7 +37,7 @@ func TestNamesArePinned(t *testing.T) {
 		{"g", ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}},
 		{"r", ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}},
 		{"w", ratelimit.WarmingUp{Rate: ratelimit.PerSecond(10), Warmup: time.Second}},
-		{"k", ratelimit.Lockout{Limit: 5, Window: time.Hour, For: time.Minute}},
+		{"k", ratelimit.Lockout{Limit: 5, Window: time.Hour, First: time.Minute}},
 		{"+t", ratelimit.All{bucket}},
 		{"+tf", ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}},
 	} {

@@ -50,9 +50,9 @@ func TestInvalid(t *testing.T) {
 		"TokenBucket is {1/d, 1000000 at once}: it must fill up":                              ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 1_000_000},
 		"SlidingWindow.Segments is 4097: it must be at most 4096":                             ratelimit.SlidingWindow{Limit: 1, Window: 4097 * time.Second, Segments: 4097},
 		"RollingWindow.Window / Period is 5000: it must be":                                   ratelimit.RollingWindow{Quota: 1, Window: 5000 * time.Second, Period: time.Second},
-		"Lockout.Window is 1ns":                                                               ratelimit.Lockout{Limit: 1, Window: 1, For: time.Minute},
-		"Lockout.For is 1.001µs":                                                              ratelimit.Lockout{Limit: 1, Window: time.Minute, For: 1001},
-		"Lockout.Most is 60.5µs":                                                              ratelimit.Lockout{Limit: 1, Window: time.Minute, For: time.Microsecond, Most: 60_500},
+		"Lockout.Window is 1ns":                                                               ratelimit.Lockout{Limit: 1, Window: 1, First: time.Minute},
+		"Lockout.First is 1.001µs":                                                            ratelimit.Lockout{Limit: 1, Window: time.Minute, First: 1001},
+		"Lockout.Longest is 60.5µs":                                                           ratelimit.Lockout{Limit: 1, Window: time.Minute, First: time.Microsecond, Longest: 60_500},
 		"must warm up within 720h0m0s":                                                        ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: 800 * time.Hour},
 		"All[1].FixedWindow.Window is 1ns":                                                    ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 1, Window: 1}},
 	}

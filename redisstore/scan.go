@@ -333,7 +333,7 @@ func algorithmOf(spec *limit.Spec) ratelimit.Algorithm {
 	case limit.Lockout:
 		return ratelimit.Lockout{
 			Limit: spec.Int(0), Window: spec.Duration(1),
-			For: spec.Duration(2), Most: spec.Duration(3),
+			First: spec.Duration(2), Longest: spec.Duration(3),
 		}
 	case limit.Unlimited:
 		return ratelimit.Unlimited{}

@@ -174,7 +174,7 @@ func TestLockoutsOfTables(t *testing.T) {
 		}, got, "%v", tt.columns)
 		alg, err := got.algorithm()
 		require.NoError(t, err)
-		assert.Equal(t, ratelimit.Lockout{Limit: 11, Window: time.Second, For: tt.first, Most: tt.longest}, alg)
+		assert.Equal(t, ratelimit.Lockout{Limit: 11, Window: time.Second, First: tt.first, Longest: tt.longest}, alg)
 	}
 	for _, tt := range []struct {
 		columns map[string]any

@@ -55,10 +55,10 @@ func Algorithms() map[string]ratelimit.Algorithm {
 		},
 		"InFlight": ratelimit.InFlight{Limit: 5, Timeout: 10 * time.Second},
 		"Lockout": ratelimit.Lockout{
-			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour},
-		"Lockout/all alike": ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, For: 5 * time.Second},
+			Limit: 5, Window: 15 * time.Minute, First: time.Minute, Longest: 24 * time.Hour},
+		"Lockout/all alike": ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, First: 5 * time.Second},
 		"Lockout/huge": ratelimit.Lockout{
-			Limit: math.MaxInt >> 23, Window: time.Hour, For: 1e3, Most: 100 * 24 * time.Hour},
+			Limit: math.MaxInt >> 23, Window: time.Hour, First: 1e3, Longest: 100 * 24 * time.Hour},
 		"RollingWindow/Nominet": ratelimit.RollingWindow{
 			Quota: 40, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 7},
 		"RollingWindow/no period limit": ratelimit.RollingWindow{
@@ -84,7 +84,7 @@ func Algorithms() map[string]ratelimit.Algorithm {
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}}},
 		"All/lockout": ratelimit.All{
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 9},
-			ratelimit.Lockout{Limit: 4, Window: 3 * time.Second, For: time.Second, Most: 7 * time.Second}},
+			ratelimit.Lockout{Limit: 4, Window: 3 * time.Second, First: time.Second, Longest: 7 * time.Second}},
 		"All/in flight": ratelimit.All{
 			ratelimit.InFlight{Limit: 4, Timeout: 3 * time.Second},
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}},

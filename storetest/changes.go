@@ -86,7 +86,7 @@ func limitChanges() map[string]limitChange {
 		return ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: capacity}
 	}
 	lockout := func(n int) ratelimit.Algorithm {
-		return ratelimit.Lockout{Limit: n, Window: time.Hour, For: time.Minute, Most: time.Hour}
+		return ratelimit.Lockout{Limit: n, Window: time.Hour, First: time.Minute, Longest: time.Hour}
 	}
 	all := func(n int) ratelimit.Algorithm {
 		return ratelimit.All{eventLog(n), bucket(n), fixed(n)}

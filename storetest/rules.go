@@ -244,7 +244,7 @@ func testAtomic(s *suite) {
 		"SlidingWindow":        ratelimit.SlidingWindow{Limit: 100, Window: time.Hour, Segments: 4},
 		"SlidingLog":           ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
 		"RollingWindow":        ratelimit.RollingWindow{Quota: 100, Window: 4 * time.Hour, Period: time.Hour},
-		"Lockout":              ratelimit.Lockout{Limit: 100, Window: time.Hour, For: time.Hour},
+		"Lockout":              ratelimit.Lockout{Limit: 100, Window: time.Hour, First: time.Hour},
 		"WarmingUp":            ratelimit.WarmingUp{Rate: ratelimit.PerHour(1), Warmup: time.Hour},
 		"All":                  ratelimit.All{ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.SlidingLog{Limit: 130, Window: time.Hour}},
 	} {

@@ -75,13 +75,13 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 		resets bool
 	}{
 		{ratelimit.Lockout{
-			Limit: 100, Window: time.Hour, For: time.Hour,
+			Limit: 100, Window: time.Hour, First: time.Hour,
 		}, s.deviceOr(address), false},
 		{ratelimit.Lockout{
-			Limit: 5, Window: 15 * time.Minute, For: time.Minute, Most: 24 * time.Hour,
+			Limit: 5, Window: 15 * time.Minute, First: time.Minute, Longest: 24 * time.Hour,
 		}, s.deviceOr(key.Join(nameOf, address)), true},
 		{ratelimit.Lockout{
-			Limit: 20, Window: time.Hour, For: time.Minute, Most: time.Hour,
+			Limit: 20, Window: time.Hour, First: time.Minute, Longest: time.Hour,
 		}, s.deviceOr(nameOf), true},
 	} {
 		// The wait that is told to a refused attempt supposes that all in line will fail and lock the

@@ -174,7 +174,7 @@ func TestLooks(t *testing.T) {
 
 	t.Run("locked", func(t *testing.T) {
 		s := newEmptySite(t)
-		s.add(t, "logins", ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour})
+		s.add(t, "logins", ratelimit.Lockout{Limit: 2, Window: time.Hour, First: time.Hour})
 		s.limiters["logins"].AllowN("ann", 2)
 		b := open(t, browser, s.url)
 		b.until(`document.querySelectorAll("#limiter option").length === 1`)

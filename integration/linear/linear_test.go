@@ -183,7 +183,7 @@ var algorithms = map[string]ratelimit.Algorithm{
 	"SlidingWindow":        ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 4},
 	"SlidingWindow/pair":   ratelimit.SlidingWindow{Limit: 4, Window: time.Second},
 	"SlidingLog":           ratelimit.SlidingLog{Limit: 4, Window: time.Second},
-	"Lockout":              ratelimit.Lockout{Limit: 4, Window: time.Second, For: 300 * time.Millisecond, Most: time.Second},
+	"Lockout":              ratelimit.Lockout{Limit: 4, Window: time.Second, First: 300 * time.Millisecond, Longest: time.Second},
 	"SlidingLog/denied":    ratelimit.SlidingLog{Limit: 4, Window: time.Second, CountDenied: true},
 	"RollingWindow":        ratelimit.RollingWindow{Quota: 8, Window: 2 * time.Second, Period: time.Second / 2, PeriodLimit: 4},
 	"WarmingUp":            ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second},

@@ -183,7 +183,7 @@ func TestDebt(t *testing.T) {
 			{hourly(10), most},
 			{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, most},
 			{ratelimit.SlidingLog{Limit: 10, Window: time.Hour, CountDenied: true}, most},
-			{ratelimit.Lockout{Limit: 10, Window: time.Hour, For: time.Hour}, most},
+			{ratelimit.Lockout{Limit: 10, Window: time.Hour, First: time.Hour}, most},
 			{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour}, two(32) - 1},
 			{ratelimit.SlidingWindow{Limit: most, Window: time.Hour}, most},
 			{ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute}, two(32) - 1},

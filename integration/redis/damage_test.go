@@ -109,7 +109,7 @@ func TestContradictoryValue(t *testing.T) {
 		"RollingWindow":       ratelimit.RollingWindow{Quota: 8, Window: time.Hour, Period: 20 * time.Minute},
 		"SlidingLog":          ratelimit.SlidingLog{Limit: 8, Window: time.Hour},
 		"InFlight":            ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
-		"Lockout":             ratelimit.Lockout{Limit: 8, Window: time.Hour, For: time.Hour},
+		"Lockout":             ratelimit.Lockout{Limit: 8, Window: time.Hour, First: time.Hour},
 		"TokenBucket":         ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
 	}
 	calls := map[string]func(l ratelimit.Limiter, held *ratelimit.Reservation) error{

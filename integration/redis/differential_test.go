@@ -599,7 +599,7 @@ func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
 	case 8:
 		first := window()
 		most := time.Duration(oneOf(0, 1, 2, 3, 40, 1e4))
-		return ratelimit.Lockout{Limit: limit(), Window: window(), For: first, Most: most * first}
+		return ratelimit.Lockout{Limit: limit(), Window: window(), First: first, Longest: most * first}
 	case 9:
 		return ratelimit.CalendarWindow{
 			Limit: limit(),

@@ -359,7 +359,7 @@ func TestTransportInFlightOverRedis(t *testing.T) {
 // processes check them.
 func TestAttemptBehindAnotherProcess(t *testing.T) {
 	s := startServer(t)
-	logins := ratelimit.Lockout{Limit: 5, Window: time.Hour, For: time.Hour}
+	logins := ratelimit.Lockout{Limit: 5, Window: time.Hour, First: time.Hour}
 	other := limiter(t, makers["goredis"](t, s.addr()), logins)
 	gate, err := httplimit.NewGate(limiter(t, makers["goredis"](t, s.addr()), logins),
 		httplimit.WithKey(oneKey),

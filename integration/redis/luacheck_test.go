@@ -94,7 +94,7 @@ func TestScriptsDefineTheirNames(t *testing.T) {
 		ratelimit.SlidingWindow{Limit: 10, Window: time.Second},
 		ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second},
 		ratelimit.SlidingLog{Limit: 10, Window: time.Second},
-		ratelimit.Lockout{Limit: 3, Window: time.Minute, For: time.Second, Most: time.Hour},
+		ratelimit.Lockout{Limit: 3, Window: time.Minute, First: time.Second, Longest: time.Hour},
 		ratelimit.WarmingUp{Rate: rate, Warmup: time.Second},
 		ratelimit.InFlight{Limit: 10, Timeout: time.Second},
 	} {

@@ -38,7 +38,7 @@ func algorithms(limit int) map[string]ratelimit.Algorithm {
 		"SlidingLog":              ratelimit.SlidingLog{Limit: limit, Window: time.Hour},
 		"SlidingLog/count denied": ratelimit.SlidingLog{Limit: limit, Window: time.Hour, CountDenied: true},
 		"RollingWindow":           ratelimit.RollingWindow{Quota: limit, Window: 10 * year, Period: year},
-		"Lockout":                 ratelimit.Lockout{Limit: limit, Window: time.Hour, For: time.Hour},
+		"Lockout":                 ratelimit.Lockout{Limit: limit, Window: time.Hour, First: time.Hour},
 		"InFlight":                ratelimit.InFlight{Limit: limit, Timeout: time.Hour},
 		"WarmingUp":               ratelimit.WarmingUp{Rate: ratelimit.PerHour(1), Warmup: time.Hour},
 		"All": ratelimit.All{

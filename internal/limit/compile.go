@@ -203,12 +203,12 @@ func (s *Spec) rollingWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 func (s *Spec) lockout(enc kernel.Encoding) (kernel.Kernel, error) {
 	shortest, longest := s.Duration(2), s.Duration(3)
 	if longest != 0 && longest < shortest {
-		must := fmt.Sprintf("must be at least For, %v, or 0 if no lock is longer than that", shortest)
-		return nil, param.Invalid("Lockout.Most", longest, must)
+		must := fmt.Sprintf("must be at least First, %v, or 0 if no lock is longer than that", shortest)
+		return nil, param.Invalid("Lockout.Longest", longest, must)
 	}
 	limit, window, err := s.count(enc)
-	first, wrong := enc.Ticks(shortest, "Lockout.For")
-	most, alsoWrong := enc.Ticks(max(shortest, longest), "Lockout.Most")
+	first, wrong := enc.Ticks(shortest, "Lockout.First")
+	most, alsoWrong := enc.Ticks(max(shortest, longest), "Lockout.Longest")
 	err = cmp.Or(err, wrong, alsoWrong)
 	if err != nil {
 		return nil, err

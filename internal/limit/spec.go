@@ -152,8 +152,8 @@ var kinds = [...]struct {
 		[]parameter{
 			{"Limit", anInt, "1"},
 			{"Window", aDuration, "1ns"},
-			{"For", aDuration, "1ns"},
-			{"Most", aDuration, ""},
+			{"First", aDuration, "1ns"},
+			{"Longest", aDuration, ""},
 		},
 		lockoutInWords,
 	},

@@ -31,8 +31,8 @@ func newLockout(a ratelimit.Lockout) *lockout {
 	return &lockout{
 		max:     a.Limit,
 		window:  instant(a.Window),
-		first:   instant(a.For),
-		longest: instant(max(a.For, a.Most)),
+		first:   instant(a.First),
+		longest: instant(max(a.First, a.Longest)),
 	}
 }
 

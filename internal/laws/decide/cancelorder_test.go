@@ -27,7 +27,7 @@ var queues = map[string]ratelimit.Algorithm{
 	"sliding, far ahead":   ratelimit.SlidingWindow{Limit: 2, Window: time.Second, Segments: 2},
 	"rolling, far ahead":   ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Second, Period: time.Second, PeriodLimit: 2},
 	"log":                  ratelimit.SlidingLog{Limit: 3, Window: time.Second},
-	"locks":                ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, For: time.Second, Most: 5 * time.Second},
+	"locks":                ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, First: time.Second, Longest: 5 * time.Second},
 	"log that counts":      ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: true},
 	"all kinds": ratelimit.All{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},

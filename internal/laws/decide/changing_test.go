@@ -186,7 +186,7 @@ func TestEasedClamp(t *testing.T) {
 		"first":    {ratelimit.FixedWindow{Limit: 100, Window: time.Second}, ratelimit.FixedWindow{Limit: 5, Window: hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.FixedWindow{Limit: 100, Window: 2 * hour, Start: ratelimit.StartOnFirstEvent}},
 		"sliding":  {ratelimit.SlidingWindow{Limit: 100, Window: time.Second}, ratelimit.SlidingWindow{Limit: 5, Window: 2 * hour}, ratelimit.SlidingWindow{Limit: 100, Window: hour}},
 		"rolling":  {ratelimit.RollingWindow{Quota: 100, Window: time.Minute, Period: time.Second}, ratelimit.RollingWindow{Quota: 5, Window: 2 * hour, Period: hour}, ratelimit.RollingWindow{Quota: 100, Window: hour, Period: time.Minute}},
-		"lockout":  {ratelimit.Lockout{Limit: 100, Window: time.Second, For: time.Second}, ratelimit.Lockout{Limit: 5, Window: hour, For: 2 * hour}, ratelimit.Lockout{Limit: 100, Window: hour, For: hour}},
+		"lockout":  {ratelimit.Lockout{Limit: 100, Window: time.Second, First: time.Second}, ratelimit.Lockout{Limit: 5, Window: hour, First: 2 * hour}, ratelimit.Lockout{Limit: 100, Window: hour, First: hour}},
 		"log":      {ratelimit.SlidingLog{Limit: 100, Window: time.Second}, ratelimit.SlidingLog{Limit: 5, Window: 2 * hour}, ratelimit.SlidingLog{Limit: 100, Window: hour}},
 	} {
 		l, own, _, clk := fakes.Varying(t, algs[0])

@@ -110,7 +110,7 @@ var canHold = regexp.MustCompile(`can hold (\d+) more$`)
 func TestDebtOfAnAllWithAShortWindow(t *testing.T) {
 	for _, window := range []time.Duration{time.Second, time.Millisecond, time.Microsecond, 1} {
 		window := ratelimit.FixedWindow{Limit: 1, Window: window}
-		l, _ := fakes.At(t, ratelimit.All{window, ratelimit.Lockout{Limit: 5, Window: time.Hour, For: time.Minute}})
+		l, _ := fakes.At(t, ratelimit.All{window, ratelimit.Lockout{Limit: 5, Window: time.Hour, First: time.Minute}})
 		_, err := l.Charge(t.Context(), "key", math.MaxInt32)
 		assert.NoError(t, err, window)
 	}

@@ -222,13 +222,13 @@ func (d *drawer) warmingUp() ratelimit.Algorithm {
 // lockout chooses a Lockout of a small limit mostly, so that it locks, often and for longer each
 // time.
 func (d *drawer) lockout() ratelimit.Algorithm {
-	a := ratelimit.Lockout{Limit: d.count(), Window: d.span(), For: d.span()}
+	a := ratelimit.Lockout{Limit: d.count(), Window: d.span(), First: d.span()}
 	if d.below(2) == 0 {
 		a.Limit = 1 + d.below(3)
 	}
 	if d.below(4) > 0 {
-		a.Most = max(a.For, d.span(), min(a.For, century/50)*time.Duration(1+d.below(50)))
-		d.spans = append(d.spans, a.Most)
+		a.Longest = max(a.First, d.span(), min(a.First, century/50)*time.Duration(1+d.below(50)))
+		d.spans = append(d.spans, a.Longest)
 	}
 	return a
 }

@@ -88,10 +88,10 @@ var rivals = map[string][]ratelimit.Algorithm{
 		ratelimit.InFlight{Limit: 9, Timeout: time.Minute},
 	},
 	"lockout": {
-		ratelimit.Lockout{Limit: 5, Window: time.Minute, For: 10 * time.Second, Most: time.Minute},
-		ratelimit.Lockout{Limit: 8, Window: 20 * time.Second, For: 30 * time.Second},
-		ratelimit.Lockout{Limit: 3, Window: time.Hour, For: time.Second, Most: 10 * time.Second},
-		ratelimit.Lockout{Limit: 9, Window: time.Minute, For: 10 * time.Second, Most: time.Minute},
+		ratelimit.Lockout{Limit: 5, Window: time.Minute, First: 10 * time.Second, Longest: time.Minute},
+		ratelimit.Lockout{Limit: 8, Window: 20 * time.Second, First: 30 * time.Second},
+		ratelimit.Lockout{Limit: 3, Window: time.Hour, First: time.Second, Longest: 10 * time.Second},
+		ratelimit.Lockout{Limit: 9, Window: time.Minute, First: 10 * time.Second, Longest: time.Minute},
 	},
 	"all": {
 		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, ratelimit.FixedWindow{Limit: 20, Window: time.Minute}},

@@ -654,7 +654,7 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 		},
 		"lockout": func(rng *rand.Rand) ratelimit.Algorithm {
 			n, w := draw(rng)
-			return ratelimit.Lockout{Limit: n, Window: w, For: w / 2, Most: w * time.Duration(rng.IntN(3))}
+			return ratelimit.Lockout{Limit: n, Window: w, First: w / 2, Longest: w * time.Duration(rng.IntN(3))}
 		},
 		"calendar": func(rng *rand.Rand) ratelimit.Algorithm {
 			n, _ := draw(rng)

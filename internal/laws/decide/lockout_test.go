@@ -21,10 +21,10 @@ import (
 // logins is the limit of the laws below: the fifth failure within 15 minutes of the first locks an
 // account for a minute, the next one for two, and so on up to ten.
 var logins = ratelimit.Lockout{
-	Limit:  5,
-	Window: 15 * time.Minute,
-	For:    time.Minute,
-	Most:   10 * time.Minute,
+	Limit:   5,
+	Window:  15 * time.Minute,
+	First:   time.Minute,
+	Longest: 10 * time.Minute,
 }
 
 // onEachKeeping runs a law for limiters of an algorithm that keep their states as words and as
@@ -100,31 +100,31 @@ func TestLockout_Locks(t *testing.T) {
 	})
 }
 
-// TestLockout_Grows: each lock lasts twice as long as the one before, at most Most. When Most has
-// passed since the end of a lock, the next one lasts for For again: not a nanosecond earlier, also
-// if the count has begun before.
+// TestLockout_Grows: each lock lasts twice as long as the one before, at most Longest. When Longest
+// has passed since the end of a lock, the next one lasts for First again: not a nanosecond earlier,
+// also if the count has begun before.
 func TestLockout_Grows(t *testing.T) {
 	onEachKeeping(t, logins, func(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock) {
 		for _, minutes := range []time.Duration{1, 2, 4, 8, 10, 10} {
 			require.Equal(t, minutes*time.Minute, lockNow(t, l))
-			assert.Equal(t, minutes*time.Minute+logins.Most, fakes.Peek(t, l).ResetAfter)
+			assert.Equal(t, minutes*time.Minute+logins.Longest, fakes.Peek(t, l).ResetAfter)
 			assertLockedFor(t, l, clk, minutes*time.Minute)
 		}
-		clk.Advance(logins.Most - 1)
+		clk.Advance(logins.Longest - 1)
 		assert.EqualValues(t, 1, fakes.Peek(t, l).ResetAfter)
 		assert.Equal(t, 10*time.Minute, lockNow(t, l))
 
-		clk.Advance(10*time.Minute + logins.Most - 1)
+		clk.Advance(10*time.Minute + logins.Longest - 1)
 		require.True(t, fakes.Take(t, l, 1).Allowed)
 		clk.Advance(1)
 		assert.Equal(t, time.Minute, lockNow(t, l))
 	})
 }
 
-// TestLockout_AllAlike: without Most, each lock lasts for For, and nothing is remembered of it.
+// TestLockout_AllAlike: without Longest, each lock lasts for First, and nothing is remembered of it.
 func TestLockout_AllAlike(t *testing.T) {
 	alike := logins
-	alike.Most = 0
+	alike.Longest = 0
 	onEachKeeping(t, alike, func(t *testing.T, l ratelimit.Limiter, clk *storetest.Clock) {
 		for range 4 {
 			require.Equal(t, time.Minute, lockNow(t, l))
@@ -206,7 +206,7 @@ func TestLockout_Crash(t *testing.T) {
 // then gave its event back by itself, while nobody asked. No store forgets the key before.
 func TestLockout_CountBeforeACrash(t *testing.T) {
 	long := logins
-	long.Window, long.Most = 24*time.Hour, 0
+	long.Window, long.Longest = 24*time.Hour, 0
 	memory := new(ratelimit.MemoryStore)
 	db := expiring{MapDB: fakes.NewMapDB(), clk: stepclock.New()}
 	for name, store := range map[string]ratelimit.Store{"memory": memory, "bytes": ratelimit.NewStore(&db)} {
@@ -282,9 +282,9 @@ func TestLockout_Lowered(t *testing.T) {
 // TestLockout_Former: a limit that is asked again remembers its count for Window, and its doubling
 // until Most has passed since the end of a lock, although another one was asked meanwhile.
 func TestLockout_Former(t *testing.T) {
-	short := ratelimit.Lockout{Limit: 100, Window: time.Second, For: time.Second}
+	short := ratelimit.Lockout{Limit: 100, Window: time.Second, First: time.Second}
 	alike := logins
-	alike.Most = 0
+	alike.Longest = 0
 	l, own, _, clk := fakes.Varying(t, alike)
 	require.True(t, l.AllowN("key", 3))
 	own.Set("key", short)
@@ -308,7 +308,7 @@ func TestLockout_Former(t *testing.T) {
 	}
 	clk.Advance(18 * time.Minute)
 	own.Set("key", brief)
-	assert.Equal(t, brief.Most, lockNow(t, l), "the doubling")
+	assert.Equal(t, brief.Longest, lockNow(t, l), "the doubling")
 }
 
 // TestLockout_Clock: a lock ends by a clock that is set ahead. If one is set back, time stands still,

@@ -286,7 +286,7 @@ func TestWaitersAskForWhatOtherProcessesHold(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"InFlight":    ratelimit.InFlight{Limit: 2, Timeout: time.Hour},
 		"TokenBucket": ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 2},
-		"Lockout":     ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour},
+		"Lockout":     ratelimit.Lockout{Limit: 2, Window: time.Hour, First: time.Hour},
 		"All": ratelimit.All{
 			ratelimit.InFlight{Limit: 2, Timeout: time.Hour},
 			ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},

@@ -447,7 +447,7 @@ func TestWaitFollowsALateMock(t *testing.T) {
 // hold of the line.
 func TestHold_WaitingBehindHolders(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{
-		ratelimit.Lockout{Limit: 2, Window: time.Hour, For: time.Hour},
+		ratelimit.Lockout{Limit: 2, Window: time.Hour, First: time.Hour},
 		ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent},
 		ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
 		ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(100)}},
