@@ -526,7 +526,7 @@ func BenchmarkTakeEach(b *testing.B) {
 				out = append(out, d)
 			}
 		}},
-		{"TakeEach", func(keys []string) { out, _ = ratelimit.TakeEach(ctx, l, keys, 1, out) }},
+		{"TakeEach", func(keys []string) { out, _ = l.TakeEach(ctx, keys, 1, out) }},
 	} {
 		b.Run(call.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -140,7 +140,7 @@ func TestCoarseClock_Denies(t *testing.T) {
 			d, err = l.Peek(t.Context(), "key")
 			require.NoError(t, err)
 			require.False(t, d.Allowed, name)
-			all, err := ratelimit.TakeEach(t.Context(), l, []string{"key", "new"}, 1, nil)
+			all, err := l.TakeEach(t.Context(), []string{"key", "new"}, 1, nil)
 			require.NoError(t, err)
 			require.False(t, all[0].Allowed || all[1].Allowed, name)
 			d, err = l.Charge(t.Context(), "key", 1)

@@ -8,7 +8,7 @@ import (
 
 // This file tells what a limiter is.
 
-// An Info says what a limiter is; see [Describe].
+// An Info says what a limiter is; see [Limiter.Describe].
 type Info struct {
 	Name  string      // that of [WithName], which observers are told
 	Clock clock.Clock // that of [WithClock], or the system's
@@ -23,42 +23,17 @@ type Info struct {
 	Lookup func(ctx context.Context, key string) (Algorithm, error)
 }
 
-// Describe returns what l is. If l was not made by [New], Describe returns the result of its method
-// Describe() Info, or of the limiter that its method Unwrap() Limiter returns. If it has neither,
-// the Info is empty.
-func Describe(l Limiter) Info {
-	if l, ok := unwrapTo[interface{ Describe() Info }](l); ok {
-		return l.Describe()
-	}
-	return Info{}
-}
-
-// For returns the algorithm that the limiter applies to key now, or nil if it is not known. For a
+// AlgorithmOf returns the algorithm that the limiter applies to key now, or nil if it is not known. For a
 // limiter made with [WithLimits], it calls the lookup, and returns its error, or one that matches
 // [ErrInvalid] if the parameters cannot be used. If ctx has ended, it may return the error of ctx.
-func (i Info) For(ctx context.Context, key string) (Algorithm, error) {
+func (i Info) AlgorithmOf(ctx context.Context, key string) (Algorithm, error) {
 	if i.Lookup == nil {
 		return i.Algorithm, nil
 	}
 	return i.Lookup(ctx, key)
 }
 
-// unwrapTo returns l or, if that has not the methods of T, the first of those that it wraps that
-// has.
-func unwrapTo[T any](l Limiter) (_ T, ok bool) {
-	for {
-		if t, ok := l.(T); ok {
-			return t, true
-		}
-		wrapper, ok := l.(interface{ Unwrap() Limiter })
-		if !ok {
-			var none T
-			return none, false
-		}
-		l = wrapper.Unwrap()
-	}
-}
-
+// Describe implements [Limiter].
 func (l *limiter) Describe() Info {
 	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
 	if l.ownLimits == nil {

@@ -42,9 +42,9 @@
 //
 // [New] binds an algorithm to a store and a clock. A [Limiter] serves any number of keys and
 // goroutines: [Limiter.Allow] and [Limiter.Take] decide, [Limiter.Wait] waits, [Limiter.Hold] takes
-// an estimate of a cost that is known only afterwards. [TakeUpTo] takes as many events as remain.
-// [TakeEach] takes events of many keys, each for itself; [TakeAll] takes events of several keys of
-// any limiters, of all or of none.
+// an estimate of a cost that is known only afterwards. [Limiter.TakeUpTo] takes as many events as
+// remain. [Limiter.TakeEach] takes events of many keys, each for itself; [TakeAll] takes events of
+// several keys of any limiters, of all or of none.
 //
 // [WithLimits] gives keys limits of their own, which may change while the service runs. Package
 // httplimit limits HTTP requests, and package iolimit the bytes per second of readers, writers and

@@ -11,38 +11,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in the
-// order of the keys. The results are those of a loop that calls [Limiter.Take], but TakeEach takes
-// less time. A key that occurs several times is decided on as often, in order.
-//
-// TakeEach appends one decision for each key, even if it returns an error. If n is negative or ctx
-// has ended, all of them are zero, which is a denial, and the error is that of Take. If Take would
-// fail only for some keys, the error has one for each of them, which names keys[i]. The decisions
-// on these keys are those of the [FailurePolicy] or, if their lookups failed, of the limit of New,
-// as with Take: they are Degraded.
-//
-// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if out
-// has room. It checks ctx once, before the first key. Package redisstore sends the requests of all
-// keys at once, so that they share round trips. With any other store, and with [WithLimits] in
-// memory, TakeEach is a loop.
-//
-// If l was not made by [New], TakeEach calls its method TakeEach(ctx, keys, n, out) ([]Decision,
-// error) if it has one, and otherwise its Take for each key.
-func TakeEach(
-	ctx context.Context,
-	l Limiter,
-	keys []string,
-	n int,
-	out []Decision,
-) ([]Decision, error) {
-	if each, ok := l.(interface {
-		TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
-	}); ok {
-		return each.TakeEach(ctx, keys, n, out)
-	}
-	return takeEachInTurn(ctx, l, keys, n, out)
-}
-
 // takeEachInTurn is TakeEach as a loop.
 func takeEachInTurn(
 	ctx context.Context,
@@ -62,7 +30,7 @@ func takeEachInTurn(
 	return out, errors.Join(errs...)
 }
 
-// TakeEach is what the function TakeEach calls.
+// TakeEach implements [Limiter].
 func (l *limiter) TakeEach(
 	ctx context.Context,
 	keys []string,

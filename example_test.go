@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -240,12 +239,12 @@ func ExampleWithLimits_ramp() {
 }
 
 // A program that reads messages in batches decides on the senders of a batch at once.
-func ExampleTakeEach() {
+func ExampleLimiter_TakeEach() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)}, ratelimit.WithClock(stopped())))
 	var decisions []ratelimit.Decision
 	for _, senders := range [][]string{{"alice", "bob", "alice"}, {"alice", "carol"}} {
 		var err error
-		decisions, err = ratelimit.TakeEach(context.Background(), limiter, senders, 1, decisions[:0])
+		decisions, err = limiter.TakeEach(context.Background(), senders, 1, decisions[:0])
 		if err != nil {
 			fmt.Println(err) // the store failed for some senders, and the failure policy decided
 		}
@@ -262,10 +261,10 @@ func ExampleTakeEach() {
 }
 
 // An import takes as many rows as the quota of the customer has left, and says when it goes on.
-func ExampleTakeUpTo() {
+func ExampleLimiter_TakeUpTo() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 500, Window: time.Hour}, ratelimit.WithClock(stopped())))
 	for rows := 1200; rows > 0; {
-		granted, d, err := ratelimit.TakeUpTo(context.Background(), limiter, "alice", min(rows, 300))
+		granted, d, err := limiter.TakeUpTo(context.Background(), "alice", min(rows, 300))
 		if err != nil {
 			fmt.Println(err) // the store failed, and the failure policy decided
 		}
@@ -304,7 +303,7 @@ func ExampleLimiter_Hold() {
 }
 
 // A web process holds, and a worker settles. If the job gets lost, the tokens come back after an hour.
-func ExampleResume() {
+func ExampleLimiter_Resume() {
 	ctx := context.Background()
 	tokens, user := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10_000)})), "ann"
 
@@ -315,7 +314,7 @@ func ExampleResume() {
 	token := hold.Token() // put it into the queue, with the job
 
 	work := func(used int) error {
-		hold, err := ratelimit.Resume(ctx, tokens, user, token)
+		hold, err := tokens.Resume(ctx, user, token)
 		if err != nil {
 			return err
 		}
@@ -445,38 +444,79 @@ func ExampleHoldAll() {
 	// <nil>
 }
 
-// A counted limiter counts the denials that Take returns.
-type counted struct {
+// A selective limiter refuses some keys whatever their limit grants. It overrides all methods that
+// grant events, so that none passes it.
+type selective struct {
 	ratelimit.Limiter
-	denials atomic.Int64
+	refuses func(key string) bool
 }
 
-func (c *counted) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
-	d, err := c.Limiter.Take(ctx, key, n)
-	if !d.Allowed {
-		c.denials.Add(1)
+var refused = ratelimit.Decision{RetryAfter: ratelimit.Never}
+
+func (l selective) Allow(key string) bool { return l.AllowN(key, 1) }
+
+func (l selective) AllowN(key string, n int) bool {
+	return !l.refuses(key) && l.Limiter.AllowN(key, n)
+}
+
+func (l selective) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	if l.refuses(key) {
+		return refused, nil
 	}
-	return d, err
+	return l.Limiter.Take(ctx, key, n)
 }
 
-// Unwrap lets Describe, and so httplimit, see the limiter inside.
-func (c *counted) Unwrap() ratelimit.Limiter { return c.Limiter }
+func (l selective) TakeUpTo(ctx context.Context, key string, n int) (int, ratelimit.Decision, error) {
+	if l.refuses(key) {
+		return 0, refused, nil
+	}
+	return l.Limiter.TakeUpTo(ctx, key, n)
+}
+
+func (l selective) TakeEach(ctx context.Context, keys []string, n int, out []ratelimit.Decision) ([]ratelimit.Decision, error) {
+	var errs []error
+	for _, key := range keys {
+		d, err := l.Take(ctx, key, n)
+		out, errs = append(out, d), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+func (l selective) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+func (l selective) WaitN(ctx context.Context, key string, n int) error {
+	if l.refuses(key) {
+		return ratelimit.ErrNever
+	}
+	return l.Limiter.WaitN(ctx, key, n)
+}
+
+func (l selective) Reserve(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	if l.refuses(key) {
+		return nil, refused, nil
+	}
+	return l.Limiter.Reserve(ctx, key, n, opts...)
+}
+
+func (l selective) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	if l.refuses(key) {
+		return nil, refused, nil
+	}
+	return l.Limiter.Hold(ctx, key, n, opts...)
+}
 
 // A limiter of one's own embeds another, because the interface may gain methods.
-func ExampleDescribe() {
-	limiter := &counted{Limiter: ratelimit.Must(ratelimit.New(
-		ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour, Start: ratelimit.StartOnFirstEvent},
-	))}
-	for range 5 {
-		if _, err := limiter.Take(context.Background(), "alice", 1); err != nil {
-			fmt.Println(err)
-		}
+func ExampleLimiter_wrapper() {
+	limiter := selective{
+		Limiter: ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)})),
+		refuses: func(key string) bool { return key == "mallory" },
 	}
-	fmt.Println("denials:", limiter.denials.Load())
-	fmt.Println("limit:", ratelimit.Describe(limiter).Algorithm)
+	d, err := ratelimit.TakeAll(context.Background(), 1, ratelimit.For(limiter, "alice"), ratelimit.For(limiter, "mallory"))
+	fmt.Println(d.Allowed, err, limiter.Allow("alice"))
+	fmt.Println("limit:", limiter.Describe().Algorithm)
 	// Output:
-	// denials: 3
-	// limit: 2 in each day from the first event
+	// false <nil> true
+	// limit: 60/m
 }
 
 // The code of docs/testing.md.

@@ -114,7 +114,7 @@ func (c *call) askFallback(
 	switch c.Request.Op {
 	case step.OpTake:
 		if c.Request.UpTo {
-			granted, d, err = TakeUpTo(ctx, fallback, c.Key, c.Request.N)
+			granted, d, err = fallback.TakeUpTo(ctx, c.Key, c.Request.N)
 			break
 		}
 		d, err = fallback.Take(ctx, c.Key, c.Request.N)

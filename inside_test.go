@@ -105,7 +105,7 @@ func TestEachCoarseClock(t *testing.T) {
 		l := Must(New(TokenBucket{Rate: PerSecond(1000), Burst: 10}, WithClock(newCoarseClock())))
 		granted := 0
 		for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(500 * time.Microsecond) {
-			out, err := TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
+			out, err := l.TakeEach(t.Context(), []string{"a", "b"}, 1, nil)
 			require.NoError(t, err)
 			if out[1].Allowed {
 				granted++

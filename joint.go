@@ -57,9 +57,9 @@ import (
 //
 // Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all
 // have: first the keys in other stores, in the order in which they are given, then those in memory,
-// and at last those of limiters that New has not made, of which TakeAll calls Take, and HoldAll
-// Hold. A group is the keys that one call can decide on, or a single key, such as one that is also
-// given with another limiter of the same name and lookups of their own ([WithLimits]).
+// and at last those of limiters that New has not made, of which TakeAll calls Hold, and Take of the
+// last one. A group is the keys that one call can decide on, or a single key, such as one that is
+// also given with another limiter of the same name and lookups of their own ([WithLimits]).
 //
 // As soon as a key refuses, or its store fails and its [FailurePolicy] does not allow the request,
 // TakeAll settles the holds before it with 0, and asks no further keys, so that the Decision tells
@@ -584,9 +584,14 @@ func (j *jointCall) askAlone(k *jointKey) (granted bool) {
 // askForeign asks a limiter that New has not made.
 func (j *jointCall) askForeign(b *Bound, n int) (r *Reservation, _ step.Decision, err error) {
 	var d Decision
-	if j.holdsAll {
+	switch {
+	case j.holdsAll:
 		r, d, err = b.limiter.Hold(j.ctx, b.key, n, b.optionList()...)
-	} else {
+	case j.holdsNow():
+		// For as long as its algorithm says: events of an InFlight would be over too early
+		// otherwise, and whether it has one is not known.
+		r, d, err = b.limiter.Hold(j.ctx, b.key, n)
+	default:
 		d, err = b.limiter.Take(j.ctx, b.key, n)
 	}
 	return r, step.Decision(d), err
@@ -646,7 +651,7 @@ func (j *jointCall) endHolds() {
 		r := k.reservation
 		switch {
 		case r == nil || !k.Answer.Allowed:
-		case j.granted && (r.holdID == 0 || k.flies()):
+		case j.granted && k.l != nil && (r.holdID == 0 || k.flies()):
 		case k.l == nil || k.l.local != nil:
 			k.endHold(j.ctx, j.granted)
 		default:
@@ -677,7 +682,11 @@ func (k *jointKey) endHold(ctx context.Context, granted bool) {
 	case isOwn && granted:
 		r.settleQuietly(ctx, r.n) // if this fails, the limiter repeats it
 	case granted:
-		_, _ = r.settleFor(ctx, r.n) // likewise
+		for _, part := range r.Parts() {
+			if part.isHold() && !part.limit.Releases() {
+				_, _ = part.settleFor(ctx, part.n) // likewise
+			}
+		}
 	default:
 		d, err := r.settleFor(ctx, 0)
 		if err == nil {

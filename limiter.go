@@ -27,16 +27,18 @@ import (
 //
 // # Wrappers
 //
-// Later versions may add methods to this interface. To write a limiter, embed another one, which
-// gets the calls of methods that are not overridden. Give it a method Unwrap() Limiter that returns
-// the embedded limiter, or a method [Describe] of its own: without them, package httplimit does not
-// know the policy and the clock. The example of Describe shows a wrapper. To be told of decisions,
-// use [WithObserver] instead.
+// Later versions may add methods to this interface, so a limiter of one's own embeds another one,
+// which gets the calls of all methods that are not overridden. Few programs need one: [WithObserver]
+// tells of decisions, and [WithLimits] refuses keys whose limit is [Blocked].
 //
-// A limiter that New has not made is asked through its own methods, whatever it unwraps to:
-// [TakeAll] and [TakeEach] call Take, [TakeUpTo] calls Peek and Take, [HoldAll] calls Hold, and
-// middlewares Take, Hold, Wait, or Hold with [Waiting], as they need. In tests, package
-// ratelimittest has a limiter that decides all calls by one function.
+// A wrapper that refuses must not be passed by another method of the limiter inside. So override
+// together all methods that grant events: Allow, AllowN, Take, TakeUpTo, TakeEach, Wait, WaitN,
+// Reserve and Hold, as the example does. Middlewares call whichever they need. [TakeAll] asks
+// wrappers last, and calls Hold, so that it can give back what they grant if another key refuses;
+// of the last one, Take. [HoldAll] calls Hold. A wrapper with a limit of its own also overrides
+// Describe, because package httplimit tells clients what that returns.
+//
+// In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
 	// Allow reports whether one event may happen now, and spends it if so.
 	Allow(key string) bool
@@ -51,6 +53,35 @@ type Limiter interface {
 	// be looked up ([WithLimits]), it returns the decision of the limit of New, and the lookup's
 	// error.
 	Take(ctx context.Context, key string, n int) (Decision, error)
+
+	// TakeUpTo takes as many of n events as remain, in one decision, and returns how many: from 0
+	// to n, which may exceed the limit. The Decision is that of Take for these events. If none are
+	// granted, it is that of a Take of one event: RetryAfter says when there is one. TakeUpTo
+	// neither waits nor overtakes those who do: while callers wait for the key, it is denied.
+	//
+	// Of an [All], it takes what the part grants with the fewest events remaining. The errors are
+	// those of Take. If the store fails, the [FailurePolicy] decides: [FailOpen] grants all n,
+	// [FailClosed] none, and a [Fallback] as many as remain there.
+	//
+	// With package redisstore, TakeUpTo is one call of a script. For more than one event, it ends
+	// the leases that the process has of the key.
+	TakeUpTo(ctx context.Context, key string, n int) (granted int, d Decision, err error)
+
+	// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in
+	// the order of the keys. The results are those of a loop that calls Take, but TakeEach takes
+	// less time. A key that occurs several times is decided on as often, in order.
+	//
+	// TakeEach appends one decision for each key, even if it returns an error. If n is negative or
+	// ctx has ended, all of them are zero, which is a denial, and the error is that of Take. If
+	// Take would fail only for some keys, the error has one for each of them, which names keys[i].
+	// The decisions on these keys are those of the [FailurePolicy] or, if their lookups failed, of
+	// the limit of New, as with Take: they are Degraded.
+	//
+	// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
+	// out has room. It checks ctx once, before the first key. Package redisstore sends the requests
+	// of all keys at once, so that they share round trips. With any other store, and with
+	// [WithLimits] in memory, TakeEach is a loop.
+	TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
 	Wait(ctx context.Context, key string) error
@@ -165,6 +196,21 @@ type Limiter interface {
 	// Reset forgets key, so that its next request finds it unused. It also forgets what is reserved
 	// and held: cancelling that gives nothing back.
 	Reset(ctx context.Context, key string) error
+
+	// Resume returns the Reservation whose Token another process has passed on, or this one before
+	// it crashed, so that it can be settled, released or extended: a worker that takes a job from a
+	// queue settles what was held when the job was put there. The limiter must have the same name,
+	// kind of algorithm and store as the one that made it, and key is the key of the hold. A hold
+	// must be settled once, by whoever it is: a second Settle, of another Reservation of the hold,
+	// changes nothing, except that it counts events that exceed it once more.
+	//
+	// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid].
+	// Resume does not ask the store, so that it returns a Reservation even if the hold has ended;
+	// but with [WithLimits], it calls the lookup, and returns its error.
+	Resume(ctx context.Context, key, token string) (*Reservation, error)
+
+	// Describe returns what the limiter is: its name, algorithm, store and clock.
+	Describe() Info
 }
 
 // New returns a limiter that applies alg to each key. If a parameter or an option cannot be used,

@@ -462,21 +462,18 @@ func TestRegressions(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	store := new(ratelimit.MemoryStore)
 	l := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithName("api"), ratelimit.WithStore(store)))
-	assert.Equal(t, "api", ratelimit.Describe(l).Name)
-	assert.Same(t, store, ratelimit.Describe(l).Store)
+	assert.Equal(t, "api", l.Describe().Name)
+	assert.Same(t, store, l.Describe().Store)
 	own := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}))
 	require.True(t, own.Allow("k"))
-	assert.Empty(t, ratelimit.Describe(own).Name)
-	assert.Equal(t, 1, ratelimit.Describe(own).Store.(*ratelimit.MemoryStore).Len())
-	assert.Empty(t, ratelimit.Describe(nil).Name)
-	assert.Nil(t, ratelimit.Describe(nil).Store)
+	assert.Empty(t, own.Describe().Name)
+	assert.Equal(t, 1, own.Describe().Store.(*ratelimit.MemoryStore).Len())
 }
 
 func TestDescribeClock(t *testing.T) {
 	clk := clock.NewMock()
-	assert.Same(t, clk, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk)))).Clock)
-	assert.WithinDuration(t, time.Now(), ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}))).Clock.Now(), time.Hour)
-	assert.Nil(t, ratelimit.Describe(nil).Clock)
+	assert.Same(t, clk, ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1}, ratelimit.WithClock(clk))).Describe().Clock)
+	assert.WithinDuration(t, time.Now(), ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1})).Describe().Clock.Now(), time.Hour)
 }
 
 // A Bound without a limiter is an error.
@@ -555,7 +552,7 @@ func TestZeroFields(t *testing.T) {
 		},
 	} {
 		l := ratelimit.Must(ratelimit.New(tt.given))
-		assert.Equal(t, tt.want, ratelimit.Describe(l).Algorithm)
+		assert.Equal(t, tt.want, l.Describe().Algorithm)
 		if _, several := tt.given.(ratelimit.All); !several {
 			assert.Equal(t, ratelimit.Share(tt.want, 2), ratelimit.Share(tt.given, 2))
 		}
@@ -598,7 +595,7 @@ func TestShare(t *testing.T) {
 			assert.NoError(t, err, "%s, %d", name, n)
 		}
 		if _, several := alg.(ratelimit.All); !several {
-			assert.Equal(t, ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm, ratelimit.Share(alg, 1), name)
+			assert.Equal(t, ratelimit.Must(ratelimit.New(alg)).Describe().Algorithm, ratelimit.Share(alg, 1), name)
 		}
 	}
 	itself := ratelimit.All{nil}
@@ -782,8 +779,8 @@ func TestZeroReservation(t *testing.T) {
 func TestDescribedAlgorithmIsACopy(t *testing.T) {
 	alg := ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Second}}
 	l, _ := fakes.At(t, alg)
-	ratelimit.Describe(l).Algorithm.(ratelimit.All)[0] = nil
-	assert.Equal(t, alg, ratelimit.Describe(l).Algorithm)
+	l.Describe().Algorithm.(ratelimit.All)[0] = nil
+	assert.Equal(t, alg, l.Describe().Algorithm)
 }
 
 func TestZeroMemoryStore(t *testing.T) {

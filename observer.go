@@ -21,8 +21,8 @@ type Observer func(ctx context.Context, o Observation)
 // WithObserver makes the limiter tell o of each of its decisions. It may be given several times;
 // the observers are called in that order.
 //
-// An observer sees Allow, Take, [TakeUpTo], Hold, Reserve, Charge, Wait (when they return),
-// Settle, Release and Cancel of their reservations, and for each key that they ask [TakeEach],
+// An observer sees Allow, Take, TakeUpTo, Hold, Reserve, Charge, Wait (when they return),
+// Settle, Release and Cancel of their reservations, and for each key that they ask TakeEach,
 // [TakeAll] and [HoldAll]. It does not see Peek and Reset, nor calls that are refused before
 // anything is decided, because n is negative, ctx has ended, or a reservation was settled before.
 // [Reservation.Wait] is seen only if it cancels. A limiter that is only tried, as with WithShadow

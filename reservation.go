@@ -551,7 +551,7 @@ const (
 )
 
 // Token returns a short text by which another process can settle the hold, or cancel the
-// reservation before its turn: see [Resume]. It does not show the key, but whoever has it can
+// reservation before its turn: see [Limiter.Resume]. It does not show the key, but whoever has it can
 // settle the hold. It is empty if there is nothing to settle: if r is nil, or the events have
 // happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
 // [Reservation.Parts] has one.
@@ -589,37 +589,12 @@ func (l *limiter) seal(key string, fields []byte) []byte {
 	return hash.Sum(nil)[:tokenSize-tokenFields]
 }
 
-// Resume returns the Reservation whose Token another process has passed on, or this one before it
-// crashed, so that it can be settled, released or extended: a worker that takes a job from a queue
-// settles what was held when the job was put there. limiter is one with the same name, kind of
-// algorithm and store, and key is the key of the hold. A hold must be settled once, by whoever it
-// is: a second Settle, of another Reservation of the hold, changes nothing, except that it counts
-// events that exceed it once more.
-//
-// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid]. Resume
-// does not ask the store, so that it returns a Reservation even if the hold has ended; but with
-// [WithLimits], it calls the lookup, and returns its error. A limiter that [New] has not made is
-// asked through its method Resume(ctx, key, token) (*Reservation, error), or that of a limiter that
-// it unwraps; if there is none, the error matches ErrInvalid.
-func Resume(ctx context.Context, limiter Limiter, key, token string) (*Reservation, error) {
-	l, ok := unwrapTo[interface {
-		Resume(ctx context.Context, key, token string) (*Reservation, error)
-	}](limiter)
-	if !ok {
-		return nil, param.Invalid(
-			"Resume's limiter",
-			fmt.Sprintf("a %T", limiter),
-			"must be made by New, or have a method Resume or Unwrap",
-		)
-	}
-	return l.Resume(ctx, key, token)
-}
-
 // errToken is the error of a text that is no token.
 func errToken(why string, args ...any) error {
 	return fmt.Errorf("%w: no token of a hold: "+why, append([]any{ErrInvalid}, args...)...)
 }
 
+// Resume implements [Limiter].
 func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, error) {
 	if err := l.check(ctx, 0); err != nil {
 		return nil, err

@@ -244,7 +244,7 @@ func TestReservationOfAnotherProcess(t *testing.T) {
 		r, _, err := l.Reserve(t.Context(), "key", 1)
 		require.NoError(t, err)
 		clk.Advance(wait)
-		other, err := ratelimit.Resume(t.Context(), l, "key", r.Token())
+		other, err := l.Resume(t.Context(), "key", r.Token())
 		require.NoError(t, err)
 		require.NoError(t, other.Extend(t.Context(), time.Hour), "it does not become a hold")
 		other.Cancel()

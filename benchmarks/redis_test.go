@@ -51,7 +51,7 @@ func BenchmarkRedisTakeEach(b *testing.B) {
 					return out, nil
 				}},
 				{"TakeEach", func(ctx context.Context, l ratelimit.Limiter) ([]ratelimit.Decision, error) {
-					return ratelimit.TakeEach(ctx, l, all, 1, nil)
+					return l.TakeEach(ctx, all, 1, nil)
 				}},
 			} {
 				b.Run(call.name+"/away="+away.name+"/peer="+p.name, func(b *testing.B) {

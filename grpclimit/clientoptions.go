@@ -47,7 +47,7 @@ func WithPerMessage() ClientOption { return func(c *clientConfig) { c.perMessage
 
 // WithInFlight is for a limiter whose keys have limits of their own ([ratelimit.WithLimits]), if
 // some of these are a [ratelimit.InFlight] or have one in them, and for a wrapper of a limiter that
-// does not tell its algorithm (see [ratelimit.Describe]). It makes the client hold each call until
+// does not tell its algorithm (see [ratelimit.Limiter]). It makes the client hold each call until
 // the call ends, and then release it. Without it, such a call counts for the Timeout. It is not
 // needed if the algorithm is known. It costs one more call of the store for each call, whatever its
 // key.

@@ -221,6 +221,8 @@ func TestClientHasLeft(t *testing.T) {
 // An opaque limiter does not tell where its states are.
 type opaque struct{ ratelimit.Limiter }
 
+func (opaque) Describe() ratelimit.Info { return ratelimit.Info{} }
+
 // TestInFlightOfACallThatPanics checks that a call is released if a function of the program panics before its handler.
 func TestInFlightOfACallThatPanics(t *testing.T) {
 	lookups := 0

@@ -265,7 +265,7 @@ func TestAlsoOfAClientThatLeft(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	ctx, leave := context.WithCancel(t.Context())
-	h := httplimit.Middleware(users, both(leaving{orgs, leave})...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handled") }))
+	h := httplimit.Middleware(users, both(leaving{fakes.Hidden{Limiter: orgs}, leave})...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handled") }))
 	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o").WithContext(ctx))
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Equal(t, 100, left(t, users, "a"))

@@ -56,7 +56,7 @@ const (
 	// If keys have limits of their own, RateLimit-Policy lists those of the
 	// request's key; for that, each response needs another call of the lookup given to
 	// [ratelimit.WithLimits]. If the algorithm is not known (see
-	// [ratelimit.Info.For]), RateLimit-Policy is not sent, and t is sent only after a
+	// [ratelimit.Info.AlgorithmOf]), RateLimit-Policy is not sent, and t is sent only after a
 	// refusal.
 	//
 	// The item of a [ratelimit.InFlight] has qu="concurrent-requests" and no w, and t is sent

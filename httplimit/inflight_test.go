@@ -458,7 +458,7 @@ func TestInFlightRetry(t *testing.T) {
 // known.
 func TestWithoutInFlight(t *testing.T) {
 	known, clk := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Minute})
-	h := httplimit.Middleware(wrapped{known})(ok)
+	h := httplimit.Middleware(fakes.Hidden{Limiter: known})(ok)
 	assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, 429, serve(h, from("192.0.2.1:1")).StatusCode)
 	clk.Add(time.Minute)

@@ -50,7 +50,7 @@ type namedLimit struct {
 
 // describe sets what is known of the limiter. status is that of a refusal.
 func (l *namedLimit) describe(status int) {
-	l.info = ratelimit.Describe(l.limiter)
+	l.info = l.limiter.Describe()
 	l.flies = flies(l.limiter)
 	_, inMemory := l.info.Store.(*ratelimit.MemoryStore)
 	l.isLocal = inMemory && l.info.Lookup == nil
@@ -69,7 +69,7 @@ func (l *namedLimit) policiesOf(ctx context.Context, key string, status int) *po
 	if l.info.Lookup == nil {
 		return l.policies
 	}
-	alg, err := l.info.For(ctx, key)
+	alg, err := l.info.AlgorithmOf(ctx, key)
 	if err != nil || alg == nil {
 		return l.policies // not known
 	}

@@ -246,7 +246,7 @@ func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
 	if err != nil {
 		return []ratelimit.Algorithm{nil}
 	}
-	alg = ratelimit.Describe(l).Algorithm
+	alg = l.Describe().Algorithm
 	if all, ok := alg.(ratelimit.All); ok {
 		return all
 	}
@@ -256,7 +256,7 @@ func partsOf(alg ratelimit.Algorithm) []ratelimit.Algorithm {
 // flies reports whether l is known to have an InFlight.
 func flies(l ratelimit.Limiter) bool {
 	return slices.ContainsFunc(
-		partsOf(ratelimit.Describe(l).Algorithm),
+		partsOf(l.Describe().Algorithm),
 		func(part ratelimit.Algorithm) bool {
 			_, ok := part.(ratelimit.InFlight)
 			return ok

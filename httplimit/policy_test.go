@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -64,7 +65,7 @@ func TestPolicyOfUnknownLimits(t *testing.T) {
 	both := ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}
 	known, err := ratelimit.New(both, ratelimit.WithClock(storetest.NewClock(time.Unix(0, 0))))
 	require.NoError(t, err)
-	l := struct{ ratelimit.Limiter }{known}
+	l := fakes.Hidden{Limiter: known}
 	resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Empty(t, resp.Header.Values("RateLimit-Policy"))

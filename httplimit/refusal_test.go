@@ -264,7 +264,7 @@ type remote struct {
 }
 
 func (r remote) Describe() ratelimit.Info {
-	info := ratelimit.Describe(r.Limiter)
+	info := r.Limiter.Describe()
 	info.Clock = r.process
 	return info
 }

@@ -36,7 +36,12 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 		a.turn, a.Decision, err = l.WaitFor(ctx, bounded, a.key, a.n, holds, g.hold...)
 	case holds:
 		opts := append([]ratelimit.HoldOption{ratelimit.Waiting()}, g.hold...)
-		a.turn, _, err = a.limits[0].limiter.Hold(bounded, a.key, a.n, opts...)
+		var d ratelimit.Decision
+		a.turn, d, err = a.limits[0].limiter.Hold(bounded, a.key, a.n, opts...)
+		if err == nil && !d.Allowed {
+			a.Decision = d
+			return nil
+		}
 	default:
 		err = a.limits[0].limiter.WaitN(bounded, a.key, a.n)
 	}

@@ -236,7 +236,7 @@ func TestShapingInAFallback(t *testing.T) {
 	}
 }
 
-// A wrapped limiter hides its algorithm.
+// A wrapped limiter is one that New has not made.
 type wrapped struct{ ratelimit.Limiter }
 
 // TestShapingFollowsTheLimitersClock checks that turns and waits use that clock.

@@ -96,7 +96,7 @@ func (p *payer) chunk(ctx context.Context) (int, error) {
 // checkAlgorithm returns an error if bytes cannot be events of the key's algorithm. An unknown
 // algorithm passes.
 func (p *payer) checkAlgorithm(ctx context.Context) error {
-	alg, err := ratelimit.Describe(p.limiter).For(ctx, p.key)
+	alg, err := p.limiter.Describe().AlgorithmOf(ctx, p.key)
 	if err != nil {
 		return nil // the limit of New or the FailurePolicy decides
 	}
@@ -167,7 +167,10 @@ func (p *payer) spend(
 	}
 	if len(opts) > 0 {
 		waiting := append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)
-		held, _, err = p.limiter.Hold(patientContext{ctx}, p.key, n, waiting...)
+		held, d, err = p.limiter.Hold(patientContext{ctx}, p.key, n, waiting...)
+		if err == nil && !d.Allowed { // a limiter that New has not made refuses
+			return nil, 0, sleep(ctx, p.limiter.Describe().Clock, d.RetryAfter)
+		}
 	} else {
 		err = p.limiter.WaitN(patientContext{ctx}, p.key, n)
 	}
@@ -175,7 +178,7 @@ func (p *payer) spend(
 	case err == nil:
 		return held, n, nil
 	case errors.Is(err, ratelimit.ErrQueueFull):
-		return nil, 0, sleep(ctx, ratelimit.Describe(p.limiter).Clock, d.RetryAfter)
+		return nil, 0, sleep(ctx, p.limiter.Describe().Clock, d.RetryAfter)
 	case errors.Is(err, ratelimit.ErrNever):
 		// The limit has become lower, as the next decision says.
 		return nil, 0, nil

@@ -58,7 +58,7 @@ func (p *Page) lookUp(ctx context.Context, w limiterSnapshot, key string) lookup
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	r := lookup{Limiter: label(w.name), keyReport: p.keyReportOf(key), Next: []forecast{}}
-	alg, err := ratelimit.Describe(w.limiter).For(ctx, key)
+	alg, err := w.limiter.Describe().AlgorithmOf(ctx, key)
 	if err == nil {
 		r.Algorithm, r.Limit = words(alg)
 	}

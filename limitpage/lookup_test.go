@@ -232,7 +232,7 @@ func TestNextIsTrue(t *testing.T) {
 			for step := range 12 {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
-				for i, n := range forecasts(ratelimit.Describe(l).Algorithm, d) {
+				for i, n := range forecasts(l.Describe().Algorithm, d) {
 					assert.False(t, n.Exactly && n.Granted == math.MaxInt, "one more cannot be asked for")
 					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
 						if more == 1 && !n.Exactly {
@@ -281,7 +281,7 @@ func TestNextOfABucket(t *testing.T) {
 		require.True(t, l.AllowN("k", tt.spent), name)
 		d, err := l.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, tt.want, forecasts(ratelimit.Describe(l).Algorithm, d), name)
+		assert.Equal(t, tt.want, forecasts(l.Describe().Algorithm, d), name)
 	}
 	changed := ratelimit.Decision{Allowed: true, Limit: 7, Remaining: 3, ResetAfter: time.Hour}
 	assert.Len(t, forecasts(ratelimit.TokenBucket{Rate: tenth, Burst: 20}, changed), 2, "the limit of the key changed in between")
@@ -328,8 +328,6 @@ func TestReset(t *testing.T) {
 
 // A stuck is a limiter whose store does not answer.
 type stuck struct{ ratelimit.Limiter }
-
-func (s stuck) Unwrap() ratelimit.Limiter { return s.Limiter }
 
 func (stuck) Reset(ctx context.Context, _ string) error {
 	<-ctx.Done()

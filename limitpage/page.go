@@ -134,9 +134,8 @@ func New(opts ...Option) *Page {
 }
 
 // Add lets the page show the limit and the store of l, and look up its keys. The page counts only
-// decisions that p observes, so make l with [ratelimit.WithObserver] and p.Observe. A limiter that
-// wraps another one should have the method Unwrap() that [ratelimit.Limiter] describes. Limiters
-// need different names (see [ratelimit.WithName]). If l cannot be added, the error matches
+// decisions that p observes, so make l with [ratelimit.WithObserver] and p.Observe. Limiters need
+// different names (see [ratelimit.WithName]). If l cannot be added, the error matches
 // [ratelimit.ErrInvalid].
 //
 // Once p observes a limiter that was not added, the page shows it as well, but without its limit
@@ -149,7 +148,7 @@ func (p *Page) Add(l ratelimit.Limiter) error {
 	if param.IsNil(l) {
 		return invalid("Add's limiter", nil, "must be a Limiter")
 	}
-	name := ratelimit.Describe(l).Name
+	name := l.Describe().Name
 	w := p.watch(name)
 	if w == nil {
 		return invalid("the number of the page's limiters", mostLimiters+1,

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
@@ -153,7 +154,7 @@ func TestTakeUpToIsCounted(t *testing.T) {
 	page := New()
 	l := added(t, page, "api", ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	for _, want := range []int{5, 0, 0, 0} {
-		granted, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", math.MaxInt)
+		granted, _, err := l.TakeUpTo(t.Context(), "k", math.MaxInt)
 		require.NoError(t, err)
 		require.Equal(t, want, granted)
 	}
@@ -368,8 +369,8 @@ func TestAddRefusesMistakes(t *testing.T) {
 // has one for each key.
 func TestLimiterWithoutAlgorithm(t *testing.T) {
 	page := New()
-	require.NoError(t, page.Add(struct{ ratelimit.Limiter }{named(t, "hidden")}))
-	assert.Equal(t, "unknown: the limiter has no method Unwrap or Describe", get[sent](t, page, "").Limiters[0].Limit)
+	require.NoError(t, page.Add(fakes.Hidden{Limiter: named(t, "hidden")}))
+	assert.Equal(t, "unknown: the limiter does not tell it", get[sent](t, page, "").Limiters[0].Limit)
 	assert.True(t, get[found](t, page, "&limiter=&key=k").Decision.Allowed)
 }
 
@@ -385,8 +386,6 @@ type odd struct {
 	ratelimit.Limiter
 	_ []int
 }
-
-func (o odd) Unwrap() ratelimit.Limiter { return o.Limiter }
 
 func TestLimitersThatWereNotAdded(t *testing.T) {
 	page := New()

@@ -205,7 +205,7 @@ func (p *Page) report(of reportRequest) report {
 	for i, w := range limiters {
 		l := p.reportOfLimiter(&w, &lists[i], of.since, now)
 		if w.limiter != nil {
-			if i, ok := indexOf(&stores, ratelimit.Describe(w.limiter).Store); ok {
+			if i, ok := indexOf(&stores, w.limiter.Describe().Store); ok {
 				if i == len(r.Stores) {
 					r.Stores = append(r.Stores, p.reportOfStore(stores[i]))
 				}
@@ -253,7 +253,7 @@ func (p *Page) reportOfLimiter(
 	}
 	var alg ratelimit.Algorithm
 	if r.Added {
-		alg = ratelimit.Describe(w.limiter).Algorithm
+		alg = w.limiter.Describe().Algorithm
 		r.Algorithm, r.Limit = wordsOfLimiter(w.limiter)
 	}
 	r.Seconds = secondsOf(t.since(since, now))

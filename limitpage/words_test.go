@@ -17,7 +17,7 @@ func TestWords(t *testing.T) {
 	}{
 		{bucket, "TokenBucket", "1,000/m, burst 20"},
 		{ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}}, "All", "1,000/m, burst 20, and 5 in each hour"},
-		{nil, "unknown algorithm", "unknown: the limiter has no method Unwrap or Describe"},
+		{nil, "unknown algorithm", "unknown: the limiter does not tell it"},
 	} {
 		name, limit := words(tt.alg)
 		assert.Equal(t, tt.name, name)

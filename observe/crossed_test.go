@@ -137,7 +137,7 @@ func TestCrossedSeesEachCall(t *testing.T) {
 			require.NoError(t, err)
 		}, 0},
 		"TakeEach": {func(t *testing.T, l ratelimit.Limiter) {
-			_, err := ratelimit.TakeEach(t.Context(), l, []string{"k", "other"}, 2, nil)
+			_, err := l.TakeEach(t.Context(), []string{"k", "other"}, 2, nil)
 			require.NoError(t, err)
 		}, 1},
 	} {

@@ -23,10 +23,11 @@ import (
 //   - A reservation and a Wait are due after the Delay of the Decision. If the Decision is not
 //     Allowed, Reserve returns the Decision and no Reservation. Wait then returns a
 //     [ratelimit.TurnError], or [ratelimit.ErrNever] if RetryAfter is Never.
-//   - TakeAll calls decide with CallTake, and HoldAll with [ratelimit.CallHold], after all limiters
-//     made by ratelimit.New have granted the request. If decide grants a hold, and a limiter that
-//     ratelimit.New has not made then refuses, decide is called with [ratelimit.CallSettle] and 0
-//     events.
+//   - TakeAll and HoldAll call decide after all limiters made by ratelimit.New have granted the
+//     request: with [ratelimit.CallHold] or, for the last key of a TakeAll, with CallTake. If
+//     decide grants a hold, and another such limiter then refuses, decide is called with
+//     [ratelimit.CallSettle] and 0 events; if a TakeAll is granted, with CallSettle and all events.
+//   - TakeEach calls decide with CallTake for each key.
 //   - TakeUpTo calls decide with [ratelimit.CallTakeUpTo] and all events. If decide denies them,
 //     and the Remaining of its Decision is at least one, TakeUpTo calls decide again, with so many.
 //   - Settle returns the Decision, whose Allowed makes no difference. Cancel of a hold calls decide
@@ -47,9 +48,11 @@ func New(decide func(call ratelimit.Call, key string, n int) ratelimit.Decision)
 	return fake{inner}
 }
 
-// A fake tells its store which method was called. It has no method Unwrap, so that Describe does
-// not see the limit of the limiter inside.
+// A fake tells its store which method was called.
 type fake struct{ ratelimit.Limiter }
+
+// Describe returns nothing: the limit of the limiter inside decides nothing.
+func (fake) Describe() ratelimit.Info { return ratelimit.Info{} }
 
 // A callKey is the key of the called method in a context.
 type callKey struct{}
@@ -73,13 +76,12 @@ func (l fake) Charge(ctx context.Context, key string, n int) (ratelimit.Decision
 	return l.Limiter.Charge(withCall(ctx, ratelimit.CallCharge), key, n)
 }
 
-// TakeUpTo is what the function ratelimit.TakeUpTo calls.
 func (l fake) TakeUpTo(
 	ctx context.Context,
 	key string,
 	n int,
 ) (granted int, d ratelimit.Decision, err error) {
-	return ratelimit.TakeUpTo(withCall(ctx, ratelimit.CallTakeUpTo), l.Limiter, key, n)
+	return l.Limiter.TakeUpTo(withCall(ctx, ratelimit.CallTakeUpTo), key, n)
 }
 
 // A decider is the store of a fake, and the states in it: its decisions are those of a function.

@@ -52,11 +52,11 @@ func TestNew(t *testing.T) {
 		"Take":  {func(l ratelimit.Limiter) bool { d, _ := l.Take(ctx, "k", 2); return d.Allowed }, []string{"take k 2"}},
 		"Peek":  {func(l ratelimit.Limiter) bool { d, _ := l.Peek(ctx, "k"); return d.Allowed }, []string{"take k 1"}},
 		"TakeEach": {func(l ratelimit.Limiter) bool {
-			ds, _ := ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil)
+			ds, _ := l.TakeEach(ctx, []string{"k"}, 1, nil)
 			return ds[0].Allowed
 		}, []string{"take k 1"}},
 		"TakeUpTo": {func(l ratelimit.Limiter) bool {
-			granted, _, _ := ratelimit.TakeUpTo(ctx, l, "k", 3)
+			granted, _, _ := l.TakeUpTo(ctx, "k", 3)
 			return granted == 3
 		}, []string{"take_up_to k 3"}},
 		"Hold and Settle": {func(l ratelimit.Limiter) bool {
@@ -139,7 +139,7 @@ func TestNewWaits(t *testing.T) {
 	asked := len(f.calls)
 	_, err = l.Take(ctx, "k", -1)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
-	assert.Nil(t, ratelimit.Describe(l).Algorithm)
+	assert.Nil(t, l.Describe().Algorithm)
 	assert.Len(t, f.calls, asked, "a negative n is not asked for")
 }
 
@@ -150,7 +150,7 @@ func TestNewOfWhatRemains(t *testing.T) {
 		calls = append(calls, fmt.Sprint(call, " ", key, " ", n))
 		return ratelimit.Decision{Allowed: n <= 3, Remaining: 3}
 	})
-	granted, d, err := ratelimit.TakeUpTo(ctx, l, "k", 9)
+	granted, d, err := l.TakeUpTo(ctx, "k", 9)
 	require.NoError(t, err)
 	assert.True(t, d.Allowed)
 	assert.Equal(t, 3, granted)

@@ -54,7 +54,7 @@ func TestEachAtOnce(t *testing.T) {
 		s, l := storeOn(t, f, known)
 		keys := append(manyKeys(maxEach-3), "key 0", "key 1", "key 0")
 		begin := time.Now()
-		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		out, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.NoError(t, err)
 		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
 		assert.Equal(t, maxEach-3, f.Calls())
@@ -70,7 +70,7 @@ func TestEachAtOnce(t *testing.T) {
 
 		// More keys than that do not wait for each other until their time is over.
 		begin = time.Now()
-		_, err = ratelimit.TakeEach(t.Context(), l, append(keys[3:], manyKeys(maxEach)...), 1, out[:0])
+		_, err = l.TakeEach(t.Context(), append(keys[3:], manyKeys(maxEach)...), 1, out[:0])
 		require.NoError(t, err)
 		assert.Equal(t, 20*time.Millisecond, time.Since(begin))
 		settle()
@@ -89,7 +89,7 @@ func TestEachWithoutCalls(t *testing.T) {
 		require.True(t, l.AllowN("exhausted", 1000))
 		require.False(t, l.Allow("exhausted"))
 		before, calls := s.Stats(), f.Calls()
-		out, err := ratelimit.TakeEach(t.Context(), l, []string{"exhausted", "leased", "new", "exhausted"}, 1, nil)
+		out, err := l.TakeEach(t.Context(), []string{"exhausted", "leased", "new", "exhausted"}, 1, nil)
 		require.NoError(t, err)
 		var allowed []bool
 		for _, d := range out {
@@ -124,7 +124,7 @@ func TestEachFails(t *testing.T) {
 				s, l := storeOn(t, f, known, WithTimeout(50*time.Millisecond))
 				tt.change(f, s)
 				begin := time.Now()
-				out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+				out, err := l.TakeEach(t.Context(), manyKeys(5), 1, nil)
 				require.ErrorIs(t, err, tt.want)
 				failed, ok := errors.AsType[interface {
 					error
@@ -161,7 +161,7 @@ func TestEachCallerLeaves(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		begin := time.Now()
-		out, err := ratelimit.TakeEach(ctx, l, manyKeys(2000), 1, nil)
+		out, err := l.TakeEach(ctx, manyKeys(2000), 1, nil)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, make([]ratelimit.Decision, 2000), out)
 		assert.Equal(t, time.Millisecond, time.Since(begin))
@@ -180,7 +180,7 @@ func TestEachTogether(t *testing.T) {
 		s, l := f.store(t, WithTimeout(100*time.Millisecond))
 		keys := append(manyKeys(5), "key 0")
 		remaining := func() (all []int) {
-			out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+			out, err := l.TakeEach(t.Context(), keys, 1, nil)
 			require.NoError(t, err)
 			for _, d := range out {
 				all = append(all, d.Remaining)
@@ -203,9 +203,9 @@ func TestEachTogether(t *testing.T) {
 
 		f.Damage()
 		assert.Equal(t, uint64(0), s.Stats().Failures)
-		_, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		_, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.ErrorIs(t, err, ratelimit.ErrState)
-		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		out, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.NoError(t, err, "the keys have begun afresh")
 		for _, d := range out {
 			assert.True(t, d.Allowed)
@@ -227,7 +227,7 @@ func TestEachMeanwhile(t *testing.T) {
 				wg.Go(func() { assert.True(t, l.Allow("key 1")) })
 			}
 		})
-		_, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+		_, err := l.TakeEach(t.Context(), manyKeys(5), 1, nil)
 		require.NoError(t, err)
 		wg.Wait()
 		assert.Equal(t, []int{1, 1, 1, 1, 1, 3}, f.Batches)
@@ -244,7 +244,7 @@ func TestEachAbandoned(t *testing.T) {
 		f.Hangs, f.Stuck = true, make(chan struct{})
 		s, l := f.store(t, WithTimeout(50*time.Millisecond))
 		begin := time.Now()
-		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+		out, err := l.TakeEach(t.Context(), manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)
 		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
 		f.Set(func() { f.Hangs = false })
@@ -265,7 +265,7 @@ func TestEachServers(t *testing.T) {
 		keys := []string{"al", "ah", "bh", "bl", "cl"}
 		for range 9 { // servers are asked in any order
 			settle()
-			out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+			out, err := l.TakeEach(t.Context(), keys, 1, nil)
 			require.ErrorIs(t, err, ErrTimeout)
 			for i, d := range out {
 				assert.Equal(t, keys[i][1] == 'l', d.Allowed, keys[i])
@@ -294,7 +294,7 @@ func TestEachMovedAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newDelayedServer(t)
 		s, l := f.storeThrough(t, movingServer{f})
-		out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(5), 1, nil)
+		out, err := l.TakeEach(t.Context(), manyKeys(5), 1, nil)
 		require.ErrorIs(t, err, ErrTimeout)
 		for i, d := range out {
 			assert.Equal(t, i > 0, d.Allowed, "keys[%d]", i)

@@ -21,7 +21,7 @@ import (
 // takeEach takes one event of each key at once, and waits for the answers.
 func takeEach(t *testing.T, l ratelimit.Limiter, keys []string) {
 	t.Helper()
-	_, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+	_, err := l.TakeEach(t.Context(), keys, 1, nil)
 	require.NoError(t, err)
 }
 
@@ -240,7 +240,7 @@ func TestNumberOfReplies(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 			s, l := f.storeThrough(t, wrongServer{replies: replies})
-			out, err := ratelimit.TakeEach(t.Context(), l, manyKeys(2), 1, nil)
+			out, err := l.TakeEach(t.Context(), manyKeys(2), 1, nil)
 			require.ErrorContains(t, err, "wrongServer.Do returned")
 			require.ErrorContains(t, err, "to 2 commands")
 			assert.True(t, out[0].Degraded && out[1].Degraded)
@@ -350,7 +350,7 @@ func TestLeaseRedirectedWhileOpen(t *testing.T) {
 		s, l := f.storeThrough(t, conn, WithLease(100, time.Hour))
 		conn.redial = func() { trip(s) } // before the command is sent again
 		leaseNext(t, l)
-		_, err := ratelimit.TakeEach(t.Context(), l, []string{"k", "other"}, 1, nil)
+		_, err := l.TakeEach(t.Context(), []string{"k", "other"}, 1, nil)
 		require.ErrorIs(t, err, ErrOpen)
 		time.Sleep(s.cooldown)
 		requireLeases(t, f, s, l, 7)

@@ -50,7 +50,7 @@ func TestPlansNeedNoServer(t *testing.T) {
 				assert.Contains(t, []int{0, math.MaxInt}, d.Limit)
 				assert.Equal(t, d.Limit > 0, d.Allowed)
 				assert.Equal(t, d.Allowed, l.AllowN("k", 7))
-				ds, err := ratelimit.TakeEach(ctx, l, []string{"k", "l"}, 1, nil)
+				ds, err := l.TakeEach(ctx, []string{"k", "l"}, 1, nil)
 				require.NoError(t, err)
 				assert.Equal(t, []ratelimit.Decision{d, d}, ds)
 				r, held, err := l.Hold(ctx, "k", 3)
@@ -92,7 +92,7 @@ func TestTakeEachWithPlans(t *testing.T) {
 			return bucket, nil
 		}))
 	require.NoError(t, err)
-	ds, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "free", "unknown", "suspended", "b", "free"}, 2, nil)
+	ds, err := l.TakeEach(t.Context(), []string{"a", "free", "unknown", "suspended", "b", "free"}, 2, nil)
 	require.ErrorContains(t, err, "keys[0]: ")
 	for i, failed := range []bool{true, false, true, false, true, false} {
 		assert.Equal(t, failed, ds[i].Degraded, "%d", i)

@@ -740,7 +740,7 @@ func TestCallsAreUsedAgain(t *testing.T) {
 		},
 		"Reset": func(l ratelimit.Limiter) error { return l.Reset(context.Background(), "k") },
 		"TakeEach": func(l ratelimit.Limiter) error {
-			_, err := ratelimit.TakeEach(context.Background(), l, []string{"k", "l"}, 1, nil)
+			_, err := l.TakeEach(context.Background(), []string{"k", "l"}, 1, nil)
 			return err
 		},
 		"TakeAll": func(l ratelimit.Limiter) error {

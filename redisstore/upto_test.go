@@ -19,7 +19,7 @@ func TestUpToInOneCommand(t *testing.T) {
 		require.True(t, l.AllowN("k", daily.Limit-5))
 		for _, want := range []struct{ granted, calls int }{{3, 1}, {2, 1}, {0, 1}, {0, 0}} {
 			calls := f.Calls()
-			granted, d, err := ratelimit.TakeUpTo(t.Context(), l, "k", 3)
+			granted, d, err := l.TakeUpTo(t.Context(), "k", 3)
 			require.NoError(t, err)
 			assert.Equal(t, want.granted, granted)
 			assert.Equal(t, want.granted > 0, d.Allowed)
@@ -36,7 +36,7 @@ func TestUpToAfterADenial(t *testing.T) {
 			_, l := f.store(t)
 			require.True(t, l.AllowN("k", daily.Limit-5))
 			require.False(t, l.AllowN("k", 6))
-			granted, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", 6)
+			granted, _, err := l.TakeUpTo(t.Context(), "k", 6)
 			require.NoError(t, err)
 			assert.Equal(t, 5, granted, "%T", alg)
 		}
@@ -50,7 +50,7 @@ func TestUpToOfALeasedKey(t *testing.T) {
 		s, l := f.store(t, WithLease(100, time.Hour))
 		used := useLease(t, f, s, l, isHalfUsed)
 		calls := f.Calls()
-		granted, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", 2*daily.Limit)
+		granted, _, err := l.TakeUpTo(t.Context(), "k", 2*daily.Limit)
 		require.NoError(t, err)
 		assert.Equal(t, daily.Limit-used, granted)
 		assert.Equal(t, calls+1, f.Calls())
@@ -63,7 +63,7 @@ func TestUpToOfALeasedKey(t *testing.T) {
 func TestDenialWhileAKeyIsLeased(t *testing.T) {
 	for name, take := range map[string]func(t *testing.T, l ratelimit.Limiter, n int) (granted int){
 		"TakeUpTo": func(t *testing.T, l ratelimit.Limiter, n int) int {
-			granted, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", n+1)
+			granted, _, err := l.TakeUpTo(t.Context(), "k", n+1)
 			require.NoError(t, err)
 			return granted
 		},

@@ -41,7 +41,7 @@ func (s *suite) compareUpTo(alg ratelimit.Algorithm) {
 		}
 		upTo.clk.Advance(d)
 		take.clk.Advance(d)
-		granted, got, err := ratelimit.TakeUpTo(ctx, upTo.Limiter, "k", n)
+		granted, got, err := upTo.Limiter.TakeUpTo(ctx, "k", n)
 		s.succeeded(err)
 		asked := min(n, max(1, s.peek(take, "k").Remaining))
 		want := s.take(take, "k", asked)
@@ -71,7 +71,7 @@ func (s *suite) contendUpTo(alg ratelimit.Algorithm) {
 	any := s.handles(b, alg)
 	var sum, some atomic.Int64
 	calls := contend(goroutines, 2, func() bool {
-		granted, _, _ := ratelimit.TakeUpTo(ctx, any(), "k", n)
+		granted, _, _ := any().TakeUpTo(ctx, "k", n)
 		sum.Add(int64(granted))
 		if 0 < granted && granted < n {
 			some.Add(1)

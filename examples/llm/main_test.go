@@ -143,7 +143,7 @@ func load(g *gateway, span time.Duration) (used int64, allowed float64) {
 		})
 	}
 	wg.Wait()
-	bucket := ratelimit.Describe(g.tokens).Algorithm.(ratelimit.TokenBucket)
+	bucket := g.tokens.Describe().Algorithm.(ratelimit.TokenBucket)
 	return sum.Load(), float64(bucket.Burst) + float64(bucket.Rate.Events)*float64(time.Since(start))/float64(bucket.Rate.Per)
 }
 

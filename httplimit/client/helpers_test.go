@@ -52,9 +52,6 @@ func remaining(t *testing.T, l ratelimit.Limiter) int {
 // A nilLimiter panics if it is nil.
 type nilLimiter struct{ ratelimit.Limiter }
 
-// A wrapped limiter hides its algorithm.
-type wrapped struct{ ratelimit.Limiter }
-
 // A flaky store fails while it is down.
 type flaky struct {
 	limit.States

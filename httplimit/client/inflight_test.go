@@ -21,6 +21,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // oneKey is the key of [remaining], for all requests.
@@ -183,7 +184,7 @@ func TestTransportInFlightOfKeysOwn(t *testing.T) {
 		for name, l := range map[string]ratelimit.Limiter{
 			"WithLimits": ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
 				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil }))),
-			"a wrapper": wrapped{ratelimit.Must(ratelimit.New(flight))},
+			"a wrapper": fakes.Hidden{Limiter: ratelimit.Must(ratelimit.New(flight))},
 		} {
 			tr := &client.Transport{Limiter: l, Key: oneKey, Base: &scripted{}, InFlight: release}
 			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,7 +61,7 @@ func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 	t := &Turns{
 		limiter: l,
 		holds:   inFlight || hasInFlight(l),
-		clk:     ratelimit.Describe(l).Clock,
+		clk:     l.Describe().Clock,
 		records: make(map[string]*record),
 	}
 	if t.clk == nil {
@@ -71,7 +72,7 @@ func NewTurns(l ratelimit.Limiter, inFlight bool) (*Turns, error) {
 
 // hasInFlight reports whether l is known to have an InFlight.
 func hasInFlight(l ratelimit.Limiter) bool {
-	alg := ratelimit.Describe(l).Algorithm
+	alg := l.Describe().Algorithm
 	parts, isAll := alg.(ratelimit.All)
 	if !isAll {
 		parts = ratelimit.All{alg}
@@ -209,7 +210,10 @@ func (t *Turns) take(
 	if !t.holds {
 		return nil, t.limiter.WaitN(ctx, key, n)
 	}
-	held, _, err = t.limiter.Hold(ctx, key, n, ratelimit.Waiting())
+	held, d, err := t.limiter.Hold(ctx, key, n, ratelimit.Waiting())
+	if err == nil && !d.Allowed { // of a limiter that New has not made
+		err = fmt.Errorf("httplimit/client: the limiter refuses the request, for %v", d.RetryAfter)
+	}
 	return held, err
 }
 

@@ -301,7 +301,7 @@ func check(t *testing.T, limits []ratelimit.Algorithm, set setting, seed uint64)
 			ctx = context.WithValue(ctx, ownLimit{}, limits[c.limit])
 		}
 		if c.op == "each" {
-			out, err := ratelimit.TakeEach(ctx, l, each, c.n, nil)
+			out, err := l.TakeEach(ctx, each, c.n, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -409,7 +409,7 @@ func do(ctx context.Context, t *testing.T, l ratelimit.Limiter, c call, held map
 	case "take":
 		d, err = l.Take(ctx, c.key, c.n)
 	case "up to": // the Decision tells how many are left, and with it how many were granted
-		_, d, err = ratelimit.TakeUpTo(ctx, l, c.key, c.n)
+		_, d, err = l.TakeUpTo(ctx, c.key, c.n)
 	case "allow":
 		d.Allowed = l.AllowN(c.key, c.n)
 	case "peek":

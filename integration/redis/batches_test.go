@@ -212,7 +212,7 @@ func (tr *trace) request(key string) request {
 	case 3, 4:
 		n *= 1 + tr.rng.IntN(3)
 		return request{what: fmt.Sprintf("TakeUpTo(%d)", n), ask: func(l ratelimit.Limiter) string {
-			granted, d, err := ratelimit.TakeUpTo(ctx, l, key, n)
+			granted, d, err := l.TakeUpTo(ctx, key, n)
 			return fmt.Sprintf("%d, %+v, %v", granted, d, err)
 		}}
 	case 0:

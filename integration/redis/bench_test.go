@@ -94,7 +94,7 @@ func BenchmarkAccounting(b *testing.B) {
 			}
 			return err
 		},
-		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := ratelimit.TakeUpTo(ctx, l, "k", 5); return err },
+		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "k", 5); return err },
 	} {
 		for kind, alg := range map[string]ratelimit.Algorithm{
 			"TokenBucket":      ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},

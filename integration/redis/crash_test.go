@@ -135,7 +135,7 @@ func TestCrashCounts(t *testing.T) {
 			left = crashLimit
 		}
 		remains(t, left, l, name)
-		r, err := ratelimit.Resume(t.Context(), l, "k", tokens[0])
+		r, err := l.Resume(t.Context(), "k", tokens[0])
 		require.NoError(t, err)
 		_, err = r.Settle(t.Context(), 0)
 		require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestCrashResumed(t *testing.T) {
 		happened := 0
 		for i, token := range tokens {
 			for range 2 {
-				r, err := ratelimit.Resume(t.Context(), l, "k", token)
+				r, err := l.Resume(t.Context(), "k", token)
 				require.NoError(t, err)
 				_, err = r.Settle(t.Context(), i%crashEvents)
 				require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestCrashResumed(t *testing.T) {
 			}
 		}
 		remains(t, crashLimit-happened, l, name)
-		_, err := ratelimit.Resume(t.Context(), l, "another key", tokens[0])
+		_, err := l.Resume(t.Context(), "another key", tokens[0])
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	})
 }

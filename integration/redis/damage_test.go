@@ -134,7 +134,7 @@ func TestContradictoryValue(t *testing.T) {
 			return err
 		},
 		"TakeUpTo": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", 5)
+			_, _, err := l.TakeUpTo(t.Context(), "k", 5)
 			return err
 		},
 		"TakeAll": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {

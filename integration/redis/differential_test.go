@@ -200,7 +200,7 @@ func (tr *trace) takeUpTo(key string, n int) {
 	tr.note("TakeUpTo(%s, %d)", key, n)
 	var granted []int
 	tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-		of, d, err := ratelimit.TakeUpTo(tr.Context(), l, key, n)
+		of, d, err := l.TakeUpTo(tr.Context(), key, n)
 		granted = append(granted, of)
 		return d, err
 	})

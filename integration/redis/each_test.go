@@ -23,7 +23,7 @@ func askEach(t *testing.T, l ratelimit.Limiter, of []load) {
 	for i := range keys {
 		keys[i] = strconv.Itoa(rand.IntN(len(of)))
 	}
-	out, err := ratelimit.TakeEach(context.Background(), l, keys, 1, nil)
+	out, err := l.TakeEach(context.Background(), keys, 1, nil)
 	assert.NoError(t, err)
 	for i, key := range keys {
 		k, err := strconv.Atoi(key)
@@ -114,7 +114,7 @@ func TestEachBesideHolds(t *testing.T) {
 		}
 		require.True(t, l.Allow("another"))
 		calls := store.Stats().Calls
-		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		out, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.NoError(t, err)
 		for _, d := range out {
 			assert.Equal(t, 6, d.Remaining)
@@ -139,7 +139,7 @@ func BenchmarkEach(b *testing.B) {
 				for i := range keys {
 					keys[i] = "key number " + strconv.Itoa(i)
 				}
-				out, err := ratelimit.TakeEach(context.Background(), l, keys, 1, nil) // warm
+				out, err := l.TakeEach(context.Background(), keys, 1, nil) // warm
 				require.NoError(b, err)
 				var loop, each time.Duration
 				for b.Loop() {
@@ -151,7 +151,7 @@ func BenchmarkEach(b *testing.B) {
 					}
 					loop += time.Since(begin)
 					begin = time.Now()
-					if out, err = ratelimit.TakeEach(context.Background(), l, keys, 1, out[:0]); err != nil {
+					if out, err = l.TakeEach(context.Background(), keys, 1, out[:0]); err != nil {
 						b.Fatal(err)
 					}
 					each += time.Since(begin)

@@ -235,7 +235,7 @@ func (k *likeness) run(steps int) {
 			keys := []string{"k", "k", "k"} // in one command
 			k.note("TakeEach(%d, %d)", i, n)
 			k.same(func(s *side) (last ratelimit.Decision, err error) {
-				all, err := ratelimit.TakeEach(ctx, s.limiters[i], keys, n, nil)
+				all, err := s.limiters[i].TakeEach(ctx, keys, n, nil)
 				return all[2], err
 			})
 		case 12:

@@ -97,7 +97,7 @@ func (j *jointTrace) run(steps int) {
 			j.note("TakeUpTo(%d, %d)", k, n)
 			var granted []int
 			j.same(func(of [jointKeys]ratelimit.Limiter) (ratelimit.Decision, error) {
-				m, d, err := ratelimit.TakeUpTo(ctx, of[k], "k", n)
+				m, d, err := of[k].TakeUpTo(ctx, "k", n)
 				granted = append(granted, m)
 				return d, err
 			})

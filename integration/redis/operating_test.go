@@ -104,7 +104,7 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 
 	_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"), ratelimit.For(window, "k"))
 	require.NoError(t, err)
-	_, err = ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
+	_, err = l.TakeEach(t.Context(), []string{"a", "b"}, 1, nil)
 	require.NoError(t, err)
 	require.NoError(t, store.Check(t.Context()))
 

@@ -88,7 +88,7 @@ func TestUnwillingTogether(t *testing.T) {
 			p := startProxy(t, startServer(t).addr())
 			l := limiter(t, create(t, p.addr(), redisstore.WithTimeout(patient)), hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
 			take := func() bool {
-				_, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 1, nil)
+				_, err := l.TakeEach(t.Context(), []string{"a", "b"}, 1, nil)
 				return err == nil
 			}
 			eventually(t, "it is connected", take)

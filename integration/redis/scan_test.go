@@ -75,7 +75,7 @@ func assertScanned(t *testing.T, store *redisstore.Store, l ratelimit.Limiter, k
 	peek(before)
 	entries := scan(t, store)
 	peek(after)
-	alg, err := ratelimit.Describe(l).For(t.Context(), "k")
+	alg, err := l.Describe().AlgorithmOf(t.Context(), "k")
 	require.NoError(t, err)
 	for _, key := range keys {
 		id := key
@@ -90,7 +90,7 @@ func assertScanned(t *testing.T, store *redisstore.Store, l ratelimit.Limiter, k
 		}
 		d := entry.Decision
 		require.NoError(t, entry.Err, "%s %q", what, key)
-		assert.Equal(t, ratelimit.Describe(l).Name, entry.Limiter)
+		assert.Equal(t, l.Describe().Name, entry.Limiter)
 		assert.Equal(t, alg, entry.Algorithm, "%s %q", what, key)
 		assert.Equal(t, before[key].Limit, d.Limit, "%s %q", what, key)
 		assert.GreaterOrEqual(t, d.Remaining, before[key].Remaining, "%s %q", what, key)
@@ -186,7 +186,7 @@ func assertAllScanned(t *testing.T, through redisstore.Conn, others ...redisstor
 		keys = append(keys, strconv.Itoa(i))
 	}
 	for batch := range slices.Chunk(keys, 500) {
-		_, err := ratelimit.TakeEach(t.Context(), l, batch, 1, nil)
+		_, err := l.TakeEach(t.Context(), batch, 1, nil)
 		require.NoError(t, err)
 	}
 	for _, conn := range others {
@@ -212,7 +212,7 @@ func TestScanEnds(t *testing.T) {
 		for i := range 2000 {
 			keys = append(keys, strconv.Itoa(i))
 		}
-		_, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		_, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.NoError(t, err)
 		found := 0
 		for _, err := range store.Scan(t.Context()) {

@@ -61,7 +61,7 @@ func TestUpToLooksAtEachCountOnce(t *testing.T) {
 			const idle = counts / 2
 			clk.Advance(idle * time.Minute)
 			s.do("DEL", "looks")
-			granted, _, err := ratelimit.TakeUpTo(t.Context(), l, "k", counts*each)
+			granted, _, err := l.TakeUpTo(t.Context(), "k", counts*each)
 			require.NoError(t, err)
 			assert.InDelta(t, idle*each, granted, each)
 			looks, err := strconv.Atoi(s.do("GET", "looks").(string))

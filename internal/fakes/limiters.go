@@ -213,8 +213,11 @@ func Varying(
 // A Wrapped is a limiter that wraps another one.
 type Wrapped struct{ ratelimit.Limiter }
 
-// Unwrap returns the limiter inside.
-func (w Wrapped) Unwrap() ratelimit.Limiter { return w.Limiter }
+// A Hidden is a limiter that wraps another one, and does not tell what it is.
+type Hidden struct{ ratelimit.Limiter }
+
+// Describe returns an empty Info.
+func (Hidden) Describe() ratelimit.Info { return ratelimit.Info{} }
 
 // Rand returns random numbers: the same in each run in CI, and others each night (see budget.Rand).
 func Rand(t testing.TB) *rand.Rand {

@@ -25,7 +25,7 @@ import (
 func TestEachAppends(t *testing.T) {
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithClock(stepclock.New())))
 	out := []ratelimit.Decision{{Limit: 77}}
-	out, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b", "a", "a"}, 1, out)
+	out, err := l.TakeEach(t.Context(), []string{"a", "b", "a", "a"}, 1, out)
 	require.NoError(t, err)
 	var allowed []bool
 	for _, d := range out[1:] {
@@ -34,7 +34,7 @@ func TestEachAppends(t *testing.T) {
 	assert.Equal(t, 77, out[0].Limit)
 	assert.Equal(t, []bool{true, true, true, false}, allowed)
 
-	out, err = ratelimit.TakeEach(t.Context(), l, nil, 1, out[:1])
+	out, err = l.TakeEach(t.Context(), nil, 1, out[:1])
 	require.NoError(t, err)
 	assert.Len(t, out, 1)
 }
@@ -56,52 +56,14 @@ func TestEachOfNothing(t *testing.T) {
 			n    int
 			want error
 		}{{t.Context(), -1, ratelimit.ErrInvalid}, {ended, 1, context.Canceled}, {nil, 1, ratelimit.ErrInvalid}} {
-			out, err := ratelimit.TakeEach(tt.ctx, l, []string{"a", "b"}, tt.n, nil)
+			out, err := l.TakeEach(tt.ctx, []string{"a", "b"}, tt.n, nil)
 			assert.ErrorIs(t, err, tt.want, name)
 			assert.Equal(t, make([]ratelimit.Decision, 2), out, name)
 		}
-		out, err := ratelimit.TakeEach(t.Context(), l, []string{"a", "b"}, 2, nil)
+		out, err := l.TakeEach(t.Context(), []string{"a", "b"}, 2, nil)
 		require.NoError(t, err)
 		assert.True(t, out[0].Allowed && out[1].Allowed, name)
 	}
-}
-
-// A limiter that overrides Take decides on each key itself, and one with the method TakeEach
-// on all of them.
-func TestEachOfWrapper(t *testing.T) {
-	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}))
-	var w takeOnly
-	w.Limiter = l
-	out, err := ratelimit.TakeEach(t.Context(), &w, []string{"a", "b", "a"}, 1, nil)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a", "b", "a"}, w.taken)
-	assert.False(t, out[2].Allowed)
-
-	all := &takeAllKeys{takeOnly: &w}
-	_, err = ratelimit.TakeEach(t.Context(), all, []string{"c", "d"}, 1, out[:0])
-	require.NoError(t, err)
-	assert.Equal(t, 2, all.keys)
-	assert.Len(t, w.taken, 3)
-}
-
-type takeOnly struct {
-	ratelimit.Limiter
-	taken []string
-}
-
-func (w *takeOnly) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
-	w.taken = append(w.taken, key)
-	return w.Limiter.Take(ctx, key, n)
-}
-
-type takeAllKeys struct {
-	*takeOnly
-	keys int
-}
-
-func (w *takeAllKeys) TakeEach(ctx context.Context, keys []string, n int, out []ratelimit.Decision) ([]ratelimit.Decision, error) {
-	w.keys += len(keys)
-	return ratelimit.TakeEach(ctx, w.Limiter, keys, n, out)
 }
 
 // An eachStore is a store with EachStates, in which some keys fail.
@@ -168,7 +130,7 @@ func TestEachFailures(t *testing.T) {
 		}
 		s := &eachStore{down: down}
 		each, loop := limiter(s), limiter(&eachStore{down: down})
-		out, err := ratelimit.TakeEach(t.Context(), each, keys, 1, nil)
+		out, err := each.TakeEach(t.Context(), keys, 1, nil)
 		require.ErrorIs(t, err, errEach)
 		require.ErrorIs(t, err, errLookup)
 		var failed []error
@@ -192,10 +154,10 @@ func TestEachAllocations(t *testing.T) {
 	}
 	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(50)}, ratelimit.SlidingWindow{Limit: 50, Window: time.Hour, Segments: 4}, ratelimit.FixedWindow{Limit: 50, Window: time.Hour}} {
 		l := ratelimit.Must(ratelimit.New(alg))
-		out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+		out, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.NoError(t, err)
 		ctx := t.Context()
-		assert.Zero(t, testing.AllocsPerRun(100, func() { out, _ = ratelimit.TakeEach(ctx, l, keys, 1, out[:0]) }), "%T", alg)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { out, _ = l.TakeEach(ctx, keys, 1, out[:0]) }), "%T", alg)
 		assert.True(t, slices.ContainsFunc(out, func(d ratelimit.Decision) bool { return !d.Allowed }))
 	}
 }
@@ -248,7 +210,7 @@ func FuzzEach(f *testing.F) {
 				}
 			}
 			var err error
-			out, err = ratelimit.TakeEach(t.Context(), l[0], keys, n, out[:0])
+			out, err = l[0].TakeEach(t.Context(), keys, n, out[:0])
 			require.NoError(t, err)
 			for i, key := range keys {
 				want, err := l[1].Take(t.Context(), key, n)

@@ -254,7 +254,7 @@ func TestResume(t *testing.T) {
 			clk.Advance(10 * time.Millisecond)
 		}
 		l := process()
-		r, err := ratelimit.Resume(ctx, l, "key", token)
+		r, err := l.Resume(ctx, "key", token)
 		require.NoError(t, err)
 		assert.Zero(t, r.Delay())
 		require.NoError(t, r.Extend(ctx, time.Hour))
@@ -265,7 +265,7 @@ func TestResume(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want, d, "%+v", a.alg)
 		}
-		again, err := ratelimit.Resume(ctx, process(), "key", token)
+		again, err := process().Resume(ctx, "key", token)
 		require.NoError(t, err)
 		before := db.States
 		_, err = again.Settle(ctx, 0)
@@ -291,12 +291,12 @@ func TestResume_ForeignTokens(t *testing.T) {
 				continue
 			}
 			mangled[i] = c
-			_, err := ratelimit.Resume(ctx, l, "key", string(mangled))
+			_, err := l.Resume(ctx, "key", string(mangled))
 			require.ErrorIs(t, err, ratelimit.ErrInvalid, "byte %d", i)
 		}
 	}
 	for _, text := range []string{"", "AQ", token[:len(token)-4], token + "AAAA", token + "\n", "AQAAAAAAAAAA"} {
-		_, err := ratelimit.Resume(ctx, l, "key", text)
+		_, err := l.Resume(ctx, "key", text)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, text)
 	}
 	for what, other := range map[string]ratelimit.Limiter{
@@ -307,19 +307,17 @@ func TestResume_ForeignTokens(t *testing.T) {
 			return nil, nil
 		})),
 	} {
-		_, err := ratelimit.Resume(ctx, other, "key", token)
+		_, err := other.Resume(ctx, "key", token)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, what)
 	}
-	_, err := ratelimit.Resume(ctx, l, "another key", token)
-	require.ErrorIs(t, err, ratelimit.ErrInvalid)
-	_, err = ratelimit.Resume(ctx, nil, "key", token)
+	_, err := l.Resume(ctx, "another key", token)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	over, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = ratelimit.Resume(over, l, "key", token)
+	_, err = l.Resume(over, "key", token)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 5, leftOf(t, l, "key"))
-	r, err := ratelimit.Resume(ctx, of(store, "a", bucket), "key", token)
+	r, err := of(store, "a", bucket).Resume(ctx, "key", token)
 	require.NoError(t, err)
 	assert.Equal(t, 9, mustSettle(t, r, 1))
 }

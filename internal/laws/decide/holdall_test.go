@@ -182,7 +182,7 @@ func TestParts(t *testing.T) {
 			assert.Empty(t, parts[4].Token(), "nothing is held")
 			elsewhere := bounds()
 			for i, happened := range []int{3, 25, 3} {
-				r, err := ratelimit.Resume(t.Context(), elsewhere[i].Limiter(), elsewhere[i].Key(), parts[i].Token())
+				r, err := elsewhere[i].Limiter().Resume(t.Context(), elsewhere[i].Key(), parts[i].Token())
 				require.NoError(t, err)
 				require.NoError(t, r.Extend(t.Context(), time.Hour))
 				assert.Equal(t, parts[i].Token(), r.Token())

@@ -39,27 +39,27 @@ func TestLimitsOfKeys(t *testing.T) {
 	assert.Equal(t, 2, count("free"))
 	assert.Equal(t, 5, count("gold"))
 	assert.Equal(t, 4, count("both"))
-	assert.Nil(t, ratelimit.Describe(l).Algorithm, "it has no one limit")
+	assert.Nil(t, l.Describe().Algorithm, "it has no one limit")
 	for key, want := range map[string]ratelimit.Algorithm{
 		"free": ratelimit.TokenBucket{Rate: ratelimit.PerHour(2), Burst: 2},
 		"gold": ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Burst: 5},
 		"both": ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9), Burst: 9}, ratelimit.FixedWindow{Limit: 4, Window: time.Hour}},
 	} {
-		alg, err := ratelimit.Describe(l).For(t.Context(), key)
+		alg, err := l.Describe().AlgorithmOf(t.Context(), key)
 		require.NoError(t, err)
 		assert.Equal(t, want, alg)
 	}
-	alg, err := ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}))).For(t.Context(), "key")
+	alg, err := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})).Describe().AlgorithmOf(t.Context(), "key")
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3), Burst: 3}, alg)
-	alg, err = ratelimit.Describe(struct{ ratelimit.Limiter }{l}).For(t.Context(), "key")
+	alg, err = fakes.Hidden{Limiter: l}.Describe().AlgorithmOf(t.Context(), "key")
 	require.NoError(t, err)
-	assert.Nil(t, alg, "a wrapper without the method")
+	assert.Nil(t, alg)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = ratelimit.Describe(l).For(ended, "key")
+	_, err = l.Describe().AlgorithmOf(ended, "key")
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = ratelimit.Describe(l).For(context.Context(nil), "key")
+	_, err = l.Describe().AlgorithmOf(context.Context(nil), "key")
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	require.ErrorContains(t, err, "context.Background() is one")
 	d, err := l.Take(t.Context(), "gold", 1)
@@ -111,7 +111,7 @@ func TestLimitsThatFail(t *testing.T) {
 		_, err = l.Take(t.Context(), "key", 1)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, `the limit of key ""… (3 bytes)`)
-		_, err = ratelimit.Describe(l).For(t.Context(), "key")
+		_, err = l.Describe().AlgorithmOf(t.Context(), "key")
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		own.Set("key", (*ratelimit.TokenBucket)(nil))
 		_, err = l.Take(t.Context(), "key", 1)
@@ -530,8 +530,8 @@ func TestLookupsOfCalls(t *testing.T) {
 			{"Reserve", 1, func() { reserved, _, _ = l.Reserve(ctx, "g", 1) }},
 			{"Reserve within", 1, func() { _, _, _ = l.Reserve(ctx, "h", 1, ratelimit.Within(time.Minute)) }},
 			{"TakeAll", 2, func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "i"), ratelimit.For(l, "j")) }},
-			{"TakeEach", 2, func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k", "l"}, 1, make([]ratelimit.Decision, 2)) }},
-			{"TakeUpTo", 1, func() { _, _, _ = ratelimit.TakeUpTo(ctx, l, "m", 2) }},
+			{"TakeEach", 2, func() { _, _ = l.TakeEach(ctx, []string{"k", "l"}, 1, make([]ratelimit.Decision, 2)) }},
+			{"TakeUpTo", 1, func() { _, _, _ = l.TakeUpTo(ctx, "m", 2) }},
 			{"Settle", 0, func() { _, _ = held.Settle(ctx, 3) }},
 			{"Release", 0, func() { _ = released.Release(ctx) }},
 			{"Cancel", 0, func() { reserved.Cancel() }},

@@ -317,7 +317,7 @@ func (s *schedule) take(k *scheduleKey, n int) ratelimit.Decision {
 
 func (s *schedule) takeUpTo(k *scheduleKey, n int) {
 	s.log("TakeUpTo(%q, %d)", k.name, n)
-	got, d, err := ratelimit.TakeUpTo(context.Background(), s.limiter, k.name, n)
+	got, d, err := s.limiter.TakeUpTo(context.Background(), k.name, n)
 	s.noError(err)
 	want, decision := k.model.TakeUpTo(s.now, n)
 	s.compare(k, decision, d)
@@ -429,7 +429,7 @@ func (s *schedule) negative(k *scheduleKey) {
 	s.log("%d events of %q", n, k.name)
 	d, err := s.limiter.Take(context.Background(), k.name, n)
 	s.compareError(ratelimit.ErrInvalid, err)
-	_, _, err = ratelimit.TakeUpTo(context.Background(), s.limiter, k.name, n)
+	_, _, err = s.limiter.TakeUpTo(context.Background(), k.name, n)
 	s.compareError(ratelimit.ErrInvalid, err)
 	_, _, err = s.limiter.Reserve(context.Background(), k.name, n)
 	s.compareError(ratelimit.ErrInvalid, err)

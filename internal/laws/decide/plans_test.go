@@ -139,10 +139,10 @@ func TestPlans(t *testing.T) {
 				_, err = l.Take(ctx, "k", -1)
 				require.ErrorIs(t, err, ratelimit.ErrInvalid)
 
-				ds, err := ratelimit.TakeEach(ctx, l, []string{"k", "l", "k"}, 3, nil)
+				ds, err := l.TakeEach(ctx, []string{"k", "l", "k"}, 3, nil)
 				require.NoError(t, err)
 				assert.Equal(t, []ratelimit.Decision{tt.want, tt.want, tt.want}, ds)
-				granted, d, err := ratelimit.TakeUpTo(ctx, l, "k", math.MaxInt)
+				granted, d, err := l.TakeUpTo(ctx, "k", math.MaxInt)
 				decides(tt.want, d, err)
 				if tt.want.Allowed {
 					assert.Equal(t, math.MaxInt, granted)
@@ -323,11 +323,11 @@ func TestUnlimitedAheadOfWaiters(t *testing.T) {
 			return d.Allowed, err
 		},
 		"TakeEach": func(l ratelimit.Limiter) (bool, error) {
-			d, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 1, nil)
+			d, err := l.TakeEach(ctx, []string{"key"}, 1, nil)
 			return d[0].Allowed, err
 		},
 		"TakeUpTo": func(l ratelimit.Limiter) (bool, error) {
-			granted, _, err := ratelimit.TakeUpTo(ctx, l, "key", 7)
+			granted, _, err := l.TakeUpTo(ctx, "key", 7)
 			return granted == 7, err
 		},
 	} {
@@ -424,8 +424,8 @@ func TestSharePlan(t *testing.T) {
 
 func TestDescribePlan(t *testing.T) {
 	alg := ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1}, ratelimit.Blocked{}}
-	assert.Equal(t, alg, ratelimit.Describe(ratelimit.Must(ratelimit.New(alg))).Algorithm)
-	assert.Equal(t, ratelimit.Blocked{}, ratelimit.Describe(ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))).Algorithm)
+	assert.Equal(t, alg, ratelimit.Must(ratelimit.New(alg)).Describe().Algorithm)
+	assert.Equal(t, ratelimit.Blocked{}, ratelimit.Must(ratelimit.New(ratelimit.Blocked{})).Describe().Algorithm)
 }
 
 // TestPlanAppliesToBytes: Unlimited and Blocked, applied to a state as bytes, leave it unchanged.

@@ -257,11 +257,11 @@ var forgetting = map[string]func(ctx context.Context, t *testing.T, l ratelimit.
 
 // another returns a limiter with the states of l, which is not told of the other's Resets.
 func another(ctx context.Context, t *testing.T, l ratelimit.Limiter, store *ratelimit.MemoryStore) ratelimit.Limiter {
-	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(ratelimit.Describe(l).Clock)}
-	alg := ratelimit.Describe(l).Algorithm
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(l.Describe().Clock)}
+	alg := l.Describe().Algorithm
 	if alg == nil {
 		var err error
-		alg, err = ratelimit.Describe(l).For(ctx, "k")
+		alg, err = l.Describe().AlgorithmOf(ctx, "k")
 		require.NoError(t, err)
 		opts = append(opts, fakes.OwnLimit(alg))
 	}

@@ -605,11 +605,8 @@ func (l *noted) Hold(ctx context.Context, key string, n int, opts ...ratelimit.H
 	return l.Limiter.Hold(ctx, key, n, opts...)
 }
 
-func (l *noted) Unwrap() ratelimit.Limiter { return l.Limiter }
-
-// Limiters that New has not made are asked last, by their own Take or Hold. If one of them refuses,
-// nothing is spent in the keys of the other limiters. Events that limiters of this kind have
-// already granted to TakeAll stay spent.
+// Limiters that New has not made are asked last, by their own Hold, and the last one by its Take. If
+// one of them refuses, nothing is spent in the other keys.
 func TestTakeAllOfWrappers(t *testing.T) {
 	ctx := t.Context()
 	clk := stepclock.New()
@@ -645,7 +642,7 @@ func TestTakeAllOfWrappers(t *testing.T) {
 		assert.Equal(t, lastAsked, last.calls)
 	}
 	take, hold := []string{"take"}, []string{"hold"}
-	ask(takeAll, true, take, take)
+	ask(takeAll, true, hold, take)
 	remaining(4, 3, 4, 4, 4)
 	ask(holdAll, true, hold, hold)
 	remaining(3, 1, 3, 3, 3)
@@ -658,8 +655,30 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	require.True(t, last.AllowN("k", 3))
 	ask(holdAll, false, hold, hold)
 	remaining(3, 5, 0, 3, 3)
-	ask(takeAll, false, take, take)
-	remaining(2, 5, 0, 3, 3)
+	ask(takeAll, false, hold, take)
+	remaining(3, 5, 0, 3, 3)
+}
+
+// TestTakeAllOfWrappedInFlights: what a TakeAll spends in an InFlight counts for its Timeout, and
+// nothing if another key refuses.
+func TestTakeAllOfWrappedInFlights(t *testing.T) {
+	ctx := t.Context()
+	flights, clk := fakes.At(t, ratelimit.InFlight{Limit: 5, Timeout: time.Hour})
+	window := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithClock(clk)))
+	takeAll := func(want bool, left int) {
+		t.Helper()
+		d, err := ratelimit.TakeAll(ctx, 1,
+			ratelimit.For(fakes.Wrapped{Limiter: flights}, "key"), ratelimit.For(fakes.Wrapped{Limiter: window}, "key"))
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Allowed)
+		assert.Equal(t, left, fakes.Remaining(t, flights))
+	}
+	takeAll(true, 4)
+	takeAll(false, 4)
+	clk.Advance(time.Hour - 1)
+	takeAll(false, 4)
+	clk.Advance(1)
+	takeAll(false, 5)
 }
 
 // If the limit of a key cannot be looked up, the limit of New decides on it. If that denies, the

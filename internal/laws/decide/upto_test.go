@@ -38,7 +38,7 @@ func TestUpToAnyNumber(t *testing.T) {
 			{t.Context(), 99, 0, ratelimit.Decision{Limit: 4, RetryAfter: time.Hour, ResetAfter: time.Hour}, nil},
 			{t.Context(), 0, 0, ratelimit.Decision{Allowed: true, Limit: 4, ResetAfter: time.Hour}, nil},
 		} {
-			granted, d, err := ratelimit.TakeUpTo(tt.ctx, l, "key", tt.n)
+			granted, d, err := l.TakeUpTo(tt.ctx, "key", tt.n)
 			require.ErrorIs(t, err, tt.err, name)
 			assert.Equal(t, tt.granted, granted, "%s: %d", name, tt.n)
 			assert.Equal(t, tt.want, d, "%s: %d", name, tt.n)
@@ -56,7 +56,7 @@ func TestUpToTheLeastPart(t *testing.T) {
 		ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
 	}, ratelimit.WithClock(clk)))
 	for _, want := range []struct{ granted, part int }{{5, 0}, {3, 1}, {0, 1}} {
-		granted, d, err := ratelimit.TakeUpTo(t.Context(), l, "key", 100)
+		granted, d, err := l.TakeUpTo(t.Context(), "key", 100)
 		require.NoError(t, err)
 		assert.Equal(t, want.granted, granted)
 		assert.Equal(t, want.part, d.Part)
@@ -73,7 +73,7 @@ func TestUpToWhatIsNotHeld(t *testing.T) {
 		held, _, err := l.Hold(t.Context(), "key", 6, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
 		require.NoError(t, err)
 		for _, granted := range []int{3, 0} {
-			got, d, err := ratelimit.TakeUpTo(t.Context(), l, "key", 8)
+			got, d, err := l.TakeUpTo(t.Context(), "key", 8)
 			require.NoError(t, err)
 			assert.Equal(t, granted, got, name)
 			if granted == 0 {
@@ -82,77 +82,9 @@ func TestUpToWhatIsNotHeld(t *testing.T) {
 		}
 		_, err = held.Settle(t.Context(), 4)
 		require.NoError(t, err)
-		got, _, err := ratelimit.TakeUpTo(t.Context(), l, "key", 8)
+		got, _, err := l.TakeUpTo(t.Context(), "key", 8)
 		require.NoError(t, err)
 		assert.Equal(t, 2, got, name)
-	}
-}
-
-// A limiter that overrides Take is asked what remains, and then for so much. One with the method
-// TakeUpTo is asked by that.
-func TestUpToThroughWrappers(t *testing.T) {
-	inner := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(stepclock.New())))
-	w := &counting{Limiter: inner}
-	for _, tt := range []struct {
-		n, granted int
-		taken      []int
-	}{{3, 3, []int{3}}, {7, 2, []int{2}}, {7, 0, []int{1}}, {0, 0, []int{0}}, {-1, 0, []int{-1}}} {
-		w.taken = nil
-		granted, d, err := ratelimit.TakeUpTo(t.Context(), w, "key", tt.n)
-		assert.Equal(t, tt.n < 0, err != nil)
-		assert.Equal(t, tt.granted, granted)
-		assert.Equal(t, tt.granted > 0 || tt.n == 0, d.Allowed)
-		assert.Equal(t, tt.taken, w.taken)
-	}
-	require.NoError(t, inner.Reset(t.Context(), "key"))
-	w.taken = nil
-	granted, _, err := ratelimit.TakeUpTo(t.Context(), &knowing{w}, "key", 7)
-	require.NoError(t, err)
-	assert.Equal(t, 5, granted)
-	assert.Empty(t, w.taken)
-}
-
-// A counting notes how many events its Take is asked for, and lets another caller be faster.
-type counting struct {
-	ratelimit.Limiter
-	taken  []int
-	faster int // how many events another caller takes before each Take
-}
-
-func (w *counting) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
-	w.taken = append(w.taken, n)
-	w.AllowN(key, w.faster)
-	return w.Limiter.Take(ctx, key, n)
-}
-
-// A knowing has the method that TakeUpTo calls.
-type knowing struct{ *counting }
-
-func (w *knowing) TakeUpTo(ctx context.Context, key string, n int) (int, ratelimit.Decision, error) {
-	return ratelimit.TakeUpTo(ctx, w.Limiter, key, n)
-}
-
-// If another caller is faster each time, a limiter that has only Peek and Take is asked for fewer
-// events, and at last for one. A denial is one of a single event.
-func TestUpToWhileOthersAreFaster(t *testing.T) {
-	for _, tt := range []struct {
-		limit, granted int
-		taken          []int
-	}{
-		{20, 1, []int{20, 19, 18, 17, 1}},
-		{6, 1, []int{6, 5, 4, 3, 1}},
-		{3, 0, []int{3, 2, 1}},
-	} {
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: time.Hour}, ratelimit.WithClock(stepclock.New())))
-		w := &counting{Limiter: l, faster: 1}
-		granted, d, err := ratelimit.TakeUpTo(t.Context(), w, "key", 99)
-		require.NoError(t, err)
-		assert.Equal(t, tt.taken, w.taken)
-		assert.Equal(t, tt.granted, granted)
-		assert.Equal(t, tt.granted > 0, d.Allowed)
-		if granted == 0 {
-			assert.Equal(t, time.Hour, d.RetryAfter)
-		}
 	}
 }
 
@@ -161,6 +93,6 @@ func TestUpToAllocations(t *testing.T) {
 		ratelimit.TokenBucket{Rate: ratelimit.PerHour(50)}, ratelimit.SlidingWindow{Limit: 50, Window: time.Hour, Segments: 4},
 	} {
 		l, ctx := ratelimit.Must(ratelimit.New(alg)), t.Context()
-		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = ratelimit.TakeUpTo(ctx, l, "key", 3) }), "%T", alg)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = l.TakeUpTo(ctx, "key", 3) }), "%T", alg)
 	}
 }

@@ -101,7 +101,7 @@ func (s leavingStates) Apply(ctx context.Context, _ string, _ *limit.Limit, _ st
 var decidingCalls = map[string]func(l ratelimit.Limiter, n int) (ratelimit.Decision, error){
 	"Take": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) { return l.Take(ctx, "key", n) },
 	"TakeEach": func(l ratelimit.Limiter, n int) (ratelimit.Decision, error) {
-		out, err := ratelimit.TakeEach(ctx, l, []string{"key"}, n, nil)
+		out, err := l.TakeEach(ctx, []string{"key"}, n, nil)
 		if failed, ok := err.(interface{ Unwrap() []error }); ok {
 			err = failed.Unwrap()[0]
 		}

@@ -270,7 +270,7 @@ func TestNoSecretInErrors(t *testing.T) {
 		r, first, failure := l.Hold(ctx, secret, 1, ratelimit.HoldFor(time.Hour))
 		require.True(t, first.Allowed)
 		require.ErrorIs(t, failure, errLookup)
-		_, stranger := ratelimit.Resume(ctx, l, "another "+secret, r.Token())
+		_, stranger := l.Resume(ctx, "another "+secret, r.Token())
 		go func() { _ = l.Wait(ctx, secret) }()
 		synctest.Wait()
 		full := l.Wait(ctx, secret)

@@ -73,7 +73,7 @@ func TestUnansweredHoldsAreGivenBack(t *testing.T) {
 			_, _, _ = l.Reserve(ctx, "key", 1, ratelimit.Within(0), ratelimit.HoldFor(9*time.Hour))
 		},
 		"Wait for an InFlight": func(ctx context.Context, l ratelimit.Limiter) {
-			if strings.Contains(ratelimit.Describe(l).Algorithm.String(), "at once") {
+			if strings.Contains(l.Describe().Algorithm.String(), "at once") {
 				_ = l.Wait(ctx, "key")
 			}
 		},

@@ -35,7 +35,7 @@ func TestPolicyOfTakeUpTo(t *testing.T) {
 			w := &fakes.Witness{}
 			l, s := downLimiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, tt.policy, ratelimit.WithObserver(w.Observe))
 			for _, want := range tt.granted {
-				granted, d, err := ratelimit.TakeUpTo(t.Context(), l, "key", 8)
+				granted, d, err := l.TakeUpTo(t.Context(), "key", 8)
 				require.ErrorIs(t, err, s.Err)
 				assert.Equal(t, want, granted)
 				assert.True(t, d.Degraded)
@@ -51,37 +51,20 @@ func TestPolicyOfTakeUpTo(t *testing.T) {
 	}
 }
 
-// Of a limiter that New has not made, the Peek says nothing while the store fails. So TakeUpTo asks
-// for all events, once.
-func TestPolicyOfTakeUpToThroughWrappers(t *testing.T) {
-	for granted, policy := range map[int]ratelimit.FailurePolicy{8: ratelimit.FailOpen, 0: ratelimit.FailClosed} {
-		w := &fakes.Witness{}
-		l, s := downLimiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, policy, ratelimit.WithObserver(w.Observe))
-		got, d, err := ratelimit.TakeUpTo(t.Context(), fakes.Wrapped{Limiter: l}, "key", 8)
-		require.ErrorIs(t, err, s.Err)
-		assert.Equal(t, granted, got)
-		assert.Equal(t, granted > 0, d.Allowed)
-		o := w.One(t)
-		assert.Equal(t, []int{8, granted}, []int{o.N, o.Granted})
-	}
-}
-
 // If the lookup fails, TakeUpTo takes what remains of the limit of New.
 func TestTakeUpToOfTheLimitOfNew(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for how, tt := range fails {
 			p := newPlanned(t, make(), hours(3), hours(10))
 			tt.fail(p.own)
-			for _, l := range []ratelimit.Limiter{p.Limiter, fakes.Wrapped{Limiter: p.Limiter}} {
-				require.NoError(t, p.Reset(t.Context(), "key"))
-				for _, want := range []int{3, 0} {
-					granted, d, err := ratelimit.TakeUpTo(t.Context(), l, "key", 8)
-					require.ErrorIs(t, err, tt.want)
-					assert.Equal(t, want, granted, "%s, %s, %T", store, how, l)
-					assert.True(t, d.StandIn && d.Checked())
-					if want == 0 {
-						assert.Equal(t, time.Hour, d.RetryAfter)
-					}
+			require.NoError(t, p.Reset(t.Context(), "key"))
+			for _, want := range []int{3, 0} {
+				granted, d, err := p.TakeUpTo(t.Context(), "key", 8)
+				require.ErrorIs(t, err, tt.want)
+				assert.Equal(t, want, granted, "%s, %s", store, how)
+				assert.True(t, d.StandIn && d.Checked())
+				if want == 0 {
+					assert.Equal(t, time.Hour, d.RetryAfter)
 				}
 			}
 		}

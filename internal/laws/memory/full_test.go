@@ -78,7 +78,7 @@ func TestFullStoreIsExact(t *testing.T) {
 									for k := range known {
 										keys = append(keys, fmt.Sprint("known ", k), fmt.Sprint("new ", g, i, k))
 									}
-									out, err := ratelimit.TakeEach(t.Context(), l, keys, 1, nil)
+									out, err := l.TakeEach(t.Context(), keys, 1, nil)
 									assert.NoError(t, err)
 									for k := range known {
 										if out[2*k].Allowed {

@@ -716,11 +716,11 @@ func TestMemoryStore_CollectedDuringTheLastCall(t *testing.T) {
 			return d.Allowed || err != nil
 		},
 		"TakeEach": func(l ratelimit.Limiter) bool {
-			out, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 1, nil)
+			out, err := l.TakeEach(ctx, []string{"key"}, 1, nil)
 			return out[0].Allowed || err != nil
 		},
 		"TakeUpTo": func(l ratelimit.Limiter) bool {
-			granted, _, err := ratelimit.TakeUpTo(ctx, l, "key", 2)
+			granted, _, err := l.TakeUpTo(ctx, "key", 2)
 			return granted > 0 || err != nil
 		},
 		"TakeAll": func(l ratelimit.Limiter) bool {

@@ -33,7 +33,7 @@ func TestObserverSeesEachCall(t *testing.T) {
 		}, true},
 		"Take": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, "k", 3) }, false},
 		"TakeEach": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-			ds, err := ratelimit.TakeEach(ctx, l, []string{"k"}, 3, nil)
+			ds, err := l.TakeEach(ctx, []string{"k"}, 3, nil)
 			return ds[0], err
 		}, false},
 		"Bound": {ratelimit.CallTake, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
@@ -105,7 +105,7 @@ func TestObserverSeesTakeUpTo(t *testing.T) {
 	for _, store := range []ratelimit.Store{new(ratelimit.MemoryStore), fakes.NewMapDB().Store()} {
 		l, w, _ := fakes.Observed(t, ratelimit.FixedWindow{Limit: 4, Window: time.Minute}, ratelimit.WithStore(store))
 		for _, granted := range []int{3, 1, 0} {
-			got, d, err := ratelimit.TakeUpTo(t.Context(), l, "k", 3)
+			got, d, err := l.TakeUpTo(t.Context(), "k", 3)
 			require.NoError(t, err)
 			assert.Equal(t, granted, got)
 			want := ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallTakeUpTo, N: 3, Granted: granted, Decision: d}
@@ -324,13 +324,13 @@ func TestObserverSeesAFullStore(t *testing.T) {
 			ctx := t.Context()
 			for call, do := range map[ratelimit.Call]func(){
 				ratelimit.CallAllow:    func() { l.Allow("k") },
-				ratelimit.CallTake:     func() { _, _ = ratelimit.TakeEach(ctx, l, []string{"k"}, 1, nil) },
+				ratelimit.CallTake:     func() { _, _ = l.TakeEach(ctx, []string{"k"}, 1, nil) },
 				ratelimit.CallHold:     func() { _, _, _ = l.Hold(ctx, "k", 1) },
 				ratelimit.CallWait:     func() { _ = l.Wait(ctx, "k") },
 				ratelimit.CallReserve:  func() { _, _, _ = l.Reserve(ctx, "k", 1) },
 				ratelimit.CallCharge:   func() { _, _ = l.Charge(ctx, "k", 1) },
 				ratelimit.CallTakeAll:  func() { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k")) },
-				ratelimit.CallTakeUpTo: func() { _, _, _ = ratelimit.TakeUpTo(ctx, l, "k", 2) },
+				ratelimit.CallTakeUpTo: func() { _, _, _ = l.TakeUpTo(ctx, "k", 2) },
 			} {
 				do()
 				o := w.One(t)
@@ -356,16 +356,16 @@ func TestObserversInOrder(t *testing.T) {
 }
 
 // TestObserverKeepsTheAlgorithm: what other packages ask of a limiter is the same with an
-// observer, and in a wrapper with Unwrap.
+// observer, and in a wrapper.
 func TestObserverKeepsTheAlgorithm(t *testing.T) {
 	alg := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7), Burst: 7}
 	l, _, clk := fakes.Observed(t, alg)
 	for _, l := range []ratelimit.Limiter{l, fakes.Wrapped{Limiter: l}, fakes.Wrapped{Limiter: fakes.Wrapped{Limiter: l}}} {
-		assert.Equal(t, alg, ratelimit.Describe(l).Algorithm)
-		assert.Equal(t, clk, ratelimit.Describe(l).Clock)
-		assert.Equal(t, "api", ratelimit.Describe(l).Name)
-		assert.NotNil(t, ratelimit.Describe(l).Store)
-		of, err := ratelimit.Describe(l).For(t.Context(), "k")
+		assert.Equal(t, alg, l.Describe().Algorithm)
+		assert.Equal(t, clk, l.Describe().Clock)
+		assert.Equal(t, "api", l.Describe().Name)
+		assert.NotNil(t, l.Describe().Store)
+		of, err := l.Describe().AlgorithmOf(t.Context(), "k")
 		require.NoError(t, err)
 		assert.Equal(t, alg, of)
 	}
@@ -384,11 +384,11 @@ func TestObserverAllocatesNothing(t *testing.T) {
 	for name, call := range map[string]func(ratelimit.Limiter){
 		"Allow":    func(l ratelimit.Limiter) { l.Allow("k") },
 		"Take":     func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) },
-		"TakeEach": func(l ratelimit.Limiter) { out, _ = ratelimit.TakeEach(ctx, l, []string{"k", "j"}, 1, out[:0]) },
+		"TakeEach": func(l ratelimit.Limiter) { out, _ = l.TakeEach(ctx, []string{"k", "j"}, 1, out[:0]) },
 		"TakeAll": func(l ratelimit.Limiter) {
 			_, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k"), ratelimit.For(l, "j"))
 		},
-		"TakeUpTo": func(l ratelimit.Limiter) { _, _, _ = ratelimit.TakeUpTo(ctx, l, "k", 2) },
+		"TakeUpTo": func(l ratelimit.Limiter) { _, _, _ = l.TakeUpTo(ctx, "k", 2) },
 		"Charge":   func(l ratelimit.Limiter) { _, _ = l.Charge(ctx, "k", 1) },
 		"Wait":     func(l ratelimit.Limiter) { _ = l.Wait(ctx, "k") },
 		"Reserve":  func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) },

@@ -567,11 +567,11 @@ func TestWait_WhateverIsAskedByANewLimit(t *testing.T) {
 				return err
 			},
 			"TakeEach": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, err := ratelimit.TakeEach(ctx, l, []string{"key"}, 10, nil)
+				_, err := l.TakeEach(ctx, []string{"key"}, 10, nil)
 				return err
 			},
 			"TakeUpTo": func(ctx context.Context, l ratelimit.Limiter) error {
-				_, _, err := ratelimit.TakeUpTo(ctx, l, "key", 10)
+				_, _, err := l.TakeUpTo(ctx, "key", 10)
 				return err
 			},
 			"Wait, at last": func(ctx context.Context, l ratelimit.Limiter) error {
