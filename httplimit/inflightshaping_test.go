@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // TestInFlightShaping lets requests wait for others to end, in the order of arrival, and no
@@ -151,11 +152,12 @@ func TestInFlightShapingFollowsTheLimitersClock(t *testing.T) {
 	}
 }
 
-// A client that leaves at the very moment at which it is served takes no place.
+// A client that leaves at the very moment at which it is served takes no place, unless the limiter is
+// known to decide in memory: then it may be waiting for its answer.
 func TestInFlightServedTooLate(t *testing.T) {
 	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
 	ctx, leave := context.WithCancel(t.Context())
-	h := httplimit.Middleware(leavingLate{l, leave}, httplimit.WithInFlight(), httplimit.WithShaping(time.Second))(ok)
+	h := httplimit.Middleware(leavingLate{fakes.Hidden{Limiter: l}, leave}, httplimit.WithInFlight(), httplimit.WithShaping(time.Second))(ok)
 	assert.Equal(t, 503, serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode)
 	assert.Equal(t, 1, remaining(t, l))
 }
