@@ -31,7 +31,7 @@ import (
 //
 // If the caller's context was cancelled, its error is returned and the policy is not used. For a
 // Wait, this is so even if its deadline has passed. Other calls are decided by the policy when
-// their deadline passes. That is no failure of the store, and is not logged.
+// their deadline passes. That is no failure of the store: see [WithFailureLog].
 type FailurePolicy struct {
 	kind    policyKind
 	limiter Limiter // for fallback

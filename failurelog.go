@@ -17,10 +17,11 @@ import (
 // because the store failed. The first such decision is logged at once, and those that follow in one
 // line every ten seconds, by the limiter's clock. A line has the limiter's name, the store's error,
 // and the number of decisions without the store since the previous line. If the deadline of a call
-// passes before the store's timeout, that is no failure. A store of [NewStore] logs the call if it
-// fails after that; package redisstore counts it, in its Stats and for its circuit breaker. Lookups
-// of [WithLimits] that failed have lines of their own, with their error and number. The default is
-// [slog.Default] at the time of the line. A nil logger turns the log off.
+// passes before the store's timeout, that is no failure. If the store then fails, or does not
+// answer within its timeout, that is logged as one decision: a store that is away is found out even
+// if the deadlines of all callers are short. Lookups of [WithLimits] that failed have lines of
+// their own, with their error and number. The default is [slog.Default] at the time of the line. A
+// nil logger turns the log off.
 func WithFailureLog(logger *slog.Logger) Option {
 	return func(c *config) { c.failureLog, c.failureLogSet = logger, true }
 }
@@ -77,6 +78,14 @@ func (l *limiter) logStoreFailure(ctx context.Context, key string, err error) er
 	}
 	l.logFailure(ctx, l.storeFailures, err)
 	return l.storeError(key, err)
+}
+
+// logLateFailure logs that the store has failed with err in a call for key, although the policy has
+// decided before: the deadline of the caller was shorter than the store's timeout.
+func (l *limiter) logLateFailure(key string, err error) {
+	logvalve.Safely(func() {
+		l.logFailure(context.Background(), l.storeFailures, keyhint.In(err, key))
+	})
 }
 
 // logLookupFailure logs that a lookup failed with err, and returns the error that says so.

@@ -6,7 +6,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
-	"github.com/ratelimit-go/ratelimit/internal/logvalve"
 	"github.com/ratelimit-go/ratelimit/internal/memory"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/stray"
@@ -262,10 +261,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 
 		observers: c.observers,
 	}
-	if s, ok := states.(interface{ OnLateFailure(func(error)) }); ok {
-		s.OnLateFailure(func(err error) {
-			logvalve.Safely(func() { l.logFailure(context.Background(), l.storeFailures, err) })
-		})
+	if s, ok := states.(interface{ OnLateFailure(func(string, error)) }); ok {
+		s.OnLateFailure(l.logLateFailure)
 	}
 	local, isInMemory := states.(*memory.States)
 	switch {

@@ -243,7 +243,8 @@ func (c *call) await(ctx context.Context) error {
 	case <-ctx.Done():
 		if c.claim() {
 			// The cause, because Err of a front end's context says that it was cancelled.
-			c.isLeft.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
+			c.isLeft.Store(isDecided(ctx, &c.req) &&
+				errors.Is(context.Cause(ctx), context.DeadlineExceeded))
 			if !c.inGroup.Load() { // nor will it be: see nextGroup
 				return limit.NotExecuted(ctx.Err())
 			}

@@ -65,18 +65,25 @@ func hashed(text string) string {
 }
 
 func (s *states) name(key string) name {
+	n := nameOf(s.head + s.tail(key))
+	n.of, n.key = s, key
+	return n
+}
+
+// tail returns what the name of a key ends with, after the head.
+func (s *states) tail(key string) string {
 	if s.keyTags {
 		if tag := hashTag(key); tag != "" {
-			return nameOf(s.head + tagged(key, tag))
+			return tagged(key, tag)
 		}
 	}
 	switch {
 	case len(key) > maxKey:
-		return nameOf(s.head + "#" + hashed(key))
+		return "#" + hashed(key)
 	case strings.Contains(key, "{"):
-		return nameOf(s.head + "{}:" + key)
+		return "{}:" + key
 	}
-	return nameOf(s.head + ":" + key)
+	return ":" + key
 }
 
 // tagged returns the end of the name of a key with a tag.
@@ -105,9 +112,13 @@ func hashTag(name string) string {
 type name struct {
 	text string
 	hash uint64
+
+	// Whose key it is, if the policy of a limiter decides while the store fails, and nil otherwise.
+	of  *states
+	key string
 }
 
-func nameOf(text string) name { return name{text, maphash.String(seed, text)} }
+func nameOf(text string) name { return name{text: text, hash: maphash.String(seed, text)} }
 
 var seed = maphash.MakeSeed()
 

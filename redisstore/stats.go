@@ -124,13 +124,28 @@ func (c *counts) fail(err error) {
 }
 
 // failLeft counts the failure of a command, if err is one, for its callers whose deadline had
-// passed before: tally has not counted them.
+// passed before: tally has not counted them. It tells their limiter, which has logged nothing, in
+// another goroutine, because a log may take long.
 func (c *counts) failLeft(g *group, err error) {
+	asked := g.calls[0].name
+	if err == nil || asked.of == nil {
+		return
+	}
+	left := 0
 	for _, one := range g.calls {
-		if err != nil && one.isLeft.Load() {
+		if one.isLeft.Load() {
 			c.fail(err)
+			left++
 		}
 	}
+	if left == 0 || asked.of.failed == nil {
+		return
+	}
+	go func() {
+		for range left {
+			asked.of.failed(asked.key, err)
+		}
+	}()
 }
 
 // policyDecides reports whether a limiter's FailurePolicy decides req, whose call has failed. It
@@ -140,8 +155,13 @@ func policyDecides(ctx context.Context, req *step.Request) bool {
 	if req.Yields {
 		return ctx.Err() == nil
 	}
-	return req.Op != step.OpExtend && !errors.Is(ctx.Err(), context.Canceled) &&
-		!limit.Repeats(ctx)
+	return isDecided(ctx, req) && !errors.Is(ctx.Err(), context.Canceled)
+}
+
+// isDecided reports whether a limiter's FailurePolicy decides a req whose call fails while its
+// caller waits.
+func isDecided(ctx context.Context, req *step.Request) bool {
+	return req.Op != step.OpExtend && !limit.Repeats(ctx)
 }
 
 // observe counts a command that returned err after took, if the server replied.

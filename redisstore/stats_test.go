@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -14,10 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // TestFailures: Failures counts the requests that the policy decides because Redis fails, which are those
-// that the limiter logs. That a caller's deadline passes is no failure. Its command fails later, and counts then.
+// that the limiter logs. That a caller's deadline passes is no failure. Its command fails later, and counts and is
+// logged then.
 func TestFailures(t *testing.T) {
 	within := func(f func(context.Context, ratelimit.Limiter), end func(ctx context.Context) (context.Context, context.CancelFunc)) func(context.Context, ratelimit.Limiter) {
 		return func(ctx context.Context, l ratelimit.Limiter) {
@@ -37,6 +40,7 @@ func TestFailures(t *testing.T) {
 	take := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 1) }
 	peek := func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Peek(ctx, "k") }
 	wait := func(ctx context.Context, l ratelimit.Limiter) { _ = l.Wait(ctx, "k") }
+	reset := func(ctx context.Context, l ratelimit.Limiter) { _ = l.Reset(ctx, "k") }
 	reserve := func(ctx context.Context, l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) }
 	for name, tt := range map[string]struct {
 		call   func(context.Context, ratelimit.Limiter)
@@ -55,7 +59,8 @@ func TestFailures(t *testing.T) {
 		"Reserve":                     {reserve, true},
 		"Reserve, with a deadline":    {within(reserve, deadline), false},
 		"Reserve, cancelled":          {within(reserve, leaving), false},
-		"Reset":                       {func(ctx context.Context, l ratelimit.Limiter) { _ = l.Reset(ctx, "k") }, false},
+		"Reset":                       {reset, false},
+		"Reset, at short notice":      {within(reset, deadline), false},
 		"Take of more than the limit": {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 100) }, true},
 		"Take of nothing":             {func(ctx context.Context, l ratelimit.Limiter) { _, _ = l.Take(ctx, "k", 0) }, true},
 		"Take, with a context in vain": {within(take, func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -66,8 +71,8 @@ func TestFailures(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 				s, _ := f.store(t)
-				var log strings.Builder
-				opts := append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil))))
+				logger, logged := fakes.Log()
+				opts := append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(logger))
 				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), opts...)
 				require.NoError(t, err)
 				f.Hangs = true
@@ -75,10 +80,15 @@ func TestFailures(t *testing.T) {
 				stats := s.Stats()
 				assert.Equal(t, tt.counts, stats.Failures == 1, "%+v", stats)
 				assert.Equal(t, stats.Failures, stats.Timeouts)
-				assert.Equal(t, tt.counts, log.Len() > 0, "the limiter says so")
+				text := logged()
+				assert.Equal(t, tt.counts, text != "", "the limiter says so")
 				settle()
 				requireIdle(t, s)
-				assert.Equal(t, tt.counts || strings.Contains(name, "deadline"), s.Stats().Timeouts == 1, "%+v", s.Stats())
+				synctest.Wait()
+				late := strings.Contains(name, "deadline")
+				assert.Equal(t, tt.counts || late, s.Stats().Timeouts == 1, "%+v", s.Stats())
+				text += logged()
+				assert.Equal(t, tt.counts || late, strings.Count(text, "the store failed") == 1, "%s", text)
 			})
 		}
 		t.Run(name, func(t *testing.T) { test(t) })
@@ -93,13 +103,14 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		f.Delay = 20 * time.Millisecond
 		s, _ := f.store(t, WithBreaker(5, time.Hour))
-		var log strings.Builder
+		logger, logged := fakes.Log()
 		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
-			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&log, nil)))))
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(logger)))
+		const key = "sk_live_0123456789"
 		take := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 			defer cancel()
-			d, err := l.Take(ctx, "k", 1)
+			d, err := l.Take(ctx, key, 1)
 			assert.True(t, d.Degraded && !d.Allowed, "the policy decides")
 			time.Sleep(s.timeout)
 			return err
@@ -109,13 +120,19 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		}
 		assert.Zero(t, s.Stats().Failures)
 		assert.Empty(t, s.Stats().Outages)
-		assert.Empty(t, log.String())
+		assert.Empty(t, logged())
 
-		f.Fail = io.EOF
+		f.Fail = fmt.Errorf("no reply about rl:test@f4:%s: %w", key, io.EOF)
 		assert.ErrorIs(t, take(), context.DeadlineExceeded)
+		synctest.Wait()
 		assert.EqualValues(t, 1, s.Stats().OtherErrors)
+		text := logged()
+		assert.Equal(t, 1, strings.Count(text, "\n"), "%s", text)
+		assert.Regexp(t, `the store failed, and requests are denied" limiter=test error=.*EOF.* decisions=1`, text)
+		assert.NotContains(t, text, key, "it may be a secret")
+		time.Sleep(time.Minute) // until the next failure has a line of its own
 		f.Fail = nil
-		require.True(t, l.Allow("k"))
+		require.True(t, l.Allow(key))
 
 		f.Hangs = true
 		for range 5 {
@@ -123,9 +140,80 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		}
 		assert.EqualValues(t, 5, s.Stats().Timeouts)
 		assert.Equal(t, "open", s.Stats().Breakers[""])
-		assert.Empty(t, log.String())
+		synctest.Wait()
+		text = logged()
+		assert.Equal(t, 1, strings.Count(text, "\n"), "the next four are in the next line")
+		assert.Contains(t, text, "redisstore: no answer in time: 50ms passed")
 		assert.ErrorIs(t, take(), ErrOpen)
-		assert.Contains(t, log.String(), "the circuit breaker is open")
+		time.Sleep(time.Minute)
+		assert.Contains(t, logged(), "decisions=5", "four that were late, and one that was not asked")
+	})
+}
+
+// A decision on several keys, whose deadline has passed before the store fails, is logged.
+func TestLateFailureOfTakeAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		s, _ := f.store(t)
+		logger, logged := fakes.Log()
+		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+			ratelimit.WithFailureLog(logger)))
+		f.Hangs = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Empty(t, logged())
+		settle()
+		synctest.Wait()
+		text := logged()
+		assert.Equal(t, 1, strings.Count(text, "the store failed"), "%s", text)
+	})
+}
+
+// A log that takes long, of failures after the deadlines of callers, keeps nobody waiting.
+func TestLateFailureInASlowLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		s, _ := f.store(t)
+		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+			ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(slowWriter{}, nil)))))
+		f.Hangs = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := l.Take(ctx, "k", 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(2 * s.timeout)
+		began := time.Now()
+		assert.True(t, l.Allow("k"), "the policy decides")
+		assert.Less(t, time.Since(began), 2*s.timeout)
+		time.Sleep(time.Minute)
+	})
+}
+
+// A slowWriter takes five seconds for each line.
+type slowWriter struct{}
+
+func (slowWriter) Write(line []byte) (int, error) {
+	time.Sleep(5 * time.Second)
+	return len(line), nil
+}
+
+// No policy decides on an extension, whose failure counts nowhere, even if it comes after a deadline.
+func TestFailuresOfExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		s, l := f.store(t)
+		r, _, err := l.Hold(t.Context(), "k", 1)
+		require.NoError(t, err)
+		f.Hangs = true
+		for _, deadline := range []time.Duration{time.Millisecond, time.Hour} {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			assert.Error(t, r.Extend(ctx, time.Minute))
+			cancel()
+			settle()
+		}
+		assert.Zero(t, s.Stats().Failures)
 	})
 }
 

@@ -73,7 +73,12 @@ func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.
 	if err := s.limiters.add(name, l); err != nil {
 		return nil, err
 	}
-	return &states{s, s.prefix + head(name, prog, l.Varies), s.lines.Of(name), timeout}, nil
+	return &states{
+		Store:   s,
+		head:    s.prefix + head(name, prog, l.Varies),
+		lines:   s.lines.Of(name),
+		timeout: timeout,
+	}, nil
 }
 
 // limiters are those that a store has opened lately, by their names.
@@ -114,7 +119,13 @@ type states struct {
 
 	// Of a call, unless that of the store is shorter; 0 if only that bounds it.
 	timeout time.Duration
+
+	failed func(key string, err error) // see OnLateFailure; may be nil
 }
+
+// OnLateFailure sets a function to call when a call for a key fails whose caller no longer waits,
+// because its deadline has passed. It must be set before the first call.
+func (s *states) OnLateFailure(f func(key string, err error)) { s.failed = f }
 
 // Lines are those of all limiters of the name in this process.
 func (s *states) Lines() *line.Lines { return s.lines }
@@ -128,7 +139,8 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	// commands that began in the meantime are not either.
 	s.denials.forget(name)
 	defer s.denials.forget(name)
-	_, err := s.run(ctx, name, Command{Words: []string{"DEL", name.text}, Key: 1}, nil)
+	cmd := Command{Words: []string{"DEL", name.text}, Key: 1}
+	_, err := s.run(ctx, nameOf(name.text), cmd, nil) // no policy decides on it
 	s.resetLease(name, err)
 	return err
 }

@@ -370,7 +370,7 @@ func TestStore_LateFailure(t *testing.T) {
 			st, l, one := limiter(t, s, timeout)
 			begin := time.Now()
 			told := make(chan string, 2)
-			st.(*states).OnLateFailure(func(err error) {
+			st.(*states).OnLateFailure(func(_ string, err error) {
 				told <- err.Error()
 				assert.Equal(t, tt.at, time.Since(begin), name)
 			})
@@ -404,7 +404,7 @@ func TestStore_LeftBehindARound(t *testing.T) {
 			return ctx.Err()
 		}))
 		st, l, one := limiter(t, s, time.Second)
-		st.(*states).OnLateFailure(func(err error) { t.Error(err) })
+		st.(*states).OnLateFailure(func(_ string, err error) { t.Error(err) })
 		for range 5 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			_, err := st.Apply(ctx, "key", l, one())
@@ -429,7 +429,7 @@ func TestStore_ManyHaveLeft(t *testing.T) {
 		}))
 		st, l, one := limiter(t, s, time.Second)
 		var failures atomic.Int64
-		st.(*states).OnLateFailure(func(err error) {
+		st.(*states).OnLateFailure(func(_ string, err error) {
 			assert.NotErrorIs(t, err, context.Canceled)
 			failures.Add(1)
 		})

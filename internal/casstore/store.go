@@ -74,12 +74,12 @@ type states struct {
 	*Store
 	name    string
 	timeout time.Duration
-	failed  func(error) // see OnLateFailure; may be nil
+	failed  func(key string, err error) // see OnLateFailure; may be nil
 }
 
-// OnLateFailure sets a function to call when a call fails whose caller no longer waits, because its
-// deadline has passed. It must be set before the first call.
-func (s *states) OnLateFailure(f func(err error)) { s.failed = f }
+// OnLateFailure sets a function to call when a call for a key fails whose caller no longer waits,
+// because its deadline has passed. It must be set before the first call.
+func (s *states) OnLateFailure(f func(key string, err error)) { s.failed = f }
 
 // Lines implements [limit.States].
 func (s *states) Lines() *line.Lines { return s.lines.Of(s.name) }
@@ -91,7 +91,11 @@ func (s *states) Apply(
 	l *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
-	return s.do(ctx, s.timeout, s.key(key), &call{l: l, req: req, failed: s.failed})
+	c := &call{l: l, req: req}
+	if s.failed != nil {
+		c.failed = func(err error) { s.failed(key, err) }
+	}
+	return s.do(ctx, s.timeout, s.key(key), c)
 }
 
 // Reset implements [limit.States].
