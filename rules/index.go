@@ -15,12 +15,14 @@ import (
 
 // An index has the rules of one load.
 type index struct {
-	folded tree        // words folded by fold
-	exact  tree        // words as written
-	cased  bool        // whether folded and exact differ
-	ends   bool        // whether a rule expires
-	depth  int         // the largest number of segments of a rule
-	rules  []*compiled // in force, sorted by ID
+	folded tree // words folded by fold
+	exact  tree // words as written
+	cased  bool // whether folded and exact differ
+	ends   bool // whether a rule expires
+	depth  int  // the largest number of segments of a rule
+	// The length of the longest word of a rule, folded.
+	longest int
+	rules   []*compiled // in force, sorted by ID
 	// The last valid version of each rule, by ID; some are disabled or have expired.
 	valid map[string]*compiled
 }
@@ -81,6 +83,7 @@ func newIndex(rules []Rule, unread BadRules, last *index, now time.Time) (*index
 		t.depth = max(t.depth, len(c.call.segments))
 		for _, s := range c.call.segments {
 			t.cased = t.cased || s.word != fold(s.word)
+			t.longest = max(t.longest, len(fold(s.word)))
 		}
 	}
 	return t, bad

@@ -158,6 +158,31 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkLongPaths measures paths that have many readings.
+func BenchmarkLongPaths(b *testing.B) {
+	calls := []string{"/{x}/{y}/{z}/**", "/a/#", "/a/b/c/d/{e}", "/api/v1/users/#/photos/{id}"}
+	var rules []Rule
+	for _, call := range calls {
+		rules = append(rules, ruleFor(call, call))
+	}
+	all, bad := newIndex(rules, nil, nil, time.Now())
+	require.Empty(b, bad)
+	for name, part := range map[string]string{
+		"dots": "/%2e%2e", "slashes": "%2F", "mixed": "/%5C/..//a%2Fb", "capitals": "A%5C", "digits": "%31",
+	} {
+		for _, kB := range []int{8, 64} {
+			path := "/a/b" + strings.Repeat(part, kB<<10/len(part))
+			b.Run(fmt.Sprintf("%s/kB=%d", name, kB), func(b *testing.B) {
+				b.ReportAllocs()
+				clk := clock.New()
+				for b.Loop() {
+					all.match(nil, "GET", path, clk)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkRegexps measures the usual alternative: a regular expression for each rule,
 // tried one after the other.
 func BenchmarkRegexps(b *testing.B) {

@@ -1,12 +1,11 @@
 package rules
 
 import (
-	"bytes"
-	"path"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/benbjohnson/clock"
 )
@@ -35,11 +34,7 @@ func (t *index) match(found []*compiled, method, p string, clk clock.Clock) []*c
 			found = m.findIn(found, &t.exact, segments)
 		}
 	} else {
-		found = m.readEscaped(found, p, nil)
-		found = m.readMounted(found, p, true)
-		if plain := unescape(p); plain != p {
-			found = m.readMounted(found, plain, false)
-		}
+		found = m.readAll(found, p)
 	}
 	if len(found) < 2 {
 		return found
@@ -87,92 +82,72 @@ type matching struct {
 	*index
 	method, upper string
 	now           time.Time // set only if a rule expires
+	scratch       []byte    // for texts while they are made
 }
 
-// forms returns what handlers make of a path before they split it: nothing, the path cleaned as by
-// [path.Clean], without slashes at its ends, or without dots but with empty segments, as section
-// 5.2.4 of RFC 3986 says; and all of these with \ as /.
-func forms(p string) []string {
-	all := make([]string, 0, 8)
-	for _, p := range []string{p, backslashes.Replace(p)} {
-		all = append(all, p, path.Clean("/"+p), strings.Trim(p, "/"), withoutDots(p))
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
+// A text is what handlers make of a path before they split it. Handlers that are mounted on a
+// prefix of the path make an end of the text from the rest, because no step from one text to the
+// next depends on what comes before: unescaping does not, and a segment .. removes one before it.
+// So a text is made once for all mounts, and the work grows with the length of the path alone.
+type text struct {
+	path  string
+	rests []int // where the end for each mount begins, in the order of the mounts
 }
 
-var backslashes = strings.NewReplacer(`\`, "/", "%5C", "/", "%5c", "/")
+// A mount is the prefixes of a path on which a handler may be mounted after some segments of the
+// path: the segments as they are, and unescaped. The first mount has no segments.
+type mount [][]string
 
-// withoutDots removes the segments . and .. of a path, each .. with the segment before it.
-func withoutDots(p string) string {
-	var out []byte
-	for p = strings.TrimPrefix(p, "/"); ; {
-		s, rest, more := strings.Cut(p, "/")
-		switch {
-		case s == "..":
-			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
-		case s != ".":
-			out = append(append(out, '/'), s...)
-		}
-		if !more {
-			return string(out)
-		}
-		p = rest
-	}
-}
-
-// readEscaped finds the rules for the readings of p, which follows one of some prefixes: a handler
-// takes the escapes of p literally, or unescapes p before or after it makes a form of it, or
-// unescapes each segment, where an escaped slash does not separate segments.
-func (m *matching) readEscaped(found []*compiled, p string, prefixes ...[]string) []*compiled {
-	if !strings.Contains(p, "%") {
-		return m.readPlain(found, p, prefixes...)
-	}
-	literal := forms(p)
-	for _, form := range literal {
-		for _, prefix := range prefixes {
-			segments := m.split(slices.Clone(prefix), form)
-			for i := len(prefix); i < len(segments); i++ {
-				segments[i] = unescape(segments[i])
-			}
-			found = m.find(found, segments)
+// readAll finds the rules for all readings of p.
+func (m *matching) readAll(found []*compiled, p string) []*compiled {
+	whole, mounts := m.mountsOf(p)
+	plain := m.unescaped(whole)
+	hasEscapes := strings.Contains(p, "%")
+	literal := m.forms(nil, whole)
+	texts := literal
+	if hasEscapes { // which handlers replace before or after they make a form, or in between
+		texts = m.forms(slices.Clip(texts), plain)
+		texts = m.forms(texts, m.unescaped(m.cleaned(whole)))
+		for _, t := range literal {
+			texts = addText(texts, m.unescaped(t))
 		}
 	}
-	all := slices.Concat(literal, forms(unescape(p)), forms(unescape(path.Clean("/"+p))))
-	for _, form := range literal {
-		all = append(all, unescape(form))
+	for i := range mounts {
+		if hasEscapes {
+			found = m.read(found, i, mounts[i], literal, true)
+		}
+		found = m.read(found, i, mounts[i], texts, false)
 	}
-	return m.read(found, all, prefixes)
-}
-
-// readPlain finds the rules for the forms of p, which has no escapes, or none that a handler
-// unescapes.
-func (m *matching) readPlain(found []*compiled, p string, prefixes ...[]string) []*compiled {
-	return m.read(found, forms(p), prefixes)
-}
-
-// readMounted finds the rules for p as read by handlers that are mounted on a prefix of it, whose
-// segments they compare as they are or unescaped, and that read the rest as a path of its own. They
-// unescape the rest only if p is escaped.
-func (m *matching) readMounted(found []*compiled, p string, escaped bool) []*compiled {
-	var literal, plain []string
-	for rest := strings.TrimPrefix(p, "/"); len(literal) < m.depth; {
-		s, after, more := strings.Cut(rest, "/")
-		if !more || !cleaningMatters(after) {
-			break
-		}
-		rest, literal, plain = after, append(literal, s), append(plain, unescape(s))
-		prefixes := [][]string{literal, plain}
-		if slices.Equal(literal, plain) {
-			prefixes = prefixes[:1]
-		}
-		if escaped {
-			found = m.readEscaped(found, "/"+rest, prefixes...)
-		} else {
-			found = m.readPlain(found, "/"+rest, prefixes...)
-		}
+	if plain.path == whole.path {
+		return found
+	}
+	plain, mounts = m.mountsOf(plain.path) // of which the prefix is one of the unescaped path
+	texts = m.forms(nil, plain)
+	for i := 1; i < len(mounts); i++ {
+		found = m.read(found, i, mounts[i], texts, false)
 	}
 	return found
+}
+
+// mountsOf returns a path as a text, and its mounts: those of which the rest has other readings
+// than the end of those of the path.
+func (m *matching) mountsOf(p string) (whole text, mounts []mount) {
+	whole, mounts = text{p, []int{0}}, []mount{{nil}}
+	var literal, plain []string
+	for at := len(p) - len(strings.TrimPrefix(p, "/")); len(literal) < m.depth; {
+		s, rest, more := strings.Cut(p[at:], "/")
+		if !more || !cleaningMatters(rest) {
+			break
+		}
+		at += len(s) + 1
+		literal, plain = append(literal, s), append(plain, unescape(s))
+		its := mount{literal, plain}
+		if slices.Equal(literal, plain) {
+			its = its[:1]
+		}
+		whole.rests, mounts = append(whole.rests, at-1), append(mounts, its)
+	}
+	return whole, mounts
 }
 
 // cleaningMatters reports whether a reading of p may have dots or empty segments, or segments that
@@ -182,13 +157,155 @@ func cleaningMatters(p string) bool {
 		strings.Contains(p, "//") || strings.Contains(p, "/.")
 }
 
-// read finds the rules for paths that follow one of some prefixes, taking escapes literally.
-func (m *matching) read(found []*compiled, paths []string, prefixes [][]string) []*compiled {
-	slices.Sort(paths)
-	for _, p := range slices.Compact(paths) {
-		for _, prefix := range prefixes {
+// forms adds to texts what handlers make of a text before they split it: nothing, the path cleaned
+// as by [path.Clean], without slashes at its ends, or without dots but with empty segments, as
+// section 5.2.4 of RFC 3986 says; and all of these with \ as /.
+func (m *matching) forms(texts []text, t text) []text {
+	for _, t := range [...]text{t, m.slashed(t)} {
+		for _, form := range [...]text{t, m.cleaned(t), t.trimmed(), m.dotless(t)} {
+			texts = addText(texts, form)
+		}
+	}
+	return texts
+}
+
+// addText adds t to texts unless they have it.
+func addText(texts []text, t text) []text {
+	has := func(other text) bool {
+		return other.path == t.path && slices.Equal(other.rests, t.rests)
+	}
+	if slices.ContainsFunc(texts, has) {
+		return texts
+	}
+	return append(texts, t)
+}
+
+// unescaped returns t with its valid escapes replaced.
+func (m *matching) unescaped(t text) text {
+	if !strings.Contains(t.path, "%") {
+		return t
+	}
+	return m.piecewise(t, appendUnescaped)
+}
+
+// slashed returns t with each \ as /, escaped or not.
+func (m *matching) slashed(t text) text {
+	if !strings.ContainsAny(t.path, `\%`) {
+		return t
+	}
+	return m.piecewise(t, appendSlashed)
+}
+
+func appendSlashed(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			b = append(b, '/')
+		case s[i] == '%' && i+2 < len(s) && s[i+1] == '5' && s[i+2]|0x20 == 'c':
+			b = append(b, '/')
+			i += 2
+		default:
+			b = append(b, s[i])
+		}
+	}
+	return b
+}
+
+// piecewise returns what a function makes of t that reads each character, or escape, by itself.
+func (m *matching) piecewise(t text, appendMade func(b []byte, s string) []byte) text {
+	b := m.scratch[:0]
+	rests := make([]int, len(t.rests))
+	for i, begin := range t.rests {
+		end := len(t.path)
+		if i+1 < len(t.rests) {
+			end = t.rests[i+1]
+		}
+		rests[i] = len(b)
+		b = appendMade(b, t.path[begin:end])
+	}
+	m.scratch = b
+	return m.textOf(b, rests, t)
+}
+
+// textOf returns the text of a path that was made from t.
+func (m *matching) textOf(path []byte, rests []int, t text) text {
+	if string(path) == t.path {
+		return text{t.path, rests}
+	}
+	return text{string(path), rests}
+}
+
+// trimmed returns t without slashes at the ends of its path, and at the beginning of its rests.
+func (t text) trimmed() text {
+	trimmed := text{strings.TrimRight(t.path, "/"), make([]int, len(t.rests))}
+	for i, at := range t.rests {
+		at = min(at, len(trimmed.path))
+		trimmed.rests[i] = len(trimmed.path) - len(strings.TrimLeft(trimmed.path[at:], "/"))
+	}
+	return trimmed
+}
+
+// cleaned returns t as [path.Clean] makes it, with / before it.
+func (m *matching) cleaned(t text) text { return m.withoutDots(t, false) }
+
+// dotless returns t without segments . and .., each .. with the segment before it.
+func (m *matching) dotless(t text) text { return m.withoutDots(t, true) }
+
+// withoutDots removes the segments . and .., each .. with the segment before it, and perhaps empty
+// segments. It begins at the end: whether a segment stays depends on those behind it only.
+func (m *matching) withoutDots(t text, keepsEmpty bool) text {
+	size := len(t.path) + 1
+	m.scratch = slices.Grow(m.scratch[:0], size)
+	b, begin := m.scratch[:size], size // what stays is b[begin:]
+	rests, next := make([]int, len(t.rests)), len(t.rests)-1
+	note := func(at int) { // the rests that begin at an index of the path, or behind it
+		for ; next >= 0 && t.rests[next] >= at; next-- {
+			rests[next] = size - begin // from the end
+		}
+	}
+	note(len(t.path))
+	removed := 0 // the segments to remove before this one
+	for end := len(t.path); end >= 0; {
+		slash := strings.LastIndexByte(t.path[:end], '/')
+		s := t.path[slash+1 : end]
+		switch {
+		case s == "..":
+			removed++
+		case s == "." || s == "" && !keepsEmpty:
+		case removed > 0:
+			removed--
+		default:
+			begin -= len(s) + 1
+			b[begin] = '/'
+			copy(b[begin+1:], s)
+		}
+		note(slash)
+		end = slash
+		if slash == 0 {
+			break
+		}
+	}
+	for i, fromEnd := range rests {
+		rests[i] = size - begin - fromEnd
+	}
+	return m.textOf(b[begin:], rests, t)
+}
+
+// read finds the rules for what handlers on mount i read in texts. If they unescape each segment,
+// an escaped slash does not separate segments; otherwise, they take escapes literally.
+func (m *matching) read(
+	found []*compiled, i int, on mount, texts []text, unescapes bool,
+) []*compiled {
+	for _, t := range texts {
+		for _, prefix := range on {
 			var buf [16]string
-			found = m.find(found, m.split(append(buf[:0], prefix...), p))
+			segments := m.split(append(buf[:0], prefix...), t.path[t.rests[i]:])
+			if unescapes {
+				for j := len(prefix); j < min(len(segments), m.depth); j++ {
+					segments[j] = unescape(segments[j])
+				}
+			}
+			found = m.find(found, segments)
 		}
 	}
 	return found
@@ -216,9 +333,12 @@ func (m *matching) split(segments []string, p string) []string {
 // find finds the rules for segments, both case-sensitively and case-insensitively.
 func (m *matching) find(found []*compiled, segments []string) []*compiled {
 	found = m.findIn(found, &m.exact, segments)
-	lower := slices.Clone(segments)
+	var buf [16]string
+	lower := append(buf[:0], segments...)
 	for i, s := range lower[:min(len(lower), m.depth)] { // no rule has a word for what follows
-		lower[i] = fold(s)
+		if len(s) <= m.longest*utf8.UTFMax { // otherwise it is no word
+			lower[i] = fold(s)
+		}
 	}
 	return m.findIn(found, &m.folded, lower)
 }
@@ -240,22 +360,24 @@ func add(found []*compiled, c *compiled) []*compiled {
 
 // unescape replaces the valid escapes in s and keeps invalid ones as they are.
 func unescape(s string) string {
-	at := strings.IndexByte(s, '%')
-	if at < 0 {
+	if !strings.Contains(s, "%") {
 		return s
 	}
-	plain := append(make([]byte, 0, len(s)), s[:at]...)
-	for i := at; i < len(s); i++ {
+	return string(appendUnescaped(make([]byte, 0, len(s)), s))
+}
+
+func appendUnescaped(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
 		if s[i] == '%' && i+2 < len(s) {
 			if high, low := unhex(s[i+1]), unhex(s[i+2]); high < 16 && low < 16 {
-				plain = append(plain, high<<4|low)
+				b = append(b, high<<4|low)
 				i += 2
 				continue
 			}
 		}
-		plain = append(plain, s[i])
+		b = append(b, s[i])
 	}
-	return string(plain)
+	return b
 }
 
 // unhex returns the value of a hexadecimal digit, or 16 if c is not one.

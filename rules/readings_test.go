@@ -3,10 +3,12 @@ package rules
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -382,6 +384,57 @@ func TestLongPaths(t *testing.T) {
 		assert.NotPanics(t, func() { all.match(nil, "GET", p, clock.New()) }, part)
 		allocs := testing.AllocsPerRun(1, func() { all.match(nil, "GET", p, clock.New()) })
 		assert.Less(t, allocs, 600.0, part)
+	}
+}
+
+// TestLongPaths_Memory checks that the memory for all readings of a path, and so the work, grows with the
+// length of the path, and not with the number of segments in rules as well.
+func TestLongPaths_Memory(t *testing.T) {
+	const size = 64 << 10
+	for _, call := range []string{"/a/{x}", "/a/b/{c}/d/{e}/#/{g}/h/{i}/{j}/k/{l}"} {
+		all, bad := newIndex([]Rule{ruleFor("a", call)}, nil, nil, time.Now())
+		require.Empty(t, bad)
+		for _, part := range []string{"/%2e%2e", "%2F", "/%5C/..//a%2Fb", "/a/..", "A%5C", "%31", `/a\..`, "/A/../b%5C%2e%2e"} {
+			p := "/a/b/c/d/e/1/g" + strings.Repeat(part, size/len(part))
+			least := uint64(math.MaxUint64) // of some runs, because others may allocate meanwhile
+			for range 5 {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				all.match(nil, "GET", p, clock.New())
+				runtime.ReadMemStats(&after)
+				least = min(least, after.TotalAlloc-before.TotalAlloc)
+			}
+			assert.Less(t, least, uint64(48*size), "%s, %s", call, part)
+		}
+	}
+}
+
+// A text has the same ends as what is made of the rests alone.
+func TestTextEnds(t *testing.T) {
+	random := budget.Rand(t)
+	parts := []string{"/", "/", "/", "a", "b", ".", "..", "%2F", "%2e%2E", "%5C", `\`, "//", "/../", "%", "%5", "c"}
+	m := &matching{index: &index{depth: 5}}
+	steps := map[string]func(text) text{
+		"unescaped": m.unescaped, "slashed": m.slashed, "cleaned": m.cleaned, "dotless": m.dotless, "trimmed": text.trimmed,
+	}
+	for range budget.Histories(2000, 20_000) {
+		p := "/"
+		for range random.IntN(12) {
+			p += parts[random.IntN(len(parts))]
+		}
+		whole, _ := m.mountsOf(p)
+		for name, step := range steps {
+			for next, then := range steps {
+				if name == "trimmed" && next != "unescaped" {
+					continue // a path begins with a slash before all steps but this one
+				}
+				made := then(step(whole))
+				for i, at := range whole.rests {
+					alone := then(step(text{whole.path[at:], []int{0}}))
+					require.Equal(t, trim(alone.path[alone.rests[0]:]), trim(made.path[made.rests[i]:]), "%s and %s of %q, behind %q", name, next, p, p[:at])
+				}
+			}
+		}
 	}
 }
 
