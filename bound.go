@@ -1,8 +1,6 @@
 package ratelimit
 
 import (
-	"slices"
-
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -15,15 +13,18 @@ type Bound struct {
 	n       int  // its own number of events
 	hasOwnN bool // whether it has one
 
-	options *[]HoldOption // of its holds; nil if there are none
+	options *[]HoldOption // of its holds, EndOptions; nil if there are none
 }
 
 // For returns l bound to key. The options are those of what the Bound holds: see [HoldFor] and
 // [GiveBack].
-func For(l Limiter, key string, opts ...HoldOption) Bound {
+func For(l Limiter, key string, opts ...EndOption) Bound {
 	b := Bound{limiter: l, key: key}
 	if len(opts) > 0 {
-		copied := slices.Clone(opts)
+		copied := make([]HoldOption, len(opts))
+		for i, opt := range opts {
+			copied[i] = opt
+		}
 		b.options = &copied
 	}
 	return b
@@ -44,6 +45,9 @@ func (b Bound) events(n int) int {
 	}
 	return n
 }
+
+// holdOptions returns the values of the options of its holds.
+func (b Bound) holdOptions() (holdOptions, error) { return optionsOfHold(b.optionList()) }
 
 // optionList returns the options of its holds.
 func (b Bound) optionList() []HoldOption {

@@ -20,8 +20,9 @@ type call struct {
 	unknown error
 
 	// For OpHold and OpReserve:
-	hold    holdOptions  // how the events are held
-	options []HoldOption // likewise, for a fallback
+	hold           holdOptions     // how the events are held
+	holdOptions    []HoldOption    // likewise, of an OpHold, for a fallback
+	reserveOptions []ReserveOption // likewise, of an OpReserve
 	// Whether the events are never given back, because their turn has come and they are not held.
 	isFinal bool
 

@@ -491,7 +491,7 @@ func (l selective) WaitN(ctx context.Context, key string, n int) error {
 	return l.Limiter.WaitN(ctx, key, n)
 }
 
-func (l selective) Reserve(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (l selective) Reserve(ctx context.Context, key string, n int, opts ...ratelimit.ReserveOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if l.refuses(key) {
 		return nil, refused, nil
 	}

@@ -123,9 +123,9 @@ func (c *call) askFallback(
 	case step.OpCharge:
 		d, err = fallback.Charge(ctx, c.Key, c.Request.N)
 	case step.OpReserve:
-		r, d, err = fallback.Reserve(ctx, c.Key, c.Request.N, c.options...)
+		r, d, err = fallback.Reserve(ctx, c.Key, c.Request.N, c.reserveOptions...)
 	case step.OpHold:
-		r, d, err = fallback.Hold(ctx, c.Key, c.Request.N, c.options...)
+		r, d, err = fallback.Hold(ctx, c.Key, c.Request.N, c.holdOptions...)
 	}
 	if !d.Allowed {
 		r = nil

@@ -22,7 +22,10 @@ func (l *limiter) Hold(
 	n int,
 	opts ...HoldOption,
 ) (r *Reservation, d Decision, _ error) {
-	h, err := newHoldOptions(l.check(ctx, n), forHold, opts)
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	h, err := optionsOfHold(opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}
@@ -34,34 +37,54 @@ func (l *limiter) Hold(
 		return r, d, err
 	}
 	c := newCall(ctx, step.OpHold, key, n)
-	c.hold, c.options = h, opts
+	c.hold, c.holdOptions = h, opts
 	r, err = l.do(&c)
 	l.observeCall(ctx, CallHold, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }
 
-// A HoldOption says how [Limiter.Hold], [Limiter.Reserve] and [For] hold events, and how long they
-// wait.
-type HoldOption func(*holdOptions)
+// A HoldOption says how [Limiter.Hold] holds events: [HoldFor], [GiveBack] or [Waiting].
+type HoldOption interface{ setForHold(h *holdOptions) }
+
+// A ReserveOption says how [Limiter.Reserve] reserves events: [HoldFor], [GiveBack] or [Within].
+type ReserveOption interface{ setForReserve(h *holdOptions) }
+
+// An EndOption says how a hold ends that nobody settles: [HoldFor] or [GiveBack]. It is an option of
+// [Limiter.Hold], [Limiter.Reserve] and [For].
+type EndOption interface {
+	HoldOption
+	ReserveOption
+}
 
 // Within makes [Limiter.Reserve] reserve events only if their turn comes within maxWait. If maxWait
 // is 0, they must be free now. It must not be negative.
-func Within(maxWait time.Duration) HoldOption {
-	return func(h *holdOptions) { h.maxWait = maxWait }
-}
+func Within(maxWait time.Duration) ReserveOption { return within(maxWait) }
+
+type within time.Duration
+
+func (w within) setForReserve(h *holdOptions) { h.maxWait = time.Duration(w) }
 
 // Waiting makes [Limiter.Hold] wait in line, as [Limiter.WaitN] does, and with its errors. The
 // Decision says what is left only if the events were granted at once, and when to retry if they
 // were denied.
-func Waiting() HoldOption { return func(h *holdOptions) { h.waitsInLine = true } }
+func Waiting() HoldOption { return waiting{} }
+
+type waiting struct{}
+
+func (waiting) setForHold(h *holdOptions) { h.waitsInLine = true }
 
 // HoldFor makes a hold end by itself after d; that of a reservation, or of events that a
 // [LeakyBucket] queues, d after these may happen. The default is ten minutes or, with an
 // [InFlight], the longest Timeout. d must be positive. It should exceed the time that a request
 // takes: of a hold that has ended, Settle counts only what exceeds the number held.
 // [Reservation.Extend] moves the end.
-func HoldFor(d time.Duration) HoldOption {
-	return func(h *holdOptions) { h.holdFor, h.holdForSet, h.isHeld = d, true, true }
+func HoldFor(d time.Duration) EndOption { return lasting(d) }
+
+type lasting time.Duration
+
+func (d lasting) setForReserve(h *holdOptions) { d.setForHold(h) }
+func (d lasting) setForHold(h *holdOptions) {
+	h.holdFor, h.holdForSet, h.isHeld = time.Duration(d), true, true
 }
 
 // GiveBack gives the events of a hold back if it ends by itself, because its holder has crashed
@@ -70,9 +93,14 @@ func HoldFor(d time.Duration) HoldOption {
 // such a client would pay nothing. The events of an [InFlight] are over in either case. RetryAfter
 // counts on what is given back by itself. So while such holds are open, a denial takes as long as
 // some copies of the state, as many as the logarithm of their number.
-func GiveBack() HoldOption { return func(h *holdOptions) { h.givesBack, h.isHeld = true, true } }
+func GiveBack() EndOption { return givingBack{} }
 
-// holdOptions are the values of HoldOptions.
+type givingBack struct{}
+
+func (g givingBack) setForReserve(h *holdOptions) { g.setForHold(h) }
+func (givingBack) setForHold(h *holdOptions)      { h.givesBack, h.isHeld = true, true }
+
+// holdOptions are the values of the options of a Hold, a Reserve or a Bound.
 type holdOptions struct {
 	isHeld     bool // whether the events are held
 	holdFor    time.Duration
@@ -83,60 +111,60 @@ type holdOptions struct {
 	waitsInLine bool          // of a Hold
 }
 
-// An optionUse is what options are for.
-type optionUse int
-
-const (
-	forHold    optionUse = iota
-	forReserve           // which holds nothing without options that say so
-	forBound
-)
-
-// newHoldOptions returns err, or the values of options, and an error if they cannot be used.
-func newHoldOptions(err error, of optionUse, opts []HoldOption) (holdOptions, error) {
-	h := holdOptions{isHeld: of != forReserve, maxWait: Never}
-	if err != nil || len(opts) == 0 {
-		return h, err
+// optionsOfHold returns the values of the options of a Hold.
+func optionsOfHold(opts []HoldOption) (holdOptions, error) {
+	h := holdOptions{isHeld: true}
+	if len(opts) == 0 {
+		return h, nil // and is not allocated
 	}
-	return h.with(of, opts)
-}
-
-// with returns h, which is allocated, with options.
-func (h holdOptions) with(of optionUse, opts []HoldOption) (holdOptions, error) {
+	set := h
 	for i, opt := range opts {
 		if opt == nil {
-			return h, param.Invalid(
-				fmt.Sprintf("option %d of a hold", i),
-				nil,
-				"must be the result of HoldFor, GiveBack, Within or Waiting",
-			)
+			return h, errNoOption(i, "HoldFor, GiveBack or Waiting")
 		}
-		opt(&h)
+		opt.setForHold(&set)
 	}
+	return set, set.check()
+}
+
+// optionsOfReserve returns the values of the options of a Reserve, which holds nothing without any.
+func optionsOfReserve(opts []ReserveOption) (holdOptions, error) {
+	h := holdOptions{maxWait: Never}
+	if len(opts) == 0 {
+		return h, nil
+	}
+	set := h
+	for i, opt := range opts {
+		if opt == nil {
+			return h, errNoOption(i, "HoldFor, GiveBack or Within")
+		}
+		opt.setForReserve(&set)
+	}
+	return set, set.check()
+}
+
+// errNoOption is the error of an option that is nil.
+func errNoOption(i int, functions string) error {
+	return param.Invalid(
+		fmt.Sprintf("option %d of a hold", i),
+		nil,
+		"must be the result of "+functions,
+	)
+}
+
+// check returns an error if the values cannot be used.
+func (h *holdOptions) check() error {
 	switch {
 	case h.holdForSet && h.holdFor <= 0:
-		return h, param.Invalid("HoldFor's d", h.holdFor, "must be positive")
-	case h.maxWait != Never && of != forReserve:
-		return h, param.Invalid(
-			"the option Within",
-			h.maxWait,
-			"is for Reserve; Hold waits with Waiting until its context ends",
-		)
+		return param.Invalid("HoldFor's d", h.holdFor, "must be positive")
 	case h.maxWait < 0:
-		return h, param.Invalid(
+		return param.Invalid(
 			"Within's maxWait",
 			h.maxWait,
 			"must be at least 0, which means not to wait",
 		)
-	case h.waitsInLine && of != forHold:
-		return h, param.Invalid("the option Waiting", "given to Reserve or For", "is for Hold")
 	}
-	return h, nil
-}
-
-// holdOptions returns the values of the options of b, for a Hold.
-func (b Bound) holdOptions() (holdOptions, error) {
-	return newHoldOptions(nil, forBound, b.optionList())
+	return nil
 }
 
 // newHandle returns the Handle of new events that t grants. If they are not held, it is only that

@@ -149,7 +149,7 @@ type Limiter interface {
 		ctx context.Context,
 		key string,
 		n int,
-		opts ...HoldOption,
+		opts ...ReserveOption,
 	) (*Reservation, Decision, error)
 
 	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil.

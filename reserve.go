@@ -11,16 +11,19 @@ func (l *limiter) Reserve(
 	ctx context.Context,
 	key string,
 	n int,
-	opts ...HoldOption,
+	opts ...ReserveOption,
 ) (*Reservation, Decision, error) {
-	h, err := newHoldOptions(l.check(ctx, n), forReserve, opts)
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	h, err := optionsOfReserve(opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}
 	c := newCall(ctx, step.OpReserve, key, n)
-	c.hold, c.options, c.Request.MaxWait = h, opts, h.maxWait
+	c.hold, c.reserveOptions, c.Request.MaxWait = h, opts, h.maxWait
 	if n == 0 {
-		c.Request.Op, c.options = step.OpHold, nil // which grants them, whatever the state
+		c.Request.Op = step.OpHold // which grants them, whatever the state
 	}
 	r, err := l.do(&c)
 	l.observeCall(ctx, CallReserve, &c.Call, r, err)

@@ -30,7 +30,10 @@ func (l *limiter) WaitFor(
 	holds bool,
 	opts ...HoldOption,
 ) (r *Reservation, d Decision, err error) {
-	h, err := newHoldOptions(l.check(ctx, n), forHold, opts)
+	if err := l.check(ctx, n); err != nil {
+		return nil, Decision{}, err
+	}
+	h, err := optionsOfHold(opts)
 	if err != nil {
 		return nil, Decision{}, err
 	}

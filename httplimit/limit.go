@@ -113,7 +113,8 @@ func (c *limitCache) limit(name string, limiter ratelimit.Limiter, status int) *
 type costing struct {
 	cost   func(*http.Request) int                              // nil if it is 1
 	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
-	hold   []ratelimit.HoldOption                               // until then
+	ends   []ratelimit.EndOption                                // of what is held until then
+	hold   []ratelimit.HoldOption                               // ends, for a Hold
 
 	byStatus bool // whether settle needs nothing but the status: see WithSettleByStatus
 }

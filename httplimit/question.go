@@ -41,7 +41,7 @@ func (g *Gate) ask(r *http.Request, q *question) error {
 		return g.askLimitsOf(r, q)
 	case len(g.limits) > 1:
 		q.bounds = make([]ratelimit.Bound, 0, len(g.limits))
-		q.bounds = append(q.bounds, ratelimit.For(g.limits[0].limiter, q.key, g.hold...))
+		q.bounds = append(q.bounds, ratelimit.For(g.limits[0].limiter, q.key, g.ends...))
 		return g.addBounds(r, q, g.limits[1:])
 	}
 	return nil
@@ -93,7 +93,7 @@ func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
 			continue
 		}
 		q.limits = append(q.limits, l)
-		q.bounds = append(q.bounds, ratelimit.For(one.Limiter, one.Key, g.hold...))
+		q.bounds = append(q.bounds, ratelimit.For(one.Limiter, one.Key, g.ends...))
 	}
 	if q.costs != nil {
 		q.costs = append(slices.Repeat([]int{q.n}, len(q.limits)), q.costs...)
@@ -132,9 +132,9 @@ func (g *Gate) addBounds(r *http.Request, q *question, limits []*namedLimit) err
 		}
 		if l.costs() {
 			n := q.costs[len(q.bounds)]
-			q.bounds = append(q.bounds, ratelimit.For(l.limiter, key, l.hold...).N(n))
+			q.bounds = append(q.bounds, ratelimit.For(l.limiter, key, l.ends...).N(n))
 		} else {
-			q.bounds = append(q.bounds, ratelimit.For(l.limiter, key, g.hold...))
+			q.bounds = append(q.bounds, ratelimit.For(l.limiter, key, g.ends...))
 		}
 	}
 	return nil

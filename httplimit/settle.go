@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -61,13 +62,13 @@ import (
 // A request takes one more call of the store, which is made before the response ends.
 func WithSettle(
 	f func(r *http.Request, status int, written int64) int,
-	opts ...ratelimit.HoldOption,
+	opts ...ratelimit.EndOption,
 ) Option {
 	return func(c *config) {
 		c.require(f != nil, "WithSettle's function", nil,
 			"must return how many events a request has cost, as ByCost does")
-		c.requireHold("WithSettle", opts)
-		c.settle, c.hold, c.byStatus = f, opts, false
+		c.setEnds("WithSettle", opts)
+		c.settle, c.byStatus = f, false
 	}
 }
 
@@ -88,20 +89,21 @@ func WithSettle(
 // settled when the handler returns.
 func WithSettleByStatus(
 	f func(r *http.Request, status int) int,
-	opts ...ratelimit.HoldOption,
+	opts ...ratelimit.EndOption,
 ) Option {
 	return func(c *config) {
 		c.require(f != nil, "WithSettleByStatus's function", nil,
 			"must return how many events a request has cost")
-		c.requireHold("WithSettleByStatus", opts)
+		c.setEnds("WithSettleByStatus", opts)
 		c.settle = func(r *http.Request, status int, _ int64) int { return f(r, status) }
-		c.hold, c.byStatus = opts, true
+		c.byStatus = true
 	}
 }
 
-// requireHold fails unless a hold may have opts, which option was given.
-func (c *config) requireHold(option string, opts []ratelimit.HoldOption) {
-	if _, _, err := anyLimiter.Hold(context.Background(), "", 0, opts...); err != nil {
+// setEnds sets how holds end, as option was given. It fails unless a hold may have the options.
+func (c *config) setEnds(option string, opts []ratelimit.EndOption) {
+	c.ends, c.hold = opts, ends.OfHold(opts)
+	if _, _, err := anyLimiter.Hold(context.Background(), "", 0, c.hold...); err != nil {
 		c.fail(param.Within(option, err))
 	}
 }

@@ -249,14 +249,14 @@ func TestSettleAfterTheHold(t *testing.T) {
 	} {
 		for _, tt := range []struct {
 			takes time.Duration
-			hold  []ratelimit.HoldOption
+			hold  []ratelimit.EndOption
 			want  int
 		}{
 			{10*time.Minute - 1, nil, 99},
 			{10 * time.Minute, nil, 90},
-			{10 * time.Minute, []ratelimit.HoldOption{ratelimit.HoldFor(time.Hour)}, 99},
-			{time.Hour, []ratelimit.HoldOption{ratelimit.HoldFor(time.Hour)}, 90},
-			{time.Hour, []ratelimit.HoldOption{ratelimit.GiveBack()}, 100},
+			{10 * time.Minute, []ratelimit.EndOption{ratelimit.HoldFor(time.Hour)}, 99},
+			{time.Hour, []ratelimit.EndOption{ratelimit.HoldFor(time.Hour)}, 90},
+			{time.Hour, []ratelimit.EndOption{ratelimit.GiveBack()}, 100},
 		} {
 			l, clk := limiter(t, month)
 			other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))

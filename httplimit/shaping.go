@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
 )
 
 // A waiter is a limiter of package ratelimit: its WaitFor also returns the Decision, if it is
@@ -101,11 +102,11 @@ func nowLeft(ctx context.Context, a *Admission) (ratelimit.Decision, error) {
 }
 
 // turnOptions returns the options of a reservation, which without any is no hold.
-func (g *Gate) turnOptions() []ratelimit.HoldOption {
+func (g *Gate) turnOptions(first ratelimit.ReserveOption) []ratelimit.ReserveOption {
 	if !g.settles {
-		return nil
+		return []ratelimit.ReserveOption{first}
 	}
-	return append([]ratelimit.HoldOption{ratelimit.HoldFor(longestRequest)}, g.hold...)
+	return ends.OfReserve(g.ends, first, ratelimit.HoldFor(longestRequest))
 }
 
 // longestRequest is how long a request that was delayed may take before what it held counts as it
@@ -118,7 +119,7 @@ const longestRequest = 10 * time.Minute
 func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, isOver bool) (err error) {
 	l := a.limits[0].limiter
 	reserve := func(delay time.Duration) error {
-		opts := append([]ratelimit.HoldOption{ratelimit.Within(delay)}, g.turnOptions()...)
+		opts := g.turnOptions(ratelimit.Within(delay))
 		a.turn, a.Decision, err = l.Reserve(ctx, a.key, a.n, opts...)
 		return err
 	}

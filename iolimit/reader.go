@@ -63,7 +63,7 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 	if n == 0 {
 		return 0, err
 	}
-	_, paid, failed := l.pay(ctx, n)
+	_, paid, failed := l.pay(ctx, n, false)
 	if paid == n {
 		return n, err
 	}
@@ -74,7 +74,7 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 // deliver copies kept bytes to p, when they are granted.
 func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error) {
 	if len(l.kept) > 0 {
-		_, n, err = l.pay(ctx, min(len(p), len(l.kept)))
+		_, n, err = l.pay(ctx, min(len(p), len(l.kept)), false)
 		if err != nil {
 			return 0, err
 		}

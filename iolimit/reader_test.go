@@ -307,7 +307,7 @@ func (blocked) Peek(context.Context, string) (ratelimit.Decision, error) {
 	return ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
 }
 
-func (blocked) Reserve(context.Context, string, int, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (blocked) Reserve(context.Context, string, int, ...ratelimit.ReserveOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	return nil, ratelimit.Decision{RetryAfter: ratelimit.Never}, nil
 }
 
@@ -346,7 +346,7 @@ func (c *changing) Peek(ctx context.Context, key string) (ratelimit.Decision, er
 	return c.Limiter.Peek(ctx, key)
 }
 
-func (c *changing) Reserve(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (c *changing) Reserve(ctx context.Context, key string, n int, opts ...ratelimit.ReserveOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	if c.blocked {
 		return blocked{}.Reserve(ctx, key, n, opts...)
 	}

@@ -122,16 +122,16 @@ func (p *payer) never(n int) error {
 }
 
 // pay waits until some of n bytes may pass, at most a chunk. It spends these bytes, and returns
-// their number. With options, pay holds the bytes, and also returns the hold.
+// their number. If holds is set, pay holds the bytes, and also returns the hold.
 func (p *payer) pay(
 	ctx context.Context,
 	n int,
-	opts ...ratelimit.HoldOption,
+	holds bool,
 ) (held *ratelimit.Reservation, paid int, err error) {
 	for paid == 0 {
 		most, err := p.chunk(ctx)
 		if err == nil {
-			held, paid, err = p.spend(ctx, min(n, most), opts)
+			held, paid, err = p.spend(ctx, min(n, most), holds)
 		}
 		if err != nil {
 			return nil, 0, err
@@ -146,9 +146,12 @@ func (p *payer) pay(
 func (p *payer) spend(
 	ctx context.Context,
 	n int,
-	opts []ratelimit.HoldOption,
+	holds bool,
 ) (held *ratelimit.Reservation, paid int, err error) {
-	atOnce := append([]ratelimit.HoldOption{ratelimit.Within(0)}, opts...)
+	atOnce := []ratelimit.ReserveOption{ratelimit.Within(0)}
+	if holds {
+		atOnce = append(atOnce, ratelimit.HoldFor(longestCall))
+	}
 	held, d, _ := p.limiter.Reserve(ctx, p.key, n, atOnce...) // on an error, the policy decides
 	p.limit = d.Limit
 	switch {
@@ -165,14 +168,15 @@ func (p *payer) spend(
 		// The end of a window would be lost if all n went into the next one.
 		n = d.Remaining
 	}
-	if len(opts) > 0 {
-		waiting := append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)
-		held, d, err = p.limiter.Hold(patientContext{ctx}, p.key, n, waiting...)
+	patient := patientContext{ctx}
+	if holds {
+		end := ratelimit.HoldFor(longestCall)
+		held, d, err = p.limiter.Hold(patient, p.key, n, ratelimit.Waiting(), end)
 		if err == nil && !d.Allowed { // a limiter that New has not made refuses
 			return nil, 0, sleep(ctx, p.limiter.Describe().Clock, d.RetryAfter)
 		}
 	} else {
-		err = p.limiter.WaitN(patientContext{ctx}, p.key, n)
+		err = p.limiter.WaitN(patient, p.key, n)
 	}
 	switch {
 	case err == nil:

@@ -40,7 +40,7 @@ func (l *limitedWriter) write(ctx context.Context, w io.Writer, p []byte) (writt
 		return w.Write(p)
 	}
 	for len(p) > 0 {
-		held, paid, err := l.pay(ctx, len(p), ratelimit.HoldFor(longestCall))
+		held, paid, err := l.pay(ctx, len(p), true)
 		if err != nil {
 			return written, err
 		}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/ratelimit-go/ratelimit"
 )
@@ -45,12 +46,15 @@ func (q *question) askEnforced(rules []*compiled) (Answer, error) {
 	if len(rules) == 1 {
 		return q.askOne(rules[0])
 	}
+	ends, err := q.ends()
+	if err != nil {
+		return Answer{}, err
+	}
 	bounds := make([]ratelimit.Bound, len(rules))
 	for i, rule := range rules {
-		bounds[i] = ratelimit.For(q.set.limiter, rule.keyOf(q.subject), q.opts...)
+		bounds[i] = ratelimit.For(q.set.limiter, rule.keyOf(q.subject), ends...)
 	}
 	var d ratelimit.Decision
-	var err error
 	if q.holds {
 		var r *ratelimit.Reservation
 		r, d, err = ratelimit.HoldAll(q.ctx, q.n, bounds...)
@@ -59,6 +63,22 @@ func (q *question) askEnforced(rules []*compiled) (Answer, error) {
 		d, err = ratelimit.TakeAll(q.ctx, q.n, bounds...)
 	}
 	return answerOf(rules[d.Part], d, err), err
+}
+
+// ends returns the options as those of several keys.
+func (q *question) ends() (ends []ratelimit.EndOption, err error) {
+	for _, opt := range q.opts {
+		end, ok := opt.(ratelimit.EndOption)
+		if !ok && opt != nil { // HoldAll says that one is nil
+			return nil, fmt.Errorf(
+				"%w: the option Waiting of a call that several rules limit: nobody waits for several "+
+					"keys; hold the events without it, or let one rule match",
+				ratelimit.ErrInvalid,
+			)
+		}
+		ends = append(ends, end)
+	}
+	return ends, nil
 }
 
 // askOne lets one rule decide.

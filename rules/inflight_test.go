@@ -63,6 +63,19 @@ func TestInFlightRuleIsReleased(t *testing.T) {
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
 }
 
+// Nobody waits for the limits of several rules.
+func TestHold_WaitingForSeveralRules(t *testing.T) {
+	s, _ := newSet(t, Static(limited("a", "/x", 2, "in-flight"), limited("b", "/x", 2, "in-flight")))
+	r, _, err := s.Hold(t.Context(), "ann", "GET", "/x", 1, ratelimit.Waiting())
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "Waiting")
+	assert.Nil(t, r)
+	r, _, err = s.Hold(t.Context(), "ann", "GET", "/x", 1, nil)
+	require.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.Nil(t, r)
+	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
+}
+
 // left returns what a rule has left for the client 192.0.2.1.
 func left(t *testing.T, s *Set, r Rule) int {
 	t.Helper()

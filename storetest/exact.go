@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
@@ -181,7 +182,7 @@ func (c *comparison) take(k *comparedKey) {
 }
 
 // newTerms chooses how a hold ends by itself.
-func (c *comparison) newTerms() (terms model.Terms, opts []ratelimit.HoldOption) {
+func (c *comparison) newTerms() (terms model.Terms, opts []ratelimit.EndOption) {
 	terms.For = c.newDuration()
 	opts = append(opts, ratelimit.HoldFor(terms.For))
 	if c.rng.IntN(3) == 0 {
@@ -217,7 +218,7 @@ func (c *comparison) reserve(k *comparedKey) {
 	case c.onlyHolds() || c.rng.IntN(2) == 0:
 		c.logf("Reserve(%q, %d) within, %+v", k.name, p.n, terms)
 		due, p.held, wantErr = k.model.HoldWithin(c.now(), p.n, terms, ratelimit.Never)
-		within := append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)
+		within := ends.OfReserve(opts, ratelimit.Within(ratelimit.Never))
 		var d ratelimit.Decision
 		p.real, d, err = c.Reserve(context.Background(), k.name, p.n, within...)
 		if err == nil && !d.Allowed {
@@ -255,7 +256,7 @@ func (c *comparison) hold(k *comparedKey) {
 	terms, opts := c.newTerms()
 	c.logf("Hold(%q, %d), %+v", k.name, p.n, terms)
 	p.held, k.last = k.model.Hold(c.now(), p.n, terms)
-	r, got, err := c.Hold(context.Background(), k.name, p.n, opts...)
+	r, got, err := c.Hold(context.Background(), k.name, p.n, ends.OfHold(opts)...)
 	c.compare(k.last, got, err)
 	if (r == nil) != (p.held == nil) {
 		c.differ("denied: %v", "denied: %v", p.held == nil, r == nil)

@@ -278,7 +278,7 @@ func (k *likeness) hold(i, n int) {
 
 // reserve reserves events, which are a hold or not from their turn on.
 func (k *likeness) reserve(i, n int) {
-	opts := []ratelimit.HoldOption{ratelimit.Within(time.Duration(k.rng.Int64N(int64(k.span))))}
+	opts := []ratelimit.ReserveOption{ratelimit.Within(time.Duration(k.rng.Int64N(int64(k.span))))}
 	holds := k.rng.IntN(2) == 0
 	if holds {
 		opts = append(opts, ratelimit.HoldFor(k.lasts()))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
@@ -149,7 +150,7 @@ func (h *history) each(call func(i int, l ratelimit.Limiter) (ratelimit.Decision
 }
 
 // last is for how long events are held, if they are.
-func (h *history) holdOptions() (opts []ratelimit.HoldOption) {
+func (h *history) holdOptions() (opts []ratelimit.EndOption) {
 	if h.rng.IntN(2) == 0 {
 		opts = append(opts, ratelimit.HoldFor(time.Duration(1+h.rng.Int64N(int64(2*time.Minute)))))
 	}
@@ -186,9 +187,9 @@ func (h *history) step() (n int, d ratelimit.Decision) {
 		held := make([]*ratelimit.Reservation, len(h.limiters))
 		d = h.each(func(i int, l ratelimit.Limiter) (d ratelimit.Decision, err error) {
 			if op == 1 {
-				held[i], d, err = l.Reserve(h.Context(), "key", n, opts...)
+				held[i], d, err = l.Reserve(h.Context(), "key", n, ends.OfReserve(opts)...)
 			} else {
-				held[i], d, err = l.Hold(h.Context(), "key", n, opts...)
+				held[i], d, err = l.Hold(h.Context(), "key", n, ends.OfHold(opts)...)
 			}
 			return d, err
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -166,13 +167,13 @@ func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 	}
 	for name, opts := range fakes.Keepings {
 		t.Run(name, func(t *testing.T) {
-			for left, back := range map[int][]ratelimit.HoldOption{
+			for left, back := range map[int][]ratelimit.EndOption{
 				12: {ratelimit.HoldFor(time.Second)},
 				15: {ratelimit.HoldFor(time.Second), ratelimit.GiveBack()},
 			} {
 				l, clk := fakes.At(t, alg, opts()...)
 				require.True(t, l.AllowN("key", 5))
-				r, d, err := l.Reserve(ctx, "key", 3, append([]ratelimit.HoldOption{ratelimit.Within(time.Hour)}, back...)...)
+				r, d, err := l.Reserve(ctx, "key", 3, ends.OfReserve(back, ratelimit.Within(time.Hour))...)
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
 				clk.Advance(5 * time.Minute)
@@ -188,7 +189,7 @@ func TestReservation_CancelOfAnEndedTurn(t *testing.T) {
 
 func TestHold_Options(t *testing.T) {
 	l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10})
-	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0), ratelimit.HoldFor(-1)} {
+	for _, opt := range []ratelimit.EndOption{nil, ratelimit.HoldFor(0), ratelimit.HoldFor(-1)} {
 		for _, b := range []ratelimit.Bound{ratelimit.For(l, "key"), ratelimit.For(observed(t), "key")} {
 			_, _, err := b.Limiter().Hold(ctx, b.Key(), 1, opt)
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)

@@ -139,7 +139,7 @@ func TestHoldAll_Options(t *testing.T) {
 func TestFor_Options(t *testing.T) {
 	ctx, clk := t.Context(), stepclock.New()
 	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithClock(clk)))
-	opts := []ratelimit.HoldOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
+	opts := []ratelimit.EndOption{ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
 	b := ratelimit.For(l, "key", opts...)
 	opts[0] = nil
 	_, _, err := ratelimit.HoldAll(ctx, 3, b)
@@ -152,7 +152,7 @@ func TestFor_Options(t *testing.T) {
 	clk.Advance(time.Minute)
 	assert.Equal(t, []int{10}, remaining(t, b))
 
-	for _, opt := range []ratelimit.HoldOption{nil, ratelimit.HoldFor(0)} {
+	for _, opt := range []ratelimit.EndOption{nil, ratelimit.HoldFor(0)} {
 		wrong := ratelimit.For(l, "key", ratelimit.GiveBack(), opt)
 		_, _, err := ratelimit.HoldAll(ctx, 1, b, wrong)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
 // This file has the operations of a schedule that reserve and hold events, and take them back.
 
 // terms chooses how a hold ends by itself.
-func (s *schedule) terms() (terms model.Terms, opts []ratelimit.HoldOption) {
+func (s *schedule) terms() (terms model.Terms, opts []ratelimit.EndOption) {
 	if s.choices.below(2) == 0 {
 		terms.For = s.lasting()
 		opts = append(opts, ratelimit.HoldFor(terms.For))
@@ -53,12 +54,12 @@ func (s *schedule) reserve(k *scheduleKey, n int) {
 	case s.choices.below(2) == 0 && cannot == nil && due == uint64(s.now):
 		s.log("WaitHold(%q, %d), %+v", k.name, n, terms)
 		r.due, r.held, wantErr = k.model.HoldWithin(s.now, n, terms, ratelimit.Never)
-		got, _, err = s.limiter.Hold(context.Background(), k.name, n, append([]ratelimit.HoldOption{ratelimit.Waiting()}, opts...)...)
+		got, _, err = s.limiter.Hold(context.Background(), k.name, n, ends.OfHold(opts, ratelimit.Waiting())...)
 	case len(opts) > 0:
 		s.log("Reserve(%q, %d), %+v", k.name, n, terms)
 		r.due, r.held, wantErr = k.model.HoldWithin(s.now, n, terms, ratelimit.Never)
 		var d ratelimit.Decision
-		got, d, err = s.limiter.Reserve(context.Background(), k.name, n, append([]ratelimit.HoldOption{ratelimit.Within(ratelimit.Never)}, opts...)...)
+		got, d, err = s.limiter.Reserve(context.Background(), k.name, n, ends.OfReserve(opts, ratelimit.Within(ratelimit.Never))...)
 		s.noError(err)
 		if d.Allowed != (wantErr == nil) {
 			s.fail("want %v, got %+v", wantErr, d)
@@ -118,7 +119,7 @@ func (s *schedule) hold(k *scheduleKey, n int) {
 	terms, opts := s.terms()
 	s.log("Hold(%q, %d), %+v", k.name, n, terms)
 	held, want := k.model.Hold(s.now, n, terms)
-	r, got, err := s.limiter.Hold(context.Background(), k.name, n, opts...)
+	r, got, err := s.limiter.Hold(context.Background(), k.name, n, ends.OfHold(opts)...)
 	s.noError(err)
 	s.compare(k, want, got)
 	if (r != nil) != got.Allowed {

@@ -58,7 +58,7 @@ func (l denier) WaitN(ctx context.Context, _ string, _ int) error {
 	return ctx.Err()
 }
 
-func (l denier) Reserve(context.Context, string, int, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+func (l denier) Reserve(context.Context, string, int, ...ratelimit.ReserveOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	return nil, l.decision, l.err
 }
 
