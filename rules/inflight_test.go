@@ -65,7 +65,7 @@ func TestInFlightRuleIsReleased(t *testing.T) {
 
 // Nobody waits for the limits of several rules.
 func TestHold_WaitingForSeveralRules(t *testing.T) {
-	s, _ := newSet(t, Static(limited("a", "/x", 2, "in-flight"), limited("b", "/x", 2, "in-flight")))
+	s, _ := newSet(t, Static(limited("a", "/x", 2, "in-flight"), limited("b", "/{x}", 2, "in-flight")))
 	r, _, err := s.Hold(t.Context(), "ann", "GET", "/x", 1, ratelimit.Waiting())
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "Waiting")
