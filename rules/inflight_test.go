@@ -65,12 +65,12 @@ func TestInFlightRuleIsReleased(t *testing.T) {
 
 // Nobody waits for the limits of several rules.
 func TestHold_WaitingForSeveralRules(t *testing.T) {
-	s, _ := newSet(t, Static(limited("a", "/x", 2, "in-flight"), limited("b", "/{x}", 2, "in-flight")))
-	r, _, err := s.Hold(t.Context(), "ann", "GET", "/x", 1, ratelimit.Waiting())
+	s, _ := newSet(t, Static(limited("a", "/x", 2, "in-flight"), limited("b", "/y", 2, "in-flight")))
+	r, _, err := s.Hold(t.Context(), "ann", "GET", "/x/../y", 1, ratelimit.Waiting())
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "Waiting")
 	assert.Nil(t, r)
-	r, _, err = s.Hold(t.Context(), "ann", "GET", "/x", 1, nil)
+	r, _, err = s.Hold(t.Context(), "ann", "GET", "/x/../y", 1, nil)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.Nil(t, r)
 	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
