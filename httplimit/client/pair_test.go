@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/client"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // A counting server counts requests when they come, and answers when the latency is over. It says
@@ -144,3 +146,93 @@ func TestHeedLostRequest(t *testing.T) {
 type pathServer func(path string) *http.Response
 
 func (f pathServer) RoundTrip(r *http.Request) (*http.Response, error) { return f(r.URL.Path), nil }
+
+// A gitHub is a server with two resources on one host: searches have a quota of their own, in short windows. It
+// counts requests when they come.
+type gitHub struct {
+	core, search ratelimit.Limiter
+
+	mu            sync.Mutex // protects what follows
+	sent, refused int
+}
+
+func newGitHub() *gitHub {
+	window := func(limit int, window time.Duration) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: window}))
+	}
+	return &gitHub{core: window(5000, time.Hour), search: window(30, time.Minute)}
+}
+
+// isSearch reports whether r counts in the quota of searches.
+func isSearch(r *http.Request) bool { return r.URL.Path == "/search" }
+
+func (g *gitHub) RoundTrip(r *http.Request) (*http.Response, error) {
+	l := g.core
+	if isSearch(r) {
+		l = g.search
+	}
+	d, err := l.Take(context.Background(), "", 1)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	g.sent++
+	if !d.Allowed {
+		g.refused++
+	}
+	g.mu.Unlock()
+	status := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[d.Allowed]
+	now := time.Now()
+	resp := &http.Response{StatusCode: status, Body: http.NoBody, Header: http.Header{
+		"Date":                  {now.UTC().Format(http.TimeFormat)},
+		"X-Ratelimit-Limit":     {fmt.Sprint(d.Limit)},
+		"X-Ratelimit-Remaining": {fmt.Sprint(d.Remaining)},
+		"X-Ratelimit-Reset":     {fmt.Sprint(now.Add(d.ResetAfter + time.Second - 1).Unix())},
+	}}
+	time.Sleep(200 * time.Millisecond)
+	return resp, nil
+}
+
+// TestHeedGitHub sends requests for three hours, one of fourteen of them a search. The server would serve 15,000
+// that are no searches, so that 16,153 are possible. Nearly all of them are served, even if both resources share a
+// key, and at most 1 % are refused.
+func TestHeedGitHub(t *testing.T) {
+	const span, every = 3 * time.Hour, 14
+	const possible = 3 * 5000 * every / (every - 1)
+	for name, resource := range map[string]key.Func{
+		"one key": nil,
+		"two keys": func(r *http.Request) (string, error) {
+			return fmt.Sprint(r.URL.Host, isSearch(r)), nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newGitHub()
+				tr := &client.Transport{Limiter: unlimited, Key: resource, Quota: client.XRateLimit, Base: server}
+				ctx, cancel := context.WithTimeout(t.Context(), span)
+				defer cancel()
+				var asked atomic.Int64
+				var wg sync.WaitGroup
+				for range 8 {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							path := "/repos"
+							if asked.Add(1)%every == 0 {
+								path = "/search"
+							}
+							r := httptest.NewRequest("GET", "http://api.example.com"+path, nil)
+							if _, err := tr.RoundTrip(r.WithContext(ctx)); err != nil {
+								<-ctx.Done() // the end is near
+							}
+						}
+					})
+				}
+				wg.Wait()
+				served := server.sent - server.refused
+				t.Logf("%d of %d served, %d refused", served, possible, server.refused)
+				assert.Greater(t, served, possible*97/100)
+				assert.Less(t, server.refused, server.sent/100)
+			})
+		})
+	}
+}
