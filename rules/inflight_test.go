@@ -65,15 +65,15 @@ func TestInFlightRuleIsReleased(t *testing.T) {
 
 // Nobody waits for the limits of several rules.
 func TestHold_WaitingForSeveralRules(t *testing.T) {
-	s, _ := newSet(t, Static(limited("a", "/x", 2, "in-flight"), limited("b", "/y", 2, "in-flight")))
-	r, _, err := s.Hold(t.Context(), "ann", "GET", "/x/../y", 1, ratelimit.Waiting())
+	s, _ := newSet(t, Static(flights, limited("more", "/a/b", 2, "in-flight")))
+	r, _, err := s.Hold(t.Context(), "ann", "GET", "/a%2Fb", 1, ratelimit.Waiting())
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "Waiting")
 	assert.Nil(t, r)
-	r, _, err = s.Hold(t.Context(), "ann", "GET", "/x/../y", 1, nil)
+	r, _, err = s.Hold(t.Context(), "ann", "GET", "/a%2Fb", 1, nil)
 	require.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.Nil(t, r)
-	assert.Equal(t, 1, granted(t, s, "ann", "/x", 2))
+	assert.Equal(t, 2, granted(t, s, "ann", "/a%2Fb", 3))
 }
 
 // left returns what a rule has left for the client 192.0.2.1.
