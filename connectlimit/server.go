@@ -57,7 +57,9 @@ func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler
 	}
 	answers := []httplimit.Option{
 		httplimit.WithDenied(http.HandlerFunc(refuse)),
-		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) { refuse(w, r) }),
+		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) {
+			refuse(w, r)
+		}),
 		httplimit.WithEnded(http.HandlerFunc(refuse)),
 	}
 	return httplimit.Middleware(l, append(answers, opts...)...)

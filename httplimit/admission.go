@@ -210,10 +210,10 @@ func WithAdmission() Option { return func(c *config) { c.isTold = true } }
 
 // AdmissionOf returns the Admission of the request whose context is ctx. It is for the functions
 // given to [WithDenied], [WithKeyError] and [WithEnded] and, with [WithAdmission], for the handlers
-// of requests that pass; if several such middlewares are around a handler, the innermost counts. ok is false if
-// there is none: without WithAdmission, and if the Decision says nothing, because no limit was
-// asked. SetHeader, Refuse and Done of this Admission do nothing, because the middleware calls
-// those of its own.
+// of requests that pass; if several such middlewares are around a handler, the innermost counts. ok
+// is false if there is none: without WithAdmission, and if the Decision says nothing, because no
+// limit was asked. SetHeader, Refuse and Done of this Admission do nothing, because the middleware
+// calls those of its own.
 func AdmissionOf(ctx context.Context) (a Admission, ok bool) {
 	a, ok = ctx.Value(admissionKey{}).(Admission)
 	return a, ok
