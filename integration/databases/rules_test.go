@@ -251,6 +251,27 @@ func TestColumnTypes(t *testing.T) {
 	})
 }
 
+// TestBits has columns of bits, which drivers return as text, or as a byte that is 0 or 1.
+func TestBits(t *testing.T) {
+	onEach(t, func(t *testing.T, s server, db *sql.DB) {
+		column, bits := "bit(1)", [2]string{"b'0'", "b'1'"}
+		if kind(s) == "sqlite" { // which has no type of bits
+			column, bits = "boolean", [2]string{"0", "1"}
+		}
+		execute(t, db, fmt.Sprintf("CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(20), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint, SHADOW %s, ENABLED %s)", column, column))
+		for i := range 4 {
+			execute(t, db, fmt.Sprintf("INSERT INTO calls VALUES (%d, '/%d', 5, 60, NULL, %s, %s)", i, i, bits[i/2], bits[i%2]))
+		}
+		got, err := rules.SQLTable(db, "calls").Load(t.Context())
+		require.NoError(t, err)
+		require.Len(t, got, 4)
+		for _, r := range got {
+			assert.Equal(t, r.ID >= "2", r.Shadow, "%+v", r)
+			assert.Equal(t, r.ID == "0" || r.ID == "2", r.Disabled, "%+v", r)
+		}
+	})
+}
+
 // TestNever checks that a rule whose expiry is later than the last time.Time stays in
 // force.
 func TestNever(t *testing.T) {
