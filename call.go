@@ -146,7 +146,9 @@ func (l *limiter) apply(c *call) {
 			l.strays.Forget(req.Hold.ID)
 		}
 		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, lim, *req)
-		l.noteAnswer(&c.Call, c.Err)
+		if c.Err != nil {
+			l.noteFailure(&c.Call, c.Err)
+		}
 	}
 }
 

@@ -83,7 +83,7 @@ func (l *limiter) logStoreFailure(ctx context.Context, key string, err error) er
 // logLateFailure logs that the store has failed with err in a call for key, although the policy has
 // decided before: the deadline of the caller was shorter than the store's timeout.
 func (l *limiter) logLateFailure(key string, err error) {
-	logvalve.Safely(func() {
+	logvalve.Safely("a log handler", func() {
 		l.logFailure(context.Background(), l.storeFailures, keyhint.In(err, key))
 	})
 }
@@ -111,7 +111,7 @@ func (l *limiter) logFailure(ctx context.Context, to *failureLog, err error) {
 		ctx = context.WithoutCancel(ctx)
 		clk.AfterFunc(failureLogInterval, func() {
 			if held, ok := to.valve.Flush(clk.Now(), failureLogInterval); ok {
-				logvalve.Safely(func() { to.line(ctx, l.name, err, held) })
+				logvalve.Safely("a log handler", func() { to.line(ctx, l.name, err, held) })
 			}
 		})
 	}

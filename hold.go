@@ -201,6 +201,7 @@ func (l *limiter) newReservation(c *limit.Call) *Reservation {
 	r := &Reservation{l: l, n: c.Request.N, due: due, key: c.Key, limit: c.Limit}
 	if ans.Held {
 		r.holdID = c.Request.Hold.ID
+		r.setLasts(c.Request.Hold.For)
 		if ans.Wait > 0 {
 			r.set(isAhead)
 		}
@@ -208,19 +209,15 @@ func (l *limiter) newReservation(c *limit.Call) *Reservation {
 	return r
 }
 
-// noteAnswer notes that a store, which is not in memory, has answered a call or, with an error, not
-// answered it. Then it has the hold of the call settled later. If the call was to open the hold,
-// that may be open, but nobody has it: so it is settled with 0. If the call was to settle the hold,
-// that is repeated, except that events beyond those held do not count then: an error has told the
-// caller of these.
-func (l *limiter) noteAnswer(c *limit.Call, err error) {
-	switch {
-	case err == nil:
-		l.strays.Answered()
-		return
-	case errors.Is(err, ErrState):
+// noteFailure notes that a store has not answered a call, but returned err. It has the hold of the
+// call settled later. If the call was to open the hold, that may be open, but nobody has it: so it
+// is settled with 0. If the call was to settle the hold, that is repeated, except that events
+// beyond those held do not count then: an error has told the caller of these.
+func (l *limiter) noteFailure(c *limit.Call, err error) {
+	if errors.Is(err, ErrState) {
 		return // the key has begun afresh, without its holds
 	}
+	lasts := c.Request.Hold.For
 	req := step.Request{Op: step.OpSettle, Clock: l.timeline}
 	req.Hold.ID = c.Request.Hold.ID
 	switch c.Request.Op {
@@ -229,6 +226,11 @@ func (l *limiter) noteAnswer(c *limit.Call, err error) {
 			return
 		}
 		req.Of = c.Request.N
+		if c.Limit.Delays() {
+			lasts = 0 // from an instant that is not known
+		} else {
+			lasts += min(max(0, c.Request.MaxWait), Never-lasts)
+		}
 	case step.OpSettle:
 		req.Of, req.N = c.Request.Of, min(c.Request.N, c.Request.Of)
 	default:
@@ -238,7 +240,7 @@ func (l *limiter) noteAnswer(c *limit.Call, err error) {
 		return
 	}
 	key, lim := c.Key, c.Limit
-	l.strays.Add(stray.Hold{ID: req.Hold.ID, End: func() (found bool, err error) {
+	end := func() (found bool, err error) {
 		ans, err := l.states.Apply(limit.Repeating(), key, lim, req)
 		switch {
 		case errors.Is(err, ErrState): // as above
@@ -247,7 +249,8 @@ func (l *limiter) noteAnswer(c *limit.Call, err error) {
 			l.wakeLine(key)
 		}
 		return ans.Held, err
-	}})
+	}
+	l.strays.Add(stray.Hold{ID: req.Hold.ID, Lasts: lasts, End: end})
 }
 
 // outlast waits until the delay of held events is over. If ctx ends before, they did not happen.

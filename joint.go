@@ -511,9 +511,9 @@ func (j *jointCall) askTogether(keys []*jointKey, calls []limit.Call) (decided b
 		}
 	}
 	decided, err = keys[0].States.(limit.JointStates).ApplyAll(j.ctx, calls)
-	if keys[0].phase != inMemory {
+	if err != nil && keys[0].phase != inMemory {
 		for _, k := range keys {
-			k.l.noteAnswer(k.Call, err)
+			k.l.noteFailure(k.Call, err)
 		}
 	}
 	return decided, err
@@ -661,7 +661,9 @@ func (j *jointCall) endHolds() {
 	for some := range slices.Chunk(elsewhere, maxAtOnce) {
 		var all sync.WaitGroup
 		for _, k := range some {
-			all.Go(func() { logvalve.Safely(func() { k.endHold(j.ctx, j.granted) }) })
+			all.Go(func() {
+				logvalve.Safely("the settlement of a hold", func() { k.endHold(j.ctx, j.granted) })
+			})
 		}
 		all.Wait()
 	}

@@ -251,6 +251,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		limit:          lim,
 		states:         states,
 		lines:          states.Lines(),
+		strays:         states.Strays(),
 		ownLimits:      own,
 		timeline:       tl,
 		policy:         c.policy,
@@ -265,10 +266,7 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		s.OnLateFailure(l.logLateFailure)
 	}
 	local, isInMemory := states.(*memory.States)
-	switch {
-	case !isInMemory:
-		l.strays = new(stray.List)
-	case own != nil || !lim.Stateless():
+	if isInMemory && (own != nil || !lim.Stateless()) {
 		l.local = local
 		if own == nil && l.observers == nil {
 			l.fast = local.Space
@@ -299,7 +297,7 @@ type limiter struct {
 	// The space of local, if all keys have one limit and there are no observers. Then no lookup and
 	// no store can fail, and calls may ask the space directly.
 	fast           *memory.Space
-	strays         *stray.List // the holds that are settled later; nil in memory
+	strays         *stray.List // the holds that are settled later; nil if the store always answers
 	storeFailures  *failureLog
 	lookupFailures *failureLog
 	policy         FailurePolicy

@@ -30,6 +30,7 @@ type Reservation struct {
 	due kernel.Instant // when the events may happen
 
 	status atomic.Uint32 // what has become of it: bits that follow
+	lasts  atomic.Uint32 // how many seconds it lasts at most, from due on; 0 if that is not known
 	key    string
 	limit  *limit.Limit // that made it; nil if the store failed
 	holdID uint64       // the ID by which the store finds it; 0 if there is nothing to find
@@ -304,6 +305,20 @@ func (r *Reservation) Settle(ctx context.Context, ns ...int) (Decision, error) {
 	return r.settleJoint(ctx, slices.Min(ns), func(i int) int { return ns[i] })
 }
 
+// setLasts notes how long a hold lasts at most, once its events may happen.
+func (r *Reservation) setLasts(d time.Duration) {
+	r.lasts.Store(uint32(min(d/time.Second+1, math.MaxUint32)))
+}
+
+// openFor returns how long the hold is open at most from now on, or 0 if that is not known.
+func (r *Reservation) openFor() time.Duration {
+	lasts := time.Duration(r.lasts.Load()) * time.Second
+	if lasts == 0 {
+		return 0
+	}
+	return r.l.timeline.Until(r.due) + lasts
+}
+
 // settleFor is Settle with one number.
 func (r *Reservation) settleFor(ctx context.Context, n int) (d Decision, err error) {
 	if r == nil {
@@ -381,7 +396,7 @@ func (r *Reservation) sendSettlement(ctx context.Context, n int, d *Decision) (e
 	}
 	c := newCall(ctx, step.OpSettle, r.key, n)
 	c.Limit, c.Request.Of = r.limit, r.n
-	c.Request.Hold.ID = r.holdID // no store finds an ID of 0
+	c.Request.Hold = step.Handle{ID: r.holdID, For: r.openFor()} // no store finds an ID of 0
 	c.isUnseen = d == nil
 	if r.is(isQuiet) { // r belongs to a call that has looked the limit up
 		c.presentLimit = r.limit
@@ -537,6 +552,7 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	case !c.Answer.Held:
 		return ErrEnded
 	}
+	r.setLasts(d)
 	r.l.wakeLine(r.key) // who waits for the end may have to look earlier
 	return nil
 }

@@ -138,7 +138,7 @@ func (l *limiter) cancelTurns(turns []line.Turn) {
 		if len(turns) == 1 || l.local != nil {
 			r.Cancel()
 		} else {
-			all.Go(func() { logvalve.Safely(r.Cancel) })
+			all.Go(func() { logvalve.Safely("the cancelling of a turn", r.Cancel) })
 		}
 	}
 	all.Wait()

@@ -25,7 +25,7 @@ func (l *limitedLog) warn(ctx context.Context, text string, err error) {
 		ctx = context.WithoutCancel(ctx)
 		time.AfterFunc(logInterval, func() {
 			if held, ok := l.valve.Flush(time.Now(), logInterval); ok {
-				logvalve.Safely(func() { warn(ctx, text, err, held-1) })
+				logvalve.Safely("a log handler", func() { warn(ctx, text, err, held-1) })
 			}
 		})
 	}

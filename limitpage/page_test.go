@@ -415,7 +415,7 @@ func (conn) Do(_ context.Context, commands []redisstore.Command) []redisstore.Re
 
 func (conn) Server(string) (name string, known bool) { return "", true }
 func (conn) OneServer() bool                         { return true }
-func (conn) DialError(string) error                  { return nil }
+func (conn) NoAnswer(string) error                   { return nil }
 func (conn) Redial(context.Context, string)          {}
 
 func TestStores(t *testing.T) {

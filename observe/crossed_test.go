@@ -268,7 +268,7 @@ func (r redisConn) Do(ctx context.Context, commands []redisstore.Command) []redi
 
 func (redisConn) Server(string) (name string, known bool) { return "", true }
 func (redisConn) OneServer() bool                         { return true }
-func (redisConn) DialError(string) error                  { return nil }
+func (redisConn) NoAnswer(string) error                   { return nil }
 func (redisConn) Redial(context.Context, string)          {}
 
 // TestCrossedOnceInAFleet: in each window in which the fraction is reached, exactly one of four

@@ -112,7 +112,7 @@ func (s *slogObserver) logLater(
 		if !ok {
 			return
 		}
-		logvalve.Safely(func() {
+		logvalve.Safely("a log handler", func() {
 			attributes := s.attributes(&o, held-1)
 			logger.LogAttrs(ctx, level, "ratelimit: "+o.Outcome.String(), attributes...)
 		})

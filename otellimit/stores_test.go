@@ -104,7 +104,7 @@ func (brokenConn) Do(_ context.Context, commands []redisstore.Command) []redisst
 
 func (brokenConn) Server(string) (name string, known bool) { return "", true }
 func (brokenConn) OneServer() bool                         { return true }
-func (brokenConn) DialError(string) error                  { return nil }
+func (brokenConn) NoAnswer(string) error                   { return nil }
 func (brokenConn) Redial(context.Context, string)          {}
 
 // TestRedis observes a store whose server fails.

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // New returns a limiter that returns the decisions of the function decide. The limiter calls decide
@@ -88,6 +89,9 @@ func (l fake) TakeUpTo(
 type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
 
 func (f decider) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return f, nil }
+
+// Strays implements [limit.States].
+func (f decider) Strays() *stray.List { return nil }
 
 // Lines implements [limit.States]. The line is always empty, because no call waits.
 func (f decider) Lines() *line.Lines { return new(line.Lines) }

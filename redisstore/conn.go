@@ -39,11 +39,12 @@ type Conn interface {
 	// ctx ends. Do must still return eventually, by the client's own timeouts.
 	Do(ctx context.Context, commands []Command) []Reply
 
-	// DialError returns the error of the latest attempt to connect to the server with that name,
-	// or to any server if the name is "". It returns nil if the attempt succeeded or was made more
-	// than a second ago, and if the client does not tell. The store asks if there is no reply in
-	// time, because a client may try to connect for longer than that.
-	DialError(server string) error
+	// NoAnswer says that the server with that name has not answered in time, or any server if the
+	// name is "". The Conn may have its client look for the server again, and must not wait for
+	// that. NoAnswer returns the error of the latest attempt to connect, because a client may try
+	// that for longer than the store waits. It returns nil if the attempt succeeded or was made
+	// more than a second ago, and if the client does not tell.
+	NoAnswer(server string) (dialError error)
 
 	// Redial closes a connection that the client uses for commands on key, so that it connects
 	// again. The store calls Redial when a server replies that it carries out no command for now,

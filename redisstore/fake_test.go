@@ -54,7 +54,7 @@ type plainConn struct{}
 
 func (plainConn) Server(string) (name string, known bool) { return "", true }
 func (plainConn) OneServer() bool                         { return false }
-func (plainConn) DialError(string) error                  { return nil }
+func (plainConn) NoAnswer(string) error                   { return nil }
 func (plainConn) Redial(context.Context, string)          {}
 
 // errorsOf returns replies that have an error.

@@ -457,11 +457,11 @@ func (s *Store) noteEnd(l *lease, wasOpen bool) {
 	}
 }
 
-// settleLater settles a lease that has ended, and of which the server may not know that. Close does
-// not wait for it.
+// settleLater settles a lease that has ended, and of which the server may not know that. If Close is
+// called meanwhile, that is tried once more.
 func (s *Store) settleLater(name name, l *lease) {
 	answered := false
-	s.strays.Add(stray.Hold{ID: l.id, End: func() (found bool, err error) {
+	end := func() (found bool, err error) {
 		res, err := s.settle(context.Background(), s.queue(name, l.prog, l.settlement()))
 		switch {
 		case errors.Is(err, limit.ErrState): // the key has begun afresh
@@ -471,6 +471,9 @@ func (s *Store) settleLater(name name, l *lease) {
 			s.noteEnd(l, res.Held)
 		}
 		return res.Held, err
+	}
+	s.strays.Add(stray.Hold{ID: l.id, End: end, GivenUp: func() {
+		s.counts.lost.Add(uint64(l.left))
 	}})
 }
 

@@ -21,7 +21,7 @@ type dialingServer struct {
 
 func (s *dialingServer) Server(string) (name string, known bool) { return "redis:6379", true }
 
-func (s *dialingServer) DialError(server string) error {
+func (s *dialingServer) NoAnswer(server string) error {
 	if server == "redis:6379" || server == "" {
 		return s.dialed
 	}
@@ -75,8 +75,8 @@ func TestOutages(t *testing.T) {
 	})
 }
 
-// TestDialError: if the client does not connect in time and says why, that is the error.
-func TestDialError(t *testing.T) {
+// TestNoAnswer: if the client does not connect in time and says why, that is the error.
+func TestNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		refused := errors.New("dial tcp 127.0.0.1:6379: connect: connection refused")

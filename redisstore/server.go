@@ -83,7 +83,7 @@ func (s *Store) timeoutError(srv *server) error {
 	if srv.name != "" {
 		from = " from " + srv.name
 	}
-	if err := s.conn.DialError(srv.name); err != nil {
+	if err := s.conn.NoAnswer(srv.name); err != nil {
 		return fmt.Errorf("redisstore: no connection in time: %v passed: %w", s.timeout, err)
 	}
 	return fmt.Errorf("%w%s: %v passed", ErrTimeout, from, s.timeout)

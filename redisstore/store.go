@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ type Store struct {
 	denials denials
 	leases  leases
 	returns returns
-	strays  stray.List // leases of which the server may not know that they have ended
+	strays  stray.List // holds and leases of which the server may not know that they are over
 	counts  counts
 }
 
@@ -130,6 +131,9 @@ func (s *states) OnLateFailure(f func(key string, err error)) { s.failed = f }
 // Lines are those of all limiters of the name in this process.
 func (s *states) Lines() *line.Lines { return s.lines }
 
+// Strays implements [limit.States].
+func (s *states) Strays() *stray.List { return &s.strays }
+
 // Reset implements [limit.States].
 func (s *states) Reset(ctx context.Context, key string) error {
 	ctx, cancel := within(ctx, s.timeout)
@@ -145,14 +149,18 @@ func (s *states) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// Close gives back the unused events of all leases, and takes no leases from then on.
-// The store remains usable. If ctx ends first, Close returns its error. Events that could
-// not be given back stay spent.
+// Close gives back the unused events of all leases, and takes no leases from then on. It asks Redis
+// once more to settle holds whose settlement, or whose opening, had no answer, and does not repeat
+// that from then on. The store remains usable. If ctx ends first, Close returns its error. Events
+// that could not be given back stay spent, and holds end by themselves.
 func (s *Store) Close(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
-	return s.closeLeases(ctx)
+	if err := s.closeLeases(ctx); err != nil {
+		return errors.Join(err, s.strays.Close(ctx))
+	}
+	return s.strays.Close(ctx)
 }
 
 // Check returns nil if Redis runs a script for this store, and otherwise an error that says why
@@ -182,7 +190,7 @@ func (s *Store) Check(ctx context.Context) error {
 		s.redial(ctx, s.outboxOf(key).server, key, sent)
 	}
 	if ctx.Err() != nil {
-		if why := s.conn.DialError(""); why != nil {
+		if why := s.conn.NoAnswer(""); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 	}

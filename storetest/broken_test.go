@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -73,6 +74,9 @@ type lockedStates struct {
 	*lockedStore
 	name string
 }
+
+// Strays implements limit.States.
+func (s *lockedStates) Strays() *stray.List { return nil }
 
 // Lines implements limit.States.
 func (s *lockedStates) Lines() *line.Lines { return new(line.Lines) }
@@ -730,6 +734,9 @@ func oneWriter(clock.Clock) ratelimit.Store {
 type looping struct{ db *database }
 
 func (s looping) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return s, nil }
+
+// Strays implements limit.States.
+func (looping) Strays() *stray.List { return nil }
 
 // Lines implements limit.States.
 func (looping) Lines() *line.Lines { return new(line.Lines) }

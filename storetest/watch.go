@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // A watch records the failures of a store in one subtest. Limiters hide some failures: Allow and
@@ -127,6 +128,9 @@ type watchedStates struct {
 	states limit.States
 	watch  *watch
 }
+
+// Strays implements [limit.States].
+func (s *watchedStates) Strays() *stray.List { return s.states.Strays() }
 
 // Lines implements [limit.States].
 func (s *watchedStates) Lines() *line.Lines { return s.states.Lines() }

@@ -197,7 +197,7 @@ func (redis) Do(_ context.Context, commands []redisstore.Command) []redisstore.R
 }
 func (redis) Server(string) (name string, known bool) { return "", true }
 func (redis) OneServer() bool                         { return true }
-func (redis) DialError(string) error                  { return nil }
+func (redis) NoAnswer(string) error                   { return nil }
 func (redis) Redial(context.Context, string)          {}
 
 // TestNames: promtool check metrics finds nothing to complain about in the metrics of otellimit.

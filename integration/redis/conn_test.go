@@ -12,7 +12,7 @@ type loneServer struct{}
 
 func (loneServer) Server(string) (name string, known bool) { return "", true }
 func (loneServer) OneServer() bool                         { return true }
-func (loneServer) DialError(string) error                  { return nil }
+func (loneServer) NoAnswer(string) error                   { return nil }
 func (loneServer) Redial(context.Context, string)          {}
 
 // oneByOne answers commands one after another.

@@ -28,9 +28,11 @@ import (
 type queue struct {
 	// waiting has *call values: the calls that are in no round yet, in the order of their arrival.
 	waiting list.List
-	calls   []*call            // of the round; only its goroutine writes them
-	callers int                // the callers that wait for an answer to any of these calls
-	cancel  context.CancelFunc // ends the context of the database
+	calls   []*call // of the round; only its goroutine writes them
+	callers int     // the callers that wait for an answer to any of these calls
+	// Those of the round that have left before their timeouts have passed.
+	lingering int
+	cancel    context.CancelFunc // ends the context of the database
 }
 
 // A call is an Apply or, without a limit, a Reset.
@@ -44,6 +46,7 @@ type call struct {
 	timeout   time.Duration
 	isInRound bool            // whether it is, or was
 	isLate    bool            // whether failed is to be called if the call fails
+	expires   *time.Timer     // if the caller has left the round early, until that ends; else nil
 	failed    func(err error) // tells the limiter; may be nil
 
 	done   chan struct{} // closed when the following are set
@@ -133,31 +136,45 @@ func (s *Store) leave(q *queue, c *call, left time.Duration) (answered bool) {
 		s.behind++
 	}
 	q.waiting.Remove(c.place) // which does nothing if c is in a round
-	cancel := q.cancel        // ends the present round
 	switch {
 	case !c.isInRound: // the present round is that of others
 	case left > 0 && s.behind <= mostBehind/2:
 		c.isLate = c.failed != nil && errors.Is(context.Cause(c.ctx), context.DeadlineExceeded)
-		time.AfterFunc(left, func() { s.expire(q, c, cancel) })
-	case q.callers == q.waiting.Len():
-		cancel() // nobody waits for it any more
+		q.lingering++
+		c.expires = time.AfterFunc(left, func() { s.expire(q, c) })
+	default:
+		q.endUnawaited()
 	}
 	return false
 }
 
-// expire is called when the timeout of a call has passed whose caller has left before. It ends the
-// round of the call, which cancel does, unless others wait for it.
-func (s *Store) expire(q *queue, c *call, cancel context.CancelFunc) {
-	s.mu.Lock()
-	fails := c.isLate
-	c.isLate = false
-	if q.callers == q.waiting.Len() {
-		cancel()
+// endUnawaited ends the context of the database if nobody waits for the present round, and the
+// timeouts of all its calls have passed. The caller holds the lock.
+func (q *queue) endUnawaited() {
+	if q.callers == q.waiting.Len() && q.lingering == 0 {
+		q.cancel()
 	}
-	s.mu.Unlock()
-	if fails {
+}
+
+// expire is called when the timeout of a call has passed whose caller has left before.
+func (s *Store) expire(q *queue, c *call) {
+	if s.hasExpired(q, c) {
 		c.failed(c.noAnswer())
 	}
+}
+
+// hasExpired is expire, and reports whether to tell the limiter.
+func (s *Store) hasExpired(q *queue, c *call) (fails bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.expires == nil {
+		return false // the round has just ended
+	}
+	c.expires = nil
+	q.lingering--
+	q.endUnawaited()
+	fails, c.isLate = c.isLate, false
+	return fails
 }
 
 // startRound starts a round of the calls that wait, up to the first Reset, which has a round of its
@@ -207,6 +224,9 @@ func (s *Store) runRound(ctx context.Context, key string, q *queue) {
 func (s *Store) endRound(key string, q *queue, err error) (late []*call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err == nil {
+		s.strays.Answered()
+	}
 	q.cancel()
 	if q.callers == 0 {
 		s.behind--
@@ -219,9 +239,13 @@ func (s *Store) endRound(key string, q *queue, err error) (late []*call) {
 			}
 		}
 		c.isLate = false
+		if c.expires != nil {
+			c.expires.Stop()
+			c.expires = nil
+		}
 		close(c.done)
 	}
-	q.calls, q.callers = nil, q.waiting.Len()
+	q.calls, q.callers, q.lingering = nil, q.waiting.Len(), 0
 	s.startRound(key, q)
 	return late
 }

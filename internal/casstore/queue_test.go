@@ -419,6 +419,72 @@ func TestStore_LeftBehindARound(t *testing.T) {
 	})
 }
 
+// A round that all callers have left goes on until the last of their timeouts has passed, and the limiter learns of
+// each.
+func TestStore_LastOfThoseWhoHaveLeft(t *testing.T) {
+	const timeout, apart = 100 * time.Millisecond, 20 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var rounds atomic.Int64
+		var endedAt time.Duration
+		s := New(newTable(func(ctx context.Context, method string) error {
+			switch {
+			case method != "Get":
+			case rounds.Add(1) == 1:
+				time.Sleep(2 * apart)
+			default:
+				<-ctx.Done()
+				endedAt = time.Since(begin)
+				return ctx.Err()
+			}
+			return nil
+		}))
+		st, l, one := limiter(t, s, timeout)
+		late := make(chan time.Duration, 4)
+		st.(*states).OnLateFailure(func(string, error) { late <- time.Since(begin) })
+		go func() {
+			_, err := st.Apply(t.Context(), "key", l, one())
+			assert.NoError(t, err)
+		}()
+		synctest.Wait()
+		for range 3 { // in the second round
+			time.Sleep(apart / 2)
+			ctx, cancel := context.WithDeadline(t.Context(), begin.Add(3*apart))
+			defer cancel()
+			go func() { _, _ = st.Apply(ctx, "key", l, one()) }()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, apart*3/2+timeout, endedAt)
+		for i := range time.Duration(3) {
+			assert.Equal(t, (i+1)*apart/2+timeout, <-late)
+		}
+		assert.Empty(t, late)
+		check(t, s)
+		assert.Empty(t, s.queues)
+	})
+}
+
+// A timer of a caller that has left does not outlast its round.
+func TestStore_NoTimerIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		s := New(newTable(func(context.Context, string) error { <-answer; return nil }))
+		st, l, one := limiter(t, s, time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := st.Apply(ctx, "key", l, one())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		c := s.queues["test:key"].calls[0]
+		timer := c.expires
+		close(answer)
+		synctest.Wait()
+		assert.Nil(t, c.expires)
+		assert.False(t, timer.Stop(), "it is stopped")
+		assert.Empty(t, s.queues)
+	})
+}
+
 // While callers of many keys have left, rounds that nobody waits for end at once: a client that chooses short
 // deadlines does not keep others from asking a database that heeds contexts.
 func TestStore_ManyHaveLeft(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // A Database is that of package ratelimit, which documents it.
@@ -34,6 +35,8 @@ type Database interface {
 type Store struct {
 	db    Database
 	lines line.LinesByName
+
+	strays stray.List
 
 	mu     sync.Mutex              // protects the fields below, and those of queues
 	open   map[string]*limit.Limit // by the name of their limiters
@@ -83,6 +86,9 @@ func (s *states) OnLateFailure(f func(key string, err error)) { s.failed = f }
 
 // Lines implements [limit.States].
 func (s *states) Lines() *line.Lines { return s.lines.Of(s.name) }
+
+// Strays implements [limit.States].
+func (s *states) Strays() *stray.List { return &s.strays }
 
 // Apply implements [limit.States].
 func (s *states) Apply(

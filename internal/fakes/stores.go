@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -140,14 +141,20 @@ func NewLimit(alg ratelimit.Algorithm) (*limit.Limit, error) {
 	return s.Limit, err
 }
 
-// NoLine is embedded in States whose keys have no waiters.
+// NoLine is embedded in States whose keys have no waiters, and that always answer.
 type NoLine struct{}
+
+// Strays implements limit.States.
+func (NoLine) Strays() *stray.List { return nil }
 
 // Lines implements limit.States.
 func (NoLine) Lines() *line.Lines { return new(line.Lines) }
 
 // MapStates are a store that keeps bytes, and its states. Only one goroutine may use it.
 type MapStates map[string]string
+
+// Strays implements limit.States.
+func (m MapStates) Strays() *stray.List { return nil }
 
 // Lines implements limit.States.
 func (m MapStates) Lines() *line.Lines { return new(line.Lines) }
@@ -220,7 +227,7 @@ func (s portableStates) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// A Broken store fails with Err once a test has set Err, and if a limiter repeats a call.
+// A Broken store fails with Err once a test has set Err.
 type Broken struct {
 	limit.States
 	Err error
@@ -243,9 +250,6 @@ func (s *Broken) Apply(
 	l *limit.Limit,
 	req step.Request,
 ) (step.Answer, error) {
-	if limit.Repeats(ctx) {
-		return step.Answer{}, errRepeated
-	}
 	if s.Err != nil {
 		return step.Answer{}, s.Err
 	}

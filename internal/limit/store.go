@@ -6,6 +6,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // States are the states of a limiter's keys in a store. Any number of goroutines may call the
@@ -25,6 +26,11 @@ type States interface {
 
 	// Lines are those who wait for keys of all limiters of this name in the process.
 	Lines() *line.Lines
+
+	// Strays are the holds of which the store may not know that they are over. A store tells them
+	// when it answers a call, and closes them when it is closed. They are nil if a store always
+	// answers.
+	Strays() *stray.List
 }
 
 // NotExecuted returns err, which says why a store has not answered a call, for a call that has

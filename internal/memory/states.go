@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // States are the states of all limiters with one name.
@@ -43,6 +44,9 @@ func (ss *States) Share(l *limit.Limit) *States {
 
 // Lines implements [limit.States].
 func (ss *States) Lines() *line.Lines { return &ss.waiters }
+
+// Strays implements [limit.States].
+func (ss *States) Strays() *stray.List { return nil }
 
 // Apply implements [limit.States].
 func (ss *States) Apply(

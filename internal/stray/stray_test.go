@@ -1,8 +1,10 @@
 package stray
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var errAway = errors.New("the store is away")
@@ -63,6 +66,12 @@ func TestList(t *testing.T) {
 		"panics": {func(asked int) (bool, error) {
 			if asked < 3 {
 				panic("in code of the program")
+			}
+			return true, nil
+		}, millis(50, 150, 350)},
+		"ends its goroutine": {func(asked int) (bool, error) {
+			if asked < 3 {
+				runtime.Goexit() // as a test's Fatal does
 			}
 			return true, nil
 		}, millis(50, 150, 350)},
@@ -260,6 +269,123 @@ func TestList_TooMany(t *testing.T) {
 		assert.Greater(t, len(known), maxHolds/2)
 		assert.NotContains(t, known, uint64(0))
 		assert.Contains(t, known, uint64(maxHolds))
+	})
+}
+
+// A hold that has ended by itself is forgotten, so that a List keeps nothing for longer than it matters.
+func TestList_Lasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for lasts, want := range map[time.Duration]time.Duration{
+			time.Millisecond: longestPause, time.Hour: time.Hour + longestPause, 1<<63 - 1: longestOutage,
+		} {
+			var l List
+			s := store{end: func(int) (bool, error) { return false, errAway }}
+			givenUp := 0
+			h := s.hold()
+			h.Lasts, h.GivenUp = lasts, func() { givenUp++ }
+			l.Add(h)
+			pass(2 * longestOutage)
+			assert.InDelta(t, want, s.asked[len(s.asked)-1], float64(longestPause))
+			assert.Empty(t, l.ids())
+			assert.Equal(t, 1, givenUp)
+		}
+	})
+}
+
+// Close has the store asked once more, and then leaves nothing that runs or could run: the bubble ends.
+func TestList_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			end     func(asked int) (bool, error)
+			after   time.Duration // when it is closed
+			asked   int
+			givenUp int
+		}{
+			"not asked yet":   {func(int) (bool, error) { return true, nil }, 0, 1, 0},
+			"found at last":   {func(asked int) (bool, error) { return asked == 4, errAwayUntil(asked, 4) }, 400 * time.Millisecond, 4, 0},
+			"away":            {func(int) (bool, error) { return false, errAway }, 400 * time.Millisecond, 4, 1},
+			"away for long":   {func(int) (bool, error) { return false, errAway }, time.Hour, 70, 1},
+			"not found":       {func(int) (bool, error) { return false, nil }, 400 * time.Millisecond, 4, 0},
+			"answers no more": {func(asked int) (bool, error) { return false, errAwayUntil(-asked, -1) }, 400 * time.Millisecond, 4, 0},
+			"panics":          {func(int) (bool, error) { panic("in code of the program") }, 400 * time.Millisecond, 4, 1},
+		} {
+			var l List
+			require.NoError(t, l.Close(t.Context()), "of an empty list")
+			l = List{}
+			s, givenUp := store{end: tt.end}, 0
+			h := s.hold()
+			h.GivenUp = func() { givenUp++ }
+			l.Add(h)
+			pass(tt.after)
+			require.NoError(t, l.Close(t.Context()), name)
+			require.NoError(t, l.Close(t.Context()), name)
+			assert.Empty(t, l.ids(), name)
+			assert.Len(t, s.asked, tt.asked, name)
+			assert.Equal(t, tt.givenUp, givenUp, name)
+			assert.False(t, l.timer.Stop(), "%s: a timer runs", name)
+
+			l.Add(h)
+			l.Answered()
+			pass(2 * longestOutage)
+			assert.Len(t, s.asked, tt.asked, name)
+			assert.Equal(t, tt.givenUp+1, givenUp, name)
+		}
+	})
+}
+
+// errAwayUntil is errAway as long as asked is less than when.
+func errAwayUntil(asked, when int) error {
+	if asked < when {
+		return errAway
+	}
+	return nil
+}
+
+// Close of many holds asks a store that is away about a few of them, and one that answers about all.
+func TestList_CloseMany(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var l List
+			var asked atomic.Int64
+			const many = 1000
+			for id := range uint64(many) {
+				l.Add(Hold{ID: id, End: func() (bool, error) {
+					asked.Add(1)
+					time.Sleep(time.Millisecond)
+					if away {
+						return false, errAway
+					}
+					return true, nil
+				}})
+			}
+			require.NoError(t, l.Close(t.Context()))
+			assert.Empty(t, l.ids())
+			if away {
+				assert.EqualValues(t, maxAtOnce, asked.Load())
+			} else {
+				assert.EqualValues(t, many, asked.Load())
+			}
+		})
+	}
+}
+
+// Close does not wait for a store that hangs for longer than its context, and that store is not asked again.
+func TestList_CloseOfHanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		answer := make(chan error)
+		s := store{end: func(int) (bool, error) { return false, <-answer }}
+		l.Add(s.hold())
+		pass(firstPause)
+		l.Add(Hold{ID: 2, End: func() (bool, error) { return false, errAway }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Close(ctx), context.DeadlineExceeded)
+		answer <- errAway
+		require.NoError(t, l.Close(t.Context()))
+		assert.Empty(t, l.ids())
+		pass(time.Hour)
+		assert.Len(t, s.asked, 1)
 	})
 }
 

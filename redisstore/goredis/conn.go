@@ -45,9 +45,8 @@ func newConn(client redis.UniversalClient) redisstore.Conn {
 	return c
 }
 
-// DialError implements [redisstore.Conn]. The store calls it when a server has not answered in
-// time.
-func (c *conn) DialError(server string) error {
+// NoAnswer implements [redisstore.Conn].
+func (c *conn) NoAnswer(server string) (dialError error) {
 	c.nodes.doubt()
 	return c.dials.latest(server)
 }

@@ -64,7 +64,7 @@ func (d *dials) told(err error) {
 	}
 }
 
-// latest is what DialError returns.
+// latest is what NoAnswer returns.
 func (d *dials) latest(addr string) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -40,9 +40,9 @@ func (c *conn) Server(string) (name string, known bool) { return c.addr, c.one }
 // OneServer implements [redisstore.Conn].
 func (c *conn) OneServer() bool { return c.one }
 
-// DialError implements [redisstore.Conn]. The error of a command says why the client cannot
+// NoAnswer implements [redisstore.Conn]. The error of a command says why the client cannot
 // connect.
-func (c *conn) DialError(string) error { return nil }
+func (c *conn) NoAnswer(string) error { return nil }
 
 // Do implements [redisstore.Conn]. The client gets a context that does not end, because for
 // a call that has the connection to itself, valkey-go closes the connection when the context

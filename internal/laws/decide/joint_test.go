@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -34,6 +35,8 @@ type jointStore struct {
 	down      error // the error of Apply and ApplyAll
 	late      bool  // whether ApplyAll decides, and answers nothing until ctx ends
 	partial   bool  // whether ApplyAll answers only for keys that refuse, if any do
+
+	strays stray.List
 }
 
 func newJointStore() *jointStore { return &jointStore{states: map[string][]byte{}} }
@@ -47,6 +50,8 @@ type jointStates struct {
 func (s *jointStore) Open(name string, _ *limit.Limit, timeout time.Duration) (limit.States, error) {
 	return &jointStates{jointStore: s, name: name}, nil
 }
+
+func (s *jointStates) Strays() *stray.List { return &s.strays }
 
 func (s *jointStates) Group(string) any { return s.jointStore }
 

@@ -172,3 +172,58 @@ func TestRefusedSettlementsCanBeMadeAgain(t *testing.T) {
 		})
 	}
 }
+
+// A hold that has ended by itself is not settled any more, so that neither its limiter nor the database is kept for it.
+func TestUnansweredHoldsMatterUntilTheyEnd(t *testing.T) {
+	const lasts, fewMinutes = time.Hour, 3 * time.Minute
+	for name, fail := range map[string]func(ctx context.Context, l ratelimit.Limiter, db *fakes.Hanging){
+		"Hold": func(ctx context.Context, l ratelimit.Limiter, db *fakes.Hanging) {
+			db.Hang()
+			_, _, _ = l.Hold(ctx, "key", 1, ratelimit.HoldFor(lasts))
+		},
+		"Settle": func(ctx context.Context, l ratelimit.Limiter, db *fakes.Hanging) {
+			r, _, _ := l.Hold(ctx, "key", 1, ratelimit.HoldFor(lasts))
+			db.Hang()
+			_, _ = r.Settle(ctx, 1)
+		},
+		"Settle, extended": func(ctx context.Context, l ratelimit.Limiter, db *fakes.Hanging) {
+			r, _, _ := l.Hold(ctx, "key", 1, ratelimit.HoldFor(9*time.Hour))
+			_ = r.Extend(ctx, lasts)
+			db.Hang()
+			_, _ = r.Settle(ctx, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stalling(t, func(t *testing.T, db *fakes.Hanging, l ratelimit.Limiter) {
+				db.Late, db.Heeds = false, true
+				fail(t.Context(), l, db)
+				time.Sleep(lasts - fewMinutes)
+				before := db.Asked.Load()
+				time.Sleep(fewMinutes)
+				assert.Greater(t, db.Asked.Load(), before, "the hold may be open")
+				time.Sleep(fewMinutes)
+				before = db.Asked.Load()
+				time.Sleep(24 * time.Hour)
+				assert.Equal(t, before, db.Asked.Load())
+			})
+		})
+	}
+}
+
+// A hold that may be open after a long outage is settled within seconds once the store has answered another call, and
+// not only when it would have been asked again.
+func TestUnansweredHoldsAreGivenBackAfterAnOutage(t *testing.T) {
+	stalling(t, func(t *testing.T, db *fakes.Hanging, l ratelimit.Limiter) {
+		r := fakes.Held(t, l, "key", 2)
+		db.Late, db.Heeds = false, true
+		db.Hang()
+		r.Cancel()
+		time.Sleep(5 * time.Minute) // the limiter asks once in a minute by then
+		db.Release()
+		time.Sleep(time.Second)
+		_, err := l.Peek(t.Context(), "other")
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 5, fakes.Remaining(t, l))
+	})
+}
