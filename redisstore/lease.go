@@ -457,8 +457,8 @@ func (s *Store) noteEnd(l *lease, wasOpen bool) {
 	}
 }
 
-// settleLater settles a lease that has ended, and of which the server may not know that. If Close is
-// called meanwhile, that is tried once more.
+// settleLater settles a lease that has ended, and of which the server may not know that. If Close
+// is called meanwhile, that is tried once more.
 func (s *Store) settleLater(name name, l *lease) {
 	answered := false
 	end := func() (found bool, err error) {

@@ -87,8 +87,8 @@ type Request struct {
 // A Handle is an open hold of a key. The zero Handle is none.
 type Handle struct {
 	ID uint64 // chosen by the caller, below 2⁵³; even if For is 0, and else odd
-	// Until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn. For
-	// OpSettle at most, from now on, or 0 if that is not known; it changes nothing.
+	// Until it ends by itself: for OpHold and OpExtend from now on, for OpReserve from its turn.
+	// For OpSettle at most, from now on, or 0 if that is not known; it changes nothing.
 	For  time.Duration
 	Back bool // whether its events are given back then, and do not count as held
 }
