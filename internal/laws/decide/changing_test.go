@@ -245,3 +245,25 @@ func TestEasedClamp_ComesBackAsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestShorterTimeout: a hold that is cancelled leaves its shorter Timeout to events that nobody holds, as docs/holds.md
+// says, and none to those that are held.
+func TestShorterTimeout(t *testing.T) {
+	flight := func(timeout time.Duration) ratelimit.Algorithm { return ratelimit.InFlight{Limit: 5, Timeout: timeout} }
+	for name, tt := range map[string]struct {
+		first func(l ratelimit.Limiter)
+		left  int
+	}{
+		"taken": {func(l ratelimit.Limiter) { fakes.Take(t, l, 2) }, 5},
+		"held":  {func(l ratelimit.Limiter) { fakes.Held(t, l, "key", 2) }, 3},
+	} {
+		l, own, _, clk := fakes.Varying(t, flight(10*time.Minute))
+		tt.first(l)
+		own.Set("key", flight(time.Minute))
+		fakes.Held(t, l, "key", 1).Cancel()
+		own.Set("key", flight(10*time.Minute))
+		assert.Equal(t, 3, fakes.Remaining(t, l), name)
+		clk.Advance(time.Minute)
+		assert.Equal(t, tt.left, fakes.Remaining(t, l), name)
+	}
+}
