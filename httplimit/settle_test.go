@@ -599,7 +599,7 @@ func TestHeldIsGivenBack(t *testing.T) {
 					}
 				})}
 				opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-					if held && tt.panics {
+					if tt.panics && held {
 						held = false
 						panic(http.ErrAbortHandler)
 					}

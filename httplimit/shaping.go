@@ -69,7 +69,8 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 		return ended
 	case a.Decision.RetryAfter > 0:
 	default:
-		isOver := bounded.Err() != nil || asked.Err() != nil
+		// In this order: the end of asked may be ending bounded just now, without a lock in a mock.
+		isOver := asked.Err() != nil || bounded.Err() != nil
 		err = g.refuseWait(ctx, a, err, isOver)
 		if err != nil || a.Decision.Allowed {
 			return err
