@@ -211,6 +211,30 @@ func TestList_AnsweredOthers(t *testing.T) {
 	})
 }
 
+// Of several holds, the one that rests for longest is asked about first, whichever others are forgotten.
+func TestList_AnsweredInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l List
+		begin := time.Now()
+		var asked [3]time.Duration // when, at last
+		for id := range uint64(len(asked)) {
+			l.Add(Hold{ID: id, End: func() (bool, error) {
+				asked[id] = time.Since(begin)
+				return false, errAway
+			}})
+			pass(10 * time.Second)
+		}
+		pass(begin.Add(10*time.Minute + 3*time.Second).Sub(time.Now()))
+		assert.Equal(t, [3]time.Duration{582350 * time.Millisecond, 592350 * time.Millisecond, 602350 * time.Millisecond}, asked)
+		l.Forget(0)
+		l.Answered()
+		pass(0)
+		assert.Equal(t, 603*time.Second, asked[1])
+		pass(350 * time.Millisecond)
+		assert.Equal(t, 603350*time.Millisecond, asked[2])
+	})
+}
+
 // A store that was away is asked about all holds once it has answered about one.
 func TestList_AnsweredOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
