@@ -559,7 +559,7 @@ func Example_testingAnOutage() {
 	limiter := ratelimit.Must(ratelimit.New(
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
 		ratelimit.WithStore(ratelimit.NewStore(unreachable{})), ratelimit.WithName("api"),
-		ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 	))
 	d, err := limiter.Take(context.Background(), "alice", 1)
 	fmt.Println(d.Allowed, d.Degraded, d.RetryAfter, err != nil)

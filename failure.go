@@ -45,14 +45,12 @@ const (
 	fallback
 )
 
-var (
-	// FailOpen allows everything while the store fails.
-	FailOpen = FailurePolicy{kind: failOpen}
+// FailOpen allows everything while the store fails. It is the default.
+func FailOpen() FailurePolicy { return FailurePolicy{kind: failOpen} }
 
-	// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows
-	// when the store will answer again.
-	FailClosed = FailurePolicy{kind: failClosed}
-)
+// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows when
+// the store will answer again.
+func FailClosed() FailurePolicy { return FailurePolicy{kind: failClosed} }
 
 // Fallback makes l decide while the store fails. l may be a limiter in memory with this process's
 // [Share] of the limit.

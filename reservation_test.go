@@ -100,7 +100,7 @@ func TestLogKeepsItsRate(t *testing.T) {
 // TestFailedCancelIsTold: if the store fails, observers see the failure of a Cancel, and the caller
 // of a Settle that cancels gets an error.
 func TestFailedCancelIsTold(t *testing.T) {
-	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})))} {
+	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen(), "closed": ratelimit.FailClosed(), "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})))} {
 		t.Run(name, func(t *testing.T) {
 			var seen []ratelimit.Observation
 			store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}

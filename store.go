@@ -19,8 +19,7 @@ import (
 // makes all stores: a [MemoryStore], those of [NewStore] for any [Database], and those of package
 // redisstore.
 type Store interface {
-	// Open returns the states of the limiter called name. Only [New] calls it.
-	Open(name string, lim *limit.Limit, timeout time.Duration) (limit.States, error)
+	limit.Store // its method is for New alone
 }
 
 // A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map.

@@ -278,7 +278,7 @@ func TestClientFreeCalls(t *testing.T) {
 func TestClientStatuses(t *testing.T) {
 	l := newLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
 	costs := func(n int) grpclimit.ClientOption { return grpclimit.WithCost(func(*grpclimit.Call) int { return n }) }
-	store, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	store, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.NoError(t, err)
 	quiet(t)
 	for want, c := range map[codes.Code]*grpclimit.Client{

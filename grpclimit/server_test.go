@@ -232,8 +232,8 @@ func TestStoreFails(t *testing.T) {
 		retry   time.Duration
 		trailer metadata.MD
 	}{
-		{ratelimit.FailOpen, codes.OK, 0, metadata.MD{}},
-		{ratelimit.FailClosed, codes.Unavailable, time.Second, metadata.MD{"retry-after": {"1"}}},
+		{ratelimit.FailOpen(), codes.OK, 0, metadata.MD{}},
+		{ratelimit.FailClosed(), codes.Unavailable, time.Second, metadata.MD{"retry-after": {"1"}}},
 		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{"ratelimit": {`"default";r=0`}}},
 		{ratelimit.Fallback(local), codes.ResourceExhausted, time.Hour, metadata.MD{"ratelimit": {`"default";r=0;t=3600`}, "retry-after": {"3600"}}},
 	} {

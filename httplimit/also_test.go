@@ -238,7 +238,7 @@ func TestAlsoWhenAStoreFails(t *testing.T) {
 		policy ratelimit.FailurePolicy
 		status int
 		left   int
-	}{{ratelimit.FailOpen, 200, 99}, {ratelimit.FailClosed, 503, 100}} {
+	}{{ratelimit.FailOpen(), 200, 99}, {ratelimit.FailClosed(), 503, 100}} {
 		quiet(t)
 		for _, first := range []bool{true, false} {
 			well, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})

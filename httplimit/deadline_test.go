@@ -51,8 +51,8 @@ func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 		"held, also":      func() []httplimit.Option { return []httplimit.Option{also(), settles} },
 	} {
 		for policy, of := range map[string]func(ratelimit.Limiter) ratelimit.FailurePolicy{
-			"open":     func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailOpen },
-			"closed":   func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailClosed },
+			"open":     func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailOpen() },
+			"closed":   func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailClosed() },
 			"fallback": ratelimit.Fallback,
 		} {
 			synctest.Test(t, func(t *testing.T) {

@@ -263,7 +263,7 @@ func TestGateGivesBackWhenItPanics(t *testing.T) {
 func TestGateOfFailedStore(t *testing.T) {
 	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
 		ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
-		ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	a := gateOf(t, l).Admit(from("192.0.2.1:1"))
 	assert.False(t, a.Passed)

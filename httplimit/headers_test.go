@@ -306,7 +306,7 @@ func TestJitterOfFailure(t *testing.T) {
 			waits = append(waits, a.RetryAfter)
 		})
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
-			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		h := httplimit.Middleware(l, httplimit.WithJitter(most), httplimit.WithDenied(denied))(ok)
 		gate, err := httplimit.NewGate(l, httplimit.WithJitter(most))

@@ -323,11 +323,11 @@ func TestInFlightWhenTheStoreFails(t *testing.T) {
 		left     int
 		reported int
 	}{
-		{"well", false, true, ratelimit.FailOpen, 200, 2, 0},
-		{"fails afterwards", false, false, ratelimit.FailOpen, 200, 1, 1},
-		{"failed before", true, true, ratelimit.FailOpen, 200, 2, 1},
-		{"fails", true, false, ratelimit.FailOpen, 200, 2, 2},
-		{"failed before, closed", true, true, ratelimit.FailClosed, 503, 2, 1},
+		{"well", false, true, ratelimit.FailOpen(), 200, 2, 0},
+		{"fails afterwards", false, false, ratelimit.FailOpen(), 200, 1, 1},
+		{"failed before", true, true, ratelimit.FailOpen(), 200, 2, 1},
+		{"fails", true, false, ratelimit.FailOpen(), 200, 2, 2},
+		{"failed before, closed", true, true, ratelimit.FailClosed(), 503, 2, 1},
 	} {
 		for _, shaped := range []time.Duration{0, time.Second} {
 			logged := quiet(t)

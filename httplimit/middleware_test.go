@@ -298,8 +298,8 @@ func TestStoreFails(t *testing.T) {
 		retryAfter string
 		current    string
 	}{
-		{ratelimit.FailOpen, 200, "", ""},
-		{ratelimit.FailClosed, 503, "1", ""},
+		{ratelimit.FailOpen(), 200, "", ""},
+		{ratelimit.FailClosed(), 503, "1", ""},
 		{ratelimit.Fallback(local), 200, "", `"default";r=0`},
 		{ratelimit.Fallback(local), 429, "3600", `"default";r=0;t=3600`},
 	} {

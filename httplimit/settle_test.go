@@ -487,12 +487,12 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 		left     int
 		reported int
 	}{
-		{"well", false, true, ratelimit.FailOpen, 200, 93, 0},
-		{"fails afterwards", false, false, ratelimit.FailOpen, 200, 99, 1},
-		{"failed before", true, true, ratelimit.FailOpen, 200, 93, 1},
-		{"fails", true, false, ratelimit.FailOpen, 200, 100, 2},
-		{"fails afterwards, closed", false, false, ratelimit.FailClosed, 200, 99, 1},
-		{"failed before, closed", true, true, ratelimit.FailClosed, 503, 100, 1},
+		{"well", false, true, ratelimit.FailOpen(), 200, 93, 0},
+		{"fails afterwards", false, false, ratelimit.FailOpen(), 200, 99, 1},
+		{"failed before", true, true, ratelimit.FailOpen(), 200, 93, 1},
+		{"fails", true, false, ratelimit.FailOpen(), 200, 100, 2},
+		{"fails afterwards, closed", false, false, ratelimit.FailClosed(), 200, 99, 1},
+		{"failed before, closed", true, true, ratelimit.FailClosed(), 503, 100, 1},
 	} {
 		for _, set := range []bool{true, false} {
 			logged := quiet(t)

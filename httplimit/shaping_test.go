@@ -306,7 +306,7 @@ func TestShapingWithASlowStore(t *testing.T) {
 	for _, tt := range []struct {
 		policy ratelimit.FailurePolicy
 		want   int
-	}{{ratelimit.FailOpen, 200}, {ratelimit.FailClosed, 503}} {
+	}{{ratelimit.FailOpen(), 200}, {ratelimit.FailClosed(), 503}} {
 		synctest.Test(t, func(t *testing.T) {
 			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(ratelimit.NewStore(slow{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)

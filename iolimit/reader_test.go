@@ -173,7 +173,7 @@ func TestReaderKeepsWhatItCannotDeliver(t *testing.T) {
 // An error that came with bytes follows them, even if they are delivered late.
 func TestReaderKeepsErrors(t *testing.T) {
 	store := &failing{Store: new(ratelimit.MemoryStore)}
-	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 	r := iolimit.Reader(t.Context(), &lastWords{text: "Read once. Ended."}, b)
 	buf := make([]byte, 11)
 	_, err := r.Read(buf)
@@ -219,8 +219,8 @@ func TestReaderWithFailingStore(t *testing.T) {
 			takes  time.Duration
 			fails  bool
 		}{
-			"open":     {policy: ratelimit.FailOpen},
-			"closed":   {policy: ratelimit.FailClosed, fails: true},
+			"open":     {policy: ratelimit.FailOpen()},
+			"closed":   {policy: ratelimit.FailClosed(), fails: true},
 			"fallback": {policy: ratelimit.Fallback(spare), takes: 100 * time.Millisecond},
 		} {
 			store := &failing{Store: new(ratelimit.MemoryStore)}

@@ -153,7 +153,7 @@ func TestWriterWhoseContextEnds(t *testing.T) {
 
 func TestWriterWithFailingStore(t *testing.T) {
 	store := &failing{Store: new(ratelimit.MemoryStore)}
-	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+	b := bucket(ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 	var out bytes.Buffer
 	w := iolimit.Writer(t.Context(), &out, b)
 	for _, text := range []string{"one ", "two ", "three"} {

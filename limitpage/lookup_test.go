@@ -213,7 +213,7 @@ func TestLookUpWithoutRedis(t *testing.T) {
 	page := New()
 	redis, err := redisstore.New(conn{})
 	require.NoError(t, err)
-	added(t, page, "redis", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(redis), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	added(t, page, "redis", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(redis), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	got := get[found](t, page, "&limiter=redis&key=k")
 	assert.True(t, got.Decision.Degraded)
 	assert.Contains(t, got.Error, "connection refused")

@@ -82,7 +82,7 @@ func (f *fakeServer) storeThrough(
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
 	l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s),
-		ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.NoError(t, err)
 	return s, l
 }

@@ -38,7 +38,7 @@ func (f *fakeServer) varying(t *testing.T, limit *atomic.Pointer[ratelimit.Fixed
 	s, err := New(f, WithDenialCache(0))
 	require.NoError(t, err)
 	s.backlog = func() bool { return false }
-	l, err := ratelimit.New(*limit.Load(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	l, err := ratelimit.New(*limit.Load(), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *limit.Load(), nil }))
 	require.NoError(t, err)
 	return s, l

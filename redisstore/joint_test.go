@@ -216,7 +216,7 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 				process := func() func(key string) ratelimit.Bound {
 					s, err := New(conn, WithDenialCache(0))
 					require.NoError(t, err)
-					l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+					l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 					require.NoError(t, err)
 					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
 				}

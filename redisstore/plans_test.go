@@ -36,7 +36,7 @@ func TestPlansNeedNoServer(t *testing.T) {
 				conn := &noServer{}
 				s, err := New(conn, WithLease(100, time.Second))
 				require.NoError(t, err)
-				opts := []ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
+				opts := []ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed())}
 				alg := plan
 				if own {
 					alg = ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}
@@ -79,7 +79,7 @@ func TestTakeEachWithPlans(t *testing.T) {
 	conn := &noServer{}
 	s, err := New(conn)
 	require.NoError(t, err)
-	l, err := ratelimit.New(bucket, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	l, err := ratelimit.New(bucket, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 		ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 			switch key {
 			case "free":
@@ -126,4 +126,20 @@ func TestPrioritiesTakeOneCommand(t *testing.T) {
 		assert.LessOrEqual(t, s.Stats().Calls, uint64(242), "at most one more for each script")
 		assert.Positive(t, s.Stats().Calls)
 	})
+}
+
+// TestLimiterTimeout: the timeout of a limiter is at most that of its store, which ends all calls.
+func TestLimiterTimeout(t *testing.T) {
+	f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	s, _ := f.store(t, WithTimeout(time.Second))
+	for timeout, fits := range map[time.Duration]bool{time.Millisecond: true, time.Second: true, time.Second + 1: false} {
+		_, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+			ratelimit.WithStoreTimeout(timeout))
+		if fits {
+			require.NoError(t, err, timeout)
+			continue
+		}
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		assert.ErrorContains(t, err, "WithStoreTimeout's duration is 1.000000001s: it must be at most the timeout of the store, 1s,")
+	}
 }

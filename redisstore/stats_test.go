@@ -105,7 +105,7 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		s, _ := f.store(t, WithBreaker(5, time.Hour))
 		logger, logged := fakes.Log()
 		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
-			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(logger)))
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(logger)))
 		const key = "sk_live_0123456789"
 		take := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)

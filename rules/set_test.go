@@ -268,7 +268,7 @@ func TestFirstLoad(t *testing.T) {
 		"option 0 of New":   nil,
 		"WithInitial":       WithInitial(Rule{}),
 
-		"option 1 of WithLimiter is nil": WithLimiter(ratelimit.WithFailurePolicy(ratelimit.FailOpen), nil),
+		"option 1 of WithLimiter is nil": WithLimiter(ratelimit.WithFailurePolicy(ratelimit.FailOpen()), nil),
 	} {
 		_, err := New(t.Context(), Static(), opt)
 		assert.ErrorContains(t, err, want)
@@ -276,7 +276,7 @@ func TestFirstLoad(t *testing.T) {
 			assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		}
 	}
-	_, err = New(t.Context(), Static(), WithLimiter(ratelimit.WithFailurePolicy(ratelimit.FailOpen)), WithLimiter(nil))
+	_, err = New(t.Context(), Static(), WithLimiter(ratelimit.WithFailurePolicy(ratelimit.FailOpen())), WithLimiter(nil))
 	assert.ErrorContains(t, err, "option 0 of WithLimiter is nil", "of that call")
 	_, err = New(t.Context(), nil)
 	assert.ErrorContains(t, err, "source is nil")

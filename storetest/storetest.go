@@ -216,7 +216,7 @@ func (s *suite) tryLimiter(
 ) (ratelimit.Limiter, error) {
 	opts = append([]ratelimit.Option{ratelimit.WithName("test")}, opts...)
 	opts = append(opts, ratelimit.WithStore(b.store), ratelimit.WithClock(b.clk),
-		ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	return ratelimit.New(alg, opts...)
 }
 

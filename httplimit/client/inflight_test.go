@@ -265,11 +265,11 @@ func TestTransportInFlightWhenTheStoreFails(t *testing.T) {
 		sent       bool
 		left       int
 	}{
-		{"well", false, false, ratelimit.FailOpen, true, 2},
-		{"fails at the end", false, true, ratelimit.FailOpen, true, 1},
-		{"failed before", true, false, ratelimit.FailOpen, true, 2},
-		{"fails", true, true, ratelimit.FailOpen, true, 2},
-		{"failed before, closed", true, false, ratelimit.FailClosed, false, 2},
+		{"well", false, false, ratelimit.FailOpen(), true, 2},
+		{"fails at the end", false, true, ratelimit.FailOpen(), true, 1},
+		{"failed before", true, false, ratelimit.FailOpen(), true, 2},
+		{"fails", true, true, ratelimit.FailOpen(), true, 2},
+		{"failed before, closed", true, false, ratelimit.FailClosed(), false, 2},
 	} {
 		store := &flaky{down: tt.before}
 		l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour},

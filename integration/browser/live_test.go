@@ -138,7 +138,7 @@ func TestLive(t *testing.T) {
 		require.NoError(t, err)
 		s := newSite(t)
 		s.add(t, "closed", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store),
-			ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		b := open(t, browser, s.url)
 		for range 4 {
 			s.limiters["closed"].Allow("k")

@@ -126,7 +126,7 @@ func TestAccountingOfProcesses(t *testing.T) {
 		for range processes {
 			store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
 			stores = append(stores, store)
-			l := limiter(t, store, hourly(1e6), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, store, hourly(1e6), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			fleet = append(fleet, l)
 			for i := range callers {
 				wg.Go(func() {
@@ -247,7 +247,7 @@ func TestSettleAfterTheLimitChanged(t *testing.T) {
 		var fleet []ratelimit.Limiter
 		for range 2 {
 			store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
-			fleet = append(fleet, limiter(t, store, hourly(100), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+			fleet = append(fleet, limiter(t, store, hourly(100), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *limit.Load(), nil })))
 		}
 		here, other := fleet[0], fleet[1]
@@ -312,7 +312,7 @@ func TestSettleInACluster(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	store, err := goredis.New(client, redisstore.WithTimeout(patient), redisstore.WithPrefix("{tag}"))
 	require.NoError(t, err)
-	l := limiter(t, store, hourly(100), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l := limiter(t, store, hourly(100), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	slot := c.slotOf(t, "{tag}")
 	from := c.owner(slot)
 	for i := range 3 {

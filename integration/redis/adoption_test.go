@@ -28,7 +28,7 @@ type changeable struct {
 func newChangeable(t *testing.T, store *redisstore.Store, limit ratelimit.Algorithm) *changeable {
 	c := &changeable{Store: store}
 	c.limit.Store(&limit)
-	c.Limiter = limiter(t, store, hourly(1), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	c.Limiter = limiter(t, store, hourly(1), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *c.limit.Load(), nil }))
 	return c
 }
@@ -222,7 +222,7 @@ func TestRestartWithAnotherLimit(t *testing.T) {
 			next := algorithms(50)[name]
 			start := func(alg ratelimit.Algorithm) ratelimit.Limiter {
 				store := create(t, s.addr(), redisstore.WithTimeout(patient))
-				return limiter(t, store, alg, ratelimit.WithName("api"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				return limiter(t, store, alg, ratelimit.WithName("api"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			}
 			a, b := start(former), start(next)
 			d, err := a.Take(t.Context(), name, 5)

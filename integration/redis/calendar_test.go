@@ -61,7 +61,7 @@ func TestWrongBorders(t *testing.T) {
 			conn := &wrongBorders{Conn: connectors["goredis"](t, addr), limit: window.Limit, first: time.Unix(0, 0)}
 			s, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes()))
 			require.NoError(t, err)
-			l := limiter(t, s, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, s, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			ctx, left := t.Context(), window.Limit
 			spends := func(n int, d ratelimit.Decision, err error) {
 				t.Helper()

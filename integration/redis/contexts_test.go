@@ -21,7 +21,7 @@ func TestMixedContexts(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
 		store := create(t, s.addr(), redisstore.WithTimeout(patient))
-		l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		for round := range 3 {
 			var left, stayed atomic.Int64
 			var wg sync.WaitGroup
@@ -62,7 +62,7 @@ func TestReset(t *testing.T) {
 		s := startServer(t)
 		p := startProxy(t, s.addr())
 		store := create(t, p.addr(), redisstore.WithTimeout(patient))
-		l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.True(t, l.Allow("k"))
 		p.hold()
 		sent := store.Stats().Calls

@@ -63,7 +63,7 @@ func TestEachInCluster(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				store, err := redisstore.New(conn, redisstore.WithPrefix(name+kind), redisstore.WithTimeout(patient))
 				require.NoError(t, err)
-				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				of := make([]load, 30)
 				var wg sync.WaitGroup
 				for i := range callers {

@@ -23,7 +23,7 @@ func TestExpiry(t *testing.T) {
 		for what, n := range map[string]int{"one event": 1, "the limit": 0} {
 			prefix := prefixes()
 			store := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix))
-			l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			if n == 0 {
 				fresh, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)

@@ -27,7 +27,7 @@ func TestCrash(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
 		store := create(t, s.addr(), redisstore.WithTimeout(time.Second))
-		l := limiter(t, store, hourly(50), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(50), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		of := start(t, l, "k", callers)
 		meet(t, "it is denied", &of.denied)
 		eventually(t, "the limit is reached", func() bool { return of.allowed.Load() == 50 })
@@ -172,7 +172,7 @@ func TestReadOnly(t *testing.T) {
 		require.True(t, limiter(t, store, hourly(5)).Allow("k"))
 		awaitSync(t, primary, replica)
 		store = create(t, replica.addr(), redisstore.WithTimeout(patient))
-		l := limiter(t, store, hourly(5), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(5), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		d, err := l.Take(t.Context(), "k", 1)
 		require.ErrorContains(t, err, "READONLY")
 		assert.True(t, d.Degraded && !d.Allowed)
@@ -193,7 +193,7 @@ func TestMaxMemory(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		s := startServer(t)
 		store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
-		l := limiter(t, store, hourly(2), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(2), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.True(t, l.AllowN("k", 2))
 		s.do("CONFIG", "SET", "maxmemory", "1kb")
 		for range 10 {
@@ -218,7 +218,7 @@ func TestCut(t *testing.T) {
 		s := startServer(t)
 		p := startProxy(t, s.addr())
 		store := create(t, p.addr(), redisstore.WithTimeout(time.Second))
-		l := limiter(t, store, hourly(10), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(10), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.True(t, l.Allow("k"))
 		p.cutAfterRequest("evalsha")
 		d, err := l.Take(t.Context(), "k", 1)
@@ -264,7 +264,7 @@ func TestForeignValues(t *testing.T) {
 	probe, err := redisstore.New(conn)
 	require.NoError(t, err)
 	for name, alg := range algorithms(10) {
-		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		limiter(t, probe, alg).Allow("k")
 		for _, value := range []string{"x", "123", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", string(make([]byte, 24)) + "y"} {
 			s.do("SET", conn.key, value)

@@ -64,7 +64,7 @@ func TestMovingSlot(t *testing.T) {
 // its limit, and no more.
 func askWhileMoving(t *testing.T, limit int, ask func(t *testing.T, caller int, l ratelimit.Limiter, of []load)) {
 	withMovingSlot(t, func(t *testing.T, m movingSlot) {
-		l := limiter(t, m.store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, m.store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		of := make([]load, 20)
 		m.while(t, func(caller int) { ask(t, caller, l, of) }, func() bool {
 			for k := range of {
@@ -150,7 +150,7 @@ func TestFailover(t *testing.T) {
 			primary, _ := startReplicated(t)
 			store, err := redisstore.New(connect(t, startSentinel(t, primary)), redisstore.WithTimeout(time.Second))
 			require.NoError(t, err)
-			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, store, hourly(limit), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			of := start(t, l, "k", callers)
 			meet(t, "it is allowed", &of.allowed)
 			primary.kill()
@@ -205,7 +205,7 @@ func leasesOfProcesses(t *testing.T, w wire, busy int) {
 		if name == "WarmingUp" {
 			continue
 		}
-		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		left := 0
 		for l.Allow("k") {
 			left++
@@ -242,7 +242,7 @@ func TestBreakerOfNode(t *testing.T) {
 	dead, live := keysOn(t, c, conn, "x")
 	store, err := goredis.New(c.client(), redisstore.WithTimeout(time.Second)) // no live node stalls for so long
 	require.NoError(t, err)
-	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.True(t, l.Allow(live[0])) // now the client knows the cluster
 	c.nodes[2].stop()
 	hanging := inBackground(func() {
@@ -274,7 +274,7 @@ func TestHangingNode(t *testing.T) {
 	for name, conn := range clusterConns(t, c) {
 		store, err := redisstore.New(conn, redisstore.WithTimeout(time.Second)) // no live node stalls for so long
 		require.NoError(t, err)
-		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, hourly(1_000_000), ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		dead, live := keysOn(t, c, conn, name)
 		c.nodes[2].stop()
 		var wg sync.WaitGroup

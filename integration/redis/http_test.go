@@ -160,7 +160,7 @@ func TestInFlightOverHTTP(t *testing.T) {
 				var ls []ratelimit.Limiter
 				for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 					store := create(t, s.addr(), redisstore.WithTimeout(patient))
-					opts := []ratelimit.Option{ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
+					opts := []ratelimit.Option{ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed())}
 					if tt.own {
 						opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return tt.alg, nil }))
 					}
@@ -217,7 +217,7 @@ func TestSettleOverHTTP(t *testing.T) {
 			var l ratelimit.Limiter
 			for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 				store := create(t, s.addr(), redisstore.WithTimeout(patient))
-				l = limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l = limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				server := httpServer(t, proto, httplimit.Middleware(l,
 					httplimit.WithKey(oneKey),
 					httplimit.WithCost(func(*http.Request) int { return 10 }),
@@ -271,12 +271,12 @@ func TestInFlightOverHTTPWithoutRedis(t *testing.T) {
 					left          int
 					reported      int
 				}{
-					{"well", false, false, ratelimit.FailOpen, 200, limit, 0},
-					{"away at the end", false, true, ratelimit.FailOpen, 200, limit - 1, 1},
-					{"away at the end, closed", false, true, ratelimit.FailClosed, 200, limit - 1, 1},
-					{"away before", true, false, ratelimit.FailOpen, 200, limit, 1},
-					{"away", true, true, ratelimit.FailOpen, 200, limit, 2},
-					{"away, closed", true, true, ratelimit.FailClosed, 503, limit, 1},
+					{"well", false, false, ratelimit.FailOpen(), 200, limit, 0},
+					{"away at the end", false, true, ratelimit.FailOpen(), 200, limit - 1, 1},
+					{"away at the end, closed", false, true, ratelimit.FailClosed(), 200, limit - 1, 1},
+					{"away before", true, false, ratelimit.FailOpen(), 200, limit, 1},
+					{"away", true, true, ratelimit.FailOpen(), 200, limit, 2},
+					{"away, closed", true, true, ratelimit.FailClosed(), 503, limit, 1},
 				} {
 					l := limiter(t, store, alg, ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithName(tt.name))
 					free := func(want int) {

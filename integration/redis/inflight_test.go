@@ -26,7 +26,7 @@ func newProcess(t *testing.T, create maker, s *server, alg ratelimit.Algorithm, 
 }
 
 func processOn(t *testing.T, store *redisstore.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) process {
-	return process{limiter(t, store, alg, append(opts, ratelimit.WithFailurePolicy(ratelimit.FailClosed))...), store}
+	return process{limiter(t, store, alg, append(opts, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))...), store}
 }
 
 // hold holds n events of a key, which must be granted.

@@ -122,7 +122,7 @@ func TestTLSOnLimitedConns(t *testing.T) {
 		var out, in ratelimit.Bound
 		for range 2 {
 			store := create(t, s.addr(), redisstore.WithTimeout(patient))
-			opts := []ratelimit.Option{ratelimit.WithFailurePolicy(ratelimit.FailClosed)}
+			opts := []ratelimit.Option{ratelimit.WithFailurePolicy(ratelimit.FailClosed())}
 			write := ratelimit.For(limiter(t, store, hourly(limit), append(opts, ratelimit.WithName("out"))...), "k")
 			read := ratelimit.For(limiter(t, store, hourly(limit), append(opts, ratelimit.WithName("in"))...), "k")
 			out, in = write, read // clients of the first server still use theirs
@@ -207,7 +207,7 @@ func TestStreamsThatWait(t *testing.T) {
 		s := startServer(t)
 		store := create(t, s.addr(), redisstore.WithTimeout(patient))
 		alg := hourly(1000)
-		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
 		b := ratelimit.For(l, "k")
 		near, far := net.Pipe()

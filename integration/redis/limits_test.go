@@ -159,7 +159,7 @@ func meet(t testing.TB, what string, count *atomic.Int64) {
 // it asks for another key.
 func exact(t testing.TB, store ratelimit.Store, key string) {
 	t.Helper()
-	l := limiter(t, store, hourly(20), ratelimit.WithName("exact"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l := limiter(t, store, hourly(20), ratelimit.WithName("exact"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	var of *load
 	tries := 0
 	eventually(t, "the server answers all calls for a key", func() bool {
@@ -188,7 +188,7 @@ func TestLeaseOfChangedLimit(t *testing.T) {
 		var limit atomic.Int64
 		limit.Store(before)
 		store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLease(100, time.Hour))
-		l := limiter(t, store, hourly(before), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+		l := limiter(t, store, hourly(before), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return hourly(int(limit.Load())), nil }))
 		used := 0
 		for store.Stats().Leased < 1000 || store.Stats().Leased%2 == 0 {
@@ -214,7 +214,7 @@ func TestNoLeaseOfDisputedLimit(t *testing.T) {
 	s := startServer(t)
 	store := makers["goredis"](t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithLease(100, time.Hour))
 	var calls atomic.Int64
-	l := limiter(t, store, hourly(1000), ratelimit.WithFailurePolicy(ratelimit.FailClosed),
+	l := limiter(t, store, hourly(1000), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 			return hourly(1000 + 1000*int(calls.Add(1)/2%2)), nil // the first of two adopts
 		}))

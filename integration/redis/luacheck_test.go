@@ -67,7 +67,7 @@ func (c *scriptCollector) collect(t *testing.T, alg ratelimit.Algorithm, asks ..
 		s, err := redisstore.New(c, redisstore.WithTimeout(patient))
 		require.NoError(t, err)
 		l, err := ratelimit.New(alg, ratelimit.WithStore(s), ratelimit.WithName("test"),
-			ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		before := len(c.texts)
 		require.Error(t, ask(t.Context(), l), "no script is executed")

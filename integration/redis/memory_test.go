@@ -27,7 +27,7 @@ func TestMemoryOfBuckets(t *testing.T) {
 		"daily": ratelimit.TokenBucket{Rate: ratelimit.PerDay(1000), Burst: 3},
 		"meter": ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(300), Capacity: 3},
 	} {
-		l := limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		for i := range 3 {
 			require.True(t, l.Allow(name))
 			assert.Equal(t, "int", encoding(name), "%s %d", name, i)

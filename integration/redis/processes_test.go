@@ -80,7 +80,7 @@ func TestWorker(t *testing.T) {
 	ready()
 	told := outcome{}
 	for name, alg := range algorithms(100) {
-		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		var allowed atomic.Int64
 		var wg sync.WaitGroup
 		for range do.Callers {

@@ -21,7 +21,7 @@ import (
 // many as the client wants, are there.
 func takes(t *testing.T, store ratelimit.Store) func() bool {
 	t.Helper()
-	l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l := limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	take := func() bool {
 		_, err := l.Take(t.Context(), "k", 1)
 		return err == nil
@@ -86,7 +86,7 @@ func TestUnwillingTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, startServer(t).addr())
-			l := limiter(t, create(t, p.addr(), redisstore.WithTimeout(patient)), hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, create(t, p.addr(), redisstore.WithTimeout(patient)), hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			take := func() bool {
 				_, err := l.TakeEach(t.Context(), []string{"a", "b"}, 1, nil)
 				return err == nil

@@ -17,7 +17,7 @@ import (
 // twins returns limiters of the same name in two processes.
 func twins(t *testing.T, create maker, addr string, alg ratelimit.Algorithm, opts ...redisstore.Option) (here, other ratelimit.Limiter) {
 	opts = append([]redisstore.Option{redisstore.WithTimeout(patient), redisstore.WithDenialCache(0)}, opts...)
-	closed := ratelimit.WithFailurePolicy(ratelimit.FailClosed)
+	closed := ratelimit.WithFailurePolicy(ratelimit.FailClosed())
 	return limiter(t, create(t, addr, opts...), alg, closed), limiter(t, create(t, addr, opts...), alg, closed)
 }
 
@@ -102,8 +102,8 @@ func TestSettleAmongResets(t *testing.T) {
 			var keys, also [2]ratelimit.Limiter
 			for i := range keys {
 				store := create(t, s.addr(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
-				keys[i] = limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-				also[i] = limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				keys[i] = limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+				also[i] = limiter(t, store, hourly(1_000_000), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			}
 			type hold struct {
 				*ratelimit.Reservation

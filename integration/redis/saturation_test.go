@@ -80,7 +80,7 @@ func TestSaturationWorker(t *testing.T) {
 		opts = append(opts, redisstore.WithLease(do.Lease, do.LeaseAge))
 	}
 	store := makers[do.Client](t, do.Addr, opts...)
-	l := limiter(t, store, steadies[do.Limit].alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l := limiter(t, store, steadies[do.Limit].alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.NoError(t, l.Reset(t.Context(), "other")) // it connects
 	ready()
 	var out saturated
@@ -315,7 +315,7 @@ func TestArrivals_WhoLeave(t *testing.T) {
 		store := create(t, startServer(t).addr(), redisstore.WithTimeout(patient))
 		for name, alg := range limits {
 			t.Run(name, func(t *testing.T) {
-				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				half := time.Duration(seconds) * time.Second / 2
 				begin := time.Now()
 				var served atomic.Int64 // in the second half

@@ -28,7 +28,7 @@ import (
 func boundAll(t testing.TB, store ratelimit.Store, algorithms map[string]ratelimit.Algorithm) map[string]ratelimit.Bound {
 	bounds := map[string]ratelimit.Bound{}
 	for name, alg := range algorithms {
-		bounds[name] = ratelimit.For(limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "k")
+		bounds[name] = ratelimit.For(limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed())), "k")
 	}
 	return bounds
 }
@@ -255,8 +255,8 @@ func TestTakeAllInCluster(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(name+kind), tt.opt)
 				require.NoError(t, err)
-				users := limiter(t, store, hourly(3), ratelimit.WithName("users"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
-				orgs := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithName("orgs"), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				users := limiter(t, store, hourly(3), ratelimit.WithName("users"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+				orgs := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithName("orgs"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				bounds := []ratelimit.Bound{ratelimit.For(users, tt.keys[0]), ratelimit.For(orgs, tt.keys[1])}
 				take := func() ratelimit.Decision {
 					d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
@@ -311,7 +311,7 @@ func TestTakeAllWithEachClient(t *testing.T) {
 func TestTakeAllInMovingSlot(t *testing.T) {
 	t.Parallel()
 	withMovingSlot(t, func(t *testing.T, m movingSlot) {
-		l := limiter(t, m.store, hourly(1e6), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, m.store, hourly(1e6), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		var granted [20]atomic.Int64
 		m.while(t, func(int) {
 			var bounds []ratelimit.Bound

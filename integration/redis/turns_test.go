@@ -84,7 +84,7 @@ func TestCancelTogether(t *testing.T) {
 					for range processes {
 						store := create(t, addr, redisstore.WithTimeout(patient))
 						stores = append(stores, store)
-						fleet = append(fleet, limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed)))
+						fleet = append(fleet, limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed())))
 					}
 					calls := func() (sum uint64) {
 						for _, store := range stores {
@@ -136,7 +136,7 @@ func TestWaitersLeave(t *testing.T) {
 				t.Parallel()
 				s := startServer(t)
 				store := makers["rueidis"](t, startWire(t, s.addr(), w).addr(), redisstore.WithTimeout(patient))
-				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+				l := limiter(t, store, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				_, queue := alg.(ratelimit.LeakyBucket)
 				require.True(t, l.Allow("k"))
 				for !queue && l.Allow("k") {
@@ -187,7 +187,7 @@ func TestTurnsInOneCall(t *testing.T) {
 			if name == "LeakyBucket" || name == "WarmingUp" { // has no room for a turn, or for few
 				continue
 			}
-			l := limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, store, alg, ratelimit.WithName(name), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			calls := 1
 			one := func(f func()) {
 				t.Helper()
@@ -265,7 +265,7 @@ func TestCancelLongLine(t *testing.T) {
 		}
 		s := startServer(t)
 		patiently := makers["rueidis"](t, s.addr(), redisstore.WithTimeout(10*patient), redisstore.WithPrefix("p"))
-		l := limiter(t, patiently, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		l := limiter(t, patiently, alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.True(t, l.AllowN("k", 100), kind)
 		line := make([]*ratelimit.Reservation, 0, many)
 		for range many {
@@ -300,7 +300,7 @@ func TestReserveBehindACharge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t)
-			l := limiter(t, makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient)), alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, makers["rueidis"](t, s.addr(), redisstore.WithTimeout(patient)), alg, ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			held, _, err := l.Hold(t.Context(), "k", 3)
 			require.NoError(t, err)
 			require.NotNil(t, held)

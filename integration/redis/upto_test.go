@@ -51,7 +51,7 @@ func TestUpToLooksAtEachCountOnce(t *testing.T) {
 				redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithDenialCache(0))
 			require.NoError(t, err)
 			clk := storetest.NewClock(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
-			l := limiter(t, store, alg, ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+			l := limiter(t, store, alg, ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 			for range counts {
 				d, err := l.Take(t.Context(), "k", each)
 				require.NoError(t, err)

@@ -52,7 +52,7 @@ func TestZoned(t *testing.T) {
 	clk := storetest.NewClock(time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC))
 	l := limiter(t, makers["goredis"](t, do.Addr, opts...),
 		ratelimit.CalendarWindow{Limit: zoneLimit, Every: ratelimit.Day, Zone: "Europe/London"},
-		ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+		ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
 		var next taking

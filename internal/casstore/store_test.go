@@ -28,7 +28,7 @@ var ctx = context.Background()
 func TestStore(t *testing.T) {
 	day := ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}
 	limiter := func(t *testing.T, s ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
-		l, _ := fakes.At(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)}, opts...)...)
+		l, _ := fakes.At(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed())}, opts...)...)
 		return l
 	}
 

@@ -3,11 +3,20 @@ package limit
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
+
+// A Store keeps the states of limiters.
+type Store interface {
+	// Open returns the states of the limiter called name, which has l for keys without a limit of
+	// their own. A call of the States fails after the timeout, or after that of the store if the
+	// timeout is 0.
+	Open(name string, l *Limit, timeout time.Duration) (States, error)
+}
 
 // States are the states of a limiter's keys in a store. Any number of goroutines may call the
 // methods at once. They return in time: at the latest when the timeout has passed with which the

@@ -254,7 +254,7 @@ func TestJointStatesUndecided(t *testing.T) {
 func TestJointStatesOfPlans(t *testing.T) {
 	odd := errors.New("odd")
 	clk, s := stepclock.New(), newJointStore()
-	l := s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+	l := s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 		switch key {
 		case "blocked":
 			return ratelimit.Blocked{}, nil
@@ -325,7 +325,7 @@ func TestJointStatesFail(t *testing.T) {
 	down := errors.New("down")
 	alone := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithClock(clk)))
 	open := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "k")
-	closed := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "k")
+	closed := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, ratelimit.WithFailurePolicy(ratelimit.FailClosed())), "k")
 	falls := ratelimit.For(s.of(clk, ratelimit.SlidingLog{Limit: 5, Window: time.Hour}, ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))), "k")
 	s.down = down
 	for _, tt := range []struct {
@@ -351,7 +351,7 @@ func TestJointStatesFail(t *testing.T) {
 
 // If a state is unreadable, the error says so, and the FailurePolicy decides on its key.
 func TestJointStatesUnreadable(t *testing.T) {
-	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed} {
+	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed()} {
 		clk, s := stepclock.New(), newJointStore()
 		a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithFailurePolicy(policy)), "b")
 		require.True(t, a.Limiter().Allow(a.Key()))
@@ -359,12 +359,12 @@ func TestJointStatesUnreadable(t *testing.T) {
 		s.states["ratelimit.TokenBucket/b"] = []byte("nonsense")
 		r, d, err := ratelimit.HoldAll(t.Context(), 1, a, b)
 		require.ErrorIs(t, err, ratelimit.ErrState)
-		assert.Equal(t, policy == ratelimit.FailOpen, d.Allowed)
+		assert.Equal(t, policy == ratelimit.FailOpen(), d.Allowed)
 		assert.Equal(t, d.Allowed, r != nil)
 		d, err = a.Limiter().Peek(t.Context(), a.Key())
 		require.NoError(t, err)
 		want := 4
-		if policy == ratelimit.FailOpen {
+		if policy == ratelimit.FailOpen() {
 			want = 3
 		}
 		assert.Equal(t, want, d.Remaining)

@@ -96,8 +96,8 @@ func TestLimitsAtTheCap(t *testing.T) {
 func TestLimitsThatFail(t *testing.T) {
 	down := errors.New("the store of limits is down")
 	for _, policy := range []ratelimit.FailurePolicy{
-		ratelimit.FailOpen,
-		ratelimit.FailClosed,
+		ratelimit.FailOpen(),
+		ratelimit.FailClosed(),
 		ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(7)}))),
 	} {
 		l, own, s, _ := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))

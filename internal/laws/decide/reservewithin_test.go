@@ -180,8 +180,8 @@ func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 		allowed bool
 		delay   time.Duration
 	}{
-		"open":     {ratelimit.FailOpen, true, 0},
-		"closed":   {ratelimit.FailClosed, false, 0},
+		"open":     {ratelimit.FailOpen(), true, 0},
+		"closed":   {ratelimit.FailClosed(), false, 0},
 		"fallback": {ratelimit.Fallback(spare), true, time.Hour},
 	} {
 		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))

@@ -526,7 +526,7 @@ func TestTakeAllOfOtherStores(t *testing.T) {
 	var between func()
 	remote := &fakes.Hooked{Store: fakes.NewMapDB().Store()}
 	first := ratelimit.For(window(10, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test")), "a")
-	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed)), "b")
+	second := ratelimit.For(window(5, ratelimit.WithStore(remote), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed())), "b")
 	local := ratelimit.For(window(3), "c")
 	remote.After = func(step.Request, step.Answer) { between() }
 	bounds := []ratelimit.Bound{local, first, second}

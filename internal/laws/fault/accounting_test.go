@@ -39,8 +39,8 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 				policy ratelimit.FailurePolicy
 				want   ratelimit.Decision
 			}{
-				{ratelimit.FailOpen, ratelimit.Decision{Allowed: true, Limit: 5, Degraded: true}},
-				{ratelimit.FailClosed, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
+				{ratelimit.FailOpen(), ratelimit.Decision{Allowed: true, Limit: 5, Degraded: true}},
+				{ratelimit.FailClosed(), ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
 				{ratelimit.Fallback(alone), ratelimit.Decision{Allowed: true, Limit: 5, Remaining: 3, ResetAfter: time.Hour, Degraded: true, StandIn: true}},
 			} {
 				db := fakes.NewMapDB()
@@ -98,7 +98,7 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 
 // If the store fails when it writes, Settle returns the error, and cannot be called again.
 func TestSettleWhileTheStoreFails(t *testing.T) {
-	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen, ratelimit.FailClosed, ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
+	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed(), ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
 		db := fakes.NewMapDB()
 		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
 		r, _, err := l.Hold(ctx, "key", 2)
@@ -121,7 +121,7 @@ func TestAccountingAbandonsTheStore(t *testing.T) {
 			hang := make(chan struct{})
 			defer close(hang)
 			l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"),
-				ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed), ratelimit.WithFailureLog(nil))
+				ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 			db.Before = func() { <-hang }
 			d, err := call(ctx, l, "key")
 			require.ErrorIs(t, err, context.DeadlineExceeded)

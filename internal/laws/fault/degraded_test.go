@@ -44,7 +44,7 @@ func TestFailurePolicies(t *testing.T) {
 	s.Err = nil
 	assert.False(t, l.Allow("key"), "nothing was spent or gained meanwhile")
 
-	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, _ = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	assert.False(t, l.Allow("key"))
 	d, err = l.Take(ctx, "key", 1)
 	assert.ErrorIs(t, err, errDown)
@@ -70,7 +70,7 @@ func TestFailurePolicies(t *testing.T) {
 	assert.ErrorIs(t, l.Wait(near, "key"), context.DeadlineExceeded, "at once")
 
 	// A caller that has left is no failure of the store.
-	l, s = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed))
+	l, s = limiter(ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	leaving, leave := context.WithCancel(ctx)
 	s.Err = nil
 	s.States = leavingStates{s.States, leave}
@@ -174,7 +174,7 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			share, _ := fakes.At(t, ratelimit.Share(tt.limit, 8))
 			falls, s := downLimiter(t, tt.limit, ratelimit.Fallback(share), tt.opts...)
-			closed, _ := downLimiter(t, tt.limit, ratelimit.FailClosed, tt.opts...)
+			closed, _ := downLimiter(t, tt.limit, ratelimit.FailClosed(), tt.opts...)
 			for name, call := range decidingCalls {
 				d, err := call(falls, tt.n)
 				want, wantErr := call(closed, tt.n)

@@ -127,8 +127,8 @@ func TestFailureLogOfMethods(t *testing.T) {
 	}
 	spare, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	for want, policy := range map[string]ratelimit.FailurePolicy{
-		"requests are allowed": ratelimit.FailOpen,
-		"requests are denied":  ratelimit.FailClosed,
+		"requests are allowed": ratelimit.FailOpen(),
+		"requests are denied":  ratelimit.FailClosed(),
 		"the fallback decides": ratelimit.Fallback(spare),
 	} {
 		for _, c := range calls {

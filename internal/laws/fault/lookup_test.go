@@ -357,8 +357,8 @@ func TestLookupAndStoreFail(t *testing.T) {
 		policy ratelimit.FailurePolicy
 		want   ratelimit.Decision
 	}{
-		"open":     {ratelimit.FailOpen, ratelimit.Decision{Allowed: true, Limit: 3, Degraded: true}},
-		"closed":   {ratelimit.FailClosed, ratelimit.Decision{Limit: 3, RetryAfter: time.Second, Degraded: true}},
+		"open":     {ratelimit.FailOpen(), ratelimit.Decision{Allowed: true, Limit: 3, Degraded: true}},
+		"closed":   {ratelimit.FailClosed(), ratelimit.Decision{Limit: 3, RetryAfter: time.Second, Degraded: true}},
 		"fallback": {ratelimit.Fallback(spare), ratelimit.Decision{Limit: 1, RetryAfter: time.Second, ResetAfter: 0, Degraded: true}},
 	} {
 		for call, do := range decidingCalls {

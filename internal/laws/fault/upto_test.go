@@ -20,8 +20,8 @@ func TestPolicyOfTakeUpTo(t *testing.T) {
 		granted []int // of 8, each time
 		denied  ratelimit.Decision
 	}{
-		"open":   {ratelimit.FailOpen, []int{8, 8}, ratelimit.Decision{}},
-		"closed": {ratelimit.FailClosed, []int{0}, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
+		"open":   {ratelimit.FailOpen(), []int{8, 8}, ratelimit.Decision{}},
+		"closed": {ratelimit.FailClosed(), []int{0}, ratelimit.Decision{Limit: 5, RetryAfter: time.Second, Degraded: true}},
 		"fallback": {
 			ratelimit.Fallback(share), []int{3, 0},
 			ratelimit.Decision{Limit: 3, RetryAfter: time.Hour, ResetAfter: time.Hour, Degraded: true, StandIn: true},

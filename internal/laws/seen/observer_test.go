@@ -275,7 +275,7 @@ func TestObserverSeesFailures(t *testing.T) {
 	db.Err, db.Swap = down, down
 	broken := db.Store()
 	for name, policy := range map[string]ratelimit.FailurePolicy{
-		"open": ratelimit.FailOpen, "closed": ratelimit.FailClosed, "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 100}))),
+		"open": ratelimit.FailOpen(), "closed": ratelimit.FailClosed(), "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 100}))),
 	} {
 		allowed := name != "closed"
 		for call, do := range map[ratelimit.Call]func(l ratelimit.Limiter){

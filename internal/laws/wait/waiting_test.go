@@ -314,8 +314,8 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 		policy func(other ratelimit.Limiter) ratelimit.FailurePolicy
 		want   error
 	}{
-		"open":     {func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailOpen }, nil},
-		"closed":   {func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailClosed }, errDown},
+		"open":     {func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailOpen() }, nil},
+		"closed":   {func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailClosed() }, errDown},
 		"fallback": {ratelimit.Fallback, nil},
 	} {
 		t.Run(policyName, func(t *testing.T) {
