@@ -64,8 +64,8 @@ func WithClock(clk clock.Clock) Option {
 // WithStoreTimeout bounds how long, in real time, the limiter waits for one call of its store. The
 // end of the caller's context bounds it as well, even if a [Database] ignores the context. After
 // the timeout, the [FailurePolicy] decides, and the error matches [context.DeadlineExceeded]. The
-// default is one second for a Database, and the store's own timeout in package redisstore. The
-// option has no effect with a [MemoryStore], which never waits.
+// default is one second for a Database, and the timeout of the Store in package redisstore, which d
+// must not exceed. The option has no effect with a [MemoryStore], which never waits.
 //
 // The limiter does not know what the store does after the timeout: if it grants the request late,
 // the events are spent. A call of a Database that nobody waits for any more keeps a goroutine until

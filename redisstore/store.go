@@ -62,11 +62,22 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 // elapsed returns the reading of the store's own clock, which is the store's age.
 func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 
-// Open implements [ratelimit.Store]. It returns an error that matches
-// [ratelimit.ErrInvalid] if a parameter of the algorithm does not fit into this store, which
-// counts time in microseconds and supports numbers up to 2⁵¹, or if the store has opened a
-// limiter of the same name with another algorithm, and no thousands of others since.
+// Open implements [ratelimit.Store]. It returns an error that matches [ratelimit.ErrInvalid] if a
+// parameter of the algorithm does not fit into this store, which counts time in microseconds and
+// supports numbers up to 2⁵¹, if the timeout of the limiter is longer than that of the store, or if
+// the store has opened a limiter of the same name with another algorithm, and no thousands of
+// others since.
 func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
+	if timeout > s.timeout {
+		return nil, param.Invalid(
+			"WithStoreTimeout's duration",
+			timeout,
+			fmt.Sprintf(
+				"must be at most the timeout of the store, %v, which redisstore.WithTimeout sets",
+				s.timeout,
+			),
+		)
+	}
 	prog, err := s.programs.get(l)
 	if err != nil {
 		return nil, err
