@@ -25,8 +25,8 @@ import (
 // in flight, and with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0
 // bytes. A client that does not read what the handler sends keeps a message held: do not add
 // [ratelimit.GiveBack]. In the context of the handler, neither [httplimit.Cost] nor
-// [httplimit.AdmissionOf] finds the message. [httplimit.WithDenied], [httplimit.WithKeyError],
-// [httplimit.WithEnded] and [httplimit.WithStatus] have no effect.
+// [httplimit.AdmissionOf] finds the message. [httplimit.WithRefusal] and
+// [httplimit.WithStatus] have no effect.
 //
 // PerMessage panics where Middleware does.
 func PerMessage(l ratelimit.Limiter, opts ...httplimit.Option) connect.Interceptor {

@@ -112,13 +112,13 @@ func TestPerMessageOptions(t *testing.T) {
 	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
 
 	refused := 0
-	shadow := httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) { refused++ })
+	shadow := httplimit.WithShadow(1, func(r *http.Request, d ratelimit.Decision) { refused++ })
 	n, err := send(t, count(t, connectlimit.PerMessage(l, shadow)), nil, 1, 1, 1, 1, 1)
 	require.NoError(t, err)
 	assert.Equal(t, int32(5), n)
 	assert.Equal(t, 3, refused)
 
-	_, mistake := httplimit.New(nil)
+	_, mistake := httplimit.NewGate(nil)
 	assert.PanicsWithError(t, mistake.Error(), func() { connectlimit.PerMessage(nil) })
 	assert.PanicsWithError(t, mistake.Error(), func() { connectlimit.Middleware(nil) })
 	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
@@ -159,8 +159,7 @@ func TestPerMessageAnswers(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
 	c := count(t, connectlimit.PerMessage(l,
 		httplimit.WithKey(key.Header("X-User")),
-		httplimit.WithDenied(http.NotFoundHandler()),
-		httplimit.WithKeyError(func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(401) })))
+		httplimit.WithRefusal(http.NotFoundHandler())))
 	_, err := send(t, c, http.Header{"X-User": {"ann"}}, 1, 1)
 	details(t, err)
 	_, err = send(t, c, nil, 1)

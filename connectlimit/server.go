@@ -45,8 +45,7 @@ import (
 // call whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows
 // only an [key.ErrNone]; other errors are logged as by [httplimit.Admission.Explain]. If a KeyFunc
 // fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with
-// that. With [httplimit.WithDenied], [httplimit.WithKeyError] or [httplimit.WithEnded], other
-// functions answer such calls.
+// that. With [httplimit.WithRefusal], another handler answers such calls.
 // [httplimit.WithStatus] has no effect, because the protocol has a status for each code. Middleware
 // panics where httplimit.Middleware does.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
@@ -55,14 +54,8 @@ func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler
 		a, _ := httplimit.AdmissionOf(r.Context())
 		_ = writer.Write(w, r, refusal(r.Context(), &a)) // fails if the client has left
 	}
-	answers := []httplimit.Option{
-		httplimit.WithDenied(http.HandlerFunc(refuse)),
-		httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) {
-			refuse(w, r)
-		}),
-		httplimit.WithEnded(http.HandlerFunc(refuse)),
-	}
-	return httplimit.Middleware(l, append(answers, opts...)...)
+	answer := httplimit.WithRefusal(http.HandlerFunc(refuse))
+	return httplimit.Middleware(l, append([]httplimit.Option{answer}, opts...)...)
 }
 
 // refusal returns the error of a call that has not passed. ctx is that of the call. If a KeyFunc

@@ -36,7 +36,7 @@ func TestInFlight(t *testing.T) {
 		"alone":  {fly, nil, nil},
 		"all":    {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}, fly}, nil, nil},
 		"own":    {ratelimit.Unlimited{}, []ratelimit.Option{ratelimit.WithLimits(own)}, []httplimit.Option{httplimit.WithInFlight()}},
-		"shadow": {fly, nil, []httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}},
+		"shadow": {fly, nil, []httplimit.Option{httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := limiter(t, tt.alg, tt.limiter...)
@@ -199,7 +199,7 @@ func TestClientHasLeft(t *testing.T) {
 			httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }),
 		}
 		if shadow {
-			opts = append(opts, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }))
+			opts = append(opts, httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -21,7 +21,7 @@ func TestObserverSeesShadow(t *testing.T) {
 		ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 			seen <- fmt.Sprint(o.Limiter, ": ", o.Call, " ", o.Outcome)
 		})))
-	p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {}))))
+	p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {}))))
 	require.NoError(t, p.call(t.Context()))
 	assert.Equal(t, "api, shadow: take granted", <-seen)
 	require.NoError(t, p.call(t.Context()))

@@ -36,11 +36,10 @@ type Server struct{ gate *httplimit.Gate }
 //     that. Otherwise it fails with [codes.InvalidArgument] and what [httplimit.Admission.Explain]
 //     says.
 //   - [httplimit.WithSettle] gets status 200 if the handler returns no error, and otherwise 500;
-//     written is 0. So does [httplimit.WithSettleByStatus]. A handler tells [httplimit.Cost] what
+//     so does [httplimit.WithSettleAtEnd], and written is 0. A handler tells [httplimit.Cost] what
 //     its call has cost, with its context. A unary call is settled before its response is sent. A
 //     client that does not read a stream keeps its call held, so do not add [ratelimit.GiveBack].
-//   - [httplimit.WithStatus], [httplimit.WithDenied], [httplimit.WithKeyError],
-//     [httplimit.WithEnded] and [httplimit.WithExposedHeaders] have no effect.
+//   - [httplimit.WithStatus] and [httplimit.WithRefusal] have no effect.
 func NewServer(l ratelimit.Limiter, opts ...httplimit.Option) (*Server, error) {
 	gate, err := httplimit.NewGate(l, opts...)
 	if err != nil {

@@ -131,7 +131,7 @@ func TestHeaders(t *testing.T) {
 		httplimit.None:     {"retry-after": {"3600"}},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithHeaders(h), httplimit.WithExposedHeaders())))
+		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithHeaders(h))))
 		require.NoError(t, p.call(t.Context()))
 		var got metadata.MD
 		require.Error(t, p.call(t.Context(), grpc.Trailer(&got)))
@@ -187,7 +187,7 @@ func TestShadow(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
 	var mu sync.Mutex
 	var refused []ratelimit.Decision
-	s := newServer(t, l, httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) {
+	s := newServer(t, l, httplimit.WithShadow(1, func(r *http.Request, d ratelimit.Decision) {
 		mu.Lock()
 		defer mu.Unlock()
 		refused = append(refused, d)
@@ -207,7 +207,7 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, 30*time.Minute, refused[0].RetryAfter)
 
 	noKey := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithKey(key.Header("x-user")),
-		httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d) }))))
+		httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d) }))))
 	require.NoError(t, noKey.call(t.Context()))
 	require.Len(t, refused, 3)
 	assert.Zero(t, refused[2], "it has no key")
@@ -367,8 +367,8 @@ func TestSettle(t *testing.T) {
 	tokens, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
 	failures, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
 	all := func(*http.Request) (string, error) { return "all", nil }
-	s := newServer(t, tokens, httplimit.WithKey(all), httplimit.WithSettle(httplimit.ByCost),
-		httplimit.WithAlso(failures, all, "failures", httplimit.WithSettle(func(_ *http.Request, code int, _ int64) int {
+	s := newServer(t, tokens, httplimit.WithKey(all), httplimit.WithSettleAtEnd(httplimit.ByCost),
+		httplimit.WithAlso(failures, all, "failures", httplimit.WithSettleAtEnd(func(_ *http.Request, code int, _ int64) int {
 			return map[int]int{200: 0, 500: 1}[code]
 		})))
 	used := func(l ratelimit.Limiter) int {

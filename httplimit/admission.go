@@ -56,9 +56,8 @@ type Admission struct {
 	// The durations of the decision start at a reading between these two, which are of [Legacy].
 	asked, answered time.Time
 
-	policies  *policies          // nil if nothing is told to the client
-	told      ratelimit.Decision // as the client is told
-	partition string             // the parameter pk of RateLimit
+	policies *policies          // nil if nothing is told to the client
+	told     ratelimit.Decision // as the client is told
 }
 
 // SetHeader adds to h the header fields that the client is told, as [WithHeaders] says. Refuse does
@@ -75,42 +74,48 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	if a.Passed || a.isCopy || a.gate == nil {
 		return
 	}
-	g, h := a.gate, w.Header()
+	h := w.Header()
+	if a.Err == nil {
+		a.SetHeader(h)
+	}
+	prepareRefusal(h)
 	switch {
-	case a.isOver && g.ended == nil:
-		prepareRefusal(h)
-		w.WriteHeader(http.StatusServiceUnavailable)
+	case a.gate.refusal != nil:
+		inner := r.WithContext(a.inContext(r.Context()))
+		defer handback.Set(r, inner)
+		a.gate.refusal.ServeHTTP(w, inner)
 	case a.isOver:
-		prepareRefusal(h)
-		a.answerWith(func(inner *http.Request) { g.ended.ServeHTTP(w, inner) }, r)
-	case a.Err != nil && g.keyError == nil:
-		prepareRefusal(h)
-		http.Error(w, a.Explain(), http.StatusBadRequest)
+		w.WriteHeader(a.Status())
 	case a.Err != nil:
-		prepareRefusal(h)
-		a.answerWith(func(inner *http.Request) { g.keyError(w, inner, a.Err) }, r)
-	case g.denied == nil:
-		a.SetHeader(h)
-		a.policies.refusal.answer(w, r, a)
+		http.Error(w, a.Explain(), a.Status())
 	default:
-		a.SetHeader(h)
-		prepareRefusal(h)
-		a.answerWith(func(inner *http.Request) { g.denied.ServeHTTP(w, inner) }, r)
+		a.policies.refusal.answer(w, r, a)
 	}
 }
 
-// answerWith calls answer with r, in whose context [AdmissionOf] finds a.
-func (a *Admission) answerWith(answer func(inner *http.Request), r *http.Request) {
-	inner := r.WithContext(a.inContext(r.Context()))
-	defer handback.Set(r, inner)
-	answer(inner)
+// Status returns the status of the answer to a request that is refused: 400 if its key or cost
+// cannot be determined, 503 if its context has ended or no limit was checked, and otherwise that of
+// [WithStatus]. It is 0 if the request has passed.
+func (a *Admission) Status() int {
+	switch {
+	case a.Passed || a.gate == nil:
+		return 0
+	case a.isOver || a.Err == nil && !a.Decision.Checked():
+		return http.StatusServiceUnavailable
+	case a.Err != nil:
+		return http.StatusBadRequest
+	}
+	return a.gate.status
 }
 
-// Explain returns what to tell a client whose key or cost cannot be determined: why, if Err matches
-// [key.ErrNone]. Other errors may contain what the client must not see. Explain logs those with
-// slog, at most one line a second for each Gate; the attribute left_out is the number of errors
-// omitted since the previous line.
+// Explain returns what to tell a client whose request is refused with an Err. If its key or cost
+// cannot be determined, that is why, if Err matches [key.ErrNone]. Other errors may contain what
+// the client must not see. Explain logs those with slog, at most one line a second for each Gate;
+// the attribute left_out is the number of errors omitted since the previous line.
 func (a *Admission) Explain() string {
+	if a.isOver {
+		return "the request has ended before it was handled"
+	}
 	const text = "cannot determine the client of this request"
 	if errors.Is(a.Err, key.ErrNone) {
 		return text + ": " + a.Err.Error()
@@ -141,13 +146,13 @@ func (a *Admission) Context() context.Context {
 func (a *Admission) isTold() bool { return a.gate.isTold && len(a.limits) > 0 }
 
 // Done says that the request is done, so that it is settled ([WithSettle]) and what is in flight is
-// released. status and written are for the function of WithSettle: the status of the response, and
-// the number of bytes in its body. Done must be called if the request has passed, also if its
-// handler panics: otherwise what is held ends by itself, see WithSettle and [ratelimit.InFlight].
-// Call Done before the response is written if the status says what the request has cost: a client
-// that does not read keeps its handler in Write, and what is held may end by itself meanwhile.
-// After the first call, also of a copy of the Admission, Done does nothing. It does nothing if the
-// request has not passed.
+// released. status and written are for the function of WithSettle or [WithSettleAtEnd]: the status
+// of the response, and the number of bytes in its body. Done must be called if the request has
+// passed, also if its handler panics: otherwise what is held ends by itself, see WithSettle and
+// [ratelimit.InFlight]. Call Done before the response is written if the status says what the
+// request has cost: a client that does not read keeps its handler in Write, and what is held may
+// end by itself meanwhile. After the first call, also of a copy of the Admission, Done does
+// nothing. It does nothing if the request has not passed.
 func (a *Admission) Done(status int, written int64) {
 	if a.gate == nil || !a.isHeld() || a.account != nil && !a.account.close() {
 		return
@@ -208,12 +213,12 @@ func (a *Admission) reportEnd(err error) {
 // allocations.
 func WithAdmission() Option { return func(c *config) { c.isTold = true } }
 
-// AdmissionOf returns the Admission of the request whose context is ctx. It is for the functions
-// given to [WithDenied], [WithKeyError] and [WithEnded] and, with [WithAdmission], for the handlers
-// of requests that pass; if several such middlewares are around a handler, the innermost counts. ok
-// is false if there is none: without WithAdmission, and if the Decision says nothing, because no
-// limit was asked. SetHeader, Refuse and Done of this Admission do nothing, because the middleware
-// calls those of its own.
+// AdmissionOf returns the Admission of the request whose context is ctx. It is for the handler
+// given to [WithRefusal] and, with [WithAdmission], for the handlers of requests that pass; if
+// several such middlewares are around a handler, the innermost counts. ok is false if there is
+// none: without WithAdmission, and if the Decision says nothing, because no limit was asked.
+// SetHeader, Refuse and Done of this Admission do nothing, because the middleware calls those of
+// its own.
 func AdmissionOf(ctx context.Context) (a Admission, ok bool) {
 	a, ok = ctx.Value(admissionKey{}).(Admission)
 	return a, ok
@@ -226,6 +231,6 @@ func (a *Admission) inContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, admissionKey{}, Admission{
 		Passed: a.Passed, Decision: a.Decision, Policy: a.Policy,
 		RetryAfter: a.RetryAfter, Detail: a.Detail, Err: a.Err,
-		isCopy: true, gate: a.gate, request: a.request,
+		isCopy: true, isOver: a.isOver, gate: a.gate, request: a.request,
 	})
 }

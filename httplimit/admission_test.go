@@ -29,15 +29,15 @@ func TestWithAdmission(t *testing.T) {
 	}{
 		"without it":     {nil, nil},
 		"with it":        {[]httplimit.Option{httplimit.WithAdmission()}, []int{1, 0}},
-		"denied handler": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithDenied(handler)}, []int{1, 0, -1}},
-		"settled":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSettle(httplimit.ByCost)}, []int{1, 0}},
+		"denied handler": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithRefusal(handler)}, []int{1, 0, -1}},
+		"settled":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSettleAtEnd(httplimit.ByCost)}, []int{1, 0}},
 		"no fields":      {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithHeaders(httplimit.None)}, []int{1, 0}},
 		"shaped":         {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShaping(1)}, []int{1, 0}},
 		"skipped":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSkip(func(*http.Request) bool { return true })}, nil},
 		"free":           {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithCost(func(*http.Request) int { return 0 })}, nil},
-		"shadow": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})},
+		"shadow": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})},
 			[]int{1, 0, -1}},
-		"shadow without it": {[]httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, nil},
+		"shadow without it": {[]httplimit.Option{httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})}, nil},
 	} {
 		seen = nil
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
@@ -77,7 +77,7 @@ func TestWithAdmissionOfTheInnermost(t *testing.T) {
 func TestWithAdmissionHandsBack(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
 		"alone":   {httplimit.WithAdmission()},
-		"settled": {httplimit.WithAdmission(), httplimit.WithSettle(httplimit.ByCost)},
+		"settled": {httplimit.WithAdmission(), httplimit.WithSettleAtEnd(httplimit.ByCost)},
 	} {
 		for _, panics := range []bool{false, true} {
 			l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
@@ -107,10 +107,10 @@ func TestRefusalHandsBack(t *testing.T) {
 		assert.NoError(t, r.ParseMultipartForm(1<<20))
 	}
 	for name, opts := range map[string][]httplimit.Option{
-		"denied": {httplimit.WithDenied(http.HandlerFunc(parse))},
+		"denied": {httplimit.WithRefusal(http.HandlerFunc(parse))},
 		"no key": {
 			httplimit.WithKey(key.Header("User")),
-			httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, _ error) { parse(w, r) }),
+			httplimit.WithRefusal(http.HandlerFunc(parse)),
 		},
 	} {
 		l, _ := limiter(t, ratelimit.Blocked{})

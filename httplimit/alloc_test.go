@@ -24,7 +24,7 @@ func (d discard) WriteHeader(int)             {}
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 // TestAllocations checks that only the values of header fields (a slice and a string
-// each), the prefix of an IPv6 client, and what WithSettle and an InFlight need are allocated.
+// each), the prefix of an IPv6 client, and what WithSettleAtEnd and an InFlight need are allocated.
 func TestAllocations(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)})
 	held, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e9)})
@@ -43,10 +43,9 @@ func TestAllocations(t *testing.T) {
 		{"no fields", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0, nil},
 		{"fields", nil, "192.0.2.1:1", 2, nil},
 		{"fields, draft 7", []httplimit.Option{httplimit.WithHeaders(httplimit.Draft7)}, "192.0.2.1:1", 3, nil},
-		{"fields, exposed", []httplimit.Option{httplimit.WithExposedHeaders()}, "192.0.2.1:1", 3, nil},
 		{"fields, legacy", []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "192.0.2.1:1", 6, nil},
 		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(clientip.Of(clientip.TrustedHops(1)))}, "10.1.1.1:1", 1, nil},
-		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost)}, "192.0.2.1:1", 6, held},
+		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettleAtEnd(httplimit.ByCost)}, "192.0.2.1:1", 6, held},
 		{"with the decision", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithAdmission()}, "192.0.2.1:1", 3, nil},
 		{"in flight", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 2, flight},
 		{"limits of keys' own", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0, own},
@@ -71,7 +70,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	}{
 		{"allowed", httplimit.Middleware(l)(nothing)},
 		{"allowed/fields=none", httplimit.Middleware(l, httplimit.WithHeaders(httplimit.None))(nothing)},
-		{"settled/fields=none", httplimit.Middleware(l, httplimit.WithHeaders(httplimit.None), httplimit.WithSettle(httplimit.ByCost))(nothing)},
+		{"settled/fields=none", httplimit.Middleware(l, httplimit.WithHeaders(httplimit.None), httplimit.WithSettleAtEnd(httplimit.ByCost))(nothing)},
 		{"denied", httplimit.Middleware(spent)(nothing)},
 	} {
 		b.Run(bb.name, func(b *testing.B) {

@@ -22,12 +22,12 @@ import (
 // decision that [AdmissionOf] and [WithShadow] report, Part is the index of the limiter that
 // decided; that of Middleware is 0.
 //
-// [WithCost], [WithSettle] and [WithSettleByStatus] apply to all limiters, except to those that
+// [WithCost], [WithSettle] and [WithSettleAtEnd] apply to all limiters, except to those that
 // have one of them of their own among own, which may have no other options. So one middleware
 // counts requests and tokens:
 //
 //	httplimit.WithAlso(tokens, key.Header("User"), "tokens",
-//		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
+//		httplimit.WithCost(estimate), httplimit.WithSettleAtEnd(httplimit.ByCost))
 //
 // It decides with one call, and spends nothing if a limiter refuses. A middleware in another one
 // does not: what the outer one has counted stays counted when the inner one refuses.
@@ -49,7 +49,7 @@ func WithAlso(l ratelimit.Limiter, key key.Func, name string, own ...Option) Opt
 // costingOf returns the costing that the options own of a WithAlso make. It fails if one of them is
 // another option.
 func (c *config) costingOf(own []Option) costing {
-	const want = "must be the result of WithCost, WithSettle or WithSettleByStatus"
+	const want = "must be the result of WithCost, WithSettle or WithSettleAtEnd"
 	var made config
 	for i, opt := range own {
 		if opt == nil {

@@ -107,7 +107,7 @@ func TestAlsoNumbersParts(t *testing.T) {
 			refused = a.Decision
 		})
 		require.NoError(t, users.Reset(t.Context(), "a"))
-		h := httplimit.Middleware(users, both(orgs, httplimit.WithDenied(denied))...)(ok)
+		h := httplimit.Middleware(users, both(orgs, httplimit.WithRefusal(denied))...)(ok)
 		for _, current := range []string{`"org-2";r=1;t=3600`, `"org-2";r=0;t=3600`, `"org-2";r=0;t=3600`} {
 			resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
 			assert.Equal(t, `"user-1";q=9;w=1, "user-2";q=9;w=60, "org-1";q=8;w=60, "org-2";q=2;w=3600`, resp.Header.Get("RateLimit-Policy"), i)
@@ -122,7 +122,7 @@ func TestAlsoSettles(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
 	h := httplimit.Middleware(users, both(orgs,
-		httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost))...)(
+		httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettleAtEnd(httplimit.ByCost))...)(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 3) }))
 	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o"))
 	assert.Equal(t, `"user";r=90;t=360`, resp.Header.Get("RateLimit"))
@@ -140,13 +140,13 @@ func TestAlsoCostsOfItsOwn(t *testing.T) {
 	tokens, cents := window(1000), window(100)
 	estimate := func(r *http.Request) int { return int(r.ContentLength) }
 	also := httplimit.WithAlso(tokens, key.Header("User"), "tokens",
-		httplimit.WithCost(estimate), httplimit.WithSettle(httplimit.ByCost))
+		httplimit.WithCost(estimate), httplimit.WithSettleAtEnd(httplimit.ByCost))
 	h := httplimit.Middleware(requests,
 		httplimit.WithKey(key.Header("User")),
 		also,
 		httplimit.WithAlso(cents, key.Header("User"), "cents",
 			httplimit.WithCost(func(r *http.Request) int { return int(r.ContentLength) / 10 }),
-			httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
+			httplimit.WithSettleAtEnd(func(r *http.Request, _ int, _ int64) int {
 				if sum, ok := httplimit.CostOf(r.Context()); ok {
 					return sum / 10
 				}
@@ -193,7 +193,7 @@ func TestAlsoCostsOfItsOwn(t *testing.T) {
 	assert.Equal(t, 5, left(t, requests, "b"))
 }
 
-// TestAlsoSharesCosts applies WithCost and WithSettle of the middleware to the limiters that have
+// TestAlsoSharesCosts applies WithCost and WithSettleAtEnd of the middleware to the limiters that have
 // neither, and asks none if all cost nothing.
 func TestAlsoSharesCosts(t *testing.T) {
 	users, clk := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
@@ -204,7 +204,7 @@ func TestAlsoSharesCosts(t *testing.T) {
 	cost, settled := 10, 3
 	h := httplimit.Middleware(users, both(orgs,
 		httplimit.WithCost(func(*http.Request) int { return cost }),
-		httplimit.WithSettle(func(*http.Request, int, int64) int { return settled }),
+		httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return settled }),
 		httplimit.WithAlso(calls, key.Header("User"), "calls", httplimit.WithCost(func(*http.Request) int { return own })))...)(ok)
 	for i, step := range []struct{ cost, settled, own, users, calls int }{
 		{10, 3, 1, 97, 99},
@@ -224,7 +224,7 @@ func TestAlsoInShadow(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	var refused []int
-	h := httplimit.Middleware(users, both(orgs, httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d.Part) }))...)(ok)
+	h := httplimit.Middleware(users, both(orgs, httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d.Part) }))...)(ok)
 	for range 2 {
 		assert.Equal(t, 200, serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")).StatusCode)
 	}
@@ -290,7 +290,7 @@ func TestSettleErrorsOfSeveral(t *testing.T) {
 	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	n := 3
-	h := httplimit.Middleware(users, both(failing, httplimit.WithSettle(func(*http.Request, int, int64) int { return n }))...)(ok)
+	h := httplimit.Middleware(users, both(failing, httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return n }))...)(ok)
 	ask := func() { serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")) }
 	ask()
 	assert.Equal(t, 97, left(t, users, "a"))

@@ -37,7 +37,7 @@ func far(away time.Duration) ratelimit.Store {
 func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 	const away, deadline = 60 * time.Millisecond, 20 * time.Millisecond
 	two := ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}
-	settles := httplimit.WithSettle(httplimit.ByCost)
+	settles := httplimit.WithSettleAtEnd(httplimit.ByCost)
 	also := func() httplimit.Option {
 		return httplimit.WithAlso(ratelimit.Must(ratelimit.New(two)), key.Everybody(), "also")
 	}
@@ -85,12 +85,13 @@ func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 
 // A handler answers requests whose deadline has passed, and reads that from the Admission. Fields for
 // another body are gone.
-func TestWithEnded(t *testing.T) {
+func TestWithRefusal_Deadline(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-	h := httplimit.Middleware(l, httplimit.WithEnded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httplimit.Middleware(l, httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, _ := httplimit.AdmissionOf(r.Context())
 		assert.ErrorIs(t, a.Err, context.DeadlineExceeded)
 		assert.False(t, a.Passed)
+		assert.Equal(t, 503, a.Status())
 		w.WriteHeader(504)
 	})))(ok)
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
@@ -114,7 +115,7 @@ func TestDeadline_PassesInShadow(t *testing.T) {
 				{Name: "enforced", Limiter: enforced, Key: key},
 				{Name: "tried", Limiter: tried, Key: key, Shadow: func(ratelimit.Decision) { t.Error("it would not refuse") }},
 			}, nil
-		}, httplimit.WithSettle(httplimit.ByCost))
+		}, httplimit.WithSettleAtEnd(httplimit.ByCost))
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -136,7 +137,7 @@ func TestHalfClosed(t *testing.T) {
 		want []int // the statuses
 	}{
 		"take":   {two, nil, []int{200, 200, 429}},
-		"settle": {two, []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}, []int{200, 200, 429}},
+		"settle": {two, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}, []int{200, 200, 429}},
 		"shaped": {two, []httplimit.Option{httplimit.WithShaping(48 * time.Hour)}, []int{200, 200, 429}},
 		"flight": {ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, nil, []int{200, 200, 200}},
 		"also": {two, []httplimit.Option{
@@ -157,7 +158,7 @@ func TestHalfClosed(t *testing.T) {
 // A client that closes its side of the connection while its request stands in line does not wait any
 // more: perhaps it has left. Its place is free, and it reads that it is refused, and when to retry.
 func TestHalfClosed_WhileItWaits(t *testing.T) {
-	settles := httplimit.WithSettle(httplimit.ByCost)
+	settles := httplimit.WithSettleAtEnd(httplimit.ByCost)
 	for name, tt := range map[string]struct {
 		alg        ratelimit.Algorithm
 		opts       []httplimit.Option
@@ -202,7 +203,7 @@ func TestHalfClosed_WhileItWaits(t *testing.T) {
 // A client that closes its side of the connection when its turn has come is served, in memory.
 func TestHalfClosed_WhenItsTurnComes(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
-		"taken": nil, "held": {httplimit.WithSettle(httplimit.ByCost)},
+		"taken": nil, "held": {httplimit.WithSettleAtEnd(httplimit.ByCost)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, closeSide := context.WithCancel(t.Context())

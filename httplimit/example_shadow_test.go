@@ -27,7 +27,7 @@ func ExampleWithShadow() {
 	tried := ratelimit.Must(ratelimit.New(day(1), count, ratelimit.WithName("api, shadow")))
 
 	handler := httplimit.Middleware(limit)(httplimit.Middleware(tried,
-		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {}))(http.NotFoundHandler()))
+		httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {}))(http.NotFoundHandler()))
 	for range 5 {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	}

@@ -44,10 +44,10 @@ func ExamplePerClient() {
 	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 }
 
-// A program that finds a mistake when it starts.
-func ExampleNew() {
-	_, err := httplimit.New(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)})),
-		httplimit.WithStatus(42))
+// A program whose options come from a configuration finds a mistake when it starts.
+func ExampleNewGate() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+	_, err := httplimit.NewGate(limiter, httplimit.WithStatus(42))
 	fmt.Println(err)
 	// Output: httplimit: WithStatus's code is 42: it must be from 400 to 599
 }
@@ -97,9 +97,9 @@ func ExampleMiddleware_inFlight() {
 
 // A server that allows each client five failed logins in 15 minutes. A login that succeeds
 // costs nothing.
-func ExampleWithSettleByStatus() {
+func ExampleWithSettle() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.SlidingWindow{Limit: 5, Window: 15 * time.Minute}))
-	failures := httplimit.WithSettleByStatus(func(r *http.Request, status int) int {
+	failures := httplimit.WithSettle(func(r *http.Request, status int) int {
 		if status == http.StatusUnauthorized {
 			return 1
 		}
@@ -178,7 +178,7 @@ func ExampleWithAlso() {
 	handler := httplimit.Middleware(users, httplimit.WithKey(key.Header("X-User")), httplimit.WithPolicyName("user"),
 		httplimit.WithAlso(orgs, key.Header("X-Org"), "org"),
 		httplimit.WithCost(func(*http.Request) int { return 300 }), // an estimate
-		httplimit.WithSettle(httplimit.ByCost),
+		httplimit.WithSettleAtEnd(httplimit.ByCost),
 	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 120) }))
 
 	for _, user := range []string{"ann", "ann", "bob"} {

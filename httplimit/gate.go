@@ -62,7 +62,7 @@ func NewGate(l ratelimit.Limiter, opts ...Option) (*Gate, error) {
 // NewGateOf is [NewGate] for requests that count in limits which depend on the request. limitsOf
 // returns the limits of r, whose key by [WithKey] is key. If there are none, r passes, and those of
 // [WithAlso] are not asked. If limitsOf returns an error, r is refused as a request without a key,
-// see [WithKeyError].
+// see [WithRefusal].
 //
 // As with [WithAlso], which adds a limit to those of limitsOf, a request passes if all limits grant
 // it, and otherwise spends nothing. [WithCost] and [WithSettle] apply to each of the limits.
@@ -106,7 +106,10 @@ func newGate(
 		return g, nil
 	}
 	g.policies, g.standIns = combinedPolicies(limits), combinedStandIns(limits)
-	return g, g.policies.check()
+	if err := g.policies.check(); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // Admit decides whether r may pass. It spends what r costs or, if the limit refuses r, nothing.
@@ -271,7 +274,6 @@ func (g *Gate) describe(a *Admission, err error) {
 		a.RetryAfter = a.told.RetryAfter
 		a.Detail = g.detail(a.Decision, a.policies.quotas[part])
 	}
-	a.partition = g.partition(&a.question, a.Decision)
 }
 
 // isInShadow reports whether requests of the key pass although the limit refuses them.

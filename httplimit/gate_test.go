@@ -104,9 +104,9 @@ func TestGateWithoutDecision(t *testing.T) {
 		"no key":  {[]httplimit.Option{noKey}, t.Context(), false, key.ErrNone, 400},
 		"ended":   {nil, ended, false, context.DeadlineExceeded, 503},
 		"shaped":  {[]httplimit.Option{httplimit.WithShaping(time.Hour)}, ended, false, context.DeadlineExceeded, 503},
-		"no key, shadow": {[]httplimit.Option{noKey, httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, t.Context(),
+		"no key, shadow": {[]httplimit.Option{noKey, httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})}, t.Context(),
 			true, nil, 0},
-		"ended, shadow": {[]httplimit.Option{httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})}, ended, true, nil, 0},
+		"ended, shadow": {[]httplimit.Option{httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})}, ended, true, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := from("192.0.2.1:1").WithContext(tt.ctx)
@@ -137,7 +137,7 @@ func TestGateInsideHandler(t *testing.T) {
 	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
 	gate := gateOf(t, l,
 		httplimit.WithKey(func(r *http.Request) (string, error) { return r.PostFormValue("name"), nil }),
-		httplimit.WithSettle(httplimit.ByCost))
+		httplimit.WithSettleAtEnd(httplimit.ByCost))
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := gate.Admit(r)
 		if !a.Passed {
@@ -193,7 +193,7 @@ func TestGateHoldsUntilDone(t *testing.T) {
 func TestDoneTwice(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alg   ratelimit.Algorithm
-		costs int // or -1 if WithSettle's function panics
+		costs int // or -1 if WithSettleAtEnd's function panics
 		left  int
 		err   error
 	}{
@@ -206,7 +206,7 @@ func TestDoneTwice(t *testing.T) {
 			l, _ := limiter(t, tt.alg)
 			var told []int
 			var reported []error
-			gate := gateOf(t, l, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+			gate := gateOf(t, l, httplimit.WithSettleAtEnd(func(_ *http.Request, status int, _ int64) int {
 				told = append(told, status)
 				if tt.costs < 0 {
 					panic("a bug")
@@ -251,10 +251,17 @@ func TestZeroAdmission(t *testing.T) {
 // TestGateGivesBackWhenItPanics checks that a function of the program that panics, when events are
 // held, leaves nothing held.
 func TestGateGivesBackWhenItPanics(t *testing.T) {
-	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
-	gate := gateOf(t, l, httplimit.WithPartitionKey(func(string) []byte { panic("no partition") }))
+	lookups := 0
+	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+		if lookups++; lookups == 2 { // to report the decision
+			panic("a bug in a lookup")
+		}
+		return ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, nil
+	})))
+	gate := gateOf(t, l, httplimit.WithInFlight())
 	for range 3 {
-		assert.PanicsWithValue(t, "no partition", func() { gate.Admit(from("192.0.2.1:1")) })
+		lookups = 0
+		assert.PanicsWithValue(t, "a bug in a lookup", func() { gate.Admit(from("192.0.2.1:1")) })
 	}
 	assert.Equal(t, 1, remaining(t, l))
 }
@@ -275,12 +282,12 @@ func TestGateOfFailedStore(t *testing.T) {
 	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }
 
-// TestAdmissionOfRefusal checks that the handler of WithDenied learns which limit has refused, and
+// TestAdmissionOfRefusal checks that the handler of WithRefusal learns which limit has refused, and
 // cannot answer or end the request a second time.
 func TestAdmissionOfRefusal(t *testing.T) {
 	l, _ := limiter(t, ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
 	var got httplimit.Admission
-	h := httplimit.Middleware(l, httplimit.WithPolicyName("api"), httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httplimit.Middleware(l, httplimit.WithPolicyName("api"), httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var found bool
 		got, found = httplimit.AdmissionOf(r.Context())
 		assert.True(t, found)
@@ -384,7 +391,7 @@ func TestGateOfSettles(t *testing.T) {
 			{Name: "flight", Limiter: flight, Key: key, InFlight: true},
 			{Name: "trial", Limiter: trial, Key: key, Shadow: func(ratelimit.Decision) {}},
 		}, nil
-	}, httplimit.WithSettle(httplimit.ByCost))
+	}, httplimit.WithSettleAtEnd(httplimit.ByCost))
 	require.NoError(t, err)
 	var inside int
 	h := gate.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -482,22 +489,22 @@ func TestGateMisuse(t *testing.T) {
 	assert.ErrorContains(t, a.Err, "the Limiter of a Limit is nil")
 }
 
-// TestEnforcedShare checks that so large a share of the keys is limited, that a key which is limited
-// stays so when the share grows, and that the others pass and are reported.
-func TestEnforcedShare(t *testing.T) {
+// TestShadowShare checks that so large a share of the keys passes, that a key which is limited stays
+// so when the share gets smaller, and that the others pass and are reported.
+func TestShadowShare(t *testing.T) {
 	blocked, _ := limiter(t, ratelimit.Blocked{})
 	const keys = 10_000
 	before := make(map[int]bool)
 	for _, share := range []float64{0, 0.05, 0.5, 1} {
 		reported := 0
-		gate := gateOf(t, blocked, httplimit.WithKey(key.Header("User")), httplimit.WithEnforcedShare(share),
-			httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { reported++ }))
+		gate := gateOf(t, blocked, httplimit.WithKey(key.Header("User")),
+			httplimit.WithShadow(1-share, func(*http.Request, ratelimit.Decision) { reported++ }))
 		refused := 0
 		for key := range keys {
 			r := from("192.0.2.1:1", "User", fmt.Sprint(key))
 			a, again := gate.Admit(r), gate.Admit(r)
 			assert.Equal(t, a.Passed, again.Passed)
-			assert.False(t, a.Passed && before[key], "enforced with a lesser share")
+			assert.False(t, a.Passed && before[key], "enforced with a greater share in shadow")
 			if !a.Passed {
 				refused++
 				before[key] = true
@@ -508,13 +515,5 @@ func TestEnforcedShare(t *testing.T) {
 		assert.Equal(t, 2*(keys-refused), reported)
 		a := gate.Admit(from("192.0.2.1:1"))
 		assert.Equal(t, share < 1, a.Passed, "without a key")
-	}
-	for want, opts := range map[string][]httplimit.Option{
-		"WithEnforcedShare's share is 0.5: it must be with WithShadow": {httplimit.WithEnforcedShare(0.5)},
-		"WithEnforcedShare's share is 5: it must be from 0 to 1":       {httplimit.WithEnforcedShare(5)},
-		"WithEnforcedShare's share is NaN":                             {httplimit.WithEnforcedShare(math.NaN())},
-	} {
-		_, err := httplimit.NewGate(blocked, opts...)
-		assert.ErrorContains(t, err, want)
 	}
 }

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"encoding/base64"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -60,7 +59,7 @@ const (
 	// refusal.
 	//
 	// The item of a [ratelimit.InFlight] has qu="concurrent-requests" and no w, and t is sent
-	// only after a refusal. t and Retry-After are then a hint, see [WithInFlightRetry]: requests
+	// only after a refusal. t and Retry-After are then a hint, at most a second: requests
 	// may end long before the Timeout.
 	//
 	// For a key whose limit is [ratelimit.Unlimited], neither field is sent, nor are those of
@@ -100,16 +99,7 @@ const (
 	fieldXLimit     = "X-Ratelimit-Limit"
 	fieldXRemaining = "X-Ratelimit-Remaining"
 	fieldXReset     = "X-Ratelimit-Reset"
-	fieldExpose     = "Access-Control-Expose-Headers"
 )
-
-// exposed is the value of Access-Control-Expose-Headers, by the choice of header fields.
-var exposed = map[Headers]string{
-	Standard: "RateLimit, RateLimit-Policy, Retry-After",
-	Draft7:   "RateLimit, RateLimit-Policy, Retry-After",
-	Legacy:   "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After",
-	None:     "Retry-After",
-}
 
 // seconds returns d in whole seconds, rounded up, so that no client is told to
 // retry too early.
@@ -127,9 +117,6 @@ func (g *Gate) setHeaders(h http.Header, a *Admission) {
 	if d.Allowed && !d.Checked() {
 		return // the store did not answer, so Remaining is unknown
 	}
-	if g.expose {
-		h[fieldExpose] = joined(h[fieldExpose], []string{exposed[g.headers]})
-	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
 		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
 	}
@@ -139,7 +126,7 @@ func (g *Gate) setHeaders(h http.Header, a *Admission) {
 	switch g.headers {
 	case Standard:
 		// Responses must not share these values, because a handler may change them.
-		values := [2]string{p.value(d, a.partition), p.field}
+		values := [2]string{p.value(d), p.field}
 		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
 		if p.field != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
@@ -188,8 +175,8 @@ func joined(outer, lines []string) []string {
 	return append(outer[:len(outer):len(outer)], lines...)
 }
 
-// value returns the value of RateLimit for d. pk is what partition returns.
-func (p *policies) value(d ratelimit.Decision, pk string) string {
+// value returns the value of RateLimit for d.
+func (p *policies) value(d ratelimit.Decision) string {
 	b := make([]byte, 0, 64)
 	b = append(b, p.items[p.part(d)]...)
 	b = append(b, ";r="...)
@@ -198,7 +185,7 @@ func (p *policies) value(d ratelimit.Decision, pk string) string {
 		b = append(b, ";t="...)
 		b = strconv.AppendInt(b, seconds(t), 10)
 	}
-	return string(append(b, pk...))
+	return string(b)
 }
 
 // value7 returns the value of RateLimit for d, as in Draft7.
@@ -249,28 +236,20 @@ func (p *policies) whole(d ratelimit.Decision) (limit int, reset time.Duration) 
 	return q.most, reset
 }
 
-// partition returns the parameter pk of RateLimit for d, a decision on q. It is empty without
-// WithPartitionKey.
-func (g *Gate) partition(q *question, d ratelimit.Decision) string {
-	if g.partitionKey == nil {
-		return ""
-	}
-	key := q.subject
-	if q.bounds != nil && q.limits[d.Part].key != nil { // of WithAlso, or the limiter of NewGate
-		key = q.bounds[d.Part].Key()
-	}
-	return ";pk=:" + base64.StdEncoding.EncodeToString(g.partitionKey(key)) + ":"
-}
+// flightRetry is the most that a client is told to wait if an InFlight refuses. Nobody knows when
+// the requests in flight will end, and RetryAfter, the time until the earliest of them reaches its
+// Timeout, would keep clients away for as long as that.
+const flightRetry = time.Second
 
 // hinted returns d, a refusal by p, with the RetryAfter that the client is told. It is at most
-// WithInFlightRetry's time if an InFlight refuses, later by up to WithJitter's maximum, and never
-// 0, which would mean to retry at once.
+// flightRetry if an InFlight refuses, later by up to WithJitter's maximum, and never 0, which would
+// mean to retry at once.
 func (g *Gate) hinted(d ratelimit.Decision, p *policies) ratelimit.Decision {
 	if d.RetryAfter <= 0 { // of a limiter that failed
 		d.RetryAfter = time.Second
 	}
 	if p.quotas[p.part(d)].flies && !d.Degraded && d.RetryAfter < ratelimit.Never {
-		d.RetryAfter = min(d.RetryAfter, g.flightRetry)
+		d.RetryAfter = min(d.RetryAfter, flightRetry)
 	}
 	if d.RetryAfter < ratelimit.Never {
 		d.RetryAfter += rand.N(min(g.jitter, ratelimit.Never-1-d.RetryAfter) + 1)

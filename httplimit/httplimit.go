@@ -3,8 +3,8 @@
 //
 //	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 //
-// [PerClient] limits each client to a rate. [Middleware] applies any limiter, and [New] does so
-// and returns an error where Middleware panics.
+// [PerClient] limits each client to a rate. [Middleware] applies any limiter. A [Gate] does so for
+// handlers that decide themselves when to ask, and for limiters that come from a configuration.
 //
 // The middleware takes one event of the client's key for each request, reports in
 // header fields how much is left, and answers a request over the limit with status
@@ -12,9 +12,10 @@
 // know the proxies that requests come through) unless [WithKey] sets another one. Package [key] has
 // functions for header fields, cookies, users and routes, and joins several keys.
 //
-// With [WithCost], a request counts as several events. If its cost is known only when its
-// handler has returned, [WithSettle] corrects it: bytes of the response, or what the handler tells
-// [Cost]. [WithSettleByStatus] corrects it by the status: failed logins only. With [WithAlso], a
+// With [WithCost], a request counts as several events. If its cost is known only
+// later, [WithSettle] corrects it by the status of the response: failed logins only.
+// [WithSettleAtEnd] corrects it when the handler has returned: bytes of the response, or what the
+// handler tells [Cost]. With [WithAlso], a
 // request counts under several keys, and as a number of events of its own in each limiter: a
 // request, and its tokens.
 //
@@ -38,11 +39,11 @@
 //
 // Nor is a limit protection from clients that do not read the response: their handlers wait in
 // Write. Meanwhile a request of an InFlight stays in flight, until its Timeout, and a request of
-// WithSettle stays held. So set the server's WriteTimeout, after which Write fails, or let handlers
-// that stream set deadlines with [http.ResponseController.SetWriteDeadline].
+// [WithSettle] stays held. So set the server's WriteTimeout, after which Write fails, or let
+// handlers that stream set deadlines with [http.ResponseController.SetWriteDeadline].
 //
 // A request whose context has ended by its deadline is not handled: it is answered with 503,
-// without a body, or by [WithEnded]. If the deadline passes while a store is asked, the
+// without a body. If the deadline passes while a store is asked, the
 // [ratelimit.FailurePolicy] does not decide, because clients that choose a deadline shorter than a
 // round trip to the store would not be limited otherwise. A request that is cancelled is decided on
 // all the same if all its limits are in memory, and have no lookup ([ratelimit.WithLimits]): to
@@ -66,31 +67,22 @@ import (
 
 // Middleware returns a function that wraps a handler so that l limits its requests.
 // The handler gets the ResponseWriter as it is: streaming, HTTP/2 and upgraded
-// connections work as without the middleware. Only [WithSettle] and [WithSettleByStatus] wrap it.
+// connections work as without the middleware. Only [WithSettle] and [WithSettleAtEnd] wrap it.
 //
 // Each middleware counts a request. If two of one limiter are around a handler, such as one around
 // the mux and one around a route, its requests count twice. Either leave one out, or give one of
 // them a limiter of its own (and a name, see [WithPolicyName]).
 //
 // Middleware panics if l is nil, or if an option is nil, has an invalid argument, or cannot be
-// combined with another one. [New] returns the error that Middleware panics with. It matches
-// [ratelimit.ErrInvalid]. The function that both return panics if the handler is nil.
+// combined with another one. Where these are not written in the source, but come from a
+// configuration, use [Gate.Middleware]: [NewGate] returns an error that matches
+// [ratelimit.ErrInvalid]. The function that Middleware returns panics if the handler is nil.
 func Middleware(l ratelimit.Limiter, opts ...Option) func(http.Handler) http.Handler {
-	limited, err := New(l, opts...)
+	g, err := NewGate(l, opts...)
 	if err != nil {
 		panic(err)
 	}
-	return limited
-}
-
-// New is Middleware for limiters and options that are not written in the source, but come from a
-// configuration, for example: it returns an error where Middleware panics.
-func New(l ratelimit.Limiter, opts ...Option) (func(http.Handler) http.Handler, error) {
-	g, err := NewGate(l, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return g.Middleware, nil
+	return g.Middleware
 }
 
 // Middleware wraps next so that the Gate decides about its requests, as the function Middleware

@@ -1,9 +1,5 @@
 package httplimit
 
-import (
-	"time"
-)
-
 // WithInFlight is for a limiter whose keys have limits of their own ([ratelimit.WithLimits]), if
 // some of these are a [ratelimit.InFlight] or have one in them. It makes the middleware hold
 // each request until its handler returns or panics, and then release it. Without it, a request
@@ -14,16 +10,3 @@ import (
 // when the handler is done, for the requests of all keys. Those without an InFlight stay as
 // spent as without WithInFlight.
 func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
-
-// WithInFlightRetry sets the time that a client is told to wait if a [ratelimit.InFlight], alone or
-// as the part of an [ratelimit.All] that decides, refuses its request. The default is one second.
-// Nobody knows when the requests in flight will end, and the RetryAfter of the limiter, which is
-// the time until the earliest of them reaches its Timeout, would keep clients away for as long as
-// that. The client is told the lesser of the two. The decision that [AdmissionOf] and [WithShadow]
-// report stays exact.
-func WithInFlightRetry(d time.Duration) Option {
-	return func(c *config) {
-		c.require(d > 0, "WithInFlightRetry's time", d, "must be positive")
-		c.flightRetry = d
-	}
-}

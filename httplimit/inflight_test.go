@@ -72,7 +72,7 @@ func TestInFlight(t *testing.T) {
 	}{
 		"alone":         {flight, nil},
 		"with a rate":   {ratelimit.All{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, flight}, nil},
-		"settled":       {flight, []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}},
+		"settled":       {flight, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}},
 		"of keys' own":  {nil, []httplimit.Option{httplimit.WithInFlight()}},
 		"with others":   {flight, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), clientip.Of(), "also")}},
 		"among others":  {ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), clientip.Of(), "flights")}},
@@ -209,7 +209,7 @@ func TestInFlight_StalledStore(t *testing.T) {
 		for kind, opts := range map[string]func() []httplimit.Option{
 			"alone": func() []httplimit.Option { return nil },
 			"settles": func() []httplimit.Option {
-				return []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}
+				return []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}
 			},
 			"also": func() []httplimit.Option {
 				second := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 99, Window: time.Hour}))
@@ -243,8 +243,8 @@ func TestInFlight_StalledStore(t *testing.T) {
 func TestInFlightKeepsTheRate(t *testing.T) {
 	for want, opts := range map[int][]httplimit.Option{
 		7: nil,
-		3: {httplimit.WithSettle(func(*http.Request, int, int64) int { return 7 })},
-		9: {httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })},
+		3: {httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 7 })},
+		9: {httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })},
 	} {
 		l, _ := limiter(t, ratelimit.All{ratelimit.InFlight{Limit: 20, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Hour}})
 		opts = append(opts, httplimit.WithCost(func(*http.Request) int { return 3 }))
@@ -272,7 +272,7 @@ func TestInFlightGivesBack(t *testing.T) {
 func TestInFlightInShadow(t *testing.T) {
 	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
 	refused := 0
-	h := httplimit.Middleware(l, httplimit.WithShadow(func(_ *http.Request, d ratelimit.Decision) { refused++ }))
+	h := httplimit.Middleware(l, httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) { refused++ }))
 	inner := h(ok)
 	outer := h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r) }))
 	for i := range 3 {
@@ -289,9 +289,9 @@ func TestInFlightAfterPanics(t *testing.T) {
 	bug := errors.New("a bug")
 	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(bug) })
 	for name, h := range map[string]http.Handler{
-		"the handler":           httplimit.Middleware(l)(panics),
-		"the handler, settled":  httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(panics),
-		"WithSettle's function": httplimit.Middleware(l, httplimit.WithSettle(func(*http.Request, int, int64) int { panic(bug) }))(ok),
+		"the handler":                httplimit.Middleware(l)(panics),
+		"the handler, settled":       httplimit.Middleware(l, httplimit.WithSettleAtEnd(httplimit.ByCost))(panics),
+		"WithSettleAtEnd's function": httplimit.Middleware(l, httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { panic(bug) }))(ok),
 	} {
 		assert.PanicsWithValue(t, bug, func() { serve(h, from("192.0.2.1:1")) }, name)
 		assert.Equal(t, 1, remaining(t, l), name)
@@ -304,7 +304,7 @@ func TestInFlightAfterTooGreatADebt(t *testing.T) {
 		l, _ := limiter(t, ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}})
 		var reported []error
 		h := httplimit.Middleware(l, append(more,
-			httplimit.WithSettle(func(*http.Request, int, int64) int { return math.MaxInt }),
+			httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return math.MaxInt }),
 			httplimit.WithStoreError(func(_ *http.Request, err error) { reported = append(reported, err) }))...)(ok)
 		serve(h, from("192.0.2.1:1"))
 		require.Len(t, reported, 1)
@@ -413,22 +413,19 @@ func TestInFlightHeaders(t *testing.T) {
 	}
 }
 
-// TestInFlightRetry checks what clients are told, and that other parts, and limits that are never
-// enough, are as without it.
+// TestInFlightRetry checks that clients are told to wait for a second at most if an InFlight refuses.
 func TestInFlightRetry(t *testing.T) {
 	for i, tt := range []struct {
 		alg   ratelimit.Algorithm
-		opts  []httplimit.Option
 		costs int
 		want  string
 	}{
-		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, nil, 1, "1"},
-		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, []httplimit.Option{httplimit.WithInFlightRetry(5 * time.Second)}, 1, "5"},
-		{ratelimit.InFlight{Limit: 1, Timeout: 3 * time.Second}, []httplimit.Option{httplimit.WithInFlightRetry(5 * time.Second)}, 1, "3"},
-		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, nil, 2, ""},
-		{ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, ratelimit.FixedWindow{Limit: 9, Window: time.Minute}}, nil, 1, "1"},
-		{ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: 10 * time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Minute}}, nil, 1, "60"},
-		{nil, nil, 1, "1"},
+		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, 1, "1"},
+		{ratelimit.InFlight{Limit: 1, Timeout: 3 * time.Second}, 1, "1"},
+		{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, 2, ""},
+		{ratelimit.All{ratelimit.InFlight{Limit: 1, Timeout: 10 * time.Minute}, ratelimit.FixedWindow{Limit: 9, Window: time.Minute}}, 1, "1"},
+		{ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: 10 * time.Minute}, ratelimit.FixedWindow{Limit: 1, Window: time.Minute}}, 1, "60"},
+		{nil, 1, "1"},
 	} {
 		var l ratelimit.Limiter
 		if tt.alg != nil {
@@ -440,7 +437,7 @@ func TestInFlightRetry(t *testing.T) {
 				})))
 		}
 		costs := 1
-		opts := append([]httplimit.Option{httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return costs })}, tt.opts...)
+		opts := []httplimit.Option{httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return costs })}
 		var h http.Handler
 		h = httplimit.Middleware(l, opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			costs = tt.costs
@@ -450,8 +447,6 @@ func TestInFlightRetry(t *testing.T) {
 		}))
 		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode, i)
 	}
-	_, err := httplimit.New(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithInFlightRetry(0))
-	assert.ErrorContains(t, err, "must be positive")
 }
 
 // TestWithoutInFlight checks what the documentation says of a limiter whose algorithm is not

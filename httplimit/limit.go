@@ -116,7 +116,7 @@ type costing struct {
 	ends   []ratelimit.EndOption                                // of what is held until then
 	hold   []ratelimit.HoldOption                               // ends, for a Hold
 
-	byStatus bool // whether settle needs nothing but the status: see WithSettleByStatus
+	byStatus bool // whether settle needs nothing but the status: see WithSettle
 }
 
 // costs reports whether the limit has a costing of its own.

@@ -90,9 +90,16 @@ func TestOptions(t *testing.T) {
 		httplimit.WithCost(cost),
 		httplimit.WithStatus(503),
 		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }),
-		httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			a, ok := httplimit.AdmissionOf(r.Context())
-			assert.True(t, ok && !a.Passed && !a.Decision.Allowed && a.Decision.Limit == 3)
+			assert.True(t, ok && !a.Passed && !a.Decision.Allowed)
+			if a.Err != nil {
+				assert.Equal(t, 400, a.Status())
+				w.WriteHeader(401)
+				return
+			}
+			assert.Equal(t, 3, a.Decision.Limit)
+			assert.Equal(t, 503, a.Status())
 			w.WriteHeader(418)
 		})),
 	)(ok)
@@ -110,16 +117,13 @@ func TestOptions(t *testing.T) {
 	assert.Equal(t, 200, ask("/", ""), "nor whose it is")
 	assert.Equal(t, 418, ask("/?cost", "a"))
 	assert.Equal(t, 200, ask("/health?cost", "a"))
-	assert.Equal(t, 400, ask("/?cost", ""))
-	assert.Equal(t, 400, ask("/?less", "a"))
+	assert.Equal(t, 401, ask("/?cost", ""))
+	assert.Equal(t, 401, ask("/?less", "a"))
 	assert.Equal(t, 200, ask("/?cost", "b"))
 
-	teapot := httplimit.Middleware(l, httplimit.WithStatus(503), httplimit.WithKeyError(func(w http.ResponseWriter, r *http.Request, err error) {
-		assert.ErrorIs(t, err, key.ErrNone)
-		w.WriteHeader(401)
-	}), httplimit.WithKey(key.Header("X-API-Key")))(ok)
-	assert.Equal(t, 401, serve(teapot, from("192.0.2.1:1")).StatusCode)
-	assert.Equal(t, 503, serve(teapot, from("192.0.2.1:1", "X-API-Key", "a")).StatusCode)
+	usual := httplimit.Middleware(l, httplimit.WithStatus(503), httplimit.WithKey(key.Header("X-API-Key")))(ok)
+	assert.Equal(t, 400, serve(usual, from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, 503, serve(usual, from("192.0.2.1:1", "X-API-Key", "a")).StatusCode)
 	_, found := httplimit.AdmissionOf(t.Context())
 	assert.False(t, found)
 }
@@ -138,10 +142,11 @@ func TestKeyErrorOfTheProgram(t *testing.T) {
 	assert.Contains(t, logged.String(), mistake.Error())
 
 	var got error
-	teapot := httplimit.WithKeyError(func(w http.ResponseWriter, _ *http.Request, err error) {
-		got = err
+	teapot := httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, _ := httplimit.AdmissionOf(r.Context())
+		got = a.Err
 		w.WriteHeader(418)
-	})
+	}))
 	assert.Equal(t, 418, serve(httplimit.Middleware(l, failing, teapot)(ok), from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, mistake, got)
 }
@@ -156,8 +161,7 @@ func TestValuesAreNotShared(t *testing.T) {
 		"standard": nil,
 		"legacy":   {httplimit.WithHeaders(httplimit.Legacy)},
 		"draft 7":  {httplimit.WithHeaders(httplimit.Draft7)},
-		"exposed":  {httplimit.WithExposedHeaders()},
-		"denied":   {httplimit.WithDenied(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))},
+		"denied":   {httplimit.WithRefusal(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
 		h := httplimit.Middleware(l, opts...)(ok)
@@ -275,7 +279,7 @@ func TestShadow(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
 	var refused []ratelimit.Decision
 	h := httplimit.Middleware(l,
-		httplimit.WithShadow(func(r *http.Request, d ratelimit.Decision) { refused = append(refused, d) }),
+		httplimit.WithShadow(1, func(r *http.Request, d ratelimit.Decision) { refused = append(refused, d) }),
 	)(ok)
 	for range 3 {
 		resp := serve(h, from("192.0.2.1:1"))
@@ -331,7 +335,7 @@ func TestLookupFails(t *testing.T) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
 	for name, opts := range map[string][]httplimit.Option{
 		"take":  nil,
-		"hold":  {httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })},
+		"hold":  {httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })},
 		"shape": {httplimit.WithShaping(time.Minute)},
 	} {
 		for _, tt := range []struct {
@@ -389,7 +393,7 @@ func TestShadowOfAClientThatLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h := httplimit.Middleware(l,
-		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }),
+		httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }),
 		httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }))(ok)
 	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
 }

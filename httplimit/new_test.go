@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -37,16 +38,16 @@ func TestPerClient(t *testing.T) {
 	assert.Equal(t, `"hourly";q=2;w=3600`, serve(named, from("192.0.2.1:1")).Header.Get("RateLimit-Policy"))
 }
 
-// TestNew checks that New returns what Middleware returns.
-func TestNew(t *testing.T) {
+// TestGateMiddleware checks that a Gate limits handlers as the Middleware of its options does.
+func TestGateMiddleware(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-	limited, err := httplimit.New(l, httplimit.WithStatus(503))
+	gate, err := httplimit.NewGate(l, httplimit.WithStatus(503))
 	require.NoError(t, err)
-	assert.Equal(t, 200, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
-	assert.Equal(t, 503, serve(limited(ok), from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, 200, serve(gate.Middleware(ok), from("192.0.2.1:1")).StatusCode)
+	assert.Equal(t, 503, serve(gate.Middleware(ok), from("192.0.2.1:1")).StatusCode)
 }
 
-// TestMistakes checks that Middleware panics with the error that New returns for a mistake in its
+// TestMistakes checks that Middleware panics with the error that NewGate returns for a mistake in its
 // arguments, and that an option which is right does not hide one before it.
 func TestMistakes(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
@@ -61,7 +62,7 @@ func TestMistakes(t *testing.T) {
 		return httplimit.WithAlso(l, everybody, name, own...)
 	}
 	one := httplimit.WithCost(func(*http.Request) int { return 1 })
-	shadow := httplimit.WithShadow(func(*http.Request, ratelimit.Decision) {})
+	shadow := httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})
 	type options = []httplimit.Option
 	for want, opts := range map[string]options{
 		"option 0 of Middleware is nil: it must be the result of a With function": {nil},
@@ -70,49 +71,47 @@ func TestMistakes(t *testing.T) {
 		"WithKey's function is nil: it must be a function, such as clientip.Of() returns": {httplimit.WithKey(nil)},
 		"WithCost's function is nil: it must return how many events a request counts as":  {httplimit.WithCost(nil)},
 		"WithStatus's code is 42: it must be from 400 to 599":                             {httplimit.WithStatus(42)},
-		"WithStatus's code is 399":                                                                         {httplimit.WithStatus(399), httplimit.WithStatus(429)},
-		"WithStatus's code is 600":                                                                         {httplimit.WithStatus(600), httplimit.WithStatus(42)},
-		"WithDenied's handler is nil: it must be a handler":                                                {httplimit.WithDenied(nil)},
-		"WithDenied's handler is nil":                                                                      {httplimit.WithDenied(http.HandlerFunc(nil))},
-		"WithDenied's handler is nil: it":                                                                  {httplimit.WithDenied((*http.ServeMux)(nil))},
-		"WithEnded's handler is nil: it must be a handler":                                                 {httplimit.WithEnded(nil)},
-		"WithKeyError's function is nil: it must answer a request":                                         {httplimit.WithKeyError(nil)},
-		"WithStoreError's function is nil: it must be a function to call with the error":                   {httplimit.WithStoreError(nil)},
-		"WithSkip's function is nil: it must report which requests pass":                                   {httplimit.WithSkip(nil)},
-		"WithHeaders's choice is 7: it must be Standard, Draft7, Legacy or None":                           {httplimit.WithHeaders(7)},
-		"WithHeaders's choice is -1":                                                                       {httplimit.WithHeaders(-1)},
-		"WithHeaders's choice is 4":                                                                        {httplimit.WithHeaders(4)},
-		"WithJitter's maximum is -1ns: it must not be negative":                                            {httplimit.WithJitter(-1)},
-		"WithPartitionKey's function is nil: it must return the partition key":                             {httplimit.WithPartitionKey(nil)},
-		`WithPolicyName's name is "ü": it must be one or more printable ASCII characters`:                  {httplimit.WithPolicyName("ü")},
-		`WithPolicyName's name is ""`:                                                                      {httplimit.WithPolicyName("")},
-		"WithShadow's function is nil: it must be a function to call":                                      {httplimit.WithShadow(nil)},
-		"WithShaping's delay is -1ns: it must not be negative":                                             {httplimit.WithShaping(-1)},
-		"WithInFlightRetry's time is 0s: it must be positive":                                              {httplimit.WithInFlightRetry(0)},
-		"WithSettle's function is nil: it must return how many events a request has cost":                  {httplimit.WithSettle(nil)},
-		"WithSettleByStatus's function is nil: it must return how many events":                             {httplimit.WithSettleByStatus(nil)},
-		"WithSettleByStatus.HoldFor's d is -1ns":                                                           {httplimit.WithSettleByStatus(func(*http.Request, int) int { return 0 }, ratelimit.HoldFor(-1))},
-		"WithSettle.HoldFor's d is -1ns":                                                                   {httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(-1))},
-		"WithShaping's delay is 1ns: it must be 0 with WithShadow: remove one of the two":                  {httplimit.WithShaping(1), shadow},
-		"WithShaping's delay is 1ns: it must be 0 with WithAlso: remove one of the two":                    {httplimit.WithShaping(1), also("x")},
-		"WithAlso's limiter is nil: it must be a Limiter, such as ratelimit.New returns":                   {httplimit.WithAlso((*nilLimiter)(nil), everybody, "x")},
-		"WithAlso's function is nil: it must be a function":                                                {httplimit.WithAlso(l, nil, "x")},
-		`WithAlso's name is "": it must be one or more printable ASCII characters`:                         {also("")},
-		"an option of WithAlso is another one: it must be the result of WithCost, With":                    {also("x", one, httplimit.WithStatus(503))},
-		"option 0 of WithAlso is nil: it must be the result of WithCost, WithSettle or WithSettleByStatus": {also("x", nil, one)},
-		"WithCost's function is nil":                                                                       {also("x", httplimit.WithCost(nil))},
-		"WithSettle's function is nil":                                                                     {also("x", httplimit.WithSettle(nil))},
-		"WithSettle.option 0 of a hold is nil":                                                             {also("x", httplimit.WithSettle(httplimit.ByCost, nil))},
-		`a limit's name is "default": it must not be that of another limit: give WithPolic`:                {also("default")},
-		`a limit's name is "a"`:                                                                            {also("a"), also("a")},
-		`a limit's name is "b"`:                                                                            {also("b"), httplimit.WithPolicyName("b")},
-		`a limit's name is "c-2"`:                                                                          {also("c-2"), httplimit.WithAlso(two, everybody, "c")},
-		`a limit's name is "d-2-period"`:                                                                   {httplimit.WithAlso(two, everybody, "d"), httplimit.WithPolicyName("d-2-period")},
+		"WithStatus's code is 399":                                                                      {httplimit.WithStatus(399), httplimit.WithStatus(429)},
+		"WithStatus's code is 600":                                                                      {httplimit.WithStatus(600), httplimit.WithStatus(42)},
+		"WithRefusal's handler is nil: it must be a handler":                                            {httplimit.WithRefusal(nil)},
+		"WithRefusal's handler is nil":                                                                  {httplimit.WithRefusal(http.HandlerFunc(nil))},
+		"WithRefusal's handler is nil: it":                                                              {httplimit.WithRefusal((*http.ServeMux)(nil))},
+		"WithStoreError's function is nil: it must be a function to call with the error":                {httplimit.WithStoreError(nil)},
+		"WithSkip's function is nil: it must report which requests pass":                                {httplimit.WithSkip(nil)},
+		"WithHeaders's choice is 7: it must be Standard, Draft7, Legacy or None":                        {httplimit.WithHeaders(7)},
+		"WithHeaders's choice is -1":                                                                    {httplimit.WithHeaders(-1)},
+		"WithHeaders's choice is 4":                                                                     {httplimit.WithHeaders(4)},
+		"WithJitter's maximum is -1ns: it must not be negative":                                         {httplimit.WithJitter(-1)},
+		`WithPolicyName's name is "ü": it must be one or more printable ASCII characters`:               {httplimit.WithPolicyName("ü")},
+		`WithPolicyName's name is ""`:                                                                   {httplimit.WithPolicyName("")},
+		"WithShadow's share is 5: it must be from 0 to 1":                                               {httplimit.WithShadow(5, func(*http.Request, ratelimit.Decision) {})},
+		"WithShadow's share is NaN":                                                                     {httplimit.WithShadow(math.NaN(), func(*http.Request, ratelimit.Decision) {})},
+		"WithShadow's function is nil: it must be a function to call":                                   {httplimit.WithShadow(1, nil)},
+		"WithShaping's delay is -1ns: it must not be negative":                                          {httplimit.WithShaping(-1)},
+		"WithSettleAtEnd's function is nil: it must return how many events a request has cost":          {httplimit.WithSettleAtEnd(nil)},
+		"WithSettle's function is nil: it must return how many events":                                  {httplimit.WithSettle(nil)},
+		"WithSettle.HoldFor's d is -1ns":                                                                {httplimit.WithSettle(func(*http.Request, int) int { return 0 }, ratelimit.HoldFor(-1))},
+		"WithSettleAtEnd.HoldFor's d is -1ns":                                                           {httplimit.WithSettleAtEnd(httplimit.ByCost, ratelimit.HoldFor(-1))},
+		"WithShaping's delay is 1ns: it must be 0 with WithShadow: remove one of the two":               {httplimit.WithShaping(1), shadow},
+		"WithShaping's delay is 1ns: it must be 0 with WithAlso: remove one of the two":                 {httplimit.WithShaping(1), also("x")},
+		"WithAlso's limiter is nil: it must be a Limiter, such as ratelimit.New returns":                {httplimit.WithAlso((*nilLimiter)(nil), everybody, "x")},
+		"WithAlso's function is nil: it must be a function":                                             {httplimit.WithAlso(l, nil, "x")},
+		`WithAlso's name is "": it must be one or more printable ASCII characters`:                      {also("")},
+		"an option of WithAlso is another one: it must be the result of WithCost, With":                 {also("x", one, httplimit.WithStatus(503))},
+		"option 0 of WithAlso is nil: it must be the result of WithCost, WithSettle or WithSettleAtEnd": {also("x", nil, one)},
+		"WithCost's function is nil":                                                                    {also("x", httplimit.WithCost(nil))},
+		"WithSettleAtEnd's function is nil":                                                             {also("x", httplimit.WithSettleAtEnd(nil))},
+		"WithSettleAtEnd.option 0 of a hold is nil":                                                     {also("x", httplimit.WithSettleAtEnd(httplimit.ByCost, nil))},
+		`a limit's name is "default": it must not be that of another limit: give WithPolic`:             {also("default")},
+		`a limit's name is "a"`:                                                                         {also("a"), also("a")},
+		`a limit's name is "b"`:                                                                         {also("b"), httplimit.WithPolicyName("b")},
+		`a limit's name is "c-2"`:                                                                       {also("c-2"), httplimit.WithAlso(two, everybody, "c")},
+		`a limit's name is "d-2-period"`:                                                                {httplimit.WithAlso(two, everybody, "d"), httplimit.WithPolicyName("d-2-period")},
 	} {
-		limited, err := httplimit.New(l, opts...)
+		gate, err := httplimit.NewGate(l, opts...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)
 		assert.ErrorContains(t, err, want)
-		assert.Nil(t, limited)
+		assert.Nil(t, gate)
 		assertPanics(t, err.Error(), func() { httplimit.Middleware(l, opts...) })
 		assertPanics(t, err.Error(), func() { httplimit.PerClient(ratelimit.PerHour(1), opts...) })
 	}
@@ -123,18 +122,16 @@ func TestNilArguments(t *testing.T) {
 	l, _ := limiter(t, ratelimit.Unlimited{})
 	for _, none := range []ratelimit.Limiter{nil, (*nilLimiter)(nil)} {
 		const want = "httplimit: the limiter is nil: it must be a Limiter, such as ratelimit.New returns"
-		limited, err := httplimit.New(none)
+		gate, err := httplimit.NewGate(none)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.EqualError(t, err, want)
-		assert.Nil(t, limited)
+		assert.Nil(t, gate)
 		assertPanics(t, want, func() { httplimit.Middleware(none) })
 	}
 	for _, none := range []http.Handler{nil, http.HandlerFunc(nil), (*http.ServeMux)(nil)} {
 		const want = "httplimit: the handler is nil: it must be the handler whose requests are limited"
 		assertPanics(t, want, func() { httplimit.Middleware(l)(none) })
-		limited, err := httplimit.New(l)
-		require.NoError(t, err)
-		assertPanics(t, want, func() { limited(none) })
+		assertPanics(t, want, func() { gateOf(t, l).Middleware(none) })
 	}
 	_, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(0)})
 	assertPanics(t, err.Error(), func() { httplimit.PerClient(ratelimit.PerSecond(0)) })
@@ -154,13 +151,12 @@ func assertPanics(t *testing.T, text string, f func()) {
 	f()
 }
 
-// TestNewDoesNotCallKeys checks that the function of a key is called for requests only.
-func TestNewDoesNotCallKeys(t *testing.T) {
+// TestMiddlewareDoesNotCallKeys checks that the function of a key is called for requests only.
+func TestMiddlewareDoesNotCallKeys(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	called := 0
 	host := func(r *http.Request) (string, error) { called++; return r.Host, nil }
-	limited, err := httplimit.New(l, httplimit.WithKey(key.Join(host, host)))
-	require.NoError(t, err)
+	limited := httplimit.Middleware(l, httplimit.WithKey(key.Join(host, host)))
 	assert.Zero(t, called)
 	limited(ok).ServeHTTP(httptest.NewRecorder(), from("192.0.2.1:1"))
 	assert.Equal(t, 2, called)

@@ -35,10 +35,10 @@ func TestObserverSeesRequests(t *testing.T) {
 		want []string
 	}{
 		"plain":   {nil, []string{"take granted", "take denied"}},
-		"shadow":  {[]httplimit.Option{httplimit.WithShadow(ignore)}, []string{"take granted", "take denied"}},
+		"shadow":  {[]httplimit.Option{httplimit.WithShadow(1, ignore)}, []string{"take granted", "take denied"}},
 		"shaping": {[]httplimit.Option{httplimit.WithShaping(time.Second)}, []string{"wait granted", "wait denied"}},
 		"settled": {
-			[]httplimit.Option{httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })},
+			[]httplimit.Option{httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })},
 			[]string{"hold granted", "settle counted", "hold denied"},
 		},
 	} {

@@ -25,7 +25,7 @@ func WithKey(key key.Func) Option {
 
 // WithCost sets the function that returns how many events a request counts as. The
 // default is 1 for every request. A request that costs 0, with [WithAlso] in all limiters, passes
-// without asking them. A negative cost is handled like an error of the key, see [WithKeyError].
+// without asking them. A negative cost is handled like an error of the key, see [WithRefusal].
 func WithCost(cost func(*http.Request) int) Option {
 	return func(c *config) {
 		c.require(cost != nil, "WithCost's function", nil,
@@ -47,38 +47,22 @@ func WithStatus(code int) Option {
 	}
 }
 
-// WithDenied makes h answer requests over the limit. The header fields are set before
-// h is called, and those that an outer handler has set for another body, such as Content-Length
-// and ETag, are removed. h gets the [Admission] from [AdmissionOf].
-func WithDenied(h http.Handler) Option {
+// WithRefusal makes h answer the requests that are refused. h gets the [Admission] from
+// [AdmissionOf]: its Status is that of the default answer, and its Err tells requests over the limit
+// from others, which are refused because their key or cost cannot be determined, or because their
+// context has ended. The header fields are set before h is called, and those that an outer handler
+// has set for another body, such as Content-Length and ETag, are removed.
+//
+// By default, the body of a request over the limit is a problem document (RFC 9457), or a sentence
+// for clients that prefer plain text. A request without a key is answered with 400, Bad Request,
+// and what [Admission.Explain] says: to limit such requests together, return one key for all of
+// them from the [key.Func] instead of an error, and to let them pass, use [WithSkip]. A request
+// whose context has ended is answered with 503, Service Unavailable, without a body.
+func WithRefusal(h http.Handler) Option {
 	return func(c *config) {
-		c.require(!param.IsNil(h), "WithDenied's handler", nil,
+		c.require(!param.IsNil(h), "WithRefusal's handler", nil,
 			"must be a handler; omit the option for the default response")
-		c.denied = h
-	}
-}
-
-// WithKeyError makes f answer requests whose key or cost cannot be determined. By default, they are
-// answered with 400, Bad Request, and what [Admission.Explain] says. To limit such requests
-// together, return one key for all of them from the [key.Func] instead of an error. To let them
-// pass, use [WithSkip].
-func WithKeyError(f func(http.ResponseWriter, *http.Request, error)) Option {
-	return func(c *config) {
-		c.require(f != nil, "WithKeyError's function", nil, "must answer a request")
-		c.keyError = f
-	}
-}
-
-// WithEnded makes h answer requests whose context has ended before they are handled: by its
-// deadline, or, if a limit is not in memory, because the client has left. By default, they are
-// answered with 503, Service Unavailable, without a body. It is for protocols that have an answer
-// of their own. The error of the context is the Err of the [Admission] that h gets from
-// [AdmissionOf].
-func WithEnded(h http.Handler) Option {
-	return func(c *config) {
-		c.require(!param.IsNil(h), "WithEnded's handler", nil,
-			"must be a handler; omit the option for the default response")
-		c.ended = h
+		c.refusal = h
 	}
 }
 
@@ -133,25 +117,6 @@ func WithJitter(most time.Duration) Option {
 	}
 }
 
-// WithExposedHeaders lets scripts of other origins read the header fields: it adds the field
-// Access-Control-Expose-Headers, which names them. All else that such a script needs is up to
-// the CORS middleware, which belongs outside this one, so that it also handles refusals, and
-// answers preflight requests before they are counted.
-func WithExposedHeaders() Option { return func(c *config) { c.expose = true } }
-
-// WithPartitionKey adds the parameter pk to the RateLimit field of [Standard], which tells a
-// client with several keys whose quota the rest of the field is about. f returns it for the
-// key of the request or, with [WithAlso], of the limiter that decided. It should be something
-// that clients can compute, and nothing that others must not see: not an API key, but a name
-// or a hash of it.
-func WithPartitionKey(f func(key string) []byte) Option {
-	return func(c *config) {
-		c.require(f != nil, "WithPartitionKey's function", nil,
-			"must return the partition key for a key; omit the option to send none")
-		c.partitionKey = f
-	}
-}
-
 // WithPolicyName sets the name of the limit in header fields and bodies. The default
 // is "default". The parts of a [ratelimit.All] have a number after the name:
 // "default-1", "default-2". The name must consist of printable ASCII characters.
@@ -166,33 +131,24 @@ func WithPolicyName(name string) Option {
 	}
 }
 
-// WithShadow lets every request pass, and calls report for those that would have
-// been refused, to try a limit before enforcing it. No header fields are sent. If
-// the key or the cost cannot be determined, report gets a zero Decision. WithShadow
-// cannot be combined with [WithShaping].
+// WithShadow lets the requests of a share of the keys pass, from 0 to 1, and calls report for those
+// that would have been refused, to try a limit before enforcing it: a share of 1, and then 0.95,
+// 0.5 and 0, introduces the limit step by step. No header fields are sent for the keys in shadow.
+// If the key or the cost cannot be determined, report gets a zero Decision, and the request passes
+// unless the share is 0. WithShadow cannot be combined with [WithShaping].
+//
+// A key is on the same side in all processes, and stays enforced when the share gets smaller. With
+// [WithAlso], the key is that of [WithKey].
 //
 // The limiter does not know that its denials refuse nobody, and its observers see them like all
 // others. So that metrics and logs tell them apart, give it a name of its own, as in the
 // example: [ratelimit.WithName]("api, shadow").
-func WithShadow(report func(*http.Request, ratelimit.Decision)) Option {
+func WithShadow(share float64, report func(*http.Request, ratelimit.Decision)) Option {
 	return func(c *config) {
+		c.require(share >= 0 && share <= 1, "WithShadow's share", share, "must be from 0 to 1")
 		c.require(report != nil, "WithShadow's function", nil,
 			"must be a function to call for requests that would have been refused")
-		c.shadow = report
-	}
-}
-
-// WithEnforcedShare enforces the limit for a share of the keys, from 0 to 1, and lets the requests
-// of all other keys pass as [WithShadow] says, which must be given as well: 0.05, then 0.5, and
-// then 1 introduces a limit step by step. With [WithAlso], the key is that of [WithKey].
-//
-// A key is on the same side in all processes, and stays enforced when the share grows. A request
-// whose key or cost cannot be determined passes unless the share is 1.
-func WithEnforcedShare(share float64) Option {
-	return func(c *config) {
-		c.require(share >= 0 && share <= 1, "WithEnforcedShare's share", share,
-			"must be from 0 to 1")
-		c.enforced = share
+		c.shadow, c.enforced = report, 1-share
 	}
 }
 
@@ -230,10 +186,8 @@ type config struct {
 	key key.Func
 	costing
 	status     int
-	denied     http.Handler                                    // nil for the default response
-	keyError   func(http.ResponseWriter, *http.Request, error) // nil for the default response
-	ended      http.Handler                                    // nil for the default response
-	storeError func(*http.Request, error)                      // nil to log errors
+	refusal    http.Handler               // nil for the default response
+	storeError func(*http.Request, error) // nil to log errors
 	skip       func(*http.Request) bool
 	headers    Headers
 	name       string
@@ -244,11 +198,6 @@ type config struct {
 	inFlight   bool
 	isTold     bool          // whether handlers get the Admission
 	jitter     time.Duration // the most that is added to RetryAfter
-	expose     bool          // whether scripts of other origins may read the header fields
-
-	flightRetry time.Duration // the most that a refusal by an InFlight tells a client to wait
-
-	partitionKey func(key string) []byte // nil if the RateLimit field has no pk
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -256,8 +205,6 @@ func newConfig(opts []Option) (*config, error) {
 		key:    clientip.Of(),
 		status: http.StatusTooManyRequests,
 		name:   "default",
-
-		flightRetry: time.Second,
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -269,9 +216,6 @@ func newConfig(opts []Option) (*config, error) {
 	switch {
 	case c.err != nil:
 		return nil, c.err
-	case c.enforced > 0 && c.shadow == nil:
-		return nil, invalid("WithEnforcedShare's share", c.enforced,
-			"must be with WithShadow: add it, or remove WithEnforcedShare")
 	case c.shaping > 0 && c.shadow != nil:
 		return nil, invalid("WithShaping's delay", c.shaping,
 			"must be 0 with WithShadow: remove one of the two")
@@ -287,7 +231,7 @@ func invalid(what string, value any, want string) error {
 	return param.InvalidIn("httplimit", what, value, want)
 }
 
-// fail says that an option is invalid, for [New] to return err or for [Middleware] to panic.
+// fail says that an option is invalid, for [NewGate] to return err or for [Middleware] to panic.
 func (c *config) fail(err error) {
 	if c.err == nil {
 		c.err = err

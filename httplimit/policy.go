@@ -29,7 +29,7 @@ type policies struct {
 	quotas []quota
 
 	starts  []int    // the numbers of the first parts of several limiters; nil with one
-	refusal *refusal // answers unless WithDenied was given
+	refusal *refusal // answers unless WithRefusal was given
 }
 
 // policiesOf returns the policies of the keys of q, on which d was decided.

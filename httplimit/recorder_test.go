@@ -24,7 +24,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit"
 )
 
-// A response is what WithSettle's function is called with.
+// A response is what WithSettleAtEnd's function is called with.
 type response struct {
 	status  int
 	written int64
@@ -33,7 +33,7 @@ type response struct {
 // settled returns middleware that sends what each request is settled with.
 func settled(t testing.TB, to chan<- response) func(http.Handler) http.Handler {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
-	return httplimit.Middleware(l, httplimit.WithSettle(func(_ *http.Request, status int, written int64) int {
+	return httplimit.Middleware(l, httplimit.WithSettleAtEnd(func(_ *http.Request, status int, written int64) int {
 		to <- response{status, written}
 		return 1
 	}))
@@ -42,7 +42,7 @@ func settled(t testing.TB, to chan<- response) func(http.Handler) http.Handler {
 // settledByStatus returns middleware that sends the status that each request is settled with.
 func settledByStatus(t testing.TB, to chan<- int) func(http.Handler) http.Handler {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)})
-	return httplimit.Middleware(l, httplimit.WithSettleByStatus(func(_ *http.Request, status int) int {
+	return httplimit.Middleware(l, httplimit.WithSettle(func(_ *http.Request, status int) int {
 		to <- status
 		return 1
 	}))
@@ -188,7 +188,7 @@ func TestSettleAfterHijack(t *testing.T) {
 	}
 }
 
-// TestStreamsAreNotBuffered checks that what a handler with WithSettle flushes arrives before
+// TestStreamsAreNotBuffered checks that what a handler with WithSettleAtEnd flushes arrives before
 // it returns, and that it learns that its client has left.
 func TestStreamsAreNotBuffered(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -250,7 +250,7 @@ type outer struct {
 func (o outer) Unwrap() http.ResponseWriter { return o.in }
 
 // TestOptionalMethods calls the optional methods that the ResponseWriter of a handler with
-// WithSettle has, with ResponseWriters in it that have all, none, or those of another one.
+// WithSettleAtEnd has, with ResponseWriters in it that have all, none, or those of another one.
 func TestOptionalMethods(t *testing.T) {
 	notSupported := http.ErrNotSupported.Error()
 	for name, tt := range map[string]struct {
@@ -357,7 +357,7 @@ func TestSystemCopiesFiles(t *testing.T) {
 }
 
 // TestHTTP2CannotHijack checks that a handler which tries can still answer, over HTTP/2 and through
-// WithSettle.
+// WithSettleAtEnd.
 func TestHTTP2CannotHijack(t *testing.T) {
 	got := make(chan response, 1)
 	server := serverOf(t, "HTTP/2.0", settled(t, got)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,6 @@ const problemType = "https://iana.org/assignments/http-problem-types#quota-excee
 // text. headers.go has already set Retry-After (seconds, rounded up) and, by default,
 // RateLimit-Policy ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
 type refusal struct {
-	status int
 	before []byte   // the body up to its detail
 	after  [][]byte // the rest of the body, for each part of the policy
 }
@@ -35,7 +34,7 @@ var failed = fmt.Appendf(
 const unavailable = "The limit cannot be checked at the moment."
 
 func newRefusal(status int, names []string) *refusal {
-	f := &refusal{status: status}
+	f := new(refusal)
 	f.before = fmt.Appendf(
 		nil,
 		`{"type":%q,"title":"Quota exceeded","status":%d,"detail":"`,
@@ -121,25 +120,20 @@ func prefersText(accept []string) bool {
 
 // answer writes the refusal a.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request, a *Admission) {
-	h, status := w.Header(), f.status
-	isChecked := a.Decision.Checked()
-	if !isChecked {
-		status = http.StatusServiceUnavailable
-	}
-	prepareRefusal(h)
+	h := w.Header()
 	var body []byte
 	switch {
 	case prefersText(r.Header["Accept"]):
 		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
 		h["X-Content-Type-Options"] = []string{"nosniff"}
 		body = append([]byte(a.Detail), '\n')
-	case !isChecked:
+	case !a.Decision.Checked():
 		h["Content-Type"] = []string{problemJSON}
 		body = failed
 	default:
 		h["Content-Type"] = []string{problemJSON}
 		body = slices.Concat(f.before, []byte(a.Detail), f.after[a.policies.part(a.told)])
 	}
-	w.WriteHeader(status)
+	w.WriteHeader(a.Status())
 	_, _ = w.Write(body)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// WithSettle is for requests whose cost is known only when their handler has returned. The
+// WithSettleAtEnd is for requests whose cost is known only when their handler has returned. The
 // middleware holds the cost of a request (1, or what the function of [WithCost] estimates) before
 // the handler is called. Afterwards it settles with what f returns: it gives the difference back,
 // as if only that had been taken when the request came, or charges it beyond the limit (see
@@ -20,9 +20,9 @@ import (
 //
 // For example, this counts the bytes of the response:
 //
-//	httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int { return int(written) })
+//	httplimit.WithSettleAtEnd(func(_ *http.Request, _ int, written int64) int { return int(written) })
 //
-// Where the status alone says what a request has cost, use [WithSettleByStatus].
+// Where the status alone says what a request has cost, use [WithSettle].
 //
 // f gets the request that the handler got, and the status and the number of bytes of the body
 // (0 for HEAD) that the handler wrote to its ResponseWriter. Handlers of Gin and Echo
@@ -32,8 +32,8 @@ import (
 // before, and written is what it wrote before. [CostOf] returns what the handler told [Cost],
 // and [ByCost] is an f that settles with it.
 //
-// With [WithAlso], limiters can have a WithSettle of their own: for cents, f may return what the
-// tokens of CostOf cost.
+// With [WithAlso], limiters can have a WithSettleAtEnd of their own: for cents, f may return what
+// the tokens of CostOf cost.
 //
 // A request that is not settled within ten minutes, because its handler takes longer or its process
 // has crashed, counts as it was held. opts change that: [ratelimit.HoldFor] is for longer ones, and
@@ -52,30 +52,30 @@ import (
 // before the handler was called and the [ratelimit.FailurePolicy] let the request pass,
 // nothing is held, and Settle charges all that f returns.
 //
-// With WithSettle, the handler gets a ResponseWriter that works with [http.ResponseController]. It
-// always implements [http.Flusher], [http.Hijacker] and [io.ReaderFrom]. If the one in it cannot do
-// the same, Flush does nothing, Hijack returns an error that matches [http.ErrNotSupported], and
-// ReadFrom calls Write. A handler that must know whether it can flush asks the Flush of
-// ResponseController, which returns such an error as well. The ResponseWriter does not implement
-// [http.Pusher] and the deprecated [http.CloseNotifier].
+// With WithSettleAtEnd, the handler gets a ResponseWriter that works with
+// [http.ResponseController]. It always implements [http.Flusher], [http.Hijacker] and
+// [io.ReaderFrom]. If the one in it cannot do the same, Flush does nothing, Hijack returns an error
+// that matches [http.ErrNotSupported], and ReadFrom calls Write. A handler that must know whether
+// it can flush asks the Flush of ResponseController, which returns such an error as well. The
+// ResponseWriter does not implement [http.Pusher] and the deprecated [http.CloseNotifier].
 //
 // A request takes one more call of the store, which is made before the response ends.
-func WithSettle(
+func WithSettleAtEnd(
 	f func(r *http.Request, status int, written int64) int,
 	opts ...ratelimit.EndOption,
 ) Option {
 	return func(c *config) {
-		c.require(f != nil, "WithSettle's function", nil,
+		c.require(f != nil, "WithSettleAtEnd's function", nil,
 			"must return how many events a request has cost, as ByCost does")
-		c.setEnds("WithSettle", opts)
+		c.setEnds("WithSettleAtEnd", opts)
 		c.settle, c.byStatus = f, false
 	}
 }
 
-// WithSettleByStatus is [WithSettle] for requests whose cost the status says. For example, this
+// WithSettle is [WithSettleAtEnd] for requests whose cost the status says. For example, this
 // counts failed logins only:
 //
-//	httplimit.WithSettleByStatus(func(r *http.Request, status int) int {
+//	httplimit.WithSettle(func(r *http.Request, status int) int {
 //		if status == http.StatusUnauthorized {
 //			return 1
 //		}
@@ -85,16 +85,16 @@ func WithSettle(
 // The middleware settles a request before its header is sent, so that a client that reads slowly
 // does not keep the request held. What the handler tells [Cost] later does not count. There are two
 // exceptions: a request that is in flight, in a limit with an [ratelimit.InFlight] or with
-// [WithInFlight], and a request that another limiter settles with a WithSettle of its own. They are
-// settled when the handler returns.
-func WithSettleByStatus(
+// [WithInFlight], and a request that another limiter settles with a WithSettleAtEnd of its own.
+// They are settled when the handler returns.
+func WithSettle(
 	f func(r *http.Request, status int) int,
 	opts ...ratelimit.EndOption,
 ) Option {
 	return func(c *config) {
-		c.require(f != nil, "WithSettleByStatus's function", nil,
+		c.require(f != nil, "WithSettle's function", nil,
 			"must return how many events a request has cost")
-		c.setEnds("WithSettleByStatus", opts)
+		c.setEnds("WithSettle", opts)
 		c.settle = func(r *http.Request, status int, _ int64) int { return f(r, status) }
 		c.byStatus = true
 	}
@@ -112,13 +112,13 @@ func (c *config) setEnds(option string, opts []ratelimit.EndOption) {
 var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 
 // Cost says that the request whose context is ctx has cost n events, in the unit of the limit. A
-// handler behind a Middleware with [WithSettle] calls it with the context of its request, or one
-// made from that. Calls add up, so that a handler that streams can call it for each chunk. n may be
-// negative, to correct earlier calls. If several such middlewares are around the handler, Cost
-// counts for each of them.
+// handler behind a Middleware with [WithSettleAtEnd] calls it with the context of its request, or
+// one made from that. Calls add up, so that a handler that streams can call it for each chunk. n
+// may be negative, to correct earlier calls. If several such middlewares are around the handler,
+// Cost counts for each of them.
 //
 // Any number of goroutines may call Cost at once. It does nothing after the handler has
-// returned, and without WithSettle.
+// returned, and without WithSettleAtEnd.
 func Cost(ctx context.Context, n int) {
 	for a := accountOf(ctx); a != nil; a = a.outer {
 		a.add(n)
@@ -134,7 +134,7 @@ func CostOf(ctx context.Context) (sum int, ok bool) {
 	return a.cost()
 }
 
-// ByCost is a function for [WithSettle]. It returns the sum of what the handler has told
+// ByCost is a function for [WithSettleAtEnd]. It returns the sum of what the handler has told
 // [Cost], or the cost that was held if the handler has not called Cost: a handler whose request was
 // free calls Cost with 0. So a request counts the whole estimate if its handler fails, or panics,
 // before it has called Cost.
@@ -197,8 +197,8 @@ func (a *account) cost() (sum int, ok bool) {
 	return a.sum, a.told
 }
 
-// settle settles with what the functions of WithSettle return or, where there is none or it is no
-// number of events, with the events that are held.
+// settle settles with what the functions of WithSettleAtEnd return or, where there is none or it is
+// no number of events, with the events that are held.
 func (a *Admission) settle(status int, written int64) {
 	r := a.request
 	if accountOf(r.Context()) != a.account {
@@ -234,7 +234,7 @@ func (a *Admission) actual(
 	n := c.settle(r, status, written)
 	if n < 0 {
 		a.gate.report(r, ratelimit.Decision{}, fmt.Errorf(
-			"httplimit: WithSettle's function returned %d: it must return at least 0", n,
+			"httplimit: WithSettleAtEnd's function returned %d: it must return at least 0", n,
 		))
 		return held
 	}

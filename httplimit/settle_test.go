@@ -46,7 +46,7 @@ var answering = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 // TestSettleCountsFailures limits failed logins, and no others.
 func TestSettleCountsFailures(t *testing.T) {
 	l, clk := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Minute, Start: ratelimit.StartOnFirstEvent})
-	h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, status int, _ int64) int {
+	h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(func(r *http.Request, status int, _ int64) int {
 		assert.Equal(t, strconv.Itoa(status), r.URL.RawQuery)
 		if status == http.StatusOK {
 			return 0
@@ -75,7 +75,7 @@ func TestSettleBytes(t *testing.T) {
 	l, clk := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)})
 	h := httplimit.Middleware(l,
 		httplimit.WithCost(func(*http.Request) int { return 10 }),
-		httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int { return int(written) }),
+		httplimit.WithSettleAtEnd(func(_ *http.Request, _ int, written int64) int { return int(written) }),
 	)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.RawQuery)
 		w.Write(make([]byte, n))
@@ -140,7 +140,7 @@ func TestSettleByStatus_SlowReader(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}))
-			byStatus := httplimit.WithSettleByStatus(func(_ *http.Request, status int) int { return status / 100 },
+			byStatus := httplimit.WithSettle(func(_ *http.Request, status int) int { return status / 100 },
 				ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
 			h := httplimit.Middleware(l, byStatus, httplimit.WithCost(func(*http.Request) int { return 9 }))(
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.answer(w) }))
@@ -153,8 +153,8 @@ func TestSettleByStatus_SlowReader(t *testing.T) {
 // A request in flight is so until its handler returns, and is settled then. So is one that another
 // limiter settles by more than the status.
 func TestSettleByStatus_Later(t *testing.T) {
-	byStatus := httplimit.WithSettleByStatus(func(_ *http.Request, status int) int { return status / 100 })
-	byBytes := httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int { return int(written) })
+	byStatus := httplimit.WithSettle(func(_ *http.Request, status int) int { return status / 100 })
+	byBytes := httplimit.WithSettleAtEnd(func(_ *http.Request, _ int, written int64) int { return int(written) })
 	month := ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}
 	flight := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
 	for name, tt := range map[string]struct {
@@ -168,7 +168,7 @@ func TestSettleByStatus_Later(t *testing.T) {
 		"cost":            {month, []httplimit.Option{httplimit.WithCost(func(*http.Request) int { return 2 })}, 6, 6, 8},
 		"in flight":       {flight, nil, 9, 10, 6},
 		"also in flight":  {ratelimit.All{month, flight}, nil, 9, 6, 6},
-		"by its own cost": {month, []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}, 9, 6, 9},
+		"by its own cost": {month, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}, 9, 6, 9},
 	} {
 		l, clk := limiter(t, tt.alg)
 		other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
@@ -192,8 +192,8 @@ func TestSettleByStatus_CannotFlush(t *testing.T) {
 	month := ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}
 	l, clk := limiter(t, month)
 	other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
-	failures := httplimit.WithSettleByStatus(func(_ *http.Request, status int) int { return status / 400 })
-	written := httplimit.WithSettle(func(*http.Request, int, int64) int { return 0 })
+	failures := httplimit.WithSettle(func(_ *http.Request, status int) int { return status / 400 })
+	written := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 0 })
 	h := httplimit.Middleware(other, written)(httplimit.Middleware(l, failures)(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.(http.Flusher).Flush()
@@ -230,7 +230,7 @@ func TestCost(t *testing.T) {
 		}, 40},
 	} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-		h := httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost))(
+		h := httplimit.Middleware(l, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettleAtEnd(httplimit.ByCost))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { tt.handler(r) }))
 		serve(h, from("192.0.2.1:1"))
 		assert.Equal(t, 100-tt.want, remaining(t, l), name)
@@ -238,7 +238,7 @@ func TestCost(t *testing.T) {
 }
 
 // TestSettleAfterTheHold: a request that its handler takes too long for counts as it was held, or as the
-// options say, however it was held. With WithAlso, those of a WithSettle of a limiter's own are its own.
+// options say, however it was held. With WithAlso, those of a WithSettleAtEnd of a limiter's own are its own.
 func TestSettleAfterTheHold(t *testing.T) {
 	month := ratelimit.FixedWindow{Limit: 100, Window: 30 * 24 * time.Hour}
 	for name, opts := range map[string][]httplimit.Option{
@@ -260,10 +260,10 @@ func TestSettleAfterTheHold(t *testing.T) {
 		} {
 			l, clk := limiter(t, month)
 			other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
-			opts := append(opts, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettle(httplimit.ByCost, tt.hold...))
+			opts := append(opts, httplimit.WithCost(func(*http.Request) int { return 10 }), httplimit.WithSettleAtEnd(httplimit.ByCost, tt.hold...))
 			if name == "also" {
 				opts = append(opts, httplimit.WithAlso(other, clientip.Of(), "also"),
-					httplimit.WithAlso(other, key.Everybody(), "own", httplimit.WithSettle(httplimit.ByCost, ratelimit.GiveBack())))
+					httplimit.WithAlso(other, key.Everybody(), "own", httplimit.WithSettleAtEnd(httplimit.ByCost, ratelimit.GiveBack())))
 			}
 			h := httplimit.Middleware(l, opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				clk.Add(tt.takes)
@@ -283,7 +283,7 @@ func TestSettleAfterTheHold(t *testing.T) {
 	}
 }
 
-// TestCostIsKnownToSettle checks the sum that WithSettle's function gets, and that it neither
+// TestCostIsKnownToSettle checks the sum that WithSettleAtEnd's function gets, and that it neither
 // overflows nor exists elsewhere.
 func TestCostIsKnownToSettle(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
@@ -299,7 +299,7 @@ func TestCostIsKnownToSettle(t *testing.T) {
 	} {
 		var sum int
 		var ok bool
-		h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int {
+		h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(func(r *http.Request, _ int, _ int64) int {
 			sum, ok = httplimit.CostOf(r.Context())
 			return 0
 		}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -325,11 +325,11 @@ func TestCostCountsForEachMiddleware(t *testing.T) {
 	failures, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	inner, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 5) }))
-	h = httplimit.Middleware(inner, httplimit.WithSettle(httplimit.ByCost))(h)
-	h = httplimit.Middleware(failures, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int { return status / 300 }))(h)
+	h = httplimit.Middleware(inner, httplimit.WithSettleAtEnd(httplimit.ByCost))(h)
+	h = httplimit.Middleware(failures, httplimit.WithSettleAtEnd(func(_ *http.Request, status int, _ int64) int { return status / 300 }))(h)
 	counted := h
 	h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 2); counted.ServeHTTP(w, r) })
-	h = httplimit.Middleware(outer, httplimit.WithSettle(httplimit.ByCost))(h)
+	h = httplimit.Middleware(outer, httplimit.WithSettleAtEnd(httplimit.ByCost))(h)
 	serve(h, from("192.0.2.1:1"))
 	assert.Equal(t, 93, remaining(t, outer))
 	assert.Equal(t, 100, remaining(t, failures))
@@ -340,7 +340,7 @@ func TestCostCountsForEachMiddleware(t *testing.T) {
 func TestSettleKeepsPanics(t *testing.T) {
 	for _, value := range []error{http.ErrAbortHandler, errors.New("a bug")} {
 		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-		h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(httplimit.ByCost))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			httplimit.Cost(r.Context(), 7)
 			panic(value)
 		}))
@@ -349,7 +349,7 @@ func TestSettleKeepsPanics(t *testing.T) {
 	}
 }
 
-// TestSettleKeepsTheHold checks that the cost that was held remains if WithSettle's function
+// TestSettleKeepsTheHold checks that the cost that was held remains if WithSettleAtEnd's function
 // fails.
 func TestSettleKeepsTheHold(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
@@ -358,17 +358,17 @@ func TestSettleKeepsTheHold(t *testing.T) {
 		httplimit.WithCost(func(*http.Request) int { return 10 }),
 		httplimit.WithStoreError(func(_ *http.Request, err error) { reported = err }),
 	}
-	negative := httplimit.WithSettle(func(*http.Request, int, int64) int { return -3 })
+	negative := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return -3 })
 	assert.Equal(t, 200, serve(httplimit.Middleware(l, append(options, negative)...)(ok), from("192.0.2.1:1")).StatusCode)
-	assert.EqualError(t, reported, "httplimit: WithSettle's function returned -3: it must return at least 0")
+	assert.EqualError(t, reported, "httplimit: WithSettleAtEnd's function returned -3: it must return at least 0")
 	assert.Equal(t, 90, remaining(t, l))
 
-	panics := httplimit.WithSettle(func(*http.Request, int, int64) int { panic("a bug") })
+	panics := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { panic("a bug") })
 	assert.PanicsWithValue(t, "a bug", func() { serve(httplimit.Middleware(l, append(options, panics)...)(ok), from("192.0.2.1:1")) })
 	assert.Equal(t, 80, remaining(t, l))
 
 	reported = nil
-	tooMany := httplimit.WithSettle(func(*http.Request, int, int64) int { return math.MaxInt })
+	tooMany := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return math.MaxInt })
 	assert.Equal(t, 200, serve(httplimit.Middleware(l, append(options, tooMany)...)(ok), from("192.0.2.1:1")).StatusCode)
 	assert.ErrorIs(t, reported, ratelimit.ErrDebt)
 	assert.Equal(t, 70, remaining(t, l))
@@ -387,7 +387,7 @@ func TestSettleAfterTheClientLeft(t *testing.T) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}))
 			ctx, leave := end(t.Context())
 			defer leave()
-			h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) { t.Error(err) }))(
+			h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) { t.Error(err) }))(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					httplimit.Cost(r.Context(), 7)
 					if name == "the client left" {
@@ -405,7 +405,7 @@ func TestSettleAfterTheClientLeft(t *testing.T) {
 func TestSettleWithShaping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
-		h := httplimit.Middleware(l, httplimit.WithShaping(time.Second), httplimit.WithCost(func(*http.Request) int { return 5 }), httplimit.WithSettle(httplimit.ByCost))(
+		h := httplimit.Middleware(l, httplimit.WithShaping(time.Second), httplimit.WithCost(func(*http.Request) int { return 5 }), httplimit.WithSettleAtEnd(httplimit.ByCost))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 1) }))
 		require.True(t, l.AllowN("192.0.2.1", 10))
 		start := time.Now()
@@ -416,11 +416,11 @@ func TestSettleWithShaping(t *testing.T) {
 }
 
 // TestSettleDoesNotDelay checks that a hold does not wait for the Delay of a LeakyBucket, as
-// requests without WithSettle do not.
+// requests without WithSettleAtEnd do not.
 func TestSettleDoesNotDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}))
-		h := httplimit.Middleware(l, httplimit.WithSettle(httplimit.ByCost))(ok)
+		h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(httplimit.ByCost))(ok)
 		start := time.Now()
 		for range 5 {
 			assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
@@ -434,8 +434,8 @@ func TestSettleInShadow(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)})
 	refused, settled := 0, 0
 	h := httplimit.Middleware(l,
-		httplimit.WithShadow(func(*http.Request, ratelimit.Decision) { refused++ }),
-		httplimit.WithSettle(func(*http.Request, int, int64) int { settled++; return 4 }))(ok)
+		httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) { refused++ }),
+		httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { settled++; return 4 }))(ok)
 	for range 5 {
 		assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1"))))
 	}
@@ -449,7 +449,7 @@ func TestNotSettled(t *testing.T) {
 	h := httplimit.Middleware(l,
 		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/skip" }),
 		httplimit.WithCost(func(r *http.Request) int { return len(r.URL.Path) - 1 }),
-		httplimit.WithSettle(func(*http.Request, int, int64) int { t.Error("settled"); return 0 }))(ok)
+		httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { t.Error("settled"); return 0 }))(ok)
 	for path, want := range map[string]int{"/": 200, "/skip": 200, "/12": 429} {
 		r := httptest.NewRequest("GET", path, nil)
 		assert.Equal(t, want, serve(h, r).StatusCode, path)
@@ -501,7 +501,7 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
-			options := []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}
+			options := []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}
 			if set {
 				options = append(options, httplimit.WithStoreError(func(_ *http.Request, err error) {
 					assert.ErrorContains(t, err, "no route to the store", tt.name)
@@ -524,7 +524,7 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 }
 
 // TestSettleHandsTheRequestBack checks that outer handlers find the route of the mux in their
-// request, and that net/http removes the files of a form, as without WithSettle.
+// request, and that net/http removes the files of a form, as without WithSettleAtEnd.
 func TestSettleHandsTheRequestBack(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	files := make(chan string, 1)
@@ -538,7 +538,7 @@ func TestSettleHandsTheRequestBack(t *testing.T) {
 			file.Close()
 		}
 	})
-	h := httplimit.Middleware(l, httplimit.WithSettle(func(r *http.Request, _ int, _ int64) int { settledAt <- r.Pattern; return 0 }))(mux)
+	h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(func(r *http.Request, _ int, _ int64) int { settledAt <- r.Pattern; return 0 }))(mux)
 	routes := make(chan string, 1)
 	server := serverOf(t, "HTTP/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
@@ -560,7 +560,7 @@ func TestSettleHandsTheRequestBack(t *testing.T) {
 	assert.NoFileExists(t, <-files)
 }
 
-// TestNoWrapperUnlessAskedFor checks that without WithSettle, the handler gets what the
+// TestNoWrapperUnlessAskedFor checks that without WithSettleAtEnd, the handler gets what the
 // middleware got.
 func TestNoWrapperUnlessAskedFor(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
@@ -573,7 +573,7 @@ func TestNoWrapperUnlessAskedFor(t *testing.T) {
 
 // A request that holds events, and is not passed to its handler after all, gives them back.
 func TestHeldIsGivenBack(t *testing.T) {
-	settle := httplimit.WithSettle(func(*http.Request, int, int64) int { return 0 })
+	settle := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 0 })
 	shaping := httplimit.WithShaping(time.Hour)
 	flight := ratelimit.All{ratelimit.InFlight{Limit: 20, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}
 	for name, tt := range map[string]struct {

@@ -199,7 +199,7 @@ func TestShapingRetryAfter(t *testing.T) {
 // whose time the store has used up is still served if the fallback grants it.
 func TestShapingInAFallback(t *testing.T) {
 	const maxDelay = 20 * time.Second
-	settles := httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })
+	settles := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })
 	for name, tt := range map[string]struct {
 		wrap  func(l ratelimit.Limiter) ratelimit.Limiter // of the fallback
 		opts  []httplimit.Option
@@ -345,7 +345,7 @@ func (slow) Get(ctx context.Context, _ string) ([]byte, error) {
 func TestShapingWhileLocked(t *testing.T) {
 	lockout := ratelimit.Lockout{Limit: 2, Window: time.Minute, First: 8 * time.Second}
 	hourly := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
-	settles := httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })
+	settles := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })
 	for name, tt := range map[string]struct {
 		alg  ratelimit.Algorithm
 		opts []httplimit.Option
@@ -411,12 +411,12 @@ func (fullLine) Hold(context.Context, string, int, ...ratelimit.HoldOption) (*ra
 }
 
 // TestShapingSettlesTurnsOfOtherLimiters: a request that gets its turn by a reservation, because the
-// limiter cannot wait, is settled with WithSettle like any other.
+// limiter cannot wait, is settled with WithSettleAtEnd like any other.
 func TestShapingSettlesTurnsOfOtherLimiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}))
 		h := httplimit.Middleware(fullLine{wrapped{l}}, httplimit.WithShaping(time.Second),
-			httplimit.WithCost(func(*http.Request) int { return 4 }), httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 }))(ok)
+			httplimit.WithCost(func(*http.Request) int { return 4 }), httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 }))(ok)
 		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
 		d, err := l.Peek(t.Context(), "192.0.2.1")
 		require.NoError(t, err)

@@ -98,8 +98,8 @@ func TestNew(t *testing.T) {
 		}, []string{"hold k 1"}},
 		"Middleware":  {func(l ratelimit.Limiter) bool { return serve(l) }, []string{"take k 1"}},
 		"WithShaping": {func(l ratelimit.Limiter) bool { return serve(l, httplimit.WithShaping(time.Second)) }, []string{"wait k 1"}},
-		"WithSettle": {func(l ratelimit.Limiter) bool {
-			return serve(l, httplimit.WithSettle(func(*http.Request, int, int64) int { return 4 }))
+		"WithSettleAtEnd": {func(l ratelimit.Limiter) bool {
+			return serve(l, httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 4 }))
 		}, []string{"hold k 1", "settle k 4"}},
 		"WithAlso": {func(l ratelimit.Limiter) bool {
 			return serve(open, httplimit.WithAlso(l, key, "also"))

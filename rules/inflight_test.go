@@ -128,7 +128,7 @@ func TestMiddlewareInFlight(t *testing.T) {
 		"two, in turn":  {[]Rule{limited("flights", "/a/b", 2, "in-flight"), limited("rate", "/a%2Fb", 100, "")}, "/a%2Fb", nil},
 		"two flights":   {[]Rule{flights, limited("more", "/a/b", 3, "in-flight")}, "/a%2Fb", nil},
 		"a plan":        {[]Rule{flights, limited("plan", "/a/b", 0, "unlimited")}, "/a%2Fb", nil},
-		"settled":       {[]Rule{flights, rate}, "/a%2Fb", []httplimit.Option{httplimit.WithSettle(httplimit.ByCost)}},
+		"settled":       {[]Rule{flights, rate}, "/a%2Fb", []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}},
 		"shaped to few": {[]Rule{flights, rate}, "/a%2Fb", []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestHold_EndsByItself(t *testing.T) {
 func TestMiddleware_HoldsEndByThemselves(t *testing.T) {
 	few, more := limited("few", "/a/b", 5, ""), limited("more", "/**", 9, "")
 	s, clk := newSet(t, Static(few, more))
-	h := s.Middleware(httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(time.Second), ratelimit.GiveBack()))(
+	h := s.Middleware(httplimit.WithSettleAtEnd(httplimit.ByCost, ratelimit.HoldFor(time.Second), ratelimit.GiveBack()))(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { clk.Add(time.Second) }))
 	assert.Equal(t, 200, get(h, "/a%2Fb").Code)
 	assert.Equal(t, []int{5, 9}, []int{left(t, s, few), left(t, s, more)})
@@ -405,7 +405,7 @@ func TestReleaseWhenTheStoreFails(t *testing.T) {
 	for algorithm, want := range map[string]int{"in-flight": 3, "fixed-window": 2} {
 		s, _ := newSet(t, Static(limited("a", "/a", 5, algorithm)), WithLimiter(ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithFailureLog(nil)))
 		reported := 0
-		h := s.Middleware(httplimit.WithSettle(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) {
+		h := s.Middleware(httplimit.WithSettleAtEnd(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) {
 			assert.ErrorContains(t, err, "no route to the store", algorithm)
 			reported++
 		}))(http.NotFoundHandler())

@@ -115,7 +115,7 @@ func TestMiddlewareHandsBack(t *testing.T) {
 	s, _ := newSet(t, Static(Rule{ID: "a", Call: "/x/#", Limit: 10, Window: time.Hour}))
 	for name, opts := range map[string][]httplimit.Option{
 		"alone":   nil,
-		"settled": {httplimit.WithSettle(httplimit.ByCost)},
+		"settled": {httplimit.WithSettleAtEnd(httplimit.ByCost)},
 	} {
 		for _, panics := range []bool{false, true} {
 			mux := http.NewServeMux()
@@ -193,7 +193,7 @@ func TestMiddlewareSettles(t *testing.T) {
 		opts := []httplimit.Option{httplimit.WithAlso(also, func(*http.Request) (string, error) { return "all", nil }, "a")}
 		var settled []int
 		if n == 2 {
-			opts = append(opts, httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+			opts = append(opts, httplimit.WithSettleAtEnd(func(_ *http.Request, status int, _ int64) int {
 				settled = append(settled, status)
 				return n
 			}))

@@ -43,11 +43,15 @@ func show(w http.ResponseWriter, status int, message string) {
 	}
 }
 
-// showLocked answers an attempt that a limit has refused, whatever its password is. It does not say
-// which limit that is: whether an account has failed attempts of others is none of a client's
+// showRefusal answers an attempt that a limit has refused, whatever its password is. It does not
+// say which limit that is: whether an account has failed attempts of others is none of a client's
 // business.
-func showLocked(w http.ResponseWriter, r *http.Request) {
+func showRefusal(w http.ResponseWriter, r *http.Request) {
 	admission, _ := httplimit.AdmissionOf(r.Context())
+	if admission.Err != nil { // the form has no name, or the client has left
+		show(w, admission.Status(), admission.Explain())
+		return
+	}
 	wait := (admission.RetryAfter + time.Second - 1).Truncate(time.Second) // rounded up
 	show(w, http.StatusTooManyRequests, fmt.Sprintf("Too many wrong passwords. Try again in %v.", wait))
 }

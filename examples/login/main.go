@@ -84,17 +84,17 @@ func newSite(isRight func(name, password string) bool) (*site, error) {
 			Limit: 20, Window: time.Hour, First: time.Minute, Longest: time.Hour,
 		}, s.deviceOr(nameOf), true},
 	} {
-		// The wait that is told to a refused attempt supposes that all in line will fail and lock the
-		// key again. So the line is short.
+		// The wait that is told to a refused attempt supposes that all in line will fail and lock
+		// the key again. So the line is short.
 		limiter, err := ratelimit.New(limit.limit, ratelimit.WithMaxWaiters(10))
 		if err != nil {
 			return nil, err
 		}
 		gate, err := httplimit.NewGate(limiter,
 			httplimit.WithKey(limit.keyOf),
-			httplimit.WithSettleByStatus(failures, ratelimit.HoldFor(30*time.Second)),
+			httplimit.WithSettle(failures, ratelimit.HoldFor(30*time.Second)),
 			httplimit.WithShaping(5*time.Second),
-			httplimit.WithDenied(http.HandlerFunc(showLocked)),
+			httplimit.WithRefusal(http.HandlerFunc(showRefusal)),
 			httplimit.WithHeaders(httplimit.None))
 		if err != nil {
 			return nil, err

@@ -39,7 +39,7 @@ func TestTransportAfterRests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				denied := httplimit.WithDenied(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				denied := httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					if !tt.says {
 						w.Header().Del("Retry-After")
 					}

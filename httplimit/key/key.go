@@ -27,7 +27,7 @@ import (
 )
 
 // A Func returns the key of a request. Requests with the same key share a limit. If it returns an
-// error, httplimit refuses the request: see httplimit.WithKeyError.
+// error, httplimit refuses the request: see httplimit.WithRefusal.
 type Func func(*http.Request) (string, error)
 
 // ErrNone means that a request has no key: it lacks the data that its key is made of. The text of
@@ -119,7 +119,7 @@ func Cookie(name string) Func {
 }
 
 // BasicAuthUser returns the user name of HTTP's basic authentication as the key, whatever the
-// password is: a limit of failed logins needs that, see httplimit.WithSettleByStatus. It fails with
+// password is: a limit of failed logins needs that, see httplimit.WithSettle. It fails with
 // [ErrNone] if there is no user name, or more than one Authorization field; a name longer than 256
 // bytes is hashed as by [Header]. As there, alice and ALICE are different keys unless a function of
 // the program folds them: otherwise, where they are one user, each way to write the name has a

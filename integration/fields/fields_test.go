@@ -112,20 +112,6 @@ func TestDraft7Parses(t *testing.T) {
 	}
 }
 
-// TestPartitionKeyParses parses keys of all lengths and bytes.
-func TestPartitionKeyParses(t *testing.T) {
-	for _, key := range []string{"", "a", "ab", "abc", "\x00\xff\xfe:;\"", "2001:db8::/64"} {
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}))
-		h := httplimit.Middleware(l, httplimit.WithPartitionKey(func(string) []byte { return []byte(key) }))(http.NotFoundHandler())
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		v, _ := list(t, w.Header()["Ratelimit"])[0].Params.Get("pk")
-		if got, ok := v.([]byte); !ok || string(got) != key {
-			t.Errorf("pk is %q, want %q", v, key)
-		}
-	}
-}
-
 func list(t *testing.T, lines []string) (items []httpsfv.Item) {
 	t.Helper()
 	parsed, err := httpsfv.UnmarshalList(lines)

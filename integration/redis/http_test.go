@@ -148,7 +148,7 @@ func TestInFlightOverHTTP(t *testing.T) {
 			"alone":         {alg: flight},
 			"with a rate":   {alg: both},
 			"of keys' own":  {alg: both, opts: []httplimit.Option{httplimit.WithInFlight()}, own: true},
-			"settled":       {alg: both, opts: []httplimit.Option{httplimit.WithSettle(func(*http.Request, int, int64) int { return 3 })}},
+			"settled":       {alg: both, opts: []httplimit.Option{httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 3 })}},
 			"shaped":        {alg: flight, opts: []httplimit.Option{httplimit.WithShaping(2 * time.Millisecond)}},
 			"under another": {alg: flight, also: true},
 		} {
@@ -221,7 +221,7 @@ func TestSettleOverHTTP(t *testing.T) {
 				server := httpServer(t, proto, httplimit.Middleware(l,
 					httplimit.WithKey(oneKey),
 					httplimit.WithCost(func(*http.Request) int { return 10 }),
-					httplimit.WithSettle(func(_ *http.Request, status int, written int64) int {
+					httplimit.WithSettleAtEnd(func(_ *http.Request, status int, written int64) int {
 						cost := status%7 + int(written)
 						spent.Add(int64(cost))
 						settled.Add(1)
@@ -363,7 +363,7 @@ func TestAttemptBehindAnotherProcess(t *testing.T) {
 	other := limiter(t, makers["goredis"](t, s.addr()), logins)
 	gate, err := httplimit.NewGate(limiter(t, makers["goredis"](t, s.addr()), logins),
 		httplimit.WithKey(oneKey),
-		httplimit.WithSettle(httplimit.ByCost, ratelimit.HoldFor(2*time.Hour), ratelimit.GiveBack()),
+		httplimit.WithSettleAtEnd(httplimit.ByCost, ratelimit.HoldFor(2*time.Hour), ratelimit.GiveBack()),
 		httplimit.WithShaping(time.Hour))
 	require.NoError(t, err)
 	attempts, d, err := other.Hold(t.Context(), "k", 5, ratelimit.HoldFor(2*time.Hour), ratelimit.GiveBack())

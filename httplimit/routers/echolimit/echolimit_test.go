@@ -103,7 +103,7 @@ func TestNoMiddleware(t *testing.T) {
 	echolimit.Wrap(nil)
 }
 
-// TestSettle checks what httplimit.WithSettle sees, and that the client, and Echo's own record of
+// TestSettle checks what httplimit.WithSettleAtEnd sees, and that the client, and Echo's own record of
 // the response, get the same.
 func TestSettle(t *testing.T) {
 	const message = `{"message":"no"}` + "\n"
@@ -151,7 +151,7 @@ func TestSettle(t *testing.T) {
 					return err
 				}
 			})
-			e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, s int, n int64) int {
+			e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, s int, n int64) int {
 				status, written = s, n
 				return 0
 			}))))
@@ -159,7 +159,7 @@ func TestSettle(t *testing.T) {
 			e.GET("/", tt.handler)
 			w := get(e)
 			if status != tt.status || written != int64(tt.written) {
-				t.Errorf("WithSettle sees %d and %d bytes, want %d and %d", status, written, tt.status, tt.written)
+				t.Errorf("WithSettleAtEnd sees %d and %d bytes, want %d and %d", status, written, tt.status, tt.written)
 			}
 			if w.Code != tt.status || w.Body.Len() != tt.written {
 				t.Errorf("the client gets %d and %q, want %d and %d bytes", w.Code, w.Body, tt.status, tt.written)
@@ -168,18 +168,18 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestWrapMiddleware checks what the documentation says of Echo's own adapter: WithSettle does
+// TestWrapMiddleware checks what the documentation says of Echo's own adapter: WithSettleAtEnd does
 // not see the answers to errors. If this test fails, Echo may need no adapter of this module.
 func TestWrapMiddleware(t *testing.T) {
 	var seen string
 	e := echo.New()
-	e.Use(echo.WrapMiddleware(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, s int, n int64) int {
+	e.Use(echo.WrapMiddleware(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, s int, n int64) int {
 		seen = fmt.Sprint(s, n)
 		return 0
 	}))))
 	e.GET("/", func(*echo.Context) error { return echo.NewHTTPError(401, "no") })
 	if w := get(e); w.Code != 401 || seen != "200 0" {
-		t.Errorf("the client gets %d, WithSettle sees %s", w.Code, seen)
+		t.Errorf("the client gets %d, WithSettleAtEnd sees %s", w.Code, seen)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestSettleAfterPanic(t *testing.T) {
 			return next(c)
 		}
 	})
-	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, s int, _ int64) int {
+	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, s int, _ int64) int {
 		status = s
 		return 0
 	}))))
@@ -210,7 +210,7 @@ func TestSettleAfterPanic(t *testing.T) {
 	}
 	e.GET("/", func(*echo.Context) error { panic("no") })
 	if w := get(e); w.Code != 500 || status != 500 {
-		t.Errorf("WithSettle sees %d, the client %d", status, w.Code)
+		t.Errorf("WithSettleAtEnd sees %d, the client %d", status, w.Code)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestSettleAfterPanic(t *testing.T) {
 func TestStream(t *testing.T) {
 	settled, proceed := make(chan int64, 1), make(chan struct{})
 	e := echo.New()
-	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, _ int, written int64) int {
+	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, _ int, written int64) int {
 		settled <- written
 		return 0
 	}))))
@@ -244,7 +244,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("%q %v, then %q %v", first, err, rest, restErr)
 	}
 	if written := <-settled; written != int64(len("firstsecond")) {
-		t.Errorf("WithSettle sees %d bytes", written)
+		t.Errorf("WithSettleAtEnd sees %d bytes", written)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestStream(t *testing.T) {
 func TestHijack(t *testing.T) {
 	settled := make(chan int, 1)
 	e := echo.New()
-	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, status int, _ int64) int {
 		settled <- status
 		return 0
 	}))))
@@ -276,7 +276,7 @@ func TestHijack(t *testing.T) {
 	}
 	resp.Body.Close()
 	if got := <-settled; got != 101 || resp.StatusCode != 418 {
-		t.Errorf("WithSettle sees %d, the client %d", got, resp.StatusCode)
+		t.Errorf("WithSettleAtEnd sees %d, the client %d", got, resp.StatusCode)
 	}
 }
 
@@ -293,7 +293,7 @@ func (w sliced) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func TestForeignWriter(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
 		"plain":   nil,
-		"settled": {httplimit.WithSettle(httplimit.ByCost)},
+		"settled": {httplimit.WithSettleAtEnd(httplimit.ByCost)},
 	} {
 		e := echo.New()
 		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {

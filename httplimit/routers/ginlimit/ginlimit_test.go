@@ -71,7 +71,7 @@ func TestNoMiddleware(t *testing.T) {
 	ginlimit.Wrap(nil)
 }
 
-// TestSettle checks what httplimit.WithSettle sees, and that the client gets the same.
+// TestSettle checks what httplimit.WithSettleAtEnd sees, and that the client gets the same.
 func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handler gin.HandlerFunc
@@ -109,14 +109,14 @@ func TestSettle(t *testing.T) {
 				}()
 				c.Next()
 			})
-			e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, s int, n int64) int {
+			e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, s int, n int64) int {
 				status, written = s, n
 				return 0
 			}))))
 			e.GET("/", tt.handler)
 			w := get(e)
 			if status != tt.status || written != tt.written {
-				t.Errorf("WithSettle sees %d and %d bytes, want %d and %d", status, written, tt.status, tt.written)
+				t.Errorf("WithSettleAtEnd sees %d and %d bytes, want %d and %d", status, written, tt.status, tt.written)
 			}
 			if w.Code != tt.status || int64(w.Body.Len()) != tt.written {
 				t.Errorf("the client gets %d and %d bytes, want %d and %d", w.Code, w.Body.Len(), tt.status, tt.written)
@@ -129,7 +129,7 @@ func TestSettle(t *testing.T) {
 func TestHijack(t *testing.T) {
 	settled := make(chan int, 1)
 	e := gin.New()
-	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettle(func(_ *http.Request, status int, _ int64) int {
+	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(9), httplimit.WithSettleAtEnd(func(_ *http.Request, status int, _ int64) int {
 		settled <- status
 		return 0
 	}))))
@@ -153,7 +153,7 @@ func TestHijack(t *testing.T) {
 	}
 	resp.Body.Close()
 	if got := <-settled; got != 101 || resp.StatusCode != 418 {
-		t.Errorf("WithSettle sees %d, the client %d", got, resp.StatusCode)
+		t.Errorf("WithSettleAtEnd sees %d, the client %d", got, resp.StatusCode)
 	}
 }
 
@@ -167,7 +167,7 @@ type sliced struct {
 func TestForeignWriter(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
 		"plain":   nil,
-		"settled": {httplimit.WithSettle(httplimit.ByCost)},
+		"settled": {httplimit.WithSettleAtEnd(httplimit.ByCost)},
 	} {
 		e := gin.New()
 		e.Use(func(c *gin.Context) { c.Writer = sliced{ResponseWriter: c.Writer} })

@@ -167,11 +167,11 @@ func waysIn(l ratelimit.Limiter) map[string]func(ctx context.Context) bool {
 			return r != nil || d.Allowed
 		}
 	}
-	settles := httplimit.WithSettle(func(*http.Request, int, int64) int { return 1 })
+	settles := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })
 	for name, opts := range map[string][]httplimit.Option{
-		"": nil, "WithSettle": {settles}, "WithInFlight": {httplimit.WithInFlight()},
+		"": nil, "WithSettleAtEnd": {settles}, "WithInFlight": {httplimit.WithInFlight()},
 		"WithShaping":              {httplimit.WithShaping(time.Second)},
-		"WithShaping, WithSettle":  {httplimit.WithShaping(time.Second), settles},
+		"WithShaping, WithSettleAtEnd":  {httplimit.WithShaping(time.Second), settles},
 		"WithShaping,WithInFlight": {httplimit.WithShaping(time.Second), httplimit.WithInFlight()},
 		"WithAlso":                 {httplimit.WithAlso(open(), func(*http.Request) (string, error) { return "k", nil }, "also")},
 	} {
