@@ -146,8 +146,11 @@ func (l *limiter) apply(c *call) {
 			l.strays.Forget(req.Hold.ID)
 		}
 		c.Answer, c.Err = l.states.Apply(c.ctx, c.Key, lim, *req)
-		if c.Err != nil {
+		switch {
+		case c.Err != nil:
 			l.noteFailure(&c.Call, c.Err)
+		case !c.Answer.Unasked:
+			l.logAnswer(c.ctx, l.storeFailures)
 		}
 	}
 }
@@ -162,6 +165,7 @@ func (l *limiter) applyOwnLimit(c *call) (done bool) {
 	alg, err := l.ownLimits.lookup(c.ctx, c.Key)
 	if err == nil && l.local != nil && c.Request.Op <= step.OpPeek &&
 		l.local.Space.ApplyAs(c.Key, alg, &c.Request, &c.Answer) {
+		l.logAnswer(c.ctx, l.lookupFailures)
 		return true
 	}
 	c.Limit, c.unknown, c.Err = l.limitBy(c.ctx, c.Key, alg, err)

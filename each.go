@@ -82,6 +82,9 @@ func (l *limiter) takeBatch(
 			c.Limit.Decide(&c.Request, &c.Answer)
 		default:
 			c.Call, asked = asked[0], asked[1:]
+			if c.Err == nil && !c.Answer.Unasked {
+				l.logAnswer(ctx, l.storeFailures)
+			}
 		}
 		_, err := l.conclude(c)
 		if err != nil {

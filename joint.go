@@ -511,9 +511,15 @@ func (j *jointCall) askTogether(keys []*jointKey, calls []limit.Call) (decided b
 		}
 	}
 	decided, err = keys[0].States.(limit.JointStates).ApplyAll(j.ctx, calls)
-	if err != nil && keys[0].phase != inMemory {
-		for _, k := range keys {
+	if !decided && err == nil || keys[0].phase == inMemory {
+		return decided, err
+	}
+	for _, k := range keys {
+		switch {
+		case err != nil:
 			k.l.noteFailure(k.Call, err)
+		case k.Answered && !k.Answer.Unasked:
+			k.l.logAnswer(j.ctx, k.l.storeFailures)
 		}
 	}
 	return decided, err

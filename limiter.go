@@ -255,8 +255,8 @@ func New(alg Algorithm, opts ...Option) (Limiter, error) {
 		ownLimits:      own,
 		timeline:       tl,
 		policy:         c.policy,
-		storeFailures:  c.newStoreFailureLog(),
-		lookupFailures: c.newLookupFailureLog(),
+		storeFailures:  c.newFailureLog(&policyWords[c.policy.kind]),
+		lookupFailures: c.newFailureLog(&lookupWords),
 
 		maxWaiters: c.maxWaiters,
 

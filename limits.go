@@ -197,6 +197,7 @@ func (l *limiter) limitBy(
 	lim, err = l.ownLimits.limitFrom(key, alg, err)
 	switch {
 	case err == nil:
+		l.logAnswer(ctx, l.lookupFailures)
 		return lim, nil, nil
 	case ctx.Err() != nil:
 		return nil, nil, ctx.Err()

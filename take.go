@@ -33,6 +33,7 @@ func (l *limiter) allowOwn(ctx context.Context, key string, n int) bool {
 	alg, err := l.ownLimits.lookup(ctx, key)
 	if err == nil {
 		if granted, ok := l.local.Space.AllowAs(l.timeline, key, alg, n); ok {
+			l.logAnswer(ctx, l.lookupFailures)
 			l.keepStates()
 			return granted
 		}

@@ -52,7 +52,7 @@ func (s *states) apply(
 		return res, err
 	}
 	if d, ok := s.known(name, prog, req); ok {
-		return step.Answer{Decision: d}, nil
+		return step.Answer{Decision: d, Unasked: true}, nil
 	}
 	return s.ask(ctx, name, prog, req)
 }

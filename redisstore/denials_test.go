@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // A denial is repeated without a call, and is correct until the instant at which it ends.
@@ -181,4 +183,39 @@ func TestRecent(t *testing.T) {
 	r.drop("new")
 	_, ok = r.get("new")
 	assert.False(t, ok)
+}
+
+// A denial from the cache does not show that Redis answers again: the log of the limiter says so
+// only after a call.
+func TestDenialCacheIsNoAnswerOfRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+		s, _ := f.store(t, WithDenialCache(time.Hour), WithKeyTags())
+		logger, logged := fakes.Log()
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(logger))
+		require.NoError(t, err)
+		for range 2 {
+			l.Allow("{t}k")
+			l.Allow("{t}l")
+		}
+		f.Fail = errors.New("EOF")
+		_, err = l.Take(ctx, "{t}m", 1)
+		require.ErrorIs(t, err, f.Fail)
+		require.Contains(t, logged(), "decisions=1")
+		time.Sleep(time.Second)
+		asked := f.Calls()
+		_, err = l.Take(ctx, "{t}k", 1)
+		require.NoError(t, err)
+		_, err = l.TakeEach(ctx, []string{"{t}k", "{t}l"}, 1, nil)
+		require.NoError(t, err)
+		_, err = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "{t}k"), ratelimit.For(l, "{t}l"))
+		require.NoError(t, err)
+		require.Equal(t, asked, f.Calls())
+		assert.Empty(t, logged())
+		f.Fail = nil
+		_, err = l.TakeEach(ctx, []string{"{t}m"}, 1, nil)
+		require.NoError(t, err)
+		assert.Contains(t, logged(), "the store answers again\" limiter=test after=1s decisions=1")
+	})
 }

@@ -49,7 +49,7 @@ func (s *states) prepareEach(ctx context.Context, calls []limit.Call, asked []*c
 		}
 		name := s.name(e.Key)
 		if d, ok := s.known(name, prog, e.Request); ok {
-			e.Answer = step.Answer{Decision: d}
+			e.Answer = step.Answer{Decision: d, Unasked: true}
 			continue
 		}
 		asked[i] = s.newCall()

@@ -117,7 +117,8 @@ func (s *Store) knownJointly(calls []limit.Call, members []member) (known bool) 
 		d, ok := s.denied(m.name, m.prog, c.Request)
 		if ok {
 			s.counts.cached.Add(1)
-			c.Answer, c.Answered, known = step.Answer{Decision: d}, true, true
+			c.Answer = step.Answer{Decision: d, Unasked: true}
+			c.Answered, known = true, true
 		}
 	}
 	return known

@@ -133,6 +133,7 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		time.Sleep(time.Minute) // until the next failure has a line of its own
 		f.Fail = nil
 		require.True(t, l.Allow(key))
+		assert.Contains(t, logged(), `the store answers again" limiter=test after=1m0.1s decisions=1`)
 
 		f.Hangs = true
 		for range 5 {

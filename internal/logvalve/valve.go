@@ -46,3 +46,6 @@ func (v *Valve) Flush(now time.Time, interval time.Duration) (held int, ok bool)
 	held = int(v.held.Swap(0))
 	return held, held > 0
 }
+
+// Forget drops the count of the messages held back, of which another message tells.
+func (v *Valve) Forget() { v.held.Store(0) }

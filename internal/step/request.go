@@ -201,6 +201,8 @@ type Answer struct {
 	Idle  time.Duration
 	Held  bool // whether the hold of the request was opened, or found open
 	Ended int  // how many holds ended by themselves
+	// Whether the store has answered from what it knew, without asking its server.
+	Unasked bool
 	// Until the first of the holds that are open ends by itself; 0 if none is open, and for OpPeek.
 	Ends time.Duration
 }

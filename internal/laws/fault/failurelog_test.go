@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -103,6 +104,121 @@ func TestFailureLogTellsOfTheEnd(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Empty(t, logged())
 	})
+}
+
+// TestFailureLogAnswersAgain: one line says that the store answers again, after how long, and how many
+// decisions were made without it. It comes with the first decision a second after the latest failure
+// or later, and at most every ten seconds.
+func TestFailureLogAnswersAgain(t *testing.T) {
+	const (
+		fails = iota
+		answers
+	)
+	failed := func(decisions int) string {
+		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store failed, and requests are allowed without it\" limiter=api error=\"no route\" decisions=%d\n", decisions)
+	}
+	again := func(after string, decisions int) string {
+		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store answers again\" limiter=api after=%s decisions=%d\n", after, decisions)
+	}
+	logger, logged := fakes.Log()
+	s := &fakes.Broken{}
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+	var now time.Duration
+	for i, step := range []struct {
+		at    time.Duration
+		store int
+		want  string
+	}{
+		{0, answers, ""},
+		{time.Hour, fails, failed(1)},
+		{time.Hour + 1500*time.Millisecond, fails, ""},
+		{time.Hour + 1600*time.Millisecond, answers, ""}, // perhaps another server of a cluster
+		{time.Hour + 1700*time.Millisecond, fails, ""},
+		{time.Hour + 1800*time.Millisecond, answers, ""},
+		{time.Hour + 2700*time.Millisecond - 1, answers, ""},
+		{time.Hour + 2700*time.Millisecond, answers, again("1.8s", 3)},
+		{time.Hour + 4*time.Second, answers, ""},
+		{time.Hour + 5*time.Second, fails, ""}, // an outage soon after another one
+		{time.Hour + 7*time.Second, answers, ""},
+		{time.Hour + 8*time.Second, fails, ""},
+		{time.Hour + 9*time.Second, answers, ""},
+		{time.Hour + 12700*time.Millisecond, answers, again("4s", 2)},
+		{2 * time.Hour, fails, failed(1)},
+		{3 * time.Hour, answers, again("1h0m0s", 1)},
+		{4 * time.Hour, answers, ""},
+	} {
+		clk.Advance(step.at - now)
+		now = step.at
+		s.Err = nil
+		if step.store == fails {
+			s.Err = errors.New("no route")
+		}
+		l.Allow("key")
+		require.Equal(t, step.want, logged(), "step %d", i)
+	}
+}
+
+// TestFailureLogAnswersOnce: of many decisions at once after an outage, one logs that it is over.
+func TestFailureLogAnswersOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logged := fakes.Log()
+		s := &fakes.Broken{}
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger)))
+		s.Err = errors.New("no route")
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { l.Allow("key") })
+		}
+		all.Wait()
+		s.Err = nil
+		time.Sleep(time.Second)
+		for range 64 {
+			all.Go(func() { l.Allow("key") })
+		}
+		all.Wait()
+		time.Sleep(time.Minute) // the line has told of what was held back
+		text := logged()
+		assert.Equal(t, 2, strings.Count(text, "\n"), text)
+		assert.Contains(t, text, "answers again\" limiter=api after=1s decisions=64\n")
+	})
+}
+
+// TestFailureLogAnswersOfMethods: a decision of any method shows that the store answers again, and
+// a panic of the handler does not spoil it.
+func TestFailureLogAnswersOfMethods(t *testing.T) {
+	for name, call := range map[string]func(l ratelimit.Limiter) error{
+		"Take":     func(l ratelimit.Limiter) error { _, err := l.Take(ctx, "key", 1); return err },
+		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "key", 1); return err },
+		"TakeEach": func(l ratelimit.Limiter) error { _, err := l.TakeEach(ctx, []string{"key"}, 1, nil); return err },
+		"Wait":     func(l ratelimit.Limiter) error { return l.Wait(ctx, "key") },
+		"Hold":     func(l ratelimit.Limiter) error { _, _, err := l.Hold(ctx, "key", 1); return err },
+		"Charge":   func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "key", 1); return err },
+		"Peek":     func(l ratelimit.Limiter) error { _, err := l.Peek(ctx, "key"); return err },
+		"TakeAll": func(l ratelimit.Limiter) error {
+			_, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+			return err
+		},
+	} {
+		for logger, handles := range map[string]func() (*slog.Logger, func() string){
+			"that writes": fakes.Log,
+			"that panics": func() (*slog.Logger, func() string) {
+				return slog.New(frailHandler{}), func() string { return "answers again" }
+			},
+		} {
+			to, logged := handles()
+			s := &fakes.Broken{}
+			l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(to))
+			s.Err = errors.New("no route")
+			func() {
+				defer func() { _ = recover() }() // of the line about the failure
+				l.Allow("key")
+			}()
+			clk.Advance(time.Second)
+			s.Err = nil
+			require.NoError(t, call(l), "%s, with a handler %s", name, logger)
+			assert.Contains(t, logged(), "answers again", "%s, with a handler %s", name, logger)
+		}
+	}
 }
 
 // TestFailureLogOfMethods: each decision of a policy is logged, and nothing else is.
@@ -255,6 +371,34 @@ func TestLookupLog(t *testing.T) {
 	clk.Advance(10 * time.Second)
 	l.Allow("key")
 	require.Equal(t, line(100), logged())
+}
+
+// TestLookupLogSucceedsAgain: the end of failing lookups is logged as that of an outage is, whatever
+// way the decision takes.
+func TestLookupLogSucceedsAgain(t *testing.T) {
+	for name, call := range map[string]func(l ratelimit.Limiter){
+		"Allow":   func(l ratelimit.Limiter) { l.Allow("key") },
+		"Take":    func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", 1) },
+		"Wait":    func(l ratelimit.Limiter) { _ = l.Wait(ctx, "key") },
+		"TakeAll": func(l ratelimit.Limiter) { _, _ = ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key")) },
+	} {
+		logger, logged := fakes.Log()
+		own := new(fakes.OwnLimits)
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.WithName("api"), ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
+		own.Set("key", ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)})
+		l.Allow("key") // its state has the limit
+		own.Err = errLookup
+		l.Allow("other")
+		l.Allow("other")
+		require.Contains(t, logged(), "a lookup failed", name)
+		clk.Advance(90 * time.Second)
+		logged()
+		own.Err = nil
+		call(l)
+		require.Equal(t, "level=WARN msg=\"ratelimit: lookups succeed again\" limiter=api after=1m30s lookups=2\n", logged(), name)
+		call(l)
+		require.Empty(t, logged(), name)
+	}
 }
 
 // TestNoSecretInErrors: neither the log nor the text of an error has a whole key, which may be an
