@@ -29,12 +29,20 @@ func (l *limiter) Hold(
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	if h.waitsInLine {
+	switch {
+	case h.waitsInLine:
+		until := ctx
+		if h.until != nil {
+			until = h.until
+		}
 		r, d, err = l.waitFor(&waiter{
-			l: l, ctx: ctx, until: ctx, key: key, n: n, hold: h, options: opts,
+			l: l, ctx: ctx, until: until, key: key, n: n, hold: h, options: opts,
 		})
 		d.Allowed = err == nil
 		return r, d, err
+	case !h.isHeld:
+		d, err = l.take(ctx, CallHold, key, n)
+		return nil, d, err
 	}
 	c := newCall(ctx, step.OpHold, key, n)
 	c.hold, c.holdOptions = h, opts
@@ -43,7 +51,8 @@ func (l *limiter) Hold(
 	return r, Decision(c.Answer.Decision), err
 }
 
-// A HoldOption says how [Limiter.Hold] holds events: [HoldFor], [GiveBack] or [Waiting].
+// A HoldOption says how [Limiter.Hold] holds events: [HoldFor], [GiveBack], [Waiting],
+// [WaitingUntil] or [Spending].
 type HoldOption interface{ setForHold(h *holdOptions) }
 
 // A ReserveOption says how [Limiter.Reserve] reserves events: [HoldFor], [GiveBack] or [Within].
@@ -69,9 +78,22 @@ func (w within) setForReserve(h *holdOptions) { h.maxWait = time.Duration(w) }
 // were denied.
 func Waiting() HoldOption { return waiting{} }
 
-type waiting struct{}
+type waiting struct{ until context.Context }
 
-func (waiting) setForHold(h *holdOptions) { h.waitsInLine = true }
+func (w waiting) setForHold(h *holdOptions) { h.waitsInLine, h.until = true, w.until }
+
+// WaitingUntil is [Waiting], no longer than until the context until ends. Unlike the end of the
+// context of Hold, that interrupts no call of the store. So a server that lets requests wait for a
+// second does not lose a decision that it has waited for, because the store was slow.
+func WaitingUntil(until context.Context) HoldOption { return waiting{until} }
+
+// Spending makes [Limiter.Hold] spend the events for good, as [Limiter.Take] does: the Reservation
+// is nil. With [Waiting], it is [Limiter.WaitN] with a Decision, which a server tells its client.
+func Spending() HoldOption { return spending{} }
+
+type spending struct{}
+
+func (spending) setForHold(h *holdOptions) { h.spends = true }
 
 // HoldFor makes a hold end by itself after d; that of a reservation, or of events that a
 // [LeakyBucket] queues, d after these may happen. The default is ten minutes or, with an
@@ -107,8 +129,12 @@ type holdOptions struct {
 	holdForSet bool
 	givesBack  bool
 
-	maxWait     time.Duration // of a Reserve: the longest wait
-	waitsInLine bool          // of a Hold
+	maxWait time.Duration // of a Reserve: the longest wait
+
+	// Of a Hold:
+	waitsInLine bool
+	until       context.Context // the end of the wait, if it is not that of the call
+	spends      bool            // whether the events are not held after all
 }
 
 // optionsOfHold returns the values of the options of a Hold.
@@ -120,10 +146,11 @@ func optionsOfHold(opts []HoldOption) (holdOptions, error) {
 	set := h
 	for i, opt := range opts {
 		if opt == nil {
-			return h, errNoOption(i, "HoldFor, GiveBack or Waiting")
+			return h, errNoOption(i, "HoldFor, GiveBack, Waiting, WaitingUntil or Spending")
 		}
 		opt.setForHold(&set)
 	}
+	set.isHeld = !set.spends
 	return set, set.check()
 }
 

@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"context"
 	"errors"
-	"slices"
 )
 
 // This file has what users call to wait: Wait, and Hold with Waiting. A waiter does the waiting.
@@ -18,32 +17,9 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 	return err
 }
 
-// WaitFor is WaitN or, to hold the events, Hold with Waiting. It also returns the Decision, if the
-// events were granted at once or denied without a failure; otherwise, the Decision is zero.
-// Middlewares call it, to know what is left, or when to retry, without another call of the store.
-// It waits until the context until ends, which may end before ctx. ctx is the context of calls of
-// the store.
-func (l *limiter) WaitFor(
-	ctx, until context.Context,
-	key string,
-	n int,
-	holds bool,
-	opts ...HoldOption,
-) (r *Reservation, d Decision, err error) {
-	if err := l.check(ctx, n); err != nil {
-		return nil, Decision{}, err
-	}
-	h, err := optionsOfHold(opts)
-	if err != nil {
-		return nil, Decision{}, err
-	}
-	h.isHeld = holds
-	return l.waitFor(&waiter{
-		l: l, ctx: ctx, until: until, key: key, n: n, hold: h, options: opts,
-	})
-}
-
-// waitFor is WaitFor without checks. If the store fails, a fallback waits instead.
+// waitFor waits, and returns what is held, if anything. It also returns the Decision, if the events
+// were granted at once or denied without a failure; otherwise, the Decision is zero. If the store
+// fails, a fallback waits instead.
 func (l *limiter) waitFor(w *waiter) (*Reservation, Decision, error) {
 	began := l.beginObserving()
 	r, err := w.wait()
@@ -73,15 +49,12 @@ func (l *limiter) waitFor(w *waiter) (*Reservation, Decision, error) {
 // even if that time is over, because the failing store took it: then the fallback grants what may
 // happen now.
 func (w *waiter) fallBack(to Limiter) (r *Reservation, err error) {
-	l, ok := to.(*limiter)
-	switch {
-	case ok:
-		r, _, err = l.WaitFor(w.ctx, w.until, w.key, w.n, w.hold.isHeld, w.options...)
-	case w.hold.isHeld:
-		opts := slices.Concat(w.options, []HoldOption{Waiting()})
-		r, _, err = to.Hold(w.until, w.key, w.n, opts...)
-	default:
-		err = to.WaitN(w.until, w.key, w.n)
+	if w.options == nil {
+		return nil, to.WaitN(w.ctx, w.key, w.n)
+	}
+	r, d, err := to.Hold(w.ctx, w.key, w.n, w.options...)
+	if err == nil && !d.Allowed { // of a limiter that New has not made
+		w.denial, err = d, &TurnError{N: w.n, Wait: d.RetryAfter}
 	}
 	return r, err
 }

@@ -170,5 +170,6 @@ type leavingLate struct {
 
 func (l leavingLate) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
 	defer l.leave()
-	return l.Limiter.Hold(ctx, key, n, opts...)
+	r, d, err := l.Limiter.Hold(ctx, key, n, opts...)
+	return r, ratelimit.Decision{Allowed: d.Allowed}, err // as after a wait
 }

@@ -10,18 +10,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/ends"
 )
 
-// A waiter is a limiter of package ratelimit: its WaitFor also returns the Decision, if it is
-// granted at once.
-type waiter interface {
-	WaitFor(
-		ctx, until context.Context,
-		key string,
-		n int,
-		holds bool,
-		opts ...ratelimit.HoldOption,
-	) (*ratelimit.Reservation, ratelimit.Decision, error)
-}
-
 // wait waits in line, at most for WithShaping's delay and until the deadline of the request, until
 // l has granted what a asks for. ctx is for calls of the store. The error is as for take.
 func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err error) {
@@ -32,21 +20,13 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	if !holds && g.unlocksAfter(ctx, a) > 0 {
 		return g.takeNow(ctx, a)
 	}
-	switch l, ok := l.(waiter); {
-	case ok:
-		a.turn, a.Decision, err = l.WaitFor(ctx, bounded, a.key, a.n, holds, g.hold...)
-	case holds:
-		opts := append([]ratelimit.HoldOption{ratelimit.Waiting()}, g.hold...)
-		var d ratelimit.Decision
-		a.turn, d, err = a.limits[0].limiter.Hold(bounded, a.key, a.n, opts...)
-		if err == nil && !d.Allowed {
-			a.Decision = d
-			return nil
-		}
-	default:
-		err = a.limits[0].limiter.WaitN(bounded, a.key, a.n)
+	opts := append([]ratelimit.HoldOption{ratelimit.WaitingUntil(bounded)}, g.hold...)
+	if !holds {
+		opts = append(opts, ratelimit.Spending())
 	}
-	if err == nil && a.Decision.Allowed {
+	a.turn, a.Decision, err = l.Hold(ctx, a.key, a.n, opts...)
+	isKnown := a.Decision.Limit > 0 || !a.Decision.Allowed // which it is not after a wait
+	if err == nil && isKnown {
 		return nil
 	}
 	ended := asked.Err()

@@ -151,6 +151,13 @@ func waysIn(l ratelimit.Limiter) map[string]func(ctx context.Context) bool {
 				ratelimit.WithFailurePolicy(ratelimit.Fallback(l)), ratelimit.WithFailureLog(nil))))
 		}
 	}
+	ways["Fallback: Hold, Waiting"] = func(ctx context.Context) bool {
+		down := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour},
+			ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
+			ratelimit.WithFailurePolicy(ratelimit.Fallback(l)), ratelimit.WithFailureLog(nil)))
+		_, d, _ := down.Hold(ctx, "k", 1, ratelimit.Waiting())
+		return d.Allowed
+	}
 	open := func() ratelimit.Limiter { return ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})) }
 	bound := ratelimit.For(l, "k")
 	for name, of := range map[string][]ratelimit.Bound{

@@ -800,9 +800,9 @@ func (c *panicking) Now() time.Time {
 
 func (c *panicking) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// TestWaitFor_QueueOfAnInFlight: a middleware bounds the wait for an All of an InFlight and a
+// TestWaitingUntil_QueueOfAnInFlight: a middleware bounds the wait for an All of an InFlight and a
 // LeakyBucket. The delay in the queue of the LeakyBucket counts as a part of the wait.
-func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
+func TestWaitingUntil_QueueOfAnInFlight(t *testing.T) {
 	alg := ratelimit.All{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 5}}
 	inEach(t, func(t *testing.T, in place) {
 		l := in.limiter(alg)
@@ -810,9 +810,7 @@ func TestWaitFor_QueueOfAnInFlight(t *testing.T) {
 		until, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		_, _, err := l.(interface {
-			WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error)
-		}).WaitFor(t.Context(), until, "key", 1, true)
+		_, _, err := l.Hold(t.Context(), "key", 1, ratelimit.WaitingUntil(until))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(begin))
 	})
@@ -854,16 +852,18 @@ func TestWait_TogetherAfterADenial(t *testing.T) {
 	})
 }
 
-// TestWaitForHolds: WaitFor, which middlewares call, holds the events only if its caller says so.
-func TestWaitForHolds(t *testing.T) {
+// TestSpending: what Hold spends for good is not held, at once and in line.
+func TestSpending(t *testing.T) {
 	for _, holds := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(ratelimit.MemoryStore)
 			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(s)))
 			for range 2 { // at once, and in line
-				r, _, err := l.(interface {
-					WaitFor(ctx, until context.Context, key string, n int, holds bool, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error)
-				}).WaitFor(t.Context(), t.Context(), "key", 1, holds)
+				opts := []ratelimit.HoldOption{ratelimit.Waiting()}
+				if !holds {
+					opts = append(opts, ratelimit.Spending())
+				}
+				r, _, err := l.Hold(t.Context(), "key", 1, opts...)
 				require.NoError(t, err)
 				require.Equal(t, holds, r != nil && r.Token() != "")
 			}
