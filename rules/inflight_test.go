@@ -28,7 +28,7 @@ func TestInFlightRule(t *testing.T) {
 	want := ratelimit.InFlight{Limit: 5, Timeout: 90 * time.Second}
 	for source, read := range map[string]func() (Rule, error){
 		"table": func() (Rule, error) {
-			return inTable.rule(rowOf(t, map[string]any{"THROTTLE_ID": "r", "NORMALIZED_CALL": "/x", "MAX_LOCKS": 5, "LOCK_TIMEOUT_SECONDS": 90, "ALGORITHM": "in-flight"}))
+			return inTable.rule(rowOf(t, map[string]any{"THROTTLE_ID": "r", "NORMALIZED_CALL": "/x", "MAX_CALLS": 5, "WINDOW_SECONDS": 90, "ALGORITHM": "in-flight"}))
 		},
 		"file": func() (Rule, error) {
 			rules, err := writeFile(t, "- {id: r, call: /x, limit: 5, seconds: 90, algorithm: in-flight}").Load(t.Context())

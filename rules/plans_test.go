@@ -102,7 +102,7 @@ func TestPlanRowsOfTables(t *testing.T) {
 	for _, limit := range []any{nil, 0, -1, 5} {
 		for _, window := range []any{nil, 0, []byte("60")} {
 			got, err := inTable.rule(rowOf(t, map[string]any{
-				"THROTTLE_ID": "a", "NORMALIZED_CALL": "/x", "MAX_LOCKS": limit, "LOCK_TIMEOUT_SECONDS": window,
+				"THROTTLE_ID": "a", "NORMALIZED_CALL": "/x", "MAX_CALLS": limit, "WINDOW_SECONDS": window,
 				"THROTTLE_EXPIRATION": nil, "ALGORITHM": []byte("blocked"),
 			}))
 			require.NoError(t, err)

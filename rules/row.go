@@ -7,13 +7,13 @@ import (
 )
 
 // A row is a rule as a table or a file has it. Its fields have the names that they have in Rule.
-// The tags are the names of the columns (SQL says what each of them means), and the names in a
-// file.
+// The tags are the names of the columns (SQL says what each of them means), the names in a file,
+// and the names of those columns that had another one before.
 type row struct {
 	ID             cell `table:"THROTTLE_ID"             file:"id"`
 	Call           cell `table:"NORMALIZED_CALL"         file:"call"`
-	Limit          cell `table:"MAX_LOCKS"               file:"limit"`
-	Window         cell `table:"LOCK_TIMEOUT_SECONDS"    file:"seconds"`
+	Limit          cell `table:"MAX_CALLS"               file:"limit" former:"MAX_LOCKS"`
+	Window         cell `table:"WINDOW_SECONDS"          file:"seconds" former:"LOCK_TIMEOUT_SECONDS"`
 	Algorithm      cell `table:"ALGORITHM"               file:"algorithm"`
 	Every          cell `table:"EVERY"                   file:"every"`
 	Zone           cell `table:"ZONE"                    file:"zone"`
@@ -32,21 +32,30 @@ type row struct {
 type format string
 
 const (
-	inTable format = "table"
-	inFile  format = "file"
+	inTable       format = "table"
+	inFormerTable format = "former" // a table whose columns have their former names
+	inFile        format = "file"
 )
 
 // nameOf returns the name of a field of row.
 func (f format) nameOf(field string) string {
 	found, _ := reflect.TypeFor[row]().FieldByName(field)
-	return found.Tag.Get(string(f))
+	return f.nameIn(found.Tag)
+}
+
+// nameIn returns the name of the field that has a tag.
+func (f format) nameIn(tag reflect.StructTag) string {
+	if name := tag.Get(string(f)); name != "" || f != inFormerTable {
+		return name
+	}
+	return inTable.nameIn(tag)
 }
 
 // cellsOf returns the cells of a row by the names of their fields.
 func (f format) cellsOf(r *row) map[string]*cell {
 	cells := make(map[string]*cell)
 	for field, value := range reflect.ValueOf(r).Elem().Fields() {
-		if name := field.Tag.Get(string(f)); name != "" {
+		if name := f.nameIn(field.Tag); name != "" {
 			cells[name] = value.Addr().Interface().(*cell)
 		}
 	}

@@ -28,7 +28,7 @@ func rowOf(t *testing.T, columns map[string]any) *row {
 func TestRowsOfTables(t *testing.T) {
 	columns := func(name string, value any) map[string]any {
 		all := map[string]any{
-			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_LOCKS": int64(10), "LOCK_TIMEOUT_SECONDS": int64(60),
+			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_CALLS": int64(10), "WINDOW_SECONDS": int64(60),
 			"THROTTLE_EXPIRATION": nil,
 		}
 		all[name] = value
@@ -41,10 +41,10 @@ func TestRowsOfTables(t *testing.T) {
 	}{
 		{"THROTTLE_ID", int64(7), func(r *Rule) { r.ID = "7" }},
 		{"THROTTLE_ID", []byte("a      "), func(r *Rule) { r.ID = "a" }},
-		{"MAX_LOCKS", []byte("010"), func(*Rule) {}},
-		{"MAX_LOCKS", 10.0, func(*Rule) {}},
-		{"LOCK_TIMEOUT_SECONDS", 0.5, func(r *Rule) { r.Window = time.Second / 2 }},
-		{"LOCK_TIMEOUT_SECONDS", []byte("0.5"), func(r *Rule) { r.Window = time.Second / 2 }},
+		{"MAX_CALLS", []byte("010"), func(*Rule) {}},
+		{"MAX_CALLS", 10.0, func(*Rule) {}},
+		{"WINDOW_SECONDS", 0.5, func(r *Rule) { r.Window = time.Second / 2 }},
+		{"WINDOW_SECONDS", []byte("0.5"), func(r *Rule) { r.Window = time.Second / 2 }},
 		{"THROTTLE_EXPIRATION", int64(1893456000), func(r *Rule) { r.Expires = time.Unix(1893456000, 0) }},
 		{"THROTTLE_EXPIRATION", "2030-01-01 00:00:00", func(r *Rule) { r.Expires = time.Unix(1893456000, 0).UTC() }},
 		{"EVERY", nil, func(*Rule) {}},
@@ -74,12 +74,12 @@ func TestRowsOfTables(t *testing.T) {
 	}{
 		{"THROTTLE_ID", nil, `rules: THROTTLE_ID is <nil>: it must be present`},
 		{"NORMALIZED_CALL", "x", `rule "007": NORMALIZED_CALL is "x": it must be a path such as "/user/#"`},
-		{"MAX_LOCKS", nil, `rule "007": MAX_LOCKS is <nil>: it must be present`},
-		{"MAX_LOCKS", 1.9, `rule "007": MAX_LOCKS is "1.9": it must be a whole number`},
-		{"LOCK_TIMEOUT_SECONDS", int64(0), `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be more than 0`},
+		{"MAX_CALLS", nil, `rule "007": MAX_CALLS is <nil>: it must be present`},
+		{"MAX_CALLS", 1.9, `rule "007": MAX_CALLS is "1.9": it must be a whole number`},
+		{"WINDOW_SECONDS", int64(0), `rule "007": WINDOW_SECONDS is 0: it must be more than 0`},
 		{"THROTTLE_EXPIRATION", int64(-1), `rule "007": THROTTLE_EXPIRATION is -1: it must be in Unix seconds`},
 		{"ALGORITHM", "magic", `rule "007": ALGORITHM is "magic": it must be one of`},
-		{"EVERY", "month", `rule "007": LOCK_TIMEOUT_SECONDS is 60: it must be left out, for a calendar-window`},
+		{"EVERY", "month", `rule "007": WINDOW_SECONDS is 60: it must be left out, for a calendar-window`},
 		{"EVERY", "fortnight", `rule "007": EVERY is "fortnight": it must be day, week, month, quarter or year`},
 		{"ALGORITHM", "calendar-window", `rule "007": EVERY is 0: it must be day, week, month, quarter or year, for a calendar-window`},
 		{"ZONE", "Europe/London", `rule "007": ZONE is "Europe/London": it must be left out, except for a calendar-window`},
@@ -100,11 +100,11 @@ func TestRowsOfTables(t *testing.T) {
 	}
 }
 
-// TestCalendarsOfTables checks rows with an EVERY, which have no LOCK_TIMEOUT_SECONDS.
+// TestCalendarsOfTables checks rows with an EVERY, which have no WINDOW_SECONDS.
 func TestCalendarsOfTables(t *testing.T) {
 	row := func(more map[string]any) *row {
 		columns := map[string]any{
-			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_LOCKS": int64(10), "LOCK_TIMEOUT_SECONDS": nil,
+			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_CALLS": int64(10), "WINDOW_SECONDS": nil,
 		}
 		maps.Copy(columns, more)
 		return rowOf(t, columns)
@@ -129,12 +129,12 @@ func TestCalendarsOfTables(t *testing.T) {
 		columns map[string]any
 		want    string
 	}{
-		{map[string]any{"EVERY": "day", "MAX_LOCKS": nil}, `rule "007": MAX_LOCKS is <nil>: it must be present`},
+		{map[string]any{"EVERY": "day", "MAX_CALLS": nil}, `rule "007": MAX_CALLS is <nil>: it must be present`},
 		{map[string]any{"EVERY": "day", "BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
-		{map[string]any{"EVERY": "day", "LOCK_TIMEOUT_SECONDS": int64(0)}, `rule "007": LOCK_TIMEOUT_SECONDS is 0: it must be left out, for a calendar-window`},
+		{map[string]any{"EVERY": "day", "WINDOW_SECONDS": int64(0)}, `rule "007": WINDOW_SECONDS is 0: it must be left out, for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "calendar"}, `rule "007": ALGORITHM is "calendar": it must be one of ["sliding-log"`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "unlimited"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
-		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "LOCK_TIMEOUT_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
+		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "WINDOW_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"}, `rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`},
 		{map[string]any{"EVERY": "month", "START": int64(32)}, `rule "007": ratelimit: CalendarWindow.Start is 32: it must be a day of the month`},
@@ -149,7 +149,7 @@ func TestCalendarsOfTables(t *testing.T) {
 func TestLockoutsOfTables(t *testing.T) {
 	row := func(more map[string]any) *row {
 		columns := map[string]any{
-			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_LOCKS": int64(11), "LOCK_TIMEOUT_SECONDS": int64(1),
+			"THROTTLE_ID": "007", "NORMALIZED_CALL": "/x", "MAX_CALLS": int64(11), "WINDOW_SECONDS": int64(1),
 			"ALGORITHM": "lockout", "FIRST_LOCKOUT_SECONDS": int64(60),
 		}
 		maps.Copy(columns, more)
@@ -182,7 +182,7 @@ func TestLockoutsOfTables(t *testing.T) {
 	}{
 		{map[string]any{"FIRST_LOCKOUT_SECONDS": nil}, `rule "007": FIRST_LOCKOUT_SECONDS is "0s": it must be longer than 0, for a lockout`},
 		{map[string]any{"LONGEST_LOCKOUT_SECONDS": int64(59)}, `rule "007": LONGEST_LOCKOUT_SECONDS is "59s": it must be at least as long as the first lockout, 1m0s, or left out`},
-		{map[string]any{"LOCK_TIMEOUT_SECONDS": nil}, `rule "007": LOCK_TIMEOUT_SECONDS is <nil>: it must be present`},
+		{map[string]any{"WINDOW_SECONDS": nil}, `rule "007": WINDOW_SECONDS is <nil>: it must be present`},
 		{map[string]any{"EVERY": "month"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},
 		{map[string]any{"ALGORITHM": "lock-out"}, `rule "007": ALGORITHM is "lock-out": it must be one of ["sliding-log"`},

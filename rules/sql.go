@@ -25,16 +25,17 @@ var Schema string
 //
 //	THROTTLE_ID              primary key: Rule.ID
 //	NORMALIZED_CALL          varchar unique: Rule.Call
-//	MAX_LOCKS                int: Rule.Limit
-//	LOCK_TIMEOUT_SECONDS     int: Rule.Window
+//	MAX_CALLS                int: Rule.Limit
+//	WINDOW_SECONDS           int: Rule.Window
 //	THROTTLE_EXPIRATION      bigint null: Rule.Expires, in Unix seconds, or a timestamp
 //
 // and may have METHOD, ALGORITHM, EVERY, ZONE, START, HOUR, FIRST_LOCKOUT_SECONDS,
 // LONGEST_LOCKOUT_SECONDS, BURST, SHADOW and ENABLED, in which null means the default. Other
-// columns are ignored. [Schema] has the statements that create the table.
+// columns are ignored. [Schema] has the statements that create the table. A table with the former
+// names MAX_LOCKS and LOCK_TIMEOUT_SECONDS, for MAX_CALLS and WINDOW_SECONDS, is read as well.
 //
-// If the ALGORITHM is unlimited or blocked, MAX_LOCKS and LOCK_TIMEOUT_SECONDS may be null. In a
-// row with an EVERY, such as month, LOCK_TIMEOUT_SECONDS must be null. In any other row, a null or
+// If the ALGORITHM is unlimited or blocked, MAX_CALLS and WINDOW_SECONDS may be null. In a
+// row with an EVERY, such as month, WINDOW_SECONDS must be null. In any other row, a null or
 // 0 in one of the two is invalid. If the ALGORITHM is lockout, FIRST_LOCKOUT_SECONDS must be more
 // than 0.
 //
@@ -93,21 +94,27 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 	if err != nil {
 		return nil, err
 	}
+	columns := make(map[string]*sql.ColumnType, len(types))
+	for _, t := range types {
+		columns[strings.ToUpper(t.Name())] = t
+	}
+	in := inTable
+	if columns[in.nameOf("Limit")] == nil && columns[inFormerTable.nameOf("Limit")] != nil {
+		in = inFormerTable
+	}
 	var r row
 	var unixSeconds cell
-	cells := inTable.cellsOf(&r)
+	cells := in.cellsOf(&r)
 	cells[inUnix] = &unixSeconds
-	columns := make(map[string]*sql.ColumnType, len(types))
 	to := make([]any, len(types))
 	for i, t := range types {
-		name := strings.ToUpper(t.Name())
-		columns[name], to[i] = t, new(cell)
-		if c := cells[name]; c != nil {
+		to[i] = new(cell)
+		if c := cells[strings.ToUpper(t.Name())]; c != nil {
 			to[i] = c
 		}
 	}
 	for _, field := range []string{"ID", "Call", "Limit", "Window", "Expires"} {
-		if name := inTable.nameOf(field); columns[name] == nil {
+		if name := in.nameOf(field); columns[name] == nil {
 			return nil, fmt.Errorf("the table %s has no column %s", table, name)
 		}
 	}
@@ -120,7 +127,7 @@ func loadSQL(ctx context.Context, db *sql.DB, table string) (rules []Rule, err e
 		if inSession {
 			r.Expires = unixSeconds
 		}
-		rule, err := inTable.rule(&r)
+		rule, err := in.rule(&r)
 		if err != nil {
 			bad = append(bad, BadRule{rule.ID, err})
 			continue

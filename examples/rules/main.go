@@ -10,7 +10,7 @@
 // Then edit the table, through the server or directly, and send them again:
 //
 //	curl -X PUT localhost:8080/rules/photos -d call=/user/%23/photos/%23 -d limit=20 -d seconds=10
-//	sqlite3 throttle.db "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 50 WHERE THROTTLE_ID = 'photos'"
+//	sqlite3 throttle.db "UPDATE THROTTLED_CALLS SET MAX_CALLS = 50 WHERE THROTTLE_ID = 'photos'"
 package main
 
 import (
@@ -63,7 +63,7 @@ func open(ctx context.Context, file string) (*sql.DB, error) {
 		return db, err
 	}
 	_, err = db.ExecContext(ctx, rules.Schema+`INSERT INTO THROTTLED_CALLS
-		(THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS)
+		(THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS)
 		VALUES ('photos', '/user/#/photos/#', 3, 10)`)
 	return db, err
 }
@@ -76,9 +76,9 @@ func handler(db *sql.DB, set *rules.Set) http.Handler {
 	// A real service would check here that the caller is authorized.
 	app.HandleFunc("PUT /rules/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, err := db.ExecContext(r.Context(), `INSERT INTO THROTTLED_CALLS
-			(THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS) VALUES (?, ?, ?, ?)
+			(THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS) VALUES (?, ?, ?, ?)
 			ON CONFLICT (THROTTLE_ID) DO UPDATE SET NORMALIZED_CALL = excluded.NORMALIZED_CALL,
-			MAX_LOCKS = excluded.MAX_LOCKS, LOCK_TIMEOUT_SECONDS = excluded.LOCK_TIMEOUT_SECONDS`,
+			MAX_CALLS = excluded.MAX_CALLS, WINDOW_SECONDS = excluded.WINDOW_SECONDS`,
 			r.PathValue("id"), r.FormValue("call"), r.FormValue("limit"), r.FormValue("seconds"))
 		if err == nil {
 			err = set.Reload(r.Context())

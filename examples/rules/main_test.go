@@ -54,7 +54,7 @@ func TestServer(t *testing.T) {
 		t.Fatalf("PUT: status %d", code)
 	}
 	expect("two more", 2)
-	if _, err := db.Exec("UPDATE THROTTLED_CALLS SET MAX_LOCKS = 9 WHERE THROTTLE_ID = 'photos'"); err != nil {
+	if _, err := db.Exec("UPDATE THROTTLED_CALLS SET MAX_CALLS = 9 WHERE THROTTLE_ID = 'photos'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := set.Reload(context.Background()); err != nil {

@@ -41,7 +41,7 @@ func execute(t testing.TB, db *sql.DB, statement string) {
 
 func insert(t testing.TB, db *sql.DB, id, call string, limit, seconds int) {
 	t.Helper()
-	execute(t, db, fmt.Sprintf("INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS) VALUES ('%s', '%s', %d, %d)", id, call, limit, seconds))
+	execute(t, db, fmt.Sprintf("INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS) VALUES ('%s', '%s', %d, %d)", id, call, limit, seconds))
 }
 
 func granted(t testing.TB, s *rules.Set, path string, n int) (count int) {
@@ -80,11 +80,11 @@ func TestTable(t *testing.T) {
 		require.NoError(t, err)
 		defer set.Close()
 		assert.Equal(t, 3, granted(t, set, "/user/1/photos/2", 10))
-		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 5 WHERE THROTTLE_ID = 'photos'")
+		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_CALLS = 5 WHERE THROTTLE_ID = 'photos'")
 		require.NoError(t, set.Reload(t.Context()))
 		assert.Equal(t, 2, granted(t, set, "/user/1/photos/2", 10))
 
-		execute(t, db, "INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS, ALGORITHM) VALUES ('bad', '/bad', 1, 1, 'magic')")
+		execute(t, db, "INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS, ALGORITHM) VALUES ('bad', '/bad', 1, 1, 'magic')")
 		err = set.Reload(t.Context())
 		require.ErrorContains(t, err, `rule "bad": ALGORITHM is "magic"`)
 		assert.Zero(t, granted(t, set, "/user/1/photos/2", 10), "the last good rules are in force")
@@ -101,7 +101,7 @@ func TestConflict(t *testing.T) {
 		defer set.Close()
 		insert(t, db, "big", "/user/{customer}/photos", 3, 86400)
 		require.ErrorContains(t, set.Reload(t.Context()), `rule "big": Call is "/user/{customer}/photos"`)
-		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 6 WHERE THROTTLE_ID = 'everybody'")
+		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_CALLS = 6 WHERE THROTTLE_ID = 'everybody'")
 		require.ErrorContains(t, set.Reload(t.Context()), `rule "big"`)
 		assert.Equal(t, 6, granted(t, set, "/user/42/photos", 20), "the rule in force stays")
 		again, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
@@ -114,29 +114,37 @@ func TestConflict(t *testing.T) {
 
 // TestLeastTable has only the required columns, and invalid values.
 func TestLeastTable(t *testing.T) {
-	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
-		execute(t, db, "CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200) UNIQUE, MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint NULL)")
-		load := func() ([]rules.Rule, error) { return rules.SQLTable(db, "calls").Load(t.Context()) }
-		execute(t, db, "INSERT INTO calls VALUES (1, '/x', 2, 60, NULL)")
-		got, err := load()
-		require.NoError(t, err)
-		assert.Equal(t, []rules.Rule{{ID: "1", Call: "/x", Limit: 2, Window: time.Minute, Algorithm: "sliding-log"}}, got)
-		for row, want := range map[string]string{
-			"(2, 'y', 1, 1, NULL)":   `rule "2": NORMALIZED_CALL is "y"`,
-			"(2, NULL, 1, 1, NULL)":  `rule "2": NORMALIZED_CALL is <nil>`,
-			"(2, '/y', NULL, 1, 1)":  `rule "2": MAX_LOCKS is <nil>`,
-			"(2, '/y', 0, 1, NULL)":  `rule "2": MAX_LOCKS is 0`,
-			"(2, '/y', 1, -1, NULL)": `rule "2": LOCK_TIMEOUT_SECONDS is -1`,
-		} {
-			execute(t, db, "INSERT INTO calls VALUES "+row)
-			_, err := load()
-			assert.ErrorContains(t, err, want)
-			execute(t, db, "DELETE FROM calls WHERE THROTTLE_ID = 2")
-		}
-		execute(t, db, "ALTER TABLE calls DROP COLUMN LOCK_TIMEOUT_SECONDS")
-		_, err = load()
-		assert.ErrorContains(t, err, "the table calls has no column LOCK_TIMEOUT_SECONDS")
-	})
+	onEach(t, func(t *testing.T, _ server, db *sql.DB) { testLeastTable(t, db, "MAX_CALLS", "WINDOW_SECONDS") })
+}
+
+// TestFormerColumns reads a table whose columns have their former names.
+func TestFormerColumns(t *testing.T) {
+	onEach(t, func(t *testing.T, _ server, db *sql.DB) { testLeastTable(t, db, "MAX_LOCKS", "LOCK_TIMEOUT_SECONDS") })
+}
+
+// testLeastTable has only the required columns, of which two have the given names.
+func testLeastTable(t *testing.T, db *sql.DB, limit, window string) {
+	execute(t, db, fmt.Sprintf("CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200) UNIQUE, %s int, %s int, THROTTLE_EXPIRATION bigint NULL)", limit, window))
+	load := func() ([]rules.Rule, error) { return rules.SQLTable(db, "calls").Load(t.Context()) }
+	execute(t, db, "INSERT INTO calls VALUES (1, '/x', 2, 60, NULL)")
+	got, err := load()
+	require.NoError(t, err)
+	assert.Equal(t, []rules.Rule{{ID: "1", Call: "/x", Limit: 2, Window: time.Minute, Algorithm: "sliding-log"}}, got)
+	for row, want := range map[string]string{
+		"(2, 'y', 1, 1, NULL)":   `rule "2": NORMALIZED_CALL is "y"`,
+		"(2, NULL, 1, 1, NULL)":  `rule "2": NORMALIZED_CALL is <nil>`,
+		"(2, '/y', NULL, 1, 1)":  `rule "2": ` + limit + ` is <nil>`,
+		"(2, '/y', 0, 1, NULL)":  `rule "2": ` + limit + ` is 0`,
+		"(2, '/y', 1, -1, NULL)": `rule "2": ` + window + ` is -1`,
+	} {
+		execute(t, db, "INSERT INTO calls VALUES "+row)
+		_, err := load()
+		assert.ErrorContains(t, err, want)
+		execute(t, db, "DELETE FROM calls WHERE THROTTLE_ID = 2")
+	}
+	execute(t, db, "ALTER TABLE calls DROP COLUMN "+window)
+	_, err = load()
+	assert.ErrorContains(t, err, "the table calls has no column "+window)
 }
 
 // kind returns the kind of the database, by its types and parameters.
@@ -170,7 +178,7 @@ func TestExpiration(t *testing.T) {
 		for i, column := range columns {
 			numeric := i < 4
 			for how, db := range dbs {
-				execute(t, db, "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION "+column+")")
+				execute(t, db, "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION "+column+")")
 				load := func(value string) (rules.Rule, error) {
 					t.Helper()
 					execute(t, db, "INSERT INTO ends VALUES (1, '/x', 2, 60, "+value+")")
@@ -223,7 +231,7 @@ func TestExpiration(t *testing.T) {
 // TestSessionZone reads a TIMESTAMP in sessions that have a time zone.
 func TestSessionZone(t *testing.T) {
 	s := newMariaDB(t).(*mariaDB)
-	execute(t, s.open(t), "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION timestamp(3) NULL)")
+	execute(t, s.open(t), "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION timestamp(3) NULL)")
 	execute(t, s.open(t), "SET time_zone='+00:00'; INSERT INTO ends VALUES (1, '/x', 2, 60, '2030-01-01 00:00:00.5'), (2, '/y', 2, 60, NULL)")
 	for _, session := range []string{"", "&parseTime=true", "&parseTime=true&loc=Local"} {
 		db := connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?time_zone=%%27%%2B05%%3A00%%27%s", s.port, session))
@@ -238,7 +246,7 @@ func TestSessionZone(t *testing.T) {
 // TestColumnTypes has columns of types that add spaces or zeros to the values.
 func TestColumnTypes(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
-		execute(t, db, "CREATE TABLE calls (THROTTLE_ID char(10) PRIMARY KEY, NORMALIZED_CALL char(20), MAX_LOCKS numeric(3,1), LOCK_TIMEOUT_SECONDS numeric(3,1), THROTTLE_EXPIRATION numeric(20,3), METHOD char(8), ALGORITHM char(20), BURST numeric(3,1), SHADOW numeric(3,1), ENABLED char(5))")
+		execute(t, db, "CREATE TABLE calls (THROTTLE_ID char(10) PRIMARY KEY, NORMALIZED_CALL char(20), MAX_CALLS numeric(3,1), WINDOW_SECONDS numeric(3,1), THROTTLE_EXPIRATION numeric(20,3), METHOD char(8), ALGORITHM char(20), BURST numeric(3,1), SHADOW numeric(3,1), ENABLED char(5))")
 		execute(t, db, "INSERT INTO calls VALUES ('a         ', '/x                  ', 5, 1.5, 1893456000, 'get     ', 'token-bucket        ', 2, 1, 'true ')")
 		got, err := rules.SQLTable(db, "calls").Load(t.Context())
 		require.NoError(t, err)
@@ -258,7 +266,7 @@ func TestBits(t *testing.T) {
 		if kind(s) == "sqlite" { // which has no type of bits
 			column, bits = "boolean", [2]string{"0", "1"}
 		}
-		execute(t, db, fmt.Sprintf("CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(20), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint, SHADOW %s, ENABLED %s)", column, column))
+		execute(t, db, fmt.Sprintf("CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(20), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION bigint, SHADOW %s, ENABLED %s)", column, column))
 		for i := range 4 {
 			execute(t, db, fmt.Sprintf("INSERT INTO calls VALUES (%d, '/%d', 5, 60, NULL, %s, %s)", i, i, bits[i/2], bits[i%2]))
 		}
@@ -289,21 +297,21 @@ func TestNever(t *testing.T) {
 // later.
 func TestBadRows(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
-		execute(t, db, "CREATE TABLE calls (THROTTLE_ID varchar(20) PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_LOCKS int, LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint, METHOD varchar(20))")
+		execute(t, db, "CREATE TABLE calls (THROTTLE_ID varchar(20) PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION bigint, METHOD varchar(20))")
 		execute(t, db, "INSERT INTO calls VALUES ('a', '/a', 0, 60, NULL, NULL), ('b', '/b', 2, 3600, NULL, 'get,post'), ('c', '/c', NULL, 60, NULL, '*')")
 		set, err := rules.New(t.Context(), rules.SQLTable(db, "calls"), rules.WithInterval(0))
 		require.NoError(t, err)
 		defer set.Close()
 		st := set.Status()
 		assert.Equal(t, []int{1, 2}, []int{st.Rules, st.Bad})
-		assert.ErrorContains(t, st.Err, `rule "a": MAX_LOCKS is 0`)
-		assert.ErrorContains(t, st.Err, `rule "c": MAX_LOCKS is <nil>`)
+		assert.ErrorContains(t, st.Err, `rule "a": MAX_CALLS is 0`)
+		assert.ErrorContains(t, st.Err, `rule "c": MAX_CALLS is <nil>`)
 		assert.Equal(t, 2, granted(t, set, "/b", 9))
-		execute(t, db, "UPDATE calls SET MAX_LOCKS = 3")
+		execute(t, db, "UPDATE calls SET MAX_CALLS = 3")
 		require.NoError(t, set.Reload(t.Context()))
 		assert.Equal(t, 1, granted(t, set, "/b", 9))
-		execute(t, db, "UPDATE calls SET MAX_LOCKS = 0 WHERE THROTTLE_ID = 'b'")
-		execute(t, db, "UPDATE calls SET MAX_LOCKS = 5 WHERE THROTTLE_ID = 'a'")
+		execute(t, db, "UPDATE calls SET MAX_CALLS = 0 WHERE THROTTLE_ID = 'b'")
+		execute(t, db, "UPDATE calls SET MAX_CALLS = 5 WHERE THROTTLE_ID = 'a'")
 		require.Error(t, set.Reload(t.Context()))
 		assert.Zero(t, granted(t, set, "/b", 9), "its last good version")
 		assert.Equal(t, 5, granted(t, set, "/a", 9))
@@ -413,7 +421,7 @@ func TestUnderLoad(t *testing.T) {
 		}
 		for limit := 200; limit <= 500; limit += 100 {
 			version := set.Status().Version
-			edit(t, s, db, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = "+strconv.Itoa(limit))
+			edit(t, s, db, "UPDATE THROTTLED_CALLS SET MAX_CALLS = "+strconv.Itoa(limit))
 			require.Eventually(t, func() bool { return set.Status().Version > version }, 30*time.Second, time.Millisecond, "it is loaded")
 			require.Eventually(t, func() bool { return count.Load() == int64(limit) }, 30*time.Second, time.Millisecond, "in force: exactly so many")
 		}
@@ -454,7 +462,7 @@ func TestDatabaseGone(t *testing.T) {
 		s.start(t)
 		require.Eventually(t, func() bool { return set.Reload(t.Context()) == nil }, 30*time.Second, 10*time.Millisecond)
 		assert.Zero(t, granted(t, set, "/x", 10))
-		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 4")
+		execute(t, db, "UPDATE THROTTLED_CALLS SET MAX_CALLS = 4")
 		require.NoError(t, set.Reload(t.Context()))
 		assert.Equal(t, 1, granted(t, set, "/x", 10))
 	})
@@ -465,7 +473,7 @@ func TestManyRules(t *testing.T) {
 	db := (&sqlite{file: t.TempDir() + "/many.db"}).open(t)
 	execute(t, db, rules.Schema)
 	execute(t, db, `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)
-		INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_LOCKS, LOCK_TIMEOUT_SECONDS) SELECT 'r' || i, '/service/x' || i || '/#', 2, 60 FROM n`)
+		INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS) SELECT 'r' || i, '/service/x' || i || '/#', 2, 60 FROM n`)
 	set, err := rules.New(t.Context(), rules.SQL(db), rules.WithInterval(0))
 	require.NoError(t, err)
 	defer set.Close()
