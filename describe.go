@@ -2,11 +2,14 @@ package ratelimit
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 
 	"github.com/benbjohnson/clock"
 )
 
-// This file tells what a limiter is.
+// This file tells what a limiter is, and what limiters and keys print as. Keys may be secrets, so
+// nothing prints one.
 
 // An Info says what a limiter is; see [Limiter.Describe].
 type Info struct {
@@ -51,4 +54,70 @@ func (l *limiter) Describe() Info {
 		return algorithmOf(lim), nil
 	}
 	return i
+}
+
+// String says what the limiter is: its name, the limit in words, and where its states are.
+func (l *limiter) String() string {
+	words := algorithmOf(l.limit).String()
+	if l.ownLimits != nil {
+		words += ", or the limit of the key"
+	}
+	return l.title() + ": " + words + ", in " + storeInWords(l.store)
+}
+
+// title returns the name of the limiter, if it has one, and what it is.
+func (l *limiter) title() string {
+	if l.name == "" {
+		return "ratelimit.Limiter"
+	}
+	return "ratelimit.Limiter " + strconv.Quote(l.name)
+}
+
+// storeInWords says where a store keeps states.
+func storeInWords(s Store) string {
+	if named, ok := s.(fmt.Stringer); ok {
+		return named.String()
+	}
+	return fmt.Sprintf("a store of type %T", s)
+}
+
+// String returns "memory".
+func (*MemoryStore) String() string { return "memory" }
+
+// String says whose events r is, and how many. It does not have the key, which may be a secret.
+func (r *Reservation) String() string {
+	switch {
+	case r == nil:
+		return "no ratelimit.Reservation"
+	case r.joint != nil:
+		return fmt.Sprintf("ratelimit.Reservation of %d keys", len(r.joint.parts))
+	case r.l == nil:
+		return "ratelimit.Reservation of nothing"
+	}
+	return fmt.Sprintf("ratelimit.Reservation of %s of a key of %s", eventsInWords(r.n), r.l.title())
+}
+
+// String says whose key b is, and its own number of events, if it has one. It does not have the
+// key, which may be a secret.
+func (b Bound) String() string {
+	text := "ratelimit.Bound: "
+	if b.hasOwnN {
+		text += eventsInWords(b.n) + " of "
+	}
+	switch l := b.limiter.(type) {
+	case nil:
+		return "ratelimit.Bound without a limiter"
+	case *limiter:
+		return text + "a key of " + l.title()
+	default:
+		return text + fmt.Sprintf("a key of a limiter of type %T", l)
+	}
+}
+
+// eventsInWords returns "1 event" or "2 events".
+func eventsInWords(n int) string {
+	if n == 1 {
+		return "1 event"
+	}
+	return strconv.Itoa(n) + " events"
 }

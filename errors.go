@@ -71,14 +71,9 @@ type TurnError struct {
 }
 
 func (e *TurnError) Error() string {
-	events := "events"
-	if e.N == 1 {
-		events = "event"
-	}
 	return fmt.Sprintf(
-		"ratelimit: %d %s would have to wait %v, and the context ends in %v: %v",
-		e.N,
-		events,
+		"ratelimit: %s would have to wait %v, and the context ends in %v: %v",
+		eventsInWords(e.N),
 		roundForReaders(e.Wait),
 		roundForReaders(e.Left),
 		context.DeadlineExceeded,

@@ -62,6 +62,9 @@ func New(conn Conn, opts ...Option) (*Store, error) {
 // elapsed returns the reading of the store's own clock, which is the store's age.
 func (s *Store) elapsed() time.Duration { return time.Since(s.begin) }
 
+// String returns "Redis".
+func (*Store) String() string { return "Redis" }
+
 // Open implements [ratelimit.Store]. It returns an error that matches [ratelimit.ErrInvalid] if a
 // parameter of the algorithm does not fit into this store, which counts time in microseconds and
 // supports numbers up to 2⁵¹, if the timeout of the limiter is longer than that of the store, or if

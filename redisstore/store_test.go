@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,4 +43,10 @@ func TestClose(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStore_Printed: a limiter says that its states are in Redis.
+func TestStore_Printed(t *testing.T) {
+	_, l := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour}).store(t)
+	assert.Equal(t, `ratelimit.Limiter "test": 30 in each hour, in Redis`, fmt.Sprint(l))
 }

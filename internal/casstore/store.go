@@ -52,6 +52,9 @@ func New(db Database) *Store {
 // usualTimeout is long for a store, and short for a caller that waits for it.
 const usualTimeout = time.Second
 
+// String says where the store keeps states.
+func (*Store) String() string { return "a database" }
+
 // Open returns the states of the limiter called name. Their calls take at most timeout; 0 means a
 // second.
 func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
