@@ -51,6 +51,12 @@
 // connections. Modules of their own are grpclimit, for gRPC; connectlimit, for Connect; and rules,
 // for tables of limits that administrators edit.
 //
+// # Stores
+//
+// The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps them in
+// Redis, for limits that several processes share. [NewStore] keeps them in any [Database] that can
+// compare and swap; package storetest checks it. How the parts work together is in docs/design.md.
+//
 // # Observing
 //
 // [WithObserver] lets an [Observer] see each decision. Package observe lists the keys that were
@@ -82,9 +88,66 @@
 //     flight: no caller of the same process). Charge asks nobody: its events count at once.
 //  8. The in-memory limiter needs no goroutine, and nothing to close.
 //
-// # Stores
+// # Waiting
 //
-// The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps them in
-// Redis, for limits that several processes share. [NewStore] keeps them in any [Database] that can
-// compare and swap; package storetest checks it. How the parts work together is in docs/design.md.
+// Waiters on a key stand in a line, one for each name and store in a process: first come, first
+// served. Nothing overtakes the line: until it is through, other requests for the key, those of
+// Reserve too, are denied in this process, and RetryAfter says when that is. Charge is the
+// exception: its events count at once. Processes that share a store take turns: the first ones of
+// their lines are served in the order in which they became the first, unless they wait for events
+// that are held, or in flight. If a waiter leaves, because its context has ended, those behind it
+// move up.
+//
+// Where a turn is not known, a waiter waits until its context ends: while events of the key are held
+// ([Limiter.Hold]), behind callers that will hold theirs, with an [InFlight], and in a store that is
+// not in memory behind others. There, only the turns of the first ones are known, and WaitN fails at
+// once if ctx's deadline is before the last of these.
+//
+// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that has
+// come is taken as of the instant at which it came. How long ago that may be is bounded: by two
+// milliseconds plus the most by which other turns were late within the last second, and by a tenth
+// of a second. It is never before the last Settle or Cancel that gave events of the key back. In
+// stores that are not in memory, turns are reserved earlier instead: by twice the time by which
+// others were late, and at most 64 of them. After a pause, a process serves its waiters at the
+// limit's rate, not all at once. The exception is turns that were already reserved: in memory those
+// of the last two milliseconds, in other stores at most 64.
+//
+// A wait that need not wait costs as much as Allow. A waiter in memory costs a few hundred bytes
+// besides its goroutine. In other stores, it costs one call of the store. The exception is a waiter
+// behind events that are held, or in flight. Nobody tells it of what other processes give back. So
+// the first waiter of each process asks the store again, after an eighth of the time that it has
+// waited, but at least ten milliseconds and at most a second. Until it does, other callers may be
+// faster: whoever gives events back serves the waiters of its own process first.
+//
+// # Reservations and holds
+//
+// The time of a reservation never changes: one in the middle that is cancelled leaves a gap, which
+// nobody fills, so callers that may leave use Wait. Until then the key grants nothing else, except
+// that a [LeakyBucket] keeps queueing events that fit, behind these. With [HoldFor] or [GiveBack],
+// and always with an [InFlight], the events are held from their turn on, as those of Hold are. If
+// the store fails, a reservation that the [FailurePolicy] allows is due at once and holds nothing.
+//
+// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state
+// besides. To make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more than
+// 4,096 on a key, the oldest ones cannot be cancelled any more.
+//
+// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each further
+// part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest one ends
+// early, as it would by itself. The first decision after a hold has ended by itself takes time in
+// proportion to the number of open ones, as Settle does; with a [SlidingLog] or an InFlight, both
+// and Hold also to the events in the log, some 40 µs for 100,000. In memory, Hold makes an
+// allocation for the Reservation, of 80 bytes. A key with open holds costs as much as with a
+// SlidingLog, and its decisions take a lock; if its state is one word, until it is granted events
+// after they have ended, and otherwise until it is idle.
+//
+// # Debts
+//
+// What is charged counts now, even while reservations are ahead, which keep their turns; in a
+// [WarmingUp], at the time of its next grant. Buckets pay a debt at their rate, windows and logs as
+// the events leave them. A debt may exceed the limit itself: in buckets and WarmingUp, if it is paid
+// before 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more.
+// Reservations that are ahead need room beside them. If there is no room, [ErrDebt] says how many
+// would fit. If only the lookup of [WithLimits] fails, the events are counted, and the error is the
+// lookup's. An [Unlimited] or [Blocked] limit counts nothing, also as that of New if the lookup
+// fails.
 package ratelimit

@@ -20,7 +20,8 @@ import (
 // see [WithFailureLog].
 //
 //   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set,
-//     and the error. [Decision.Checked] says whether a fallback has checked a limit. Allow returns
+//     and the error. Of a TakeUpTo, FailOpen grants all events, FailClosed none, and a Fallback as
+//     many as remain there. [Decision.Checked] says whether a fallback has checked a limit. Allow returns
 //     the Allowed of that decision. With Fallback, the fallback limiter answers. Settle is the
 //     exception: a hold made by the fallback is settled there; a hold made by the store cannot be,
 //     and the decision is a denial.

@@ -13,16 +13,14 @@ import (
 )
 
 // A Limiter decides for each key separately whether events may happen. A key is any string,
-// including the empty one. It names what is limited: a user, an address, a tenant.
+// including the empty one. It names what is limited: a user, an address, a tenant. Any number of
+// goroutines may call the methods at once. Calls on one key have the same results as if they were
+// made one after another.
 //
-// Use [Limiter.Allow] to drop events that exceed the limit, [Limiter.Take] to also learn how many
-// are left and when to retry, [Limiter.Wait] to block until an event may happen, and
-// [Limiter.Reserve] to delay it by other means. If the number of events is known only afterwards,
-// use [Limiter.Hold] or [Limiter.Charge]. Any number of goroutines may call the methods at once.
-// Calls on one key have the same results as if they were made one after another.
-//
-// n = 0 is always allowed and spends nothing. If n is negative, methods return an error that
-// matches [ErrInvalid]. If the context has ended, they return its error and spend nothing.
+// The package documentation has the exact laws, in its sections Promises, Waiting, "Reservations and
+// holds" and Debts. In all methods, n = 0 is always allowed and spends nothing, and a negative n is
+// an error that matches [ErrInvalid]. If the context has ended, methods return its error and spend
+// nothing. If the store fails, the [FailurePolicy] decides, and the error says so.
 //
 // # Wrappers
 //
@@ -39,112 +37,58 @@ import (
 //
 // In tests, package ratelimittest has a limiter that decides all calls by one function.
 type Limiter interface {
-	// Allow reports whether one event may happen now, and spends it if so.
+	// Allow reports whether one event may happen now, and spends it if so. Use it to drop events
+	// that exceed the limit.
 	Allow(key string) bool
 
 	// AllowN reports whether all of n events may happen now, and spends them if so. It returns the
 	// Allowed of Take's decision. [WithStoreTimeout] bounds how long it waits for the store.
 	AllowN(key string, n int) bool
 
-	// Take is like AllowN, and returns the whole decision. A denial is not an error. If the store
-	// fails, or does not answer by ctx's deadline or within [WithStoreTimeout], Take returns the
-	// decision of the [FailurePolicy], and an error that says why. If the limit of the key cannot
-	// be looked up ([WithLimits]), it returns the decision of the limit of New, and the lookup's
-	// error.
+	// Take is AllowN, and returns the whole decision: whether the events may happen, how many are
+	// left, and when to retry. A denial is not an error. An error says why another limit, or the
+	// [FailurePolicy], has made the decision: because the store has failed, or did not answer by
+	// ctx's deadline or within [WithStoreTimeout], or because the limit of the key could not be
+	// looked up ([WithLimits]).
 	Take(ctx context.Context, key string, n int) (Decision, error)
 
 	// TakeUpTo takes as many of n events as remain, in one decision, and returns how many: from 0
 	// to n, which may exceed the limit. The Decision is that of Take for these events. If none are
-	// granted, it is that of a Take of one event: RetryAfter says when there is one. TakeUpTo
-	// neither waits nor overtakes those who do: while callers wait for the key, it is denied.
-	//
-	// Of an [All], it takes what the part grants with the fewest events remaining. The errors are
-	// those of Take. If the store fails, the [FailurePolicy] decides: [FailOpen] grants all n,
-	// [FailClosed] none, and a [Fallback] as many as remain there.
-	//
-	// With package redisstore, TakeUpTo is one call of a script. For more than one event, it ends
-	// the leases that the process has of the key.
+	// granted, it is that of a Take of one event: RetryAfter says when there is one. Of an [All],
+	// it takes what the part grants with the fewest events remaining. TakeUpTo neither waits nor
+	// overtakes those who do. The errors are those of Take.
 	TakeUpTo(ctx context.Context, key string, n int) (granted int, d Decision, err error)
 
 	// TakeEach takes n events of each key, each for itself, and appends the decisions to out, in
-	// the order of the keys. The results are those of a loop that calls Take, but TakeEach takes
-	// less time. A key that occurs several times is decided on as often, in order.
+	// the order of the keys: as a loop of Take, but in less time. In a [MemoryStore], it loads the
+	// states of many keys at once, and does not allocate if out has room. In Redis, the requests
+	// of all keys share round trips. Elsewhere, and with [WithLimits] in memory, it is that loop.
 	//
-	// TakeEach appends one decision for each key, even if it returns an error. If n is negative or
-	// ctx has ended, all of them are zero, which is a denial, and the error is that of Take. If
-	// Take would fail only for some keys, the error has one for each of them, which names keys[i].
-	// The decisions on these keys are those of the [FailurePolicy] or, if their lookups failed, of
-	// the limit of New, as with Take: they are Degraded.
-	//
-	// In a [MemoryStore], TakeEach loads the states of 64 keys at once, and does not allocate if
-	// out has room. It checks ctx once, before the first key. Package redisstore sends the requests
-	// of all keys at once, so that they share round trips. With any other store, and with
-	// [WithLimits] in memory, TakeEach is a loop.
+	// There is a decision for each key, even if TakeEach returns an error. If n is negative or ctx
+	// has ended, which is checked once, all of them are zero, which is a denial. If Take would fail
+	// for some keys only, the error has one for each of them, which names keys[i].
 	TakeEach(ctx context.Context, keys []string, n int, out []Decision) ([]Decision, error)
 
 	// Wait waits until one event may happen, and spends it. See WaitN.
 	Wait(ctx context.Context, key string) error
 
-	// WaitN waits until n events may happen, and spends them. It returns nil when they may.
-	//
-	// Waiters on a key stand in a line, one for each name and store in a process: first come, first
-	// served. Nothing overtakes the line: until it is through, other requests for the key, those of
-	// Reserve too, are denied in this process, and RetryAfter says when that is. Charge is the
-	// exception: its events count at once. Processes that share a store take turns: the first ones
-	// of their lines are served in the order in which they became the first, unless they wait for
-	// events that are held, or in flight.
-	//
-	// If ctx ends during the wait, WaitN leaves the line, spends nothing, and returns the context's
-	// error. Those behind it move up.
+	// WaitN waits in line until n events may happen, spends them, and returns nil. If ctx ends
+	// during the wait, WaitN leaves the line, spends nothing, and returns the context's error.
 	//
 	// WaitN fails at once and spends nothing if ctx's deadline is before the turn (a [TurnError],
 	// which matches [context.DeadlineExceeded]), if a [LeakyBucket] has no room ([ErrQueueFull]),
-	// if the line is too long ([WithMaxWaiters]), or if the turn never comes ([ErrNever]). Where
-	// the turn is not known, WaitN waits until ctx ends instead: while events of the key are held
-	// ([Limiter.Hold]), behind callers that will hold theirs, with an [InFlight], and in a store
-	// that is not in memory behind others. There, only the turns of the first ones are known, and
-	// WaitN fails at once if ctx's deadline is before the last of these.
-	//
-	// In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that
-	// has come is taken as of the instant at which it came. How long ago that may be is bounded: by
-	// two milliseconds plus the most by which other turns were late within the last second, and by
-	// a tenth of a second. It is never before the last Settle or Cancel that gave events of the key
-	// back. In stores that are not in memory, turns are reserved earlier instead: by twice the time
-	// by which others were late, and at most 64 of them.
-	//
-	// After a pause, a process serves its waiters at the limit's rate, not all at once. The
-	// exception is turns that were already reserved: in memory those of the last two milliseconds,
-	// in other stores at most 64.
-	//
-	// A call that need not wait costs as much as Allow. A waiter in memory costs a few hundred
-	// bytes besides its goroutine. In other stores, it costs one call of the store. The exception
-	// is a waiter behind events that are held, or in flight. Nobody tells it of what other
-	// processes give back. So the first waiter of each process asks the store again, after an
-	// eighth of the time that it has waited, but at least ten milliseconds and at most a second.
-	// Until it does, other callers may be faster: whoever gives events back serves the waiters of
-	// its own process first. [FailurePolicy] says what WaitN does if the store fails.
+	// if the line is too long ([WithMaxWaiters]), or if the turn never comes ([ErrNever]).
 	WaitN(ctx context.Context, key string, n int) error
 
 	// Reserve spends n events at the earliest time at which they may happen, or, with [Within],
-	// only if that is near enough. It returns a Reservation that knows this time, for callers that
-	// wait by other means than Wait, and a Decision whose Delay is the wait. The time never
-	// changes: a reservation in the middle that is cancelled leaves a gap, which nobody fills, so
-	// callers that may leave use Wait. Until then the key grants nothing else, except that a
-	// [LeakyBucket] keeps queueing events that fit, behind these.
+	// only if that is near enough. It is for callers that wait by other means than Wait. It returns
+	// a Reservation that knows the time, and a Decision whose Delay is the wait.
 	//
 	// If the events are not reserved, nothing is spent, the Reservation is nil, and RetryAfter is
 	// the wait until the same call succeeds, provided that nobody else uses the key: because the
 	// turn is too far off or never comes, a [LeakyBucket] has no room in its queue, all of an
 	// [InFlight] is in use, or others stand in line on the key. That is not an error; the errors
-	// are those of Take. If the store fails, the [FailurePolicy] decides; a reservation that it
-	// allows is due at once and holds nothing.
-	//
-	// With [HoldFor] or [GiveBack], and always with an InFlight, the events are held from their
-	// turn on, as those of Hold are.
-	//
-	// A reservation takes 32 bytes until its turn comes; the first one takes as much as the state
-	// besides. To make, settle or cancel one takes about 0.1 ms if a thousand are ahead. Of more
-	// than 4,096 on a key, the oldest ones cannot be cancelled any more.
+	// are those of Take.
 	Reserve(
 		ctx context.Context,
 		key string,
@@ -152,40 +96,23 @@ type Limiter interface {
 		opts ...ReserveOption,
 	) (*Reservation, Decision, error)
 
-	// Hold is Take, and returns a Reservation of the events if they are granted, and otherwise nil.
-	// It is for requests whose cost is known only afterwards: hold an estimate, and pass the cost
-	// to [Reservation.Settle], or 0 by [Reservation.Cancel]. With [Waiting], Hold waits for the
-	// events in line, as WaitN does, and has its errors. A hold that nobody settles ends by itself,
-	// after ten minutes or as [HoldFor] and [GiveBack] say; that of an [InFlight], after its
-	// Timeout. [Reservation.Extend] moves its end, and [Reservation.Token] lets another process
-	// settle it.
+	// Hold is Take for requests whose cost is known only afterwards. It holds an estimate. If the
+	// events are granted, it returns a Reservation, whose Settle says how many have happened, or
+	// whose Cancel says that none have. With [Waiting], Hold waits for the events in line, as WaitN
+	// does, and has its errors.
 	//
-	// An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each
-	// further part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the
-	// oldest one ends early, as it would by itself. The first decision after a hold has ended by
-	// itself takes time in proportion to the number of open ones, as Settle does; with a
-	// [SlidingLog] or an InFlight, both and Hold also to the events in the log, some 40 µs for
-	// 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes. A key with
-	// open holds costs as much as with a SlidingLog, and its decisions take a lock; if its state is
-	// one word, until it is granted events after they have ended, and otherwise until it is idle.
+	// A hold that nobody settles ends by itself, after ten minutes or as [HoldFor] and [GiveBack]
+	// say; that of an [InFlight], after its Timeout.
 	Hold(ctx context.Context, key string, n int, opts ...HoldOption) (*Reservation, Decision, error)
 
 	// Charge spends n events that have happened, whatever the limit says: a request that is paid
 	// for afterwards, or a penalty. If there is no room for them, the key is in debt: Remaining is
-	// 0, and nothing is granted until the debt is paid and there is room. RetryAfter says when that
-	// is. Buckets pay at their rate, windows and logs as the events leave them. They count now,
-	// even while reservations are ahead, which keep their turns; in a [WarmingUp], at the time of
-	// its next grant.
+	// 0, and nothing is granted until the debt is paid. RetryAfter says when that is. The Decision
+	// is what Peek returns afterwards.
 	//
-	// The Decision is what Peek returns afterwards. A debt may exceed the limit itself: in buckets
-	// and WarmingUp, if it is paid before 2116; in windows and logs, if they count at most 2³¹−1
-	// events, and mostly far more. Reservations that are ahead need room beside them. If there is
-	// no room, none of the events is counted, and the error matches [ErrDebt] and says how many
-	// would fit. If the store is full, it matches [ErrFull]. If the store fails, the
-	// [FailurePolicy] makes the Decision, the error says so, and it is unknown whether the events
-	// were counted; a [Fallback] counts them. If only the lookup of [WithLimits] fails, they are
-	// counted, and the error is the lookup's. An [Unlimited] or [Blocked] limit counts nothing,
-	// also as that of New if the lookup fails.
+	// If a debt is too large for the state of the key, none of the events is counted, and the error
+	// matches [ErrDebt]; if the store is full, [ErrFull]. If the store fails, it is unknown whether
+	// they were counted; a [Fallback] counts them.
 	Charge(ctx context.Context, key string, n int) (Decision, error)
 
 	// Peek returns the decision that Take(ctx, key, 1) would, but spends nothing: Remaining events
@@ -196,12 +123,13 @@ type Limiter interface {
 	// and held: cancelling that gives nothing back.
 	Reset(ctx context.Context, key string) error
 
-	// Resume returns the Reservation whose Token another process has passed on, or this one before
-	// it crashed, so that it can be settled, released or extended: a worker that takes a job from a
-	// queue settles what was held when the job was put there. The limiter must have the same name,
-	// kind of algorithm and store as the one that made it, and key is the key of the hold. A hold
-	// must be settled once, by whoever it is: a second Settle, of another Reservation of the hold,
-	// changes nothing, except that it counts events that exceed it once more.
+	// Resume returns the Reservation whose [Reservation.Token] another process has passed on, or
+	// this one before it crashed, so that it can be settled, released or extended: a worker that
+	// takes a job from a queue settles what was held when the job was put there. The limiter must
+	// have the same name, kind of algorithm and store as the one that made it, and key is the key
+	// of the hold. A hold must be settled once, by whoever it is: a second Settle, of another
+	// Reservation of the hold, changes nothing, except that it counts events that exceed it once
+	// more.
 	//
 	// If token is damaged, or is that of another key or limiter, the error matches [ErrInvalid].
 	// Resume does not ask the store, so that it returns a Reservation even if the hold has ended;

@@ -161,7 +161,7 @@ func WithShadow(share float64, report func(*http.Request, ratelimit.Decision)) O
 // [WithInFlight]), they wait up to maxDelay, because an event that is taken back may end the lock.
 // After a wait, the limiter is asked once more for what is left.
 //
-// Requests of a key wait in line, in the order of arrival: see [ratelimit.Limiter].
+// Requests of a key wait in line, in the order of arrival: see Waiting in package ratelimit.
 // [ratelimit.WithMaxWaiters] bounds how many; then others are refused at once. Where nobody knows
 // when a turn comes, in stores that are not in memory and with a [ratelimit.InFlight] or
 // [WithInFlight], a request is refused after maxDelay.

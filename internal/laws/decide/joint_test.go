@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
-	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // A jointStore keeps states as bytes, and decides on several keys together. Only Apply may be

@@ -177,10 +177,10 @@ func waysIn(l ratelimit.Limiter) map[string]func(ctx context.Context) bool {
 	settles := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })
 	for name, opts := range map[string][]httplimit.Option{
 		"": nil, "WithSettleAtEnd": {settles}, "WithInFlight": {httplimit.WithInFlight()},
-		"WithShaping":              {httplimit.WithShaping(time.Second)},
-		"WithShaping, WithSettleAtEnd":  {httplimit.WithShaping(time.Second), settles},
-		"WithShaping,WithInFlight": {httplimit.WithShaping(time.Second), httplimit.WithInFlight()},
-		"WithAlso":                 {httplimit.WithAlso(open(), func(*http.Request) (string, error) { return "k", nil }, "also")},
+		"WithShaping":                  {httplimit.WithShaping(time.Second)},
+		"WithShaping, WithSettleAtEnd": {httplimit.WithShaping(time.Second), settles},
+		"WithShaping,WithInFlight":     {httplimit.WithShaping(time.Second), httplimit.WithInFlight()},
+		"WithAlso":                     {httplimit.WithAlso(open(), func(*http.Request) (string, error) { return "k", nil }, "also")},
 	} {
 		ways["Middleware "+name] = func(ctx context.Context) bool {
 			passed := false
