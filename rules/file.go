@@ -9,7 +9,9 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -56,6 +58,8 @@ import (
 // rules: then the others are not in force until the next load. A load that drops rules logs a
 // warning that says how many, as does [Status].
 //
+// Errors have the line on which the rule begins, as in rules.yaml:12.
+//
 // A value is what the file has as text: an id of 007 is not 7, and a limit of 010 is ten. The path
 // must lead to a regular file, in UTF-8 with or without a byte order mark, of at most 16 MiB.
 func File(path string) Source {
@@ -70,9 +74,10 @@ func File(path string) Source {
 		}
 		rules, bad := make([]Rule, 0, len(entries)), BadRules(nil)
 		for i, entry := range entries {
-			rule, err := readEntry(entry)
+			rule, err := readEntry(entry.decode)
 			if err != nil {
-				bad = append(bad, BadRule{rule.ID, fmt.Errorf("%s: entry %d: %w", path, i+1, err)})
+				err = fmt.Errorf("%s:%d: entry %d: %w", path, entry.line, i+1, err)
+				bad = append(bad, BadRule{rule.ID, err})
 				continue
 			}
 			rules = append(rules, rule)
@@ -108,11 +113,14 @@ func readFile(path string) (data []byte, err error) {
 	return data, err
 }
 
-// A decoder decodes an entry of a file, as [json.Unmarshal] does.
-type decoder func(to any) error
+// A fileEntry is one of the list in a file.
+type fileEntry struct {
+	line   int                // on which it begins; the first one of the file is 1
+	decode func(to any) error // as [json.Unmarshal] does
+}
 
 // parseFile returns the entries of a file.
-func parseFile(data []byte) (entries []decoder, err error) {
+func parseFile(data []byte) (entries []fileEntry, err error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if json.Valid(data) { // the YAML parser lacks some of JSON's escapes
 		return parseJSON(data)
@@ -120,41 +128,74 @@ func parseFile(data []byte) (entries []decoder, err error) {
 	var doc, next yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	if err := documents.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, syntaxError(data, err)
 	}
 	switch {
 	case len(doc.Content) == 0 || doc.Content[0].Tag == "!!null":
 		return nil, errNoRules
 	case doc.Content[0].Kind != yaml.SequenceNode:
-		return nil, errors.New("the file is not a list of rules: begin each with a -")
+		return nil, errNoList
 	}
 	switch err := documents.Decode(&next); {
 	case err == nil:
 		return nil, errors.New("the file has more than one YAML document: write one list of rules")
 	case !errors.Is(err, io.EOF):
-		return nil, err
+		return nil, syntaxError(data, err)
 	}
 	for _, node := range doc.Content[0].Content {
-		entries = append(entries, node.Decode)
+		entries = append(entries, fileEntry{node.Line, node.Decode})
 	}
 	return entries, nil
 }
 
-func parseJSON(data []byte) (entries []decoder, err error) {
-	var list []json.RawMessage
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, err
+// meantAsJSON matches the beginning of a list of objects in JSON.
+var meantAsJSON = regexp.MustCompile(`^\s*\[\s*\{\s*"`)
+
+// countedFromZero matches the errors of the YAML parser whose lines it counts from 0. It leaves out
+// a line of 0.
+var countedFromZero = regexp.MustCompile(`^yaml: (?:line (\d+): )?(did not find expected .*)`)
+
+// syntaxError returns the error of a file that is not YAML, for which the YAML parser has returned
+// err, with the line.
+func syntaxError(data []byte, err error) error {
+	var inJSON *json.SyntaxError
+	if meantAsJSON.Match(data) && errors.As(json.Unmarshal(data, new(any)), &inJSON) {
+		return fmt.Errorf("json: line %d: %w", lineAt(data, int(inJSON.Offset)-1), inJSON)
 	}
-	if list == nil {
+	if m := countedFromZero.FindStringSubmatch(err.Error()); m != nil {
+		line, _ := strconv.Atoi(m[1])
+		return fmt.Errorf("yaml: line %d: %s", line+1, m[2])
+	}
+	return err
+}
+
+// lineAt returns the line of the byte at an offset. The first line is 1.
+func lineAt(data []byte, offset int) int { return 1 + bytes.Count(data[:offset], []byte("\n")) }
+
+// parseJSON returns the entries of a file of valid JSON.
+func parseJSON(data []byte) (entries []fileEntry, err error) {
+	if bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
 		return nil, errNoRules
 	}
-	for _, value := range list {
-		entries = append(entries, func(to any) error {
+	list := json.NewDecoder(bytes.NewReader(data))
+	if begin, err := list.Token(); err != nil || begin != json.Delim('[') {
+		return nil, errNoList
+	}
+	line, counted := 1, 0 // the line of the byte at counted
+	for list.More() {
+		var value json.RawMessage
+		if err := list.Decode(&value); err != nil {
+			return nil, err
+		}
+		begin := int(list.InputOffset()) - len(value)
+		line += lineAt(data[counted:], begin-counted) - 1
+		counted = begin
+		entries = append(entries, fileEntry{line, func(to any) error {
 			if err := json.Unmarshal(value, to); err != nil {
 				return err
 			}
 			return checkFields(value)
-		})
+		}})
 	}
 	return entries, nil
 }
@@ -186,10 +227,15 @@ func checkFields(value []byte) error {
 	return nil
 }
 
-var errNoRules = errors.New("the file has no list of rules: write [] for an empty list")
+var (
+	errNoRules = errors.New("the file has no list of rules: write [] for an empty list")
+	errNoList  = errors.New(
+		"the file is not a list of rules: begin each with a -, or the list with a [",
+	)
+)
 
 // readEntry returns the rule of an entry.
-func readEntry(decode decoder) (Rule, error) {
+func readEntry(decode func(to any) error) (Rule, error) {
 	var kind cell
 	if err := decode(&kind); err != nil {
 		return Rule{}, err

@@ -124,7 +124,7 @@ func TestJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`[{"id": "a", "call": ["\/x"], "limit": 1, "seconds": 1}]`: "call is a list: it must be text",
 		`[["\/x"]]`:     "the entry is a list",
-		`{"id": "\/x"}`: "cannot unmarshal object",
+		`{"id": "\/x"}`: "not a list of rules",
 		`[{"id": "a", "call": "\/x", "limit": 10, "seconds": 1, "limit": 1000}]`:             `limit is twice in the entry`,
 		`[{"id": "a", "call": "\/x", "limit": 10, "seconds": 1, "l\u0069mit": 1000}]`:        `limit is twice in the entry`,
 		`[{"id": "a", "call": {"x": [1, {"x": 2}], "x": 3}, "call": "\/x", "limit": 1e400}]`: `call is twice in the entry`,
@@ -132,6 +132,35 @@ func TestJSON(t *testing.T) {
 	} {
 		_, err := writeFile(t, text).Load(t.Context())
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestFileLines checks that an error has the line on which the entry begins, and that of a mistake
+// in the syntax its own.
+func TestFileLines(t *testing.T) {
+	for text, want := range map[string][]string{
+		"# rules\n\n- id: a\n  call: /a\n  limit: 1\n  seconds: 1\n- id: b\n  call: /b\n  limit: many\n  seconds: 1\n": {
+			`rules.yaml:7: entry 2: rules: rule "b": limit is "many"`,
+		},
+		"[\n  {\"id\": \"a\", \"call\": \"/a\", \"limit\": 1, \"seconds\": 1},\n\n  {\n    \"id\": \"b\",\n    \"call\": \"/b\",\n    \"limit\": \"many\",\n    \"seconds\": 1\n  },\n  42, 43\n]\n": {
+			`rules.yaml:4: entry 2: rules: rule "b": limit is "many"`,
+			`rules.yaml:10: entry 3: the entry is "42"`,
+			`rules.yaml:10: entry 4: the entry is "43"`,
+		},
+		"- id: a\n  call: /a\n- id: b\n  call: b: c\n":                   {"yaml: line 4: mapping values are not allowed"},
+		"- id: a\n  call: /a\n- id: b\n  call: [\n- id: c\n":             {"yaml: line 5: did not find expected node content"},
+		"- id: a\n  call: /a\n- {id: b\n  call: /b}\n- {id: c}\n":        {"yaml: line 3: did not find expected ',' or '}'"},
+		"[{id: a\n  call: /a}]\n":                                        {"yaml: line 2: did not find expected ',' or '}'"},
+		"[\n\t{\"id\": \"a\"},\n\t{\"id\": \"b\"\n\t\"call\": 1}\n]\n":   {`json: line 4: invalid character '"' after object key:value pair`},
+		"[\n\t{\"id\": \"a\"},\n\t{\"id\": \"b\"\n":                      {`json: line 3: unexpected end of JSON input`},
+		"- id: a\n  call: /a\n  limit: 1\n  seconds: 1\n--- {\nid: [}\n": {"yaml: line "},
+	} {
+		for ends, in := range map[string]string{"\n": text, "\r\n": strings.ReplaceAll(text, "\n", "\r\n"), "a mark and \n": "\xef\xbb\xbf" + text} {
+			_, err := writeFile(t, in).Load(t.Context())
+			for _, part := range want {
+				assert.ErrorContains(t, err, part, "lines that end with %q", ends)
+			}
+		}
 	}
 }
 
