@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a release: one commit, in which the released modules require each other at the version and
-# CHANGELOG.md has its heading, and a tag for each of them. It first does all that in a clone, and
+# Makes a release: one commit, in which the released modules require each other at the version,
+# CHANGELOG.md has its heading, and README.md has no words for the time before the first version; and a
+# tag for each module. It first does all that in a clone, and
 # gets each module into an empty one from a proxy. With --dry-run it stops there. It never pushes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,6 +40,7 @@ for key in user.name user.email; do git -C "$tmp/clone" config $key "$(git confi
 	done
 	awk -v heading="## [${version#v}] - $(date -u +%F)" '{print} /^## \[Unreleased\]/{print "\n" heading}' CHANGELOG.md >"$tmp/changelog"
 	cat "$tmp/changelog" >CHANGELOG.md
+	sed -i '/<!-- until the first version -->/,/<!-- end -->/d' README.md
 	git commit -qam "Release $version"
 	for dir in $released; do git tag -am "Release $version" "${dir#./}$version"; done
 )

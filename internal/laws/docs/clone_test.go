@@ -20,7 +20,11 @@ func TestCloneIsUsable(t *testing.T) {
 	inRoot(t)
 	root, err := filepath.Abs(".")
 	require.NoError(t, err)
-	commands := regexp.MustCompile(`(?m)^    (go mod .*)$`).FindAllStringSubmatch(read(t, "README.md"), -1)
+	readme := read(t, "README.md")
+	if !strings.Contains(readme, "<!-- until the first version -->") {
+		t.Skip("a version is published")
+	}
+	commands := regexp.MustCompile(`(?m)^    (go mod .*)$`).FindAllStringSubmatch(readme, -1)
 	require.Len(t, commands, 2)
 	replace, tidy := commands[0][1], commands[1][1]
 	ofRules := strings.NewReplacer("ratelimit=", "ratelimit/rules=", "../ratelimit", "../ratelimit/rules").Replace(replace)
