@@ -107,10 +107,12 @@ func TestContradictoryValue(t *testing.T) {
 		"SlidingWindow":       ratelimit.SlidingWindow{Limit: 8, Window: time.Hour, Segments: 4},
 		"SlidingWindow, wide": ratelimit.SlidingWindow{Limit: 1 << 40, Window: time.Hour, Segments: 4},
 		"RollingWindow":       ratelimit.RollingWindow{Quota: 8, Window: time.Hour, Period: 20 * time.Minute},
-		"SlidingLog":          ratelimit.SlidingLog{Limit: 8, Window: time.Hour},
-		"InFlight":            ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
-		"Lockout":             ratelimit.Lockout{Limit: 8, Window: time.Hour, First: time.Hour},
-		"TokenBucket":         ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
+		// A damaged instant is that of a period whose number a float64 cannot add 1 to.
+		"RollingWindow, short": ratelimit.RollingWindow{Quota: 8, Window: 4 * time.Microsecond, Period: time.Microsecond},
+		"SlidingLog":           ratelimit.SlidingLog{Limit: 8, Window: time.Hour},
+		"InFlight":             ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
+		"Lockout":              ratelimit.Lockout{Limit: 8, Window: time.Hour, First: time.Hour},
+		"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
 	}
 	calls := map[string]func(l ratelimit.Limiter, held *ratelimit.Reservation) error{
 		"Take": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {

@@ -79,8 +79,8 @@ if slot ~= turnedTo then
   total = 0
   if steps < slots then
     total = sum
-    for i = latest + 1, slot do
-      local place = i % slots
+    for i = 1, steps do
+      local place = (latest + i) % slots
       --@ count
       total = total - c
     end
@@ -110,16 +110,16 @@ frontier, latestCount, sum, turnedTo = t, latestCount + n, sum + n, nil
 --# fresh
 when = frontier
 if sum > 0 then
-  local slot, found = latest, latestCount
+  local back, found = 0, latestCount -- a damaged slot may be too large to count in
   while found == 0 do
-    slot = slot - 1
-    if slot <= latest - slots then error('the sum is not that of the counts') end
-    local place = slot % slots
+    back = back + 1
+    if back >= slots then error('the sum is not that of the counts') end
+    local place = (latest - back) % slots
     --@ count
     found = c
   end
-  slot = (slot + slots) * length
-  if slot > when then when = slot end
+  local last = (latest - back + slots) * length
+  if last > when then when = last end
 end
 --# dump
 --@ split
