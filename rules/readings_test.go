@@ -241,9 +241,6 @@ func handlers() (all []handler) {
 			} {
 				name := h.name + slashed.name + cleaned.name
 				all = append(all, handler{name, func(u *url.URL) []string { return h.read(u.EscapedPath()) }})
-				if cleaned.name != ", cleaned" && cleaned.name != ", dots only" {
-					continue
-				}
 				for n := 1; n <= 2; n++ {
 					all = append(all, handler{fmt.Sprint(name, ", mounted on ", n), func(u *url.URL) []string {
 						return mounted(n, u.EscapedPath(), unescape, h.read)
