@@ -187,7 +187,9 @@ func (p *sfParser) value() (n sfInteger, ok bool) {
 		end = p.stringEnd()
 	case c == ':':
 		if bytes, _, found := strings.Cut(p.rest[1:], ":"); found {
-			if _, err := base64.StdEncoding.DecodeString(bytes); err == nil {
+			// A parser should not insist on the padding (RFC 9651, 4.2.7).
+			unpadded := strings.TrimRight(bytes, "=")
+			if _, err := base64.RawStdEncoding.DecodeString(unpadded); err == nil {
 				end = len(bytes) + 2
 			}
 		}

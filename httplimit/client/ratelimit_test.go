@@ -24,6 +24,8 @@ func TestQuotaOf(t *testing.T) {
 		`"default";r=50;t=30`:                          {Left: 50, Reset: 30 * time.Second},
 		`default;r=50;t=30`:                            {Left: 50, Reset: 30 * time.Second}, // a token, as in an earlier draft
 		`"default";r=50;t=30;pk=:QXBwLTk5OQ==:`:        {Left: 50, Reset: 30 * time.Second},
+		`"default";r=50;t=30;pk=:QXBwLTk5OQ:`:          {Left: 50, Reset: 30 * time.Second},
+		`"a";r=1;t=5;pk=:A:`:                           nothing,
 		`"a\"b\\c,;";x;y="z;r=9";r=1; t=2;u=?1;v=-1.5`: {Left: 1, Reset: 2 * time.Second},
 		`"a";r=9;r=1;t=2`:                              {Left: 1, Reset: 2 * time.Second}, // the last one counts
 		`"a";t=2;r=0`:                                  {Left: 0, Reset: 2 * time.Second},
