@@ -105,13 +105,17 @@ func (s *watchedStore) Open(
 	l *limit.Limit,
 	timeout time.Duration,
 ) (limit.States, error) {
+	longest := timeout
 	if !s.watch.impatient {
-		timeout = s.watch.timeout // guard bounds the time of calls
+		longest = s.watch.timeout // guard bounds the time of calls
 	}
 	var states limit.States
 	var refused error // may be legitimate, so it is not recorded
 	err := s.watch.guard(context.Background(), "Open", func() (err error) {
-		states, refused = s.store.Open(name, l, timeout)
+		states, refused = s.store.Open(name, l, longest)
+		if refused != nil && longest != timeout { // perhaps because it has a shorter one of its own
+			states, refused = s.store.Open(name, l, timeout)
+		}
 		return nil
 	})
 	if err = errors.Join(err, refused); err != nil {
