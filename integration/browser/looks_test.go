@@ -3,10 +3,12 @@ package browser_test
 import (
 	"fmt"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -250,6 +252,50 @@ func TestLooks(t *testing.T) {
 		b.readable("print")
 		b.fits("print")
 		b.prints("--denied-fill")
+	})
+
+	// The heading, the plots and the lists show times of one zone, and say which.
+	t.Run("zone", func(t *testing.T) {
+		s := newSite(t)
+		for range 8 {
+			s.limiters["api"].Allow("k")
+		}
+		b := open(t, browser, s.url)
+		for zone, named := range map[string]string{"Asia/Kolkata": "UTC+5:30", "America/Lima": "UTC-5", "UTC": "UTC"} {
+			_, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: zone})
+			require.NoError(t, err)
+			b.until(fmt.Sprintf(`document.querySelector("#zone")?.textContent === %q`, named))
+			assert.Regexp(t, ` as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d `+regexp.QuoteMeta(named)+`$`, eval[string](b, `document.querySelector("#lead").innerText`))
+			assert.Contains(t, eval[string](b, `document.querySelector("#plots").innerText.replace(/\s+/g, " ")`), "Times are in "+named+", the time zone of your browser.")
+		}
+	})
+
+	// A store that nobody asked for is no mystery.
+	t.Run("stores", func(t *testing.T) {
+		tile := `document.querySelector("#tiles li:nth-child(3)")?.innerText.replace(/\s+/g, " ")`
+		bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}
+		shared, others := new(ratelimit.MemoryStore), new(ratelimit.MemoryStore)
+		s := newEmptySite(t)
+		b := open(t, browser, s.url)
+		for _, step := range []struct {
+			limiter string
+			store   *ratelimit.MemoryStore
+			want    string
+		}{
+			{"a", nil, "1 store of one limiter"},
+			{"b", nil, "2 stores of one limiter each"},
+			{"c", shared, "3 stores of one limiter each"},
+			{"d", shared, "3 stores, 2 of one limiter each"},
+			{"e", others, "4 stores, 3 of one limiter each"},
+		} {
+			if step.store == nil {
+				s.add(t, step.limiter, bucket)
+			} else {
+				s.add(t, step.limiter, bucket, ratelimit.WithStore(step.store))
+			}
+			b.until(tile + `.endsWith(" in ` + step.want + `")`)
+		}
+		assert.Contains(t, eval[string](b, `document.querySelector("#stores").innerText`), "A limiter without WithStore has a store of its own in memory.")
 	})
 
 	t.Run("focus", func(t *testing.T) {

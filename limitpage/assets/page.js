@@ -1,6 +1,12 @@
 // The head of the page, and the loop that updates the whole page with a report each second.
 {
-  const { $, el, say, rows } = dom, { num, plural, rate, percent, bytes, span, clock, date } = words;
+  const { $, el, say, rows } = dom, { num, plural, rate, percent, bytes, span, clock, zone, date } = words;
+
+  // storesOf says how many stores these are, and how many of them have a single limiter: most limiters are given none.
+  const storesOf = all => {
+    const alone = all.filter(s => s.limiters.length === 1).length, n = plural(all.length, "store");
+    return alone === 0 ? n : alone < all.length ? n + ", " + num(alone) + " of one limiter each" : n + " of one limiter" + (alone > 1 ? " each" : "");
+  };
 
   // tiles returns four things of each tile: the value, the label, the note, and how bad the value is.
   const tiles = () => {
@@ -14,7 +20,7 @@
       [all.all ? percent(all.denied + all.refused, all.all) : "–", all.refused ? "denied or refused" : "denied",
         all.all ? "of " + num(all.all) + " " + time : "no decision " + time, charts.level(all.denied + all.refused, all.all)],
       memory.length
-        ? [num(data.sum(memory.map(m => m.keys))), "keys in memory", bytes(data.sum(memory.map(m => m.bytes))) + " in " + plural(memory.length, "store")]
+        ? [num(data.sum(memory.map(m => m.keys))), "keys in memory", bytes(data.sum(memory.map(m => m.bytes))) + " in " + storesOf(stores.filter(s => s.memory))]
         : ["–", "keys in memory", "no store in memory"],
       [num(all.degraded), "decided without the store",
         (all.degraded ? charts.refusals(all) + (redis.length ? "; " : "") : "") + (redis.length ? health : all.degraded ? "" : time), all.degraded > 0 || open > 0 ? "bad" : ""],
@@ -40,6 +46,7 @@
     if (document.title !== "Rate limits · " + process) document.title = "Rate limits · " + process;
     say($("lead"), plural(limiters.length, "limiter") + ", watched for " + span(Math.floor((now - started) / 1000)) + ", as of " + date(now) +
       (ignored ? "; " + plural(ignored, "decision") + " of further limiters not shown" : ""));
+    say($("zone"), zone(now));
     $("findlabel").hidden = limiters.length < 2;
     drawTiles();
     outages.draw();

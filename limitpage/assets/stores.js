@@ -13,7 +13,7 @@ const stores = (() => {
   };
 
   const drawMemory = all => {
-    $("memory").hidden = all.length === 0;
+    $("memory").hidden = $("ownstores").hidden = all.length === 0;
     all.sort((a, b) => b.memory.evictions + b.memory.rejected - a.memory.evictions - a.memory.rejected || b.memory.bytes - a.memory.bytes);
     rows($("memory").querySelector("tbody"), few(all.length, "store"), makeMemory).forEach((tr, i) => {
       const { limiters, memory } = all[i], cells = [...tr.children];

@@ -54,12 +54,14 @@ const words = (() => {
     return pad(d.getHours()) + ":" + pad(d.getMinutes()) + (exact ? ":" + pad(d.getSeconds()) : "");
   };
 
-  // date formats a moment, in milliseconds, with the time zone. All times of the page are in this zone.
-  const day = d => d.getFullYear() + "-" + pad(d.getMonth() + 1) + "-" + pad(d.getDate());
-  const date = ms => {
-    const d = new Date(ms), zone = -d.getTimezoneOffset(), abs = Math.abs(zone);
-    return day(d) + " " + clock(ms / 1000, true) + " UTC" + (zone ? (zone < 0 ? "-" : "+") + Math.floor(abs / 60) + (abs % 60 ? ":" + pad(abs % 60) : "") : "");
+  // zone names the time zone of the browser, at a moment in milliseconds. All times of the page are in it.
+  const zone = ms => {
+    const ahead = -new Date(ms).getTimezoneOffset(), abs = Math.abs(ahead);
+    return "UTC" + (ahead ? (ahead < 0 ? "-" : "+") + Math.floor(abs / 60) + (abs % 60 ? ":" + pad(abs % 60) : "") : "");
   };
+  // date formats a moment, in milliseconds, with the time zone.
+  const day = d => d.getFullYear() + "-" + pad(d.getMonth() + 1) + "-" + pad(d.getDate());
+  const date = ms => day(new Date(ms)) + " " + clock(ms / 1000, true) + " " + zone(ms);
   // when formats a moment, in milliseconds. It leaves out the day if it is that of now.
   const when = (ms, now) => (day(new Date(ms)) === day(new Date(now)) ? "" : day(new Date(ms)) + " ") + clock(ms / 1000, true);
 
@@ -70,5 +72,5 @@ const words = (() => {
   // keyed returns a key for display. The server has quoted keys that are not printable.
   const keyed = key => key === "" ? "(empty)" : key;
 
-  return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, date, when, named, keyed };
+  return { num, plural, rate, compact, percent, bytes, span, exact, ago, ahead, clock, zone, date, when, named, keyed };
 })();
