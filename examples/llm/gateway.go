@@ -17,13 +17,13 @@ import (
 type gateway struct {
 	model                   model
 	orgOf                   map[string]string // by user; a real gateway authenticates, and asks a database
-	requests, tokens, cents ratelimit.Limiter // the first two for users, the last for organisations
+	requests, tokens, money ratelimit.Limiter // the first two for users, the last for organisations
 }
 
 func newGateway(
 	m model,
 	requests, tokens ratelimit.Rate,
-	cents int,
+	money int, // in millionths of a dollar
 	opts ...ratelimit.Option,
 ) (*gateway, error) {
 	orgOf := map[string]string{"ann": "acme", "bob": "acme", "cho": "chess club"}
@@ -35,7 +35,7 @@ func newGateway(
 	}{
 		{&g.requests, "requests", ratelimit.TokenBucket{Rate: requests}},
 		{&g.tokens, "tokens", ratelimit.TokenBucket{Rate: tokens}},
-		{&g.cents, "cents", ratelimit.FixedWindow{Limit: cents, Window: 30 * 24 * time.Hour}},
+		{&g.money, "dollars", ratelimit.CalendarWindow{Limit: money, Every: ratelimit.Month}},
 	} {
 		l, err := ratelimit.New(limit.alg, append(opts, ratelimit.WithName(limit.name))...)
 		if err != nil {
@@ -53,8 +53,14 @@ const (
 	maxPrompt = 1000
 )
 
-// price returns the cost of tokens in cents, far above real prices so that limits are soon reached.
-func price(tokens int) int { return (tokens + 9) / 10 }
+// Money is counted in millionths of a dollar.
+const dollar = 1_000_000
+
+// price returns the cost of tokens, far above real prices so that limits are soon reached.
+func price(tokens int) int { return tokens * dollar / 1000 }
+
+// inDollars returns an amount of money in words.
+func inDollars(money int) string { return fmt.Sprintf("%.3f dollars", float64(money)/dollar) }
 
 // longest is how long an answer may take to be written, to a client that reads slowly.
 const longest = 5 * time.Minute
@@ -81,7 +87,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hold, d, err := ratelimit.HoldAll(r.Context(), 1,
 		ratelimit.For(g.requests, user, held),
 		ratelimit.For(g.tokens, user, held).N(estimate),
-		ratelimit.For(g.cents, org, held).N(price(estimate)))
+		ratelimit.For(g.money, org, held).N(price(estimate)))
 	if err != nil {
 		log.Print(err) // the FailurePolicy has decided
 	}
@@ -89,11 +95,17 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if d.RetryAfter != ratelimit.Never {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
 		}
-		who := []string{user, user, org}[d.Part]
-		what := []string{"requests", "tokens", "cents"}[d.Part]
-		n := []int{1, estimate, price(estimate)}[d.Part]
-		text := fmt.Sprintf("%s has too few %s left: the request may cost %d", who, what, n)
-		http.Error(w, text, http.StatusTooManyRequests)
+		refusal := []string{
+			user + " may send no more requests now",
+			fmt.Sprintf("%s has too few tokens left: the request may cost %d", user, estimate),
+			fmt.Sprintf("%s has too little left of this month's budget: the request may cost %s",
+				org, inDollars(price(estimate))),
+		}[d.Part]
+		status := http.StatusTooManyRequests
+		if d.Part == 2 {
+			status = http.StatusPaymentRequired
+		}
+		http.Error(w, refusal, status)
 		return
 	}
 
@@ -102,7 +114,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if _, err := hold.Settle(context.WithoutCancel(r.Context()), 1, cost, price(cost)); err != nil {
 			log.Print(err)
 		}
-		bill := fmt.Sprintf("%d tokens for %d cents, %d were held", cost, price(cost), estimate)
+		bill := fmt.Sprintf("%d tokens for %s, %d were held", cost, inDollars(price(cost)), estimate)
 		log.Printf("%s: %s", user, bill)
 		fmt.Fprintf(w, "\n[%s]\n", bill)
 	}()

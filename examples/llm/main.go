@@ -1,9 +1,10 @@
 // Llm is a gateway to a language model. It limits the requests and the tokens of a user in a
-// minute, and the cents of an organisation in 30 days. The cost of a request is known only when the
-// answer has been streamed. So the gateway holds an estimate of all three before, in one call, and
-// settles the hold afterwards. The model is a fake one, in the same program.
+// minute, and the dollars of an organisation in a month. The cost of a request is known only when
+// the answer has been streamed. So the gateway holds an estimate of all three before, in one call,
+// and settles the hold afterwards. Who has used up a minute gets 429, and who has used up a month
+// gets 402. The model is a fake one, in the same program.
 //
-//	go run ./examples/llm -addr localhost:8080 -requests 20/1m -tokens 500/1m -cents 500 -dir /tmp/llm
+//	go run ./examples/llm -addr localhost:8080 -requests 20/1m -tokens 500/1m -dollars 5 -dir /tmp/llm
 //
 // Then, in another terminal:
 //
@@ -29,7 +30,7 @@ func main() {
 	addr := flag.String("addr", "localhost:8080", "the `address` to listen on")
 	requests := rate("requests", ratelimit.PerMinute(20), "how many `requests/span` a user may make")
 	tokens := rate("tokens", ratelimit.PerMinute(500), "how many `tokens/span` a user may spend")
-	cents := flag.Int("cents", 500, "how many cents an organisation may spend in 30 days")
+	dollars := flag.Float64("dollars", 5, "how many dollars an organisation may spend in a month")
 	dir := flag.String("dir", "", "the `directory` of the budgets; without, they end with the program")
 	flag.Parse()
 
@@ -37,7 +38,7 @@ func main() {
 	if *dir != "" {
 		opts = append(opts, ratelimit.WithStore(newFiles(*dir)))
 	}
-	g, err := newGateway(storyteller(50*time.Millisecond), *requests, *tokens, *cents, opts...)
+	g, err := newGateway(storyteller(50*time.Millisecond), *requests, *tokens, int(*dollars*dollar), opts...)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -45,8 +46,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Printf("%v requests and %v tokens for each user, %d cents for each organisation, on http://%s",
-		*requests, *tokens, *cents, front.Addr())
+	log.Printf("%v requests and %v tokens for each user, %g dollars for each organisation, on http://%s",
+		*requests, *tokens, *dollars, front.Addr())
 	server := &http.Server{Handler: g, ReadTimeout: 5 * time.Second, WriteTimeout: longest}
 	log.Fatal(server.Serve(front))
 }

@@ -61,7 +61,7 @@ func run(t *testing.T, args ...string) (url string, kill func()) {
 		t.Fatal("it says nothing")
 	}
 	limits, url, _ := strings.Cut(lines.Text(), ", on ")
-	if !strings.Contains(limits, "20/d requests and 500/d tokens for each user, 500 cents for each organisation") {
+	if !strings.Contains(limits, "20/d requests and 500/d tokens for each user, 5 dollars for each organisation") {
 		t.Error(lines.Text())
 	}
 	return url, kill
@@ -73,7 +73,7 @@ func TestProgram(t *testing.T) {
 	resp := ask(t.Context(), t, url, "ann", "Tell me a story")
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if err != nil || !strings.HasSuffix(string(body), "\n[84 tokens for 9 cents, 203 were held]\n") {
+	if err != nil || !strings.HasSuffix(string(body), "\n[84 tokens for 0.084 dollars, 203 were held]\n") {
 		t.Errorf("%q, %v", body, err)
 	}
 }
@@ -92,13 +92,17 @@ func TestKilled(t *testing.T) {
 
 	clk := clock.NewMock()
 	clk.Set(time.Now())
-	next, err := newGateway(nil, ratelimit.PerDay(20), ratelimit.PerDay(500), 500, ratelimit.WithStore(newFiles(dir)), ratelimit.WithClock(clk))
+	next, err := newGateway(nil, ratelimit.PerDay(20), ratelimit.PerDay(500), 5*dollar, ratelimit.WithStore(newFiles(dir)), ratelimit.WithClock(clk))
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.left(t, "ann", 19, 297, "acme", 479)
+	next.left(t, "ann", 19, 297, "acme", 4_797_000)
+	left, month := 4_797_000, clk.Now().UTC().Month()
 	clk.Add(time.Hour)
-	next.left(t, "ann", 19, 317, "acme", 479) // an hour brings 500/24 tokens back
+	if clk.Now().UTC().Month() != month {
+		left = 5 * dollar
+	}
+	next.left(t, "ann", 19, 317, "acme", left) // an hour brings 500/24 tokens back
 }
 
 // TestUsage: the program refuses limits and addresses that it cannot use.
@@ -106,7 +110,7 @@ func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"-requests": {"-requests", "many"},
 		"-tokens":   {"-tokens", "0/1m"},
-		"-cents: ":  {"-cents", "0"},
+		"-dollars":  {"-dollars", "0"},
 		"listen":    {"-addr", "localhost:none"},
 	} {
 		out, _ := program(t, args...).CombinedOutput()
@@ -150,7 +154,7 @@ func load(g *gateway, span time.Duration) (used int64, allowed float64) {
 // TestLoad: estimates that are five times too high do not cost what the limit allows.
 func TestLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := newGateway(storyteller(50*time.Millisecond), ratelimit.PerMinute(1000), ratelimit.PerMinute(10000), 99999)
+		g, err := newGateway(storyteller(50*time.Millisecond), ratelimit.PerMinute(1000), ratelimit.PerMinute(10000), 1000*dollar)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +168,7 @@ func TestLoad(t *testing.T) {
 // start returns the URL of a gateway to a model, and the gateway. answered gets a value after each
 // request.
 func start(t *testing.T, m model) (url string, g *gateway, answered chan bool) {
-	g, err := newGateway(m, ratelimit.PerDay(8), ratelimit.PerDay(500), 70) // nothing comes back meanwhile
+	g, err := newGateway(m, ratelimit.PerDay(8), ratelimit.PerDay(500), 650_000) // nothing comes back meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,17 +195,17 @@ func ask(ctx context.Context, t *testing.T, url, user, prompt string) *http.Resp
 }
 
 // left checks what a user and an organisation have left.
-func (g *gateway) left(t *testing.T, user string, requests, tokens int, org string, cents int) {
+func (g *gateway) left(t *testing.T, user string, requests, tokens int, org string, money int) {
 	t.Helper()
 	var left []int
-	for _, b := range []ratelimit.Bound{ratelimit.For(g.requests, user), ratelimit.For(g.tokens, user), ratelimit.For(g.cents, org)} {
+	for _, b := range []ratelimit.Bound{ratelimit.For(g.requests, user), ratelimit.For(g.tokens, user), ratelimit.For(g.money, org)} {
 		d, err := b.Limiter().Peek(t.Context(), b.Key())
 		if err != nil {
 			t.Fatal(err)
 		}
 		left = append(left, d.Remaining)
 	}
-	if want := []int{requests, tokens, cents}; !slices.Equal(left, want) {
+	if want := []int{requests, tokens, money}; !slices.Equal(left, want) {
 		t.Errorf("%s of %s has %v left, want %v", user, org, left, want)
 	}
 }
@@ -213,16 +217,16 @@ func TestGateway(t *testing.T) {
 		status       int
 		end          string
 	}{
-		{"ann", "Tell me a story", 200, "very long tunnel and when \n[84 tokens for 9 cents, 203 were held]"},
-		{"bob", "Tell me a much longer story about nine brave gophers", 200, "[210 tokens for 21 cents, 213 were held]"},
-		{"ann", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
-		{"bob", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
-		{"bob", "Tell me a story", 200, "[84 tokens for 9 cents, 203 were held]"},
+		{"ann", "Tell me a story", 200, "very long tunnel and when \n[84 tokens for 0.084 dollars, 203 were held]"},
+		{"bob", "Tell me a much longer story about nine brave gophers", 200, "[210 tokens for 0.210 dollars, 213 were held]"},
+		{"ann", "Hi", 200, "[21 tokens for 0.021 dollars, 200 were held]"},
+		{"bob", "Hi", 200, "[21 tokens for 0.021 dollars, 200 were held]"},
+		{"bob", "Tell me a story", 200, "[84 tokens for 0.084 dollars, 203 were held]"},
 		{"bob", "Hi", 429, "bob has too few tokens left: the request may cost 200"},
-		{"ann", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
-		{"ann", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
-		{"ann", "Tell me a story", 429, "acme has too few cents left: the request may cost 21"},
-		{"cho", "Hi", 200, "[21 tokens for 3 cents, 200 were held]"},
+		{"ann", "Hi", 200, "[21 tokens for 0.021 dollars, 200 were held]"},
+		{"ann", "Hi", 200, "[21 tokens for 0.021 dollars, 200 were held]"},
+		{"ann", "Tell me a story", 402, "acme has too little left of this month's budget: the request may cost 0.203 dollars"},
+		{"cho", "Hi", 200, "[21 tokens for 0.021 dollars, 200 were held]"},
 		{"cho", strings.Repeat("x", maxPrompt+1), 400, "http: request body too large"},
 		{"dan", "Hi", 401, "the field User must be ann, bob or cho"},
 	} {
@@ -232,21 +236,21 @@ func TestGateway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp.StatusCode != step.status || (resp.Header.Get("Retry-After") != "") != (step.status == 429) {
+		if resp.StatusCode != step.status || (resp.Header.Get("Retry-After") != "") != (step.status == 429 || step.status == 402) {
 			t.Errorf("step %d: %v, Retry-After %q", i, resp.Status, resp.Header.Get("Retry-After"))
 		}
 		if !strings.HasSuffix(strings.TrimSpace(string(body)), step.end) {
 			t.Errorf("step %d: %q, want %q", i, body, step.end)
 		}
 	}
-	g.left(t, "ann", 4, 353, "acme", 19)
-	g.left(t, "bob", 5, 185, "acme", 19)
+	g.left(t, "ann", 4, 353, "acme", 188_000)
+	g.left(t, "bob", 5, 185, "acme", 188_000)
 	for range 7 {
 		ask(t.Context(), t, url, "cho", "").Body.Close()
 	}
 	resp := ask(t.Context(), t, url, "cho", "")
 	defer resp.Body.Close()
-	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "cho has too few requests left: the request may cost 1\n" {
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "cho may send no more requests now\n" {
 		t.Errorf("%q, %v", body, err)
 	}
 }
@@ -271,7 +275,7 @@ func TestModelFails(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 502 || !strings.Contains(string(body), "[0 tokens") {
 		t.Errorf("%v, %q, %v", resp.Status, body, err)
 	}
-	g.left(t, "ann", 7, 500, "acme", 70)
+	g.left(t, "ann", 7, 500, "acme", 650_000)
 }
 
 // A slow reader is a client that reads nothing for a while.
@@ -290,24 +294,24 @@ func (w slowReader) FlushError() error {
 func TestSlowReader(t *testing.T) {
 	for _, tt := range []struct {
 		takes         time.Duration
-		tokens, cents int // that are left of 500 and 70
+		tokens, money int // that are left of 500 and 700,000
 	}{
-		{0, 416, 61},
-		{time.Minute, 416, 61},
-		{2*longest - 1, 416, 61},
-		{2 * longest, 297, 49}, // the estimate
-		{time.Hour, 297, 49},
+		{0, 416, 616_000},
+		{time.Minute, 416, 616_000},
+		{2*longest - 1, 416, 616_000},
+		{2 * longest, 297, 497_000}, // the estimate
+		{time.Hour, 297, 497_000},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			never := ratelimit.Rate{Events: 500, Per: 366 * 24 * time.Hour} // nothing comes back meanwhile
-			g, err := newGateway(storyteller(0), never, never, 70)
+			g, err := newGateway(storyteller(0), never, never, 700_000)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("Tell me a story"))
 			r.Header.Set("User", "ann")
 			g.ServeHTTP(slowReader{httptest.NewRecorder(), time.Now().Add(tt.takes)}, r)
-			g.left(t, "ann", 499, tt.tokens, "acme", tt.cents)
+			g.left(t, "ann", 499, tt.tokens, "acme", tt.money)
 		})
 	}
 }
@@ -323,5 +327,5 @@ func TestClientLeaves(t *testing.T) {
 	}
 	leave()
 	<-answered
-	g.left(t, "ann", 7, 498, "acme", 69)
+	g.left(t, "ann", 7, 498, "acme", 648_000)
 }
