@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"net/http"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -68,6 +70,51 @@ func ExampleServer() {
 	// OK
 	// ResourceExhausted
 	// retry within a minute: true
+}
+
+// An answers is a service whose calls cost what is known only afterwards, such as tokens of a model.
+type answers struct {
+	grpc_health_v1.UnimplementedHealthServer // your service
+}
+
+func (answers) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	tokens := 120 // that the answer has taken
+	httplimit.Cost(ctx, tokens)
+	return new(grpc_health_v1.HealthCheckResponse), nil
+}
+
+// A server that holds an estimate while a call runs, and settles it with what the call has cost.
+func ExampleServer_settle() {
+	tokens := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10_000, Window: 24 * time.Hour}))
+	limits, err := grpclimit.NewServer(tokens,
+		httplimit.WithKey(key.Header("x-user")),
+		httplimit.WithCost(func(*http.Request) int { return 500 }), // an estimate
+		httplimit.WithSettleAtEnd(httplimit.ByCost))
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(limits.Unary), grpc.StreamInterceptor(limits.Stream))
+
+	grpc_health_v1.RegisterHealthServer(server, answers{})
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "x-user", "ann")
+	if _, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, new(grpc_health_v1.HealthCheckRequest)); err != nil {
+		log.Fatal(err)
+	}
+	d, err := tokens.Peek(ctx, "ann")
+	fmt.Println(d.Remaining, "tokens left", err)
+	// Output: 9880 tokens left <nil>
 }
 
 // A client that makes at most ten calls a second to each target.
