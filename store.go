@@ -81,6 +81,10 @@ type Database interface {
 //
 // Limiters with the same name on one store must have the same algorithm. After a restart, or in
 // another process, it may be another one: the states are adopted as [WithLimits] describes.
+//
+// If the Database fails while it opens or ends a hold, the store ends the hold later: it calls the
+// Database in the background until that answers, at the latest until the hold has ended by itself,
+// or for a day. So a Database may be called after its program has closed it, and returns an error.
 func NewStore(db Database) Store { return casstore.New(db) }
 
 // A MemoryStore keeps states in the memory of the process. Any number of goroutines and limiters
