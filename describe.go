@@ -26,9 +26,10 @@ type Info struct {
 	Lookup func(ctx context.Context, key string) (Algorithm, error)
 }
 
-// AlgorithmOf returns the algorithm that the limiter applies to key now, or nil if it is not known. For a
-// limiter made with [WithLimits], it calls the lookup, and returns its error, or one that matches
-// [ErrInvalid] if the parameters cannot be used. If ctx has ended, it may return the error of ctx.
+// AlgorithmOf returns the algorithm that the limiter applies to key now, or nil if it is not known.
+// For a limiter made with [WithLimits], it calls the lookup, and returns its error, or one that
+// matches [ErrInvalid] if the parameters cannot be used. If ctx has ended, it may return the error
+// of ctx.
 func (i Info) AlgorithmOf(ctx context.Context, key string) (Algorithm, error) {
 	if i.Lookup == nil {
 		return i.Algorithm, nil
