@@ -108,7 +108,7 @@ func newGCRA(
 			),
 		)
 	}
-	return k, enc.Count(depth, field)
+	return k, nil
 }
 
 func (k *gcra) Limit() int { return k.depth }

@@ -40,6 +40,10 @@ func TestPortableBounds(t *testing.T) {
 	if most := int64(1) << 62; int64(int(most)) == most {
 		err := InMemory.Count(int(most)+1, "Limit")
 		assert.ErrorContains(t, err, "Limit is 4611686018427387905: it must be at most 2⁶²; Unlimited has no limit")
+		_, err = NewTokenBucket(1, time.Second, time.Second, int(most)+1, InMemory, "TokenBucket")
+		assert.ErrorContains(t, err, "TokenBucket.Burst is 4611686018427387905")
+		_, err = NewLeakyBucket(1, time.Second, time.Second, int(most)+1, InMemory, "LeakyBucket")
+		assert.ErrorContains(t, err, "LeakyBucket.Capacity is 4611686018427387905")
 	}
 	assert.NoError(t, InMemory.Slots(MaxSlots, "Segments"))
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -24,7 +25,7 @@ func NewLeakyBucket(
 	if k.last != noInstant {
 		k.last = turnsAreOver
 	}
-	return &leaky{k}, err
+	return &leaky{k}, cmp.Or(err, enc.Count(capacity, field+".Capacity"))
 }
 
 // turns returns when all turns are over, in units. That is when the level has leaked

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -23,5 +24,5 @@ func NewTokenBucket(
 	if k.form == twoWords {
 		k.last = latestSpent
 	}
-	return &k, err
+	return &k, cmp.Or(err, enc.Count(burst, field+".Burst"))
 }
