@@ -98,10 +98,10 @@
 // that are held, or in flight. If a waiter leaves, because its context has ended, those behind it
 // move up.
 //
-// Where a turn is not known, a waiter waits until its context ends: while events of the key are held
-// ([Limiter.Hold]), behind callers that will hold theirs, with an [InFlight], and in a store that is
-// not in memory behind others. There, only the turns of the first ones are known, and WaitN fails at
-// once if ctx's deadline is before the last of these.
+// Where a turn is not known, a waiter waits until its context ends: while events of the key are
+// held ([Limiter.Hold]), behind callers that will hold theirs, with an [InFlight], and in a store
+// that is not in memory behind others. There, only the turns of the first ones are known, and WaitN
+// fails at once if ctx's deadline is before the last of these.
 //
 // In a busy process, whose goroutines and timers are late, the line keeps its rate: a turn that has
 // come is taken as of the instant at which it came. How long ago that may be is bounded: by two
@@ -144,8 +144,8 @@
 //
 // What is charged counts now, even while reservations are ahead, which keep their turns; in a
 // [WarmingUp], at the time of its next grant. Buckets pay a debt at their rate, windows and logs as
-// the events leave them. A debt may exceed the limit itself: in buckets and WarmingUp, if it is paid
-// before 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more.
+// the events leave them. A debt may exceed the limit itself: in buckets and WarmingUp, if it is
+// paid before 2116; in windows and logs, if they count at most 2³¹−1 events, and mostly far more.
 // Reservations that are ahead need room beside them. If there is no room, [ErrDebt] says how many
 // would fit. If only the lookup of [WithLimits] fails, the events are counted, and the error is the
 // lookup's. An [Unlimited] or [Blocked] limit counts nothing, also as that of New if the lookup

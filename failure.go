@@ -21,10 +21,10 @@ import (
 //
 //   - Take, Hold, Charge, Settle, Peek and Reserve return the policy's decision, with Degraded set,
 //     and the error. Of a TakeUpTo, FailOpen grants all events, FailClosed none, and a Fallback as
-//     many as remain there. [Decision.Checked] says whether a fallback has checked a limit. Allow returns
-//     the Allowed of that decision. With Fallback, the fallback limiter answers. Settle is the
-//     exception: a hold made by the fallback is settled there; a hold made by the store cannot be,
-//     and the decision is a denial.
+//     many as remain there. [Decision.Checked] says whether a fallback has checked a limit. Allow
+//     returns the Allowed of that decision. With Fallback, the fallback limiter answers. Settle is
+//     the exception: a hold made by the fallback is settled there; a hold made by the store cannot
+//     be, and the decision is a denial.
 //   - With FailOpen, a Wait succeeds at once, with no other sign of the failure than the log:
 //     nothing is reserved, and the error is nil. With FailClosed it returns the error. With
 //     Fallback it calls the same method of its limiter.
@@ -49,8 +49,8 @@ const (
 // FailOpen allows everything while the store fails. It is the default.
 func FailOpen() FailurePolicy { return FailurePolicy{kind: failOpen} }
 
-// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows when
-// the store will answer again.
+// FailClosed denies everything while the store fails. RetryAfter is a second then: nobody knows
+// when the store will answer again.
 func FailClosed() FailurePolicy { return FailurePolicy{kind: failClosed} }
 
 // Fallback makes l decide while the store fails. l may be a limiter in memory with this process's

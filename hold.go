@@ -58,8 +58,8 @@ type HoldOption interface{ setForHold(h *holdOptions) }
 // A ReserveOption says how [Limiter.Reserve] reserves events: [HoldFor], [GiveBack] or [Within].
 type ReserveOption interface{ setForReserve(h *holdOptions) }
 
-// An EndOption says how a hold ends that nobody settles: [HoldFor] or [GiveBack]. It is an option of
-// [Limiter.Hold], [Limiter.Reserve] and [For].
+// An EndOption says how a hold ends that nobody settles: [HoldFor] or [GiveBack]. It is an option
+// of [Limiter.Hold], [Limiter.Reserve] and [For].
 type EndOption interface {
 	HoldOption
 	ReserveOption

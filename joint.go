@@ -572,7 +572,8 @@ func (j *jointCall) askAlone(k *jointKey) (granted bool) {
 		c := call{Call: *k.Call, ctx: j.ctx}
 		c.unknown, c.Err = k.unknown, k.storeFailure
 		if j.holdsNow() {
-			c.Request.Op, c.hold, c.holdOptions = step.OpHold, j.holdOptionsOf(k), k.bound.optionList()
+			c.Request.Op, c.hold = step.OpHold, j.holdOptionsOf(k)
+			c.holdOptions = k.bound.optionList()
 		}
 		k.reservation, k.err = k.l.do(&c)
 		k.Answer = c.Answer

@@ -17,16 +17,16 @@ import (
 // goroutines may call the methods at once. Calls on one key have the same results as if they were
 // made one after another.
 //
-// The package documentation has the exact laws, in its sections Promises, Waiting, "Reservations and
-// holds" and Debts. In all methods, n = 0 is always allowed and spends nothing, and a negative n is
-// an error that matches [ErrInvalid]. If the context has ended, methods return its error and spend
-// nothing. If the store fails, the [FailurePolicy] decides, and the error says so.
+// The package documentation has the exact laws, in its sections Promises, Waiting, "Reservations
+// and holds" and Debts. In all methods, n = 0 is always allowed and spends nothing, and a negative
+// n is an error that matches [ErrInvalid]. If the context has ended, methods return its error and
+// spend nothing. If the store fails, the [FailurePolicy] decides, and the error says so.
 //
 // # Wrappers
 //
 // Later versions may add methods to this interface, so a limiter of one's own embeds another one,
-// which gets the calls of all methods that are not overridden. Few programs need one: [WithObserver]
-// tells of decisions, and [WithLimits] refuses keys whose limit is [Blocked].
+// which gets the calls of all methods that are not overridden. Few programs need one:
+// [WithObserver] tells of decisions, and [WithLimits] refuses keys whose limit is [Blocked].
 //
 // A wrapper that refuses must not be passed by another method of the limiter inside. So override
 // together all methods that grant events: Allow, AllowN, Take, TakeUpTo, TakeEach, Wait, WaitN,

@@ -567,8 +567,8 @@ const (
 )
 
 // Token returns a short text by which another process can settle the hold, or cancel the
-// reservation before its turn: see [Limiter.Resume]. It does not show the key, but whoever has it can
-// settle the hold. It is empty if there is nothing to settle: if r is nil, or the events have
+// reservation before its turn: see [Limiter.Resume]. It does not show the key, but whoever has it
+// can settle the hold. It is empty if there is nothing to settle: if r is nil, or the events have
 // happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
 // [Reservation.Parts] has one.
 func (r *Reservation) Token() string {

@@ -48,10 +48,10 @@ func WithStatus(code int) Option {
 }
 
 // WithRefusal makes h answer the requests that are refused. h gets the [Admission] from
-// [AdmissionOf]: its Status is that of the default answer, and its Err tells requests over the limit
-// from others, which are refused because their key or cost cannot be determined, or because their
-// context has ended. The header fields are set before h is called, and those that an outer handler
-// has set for another body, such as Content-Length and ETag, are removed.
+// [AdmissionOf]: its Status is that of the default answer, and its Err tells requests over the
+// limit from others, which are refused because their key or cost cannot be determined, or because
+// their context has ended. The header fields are set before h is called, and those that an outer
+// handler has set for another body, such as Content-Length and ETag, are removed.
 //
 // By default, the body of a request over the limit is a problem document (RFC 9457), or a sentence
 // for clients that prefer plain text. A request without a key is answered with 400, Bad Request,

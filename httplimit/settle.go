@@ -20,7 +20,9 @@ import (
 //
 // For example, this counts the bytes of the response:
 //
-//	httplimit.WithSettleAtEnd(func(_ *http.Request, _ int, written int64) int { return int(written) })
+//	httplimit.WithSettleAtEnd(func(r *http.Request, status int, written int64) int {
+//		return int(written)
+//	})
 //
 // Where the status alone says what a request has cost, use [WithSettle].
 //

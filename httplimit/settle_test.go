@@ -154,7 +154,9 @@ func TestSettleByStatus_SlowReader(t *testing.T) {
 // limiter settles by more than the status.
 func TestSettleByStatus_Later(t *testing.T) {
 	byStatus := httplimit.WithSettle(func(_ *http.Request, status int) int { return status / 100 })
-	byBytes := httplimit.WithSettleAtEnd(func(_ *http.Request, _ int, written int64) int { return int(written) })
+	byBytes := httplimit.WithSettleAtEnd(func(r *http.Request, status int, written int64) int {
+		return int(written)
+	})
 	month := ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}
 	flight := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
 	for name, tt := range map[string]struct {

@@ -51,7 +51,8 @@
 // does not wait for others in order to form a batch. But while eight batches are in progress, it
 // waits until one of them returns, until a batch is full, or for a tenth of the timeout if nothing
 // returns. In a cluster of rueidis, and with other clients that do not know which server has a key,
-// each command is sent by itself. [ratelimit.Limiter.TakeEach] queues the calls on up to 512 keys at once.
+// each command is sent by itself. [ratelimit.Limiter.TakeEach] queues the calls on up to 512 keys
+// at once.
 //
 // No command is sent twice, because one without an answer may have been executed. The exception is
 // the end of a hold, which has an ID, so that its events are given back once: it is repeated until

@@ -66,8 +66,8 @@ type Rule struct {
 
 	// FirstLockout and LongestLockout say for how long a "lockout" locks a subject that has used
 	// Limit events within Window: for FirstLockout, and then each time for twice as long, up to
-	// LongestLockout. If LongestLockout is 0, all lockouts last as long as the first. They are First
-	// and Longest of [ratelimit.Lockout]. For other algorithms, they must be 0.
+	// LongestLockout. If LongestLockout is 0, all lockouts last as long as the first. They are
+	// First and Longest of [ratelimit.Lockout]. For other algorithms, they must be 0.
 	FirstLockout   time.Duration
 	LongestLockout time.Duration
 

@@ -175,8 +175,8 @@ func (s *Set) Take(ctx context.Context, subject, method, path string, n int) (An
 // With a lockout rule, hold an event with [ratelimit.Waiting] while a password is checked, and with
 // a ctx that ends after the time for which an attempt may wait. If the password is right, call
 // [Hold.Settle] with 0, which takes the event back; if not, [Hold.Release]. So many right passwords
-// at once lock nobody out, and of many wrong ones at once no more than Limit are checked. If several
-// rules limit the call, Waiting is an error.
+// at once lock nobody out, and of many wrong ones at once no more than Limit are checked. If
+// several rules limit the call, Waiting is an error.
 //
 // A rule with Shadow set that would have refused the call holds nothing.
 func (s *Set) Hold(

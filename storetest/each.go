@@ -51,7 +51,7 @@ func compareEach(s *suite, alg ratelimit.Algorithm, own bool) {
 		if rng.IntN(3) == 0 {
 			n = rng.IntN(first.Limit + 2)
 		}
-		out, err = each.Limiter.TakeEach(ctx, keys, n, out[:0])
+		out, err = each.TakeEach(ctx, keys, n, out[:0])
 		s.succeeded(err)
 		if len(out) != len(keys) {
 			s.broken("%v: %d decisions on %d keys", alg, len(out), len(keys))

@@ -103,7 +103,7 @@ func (h *holdTest) testResumed(alg ratelimit.Algorithm) {
 		after = h.reopened(h.bench, alg)
 	}
 	resume := func(token string, n int) {
-		r, err := after.Limiter.Resume(ctx, "k", token)
+		r, err := after.Resume(ctx, "k", token)
 		if err != nil {
 			h.broken("%s: Resume of the token %q: %v", h.name, token, err)
 		}

@@ -41,7 +41,7 @@ func (s *suite) compareUpTo(alg ratelimit.Algorithm) {
 		}
 		upTo.clk.Advance(d)
 		take.clk.Advance(d)
-		granted, got, err := upTo.Limiter.TakeUpTo(ctx, "k", n)
+		granted, got, err := upTo.TakeUpTo(ctx, "k", n)
 		s.succeeded(err)
 		asked := min(n, max(1, s.peek(take, "k").Remaining))
 		want := s.take(take, "k", asked)

@@ -99,7 +99,7 @@ func TestClientLeaves(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || spent(t, b) != 123*price {
 		t.Errorf("%v, %d are spent", err, spent(t, b))
 	}
-	_, err = b.call(ctx, "ann", "research", 1_000, nil)
+	_, err = b.call(ctx, "ann", "sales", 1_000, nil)
 	if !errors.Is(err, context.Canceled) || spent(t, b) != 123*price {
 		t.Errorf("%v, %d are spent", err, spent(t, b))
 	}

@@ -18,6 +18,9 @@ type Store interface {
 	Open(name string, l *Limit, timeout time.Duration) (States, error)
 }
 
+// Strays are holds that a store may have although nobody got its answer.
+type Strays = stray.List
+
 // States are the states of a limiter's keys in a store. Any number of goroutines may call the
 // methods at once. They return in time: at the latest when the timeout has passed with which the
 // store opened the States, or when ctx ends.
@@ -39,7 +42,7 @@ type States interface {
 	// Strays are the holds of which the store may not know that they are over. A store tells them
 	// when it answers a call, and closes them when it is closed. They are nil if a store always
 	// answers.
-	Strays() *stray.List
+	Strays() *Strays
 }
 
 // NotExecuted returns err, which says why a store has not answered a call, for a call that has

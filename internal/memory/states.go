@@ -7,7 +7,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
 	"github.com/ratelimit-go/ratelimit/internal/step"
-	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
 // States are the states of all limiters with one name.
@@ -46,7 +45,7 @@ func (ss *States) Share(l *limit.Limit) *States {
 func (ss *States) Lines() *line.Lines { return &ss.waiters }
 
 // Strays implements [limit.States].
-func (ss *States) Strays() *stray.List { return nil }
+func (ss *States) Strays() *limit.Strays { return nil }
 
 // Apply implements [limit.States].
 func (ss *States) Apply(

@@ -224,7 +224,7 @@ func TestList_AnsweredInOrder(t *testing.T) {
 			}})
 			pass(10 * time.Second)
 		}
-		pass(begin.Add(10*time.Minute + 3*time.Second).Sub(time.Now()))
+		pass(time.Until(begin.Add(10*time.Minute + 3*time.Second)))
 		assert.Equal(t, [3]time.Duration{582350 * time.Millisecond, 592350 * time.Millisecond, 602350 * time.Millisecond}, asked)
 		l.Forget(0)
 		l.Answered()

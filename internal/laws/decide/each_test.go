@@ -118,8 +118,8 @@ func TestEachFailures(t *testing.T) {
 	}
 	keys := []string{"unknown 1", "a", "down 1", "gold", "down 1", "down 2", "unknown 1", "a", "a", "gold"}
 	for name, policy := range map[string]func() ratelimit.FailurePolicy{
-		"open":   func() ratelimit.FailurePolicy { return ratelimit.FailOpen() },
-		"closed": func() ratelimit.FailurePolicy { return ratelimit.FailClosed() },
+		"open":   ratelimit.FailOpen,
+		"closed": ratelimit.FailClosed,
 		"fallback": func() ratelimit.FailurePolicy {
 			return ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(stepclock.New()))))
 		},

@@ -196,7 +196,10 @@ func waysIn(l ratelimit.Limiter) map[string]func(ctx context.Context) bool {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://example.com", nil)
 		r.RequestURI = ""
 		t := &client.Transport{Limiter: l, Base: base, Key: func(*http.Request) (string, error) { return "k", nil }}
-		_, err := t.RoundTrip(r)
+		resp, err := t.RoundTrip(r)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
 		return err == nil
 	}
 	ways["Reader"] = func(ctx context.Context) bool {
