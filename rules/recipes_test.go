@@ -312,3 +312,109 @@ func TestReserveForClasses(t *testing.T) {
 		assert.False(t, hold(t.Context(), 1_000))
 	})
 }
+
+type beyondKey struct{}
+
+// beyondShare returns a context of calls that a tenant makes beyond its share.
+func beyondShare(ctx context.Context) context.Context {
+	return context.WithValue(ctx, beyondKey{}, true)
+}
+
+func isBeyondShare(ctx context.Context) bool { return ctx.Value(beyondKey{}) != nil }
+
+// dividing returns a function that decides on a call of a tenant, one of four of a backend.
+func dividing() func(ctx context.Context, tenant string) (ratelimit.Decision, error) {
+	rate := ratelimit.PerSecond(100) // of the backend
+	shares := ratelimit.Must(ratelimit.New(ratelimit.Share(ratelimit.TokenBucket{Rate: rate, Burst: 20}, 4)))
+	full, rest := ratelimit.TokenBucket{Rate: rate, Burst: 25}, ratelimit.TokenBucket{Rate: rate, Burst: 5}
+	backend := ratelimit.Must(ratelimit.New(full,
+		ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+			if isBeyondShare(ctx) {
+				return rest, nil // leaves 20 of 25: the bursts of all shares
+			}
+			return full, nil
+		})))
+	return func(ctx context.Context, tenant string) (ratelimit.Decision, error) {
+		d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(shares, tenant), ratelimit.For(backend, ""))
+		if err != nil || d.Allowed {
+			return d, err
+		}
+		more, err := backend.Take(beyondShare(ctx), "", 1)
+		if err != nil || more.Allowed {
+			return more, err
+		}
+		return d, nil // RetryAfter is that of the tenant's share
+	}
+}
+
+// TestFairShare: one tenant of four floods a backend. With a limiter of the backend alone, the
+// others get nothing. With a share for each tenant, they get all that they ask for, although they
+// use the bursts of their shares at the same time, and the flood gets the rest.
+func TestFairShare(t *testing.T) {
+	type take func(ctx context.Context, tenant string) (ratelimit.Decision, error)
+	fair := func() take { return dividing() }
+	plain := func() take {
+		backend := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 25}))
+		return func(ctx context.Context, _ string) (ratelimit.Decision, error) { return backend.Take(ctx, "", 1) }
+	}
+	all := []string{"ann", "bob", "eve", "mallory"}
+	others, flood := all[:3], all[3:]
+	for name, tt := range map[string]struct {
+		take     func() take
+		flooding []string // each with 2,000 calls a second
+		calm     []string // each with 20 calls a second, five at once
+		want     map[string]int
+	}{
+		"one limiter": {plain, flood, others, map[string]int{"mallory": 25 + 999}},
+		"shares":      {fair, flood, others, map[string]int{"ann": 200, "bob": 200, "eve": 200, "mallory": 410}},
+		"all flood":   {fair, all, nil, map[string]int{"ann": 5 + 249, "bob": 5 + 249, "eve": 5 + 249, "mallory": 5 + 249}},
+		"one alone":   {fair, flood, nil, map[string]int{"mallory": 5 + 999}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				take := tt.take()
+				granted := make(map[string]int)
+				call := func(tenants []string) {
+					for _, tenant := range tenants {
+						d, err := take(t.Context(), tenant)
+						require.NoError(t, err)
+						if d.Allowed {
+							granted[tenant]++
+						}
+					}
+				}
+				for i := range 10 * 2000 { // ten seconds
+					call(tt.flooding)
+					if i%500 == 250 {
+						for range 5 {
+							call(tt.calm)
+						}
+					}
+					time.Sleep(time.Second / 2000)
+				}
+				assert.Equal(t, tt.want, granted)
+			})
+		})
+	}
+}
+
+// TestFairShare_RetryAfter: a tenant that is refused is told when its own share has room, which is
+// a promise that no other tenant can break.
+func TestFairShare_RetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		take := dividing()
+		decide := func(tenant string) ratelimit.Decision {
+			d, err := take(t.Context(), tenant)
+			require.NoError(t, err)
+			return d
+		}
+		for decide("mallory").Allowed {
+		}
+		retryAfter := decide("mallory").RetryAfter
+		assert.Equal(t, time.Second/25, retryAfter)
+		time.Sleep(retryAfter)
+		for decide("ann").Allowed {
+		}
+		assert.True(t, decide("mallory").Allowed)
+	})
+}
