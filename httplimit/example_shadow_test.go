@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
@@ -36,4 +41,38 @@ func ExampleWithShadow() {
 	// Output:
 	// refused: 1
 	// would be refused: 3
+}
+
+// introduce is the code of docs/introduce.md.
+func introduce(
+	next http.Handler, share float64, observer ratelimit.Observer, report func(*http.Request, ratelimit.Decision),
+) (http.Handler, error) {
+	trial, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)},
+		ratelimit.WithName("api, shadow"), ratelimit.WithObserver(observer))
+	if err != nil {
+		return nil, err
+	}
+	return httplimit.Middleware(trial, httplimit.WithShadow(share, report))(next), nil
+}
+
+// TestIntroduce: a limit is introduced step by step, for no client, then for half of them, then for
+// all.
+func TestIntroduce(t *testing.T) {
+	for share, want := range map[float64]int{1: 0, 0.5: 49, 0: 100} {
+		synctest.Test(t, func(t *testing.T) {
+			refused, observed, reported := 0, 0, 0
+			handler, err := introduce(http.NotFoundHandler(), share,
+				func(context.Context, ratelimit.Observation) { observed++ },
+				func(*http.Request, ratelimit.Decision) { reported++ })
+			require.NoError(t, err)
+			for client := range 100 {
+				for range 61 {
+					if serve(handler, from(fmt.Sprintf("192.0.2.%d:1", client))).StatusCode == http.StatusTooManyRequests {
+						refused++
+					}
+				}
+			}
+			assert.Equal(t, []int{want, 100 - want, 6100}, []int{refused, reported, observed})
+		})
+	}
 }

@@ -112,6 +112,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := writeTable(stdout, t, s.limit, outcomes); err != nil {
 		return err
 	}
+	suggestion, err := suggest(t, s.limit, s.candidates[0].id, s.candidates[0].name)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(stdout, suggestion); err != nil {
+		return err
+	}
 	if s.page == "" {
 		return nil
 	}

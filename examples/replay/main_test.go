@@ -61,6 +61,8 @@ sliding window                    9,215        3,009    24.6 %             6    
 sliding log                       9,163        3,061    25.0 %             6           59s   203.0.113.66 1,803
 rolling window                    9,164        3,060    25.0 %             6           58s   203.0.113.66 1,803
 warming up                        2,142       10,082    82.5 %            50         2.97s   203.0.113.66 2,405
+
+A token bucket of 162/m would deny at most 1 % of the requests, and one of 170/m anything to at most 1 % of the clients.
 `, got)
 	assert.Equal(t, "sorted 400 of 12,224 lines that came after a later one\n", problems)
 }
