@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/clientip"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/rules"
 )
 
@@ -416,5 +418,74 @@ func TestFairShare_RetryAfter(t *testing.T) {
 		for decide("ann").Allowed {
 		}
 		assert.True(t, decide("mallory").Allowed)
+	})
+}
+
+type left struct {
+	Limit     int       `json:"limit"`
+	Remaining int       `json:"remaining"`
+	Resets    time.Time `json:"resets"`
+}
+
+// usageOf returns a handler that tells a customer what is left of each limit.
+func usageOf(limits map[string]ratelimit.Limiter, customerOf key.Func) http.HandlerFunc {
+	usage := func(w http.ResponseWriter, r *http.Request) {
+		customer, err := customerOf(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		answer := make(map[string]left)
+		for name, limiter := range limits {
+			d, err := limiter.Peek(r.Context(), customer) // spends nothing
+			if err != nil {
+				http.Error(w, "usage is not known at present", http.StatusServiceUnavailable)
+				return
+			}
+			answer[name] = left{d.Limit, d.Remaining, time.Now().Add(d.ResetAfter).UTC().Round(time.Second)}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(answer)
+	}
+	return usage
+}
+
+// TestUsage: a customer sees what the limits in front of her requests have left, as often as she
+// asks, and nothing of it is spent. While her limit is not known, the page claims nothing.
+func TestUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failure error // of the lookup of a customer's month
+		customerOf := key.Header("X-API-Key")
+		minute := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
+		month := ratelimit.Must(ratelimit.New(ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Zone: "Europe/London"},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, failure })))
+		mux := http.NewServeMux()
+		limited := httplimit.Middleware(minute, httplimit.WithKey(customerOf), httplimit.WithAlso(month, customerOf, "month"))
+		mux.Handle("GET /search", limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		limits := map[string]ratelimit.Limiter{"minute": minute, "month": month}
+		mux.Handle("GET /usage", usageOf(limits, customerOf))
+
+		ask := func(path, customer string) *httptest.ResponseRecorder {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, http.NoBody)
+			if customer != "" {
+				r.Header.Set("X-API-Key", customer)
+			}
+			mux.ServeHTTP(w, r)
+			return w
+		}
+		for range 3 {
+			require.Equal(t, http.StatusOK, ask("/search", "ann").Code)
+		}
+		for range 100 {
+			assert.JSONEq(t, `{
+				"minute": {"limit": 60, "remaining": 57, "resets": "2000-01-01T00:00:03Z"},
+				"month": {"limit": 10000, "remaining": 9997, "resets": "2000-02-01T00:00:00Z"}
+			}`, ask("/usage", "ann").Body.String())
+		}
+		assert.Contains(t, ask("/usage", "bob").Body.String(), `"remaining":10000`)
+		assert.Equal(t, http.StatusUnauthorized, ask("/usage", "").Code)
+		failure = errors.New("the database is away")
+		assert.Equal(t, http.StatusServiceUnavailable, ask("/usage", "ann").Code)
 	})
 }
