@@ -150,8 +150,11 @@ func optionsOfHold(opts []HoldOption) (holdOptions, error) {
 		}
 		opt.setForHold(&set)
 	}
-	set.isHeld = !set.spends
-	return set, set.check()
+	err := set.check()
+	if set.spends {
+		set.isHeld, set.holdForSet, set.givesBack = false, false, false
+	}
+	return set, err
 }
 
 // optionsOfReserve returns the values of the options of a Reserve, which holds nothing without any.

@@ -859,7 +859,7 @@ func TestSpending(t *testing.T) {
 			s := new(ratelimit.MemoryStore)
 			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(s)))
 			for range 2 { // at once, and in line
-				opts := []ratelimit.HoldOption{ratelimit.Waiting()}
+				opts := []ratelimit.HoldOption{ratelimit.Waiting(), ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()}
 				if !holds {
 					opts = append(opts, ratelimit.Spending())
 				}
@@ -874,6 +874,33 @@ func TestSpending(t *testing.T) {
 				ended = 2
 			}
 			require.EqualValues(t, ended, s.Stats().Ended)
+		})
+	}
+}
+
+// TestSpendingIsForGood: what is spent for good is not given back, in whichever store, and however a
+// hold would end.
+func TestSpendingIsForGood(t *testing.T) {
+	for name, store := range fakes.Stores {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1), Burst: 2},
+					ratelimit.WithStore(store()), ratelimit.WithName("test")))
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() {
+						r, _, err := l.Hold(t.Context(), "key", 1,
+							ratelimit.Waiting(), ratelimit.Spending(), ratelimit.HoldFor(time.Second), ratelimit.GiveBack())
+						assert.NoError(t, err)
+						assert.Nil(t, r)
+					})
+				}
+				all.Wait()
+				time.Sleep(10 * time.Second)
+				d, err := l.Peek(t.Context(), "key")
+				require.NoError(t, err)
+				assert.Equal(t, []any{0, 50 * time.Second}, []any{d.Remaining, d.RetryAfter})
+			})
 		})
 	}
 }
