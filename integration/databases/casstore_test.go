@@ -117,7 +117,8 @@ func TestParallelCalls(t *testing.T) {
 					var wg sync.WaitGroup
 					for range processes {
 						l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 50, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
-							ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
+							ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api"),
+							ratelimit.WithStoreTimeout(time.Minute))) // the machine may be busy
 						for range calls / processes {
 							wg.Go(func() {
 								d, err := l.Take(context.Background(), fmt.Sprint(calls, processes), 1)
