@@ -7,6 +7,8 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -487,5 +489,96 @@ func TestUsage(t *testing.T) {
 		assert.Equal(t, http.StatusUnauthorized, ask("/usage", "").Code)
 		failure = errors.New("the database is away")
 		assert.Equal(t, http.StatusServiceUnavailable, ask("/usage", "ann").Code)
+	})
+}
+
+// queue returns the limit of a queue of jobs, for one of the processes that work on it.
+func queue(store ratelimit.Store) ratelimit.Limiter {
+	slots := ratelimit.Must(ratelimit.New(ratelimit.All{
+		ratelimit.InFlight{Limit: 10, Timeout: time.Minute},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5)},
+	}, ratelimit.WithStore(store), ratelimit.WithName("jobs"), ratelimit.WithFailurePolicy(ratelimit.FailClosed())))
+	return slots
+}
+
+// work does a job when there is a slot for it.
+func work(ctx context.Context, slots ratelimit.Limiter, job func(context.Context) error) error {
+	slot, _, err := slots.Hold(ctx, "", 1, ratelimit.Waiting())
+	if err != nil {
+		return err // give the job back to the queue
+	}
+	defer func() { _ = slot.Release(context.WithoutCancel(ctx)) }()
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		for working.Err() == nil {
+			select {
+			case <-working.Done():
+			case <-time.After(20 * time.Second):
+				if err := slot.Extend(working, time.Minute); errors.Is(err, ratelimit.ErrEnded) {
+					stop(err) // another job may have the slot by now
+				}
+			}
+		}
+	}()
+	return job(working)
+}
+
+// TestWorkers: ten jobs run at once in all processes together, and five begin in a second, however
+// long a job takes.
+func TestWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(ratelimit.MemoryStore)
+		var running, most, done atomic.Int64
+		var jobs sync.WaitGroup
+		start := time.Now()
+		for i := range 30 {
+			slots := queue(store) // of a process of its own
+			jobs.Go(func() {
+				assert.NoError(t, work(t.Context(), slots, func(ctx context.Context) error {
+					if now := running.Add(1); now > most.Load() {
+						most.Store(now)
+					}
+					time.Sleep(10*time.Minute + time.Duration(i)*time.Millisecond)
+					running.Add(-1)
+					done.Add(1)
+					return ctx.Err()
+				}))
+			})
+		}
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		assert.EqualValues(t, 5+4, running.Load(), "the burst, and five a second")
+		jobs.Wait()
+		assert.EqualValues(t, 30, done.Load())
+		assert.EqualValues(t, 10, most.Load())
+		assert.Less(t, time.Since(start), 31*time.Minute)
+	})
+}
+
+// TestWorkers_Crash: a worker that crashes costs its slot for a minute. A worker whose slot has
+// ended learns it within 20 seconds.
+func TestWorkers_Crash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(ratelimit.MemoryStore)
+		slots := queue(store)
+		for range 10 {
+			_, _, err := slots.Hold(t.Context(), "", 1, ratelimit.Waiting())
+			require.NoError(t, err)
+		}
+		crashed := time.Now() // all ten, of which the first five began a second ago
+		require.NoError(t, work(t.Context(), queue(store), func(context.Context) error {
+			assert.Equal(t, 59*time.Second, time.Since(crashed))
+			return nil
+		}))
+
+		began := time.Now()
+		err := work(t.Context(), slots, func(ctx context.Context) error {
+			require.NoError(t, slots.Reset(ctx, ""))
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, ratelimit.ErrEnded)
+		assert.Equal(t, 20*time.Second, time.Since(began))
 	})
 }
