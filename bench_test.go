@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/observe"
 )
 
@@ -560,6 +562,28 @@ func BenchmarkFullStore(b *testing.B) {
 			}
 			for i := 0; b.Loop(); i++ {
 				l.Allow("new " + strconv.Itoa(i))
+			}
+		})
+	}
+}
+
+// BenchmarkFlood is a flood of new keys, each in use for a day. With -benchtime 5000000x, it
+// reports the memory of a flood of five million, without a bound and with one.
+func BenchmarkFlood(b *testing.B) {
+	for _, bound := range []int{0, 1_000_000} {
+		b.Run("MaxKeys="+strconv.Itoa(bound), func(b *testing.B) {
+			store := &ratelimit.MemoryStore{MaxKeys: bound}
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour},
+				ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
+			l.AllowN("used up", 100)
+			heap := fakes.HeapOf(func() {
+				for i := 0; b.Loop(); i++ {
+					l.Allow("new " + strconv.Itoa(i))
+				}
+			})
+			b.ReportMetric(heap/1e6, "MB")
+			if l.Allow("used up") {
+				b.Error("the flood has evicted a key that has used up its limit")
 			}
 		})
 	}

@@ -44,6 +44,15 @@ func ExamplePerClient() {
 	log.Fatal(http.ListenAndServe(":8080", httplimit.PerClient(ratelimit.PerMinute(60))(mux)))
 }
 
+// A server that remembers at most a million clients, however many a flood makes up.
+func ExampleMiddleware_flood() {
+	limit := ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour}
+	mux := http.NewServeMux()
+	limiter := ratelimit.Must(ratelimit.New(limit, ratelimit.WithName("clients"),
+		ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1_000_000})))
+	log.Fatal(http.ListenAndServe(":8080", httplimit.Middleware(limiter)(mux)))
+}
+
 // A program whose options come from a configuration finds a mistake when it starts.
 func ExampleNewGate() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}))
