@@ -98,7 +98,7 @@ var exceptions = []struct {
 	{"docs/coming-from.md", "names of other libraries", []string{"SetIgnoreURL(true)", "AS_IS"}},
 	{"docs/redis.md", "settings, commands and permissions of Redis", []string{
 		"maxmemory-policy", "noeviction", "HELLO", "CLIENT", "CLIENT SETINFO", "ACL LOG", "SCRIPT FLUSH", "SCRIPT",
-		"+client|tracking", "+cluster|slots", "+cluster|shards", "+command",
+		"+client|tracking", "+cluster|slots", "+cluster|shards", "+command", "INCREX", "INCR",
 	}},
 	{"docs/redis.md", "a key as it is stored", []string{"rl:api@t3:192.0.2.1"}},
 	{"docs/replay.md", "commands of other programs", []string{
