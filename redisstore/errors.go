@@ -32,6 +32,14 @@ func (e *scriptError) Unwrap() error { return e.error }
 
 func (e *scriptError) Is(target error) bool { return target == errOther }
 
+// A damagedError says that a script has used a state that is damaged, so that what it has left is
+// not to be used either.
+type damagedError struct{ error }
+
+func (e *damagedError) Unwrap() error { return e.error }
+
+func (e *damagedError) Is(target error) bool { return target == errOther }
+
 // errNoContext is what a method of a Store returns if its context is nil.
 var errNoContext = param.InvalidIn("redisstore", "ctx", nil,
 	"must not be nil; context.Background() is one")

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
@@ -109,18 +110,26 @@ func (o *outbox) resolve(g *group, reason error) {
 		return
 	}
 	s.meet(first.prog, reply.text[9:])
+	failed, _ := errors.AsType[*scriptError](reason)
+	var damage error // why the key begins afresh, whatever the value is now
+	if used, ok := errors.AsType[*damagedError](reason); ok {
+		damage = used.error
+	}
 	for s.elapsed()-g.sent < mostBusy*s.timeout && g.isAwaited() {
 		value, at := reply.text[9:], timeIn(reply.text)
 		if !s.limiterClock {
 			first.prog.follow(at)
 		}
-		after, res, changed, unread := s.compute(g, value, at)
-		after.sent, after.received = reply.sent, reply.received
-		failed, ok := errors.AsType[*scriptError](reason)
-		if ok && !unread {
-			o.finish(g, failed.error) // the value is not the reason
-			return
+		after, res, changed, unread := s.compute(g, value, at, damage)
+		if failed != nil && !unread {
+			contradiction := first.prog.l.Check(first.prog.stateOf(value))
+			if contradiction == nil {
+				o.finish(g, failed.error) // the value is not the reason
+				return
+			}
+			after, res, changed, unread = s.compute(g, value, at, contradiction)
 		}
+		after.sent, after.received = reply.sent, reply.received
 		if changed {
 			reply, err = s.replace(first.name, value, string(after.state), s.ttl(&res))
 			if err != nil {
@@ -202,11 +211,12 @@ func (s *Store) ttl(res *step.Answer) string {
 	return strconv.FormatInt(min(int64(ttl), tooLong/1000), 10)
 }
 
-// compute applies the requests of a group to a value, at the time of the server's clock. It returns
-// the state after them, the last answer, with the number of holds that have ended in all, and
-// whether the value could not be read.
+// compute applies the requests of a group to a value, at the time of the server's clock, or to a
+// key that begins afresh because of damage, if that is not nil. It returns the state after them,
+// the last answer, with the number of holds that have ended in all, and whether the value could not
+// be read.
 func (s *Store) compute(
-	g *group, value string, at time.Time,
+	g *group, value string, at time.Time, damage error,
 ) (after snapshot, last step.Answer, changed, unread bool) {
 	prog := g.calls[0].prog
 	base := g.base
@@ -219,8 +229,14 @@ func (s *Store) compute(
 		if c.takesLease() || c.claimed.Load() {
 			continue
 		}
-		t, err := prog.l.Apply(after.state, c.req.AsOf(&base))
-		after.state, c.res, c.unread = t.State, t.Answer, err
+		req := c.req.AsOf(&base)
+		var t limit.Transition
+		if damage != nil {
+			t, c.unread, damage = prog.l.Afresh(req), damage, nil
+		} else {
+			t, c.unread = prog.l.Apply(after.state, req)
+		}
+		after.state, c.res = t.State, t.Answer
 		last, changed, unread = c.res, changed || t.Changed, unread || c.unread != nil
 		ended += c.res.Ended
 	}

@@ -279,6 +279,11 @@ func (s *Store) decideJointly(
 	op := jointOp(calls, members)
 	spent, ended := grantedIn(reply)
 	if (spent == 1) != (granted && op != opPeek) {
+		for i := range members {
+			if members[i].prog.l.Check(found[i]) != nil {
+				return errApart
+			}
+		}
 		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package "+
 			"ratelimit: this is a defect of the store, please report it", len(calls), spent == 1)
 	}

@@ -70,6 +70,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, errShort
 	}
 	granted, ended := grantedIn(reply)
+	spent := granted > 0
 	state := prog.state(reply[17:])
 	switch reply[8] {
 	case replyOpen:
@@ -77,7 +78,8 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	case replyAhead:
 		state = append([]byte(prog.aheadTag), reply[17:]...)
 	}
-	s.expect(prog, state)
+	found := state
+	s.expect(prog, found)
 	after.time = timeIn(reply)
 	prog.follow(after.time)
 	base := g.base
@@ -87,6 +89,9 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	for _, c := range g.calls {
 		req := c.req.AsOf(&base)
 		t, unread := prog.l.Apply(state, req)
+		if unread != nil && spent {
+			return after, &damagedError{unread}
+		}
 		if unread != nil {
 			return after, errOther
 		}
@@ -96,6 +101,9 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		}
 	}
 	if granted != 0 {
+		if damage := prog.l.Check(found); damage != nil {
+			return after, &damagedError{damage}
+		}
 		return after, fmt.Errorf("redisstore: the script granted %v more requests than package "+
 			"ratelimit would: this is a defect of the store, please report it", granted)
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/redisstore"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // A value that another program wrote is reported once, and the limit holds from then on,
@@ -96,6 +100,38 @@ func TestUnreadableValue(t *testing.T) {
 	})
 }
 
+// callsOnDamaged are calls that meet a damaged value of key k, on which held may be a hold.
+var callsOnDamaged = map[string]func(ctx context.Context, l ratelimit.Limiter, held *ratelimit.Reservation) error{
+	"Take": func(ctx context.Context, l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+		_, err := l.Take(ctx, "k", 7)
+		return err
+	},
+	"Reserve": func(ctx context.Context, l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+		_, _, err := l.Reserve(ctx, "k", 7)
+		return err
+	},
+	"Hold": func(ctx context.Context, l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+		_, _, err := l.Hold(ctx, "k", 1)
+		return err
+	},
+	"Charge": func(ctx context.Context, l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+		_, err := l.Charge(ctx, "k", 1)
+		return err
+	},
+	"Settle": func(ctx context.Context, _ ratelimit.Limiter, held *ratelimit.Reservation) error {
+		_, err := held.Settle(ctx, 0)
+		return err
+	},
+	"TakeUpTo": func(ctx context.Context, l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+		_, _, err := l.TakeUpTo(ctx, "k", 5)
+		return err
+	},
+	"TakeAll": func(ctx context.Context, l ratelimit.Limiter, _ *ratelimit.Reservation) error {
+		_, err := ratelimit.TakeAll(ctx, 7, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
+		return err
+	},
+}
+
 // A value whose sum is not that of its counts, and one in which another word is damaged, keeps no
 // script running: each call is answered, and a value that contradicts itself is reported.
 func TestContradictoryValue(t *testing.T) {
@@ -114,36 +150,6 @@ func TestContradictoryValue(t *testing.T) {
 		"Lockout":              ratelimit.Lockout{Limit: 8, Window: time.Hour, First: time.Hour},
 		"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
 	}
-	calls := map[string]func(l ratelimit.Limiter, held *ratelimit.Reservation) error{
-		"Take": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, err := l.Take(t.Context(), "k", 7)
-			return err
-		},
-		"Reserve": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, _, err := l.Reserve(t.Context(), "k", 7)
-			return err
-		},
-		"Hold": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, _, err := l.Hold(t.Context(), "k", 1)
-			return err
-		},
-		"Charge": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, err := l.Charge(t.Context(), "k", 1)
-			return err
-		},
-		"Settle": func(_ ratelimit.Limiter, held *ratelimit.Reservation) error {
-			_, err := held.Settle(t.Context(), 0)
-			return err
-		},
-		"TakeUpTo": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, _, err := l.TakeUpTo(t.Context(), "k", 5)
-			return err
-		},
-		"TakeAll": func(l ratelimit.Limiter, _ *ratelimit.Reservation) error {
-			_, err := ratelimit.TakeAll(t.Context(), 7, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
-			return err
-		},
-	}
 	for name, alg := range limits {
 		for _, alg := range []ratelimit.Algorithm{alg, ratelimit.All{alg, hourly(9)}} {
 			prefix := prefixes()
@@ -152,7 +158,7 @@ func TestContradictoryValue(t *testing.T) {
 			l := limiter(t, store, alg)
 			require.True(t, l.Allow("k"))
 			key := c.Keys(t.Context(), prefix+"*k").Val()[0]
-			for what, call := range calls {
+			for what, call := range callsOnDamaged {
 				for _, holds := range []bool{false, true} {
 					words := 1
 					for at := 0; at < words; at++ {
@@ -169,7 +175,7 @@ func TestContradictoryValue(t *testing.T) {
 							words = len(value) / 8
 							binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
 							require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
-							err = call(l, held)
+							err = call(t.Context(), l, held)
 							if err != nil {
 								known := errors.Is(err, ratelimit.ErrState) || errors.Is(err, ratelimit.ErrDebt)
 								require.True(t, known, "%s, %s, word %d is %d: %v", name, what, at, to, err)
@@ -181,6 +187,93 @@ func TestContradictoryValue(t *testing.T) {
 			assert.Positive(t, store.Stats().Unreadable, name)
 		}
 	}
+}
+
+// Of a value in which several words are damaged, whatever the value has (holds, turns, short
+// windows), the first call reports the damage or does not notice it, and the next one finds a key
+// that has begun afresh: no call fails otherwise, and none reports what the one before has mended.
+func TestSeveralDamagedWords(t *testing.T) {
+	addr := startServer(t).addr()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	conn := connectors["goredis"](t, addr)
+	limits := []ratelimit.Algorithm{
+		ratelimit.SlidingWindow{Limit: 8, Window: 8 * time.Microsecond, Segments: 4},
+		ratelimit.SlidingWindow{Limit: 8, Window: time.Hour, Segments: 4},
+		ratelimit.SlidingWindow{Limit: 1 << 40, Window: 8 * time.Microsecond, Segments: 4},
+		ratelimit.SlidingWindow{Limit: 8, Window: time.Microsecond},
+		ratelimit.RollingWindow{Quota: 8, Window: 4 * time.Microsecond, Period: time.Microsecond},
+		ratelimit.RollingWindow{Quota: 8, PeriodLimit: 7, Window: time.Hour, Period: 20 * time.Minute},
+		ratelimit.FixedWindow{Limit: 8, Window: 8 * time.Microsecond},
+		ratelimit.SlidingLog{Limit: 8, Window: 8 * time.Microsecond},
+		ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
+		ratelimit.Lockout{Limit: 8, Window: 8 * time.Microsecond, First: time.Hour},
+		ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 8, Per: 8 * time.Microsecond}, Burst: 8},
+	}
+	random := budget.Rand(t)
+	calls := slices.Sorted(maps.Keys(callsOnDamaged))
+	reported := 0
+	for range budget.Histories(4000, 100_000) {
+		alg := limits[random.IntN(len(limits))]
+		if random.IntN(3) == 0 {
+			alg = ratelimit.All{alg, limits[random.IntN(len(limits))]}
+		}
+		prefix := prefixes()
+		store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix),
+			redisstore.WithDenialCache(0), redisstore.WithLimiterClock())
+		require.NoError(t, err)
+		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+		l := limiter(t, store, alg, ratelimit.WithClock(clk))
+		var held *ratelimit.Reservation
+		for range 1 + random.IntN(5) {
+			switch random.IntN(4) {
+			case 0:
+				held, _, err = l.Hold(t.Context(), "k", 1+random.IntN(2))
+			case 1:
+				held, _, err = l.Reserve(t.Context(), "k", 1+random.IntN(7), ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
+			case 2:
+				held, _, err = l.Reserve(t.Context(), "k", 1+random.IntN(7))
+			case 3:
+				_, err = l.Take(t.Context(), "k", 1+random.IntN(2))
+				clk.Advance(time.Duration(random.IntN(3)) * time.Microsecond)
+			}
+			require.NoError(t, err)
+		}
+		if held == nil {
+			held, _, err = l.Hold(t.Context(), "k", 1)
+			require.NoError(t, err)
+		}
+		key := c.Keys(t.Context(), prefix+"*k").Val()[0]
+		value, err := c.Get(t.Context(), key).Bytes()
+		require.NoError(t, err)
+		words := len(value) / 8
+		word := func(at int) []byte { return value[len(value)-8*(at+1):] }
+		now := uint64(clk.Now().UnixMicro())
+		for range 1 + random.IntN(4) {
+			to := []uint64{0, 1, 5, 1 << 32, 1 << 51, 1<<56 - 1, 1<<64 - 1, now, now + 1<<random.IntN(52),
+				now - uint64(random.IntN(20)), random.Uint64() >> random.IntN(64),
+				binary.LittleEndian.Uint64(word(random.IntN(words)))}[random.IntN(12)]
+			binary.LittleEndian.PutUint64(word(random.IntN(words)), to)
+		}
+		require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
+		before := false
+		for range 4 {
+			what := calls[random.IntN(len(calls))]
+			value := c.Get(t.Context(), key).Val()
+			err := callsOnDamaged[what](t.Context(), l, held)
+			is := errors.Is(err, ratelimit.ErrState)
+			known := err == nil || is || errors.Is(err, ratelimit.ErrDebt) || errors.Is(err, ratelimit.ErrEnded)
+			if !known || is && before {
+				t.Errorf("%#v, %s of %x: %v", alg, what, value, err)
+			}
+			before = is
+			if is {
+				reported++
+			}
+			clk.Advance(time.Duration(random.IntN(3)) * time.Microsecond)
+		}
+	}
+	assert.Positive(t, reported)
 }
 
 // A mender replaces a damaged value before the store does.

@@ -140,7 +140,7 @@ func TestZoneDataThatDiffer(t *testing.T) {
 			}
 			st := make([]uint64, before.Width())
 			take := func(k Kernel, now Instant, n int) (granted bool) {
-				require.True(t, k.Valid(st))
+				require.True(t, k.Valid(st, InMemory))
 				st, granted = k.Take(st, now, n)
 				return granted
 			}

@@ -194,9 +194,9 @@ func (k *fixedWindow) fresh(start Instant, count uint64) Instant {
 	return k.end(start)
 }
 
-func (k *fixedWindow) Valid(st []uint64) bool {
+func (k *fixedWindow) Valid(st []uint64, enc Encoding) bool {
 	start, count := k.load(st)
-	return start <= MaxInstant && count <= MostCounted
+	return start <= enc.LastInstant() && count <= enc.mostAdded()
 }
 
 // Adopt keeps the count in the window that contains the old one. If there is none, the events

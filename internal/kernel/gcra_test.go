@@ -81,10 +81,10 @@ func TestBucketWords(t *testing.T) {
 		assert.Equal(t, tt.burst-3, k.Remaining(st, begun), name)
 		assert.Equal(t, begun+tt.ready, k.Ready(st, begun, tt.burst), name)
 		assert.Equal(t, begun+tt.ready, k.Fresh(st), name)
-		assert.True(t, k.Valid(st), name)
+		assert.True(t, k.Valid(st, InMemory), name)
 		if k.form == ticksAndUnits {
 			st[1] = k.unit
-			assert.False(t, k.Valid(st), "%s: units of a tick or more", name)
+			assert.False(t, k.Valid(st, InMemory), "%s: units of a tick or more", name)
 		}
 	}
 }
@@ -131,8 +131,8 @@ func TestBucketAdopts_FarAhead(t *testing.T) {
 			continue
 		}
 		st := fast.Spend(make([]uint64, fast.Width()), begun/enc.Tick, fast.Limit())
-		require.True(t, fast.Valid(st), "%+v", fast)
+		require.True(t, fast.Valid(st, InMemory), "%+v", fast)
 		adopted, _ := slow.Adopt(fast, st, begun/enc.Tick, begun/enc.Tick)
-		require.True(t, slow.Valid(adopted), "%+v of %+v: %v", slow, fast, adopted)
+		require.True(t, slow.Valid(adopted, InMemory), "%+v of %+v: %v", slow, fast, adopted)
 	}
 }

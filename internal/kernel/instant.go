@@ -138,6 +138,16 @@ func (enc Encoding) MostCount() uint64 {
 	return MostCounted
 }
 
+// mostAdded is the largest valid count in a state of an encoding, where the counts of several slots
+// may be added up. A portable one is a number that a float64 holds exactly.
+func (enc Encoding) mostAdded() uint64 {
+	if enc.Portable {
+		return 4 * portableMost
+	}
+	return MostCounted
+}
+
+// LastInstant is the latest instant that events are spent at, and so the latest in a valid state.
 func (enc Encoding) LastInstant() Instant { return MaxInstant / enc.Tick }
 
 func CeilDiv(a, b uint64) uint64 {

@@ -89,8 +89,8 @@ func (k *intervalBucket) Fresh(st []uint64) Instant {
 	return k.refillAt(st[0], CeilDiv(st[1], k.refill))
 }
 
-func (k *intervalBucket) Valid(st []uint64) bool {
-	return st[0] <= MaxInstant && st[1] <= MostCounted
+func (k *intervalBucket) Valid(st []uint64, enc Encoding) bool {
+	return st[0] <= enc.LastInstant() && st[1] <= enc.mostAdded()
 }
 
 // Adopt counts refills from now on. If nothing was spent since latest, it counts them from the last

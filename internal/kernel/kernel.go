@@ -64,9 +64,9 @@ type Kernel interface {
 	// an interval bucket, 8 of 93 for a sliding window, 10 of 115 for an All of two).
 	Frontier(st []uint64) Instant
 
-	// Valid reports whether this kernel can work with st, a state from a store that
-	// others may write to. Counts may lie above the limit.
-	Valid(st []uint64) bool
+	// Valid reports whether this kernel can work with st, a state in an encoding, from a store
+	// that others may write to. Counts may lie above the limit.
+	Valid(st []uint64, enc Encoding) bool
 
 	// Pack removes the unused words of a state.
 	Pack(st []uint64) []uint64

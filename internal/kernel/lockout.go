@@ -183,9 +183,9 @@ func (k *lockout) forgets(served Instant) Instant {
 	return served
 }
 
-func (k *lockout) Valid(st []uint64) bool {
-	return max(st[lockBegan], st[lockLatest], st[lockServed]) <= MaxInstant &&
-		st[lockDoublings] <= mostDoublings && st[lockCount] <= MostCounted
+func (k *lockout) Valid(st []uint64, enc Encoding) bool {
+	return max(st[lockBegan], st[lockLatest], st[lockServed]) <= enc.LastInstant() &&
+		st[lockDoublings] <= mostDoublings && st[lockCount] <= enc.mostAdded()
 }
 
 // Adopt keeps the state as it is, which has all instants: a lower limit that the count has reached

@@ -30,7 +30,7 @@ func TestLockoutLasts(t *testing.T) {
 // A state that no history of events leads to is no state.
 func TestLockoutValid(t *testing.T) {
 	k := NewLockout(5, 100, 10, 1000)
-	assert.True(t, k.Valid([]uint64{5, 7, 3, mostDoublings, MostCounted}))
+	assert.True(t, k.Valid([]uint64{5, 7, 3, mostDoublings, MostCounted}, InMemory))
 	for _, st := range [][]uint64{
 		{MaxInstant + 1, 7, 3, 1, 1},
 		{5, MaxInstant + 1, 3, 1, 1},
@@ -38,6 +38,6 @@ func TestLockoutValid(t *testing.T) {
 		{5, 7, 3, mostDoublings + 1, 1},
 		{5, 7, 3, 1, MostCounted + 1},
 	} {
-		assert.False(t, k.Valid(st), "%v", st)
+		assert.False(t, k.Valid(st, InMemory), "%v", st)
 	}
 }

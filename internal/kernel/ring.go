@@ -247,16 +247,16 @@ func (r *ring) sameSlots(other *ring) bool {
 }
 
 // Valid reports whether the counts can be added up, and the sum is theirs.
-func (r *ring) Valid(st []uint64) bool {
+func (r *ring) Valid(st []uint64, enc Encoding) bool {
 	var sum uint64
 	for place := range r.slots {
 		n := r.get(st, place)
-		if n > MostCounted-sum {
+		if n > enc.mostAdded()-sum {
 			return false
 		}
 		sum += n
 	}
-	return r.Frontier(st) <= MaxInstant && (r.head == 1 || st[1] == sum)
+	return r.Frontier(st) <= enc.LastInstant() && (r.head == 1 || st[1] == sum)
 }
 
 func (r *ring) Chargeable(st []uint64, now Instant, enc Encoding) uint64 {

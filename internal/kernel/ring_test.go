@@ -31,10 +31,22 @@ func TestRing(t *testing.T) {
 		assert.Equal(t, begun+5*second, r.Fresh(st))
 		st = r.Spend(st, begun+4*second, 7)
 		assert.EqualValues(t, 3+7, sum(slot+4), "two slots have left the ring")
-		assert.True(t, r.Valid(st))
+		assert.True(t, r.Valid(st, InMemory))
 		st[1]++
-		assert.False(t, r.Valid(st))
+		assert.False(t, r.Valid(st, InMemory))
 	}
+}
+
+// TestRingEndsWithTime: no state has an instant after the last one of its encoding, at which nothing is
+// granted. A script cannot count slots from there.
+func TestRingEndsWithTime(t *testing.T) {
+	portable := Encoding{Tick: 1000, Portable: true, Varies: true}
+	k := NewRollingWindow(8, 0, 4, 1)
+	st := k.Spend(make([]uint64, k.Width()), portable.LastInstant(), 1)
+	assert.True(t, k.Valid(st, portable))
+	st[0]++
+	assert.False(t, k.Valid(st, portable))
+	assert.True(t, k.Valid(st, InMemory))
 }
 
 // TestNarrowRingCutsCounts: half a word holds no more.

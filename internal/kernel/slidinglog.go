@@ -316,12 +316,12 @@ func (k *eventLog) Notes() bool { return k.countDenied }
 
 // Valid checks the entries: they are in the order of time, no window has more than can
 // be counted, and the first word is their sum.
-func (k *eventLog) Valid(st []uint64) bool {
+func (k *eventLog) Valid(st []uint64, enc Encoding) bool {
 	if len(st) == 0 {
 		return true
 	}
 	if len(st) < logHeader || st[1] < logHeader || st[1] > uint64(len(st)) ||
-		k.Frontier(st) > MaxInstant {
+		k.Frontier(st) > enc.LastInstant() {
 		return false
 	}
 	var sum, last uint64
@@ -329,7 +329,7 @@ func (k *eventLog) Valid(st []uint64) bool {
 	oldest := st[1]   // in that
 	for i := st[1]; i < uint64(len(st)); {
 		at, n, next := k.entry(st, i)
-		if at > MaxInstant || at < last || n == 0 {
+		if at > enc.LastInstant() || at < last || n == 0 {
 			return false
 		}
 		for oldest < i {

@@ -53,9 +53,9 @@ func TestLogKeepsRefusedThatMatter(t *testing.T) {
 // TestLogRefusesNonsense: the header of a log is consistent.
 func TestLogRefusesNonsense(t *testing.T) {
 	k := NewSlidingLog(10, uint64(time.Second), false)
-	assert.True(t, k.Valid([]uint64{1, 3, 7, 7}))
+	assert.True(t, k.Valid([]uint64{1, 3, 7, 7}, InMemory))
 	for _, st := range [][]uint64{{0, 3}, {0, 2, 0}, {0, 4, 0}, {0, 3, MaxInstant + 1}, {1, 4, 7, 7}, {1, 3, MaxInstant + 1, 7}} {
-		assert.False(t, k.Valid(st), "%v", st)
+		assert.False(t, k.Valid(st, InMemory), "%v", st)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestRemoveAll(t *testing.T) {
 	st = log.removeAll(st, removals)
 	require.Equal(t, uint64(n), st[0])
 	require.Len(t, st, logHeader+n)
-	require.True(t, log.Valid(st))
+	require.True(t, log.Valid(st, InMemory))
 	st = log.removeAll(st, removals)
 	require.Empty(t, st)
 }

@@ -43,7 +43,7 @@ func (k *stateless) Fresh([]uint64) Instant { return 0 }
 
 func (k *stateless) Frontier([]uint64) Instant { return 0 }
 
-func (k *stateless) Valid(st []uint64) bool { return len(st) == 0 }
+func (k *stateless) Valid(st []uint64, _ Encoding) bool { return len(st) == 0 }
 
 func (k *stateless) Adopt(_ Kernel, st []uint64, _, _ Instant) ([]uint64, bool) { return st, true }
 

@@ -129,9 +129,8 @@ func saturated(ns float64) uint64 {
 	return uint64(ns)
 }
 
-func (k *warmingUp) Valid(st []uint64) bool {
-	if k.encoding.Portable &&
-		(st[1] > math.MaxUint64/k.encoding.Tick-1 || st[2] >= k.encoding.Tick) {
+func (k *warmingUp) Valid(st []uint64, enc Encoding) bool {
+	if enc.Portable && (st[1] > enc.mostAdded() || st[2] >= enc.Tick) {
 		return false
 	}
 	warmth := math.Float64frombits(st[0])
@@ -220,5 +219,5 @@ func (k *warmingUp) Carry(from Kernel, _, _ []uint64, _ Instant, old, mark []uin
 }
 
 func (k *warmingUp) ValidMark(mark []uint64) bool {
-	return mark[0] <= MaxInstant+1 && k.Valid(mark[1:])
+	return mark[0] <= k.encoding.LastInstant()+1 && k.Valid(mark[1:], k.encoding)
 }

@@ -16,7 +16,7 @@ func TestWarmingUp(t *testing.T) {
 	for range 30 {
 		st = k.Spend(st, at, 1)
 		next := k.Ready(st, at, 1)
-		assert.True(t, k.Valid(st))
+		assert.True(t, k.Valid(st, InMemory))
 		cost, at = append(cost, next-at), next
 	}
 	assert.InDelta(t, 280*ms, cost[0], 2)

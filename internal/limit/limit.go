@@ -8,6 +8,7 @@ package limit
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -130,14 +131,35 @@ func (l *Limit) Apply(state []byte, req step.Request) (t Transition, unread erro
 	l = l.Loose()
 	left, words, err := l.read(state)
 	if err != nil {
-		left, words = l.Machine, make([]uint64, l.Width())
-		unread = unreadable(state, err)
+		return l.Afresh(req), unreadable(state, err)
 	}
 	by, words, changed := l.StepFrom(left, words, &req, &t.Answer)
-	if changed || unread != nil {
+	if changed {
 		t.State, t.Changed = write(by, words), true
 	}
-	return t, unread
+	return t, nil
+}
+
+// Afresh applies req to the key of a damaged state, which begins afresh.
+func (l *Limit) Afresh(req step.Request) (t Transition) {
+	l = l.Loose()
+	by, words, _ := l.StepFrom(l.Machine, make([]uint64, l.Width()), &req, &t.Answer)
+	t.State, t.Changed = write(by, words), true
+	return t
+}
+
+// Check returns an error that matches [ErrState] if state cannot be read, or if it contradicts
+// itself. [Limit.Apply] takes a state that can be read for what it says, because it may take long
+// to find a contradiction.
+func (l *Limit) Check(state []byte) error {
+	by, words, err := l.Loose().read(state)
+	if err == nil && by.Contradicts(words) {
+		err = errors.New("its turns do not lead to what it says of the time after them")
+	}
+	if err != nil {
+		return unreadable(state, err)
+	}
+	return nil
 }
 
 // Tag returns the prefix that [Limit.Apply] puts before each state of l: the

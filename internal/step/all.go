@@ -299,7 +299,7 @@ func (k *all) Drifts() bool { return slices.ContainsFunc(k.parts, kernel.Kernel.
 
 func (k *all) Releases() bool { return slices.ContainsFunc(k.parts, kernel.Kernel.Releases) }
 
-func (k *all) Valid(st []uint64) bool {
+func (k *all) Valid(st []uint64, enc kernel.Encoding) bool {
 	if len(st) == 0 {
 		return true
 	}
@@ -314,7 +314,7 @@ func (k *all) Valid(st []uint64) bool {
 		return false
 	}
 	for part, st := range k.states(st) {
-		if !part.Valid(st) {
+		if !part.Valid(st, enc) {
 			return false
 		}
 	}

@@ -23,8 +23,8 @@ func TestAllWords(t *testing.T) {
 	entries := []uint64{3, 3, begun + 1, begun, begun + 1, 2 | 1<<63}
 	want := append([]uint64{6, 6, begun, 3}, append(entries, entries...)...)
 	assert.Equal(t, want, st)
-	assert.True(t, k.Valid(st))
-	assert.False(t, k.Valid(st[:len(st)-1]))
+	assert.True(t, k.Valid(st, kernel.InMemory))
+	assert.False(t, k.Valid(st[:len(st)-1], kernel.InMemory))
 	assert.Equal(t, 5, k.Remaining(st, begun+1))
 	assert.Equal(t, begun+second, k.Ready(st, begun+1, 6), "when the window ends")
 	assert.Equal(t, begun+2*second+1, k.Fresh(st))

@@ -366,7 +366,7 @@ func (k *twoLimits) Pack(st []uint64) []uint64 {
 	})
 }
 
-func (k *twoLimits) Valid(st []uint64) bool {
+func (k *twoLimits) Valid(st []uint64, _ kernel.Encoding) bool {
 	if len(st) < formerHeader || max(askedAt(st), spentAt(st), st[promised]) > kernel.MaxInstant ||
 		st[firstLength] > uint64(len(st)-formerHeader) {
 		return false

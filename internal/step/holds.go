@@ -412,17 +412,17 @@ func (k *holdsKernel) Pack(st []uint64) []uint64 {
 	return k.replaceInner(st, k.base.Pack(k.inner(st)))
 }
 
-func (k *holdsKernel) Valid(st []uint64) bool {
+func (k *holdsKernel) Valid(st []uint64, enc kernel.Encoding) bool {
 	if len(st) < holdsHeader || st[openHolds] == 0 ||
 		st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
 		st[openHolds] > MostHolds && !k.base.Releases() ||
-		st[lastEnd] > k.base.LastInstant() {
+		st[lastEnd] > enc.LastInstant() {
 		return false
 	}
 	for i := range k.count(st) {
 		e := k.entry(st, i)
 		if e[holdID] == 0 || e[holdEnd] < st[firstEnd] || e[holdEnd] > st[lastEnd] ||
-			e[holdEvents]/2 > k.base.MostCount() {
+			e[holdEvents]/2 > enc.MostCount() {
 			return false
 		}
 		for _, p := range k.parts {
@@ -438,3 +438,6 @@ func (k *holdsKernel) Valid(st []uint64) bool {
 func (c *Machine) sound(st []uint64) bool {
 	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
 }
+
+// Valid reports whether c can work with st, which has its width.
+func (c *Machine) Valid(st []uint64) bool { return c.Kernel.Valid(st, c.Encoding) }

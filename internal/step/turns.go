@@ -297,7 +297,7 @@ func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64)
 // anyDrifts reports whether events may come later because earlier ones did not happen.
 func (c *Machine) anyDrifts() bool { return slices.ContainsFunc(c.leaves, kernel.Kernel.Drifts) }
 
-func (k *turnsKernel) Valid(st []uint64) bool {
+func (k *turnsKernel) Valid(st []uint64, enc kernel.Encoding) bool {
 	if len(st) < aheadHeader || st[aheadTurns] == 0 ||
 		st[aheadTurns] > MostHolds && !k.base.Releases() ||
 		st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
@@ -311,8 +311,8 @@ func (k *turnsKernel) Valid(st []uint64) bool {
 	for i := range h.turns() {
 		turn := h.entry(i)
 		at := instantOf(turn)
-		if at < last || max(at, turn[turnEnd]) > k.base.LastInstant() ||
-			turn[turnEvents]/2 > min(k.base.MostCount(), math.MaxInt) ||
+		if at < last || max(at, turn[turnEnd]) > enc.LastInstant() ||
+			turn[turnEvents]/2 > min(enc.MostCount(), math.MaxInt) ||
 			reservedBy(turn) > 0 && k.base.two == nil ||
 			turn[turnID] != 0 && turn[turnEnd] < at {
 			return false
@@ -324,6 +324,17 @@ func (k *turnsKernel) Valid(st []uint64) bool {
 		by = h.WithHolds()
 	}
 	return h.sound(h.after) && by.sound(h.st)
+}
+
+// Contradicts reports whether the state after the turns in st, which is valid, is not what they
+// make of the state before them. No history leads to such a state, but a damaged one may be of this
+// kind. Valid does not look for that, because the time it takes grows with the turns.
+func (c *Machine) Contradicts(st []uint64) bool {
+	var h heldState
+	h.read(c, st)
+	told := h.Pack(slices.Clone(h.after))
+	h.spendAgain()
+	return h.turns() > 0 && !slices.Equal(told, h.Pack(h.after))
 }
 
 func (k *turnsKernel) Pack(st []uint64) []uint64 {

@@ -29,6 +29,25 @@ func (s *shared) queue(t *testing.T, c *Machine, now kernel.Instant, events ...i
 	return waits
 }
 
+// TestContradicts: a state is one that its turns lead to, until one of its parts is damaged.
+func TestContradicts(t *testing.T) {
+	for name, enc := range encodings {
+		for kind, c := range holdKernels(t, enc) {
+			if strings.Contains(kind, "inflight") || kind == "leaky" || c.Word() != nil {
+				continue // as in TestAhead_Cancel
+			}
+			s := &shared{from: c, st: c.NewState()}
+			assert.False(t, c.Contradicts(s.st), "%s %s: there are no turns", name, kind)
+			s.send(c, begun, Request{Op: OpTake, N: c.Limit()})
+			s.queue(t, c, begun, 1, 1)
+			require.False(t, s.from.Contradicts(s.st), "%s %s", name, kind)
+			s.st[aheadHeader+turnWords+turnEvents] = 0
+			require.True(t, s.from.Valid(s.st))
+			assert.True(t, s.from.Contradicts(s.st), "%s %s: the second turn has no events", name, kind)
+		}
+	}
+}
+
 // TestAhead_Cancel: whatever is cancelled first, the key is as if only the others had been reserved, which keep their turns.
 func TestAhead_Cancel(t *testing.T) {
 	for name, enc := range encodings {

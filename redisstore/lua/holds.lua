@@ -67,7 +67,7 @@ if opens then
     older, young = false, call('GETRANGE', KEYS[1], youngAt, -1)
     young, value = sub(young, 1, size), sub(young, size + 1)
   end
-  if opens == 0 or not lazily and #value < at or lazily and #young < size then
+  if opens == 0 or firstEnd > lastEnd or lastEnd > LAST or not lazily and #value < at or lazily and #young < size then
     return pack('<dB', now, 1) .. call('GET', KEYS[1])
   end
   if not lazily then
