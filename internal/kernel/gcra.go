@@ -255,8 +255,8 @@ func (k *gcra) Fresh(st []uint64) Instant {
 	return max(k.latest(st), k.load(st).DivCeil(k.unit))
 }
 
-// Valid checks that tat is at most that of a bucket adopted or emptied at the last instant, and that
-// its units are not a tick or more, with which a script would compute otherwise.
+// Valid checks that tat is at most that of a bucket adopted or emptied at the last instant, and
+// that its units are not a tick or more, with which a script would compute otherwise.
 func (k *gcra) Valid(st []uint64, enc Encoding) bool {
 	latest := enc.LastInstant()
 	last := uint128.Mul(2*(latest+1), k.unit).Add(k.span)
