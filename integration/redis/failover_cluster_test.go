@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -46,8 +47,14 @@ func TestClusterFailover(t *testing.T) {
 	primary.kill()
 	_, err = l.Take(t.Context(), "k", 1)
 	require.Error(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the latest error: %v; the client says of the slots: %v; %+v", err,
+				client.ClusterSlots(context.Background()), store.Stats())
+		}
+	})
 	eventually(t, "the replica answers", func() bool {
-		_, err := l.Take(t.Context(), "k", 1)
+		_, err = l.Take(t.Context(), "k", 1)
 		return err == nil
 	})
 	assert.Equal(t, "master", replica.info("replication", "role"))
