@@ -15,9 +15,9 @@ import (
 )
 
 // When the replica of a dead primary has taken over, go-redis asks for the slots, and does not wait
-// for the time at which it would do so by itself.
+// for the time at which it would do so by itself. The test runs alone: beside others, it has once
+// waited for a minute in vain, and it is not known why.
 func TestClusterFailover(t *testing.T) {
-	t.Parallel()
 	c := startCluster(t)
 	replica := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 		"--cluster-announce-ip", "127.0.0.1", "--cluster-replica-validity-factor", "0")
