@@ -49,8 +49,8 @@ func TestClusterFailover(t *testing.T) {
 	require.Error(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the latest error: %v; the client says of the slots: %v; %+v", err,
-				client.ClusterSlots(context.Background()), store.Stats())
+			t.Logf("the latest error: %v; the client says of the shards: %v; %+v", err,
+				client.ClusterShards(context.Background()), store.Stats())
 		}
 	})
 	eventually(t, "the replica answers", func() bool {
