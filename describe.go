@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/benbjohnson/clock"
 )
@@ -16,6 +17,10 @@ type Info struct {
 	Name  string      // that of [WithName], which observers are told
 	Clock clock.Clock // that of [WithClock], or the system's
 	Store Store       // that of [WithStore], or the [MemoryStore] that the limiter has for itself
+
+	// StoreTimeout is how long a call of the Store takes at most; see [WithStoreTimeout]. It is 0
+	// for a MemoryStore, which never waits.
+	StoreTimeout time.Duration
 
 	// Algorithm is the one that was passed to [New], with defaults filled in, such as a Capacity of
 	// 1 for 0. Nested Alls are flattened. It is nil if keys have limits of their own.
@@ -39,7 +44,10 @@ func (i Info) AlgorithmOf(ctx context.Context, key string) (Algorithm, error) {
 
 // Describe implements [Limiter].
 func (l *limiter) Describe() Info {
-	i := Info{Name: l.name, Clock: l.timeline.Clock(), Store: l.store}
+	i := Info{
+		Name: l.name, Clock: l.timeline.Clock(),
+		Store: l.store, StoreTimeout: l.states.Timeout(),
+	}
 	if l.ownLimits == nil {
 		i.Algorithm = algorithmOf(l.limit)
 		return i

@@ -158,7 +158,7 @@ func (a *Admission) Done(status int, written int64) {
 		return
 	}
 	defer func() {
-		if a.flies {
+		if a.account == nil || a.flies {
 			a.each(a.release)
 		}
 	}()
@@ -169,7 +169,7 @@ func (a *Admission) Done(status int, written int64) {
 
 // isHeld reports whether limits hold events of the request.
 func (a *Admission) isHeld() bool {
-	return (a.turn != nil || a.shadowTurns != nil) && a.gate.holds(a)
+	return (a.turn != nil || a.shadowTurns != nil) && a.holds
 }
 
 // each calls f with what each limit holds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // This file has requests whose context ends before they are handled.
@@ -28,6 +29,12 @@ func (ctx leaving) Err() error {
 		return nil
 	}
 	return context.Canceled
+}
+
+// mayEndWithin reports whether the deadline of ctx may pass within d from now.
+func mayEndWithin(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < d
 }
 
 // isLocal reports whether all limits of the request decide in memory.

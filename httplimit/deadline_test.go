@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +33,24 @@ func far(away time.Duration) ratelimit.Store {
 	return db.Store()
 }
 
+// tardy returns a store that is well, and whose answers come late: what it is asked happens all the same.
+func tardy(away time.Duration) ratelimit.Store {
+	db := &answersLate{fakes.NewMapDB(), away}
+	db.Repeats = true
+	return ratelimit.NewStore(db)
+}
+
+type answersLate struct {
+	*fakes.MapDB
+	away time.Duration
+}
+
+func (db *answersLate) CompareAndSwap(ctx context.Context, key string, old, state []byte, expires time.Time) (bool, error) {
+	swapped, err := db.MapDB.CompareAndSwap(context.WithoutCancel(ctx), key, old, state, expires)
+	time.Sleep(db.away)
+	return swapped, errors.Join(err, ctx.Err())
+}
+
 // A client may choose the deadline of its request. A request whose deadline passes while a store is asked
 // is over: it is not handled, spends nothing, and says nothing about the store, whatever the policy is.
 func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
@@ -55,30 +74,33 @@ func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 			"closed":   func(ratelimit.Limiter) ratelimit.FailurePolicy { return ratelimit.FailClosed() },
 			"fallback": ratelimit.Fallback,
 		} {
-			synctest.Test(t, func(t *testing.T) {
-				var logged logText
-				fallback := ratelimit.Must(ratelimit.New(two))
-				l := ratelimit.Must(ratelimit.New(two, ratelimit.WithStore(far(away)), ratelimit.WithName("far"),
-					ratelimit.WithFailurePolicy(of(fallback)), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&logged, nil)))))
-				handled := 0
-				report := httplimit.WithStoreError(func(_ *http.Request, err error) { assert.NoError(t, err, "%s, %s", name, policy) })
-				h := httplimit.Middleware(l, append(opts(), report)...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled++ }))
-				ask := func(deadline time.Duration) int {
-					ctx, cancel := context.WithTimeout(t.Context(), deadline)
-					defer cancel()
-					return serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode
-				}
-				for range 5 {
-					assert.Equal(t, 503, ask(deadline), "%s, %s", name, policy)
-				}
-				time.Sleep(time.Minute) // until nothing is under way
-				assert.Zero(t, handled, "%s, %s", name, policy)
-				assert.Equal(t, 2, remaining(t, l), "%s, %s", name, policy)
-				assert.Equal(t, 2, remaining(t, fallback), "%s, %s", name, policy)
-				assert.Empty(t, logged.String(), "%s, %s", name, policy)
+			for place, store := range map[string]func(time.Duration) ratelimit.Store{"far": far, "tardy": tardy} {
+				name := name + ", " + place
+				synctest.Test(t, func(t *testing.T) {
+					var logged logText
+					fallback := ratelimit.Must(ratelimit.New(two))
+					l := ratelimit.Must(ratelimit.New(two, ratelimit.WithStore(store(away)), ratelimit.WithName("far"),
+						ratelimit.WithFailurePolicy(of(fallback)), ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(&logged, nil)))))
+					handled := 0
+					report := httplimit.WithStoreError(func(_ *http.Request, err error) { assert.NoError(t, err, "%s, %s", name, policy) })
+					h := httplimit.Middleware(l, append(opts(), report)...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { handled++ }))
+					ask := func(deadline time.Duration) int {
+						ctx, cancel := context.WithTimeout(t.Context(), deadline)
+						defer cancel()
+						return serve(h, from("192.0.2.1:1").WithContext(ctx)).StatusCode
+					}
+					for range 5 {
+						assert.Equal(t, 503, ask(deadline), "%s, %s", name, policy)
+					}
+					time.Sleep(time.Minute) // until nothing is under way
+					assert.Zero(t, handled, "%s, %s", name, policy)
+					assert.Equal(t, 2, remaining(t, l), "%s, %s", name, policy)
+					assert.Equal(t, 2, remaining(t, fallback), "%s, %s", name, policy)
+					assert.Empty(t, logged.String(), "%s, %s", name, policy)
 
-				assert.Equal(t, 200, ask(time.Hour), "%s, %s", name, policy)
-			})
+					assert.Equal(t, 200, ask(time.Hour), "%s, %s", name, policy)
+				})
+			}
 		}
 	}
 }
@@ -221,4 +243,58 @@ func TestHalfClosed_WhenItsTurnComes(t *testing.T) {
 			require.Error(t, ctx.Err())
 		})
 	}
+}
+
+// A request that cannot end while its limits are asked is not held: that would take two calls of a store.
+func TestDeadline_HoldsOnlyWhatMayEnd(t *testing.T) {
+	one := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
+	remote := func(opts ...ratelimit.Option) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(one, append(opts, ratelimit.WithName("far"), ratelimit.WithStore(fakes.NewMapDB().Store()))...))
+	}
+	for name, tt := range map[string]struct {
+		limiter  ratelimit.Limiter
+		deadline time.Duration // 0 for none
+		opts     []httplimit.Option
+		holds    bool
+	}{
+		"no deadline":                {limiter: remote()},
+		"a second to answer":         {limiter: remote(), deadline: 1900 * time.Millisecond, holds: true},
+		"more than that":             {limiter: remote(), deadline: 2100 * time.Millisecond},
+		"less time to answer":        {limiter: remote(ratelimit.WithStoreTimeout(10 * time.Millisecond)), deadline: 100 * time.Millisecond},
+		"in memory":                  {limiter: ratelimit.Must(ratelimit.New(one)), deadline: time.Second},
+		"may wait until then":        {limiter: remote(), deadline: 10 * time.Second, opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}, holds: true},
+		"of a limiter not from here": {limiter: fakes.Hidden{Limiter: remote()}, deadline: time.Minute, holds: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := &noted{Limiter: tt.limiter}
+			gate, err := httplimit.NewGate(calls, tt.opts...)
+			require.NoError(t, err, name)
+			ctx := t.Context()
+			if tt.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+				defer cancel()
+			}
+			a := gate.Admit(from("192.0.2.1:1").WithContext(ctx))
+			require.True(t, a.Passed, name)
+			assert.Equal(t, tt.holds, calls.held != nil, name)
+			a.Done(200, 0)
+			if calls.held != nil {
+				_, err := calls.held.Settle(t.Context(), 0)
+				assert.ErrorIs(t, err, ratelimit.ErrEnded, "%s: it is spent once the request is done", name)
+			}
+			assert.Equal(t, 99, remaining(t, tt.limiter), name)
+		})
+	}
+}
+
+// A noted limiter notes what it holds.
+type noted struct {
+	ratelimit.Limiter
+	held *ratelimit.Reservation
+}
+
+func (l *noted) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (r *ratelimit.Reservation, d ratelimit.Decision, err error) {
+	l.held, d, err = l.Limiter.Hold(ctx, key, n, opts...)
+	return l.held, d, err
 }

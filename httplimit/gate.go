@@ -43,6 +43,8 @@ type Gate struct {
 	settles     bool // whether all requests are held until they are done, and then settled
 	byStatus    bool // whether the settlement needs nothing but the status
 	hasOwnCosts bool // whether a limit has a costing of its own
+
+	answersIn time.Duration // of limits, see namedLimit
 }
 
 // NewGate returns a Gate of l. If l is nil, or an option is nil, has an invalid argument, or cannot
@@ -98,6 +100,7 @@ func newGate(
 		}
 		g.variesByKey = g.variesByKey || l.info.Lookup != nil
 		g.flies = g.flies || l.flies
+		g.answersIn += l.answersIn
 		g.settles = g.settles || l.settle != nil
 		g.byStatus = g.byStatus && (l.settle == nil || l.byStatus)
 		g.hasOwnCosts = g.hasOwnCosts || l.costs()
@@ -206,13 +209,13 @@ func (g *Gate) take(ctx context.Context, a *Admission) error {
 // takeNow is take without waiting. It holds the events if the options need that. The error is that
 // of the store, or of ctx.
 func (g *Gate) takeNow(ctx context.Context, a *Admission) (err error) {
-	first, holds := a.limits[0].limiter, g.holds(a)
+	first := a.limits[0].limiter
 	switch {
-	case a.bounds != nil && holds:
+	case a.bounds != nil && a.holds:
 		a.turn, a.Decision, err = ratelimit.HoldAll(ctx, a.n, a.bounds...)
 	case a.bounds != nil:
 		a.Decision, err = ratelimit.TakeAll(ctx, a.n, a.bounds...)
-	case holds:
+	case a.holds:
 		a.turn, a.Decision, err = first.Hold(ctx, a.key, a.n, g.hold...)
 	default:
 		a.Decision, err = first.Take(ctx, a.key, a.n)
@@ -220,15 +223,12 @@ func (g *Gate) takeNow(ctx context.Context, a *Admission) (err error) {
 	return err
 }
 
-// holds reports whether the events of a request are held until it is done.
-func (g *Gate) holds(a *Admission) bool { return g.settles || a.flies }
-
 // askShadow asks a limit that refuses nobody.
 func (g *Gate) askShadow(ctx context.Context, a *Admission, l *Limit) {
 	var turn *ratelimit.Reservation
 	var d ratelimit.Decision
 	var err error
-	if g.holds(a) {
+	if a.holds {
 		turn, d, err = l.Limiter.Hold(ctx, l.Key, a.n, g.hold...)
 	} else {
 		d, err = l.Limiter.Take(ctx, l.Key, a.n)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"time"
+
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/param"
@@ -36,13 +38,17 @@ type Limit struct {
 
 // A namedLimit is a limiter as clients know it.
 type namedLimit struct {
-	limiter  ratelimit.Limiter
-	name     string
-	key      key.Func // nil for a Limit, which has its key
-	costing           // its own, if it has one
-	info     ratelimit.Info
-	flies    bool        // whether it is known to have an InFlight
-	isLocal  bool        // whether it is known to decide in memory, without waiting for anything
+	limiter ratelimit.Limiter
+	name    string
+	key     key.Func // nil for a Limit, which has its key
+	costing          // its own, if it has one
+	info    ratelimit.Info
+	flies   bool // whether it is known to have an InFlight
+	isLocal bool // whether it is known to decide in memory, without waiting for anything
+
+	// Within what time its store answers, even if that is slow and this process is busy.
+	answersIn time.Duration
+
 	policies *policies   // of all keys
 	standIns *policies   // of what decides in its place, of which only the name is known
 	ofKeys   policyCache // if they have limits of their own, for policiesOf
@@ -54,6 +60,10 @@ func (l *namedLimit) describe(status int) {
 	l.flies = flies(l.limiter)
 	_, inMemory := l.info.Store.(*ratelimit.MemoryStore)
 	l.isLocal = inMemory && l.info.Lookup == nil
+	l.answersIn = 2 * l.info.StoreTimeout
+	if l.info.Store == nil { // New has not made the limiter
+		l.answersIn = longestRequest
+	}
 	l.policies = newPolicies(l.name, status, l.info.Algorithm)
 	l.standIns = newPolicies(l.name, status, nil)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"time"
+
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
@@ -24,6 +26,11 @@ type question struct {
 	bounds  []ratelimit.Bound // the keys in all limits, if there are several; else nil
 	shadows []Limit           // that are asked when the others have let the request pass
 	flies   bool              // whether one of all these has an InFlight
+
+	// Whether events are held until the request is done: to be settled, as what is in flight, or
+	// because the deadline of the request may pass before the limits have answered.
+	holds     bool
+	answersIn time.Duration // of all limits, see namedLimit
 }
 
 // ask makes q the question that r is.
@@ -36,15 +43,18 @@ func (g *Gate) ask(r *http.Request, q *question) error {
 		return err
 	}
 	q.subject, q.key, q.limits, q.flies = subject, subject, g.limits, g.flies
+	q.answersIn = g.answersIn
 	switch {
 	case g.limitsOf != nil:
-		return g.askLimitsOf(r, q)
+		err = g.askLimitsOf(r, q)
 	case len(g.limits) > 1:
 		q.bounds = make([]ratelimit.Bound, 0, len(g.limits))
 		q.bounds = append(q.bounds, ratelimit.For(g.limits[0].limiter, q.key, g.ends...))
-		return g.addBounds(r, q, g.limits[1:])
+		err = g.addBounds(r, q, g.limits[1:])
 	}
-	return nil
+	q.holds = g.settles || q.flies ||
+		q.answersIn > 0 && mayEndWithin(r.Context(), g.shaping+q.answersIn)
+	return err
 }
 
 // askCosts sets how many events r counts as.
@@ -88,6 +98,7 @@ func (g *Gate) askLimitsOf(r *http.Request, q *question) error {
 		}
 		l := g.limitFor(&one, q.limits)
 		q.flies = q.flies || one.InFlight || l.flies
+		q.answersIn += l.answersIn
 		if one.Shadow != nil {
 			q.shadows = append(q.shadows, one)
 			continue

@@ -16,12 +16,11 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	asked := a.request.Context()
 	bounded, cancel := g.clk.WithTimeout(asked, g.shaping)
 	defer cancel()
-	holds := g.holds(a)
-	if !holds && g.unlocksAfter(ctx, a) > 0 {
+	if !a.holds && g.unlocksAfter(ctx, a) > 0 {
 		return g.takeNow(ctx, a)
 	}
 	opts := append([]ratelimit.HoldOption{ratelimit.WaitingUntil(bounded)}, g.hold...)
-	if !holds {
+	if !a.holds {
 		opts = append(opts, ratelimit.Spending())
 	}
 	a.turn, a.Decision, err = l.Hold(ctx, a.key, a.n, opts...)
@@ -39,7 +38,7 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	switch {
 	case err == nil:
 		a.Decision, err = nowLeft(ctx, a)
-		if !holds && ended != nil {
+		if !a.holds && ended != nil {
 			// What it has spent cannot be given back, so it passes as if its client left a moment
 			// later.
 			err = nil
@@ -82,12 +81,13 @@ func nowLeft(ctx context.Context, a *Admission) (ratelimit.Decision, error) {
 	return d, err
 }
 
-// turnOptions returns the options of a reservation, which without any is no hold.
-func (g *Gate) turnOptions(first ratelimit.ReserveOption) []ratelimit.ReserveOption {
-	if !g.settles {
+// turnOptions returns the options of a reservation, which without any is no hold. That of an
+// InFlight is one in any case, for its own Timeout.
+func (a *Admission) turnOptions(first ratelimit.ReserveOption) []ratelimit.ReserveOption {
+	if !a.holds || a.flies && !a.gate.settles {
 		return []ratelimit.ReserveOption{first}
 	}
-	return ends.OfReserve(g.ends, first, ratelimit.HoldFor(longestRequest))
+	return ends.OfReserve(a.gate.ends, first, ratelimit.HoldFor(longestRequest))
 }
 
 // longestRequest is how long a request that was delayed may take before what it held counts as it
@@ -100,7 +100,7 @@ const longestRequest = 10 * time.Minute
 func (g *Gate) refuseWait(ctx context.Context, a *Admission, why error, isOver bool) (err error) {
 	l := a.limits[0].limiter
 	reserve := func(delay time.Duration) error {
-		opts := g.turnOptions(ratelimit.Within(delay))
+		opts := a.turnOptions(ratelimit.Within(delay))
 		a.turn, a.Decision, err = l.Reserve(ctx, a.key, a.n, opts...)
 		return err
 	}

@@ -90,6 +90,9 @@ type decider func(call ratelimit.Call, key string, n int) ratelimit.Decision
 
 func (f decider) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return f, nil }
 
+// Timeout implements [limit.States].
+func (decider) Timeout() time.Duration { return 0 }
+
 // Strays implements [limit.States].
 func (f decider) Strays() *stray.List { return nil }
 

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,6 +142,9 @@ type states struct {
 // OnLateFailure sets a function to call when a call for a key fails whose caller no longer waits,
 // because its deadline has passed. It must be set before the first call.
 func (s *states) OnLateFailure(f func(key string, err error)) { s.failed = f }
+
+// Timeout implements [limit.States].
+func (s *states) Timeout() time.Duration { return cmp.Or(s.timeout, s.Store.timeout) }
 
 // Lines are those of all limiters of the name in this process.
 func (s *states) Lines() *line.Lines { return s.lines }

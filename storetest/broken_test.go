@@ -75,6 +75,9 @@ type lockedStates struct {
 	name string
 }
 
+// Timeout implements [limit.States].
+func (*lockedStates) Timeout() time.Duration { return 0 }
+
 // Strays implements limit.States.
 func (s *lockedStates) Strays() *stray.List { return nil }
 
@@ -734,6 +737,9 @@ func oneWriter(clock.Clock) ratelimit.Store {
 type looping struct{ db *database }
 
 func (s looping) Open(string, *limit.Limit, time.Duration) (limit.States, error) { return s, nil }
+
+// Timeout implements [limit.States].
+func (looping) Timeout() time.Duration { return 0 }
 
 // Strays implements limit.States.
 func (looping) Strays() *stray.List { return nil }

@@ -133,6 +133,9 @@ type watchedStates struct {
 	watch  *watch
 }
 
+// Timeout implements [limit.States].
+func (s *watchedStates) Timeout() time.Duration { return s.states.Timeout() }
+
 // Strays implements [limit.States].
 func (s *watchedStates) Strays() *stray.List { return s.states.Strays() }
 

@@ -87,6 +87,9 @@ type states struct {
 // because its deadline has passed. It must be set before the first call.
 func (s *states) OnLateFailure(f func(key string, err error)) { s.failed = f }
 
+// Timeout implements [limit.States].
+func (s *states) Timeout() time.Duration { return s.timeout }
+
 // Lines implements [limit.States].
 func (s *states) Lines() *line.Lines { return s.lines.Of(s.name) }
 

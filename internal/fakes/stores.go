@@ -144,6 +144,9 @@ func NewLimit(alg ratelimit.Algorithm) (*limit.Limit, error) {
 // NoLine is embedded in States whose keys have no waiters, and that always answer.
 type NoLine struct{}
 
+// Timeout implements [limit.States].
+func (NoLine) Timeout() time.Duration { return 0 }
+
 // Strays implements limit.States.
 func (NoLine) Strays() *stray.List { return nil }
 
@@ -152,6 +155,9 @@ func (NoLine) Lines() *line.Lines { return new(line.Lines) }
 
 // MapStates are a store that keeps bytes, and its states. Only one goroutine may use it.
 type MapStates map[string]string
+
+// Timeout implements [limit.States].
+func (MapStates) Timeout() time.Duration { return 0 }
 
 // Strays implements limit.States.
 func (m MapStates) Strays() *stray.List { return nil }

@@ -36,6 +36,9 @@ type States interface {
 	// Reset forgets key of this limiter.
 	Reset(ctx context.Context, key string) error
 
+	// Timeout is how long a call takes at most, or 0 if none waits for anything.
+	Timeout() time.Duration
+
 	// Lines are those who wait for keys of all limiters of this name in the process.
 	Lines() *line.Lines
 

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"runtime"
+	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/line"
@@ -43,6 +44,9 @@ func (ss *States) Share(l *limit.Limit) *States {
 
 // Lines implements [limit.States].
 func (ss *States) Lines() *line.Lines { return &ss.waiters }
+
+// Timeout implements [limit.States].
+func (*States) Timeout() time.Duration { return 0 }
 
 // Strays implements [limit.States].
 func (ss *States) Strays() *limit.Strays { return nil }

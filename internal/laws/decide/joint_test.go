@@ -51,7 +51,8 @@ func (s *jointStore) Open(name string, _ *limit.Limit, timeout time.Duration) (l
 	return &jointStates{jointStore: s, name: name}, nil
 }
 
-func (s *jointStates) Strays() *stray.List { return &s.strays }
+func (*jointStates) Timeout() time.Duration { return 0 }
+func (s *jointStates) Strays() *stray.List  { return &s.strays }
 
 func (s *jointStates) Group(string) any { return s.jointStore }
 
