@@ -310,17 +310,58 @@ func BenchmarkKeyLength(b *testing.B) {
 	}
 }
 
-// BenchmarkClock compares the clocks, on one hot key.
-func BenchmarkClock(b *testing.B) {
+// BenchmarkCoarseBesideSystem reports how many times as long as with the system's clock a decision
+// takes with a coarse one.
+func BenchmarkCoarseBesideSystem(b *testing.B) {
 	coarse, stop, err := ratelimit.NewCoarseClock(time.Millisecond)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer stop()
-	for name, opts := range map[string][]ratelimit.Option{"System": nil, "Coarse": {ratelimit.WithClock(coarse)}} {
-		l := ratelimit.Must(ratelimit.New(algorithms(plenty, long)[0].alg, opts...))
-		b.Run(name, func(b *testing.B) { loop(b, func() bool { return l.Allow(hotKey) }) })
+	for _, size := range []struct {
+		name string
+		keys int
+	}{{"1", 1}, {"1k", 1_000}, {"1M", 1_000_000}} {
+		all, alg := keys(size.keys), algorithms(plenty, long)[0].alg
+		b.Run("keys="+size.name, func(b *testing.B) {
+			visited := func(opts ...ratelimit.Option) func() bool {
+				l := ratelimit.Must(ratelimit.New(alg, opts...))
+				meet(b, l, all)
+				return visit(l, all, 0)
+			}
+			beside(b, visited(ratelimit.WithClock(coarse)), visited())
+		})
 	}
+}
+
+// beside reports how many times as long as other f takes. Both take turns, so that whatever else the
+// machine does slows both.
+func beside(b *testing.B, f, other func() bool) {
+	timed := func(f func() bool) float64 {
+		began := time.Now()
+		for range 1000 {
+			if !f() {
+				b.Fatal("wrong answer")
+			}
+		}
+		return float64(time.Since(began))
+	}
+	var ratios, times, others []float64
+	for b.Loop() {
+		t, o := timed(f), timed(other)
+		ratios, times, others = append(ratios, t/o), append(times, t), append(others, o)
+	}
+	for unit, values := range map[string][]float64{"ns": times, "other-ns": others} {
+		b.ReportMetric(median(values)/1000, unit)
+	}
+	b.ReportMetric(median(ratios), "median-ratio")
+	b.ReportMetric(0, "ns/op") // of 1000 calls of both
+}
+
+// median returns the median of values, which it sorts.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
 }
 
 // A benchmark with the name of a call makes that call on one hot key. BenchmarkHotKey calls Allow.
@@ -332,7 +373,6 @@ func BenchmarkTake(b *testing.B) {
 }
 
 // BenchmarkCalendarBesideFixed reports how many times as long as a FixedWindow a CalendarWindow takes.
-// Both take turns, so that whatever else the machine does slows both.
 func BenchmarkCalendarBesideFixed(b *testing.B) {
 	for _, call := range []struct {
 		name    string
@@ -343,28 +383,13 @@ func BenchmarkCalendarBesideFixed(b *testing.B) {
 		{"Peek", func(l ratelimit.Limiter) bool { d, _ := l.Peek(b.Context(), hotKey); return d.Allowed }},
 	} {
 		b.Run(call.name, func(b *testing.B) {
-			turns := func(alg ratelimit.Algorithm) func() float64 {
+			called := func(alg ratelimit.Algorithm) func() bool {
 				l := ratelimit.Must(ratelimit.New(alg))
 				l.Allow(hotKey) // so that Peek finds it
-				return func() float64 {
-					began := time.Now()
-					for range 1000 {
-						if !call.granted(l) {
-							b.Fatal("denied")
-						}
-					}
-					return float64(time.Since(began))
-				}
+				return func() bool { return call.granted(l) }
 			}
-			fixed := turns(ratelimit.FixedWindow{Limit: plenty, Window: long})
-			calendar := turns(ratelimit.CalendarWindow{Limit: plenty, Every: ratelimit.Month})
-			var ratios []float64
-			for b.Loop() {
-				ratios = append(ratios, calendar()/fixed())
-			}
-			slices.Sort(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "median-ratio")
-			b.ReportMetric(0, "ns/op") // of 1000 calls of both
+			beside(b, called(ratelimit.CalendarWindow{Limit: plenty, Every: ratelimit.Month}),
+				called(ratelimit.FixedWindow{Limit: plenty, Window: long}))
 		})
 	}
 }
