@@ -33,12 +33,30 @@ const fresh = time.Second
 // retry is the time between attempts to connect, while the client would wait a second.
 const retry = 50 * time.Millisecond
 
+// shortestWait tells the attempts for which the client waits a second from others, for which
+// commands wait: those follow each other sooner.
+const shortestWait = fresh / 2
+
 // watch makes a client report its attempts to connect.
 func (d *dials) watch(client *redis.Client) {
-	client.AddHook(dialHook{d, client.Options().Addr})
+	o := client.Options()
+	client.AddHook(dialHook{
+		dials: d, addr: o.Addr,
+		tells: o.DialerRetryBackoff == nil && o.DialerRetryTimeout < shortestWait,
+	})
 }
 
-// note remembers the result of an attempt, and reports whether to try again.
+// isForNobody reports whether an attempt that begins now is one of those that the client makes once
+// a second, instead of one for each command, so that nobody waits for it.
+func (d *dials) isForNobody(addr string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.failed[addr]
+	return time.Since(f.repeated) < fresh && time.Since(f.at) >= shortestWait
+}
+
+// note remembers the result of an attempt, and reports whether it has failed and commands still ask
+// for another one.
 func (d *dials) note(addr string, err error) (again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,14 +100,17 @@ func (d *dials) latest(addr string) (err error) {
 // A dialHook is the hook of a client.
 type dialHook struct {
 	*dials
-	addr string
+	addr  string
+	tells bool // whether isForNobody can tell the client's attempts apart
 }
 
-// DialHook implements [redis.Hook].
+// DialHook implements [redis.Hook]. It repeats an attempt for which nobody waits. Others must end,
+// also because the client asks a cluster for its slots only once at a time, perhaps a dead node.
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		repeats := h.tells && h.isForNobody(h.addr)
 		c, err := next(ctx, network, addr)
-		for h.note(h.addr, err) {
+		for h.note(h.addr, err) && repeats {
 			time.Sleep(retry)
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fresh)
 			c, err = next(ctx, network, addr)

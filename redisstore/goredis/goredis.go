@@ -37,7 +37,9 @@ import (
 // New adds hooks to client (in a cluster, to nodes that client has not used before). One of them
 // remembers why the client cannot connect. If client has failed to connect as often as its pool has
 // connections, it tries again once a second, and with the hook, while there are calls, every 50
-// milliseconds. The other one lets a caller who sends a command stop waiting for it.
+// milliseconds. (With a DialerRetryBackoff, or a DialerRetryTimeout of half a second or more, the
+// hook cannot tell these attempts from those that commands wait for, and leaves the pauses as they
+// are.) The other one lets a caller who sends a command stop waiting for it.
 //
 // When a call's context ends, its command continues until the client's own timeouts, which
 // by default are seconds. If the caller has sent it itself, it ends with the call, and client

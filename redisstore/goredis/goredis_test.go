@@ -98,3 +98,42 @@ func TestConnectsSoon(t *testing.T) {
 		time.Sleep(5 * time.Second)
 	})
 }
+
+// A command whose attempts to connect have begun before the client began to fail at once returns
+// after its own attempts, however long others ask. So does the question for the slots of a cluster,
+// which goes to a dead node as well, and for which the client makes all other ones wait.
+func TestAttemptsOfOthersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", PoolSize: 2, MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("connection refused")
+		}})
+		defer time.Sleep(5 * time.Second) // until the client has stopped
+		defer client.Close()
+		conn := NewConn(client)
+		ask := func() {
+			replies := conn.Do(t.Context(), []redisstore.Command{getOf("k")})
+			assert.ErrorContains(t, replies[0].Err, "connection refused")
+		}
+		ask() // as long as the client tries
+		returned := make(chan time.Duration, 1)
+		go func() {
+			time.Sleep(client.Options().DialerRetryTimeout / 2)
+			begin := time.Now()
+			_ = client.Get(context.Background(), "another").Err()
+			returned <- time.Since(begin)
+		}()
+		ask() // from then on, commands fail at once
+		for range 500 {
+			ask()
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		require.NotEmpty(t, returned, "it waits for as long as others ask")
+		assert.Less(t, <-returned, time.Second)
+	})
+}
+
+// getOf returns a command on a key.
+func getOf(key string) redisstore.Command {
+	return redisstore.Command{Words: []string{"GET", key}, Key: 1}
+}
