@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,14 +56,15 @@ func (s *Store) met(prog *program) (tags []string) {
 	return tags
 }
 
-// meet remembers the limit that left value, if prog can use its states.
-func (s *Store) meet(prog *program, value string) {
+// meet remembers the limit that left value, if prog can use its states. It reports whether value is
+// one that a script can use then.
+func (s *Store) meet(prog *program, value string) (isUsable bool) {
 	from, err := prog.l.Origin(prog.stateOf(value))
 	if err != nil || from == nil || string(from.Tag()) == prog.tag {
-		return
+		return false
 	}
 	if !prog.l.ReadsStatesOf(from.Machine) {
-		return
+		return false
 	}
 	known := &prog.similars
 	known.mu.Lock()
@@ -76,6 +78,7 @@ func (s *Store) meet(prog *program, value string) {
 		}
 	}
 	known.latest.Store(&latest)
+	return strings.HasPrefix(value, latest[0].tag) // and is in no other form
 }
 
 // getText is a script that replies with the time, 1 and a value, or nothing if there is none. What

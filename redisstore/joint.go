@@ -15,9 +15,9 @@ import (
 // A decision on several keys is one call of a script (lua/joint.lua) if the keys are on one
 // server: a command of its own, which does not pass through the queues of the keys. As for a
 // single key, the script decides and spends, and replies with the states from before, from
-// which the kernels compute the Decisions. If the script cannot use a state, because another limit
-// left it or because it is damaged, it changes nothing, and the limiters ask for one key after
-// the other, which resolves that.
+// which the kernels compute the Decisions. If another limit left a state that the script can use once
+// it knows that limit, it is sent again. If the script cannot use a state at all, it changes nothing,
+// and the limiters ask for one key after the other, which resolves that.
 
 // A sharing is a group of keys that can share a command.
 type sharing struct {
@@ -145,9 +145,9 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 			v |= holding
 		}
 	}
-	for range 2 + 2*len(calls) {
+	for range 2 + 3*len(calls) {
 		script := scriptFor(true, v, kinds)
-		cmd := script.command(encodeJoint(calls, members, now, v))
+		cmd := script.command(s.encodeJoint(calls, members, now, v))
 		got, err := s.run(ctx, members[0].name, cmd, script)
 		if err != nil {
 			if isApart(err) || isScriptError(err) {
@@ -162,10 +162,16 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 			v |= holding
 			continue
 		}
-		if len(reply) == 13 && reply[8] == replyDue {
+		if len(reply) >= 13 && (reply[8] == replyDue || reply[8] == replyForeign) {
 			i := int(binary.LittleEndian.Uint32([]byte(reply[9:]))) - 1
 			if i < 0 || i >= len(calls) {
 				return errShort
+			}
+			if reply[8] == replyForeign {
+				if !s.meet(members[i].prog, reply[13:]) {
+					return errApart
+				}
+				continue
 			}
 			come := calls[i].Request
 			come.Op, come.N, come.Hold = step.OpCharge, 0, step.Handle{}
@@ -194,7 +200,7 @@ func followTogether(members []member, now time.Time) (changed bool) {
 }
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
-func encodeJoint(
+func (s *Store) encodeJoint(
 	calls []limit.Call, members []member, now float64, v variant,
 ) (keys, args []string) {
 	head := append(appendDouble(nil, now), jointOp(calls, members))
@@ -219,6 +225,12 @@ func encodeJoint(
 			b = prog.appendCosts(b, 1)
 		}
 		args = append(args, string(b), prog.tag)
+	}
+	for i := range members {
+		for _, other := range s.met(members[i].prog) {
+			index := binary.LittleEndian.AppendUint32(nil, uint32(i+1))
+			args = append(args, string(index)+other)
+		}
 	}
 	return keys, args
 }

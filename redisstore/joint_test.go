@@ -118,6 +118,41 @@ func TestJointHoldIsExpected(t *testing.T) {
 	})
 }
 
+// Limits that differ only in how much they grant have one state, whichever of them left it: once the
+// store has met a limit, a decision on several keys is one command.
+func TestJointPrioritiesTakeOneCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := []ratelimit.Algorithm{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 80},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 100},
+		}
+		f := newFakeServer(t, limits[1])
+		s, _ := f.storeThrough(t, oneServer{f}, WithDenialCache(0))
+		calls := 0
+		l := ratelimit.Must(ratelimit.New(limits[1], ratelimit.WithStore(s), ratelimit.WithName("test priorities"),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limits[calls%2], nil })))
+		take := func() bool {
+			d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
+			require.NoError(t, err)
+			calls++
+			return d.Allowed
+		}
+		for range 3 { // in which the server learns the scripts, and the store both limits
+			require.True(t, take())
+		}
+		f.Batches = nil
+		granted := [2]int{}
+		for range 240 {
+			priority := calls % 2
+			if take() {
+				granted[priority]++
+			}
+		}
+		assert.Equal(t, [2]int{38, 59}, granted)
+		assert.Len(t, f.Batches, 240)
+	})
+}
+
 // A denial is known to single requests from then on, and the other way round.
 func TestJointDenialsAreCached(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound) {
@@ -354,7 +389,8 @@ func TestNonsenseTogether(t *testing.T) {
 	zero := string(make([]byte, 17))
 	for _, answer := range []string{"", "x", zero[:8], zero, zero + "\x01", zero + "\xff\xff\xff\xff", zero + "\x00\x00\x00\x00",
 		zero + string(make([]byte, 8)), zero + "\x01\x00\x00\x00x\x00\x00\x00\x00",
-		zero[:8] + "\x07\x00\x00\x00\x00", zero[:8] + "\x07\x03\x00\x00\x00"} {
+		zero[:8] + "\x07\x00\x00\x00\x00", zero[:8] + "\x07\x03\x00\x00\x00",
+		zero[:8] + "\x08\x00\x00\x00\x00", zero[:8] + "\x08\x03\x00\x00\x00", zero[:8] + "\x08\x01\x00\x00\x00x"} {
 		s, err := New(nonsenseServer{nonsense{text: answer}})
 		require.NoError(t, err)
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))

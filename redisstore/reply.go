@@ -22,6 +22,8 @@ const (
 	replyAhead = 6 // and of one with turns ahead
 	// Turns of one of several keys have come, which only a command of its own can let happen.
 	replyDue = 7
+	// The value of one of several keys is no state of its limit, and is in the reply.
+	replyForeign = 8
 )
 
 // A snapshot is the state of a key after a command, as far as its requests need it.

@@ -32,10 +32,11 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 	now, op := head.timeOr(s.now()), head.byte()
 	members, granted, delay := make([]member, len(keys)), op == opTake, time.Duration(0)
 	for i, key := range keys {
-		m, err := s.member(run, key, args[1+2*i], args[2+2*i], now)
+		m, err := s.member(run, key, args[1+2*i], tagsOf(i, len(keys), args), now)
 		if err != nil {
 			return "", err
 		}
+		index := string(binary.LittleEndian.AppendUint32(nil, uint32(i+1)))
 		due, readable := false, true
 		if m.outcome == replyAhead {
 			var list turnList
@@ -45,13 +46,14 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 		switch {
 		case m.outcome == replyHolds:
 			return headOf(now, replyHolds), nil
-		case m.outcome == replyOther || !m.knows(now):
+		case m.outcome == replyOther:
+			return headOf(now, replyForeign) + index + s.Values[key], nil
+		case !m.knows(now):
 			return headOf(now, replyOther), nil
 		case !readable || m.outcome == replyAhead && m.notes:
 			return headOf(now, replyOther), nil
 		case due:
-			key := binary.LittleEndian.AppendUint32(nil, uint32(i+1))
-			return headOf(now, replyDue) + string(key), nil
+			return headOf(now, replyDue) + index, nil
 		}
 		t, unread := m.limit.Apply(m.state, m.req)
 		if unread != nil {
@@ -82,9 +84,11 @@ func (s *Server) decideJointly(run script, keys, args []string) (string, error) 
 }
 
 // member reads the arguments and the value of a key.
-func (s *Server) member(run script, key, arg, tag string, now time.Time) (m member, err error) {
-	m.key, m.tag = key, tag
-	m.limit, err = s.limits.of(tag)
+func (s *Server) member(
+	run script, key, arg string, tags []string, now time.Time,
+) (m member, err error) {
+	m.key, m.tag = key, tags[0]
+	m.limit, err = s.limits.of(m.tag)
 	if err != nil {
 		return m, err
 	}
@@ -99,8 +103,20 @@ func (s *Server) member(run script, key, arg, tag string, now time.Time) (m memb
 		m.req.Op = step.OpHold
 	}
 	m.constants = r.constants(m.limit)
-	m.found = run.find(s.Values[key], m.constants, []string{tag})
+	m.found = run.find(s.Values[key], m.constants, tags)
 	return m, nil
+}
+
+// tagsOf returns the prefixes of the states that the i-th of so many keys can use, its own first.
+func tagsOf(i, keys int, args []string) []string {
+	tags := []string{args[2+2*i]}
+	for _, arg := range args[1+2*keys:] {
+		other := reader{arg}
+		if other.uint32() == i+1 {
+			tags = append(tags, other.rest)
+		}
+	}
+	return tags
 }
 
 // appendTo appends the state of a key to a reply.

@@ -34,6 +34,8 @@ const (
 	replyOpen  = 5 // done; the value has open holds
 	replyAhead = 6 // done; the value has turns ahead
 	replyDue   = 7 // turns of one of several keys have come
+	// The value of one of several keys is no state of its limit, and is in the reply.
+	replyForeign = 8
 )
 
 // The flags of a hold.

@@ -10,13 +10,14 @@
 --              holds, the ID of the hold, how long it lasts and its flags; if it is an All, the number of
 --              its parts; for each part its kind and its constants; for each bucket the cost of the events
 -- ARGV[2*k+1]  the prefix of the key's states
+-- the others   the index of a key, and the prefix of states that it can use as if they were its own
 --
 -- The reply is the time, 0, whether the events were spent (1 or 0; in the script for holds, 65536
 -- more for each hold that has ended without a request), and for each key the length of its state
 -- and the state, from before; in the script for holds, 2^31 is added to the length if holds are
--- open, and 2^30 if turns are ahead. If a value is not a state of the key's limit, nothing is
--- changed, and the reply is the time and 1; if turns of a key have come, it is the time, 7 and
--- which key that is. Nothing is written before all states are known, so a script that fails changes
+-- open, and 2^30 if turns are ahead. If a value cannot be used, nothing is changed, and the reply is
+-- the time and 1; if turns of a key have come, it is the time, 7 and which key that is; and if a
+-- value is not a state of the key's limit, the time, 8, which key that is and the value. Nothing is written before all states are known, so a script that fails changes
 -- nothing.
 
 --@ library
@@ -69,6 +70,10 @@ for k = 1, #KEYS do
     --@ short
     if short then prefix = 0 end
   end
+  for i = 2 * #KEYS + 2, #ARGV do
+    local other = sub(ARGV[i], 5)
+    if unpack('<I4', ARGV[i]) == k and sub(value, 1, #other) == other then prefix = #other end
+  end
   if not prefix and sub(value, 2, #tag) == sub(tag, 2) then
     --@ if not holding
     return pack('<dB', now, 4)
@@ -79,7 +84,7 @@ for k = 1, #KEYS do
     --@ end
   end
   if value ~= '' and not prefix then
-    return pack('<dB', now, 1)
+    return pack('<dBI4', now, 8, k) .. value
   end
   value = sub(value, (prefix or 0) + 1)
   --@ if holding
