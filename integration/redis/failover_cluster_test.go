@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 
 	"github.com/redis/go-redis/v9"
@@ -18,8 +19,10 @@ import (
 
 // When the replica of a dead primary has taken over, go-redis asks for the slots, and does not wait
 // for the time at which it would do so by itself. It does so also if the replica takes that long
-// that the client no longer tries to connect for each command.
+// that the client no longer tries to connect for each command. There is no breaker, so that more
+// commands meet the dead node.
 func TestClusterFailover(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	replica := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 		"--cluster-announce-ip", "127.0.0.1", "--cluster-replica-validity-factor", "0",
@@ -35,7 +38,7 @@ func TestClusterFailover(t *testing.T) {
 		Addrs: []string{c.nodes[0].addr(), c.nodes[1].addr(), c.nodes[2].addr()}, ClusterStateReloadInterval: time.Hour,
 	})
 	t.Cleanup(func() { client.Close() })
-	store, err := goredis.New(client)
+	store, err := goredis.New(client, redisstore.WithBreaker(1_000_000, time.Second))
 	require.NoError(t, err)
 	l := limiter(t, store, hourly(1_000_000), ratelimit.WithName("x{k}"), ratelimit.WithFailureLog(nil))
 	eventually(t, "it is asked", func() bool {
