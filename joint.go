@@ -486,13 +486,28 @@ func (j *jointCall) askGroup(keys []*jointKey, calls []limit.Call) (granted bool
 		decided, err := j.askTogether(keys, calls)
 		if decided && err == nil {
 			j.markStandIns(keys)
-			return j.recordHolds(keys)
+			return j.recordHolds(keys) && j.askEach(unanswered(keys))
 		}
 		for _, k := range keys {
 			// The store may have begun to decide.
 			k.Answered, k.Answer, k.storeFailure = false, step.Answer{}, err
 		}
 	}
+	return j.askEach(keys)
+}
+
+// unanswered returns the keys that a store could not decide on together with the others.
+func unanswered(keys []*jointKey) (left []*jointKey) {
+	for _, k := range keys {
+		if !k.Answered {
+			left = append(left, k)
+		}
+	}
+	return left
+}
+
+// askEach asks the last keys of a group, one after the other, until one refuses.
+func (j *jointCall) askEach(keys []*jointKey) (granted bool) {
 	isLastGroup := j.isLast
 	for i, k := range keys {
 		j.isLast = isLastGroup && i == len(keys)-1
@@ -544,17 +559,19 @@ func (j *jointCall) addError(k *jointKey) {
 	j.errs = append(j.errs, fmt.Errorf("bounds[%d]: %w", k.index, k.err))
 }
 
-// recordHolds records what the keys hold, and reports whether all have granted, so that their
-// events are spent.
+// recordHolds records what the keys hold that were answered, and reports whether all of these have
+// granted, so that their events are spent.
 func (j *jointCall) recordHolds(keys []*jointKey) (granted bool) {
 	for _, k := range keys {
-		if !k.Answered || !k.Answer.Allowed {
+		if k.Answered && !k.Answer.Allowed {
 			return false
 		}
 	}
 	if j.holdsNow() {
 		for _, k := range keys {
-			k.reservation = k.l.newReservation(k.Call)
+			if k.Answered {
+				k.reservation = k.l.newReservation(k.Call)
+			}
 		}
 	}
 	return true

@@ -65,9 +65,10 @@
 // script, whatever their limiters and algorithms are. In a cluster, and in a ring of go-redis, the
 // keys must have the same {tag} in their names: all of them from [WithPrefix], or those that the
 // service chooses with [WithKeyTags]. Other keys are held one after the other, and given back if
-// the request is denied, and so are keys while a slot moves, or if another limit left a key's
-// state, or if the [Conn] has more than one server. Then other calls may be denied for a moment
-// what they would have been granted, but nothing is granted beyond a limit.
+// the request is denied, and so are keys while a slot moves, or if a limit left a key's state that
+// differs in more than how much it grants, or if the [Conn] has more than one server. Then other
+// calls may be denied for a moment what they would have been granted, but nothing is granted beyond
+// a limit.
 //
 // # Leases
 //

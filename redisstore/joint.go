@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -15,9 +14,9 @@ import (
 // A decision on several keys is one call of a script (lua/joint.lua) if the keys are on one
 // server: a command of its own, which does not pass through the queues of the keys. As for a
 // single key, the script decides and spends, and replies with the states from before, from
-// which the kernels compute the Decisions. If another limit left a state that the script can use once
-// it knows that limit, it is sent again. If the script cannot use a state at all, it changes nothing,
-// and the limiters ask for one key after the other, which resolves that.
+// which the kernels compute the Decisions. If another limit left a state that the script can use
+// once it knows that limit, it is sent again. If the script cannot use a state at all, it changes
+// nothing, and the limiters ask for one key after the other, which resolves that.
 
 // A sharing is a group of keys that can share a command.
 type sharing struct {
@@ -102,7 +101,7 @@ func membersOf(calls []limit.Call) (members []member, timeout time.Duration, ok 
 // another key never grants, because it must say so.
 func (s *Store) knownJointly(calls []limit.Call, members []member) (known bool) {
 	for i, m := range members {
-		if slices.Contains(m.prog.kinds, logKind) && !m.prog.cacheable {
+		if m.prog.notesDenials() {
 			return false
 		}
 		if calls[i].Request.N <= m.prog.limit {
@@ -183,7 +182,11 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		if len(reply) == 9 && reply[8] == replyOther && followTogether(members, timeIn(reply)) {
 			continue // the script lacked a window of a calendar, and gets that now
 		}
-		return s.decideJointly(calls, members, base, at, reply)
+		damaged, err := s.decideJointly(calls, members, base, at, reply)
+		if err != nil {
+			return err
+		}
+		return s.restore(ctx, members, damaged)
 	}
 	return errApart
 }
@@ -250,17 +253,19 @@ func jointOp(calls []limit.Call, members []member) byte {
 	return op
 }
 
-// decideJointly sets the results of the calls from the reply, and updates the cached denials.
+// decideJointly sets the results of the calls from the reply, and updates the cached denials. If
+// the script has spent the events, also of keys whose states are damaged, it sets the results of
+// the others, and returns the damaged states by the indexes of their keys.
 func (s *Store) decideJointly(
 	calls []limit.Call, members []member, base step.Request, at snapshot, reply string,
-) error {
+) (damaged map[int][]byte, err error) {
 	switch {
 	case len(reply) < 9:
-		return errShort
+		return nil, errShort
 	case reply[8] == replyOther || reply[8] == replyHolds:
-		return errApart
+		return nil, errApart
 	case len(reply) < 17:
-		return errShort
+		return nil, errShort
 	}
 	at.time = timeIn(reply)
 	if !s.limiterClock {
@@ -269,38 +274,46 @@ func (s *Store) decideJointly(
 	followTogether(members, at.time)
 	found, ok := s.statesIn(reply[17:], members)
 	if !ok {
-		return errShort
+		return nil, errShort
 	}
 	granted, delay := true, time.Duration(0)
 	next := make([][]byte, len(calls))
-	apply := func(i int, req step.Request) error {
-		c, m := &calls[i], &members[i]
-		t, unread := m.prog.l.Apply(found[i], req.AsOf(&base))
-		if unread != nil {
-			return errApart
-		}
-		next[i], c.Answer = t.State, t.Answer
-		return nil
+	apply := func(i int, req step.Request) (unread error) {
+		t, unread := members[i].prog.l.Apply(found[i], req.AsOf(&base))
+		next[i], calls[i].Answer = t.State, t.Answer
+		return unread
 	}
+	damaged = map[int][]byte{}
 	for i := range calls {
-		if err := apply(i, calls[i].Request); err != nil {
-			return err
+		if apply(i, calls[i].Request) != nil {
+			damaged[i] = found[i]
+			continue
 		}
 		granted, delay = granted && calls[i].Answer.Allowed, max(delay, calls[i].Answer.Delay)
 	}
 	op := jointOp(calls, members)
 	spent, ended := grantedIn(reply)
-	if (spent == 1) != (granted && op != opPeek) {
+	agrees := (spent == 1) == (granted && op != opPeek)
+	if !agrees {
 		for i := range members {
 			if members[i].prog.l.Check(found[i]) != nil {
-				return errApart
+				damaged[i] = found[i]
 			}
 		}
-		return fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package "+
+	}
+	switch {
+	case len(damaged) > 0 && spent != 1:
+		return nil, errApart
+	case len(damaged) == 0 && !agrees:
+		return nil, fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package "+
 			"ratelimit: this is a defect of the store, please report it", len(calls), spent == 1)
 	}
+	granted = spent == 1 || granted
 	s.counts.ended.Add(ended)
 	for i := range calls {
+		if damaged[i] != nil {
+			continue
+		}
 		again := calls[i].Request
 		switch {
 		case !granted:
@@ -309,9 +322,7 @@ func (s *Store) decideJointly(
 			again.Delay = delay
 		}
 		if !granted || again.Delay > 0 {
-			if err := apply(i, again); err != nil {
-				return err
-			}
+			_ = apply(i, again) // which could be read
 		}
 		calls[i].Answered = true
 		after := at
@@ -319,8 +330,25 @@ func (s *Store) decideJointly(
 		s.expect(members[i].prog, after.state)
 		s.cacheJointly(&calls[i], &members[i], after)
 	}
+	return damaged, nil
+}
+
+// restore puts damaged states back that a script has used. They are left to the next commands on
+// their keys, which report them: so the limiters ask for these keys alone, and not again for those
+// that have spent the events.
+func (s *Store) restore(ctx context.Context, members []member, damaged map[int][]byte) error {
+	for i, state := range damaged {
+		name := members[i].name
+		words := []string{"PSETEX", name.text, damagedFor, string(state)}
+		if _, err := s.run(ctx, name, Command{Words: words, Key: 1}, nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }
+
+// damagedFor is for how many milliseconds a damaged state is kept at most.
+const damagedFor = "60000"
 
 // statesIn returns the states of the keys in a reply.
 func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok bool) {

@@ -55,6 +55,11 @@ type program struct {
 	opened   atomic.Int64 // when the store last met open holds, by its clock; 0 if never
 }
 
+// notesDenials reports whether a part counts denied events.
+func (p *program) notesDenials() bool {
+	return slices.Contains(p.kinds, logKind) && !p.cacheable
+}
+
 // equals reports whether p and q are for the same limit.
 func (p *program) equals(q *program) bool { return p == q || p.tag == q.tag }
 

@@ -72,7 +72,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 		return after, errShort
 	}
 	granted, ended := grantedIn(reply)
-	spent := granted > 0
+	mayHaveChanged := granted > 0 || ended > 0 || g.mayChangeSilently()
 	state := prog.state(reply[17:])
 	switch reply[8] {
 	case replyOpen:
@@ -91,10 +91,10 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	for _, c := range g.calls {
 		req := c.req.AsOf(&base)
 		t, unread := prog.l.Apply(state, req)
-		if unread != nil && spent {
+		switch {
+		case unread != nil && mayHaveChanged:
 			return after, &damagedError{unread}
-		}
-		if unread != nil {
+		case unread != nil:
 			return after, errOther
 		}
 		state, c.res = t.State, t.Answer
@@ -113,6 +113,20 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	s.expect(prog, state)
 	after.state, after.ends = state, prog.firstEnd(state)
 	return after, nil
+}
+
+// mayChangeSilently reports whether the script may have changed the state and not said so: it tells
+// neither of what it has charged, settled or extended, nor of denied events that count, nor of
+// turns that have come.
+func (g *group) mayChangeSilently() bool {
+	prog := g.calls[0].prog
+	if g.reply[8] == replyAhead || prog.notesDenials() {
+		return true
+	}
+	return slices.ContainsFunc(g.calls, func(c *call) bool {
+		op := c.op()
+		return op == opCharge || op == opSettle || op == opExtend
+	})
 }
 
 // grantedIn returns how many requests a script has granted, and how many holds have ended by

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/step"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -132,6 +133,19 @@ var callsOnDamaged = map[string]func(ctx context.Context, l ratelimit.Limiter, h
 	},
 }
 
+// damagedLimits are limits whose values tests damage.
+var damagedLimits = map[string]ratelimit.Algorithm{
+	"SlidingWindow":       ratelimit.SlidingWindow{Limit: 8, Window: time.Hour, Segments: 4},
+	"SlidingWindow, wide": ratelimit.SlidingWindow{Limit: 1 << 40, Window: time.Hour, Segments: 4},
+	"RollingWindow":       ratelimit.RollingWindow{Quota: 8, Window: time.Hour, Period: 20 * time.Minute},
+	// A damaged instant is that of a period whose number a float64 cannot add 1 to.
+	"RollingWindow, short": ratelimit.RollingWindow{Quota: 8, Window: 4 * time.Microsecond, Period: time.Microsecond},
+	"SlidingLog":           ratelimit.SlidingLog{Limit: 8, Window: time.Hour},
+	"InFlight":             ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
+	"Lockout":              ratelimit.Lockout{Limit: 8, Window: time.Hour, First: time.Hour},
+	"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
+}
+
 // A value whose sum is not that of its counts, and one in which another word is damaged, keeps no
 // script running: each call is answered, and a value that contradicts itself is reported.
 func TestContradictoryValue(t *testing.T) {
@@ -139,18 +153,7 @@ func TestContradictoryValue(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { c.Close() })
 	conn := connectors["goredis"](t, addr)
-	limits := map[string]ratelimit.Algorithm{
-		"SlidingWindow":       ratelimit.SlidingWindow{Limit: 8, Window: time.Hour, Segments: 4},
-		"SlidingWindow, wide": ratelimit.SlidingWindow{Limit: 1 << 40, Window: time.Hour, Segments: 4},
-		"RollingWindow":       ratelimit.RollingWindow{Quota: 8, Window: time.Hour, Period: 20 * time.Minute},
-		// A damaged instant is that of a period whose number a float64 cannot add 1 to.
-		"RollingWindow, short": ratelimit.RollingWindow{Quota: 8, Window: 4 * time.Microsecond, Period: time.Microsecond},
-		"SlidingLog":           ratelimit.SlidingLog{Limit: 8, Window: time.Hour},
-		"InFlight":             ratelimit.InFlight{Limit: 8, Timeout: time.Hour},
-		"Lockout":              ratelimit.Lockout{Limit: 8, Window: time.Hour, First: time.Hour},
-		"TokenBucket":          ratelimit.TokenBucket{Rate: ratelimit.PerHour(8)},
-	}
-	for name, alg := range limits {
+	for name, alg := range damagedLimits {
 		for _, alg := range []ratelimit.Algorithm{alg, ratelimit.All{alg, hourly(9)}} {
 			prefix := prefixes()
 			store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0),
@@ -176,7 +179,14 @@ func TestContradictoryValue(t *testing.T) {
 							words = len(value) / 8
 							binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
 							require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
+							damage := readable(t, alg, value)
 							err = call(t.Context(), l, held)
+							// A Settle need not look at the mark that a bucket has left with a hold, and a TakeAll
+							// may be denied by the other key.
+							mustTell := (what != "Settle" || name != "TokenBucket") && what != "TakeAll"
+							if damage != nil && mustTell {
+								assert.ErrorIs(t, err, ratelimit.ErrState, "%s, %s, word %d is %d, %v: %v", name, what, at, to, holds, damage)
+							}
 							if err != nil {
 								known := errors.Is(err, ratelimit.ErrState) || errors.Is(err, ratelimit.ErrDebt)
 								require.True(t, known, "%s, %s, word %d is %d: %v", name, what, at, to, err)
@@ -188,6 +198,60 @@ func TestContradictoryValue(t *testing.T) {
 			assert.Positive(t, store.Stats().Unreadable, name)
 		}
 	}
+}
+
+// A TakeAll spends the events of the healthy key once, whether the script can use the damaged one or
+// not.
+func TestTakeAllOnDamagedValue(t *testing.T) {
+	addr := startServer(t).addr()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	conn := connectors["goredis"](t, addr)
+	const plenty = 1_000_000
+	reported := 0
+	for name, alg := range damagedLimits {
+		for _, holds := range []bool{false, true} {
+			prefix := prefixes()
+			store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0),
+				redisstore.WithLimiterClock())
+			require.NoError(t, err)
+			l, healthy := limiter(t, store, alg), limiter(t, store, hourly(plenty), ratelimit.WithName("healthy"))
+			spent := 0
+			words := 1
+			for at := 0; at < words; at++ {
+				for _, to := range []uint64{0, 5, 1 << 32, 1 << 51, 1<<64 - 1} {
+					require.NoError(t, l.Reset(t.Context(), "k"))
+					require.True(t, l.AllowN("k", 2))
+					if holds {
+						_, _, err = l.Hold(t.Context(), "k", 1)
+						require.NoError(t, err)
+					}
+					key := c.Keys(t.Context(), prefix+"*k").Val()[0]
+					value, err := c.Get(t.Context(), key).Bytes()
+					require.NoError(t, err)
+					words = len(value) / 8
+					binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
+					require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
+					damage := readable(t, alg, value)
+					d, err := ratelimit.TakeAll(t.Context(), 3, ratelimit.For(l, "k"), ratelimit.For(healthy, "other"))
+					if d.Allowed {
+						spent += 3
+					}
+					if err != nil {
+						reported++
+					}
+					what := []any{"%s, word %d is %d, %v: %v; %v", name, at, to, holds, damage, err}
+					if damage != nil {
+						require.ErrorIs(t, err, ratelimit.ErrState, what...)
+					}
+					d, err = healthy.Peek(t.Context(), "other")
+					require.NoError(t, err)
+					require.Equal(t, plenty-spent, d.Remaining, what...)
+				}
+			}
+		}
+	}
+	assert.Positive(t, reported)
 }
 
 // Of a value in which several words are damaged, whatever the value has (holds, turns, short
@@ -317,6 +381,16 @@ func TestDamageMendedMeanwhile(t *testing.T) {
 		}
 		assert.Zero(t, store.Stats().Unreadable)
 	}
+}
+
+// readable returns an error if the value of a limit's key cannot be read.
+func readable(t *testing.T, alg ratelimit.Algorithm, value []byte) error {
+	of, err := fakes.NewLimit(alg)
+	require.NoError(t, err)
+	of, err = of.Portable(time.Microsecond)
+	require.NoError(t, err)
+	_, err = of.Apply(value, step.Request{Op: step.OpPeek}.At(time.Now()))
+	return err
 }
 
 // tag returns the beginning of the states of a limit.

@@ -129,6 +129,9 @@ type JointStates interface {
 	// itself would have granted it. Then Allowed is true, and the other fields describe the
 	// key as it is.
 	//
+	// If no Answer is denied, keys that are not Answered have spent nothing, because their states
+	// cannot be read. The limiters call Apply for them.
+	//
 	// If decided is false, ApplyAll has done nothing, and the limiters call Apply for one key after
 	// the other. An error means that the store failed for all keys. The shortest timeout of the
 	// States holds.

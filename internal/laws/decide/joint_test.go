@@ -31,10 +31,11 @@ type jointStore struct {
 	single int               // the calls of Apply so far that decide
 	keys   []int             // the number of keys of each ApplyAll so far
 
-	undecided bool  // whether ApplyAll does nothing
-	down      error // the error of Apply and ApplyAll
-	late      bool  // whether ApplyAll decides, and answers nothing until ctx ends
-	partial   bool  // whether ApplyAll answers only for keys that refuse, if any do
+	undecided bool   // whether ApplyAll does nothing
+	down      error  // the error of Apply and ApplyAll
+	late      bool   // whether ApplyAll decides, and answers nothing until ctx ends
+	partial   bool   // whether ApplyAll answers only for keys that refuse, if any do
+	leaves    string // the key that ApplyAll does not answer, because it cannot read its state
 
 	strays stray.List
 }
@@ -105,6 +106,9 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided
 	}
 	for i := range calls {
 		c := &calls[i]
+		if c.Key == s.leaves {
+			continue
+		}
 		req := c.Request.AsOf(&base)
 		req.Refused, req.Notes, req.Delay = !granted, notes, delay
 		if c.Answer, err = c.States.(*jointStates).apply(c.Key, c.Limit, req); err != nil {
@@ -232,6 +236,44 @@ func TestJointStatesInOneCall(t *testing.T) {
 	got, err := ratelimit.TakeAll(t.Context(), 1, a, b)
 	require.NoError(t, err)
 	assert.Equal(t, ratelimit.Decision{Limit: 3, Part: 1, RetryAfter: 20 * time.Minute, ResetAfter: time.Hour}, got)
+}
+
+// A key that a store has left out of its decision is asked alone, and the others are not asked again.
+// If it refuses, what the others hold is given back.
+func TestJointStatesLeaveAKey(t *testing.T) {
+	clk, s := stepclock.New(), newJointStore()
+	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
+	left := func(want int, of ratelimit.Bound) {
+		t.Helper()
+		d, err := of.Limiter().Peek(t.Context(), of.Key())
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Remaining)
+	}
+	s.leaves = "b"
+	d, err := ratelimit.TakeAll(t.Context(), 2, a, b)
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 3, Remaining: 1, Part: 1, ResetAfter: time.Hour}, d)
+	assert.Equal(t, []int{2}, s.keys)
+	assert.Equal(t, 1, s.single)
+	left(3, a)
+	left(1, b)
+	r, d, err := ratelimit.HoldAll(t.Context(), 1, a, b)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	left(2, a)
+	left(0, b)
+	_, err = r.Settle(t.Context(), 0)
+	require.NoError(t, err)
+	left(3, a)
+	left(1, b)
+
+	s.leaves = "a"
+	require.True(t, a.Limiter().AllowN("a", 3))
+	r, d, err = ratelimit.HoldAll(t.Context(), 1, a, b)
+	require.NoError(t, err)
+	assert.Nil(t, r)
+	assert.False(t, d.Allowed)
+	left(1, b)
 }
 
 // If a store cannot decide on the keys together, it is asked for one key after the other.
