@@ -84,8 +84,39 @@ type Database interface {
 //
 // If the Database fails while it opens or ends a hold, the store ends the hold later: it calls the
 // Database in the background until that answers, at the latest until the hold has ended by itself,
-// or for a day. So a Database may be called after its program has closed it, and returns an error.
-func NewStore(db Database) Store { return casstore.New(db) }
+// or for a day. [DatabaseStore.Close] ends that. A Database that is closed before is called all the
+// same, and returns an error.
+func NewStore(db Database) *DatabaseStore { return &DatabaseStore{casstore.New(db)} }
+
+// A DatabaseStore keeps states in a [Database]. [NewStore] makes one.
+type DatabaseStore struct{ engine *casstore.Store }
+
+// Open implements [Store].
+func (s *DatabaseStore) Open(
+	name string, lim *limit.Limit, timeout time.Duration,
+) (limit.States, error) {
+	if s.engine == nil {
+		return nil, param.Invalid("the DatabaseStore", "zero", "must be one that NewStore returns")
+	}
+	return s.engine.Open(name, lim, timeout)
+}
+
+// String returns "a database".
+func (*DatabaseStore) String() string { return "a database" }
+
+// Close asks the Database once more to settle holds whose settlement, or whose opening, had no
+// answer, and does not repeat that from then on. Call it before you close the Database. The store
+// remains usable. If ctx ends first, Close returns its error. Holds that were not settled end by
+// themselves.
+func (s *DatabaseStore) Close(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return errNoContext
+	case s.engine == nil:
+		return nil
+	}
+	return s.engine.Close(ctx)
+}
 
 // A MemoryStore keeps states in the memory of the process. Any number of goroutines and limiters
 // may use it. It has no goroutine and need not be closed. The zero MemoryStore is empty and ready

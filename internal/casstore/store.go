@@ -52,9 +52,6 @@ func New(db Database) *Store {
 // usualTimeout is long for a store, and short for a caller that waits for it.
 const usualTimeout = time.Second
 
-// String says where the store keeps states.
-func (*Store) String() string { return "a database" }
-
 // Open returns the states of the limiter called name. Their calls take at most timeout; 0 means a
 // second.
 func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.States, error) {
@@ -74,6 +71,10 @@ func (s *Store) Open(name string, l *limit.Limit, timeout time.Duration) (limit.
 	}
 	return &states{Store: s, name: name, timeout: timeout}, nil
 }
+
+// Close asks the Database once more to end holds that may be open, and does not repeat that from
+// then on.
+func (s *Store) Close(ctx context.Context) error { return s.strays.Close(ctx) }
 
 // states are the states of one limiter.
 type states struct {

@@ -112,6 +112,66 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// Close has the Database asked once more about holds that may be open, and leaves nothing that goes
+// on.
+func TestClose(t *testing.T) {
+	for name, tt := range map[string]struct {
+		back bool // whether the database answers again
+		left int
+	}{"answers": {true, 30}, "is away": {false, 29}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := &mayBeAway{MapDB: fakes.NewMapDB()}
+				db.Repeats = true
+				s := ratelimit.NewStore(db)
+				l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 30, Window: 1000 * time.Hour},
+					ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
+				r, _, err := l.Hold(ctx, "k", 1)
+				require.NoError(t, err)
+				db.away.Store(true)
+				_, err = r.Settle(ctx, 0)
+				require.ErrorIs(t, err, errAway)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				db.away.Store(!tt.back)
+				require.NoError(t, s.Close(ctx))
+				db.away.Store(false)
+				asked := db.asked.Load()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				assert.Equal(t, asked, db.asked.Load())
+				d, err := l.Peek(ctx, "k")
+				require.NoError(t, err)
+				assert.Equal(t, tt.left, d.Remaining, "the store remains usable")
+			})
+		})
+	}
+	s := ratelimit.NewStore(fakes.NewMapDB())
+	require.NoError(t, s.Close(ctx))
+	require.NoError(t, s.Close(ctx))
+	require.ErrorIs(t, s.Close(nil), ratelimit.ErrInvalid) //nolint:staticcheck // that is tested
+	require.NoError(t, new(ratelimit.DatabaseStore).Close(ctx))
+	_, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(new(ratelimit.DatabaseStore)), ratelimit.WithName("test"))
+	require.ErrorContains(t, err, "the DatabaseStore is zero: it must be one that NewStore returns")
+}
+
+var errAway = errors.New("the database is away")
+
+// mayBeAway counts the calls of Get, which fail while it is away.
+type mayBeAway struct {
+	*fakes.MapDB
+	away  atomic.Bool
+	asked atomic.Int64
+}
+
+func (db *mayBeAway) Get(ctx context.Context, key string) ([]byte, error) {
+	db.asked.Add(1)
+	if db.away.Load() {
+		return nil, errAway
+	}
+	return db.MapDB.Get(ctx, key)
+}
+
 type neverSwaps struct{ *fakes.MapDB }
 
 func (neverSwaps) CompareAndSwap(context.Context, string, []byte, []byte, time.Time) (bool, error) {
