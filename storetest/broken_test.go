@@ -575,7 +575,12 @@ func TestBrokenStores(t *testing.T) {
 			}
 			return true
 		})},
-		"keys together, without any decision": {rule: "Together", store: jointly(func([]limit.Call, func(*limit.Call, bool)) bool { return true })},
+		"keys together, granted without a decision": {rule: "Together", store: jointly(func(calls []limit.Call, _ func(*limit.Call, bool)) bool {
+			for i := range calls {
+				calls[i].Answered, calls[i].Answer.Allowed = true, true
+			}
+			return true
+		})},
 		"keys together, always refused": {rule: "Together", store: jointly(func(calls []limit.Call, apply func(c *limit.Call, refused bool)) bool {
 			for i := range calls {
 				apply(&calls[i], true)
