@@ -26,127 +26,127 @@ func upTo(most int, yield func(i int)) {
 // An algorithm has small limits.
 type algorithm struct {
 	forms  bool // whether its states have different forms in different encodings
-	limits func(enc kernel.Encoding, yield func(limit, error))
+	limits func(enc kernel.Encoding, yield func(small, error))
 }
 
 var algorithms = map[string]algorithm{
-	"TokenBucket": {true, func(enc kernel.Encoding, yield func(limit, error)) {
+	"TokenBucket": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		upTo(6, func(events int) {
 			upTo(8, func(per int) {
 				upTo(6, func(burst int) {
 					rate := time.Duration(per)
 					k, err := kernel.NewTokenBucket(events, rate, rate, burst, enc, "")
-					yield(limit{Kernel: k, definition: tokenBucket{events: events, per: per, burst: burst}, unit: events / gcd(events, per)}, err)
+					yield(small{Kernel: k, definition: tokenBucket{events: events, per: per, burst: burst}, unit: events / gcd(events, per)}, err)
 				})
 			})
 		})
 	}},
-	"LeakyBucket": {true, func(enc kernel.Encoding, yield func(limit, error)) {
+	"LeakyBucket": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		upTo(6, func(events int) {
 			upTo(8, func(per int) {
 				upTo(4, func(capacity int) {
 					rate := time.Duration(per)
 					k, err := kernel.NewLeakyBucket(events, rate, rate, capacity, enc, "")
-					yield(limit{Kernel: k, definition: leakyBucket{tokenBucket{events: events, per: per, burst: capacity}}, unit: events / gcd(events, per)}, err)
+					yield(small{Kernel: k, definition: leakyBucket{tokenBucket{events: events, per: per, burst: capacity}}, unit: events / gcd(events, per)}, err)
 				})
 			})
 		})
 	}},
-	"TokenBucket, RefillInterval": {false, func(_ kernel.Encoding, yield func(limit, error)) {
+	"TokenBucket, RefillInterval": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(4, func(events int) {
 			upTo(5, func(per int) {
 				upTo(5, func(burst int) {
 					k := kernel.NewIntervalBucket(burst, events, uint64(per))
-					yield(limit{Kernel: k, definition: intervalBucket{events: events, per: per, burst: burst, tokens: burst}, memory: 10 * per}, nil)
+					yield(small{Kernel: k, definition: intervalBucket{events: events, per: per, burst: burst, tokens: burst}, memory: 10 * per}, nil)
 				})
 			})
 		})
 	}},
-	"FixedWindow": {true, func(enc kernel.Encoding, yield func(limit, error)) {
+	"FixedWindow": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		upTo(6, func(most int) {
 			upTo(7, func(window int) {
 				k := kernel.NewFixedWindow(most, uint64(window), true, enc)
-				yield(limit{Kernel: k, definition: fixedWindow{limit: most, window: window}, grid: window, memory: window}, nil)
+				yield(small{Kernel: k, definition: fixedWindow{limit: most, window: window}, grid: window, memory: window}, nil)
 			})
 		})
 	}},
-	"FixedWindow, StartOnFirstEvent": {true, func(enc kernel.Encoding, yield func(limit, error)) {
+	"FixedWindow, StartOnFirstEvent": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		upTo(6, func(most int) {
 			upTo(7, func(window int) {
 				k := kernel.NewFixedWindow(most, uint64(window), false, enc)
-				yield(limit{Kernel: k, definition: eventWindow{limit: most, window: window}, memory: window}, nil)
+				yield(small{Kernel: k, definition: eventWindow{limit: most, window: window}, memory: window}, nil)
 			})
 		})
 	}},
-	"SlidingWindow": {true, func(enc kernel.Encoding, yield func(limit, error)) {
+	"SlidingWindow": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		upTo(2, func(most int) {
 			upTo(3, func(segments int) {
 				upTo(2, func(length int) {
 					k := kernel.NewSlidingWindow(most, uint64(segments), uint64(length), enc)
-					yield(limit{Kernel: k, definition: slidingWindow{limit: most, segments: segments, length: length}, grid: (segments + 1) * length, memory: (segments + 1) * length}, nil)
+					yield(small{Kernel: k, definition: slidingWindow{limit: most, segments: segments, length: length}, grid: (segments + 1) * length, memory: (segments + 1) * length}, nil)
 				})
 			})
 		})
 	}},
-	"SlidingLog": {false, func(_ kernel.Encoding, yield func(limit, error)) {
+	"SlidingLog": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
 			upTo(4, func(window int) {
-				yield(limit{Kernel: kernel.NewSlidingLog(most, uint64(window), false), definition: slidingLog{limit: most, window: window}, memory: window}, nil)
+				yield(small{Kernel: kernel.NewSlidingLog(most, uint64(window), false), definition: slidingLog{limit: most, window: window}, memory: window}, nil)
 			})
 		})
 	}},
-	"SlidingLog, CountDenied": {false, func(_ kernel.Encoding, yield func(limit, error)) {
+	"SlidingLog, CountDenied": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(2, func(most int) {
 			upTo(3, func(window int) {
-				yield(limit{Kernel: kernel.NewSlidingLog(most, uint64(window), true), definition: countingLog{slidingLog{limit: most, window: window}}, memory: window}, nil)
+				yield(small{Kernel: kernel.NewSlidingLog(most, uint64(window), true), definition: countingLog{slidingLog{limit: most, window: window}}, memory: window}, nil)
 			})
 		})
 	}},
-	"RollingWindow": {false, func(_ kernel.Encoding, yield func(limit, error)) {
+	"RollingWindow": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(quota int) {
 			upTo(3, func(periods int) {
 				upTo(2, func(length int) {
 					for perPeriod := range quota + 1 {
 						k := kernel.NewRollingWindow(quota, perPeriod, uint64(periods), uint64(length))
-						yield(limit{Kernel: k, definition: rollingWindow{quota: quota, perPeriod: perPeriod, periods: periods, length: length}, grid: periods * length, memory: periods * length}, nil)
+						yield(small{Kernel: k, definition: rollingWindow{quota: quota, perPeriod: perPeriod, periods: periods, length: length}, grid: periods * length, memory: periods * length}, nil)
 					}
 				})
 			})
 		})
 	}},
-	"InFlight": {false, func(_ kernel.Encoding, yield func(limit, error)) {
+	"InFlight": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
 			upTo(4, func(timeout int) {
-				yield(limit{Kernel: kernel.NewInFlight(most, uint64(timeout)), definition: slidingLog{limit: most, window: timeout}, memory: timeout}, nil)
+				yield(small{Kernel: kernel.NewInFlight(most, uint64(timeout)), definition: slidingLog{limit: most, window: timeout}, memory: timeout}, nil)
 			})
 		})
 	}},
-	"Lockout": {false, func(_ kernel.Encoding, yield func(limit, error)) {
+	"Lockout": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
 			upTo(3, func(window int) {
 				upTo(2, func(shortest int) {
 					upTo(3, func(longest int) {
 						if longest >= shortest {
 							k := kernel.NewLockout(most, uint64(window), uint64(shortest), uint64(longest))
-							yield(limit{Kernel: k, definition: lockout{limit: most, window: window, shortest: shortest, longest: longest}, memory: 4 * max(window, longest)}, nil)
+							yield(small{Kernel: k, definition: lockout{limit: most, window: window, shortest: shortest, longest: longest}, memory: 4 * max(window, longest)}, nil)
 						}
 					})
 				})
 			})
 		})
 	}},
-	"All of two": {true, func(enc kernel.Encoding, yield func(limit, error)) {
+	"All of two": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
 			upTo(3, func(window int) {
 				bucket, err := kernel.NewTokenBucket(2, 3, time.Duration(3), 2, enc, "")
 				log := kernel.NewSlidingLog(most, uint64(window), false)
 				fixed := kernel.NewFixedWindow(most, uint64(window), true, enc)
-				yield(limit{
+				yield(small{
 					Kernel:     step.NewAll([]kernel.Kernel{bucket, log}, enc),
 					definition: both{tokenBucket{events: 2, per: 3, burst: 2}, slidingLog{limit: most, window: window}},
 					unit:       2, memory: window,
 				}, err)
-				yield(limit{
+				yield(small{
 					Kernel:     step.NewAll([]kernel.Kernel{fixed, bucket}, enc),
 					definition: both{fixedWindow{limit: most, window: window}, tokenBucket{events: 2, per: 3, burst: 2}},
 					unit:       2, grid: window, memory: window,
@@ -178,9 +178,9 @@ func TestComplete(t *testing.T) {
 					if enc.Portable && base > 1<<50 || enc != kernel.InMemory && !of.forms {
 						continue // beyond the last instant, or the same again
 					}
-					of.limits(enc, func(l limit, err error) {
+					of.limits(enc, func(l small, err error) {
 						require.NoError(t, err, form)
-						w := walk{T: t, machine: step.NewMachine(l.Kernel, enc), limit: l, base: base}
+						w := walk{T: t, machine: step.NewMachine(l.Kernel, enc), small: l, base: base}
 						states += w.run()
 						limits, answers = limits+1, answers+w.answers
 					})

@@ -121,6 +121,15 @@ func (b intervalBucket) key(t int) string {
 	return fmt.Sprint(b.at(t).tokens, t-b.at(t).since)
 }
 
+// asIn: when refills come is a fact.
+func (b intervalBucket) asIn(decides definition, t int) definition {
+	if b.counts(t) {
+		b = b.at(t)
+		b.since = decides.(intervalBucket).at(t).since
+	}
+	return b
+}
+
 // A batch is n events at an instant.
 type batch struct{ at, n int }
 
@@ -209,6 +218,14 @@ func (w eventWindow) key(t int) string {
 		return "none"
 	}
 	return fmt.Sprint(t-w.begin, w.count)
+}
+
+// asIn: a window that has begun with events that are held goes on while anything counts in it.
+func (w eventWindow) asIn(decides definition, t int) definition {
+	if w.counts(t) {
+		w.begin = decides.(eventWindow).begin
+	}
+	return w
 }
 
 // slidingWindow: the newest segments count in full, the one before them in proportion to the part of
@@ -382,6 +399,19 @@ func (l lockout) key(t int) string {
 		ended = t - l.ended
 	}
 	return fmt.Sprint(begin, latest, l.count, l.locks, ended)
+}
+
+// asIn: a count that has begun with events that are held goes on, and that a lock was served is a
+// fact.
+func (l lockout) asIn(decides definition, t int) definition {
+	l, d := l.at(t), decides.(lockout).at(t)
+	if !d.locked() && (d.locks != l.locks || d.ended != l.ended) {
+		l.count, l.locks, l.ended = 0, d.locks, d.ended
+	}
+	if l.count > 0 {
+		l.begin = d.begin
+	}
+	return l
 }
 
 // both: an All grants what each of two parts grants, and counts it in both.

@@ -8,5 +8,8 @@
 // definition then agree in every history, however long. docs/checked.md says what this proves, and
 // what it does not.
 //
+// Requests are walked in the same way. Their definition, a history, has a world for each way in
+// which the open holds may be settled.
+//
 // The definitions share nothing with the kernels. They are written as docs/algorithms.md words them.
 package complete_test

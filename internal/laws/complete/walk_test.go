@@ -12,14 +12,16 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// A limit is a kernel, and what it must be like.
-type limit struct {
+// A small limit is a kernel, and what it must be like.
+type small struct {
 	kernel.Kernel
 	definition
 
-	unit   int // in which a bucket counts time: so many are a tick; 0 if it is no bucket
-	grid   int // windows begin at multiples of it; 0 if at any instant
-	memory int // for how many ticks an instant in a state may make a difference
+	unit    int  // in which a bucket counts time: so many are a tick; 0 if it is no bucket
+	grid    int  // windows begin at multiples of it; 0 if at any instant
+	memory  int  // for how many ticks an instant in a state may make a difference
+	drifts  bool // whether later events may begin a window, so that cancelling them is not walked
+	segment int  // if states have numbers of segments, how long one is
 }
 
 // A pair is a state of the kernel, and what the definition has at the same instant.
@@ -44,7 +46,7 @@ func (p *pair) trace() (text string) {
 type walk struct {
 	*testing.T
 	machine *step.Machine
-	limit
+	small
 	base    int64 // the instant 0 of the definition
 	seen    map[string]bool
 	ahead   []*pair
@@ -84,28 +86,51 @@ func (w *walk) add(p *pair) {
 // that nothing can depend on it, and all others as they are. The state itself is carried along, so
 // that a wrong name makes a walk incomplete, or endless, and no answer wrong.
 func (w *walk) name(p *pair, name []byte) []byte {
-	st := w.machine.Pack(slices.Clone(p.st))
-	if word := w.machine.Word(); word != nil {
-		wide := word.Widen(st[0])
-		st = wide[:]
-	}
-	now, unit, memory := w.base+int64(p.now), int64(w.unit), int64(w.memory)
+	return w.nameWords(w.machine.Pack(slices.Clone(p.st)), p.now, nil, name)
+}
+
+// nameWords names words of a state at an instant. Those in ids are known by their places there.
+func (w *walk) nameWords(st []uint64, at int, ids []uint64, name []byte) []byte {
 	for i, x := range st {
-		away, units := int64(x)-now, int64(x)-now*unit
-		switch {
-		case i > 0 && x < 1<<20, x == 0:
-			name = strconv.AppendUint(append(name, ' '), x, 10)
-		case -memory < away && away < horizon:
-			name = strconv.AppendInt(append(name, " now"...), away, 10)
-		case unit > 0 && -memory*unit < units && units < horizon*unit:
-			name = strconv.AppendInt(append(name, " units"...), units, 10)
-		case w.isPast(int64(x), 1) || w.isPast(int64(x), unit):
-			name = append(name, " old"...)
-		default:
-			name = strconv.AppendUint(append(name, ' '), x, 10)
+		if known, ok := w.nameWord(x, i == 0, at, ids, name); ok {
+			name = known
+			continue
 		}
+		if word := w.machine.Word(); word != nil {
+			for _, x := range word.Widen(x) {
+				name, _ = w.nameWord(x, false, at, ids, name)
+			}
+			continue
+		}
+		name = strconv.AppendUint(append(name, ' '), x, 10)
 	}
 	return name
+}
+
+func (w *walk) nameWord(x uint64, isFirst bool, at int, ids []uint64, name []byte) ([]byte, bool) {
+	now, unit, memory := w.base+int64(at), int64(w.unit), int64(w.memory)
+	away, units := int64(x)-now, int64(x)-now*unit
+	segments := int64(1 << 62)
+	if w.segment > 0 {
+		segments = int64(x) - now/int64(w.segment)
+	}
+	switch {
+	case slices.Contains(ids, x):
+		return strconv.AppendInt(append(name, " id"...), int64(slices.Index(ids, x)), 10), true
+	case firstID <= x && x < firstID+1<<24:
+		return append(name, " gone"...), true
+	case !isFirst && x < 1<<20, x == 0:
+		return strconv.AppendUint(append(name, ' '), x, 10), true
+	case -memory < away && away < horizon:
+		return strconv.AppendInt(append(name, " now"...), away, 10), true
+	case unit > 0 && -memory*unit < units && units < horizon*unit:
+		return strconv.AppendInt(append(name, " units"...), units, 10), true
+	case -memory < segments && segments < horizon:
+		return strconv.AppendInt(append(name, " segment"...), segments, 10), true
+	case w.isPast(int64(x), 1) || w.isPast(int64(x), unit) || w.segment > 0 && w.isPast(int64(x)*int64(w.segment), 1):
+		return append(name, " old"...), true
+	}
+	return strconv.AppendUint(append(name, ' '), x, 10), false
 }
 
 // isPast reports whether x is an instant of the walk, in units.

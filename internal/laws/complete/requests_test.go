@@ -1,0 +1,389 @@
+package complete_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+)
+
+// A stored state is that of a key, in one of the forms in which stores keep it.
+type stored interface {
+	// apply returns the state after a request, and the answer.
+	apply(l *limit.Limit, req step.Request) (stored, step.Answer)
+
+	// words returns the words of the state.
+	words(l *limit.Limit) []uint64
+}
+
+// inWords is a state as memory keeps it.
+type inWords struct {
+	by *step.Machine
+	st []uint64
+}
+
+func (s inWords) apply(l *limit.Limit, req step.Request) (stored, step.Answer) {
+	var a step.Answer
+	by, st, _ := l.StepFrom(s.by, slices.Clone(s.st), &req, &a)
+	return inWords{by, st}, a
+}
+
+func (s inWords) words(*limit.Limit) []uint64 { return s.by.Pack(slices.Clone(s.st)) }
+
+// inBytes is a state as a database keeps it, or Redis.
+type inBytes []byte
+
+func (s inBytes) apply(l *limit.Limit, req step.Request) (stored, step.Answer) {
+	next, err := l.Apply(s, req)
+	if err != nil {
+		panic(err)
+	}
+	return inBytes(next.State), next.Answer
+}
+
+func (s inBytes) words(l *limit.Limit) (words []uint64) {
+	if s == nil {
+		return nil
+	}
+	for from := len(l.Tag()); from < len(s); from += 8 {
+		words = append(words, binary.LittleEndian.Uint64(s[from:]))
+	}
+	return words
+}
+
+// A moment is a state and what the definition says of its key at the same instant.
+type moment struct {
+	st   stored
+	now  int
+	key  history
+	idle int // for how many ticks nothing has counted
+	past *moment
+	step string
+	ids  uint64 // how many have been in use
+}
+
+// trace returns how the moment came about.
+func (m *moment) trace() (text string) {
+	for ; m.past != nil; m = m.past {
+		text = fmt.Sprintf("at %d: %s\n%s", m.past.now, m.step, text)
+	}
+	return text
+}
+
+// A requestWalk goes through all moments of a key to which any requests lead.
+type requestWalk struct {
+	*testing.T
+	of      *limit.Limit
+	names   walk // names states
+	seen    map[string]bool
+	ahead   []*moment
+	answers int
+	most    int // holds and turns at once, so that the walk is finite
+}
+
+// run walks, and returns how many moments there are.
+func (w *requestWalk) run(st stored) int {
+	w.Helper()
+	w.seen = make(map[string]bool)
+	for phase := range max(1, w.names.grid) {
+		key := history{worlds: []definition{w.names.definition}, flies: w.of.Releases()}
+		w.add(&moment{st: st, now: phase, key: key})
+	}
+	for len(w.ahead) > 0 {
+		m := w.ahead[0] // the nearest, so that histories are short
+		w.ahead = w.ahead[1:]
+		w.ask(m)
+		require.Less(w, len(w.seen), mostStates, "%v: is a state named wrongly?", w.of.Spec)
+	}
+	return len(w.seen)
+}
+
+func (w *requestWalk) add(m *moment) {
+	name := fmt.Append(nil, m.key.key(m.now), "|", m.idle, "|", m.now%max(1, w.names.grid), "|")
+	name = w.names.nameWords(m.st.words(w.of), m.now, m.key.ids(), name)
+	if !w.seen[string(name)] {
+		w.seen[string(name)] = true
+		w.ahead = append(w.ahead, m)
+	}
+}
+
+// ask makes each request in a moment, and goes on to what follows.
+func (w *requestWalk) ask(m *moment) {
+	key, now := m.key, m.now
+	w.request(m, "Peek", step.Request{Op: step.OpPeek}, w.peek(key, now), key)
+	for n := 1; n <= w.of.Limit(); n++ {
+		w.take(m, n)
+		w.hold(m, n)
+		w.reserve(m, n)
+	}
+	w.upTo(m, w.of.Limit())
+	if room := key.room(now); room >= 0 && w.mayCharge(key) { // into debt
+		n := room + 1
+		after := key.take(now, n)
+		w.request(m, fmt.Sprint("Charge ", n), step.Request{Op: step.OpCharge, N: n}, w.peek(after, now), after)
+	}
+	for i, one := range key.holds {
+		w.settle(m, i, one)
+	}
+	for i, one := range key.turns {
+		w.cancel(m, i, one)
+	}
+	w.wait(m)
+}
+
+func (w *requestWalk) wait(m *moment) {
+	next := &moment{st: m.st, now: m.now + 1, key: m.key.at(m.now + 1), past: m, step: "wait 1", ids: m.ids}
+	if len(m.key.holds)+len(m.key.turns) == 0 && !m.key.counts(m.now) {
+		next.idle = m.idle + 1
+	}
+	if next.idle <= expired {
+		w.add(next)
+	}
+}
+
+func (w *requestWalk) take(m *moment, n int) {
+	req := step.Request{Op: step.OpTake, N: n}
+	if len(m.key.turns) > 0 || m.key.room(m.now) < n {
+		w.denied(m, fmt.Sprint("Take ", n), req, n)
+		return
+	}
+	after := m.key.take(m.now, n)
+	w.request(m, fmt.Sprint("Take ", n), req, w.granted(after, m.now, m.key.delay(m.now)), after)
+}
+
+func (w *requestWalk) upTo(m *moment, n int) {
+	req := step.Request{Op: step.OpTake, N: n, UpTo: true}
+	granted := min(n, m.key.remaining(m.now))
+	if granted == 0 {
+		w.denied(m, fmt.Sprint("TakeUpTo ", n), req, 1)
+		return
+	}
+	after := m.key.take(m.now, granted)
+	want := w.granted(after, m.now, m.key.delay(m.now))
+	want.Granted = granted
+	w.request(m, fmt.Sprint("TakeUpTo ", n), req, want, after)
+}
+
+// denied makes a request that is denied like one of n events.
+func (w *requestWalk) denied(m *moment, what string, req step.Request, n int) {
+	w.request(m, what, req, w.denial(m.key, m.now, n), m.key)
+}
+
+func (w *requestWalk) hold(m *moment, n int) {
+	if m.key.pending() == w.most {
+		return
+	}
+	for last, back := range map[int]bool{1: true, 2: false} {
+		what := fmt.Sprintf("Hold %d for %d, back: %v", n, last, back)
+		one := hold{id: m.unused(), n: n, back: back}
+		req := step.Request{
+			Op: step.OpHold, N: n,
+			Hold: step.Handle{ID: one.id, For: time.Duration(last), Back: back},
+		}
+		if len(m.key.turns) > 0 || m.key.room(m.now) < n {
+			w.denied(m, what, req, n)
+			continue
+		}
+		delay := m.key.delay(m.now)
+		one.due = m.now + delay
+		one.end = one.due + last
+		after := m.key.open(m.now, one)
+		w.request(m, what, req, w.granted(after, m.now, delay), after)
+	}
+}
+
+// firstID is before all IDs, which are unlike all other words.
+const firstID = 1 << 44
+
+// unused returns an odd ID that no hold had. One that is less by 1 is for a turn.
+func (m *moment) unused() uint64 {
+	m.ids += 2
+	return firstID + m.ids + 1
+}
+
+func (w *requestWalk) settle(m *moment, i int, one hold) {
+	for n := range one.n + 2 {
+		if n > 0 && one.all || n > one.n && (m.key.end(i, one.n).room(m.now) < 0 || !w.mayCharge(m.key)) {
+			continue
+		}
+		after := m.key.end(i, min(n, one.n))
+		if n > one.n && !m.key.flies {
+			after = after.take(m.now, n-one.n)
+		}
+		w.request(m, fmt.Sprintf("Settle %d for %d", one.id, n),
+			step.Request{Op: step.OpSettle, N: n, Of: one.n, Hold: step.Handle{ID: one.id}},
+			w.peek(after, m.now), after)
+	}
+	if one.all {
+		return
+	}
+	const longer = 2
+	after := m.key
+	after.holds = slices.Clone(after.holds)
+	after.holds[i].end = m.now + longer
+	w.request(m, fmt.Sprintf("Extend %d to %d", one.id, longer),
+		step.Request{Op: step.OpExtend, Hold: step.Handle{ID: one.id, For: longer}},
+		w.peek(after, m.now), after)
+}
+
+// farthest is how far ahead turns may be, in ticks.
+const farthest = 6
+
+func (w *requestWalk) reserve(m *moment, n int) {
+	if w.names.drifts || m.key.flies || m.key.pending() == w.most {
+		return
+	}
+	_, queues := m.key.decides().(queue)
+	if queues && m.key.room(m.now) < n {
+		return // it has no room, so that the reservation is denied
+	}
+	at := m.key.turn(m.now, n)
+	if at > m.now+farthest {
+		return // as one could reserve behind a reservation, cancel that, and so on
+	}
+	due := at + m.key.delay(at)
+	id := m.unused() - 1
+	after := m.key
+	switch {
+	case at > m.now:
+		after.turns = append(slices.Clip(after.turns), turn{id: id, at: at, n: n})
+	case due > m.now:
+		after = after.open(m.now, hold{id: id, n: n, due: due, end: due, all: true})
+	default:
+		after = after.take(m.now, n)
+	}
+	want := w.described(after, m.now)
+	want.Allowed, want.Wait = true, time.Duration(due-m.now)
+	w.request(m, fmt.Sprint("Reserve ", n),
+		step.Request{Op: step.OpReserve, N: n, MaxWait: time.Hour, Hold: step.Handle{ID: id}}, want, after)
+}
+
+func (w *requestWalk) cancel(m *moment, i int, one turn) {
+	after := m.key
+	after.turns = slices.Delete(slices.Clone(after.turns), i, i+1)
+	w.request(m, fmt.Sprint("Cancel ", one.id),
+		step.Request{Op: step.OpSettle, Of: one.n, Hold: step.Handle{ID: one.id}}, w.peek(after, m.now), after)
+}
+
+// mayCharge reports whether the definition says what follows from a charge: events that are counted
+// while held ones lock a key join the count, as docs/holds.md says.
+func (w *requestWalk) mayCharge(key history) bool {
+	_, locks := key.decides().(lockout)
+	return !locks || len(key.holds) == 0
+}
+
+// described returns what an answer says of a key whatever was asked.
+func (w *requestWalk) described(key history, now int) (a step.Answer) {
+	a.Limit, a.Remaining = w.of.Limit(), key.remaining(now)
+	a.ResetAfter = time.Duration(key.fresh(now) - now)
+	return a
+}
+
+func (w *requestWalk) granted(after history, now, delay int) (a step.Answer) {
+	a = w.described(after, now)
+	a.Allowed, a.Delay = true, time.Duration(delay)
+	return a
+}
+
+func (w *requestWalk) denial(after history, now, n int) (a step.Answer) {
+	a = w.described(after, now)
+	a.RetryAfter = time.Duration(after.ready(now, n) - now)
+	return a
+}
+
+func (w *requestWalk) peek(key history, now int) step.Answer {
+	if key.remaining(now) > 0 {
+		return w.granted(key, now, key.delay(now))
+	}
+	return w.denial(key, now, 1)
+}
+
+// request makes a request, compares the answer, and goes on.
+func (w *requestWalk) request(m *moment, what string, req step.Request, want step.Answer, after history) {
+	w.answers++
+	now := kernel.Instant(w.names.base + int64(m.now))
+	req.Fixed = &step.Reading{Now: now, Own: true}
+	next, got := m.st.apply(w.of, req)
+	if got.Excess { // the form of the state has no room for the debt
+		after, want = m.key, w.peek(m.key, m.now)
+	}
+	for _, a := range []*step.Answer{&got, &want} {
+		a.Part = 0
+	}
+	isSame := want.Decision == got.Decision && want.Wait == got.Wait && want.Granted == got.Granted
+	if !isSame {
+		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, m.trace(), m.st.words(w.of), m.key.key(m.now))
+	}
+	if req.Op != step.OpPeek {
+		w.add(&moment{st: next, now: m.now, key: after, past: m, step: what, ids: m.ids})
+	}
+}
+
+// A requested limit is a small one, as stores get it.
+type requested struct {
+	spec limit.Spec
+	small
+	most int // holds and turns at once
+}
+
+func numbers(kind limit.Kind, numbers ...uint64) (s limit.Spec) {
+	s.Kind = kind
+	copy(s.Numbers[:], numbers)
+	return s
+}
+
+var requestedLimits = map[string]requested{
+	"FixedWindow":                    {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2},
+	"TokenBucket":                    {numbers(limit.TokenBucket, 1, 2, 2), small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 2},
+	"LeakyBucket":                    {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1},
+	"SlidingLog":                     {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2},
+	"SlidingWindow":                  {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1},
+	"RollingWindow":                  {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1},
+	"FixedWindow, StartOnFirstEvent": {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2, drifts: true}, 2},
+	"TokenBucket, RefillInterval":    {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6, drifts: true}, 1},
+	"Lockout":                        {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6, drifts: true}, 1},
+	"All of two":                     {limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}}, small{definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}}, unit: 1, memory: 4}, 1},
+	"InFlight":                       {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2},
+}
+
+// forms are those in which stores keep states.
+var forms = map[string]func(l *limit.Limit) (*limit.Limit, stored){
+	"in words": func(l *limit.Limit) (*limit.Limit, stored) { return l, inWords{l.Machine, l.NewState()} },
+	"in bytes": func(l *limit.Limit) (*limit.Limit, stored) { return l, inBytes(nil) },
+	"portable": func(l *limit.Limit) (*limit.Limit, stored) {
+		l, err := l.Portable(1)
+		if err != nil {
+			panic(err)
+		}
+		return l, inBytes(nil)
+	},
+}
+
+// TestComplete_Requests: a key is granted, denied, charged, held and reserved for as docs/holds.md says, in
+// every state to which any requests lead, however its holds are settled, extended or end by themselves.
+func TestComplete_Requests(t *testing.T) {
+	budget.Alone(t)
+	for name, one := range requestedLimits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			states, answers := 0, 0
+			for _, of := range forms {
+				l, err := limit.New(one.spec, kernel.InMemory, nil)
+				require.NoError(t, err)
+				l, st := of(l)
+				w := requestWalk{T: t, of: l, names: walk{machine: l.Machine, base: bases[1], small: one.small}, most: one.most}
+				states += w.run(st)
+				answers += w.answers
+			}
+			t.Logf("complete: %d states, %d answers", states, answers)
+		})
+	}
+}
