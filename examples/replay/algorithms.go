@@ -68,6 +68,7 @@ func (l limit) hasCalendar() bool { return l.calendar.Every != 0 }
 type candidate struct {
 	id, name  string // for -alg, and for people
 	about     string // how the algorithm decides
+	choose    string // what a key costs in memory, and when to choose the algorithm
 	algorithm ratelimit.Algorithm
 }
 
@@ -87,26 +88,36 @@ func (l limit) algorithms() []candidate {
 	if l.hasCalendar() {
 		calendars = append(calendars, candidate{calendarID, "calendar window",
 			fmt.Sprintf("Counts the requests of each %v of a time zone. The others have a window of %s.", l.calendar.Every, brief(window)),
+			"8 bytes a key. Choose it if you sell a limit by the day or month: it knows the days of the zone, and when its clock changes.",
 			l.calendar})
 	}
 	return append(calendars, []candidate{
 		{"token", "token bucket", "Starts full and refills evenly. A request takes a token. If there is none, the request is denied.",
+			"8 bytes a key, or up to 24. Choose it when in doubt: a key may burst after a rest, and otherwise has the rate.",
 			ratelimit.TokenBucket{Rate: l.rate, Burst: l.burst}},
 		{"interval", "token bucket, at intervals", "The token bucket, but tokens arrive in groups, at fixed intervals.",
+			"16 bytes a key. Choose it if tokens must come together, such as a whole day’s at once. Who is denied waits for longer.",
 			ratelimit.TokenBucket{Rate: l.refill(), Burst: l.burst, Refill: ratelimit.RefillInterval}},
 		{"leaky", "leaky bucket", "Denies the same requests as the token bucket. It can also delay the others, so that they leave evenly.",
+			"8 bytes a key, or 16. Choose it to delay requests instead of denying them, so that a backend has an even load.",
 			ratelimit.LeakyBucket{Rate: l.rate, Capacity: l.burst}},
 		{"fixed", "fixed window", "Counts the requests of each window of the clock. Up to twice the limit can pass around the border of two windows.",
+			"8 bytes a key. Choose it if people must understand the limit at once, and a double burst at a border does no harm.",
 			ratelimit.FixedWindow{Limit: n, Window: window}},
 		{"first", "fixed window, from first", "The fixed window, but the window of a key starts with its first request.",
+			"16 bytes a key. Choose it if people must understand the limit, and not all windows may begin at the same instant.",
 			ratelimit.FixedWindow{Limit: n, Window: window, Start: ratelimit.StartOnFirstEvent}},
 		{"sliding", "sliding window", "Estimates the sliding log: counts this window in full, and the previous one in part.",
+			"8 bytes a key, or 16. Choose it against bursts at the border of windows, if an estimate will do.",
 			ratelimit.SlidingWindow{Limit: n, Window: window}},
 		{"log", "sliding log", "Stores the time of each request. No window has more requests than the limit, wherever the window begins.",
+			"24 bytes a key, and 8 for each request in the window. Choose it if you promise that no window ever has more than the limit.",
 			ratelimit.SlidingLog{Limit: n, Window: window}},
 		{"rolling", "rolling window", "A quota for the last window, recalculated every " + brief(l.period()) + ".",
+			"16 bytes a key, and 4 for each period. Choose it for long windows, such as 30 days, whose quota comes back by and by.",
 			ratelimit.RollingWindow{Quota: n, Window: window, Period: l.period()}},
 		{"warmup", "warming up", "Spaces requests evenly, and after a rest three times as far apart. For callers that wait.",
+			"16 bytes a key. Choose it for callers that wait, before a backend that is slow after a rest.",
 			ratelimit.WarmingUp{Rate: l.rate, Warmup: window}},
 	}...)
 }

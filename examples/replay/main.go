@@ -116,14 +116,16 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(stdout, suggestion); err != nil {
-		return err
+	if suggestion != "" {
+		if _, err := fmt.Fprintf(stdout, "\n%s\n", suggestion); err != nil {
+			return err
+		}
 	}
 	if s.page == "" {
 		return nil
 	}
 	var html bytes.Buffer
-	if err := writePage(&html, t, s.limit, outcomes); err != nil {
+	if err := writePage(&html, t, s.limit, outcomes, suggestion); err != nil {
 		return err
 	}
 	if err := os.WriteFile(s.page, html.Bytes(), 0o644); err != nil {

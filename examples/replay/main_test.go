@@ -62,6 +62,8 @@ sliding log                       9,163        3,061    25.0 %             6    
 rolling window                    9,164        3,060    25.0 %             6           58s   203.0.113.66 1,803
 warming up                        2,142       10,082    82.5 %            50         2.97s   203.0.113.66 2,405
 
+The 9 algorithms decide alike on 29.6 % of the requests. Where they do not, choose by what you promise to clients; in doubt, take the token bucket.
+
 A token bucket of 162/m would deny at most 1 % of the requests, and one of 170/m anything to at most 1 % of the clients.
 `, got)
 	assert.Equal(t, "sorted 400 of 12,224 lines that came after a later one\n", problems)
@@ -405,6 +407,7 @@ func TestPlots(t *testing.T) {
 		assert.Equal(t, tr.total, sum(d.Lines[0].Offered))
 		assert.Equal(t, outcomes[0].denied, sum(d.Lines[0].Denied[0]))
 		assert.Equal(t, outcomes[0].deniedOf[0], sum(d.Lines[1].Denied[0]))
+		assert.Zero(t, sum(d.Lines[0].Stricter[0]), "the reference is compared with itself")
 		at := float64(slices.MinFunc(tr.requests, func(a, b request) int { return int(a.at - b.at) }).at) / 1e9
 		assert.True(t, d.Start <= at && at < d.Start+d.Step, "the first bin has the first request")
 	}

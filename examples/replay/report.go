@@ -33,7 +33,9 @@ const topKeys = 12
 // A page is the data of the template.
 type page struct {
 	Source, Format, Limit, Summary, Event, Key string
-	Burst                                      bool // whether the burst differs from the rate's events
+	Verdict, Suggestion                        string
+	Reference                                  string // the algorithm with which the others are compared
+	Burst                                      bool   // whether the burst differs from the rate's events
 	Problems                                   []string
 	Rows                                       []row
 	Keys                                       []keyRow
@@ -42,12 +44,18 @@ type page struct {
 	JS                                         template.JS
 }
 
-// A row is a line of the summary. Worst is the key that was denied most, and Worsts the number of
-// its denials.
+// A row is about an algorithm. Worst is the key that was denied most, and Worsts the number of its
+// denials.
 type row struct {
-	Name, About, Allowed, Denied, Percent string
-	Limited, Worst, Worsts, Wait          string
-	Width                                 template.CSS // of the bar
+	Name, About, Choose, Allowed, Denied, Percent string
+	Limited, Worst, Worsts, Wait                  string
+
+	Difference string // from the reference, in words; of the reference, what it denied
+	Twin       string // an earlier algorithm with the same decisions, or ""
+	// The number of events that only this algorithm denies, and of those that only the reference
+	// denies, or "" if there is none; and the widths of their bars.
+	Stricter, Laxer           string
+	StricterWidth, LaxerWidth template.CSS
 }
 
 // A keyRow is a line about a key: the number of its events, and how many of them each algorithm
@@ -66,15 +74,17 @@ type pageData struct {
 	Lines      []*line  `json:"lines"` // first of all keys together, then of the keys denied most
 }
 
-// A line counts events by bin: all events, and those that each algorithm denied.
+// A line counts events by bin: all events, and for each algorithm those that it denied, and those of
+// them that the first algorithm, the reference, allowed.
 type line struct {
-	Name    string    `json:"name"`
-	Offered []int64   `json:"offered"`
-	Denied  [][]int64 `json:"denied"`
+	Name     string    `json:"name"`
+	Offered  []int64   `json:"offered"`
+	Denied   [][]int64 `json:"denied"`
+	Stricter [][]int64 `json:"stricter"`
 }
 
 // writePage writes the report as one self-contained HTML file.
-func writePage(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
+func writePage(w io.Writer, t *trace, l limit, outcomes []*outcome, suggestion string) error {
 	offered := make([]int64, len(t.keys))
 	for _, r := range t.requests {
 		offered[r.key] += int64(r.n)
@@ -82,13 +92,12 @@ func writePage(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	top := mostLimited(t, outcomes, offered)
 	p := page{
 		Source: t.source, Format: t.title, Limit: l.inWords(t), Summary: t.summary(),
+		Verdict: verdict(t, outcomes), Suggestion: suggestion, Reference: outcomes[0].name,
 		Event: t.oneEvent, Key: t.oneKey, Burst: l.burst != l.rate.Events,
 		Problems: t.problems(), Data: newPageData(t, outcomes, top), CSS: template.CSS(uPlotCSS + pageCSS),
 		JS: template.JS("/*\nuPlot\n\n" + uPlotLicense + "*/\n" + uPlotJS + pageJS),
 	}
-	for _, o := range outcomes {
-		p.Rows = append(p.Rows, newRow(t, o))
-	}
+	p.Rows = newRows(t, outcomes)
 	for _, key := range top {
 		r := keyRow{Key: safeText(t.keys[key], 60), Offered: comma(offered[key])}
 		for _, o := range outcomes {
@@ -99,16 +108,42 @@ func writePage(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	return pageTemplate.Execute(w, p)
 }
 
-func newRow(t *trace, o *outcome) row {
-	r := row{
-		Name: o.name, About: o.about, Allowed: comma(o.allowed), Denied: comma(o.denied),
-		Percent: percent(o.denied, t.total), Limited: comma(int64(o.limited)), Worst: "–", Wait: wait(o.longestWait),
-		Width: template.CSS(fmt.Sprintf("%.2f%%", 100*float64(o.denied)/float64(t.total))),
+// newRows returns a row for each outcome. The longest bar of a difference has the whole width.
+func newRows(t *trace, outcomes []*outcome) []row {
+	differences, most := make([]difference, len(outcomes)), int64(1)
+	for i, o := range outcomes {
+		d := o.beside(outcomes[0], t)
+		differences[i], most = d, max(most, d.stricter, d.laxer)
 	}
-	if most := slices.Max(o.deniedOf); most > 0 {
-		r.Worst, r.Worsts = safeText(t.keys[slices.Index(o.deniedOf, most)], 40), comma(most)
+	bar := func(n int64) (count string, width template.CSS) {
+		if n == 0 {
+			return "", "0"
+		}
+		return comma(n), template.CSS(fmt.Sprintf("%.2f%%", 100*float64(n)/float64(most)))
 	}
-	return r
+	var rows []row
+	for i, o := range outcomes {
+		r := row{
+			Name: o.name, About: o.about, Choose: o.choose, Allowed: comma(o.allowed), Denied: comma(o.denied),
+			Percent: percent(o.denied, t.total), Limited: comma(int64(o.limited)), Worst: "–", Wait: wait(o.longestWait),
+		}
+		switch same := twin(outcomes, i); {
+		case i == 0:
+			r.Difference = fmt.Sprintf("Denies %s of %s.", r.Denied, comma(t.total))
+		case same != nil:
+			r.Twin = same.name
+			r.Difference = "The same decisions as those of: " + same.name + "."
+		default:
+			r.Difference = differences[i].inWords(outcomes[0].name)
+		}
+		r.Stricter, r.StricterWidth = bar(differences[i].stricter)
+		r.Laxer, r.LaxerWidth = bar(differences[i].laxer)
+		if most := slices.Max(o.deniedOf); most > 0 {
+			r.Worst, r.Worsts = safeText(t.keys[slices.Index(o.deniedOf, most)], 40), comma(most)
+		}
+		rows = append(rows, r)
+	}
+	return rows
 }
 
 // mostLimited returns at most topKeys keys that were denied. The key with the most denials by any
@@ -158,6 +193,7 @@ func newPageData(t *trace, outcomes []*outcome, top []int) pageData {
 		l := &line{Name: name, Offered: make([]int64, bins)}
 		for range outcomes {
 			l.Denied = append(l.Denied, make([]int64, bins))
+			l.Stricter = append(l.Stricter, make([]int64, bins))
 		}
 		d.Lines = append(d.Lines, l)
 		return l
@@ -174,6 +210,9 @@ func newPageData(t *trace, outcomes []*outcome, top []int) pageData {
 			bin := r.at/width - first
 			l.Offered[bin] += int64(r.n)
 			for a, o := range outcomes {
+				if o.denials[i] && !outcomes[0].denials[i] {
+					l.Stricter[a][bin] += int64(r.n)
+				}
 				if o.denials[i] {
 					l.Denied[a][bin] += int64(r.n)
 				}

@@ -52,7 +52,7 @@ func suggest(t *trace, l limit, id, name string) (string, error) {
 	if len(part.requests) < len(t.requests) {
 		text += fmt.Sprintf(" (found with %s of the %ss)", percent(int64(len(part.keys)), int64(len(t.keys))), t.oneKey)
 	}
-	return "\n" + text + ".\n", nil
+	return text + ".", nil
 }
 
 // of returns the limit with another number of events. The burst changes in proportion.

@@ -18,9 +18,11 @@ func writeTable(w io.Writer, t *trace, l limit, outcomes []*outcome) error {
 	const layout = "%-26s %12s %12s %9s %13s %13s   %s"
 	text := fmt.Sprintf("%s: %s\nformat: %s\nlimit: %s\n\n", t.source, t.summary(), t.title, l.inWords(t))
 	text += fmt.Sprintf(layout+"\n", "algorithm", "allowed", "denied", "share", "keys limited", "longest wait", "denied most")
-	for _, o := range outcomes {
-		r := newRow(t, o)
+	for _, r := range newRows(t, outcomes) {
 		text += fmt.Sprintf(layout+" %s\n", r.Name, r.Allowed, r.Denied, r.Percent, r.Limited, r.Wait, r.Worst, r.Worsts)
+	}
+	if said := verdict(t, outcomes); said != "" {
+		text += "\n" + said + "\n"
 	}
 	_, err := io.WriteString(w, text)
 	return err

@@ -30,7 +30,7 @@ func TestReplay(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		b := open(t, browser, (&url.URL{Scheme: "file", Path: file}).String())
-		b.until(`document.querySelectorAll(".chart canvas").length > 1`)
+		b.until(`document.querySelectorAll(".chart canvas").length > 0`)
 		return b
 	}
 
@@ -50,23 +50,31 @@ func TestReplay(t *testing.T) {
 
 	t.Run("bundled log", func(t *testing.T) {
 		b := replay(t, "")
-		assert.Equal(t, 8, eval[int](b, `document.querySelectorAll(".chart canvas").length`))
-		b.hasColor(".chart:nth-child(2) canvas", "--allowed-fill")
-		b.hasColor(".chart:nth-child(2) canvas", "--denied-fill")
+		assert.Equal(t, []string{"leaky bucket", "fixed window, from first"},
+			eval[[]string](b, `[...document.querySelectorAll(".chart:not(:has(canvas)) h3")].map(e => e.textContent)`), "they decide as others")
+		for _, chart := range []string{".chart", ".chart:nth-of-type(2)"} { // the reference, and a difference
+			b.hasColor(chart+" canvas", "--allowed-fill")
+			b.hasColor(chart+" canvas", "--denied-fill")
+		}
 		everywhere(b)
 		for _, width := range []int64{800, 400, 375, 320} {
 			b.view(width, "light")
 			b.until(fmt.Sprintf("innerWidth === %d", width))
 			assert.True(t, eval[bool](b, `(() => { const box = document.querySelector(".summary").parentElement; return box.scrollWidth <= box.clientWidth; })()`), "%d pixels: the whole summary is seen", width)
 		}
-		assert.Equal(t, eval[[]string](b, `[...document.querySelectorAll(".summary thead th")].map(e => e.textContent.trim())`)[1:],
-			eval[[]string](b, `[...document.querySelectorAll(".summary tbody tr:first-child td")].map(e => e.dataset.label)`), "labels are those of the columns")
+		assert.Equal(t, eval[[]string](b, `[...document.querySelectorAll(".summary thead th")].map(e => e.firstChild.textContent.trim())`)[1:],
+			eval[[]string](b, `[...document.querySelectorAll(".summary tbody tr:nth-child(2) td")].map(e => e.dataset.label)`), "labels are those of the columns")
 		assert.Zero(t, eval[int](b, `[...document.querySelectorAll(".keys tbody tr")].filter(tr => [...tr.children].slice(2).every(e => e.textContent === "0")).length`), "each key was denied")
-		share := `document.querySelector(".chart p").textContent`
-		assert.Equal(t, "2,575 of 12,224 denied", eval[string](b, share))
+		said := func() []string {
+			return eval[[]string](b, `[...document.querySelectorAll(".chart:has(canvas) .said")].slice(0, 2).map(e => e.textContent)`)
+		}
+		whole := []string{"Denies 2,575 of 12,224.", "Denies 1,033 that the token bucket allows, and allows 548 that it denies."}
+		assert.Equal(t, whole, said())
 		b.choose("#pick", 1)
 		assert.Equal(t, "203.0.113.66", eval[string](b, `document.querySelector("#pick").value`))
-		assert.Equal(t, "1,744 of 2,703 denied", eval[string](b, share))
+		assert.Equal(t, []string{"Denies 1,744 of 2,703.", "Denies 607 that the token bucket allows, and allows 548 that it denies."}, said())
+		b.choose("#pick", 0)
+		assert.Equal(t, whole, said())
 		assert.Equal(t, "203.0.113.66 2,703 1,744", eval[string](b, `[...document.querySelectorAll(".keys tbody tr:first-child > *")].slice(0, 3).map(e => e.textContent).join(" ")`))
 	})
 

@@ -28,15 +28,27 @@
     labelFont: "11px system-ui, sans-serif",
   };
 
-  const charts = data.algorithms.map((name, i) => {
-    const box = el(document.getElementById("charts"), "div", "");
-    box.className = "chart";
-    const words = el(box, "div", ""), place = el(box, "div", "");
-    el(words, "h3", name);
-    const share = el(words, "p", ""), when = el(words, "p", "");
-    let line;
-    const say = (offered, denied) => {
-      share.textContent = num(denied) + " of " + num(offered) + " denied";
+  // The first plot has all events, and before them those that the first algorithm, the reference,
+  // allowed. Another plot has, above zero, the events that only its algorithm denied and, below, those
+  // that only the reference denied.
+  const reference = data.algorithms[0];
+  const rows = (l, i) => {
+    const onlyHere = l.stricter[i], denied = l.denied[i];
+    return i === 0 ? [l.offered, l.offered.map((n, at) => n - denied[at])] :
+      [onlyHere, onlyHere.map((n, at) => denied[at] - n - l.denied[0][at])];
+  };
+  const inWords = ([up, down], i, of) => i === 0 ? "Denies " + num(of(up) - of(down)) + " of " + num(of(up)) + "." :
+    "Denies " + num(of(up)) + " that the " + reference + " allows, and allows " + num(Math.abs(of(down))) + " that it denies.";
+
+  let shown, range; // the line, and the lowest and the highest value of differences
+  const charts = [...document.querySelectorAll(".chart")].map((box, i) => {
+    const place = box.querySelector(".plot"), said = box.querySelector(".said"), when = box.querySelector(".when");
+    if (!place) return null; // the words say which plot is the same
+    const whole = said.textContent;
+    let drawn;
+    const say = at => {
+      said.textContent = at === null && shown === data.lines[0] ? whole : inWords(drawn, i, at === null ? sum : row => row[at]);
+      when.textContent = at === null ? "" : iso(times[at]).slice(0, 19);
     };
     const plot = new uPlot({
       width: Math.max(200, place.clientWidth),
@@ -44,31 +56,30 @@
       padding: [8, 40, 0, 0],
       legend: { show: false },
       tzDate: t => uPlot.tzDate(new Date(t * 1e3), "Etc/UTC"),
-      scales: { y: { range: (u, min, max) => [0, Math.max(1, max)] } },
-      axes: [{ ...axis, size: 26, space: 90, values: clock }, { ...axis, size: 52, label: data.event + "s / " + width, labelSize: 18, values: (u, at) => at.map(num) }],
+      scales: { y: { range: (u, min, max) => i === 0 ? [0, Math.max(1, max)] : range } },
+      axes: [{ ...axis, size: 26, space: 90, values: clock }, { ...axis, size: 52, label: data.event + "s / " + width, labelSize: 18, values: (u, at) => at.map(n => num(Math.abs(n))) }],
       series: [{}, { ...steps, fill: () => css("--denied-fill") }, { ...steps, fill: () => css("--allowed-fill") }],
       cursor: { y: false, points: { show: false }, sync: { key: "time", scales: ["x", null] } },
-      hooks: {
-        setCursor: [u => {
-          const at = u.cursor.left < 0 ? null : Math.min(u.valToIdx(u.posToVal(u.cursor.left, "x")), line.offered.length - 1);
-          when.textContent = at === null ? "" : iso(times[at]).slice(0, 19);
-          at === null ? say(sum(line.offered), sum(line.denied[i])) : say(line.offered[at], line.denied[i][at]);
-        }],
-      },
+      hooks: { setCursor: [u => say(u.cursor.left < 0 ? null : Math.min(u.valToIdx(u.posToVal(u.cursor.left, "x")), shown.offered.length - 1))] },
     }, [times, times, times], place);
     plot.root.setAttribute("role", "img");
-    const draw = l => {
-      line = l;
-      plot.setData([times, close(l.offered), close(l.offered.map((n, at) => n - l.denied[i][at]))]);
-      say(sum(l.offered), sum(l.denied[i]));
-      plot.root.setAttribute("aria-label", name + ": " + share.textContent);
+    const draw = () => {
+      drawn = rows(shown, i);
+      plot.setData([times, ...drawn.map(close)]);
+      say(null);
+      plot.root.setAttribute("aria-label", data.algorithms[i] + ": " + said.textContent);
     };
     return { plot, place, draw };
-  });
+  }).filter(c => c);
 
   const pick = document.getElementById("pick");
   data.lines.forEach(l => el(pick, "option", l.name));
-  const show = () => charts.forEach(c => c.draw(data.lines[pick.selectedIndex]));
+  const show = () => {
+    shown = data.lines[pick.selectedIndex];
+    const differences = data.algorithms.slice(1).flatMap((_, i) => rows(shown, i + 1)).flat();
+    range = [differences.reduce((a, b) => Math.min(a, b), 0), differences.reduce((a, b) => Math.max(a, b), 1)];
+    charts.forEach(c => c.draw());
+  };
   pick.addEventListener("change", show);
   show();
 
