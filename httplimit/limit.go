@@ -124,7 +124,7 @@ type costing struct {
 	cost   func(*http.Request) int                              // nil if it is 1
 	settle func(r *http.Request, status int, written int64) int // nil if requests are not settled
 	ends   []ratelimit.EndOption                                // of what is held until then
-	hold   []ratelimit.HoldOption                               // ends, for a Hold
+	hold   []ratelimit.HoldOption                               // ends, converted only once
 
 	byStatus bool // whether settle needs nothing but the status: see WithSettle
 }

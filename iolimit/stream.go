@@ -141,8 +141,8 @@ func (p *payer) pay(
 }
 
 // spend waits for the n bytes of a chunk, and spends or holds them as pay does. If the limit has
-// changed, or its queue was full, spend returns 0: pay then calls it again, with a chunk of the
-// present limit.
+// changed, or has refused the bytes for a while that is over, spend returns 0: pay then calls it
+// again, with a chunk of the present limit.
 func (p *payer) spend(
 	ctx context.Context,
 	n int,
@@ -172,16 +172,15 @@ func (p *payer) spend(
 	if holds {
 		end := ratelimit.HoldFor(longestCall)
 		held, d, err = p.limiter.Hold(patient, p.key, n, ratelimit.Waiting(), end)
-		if err == nil && !d.Allowed { // a limiter that New has not made refuses
-			return nil, 0, sleep(ctx, p.limiter.Describe().Clock, d.RetryAfter)
-		}
 	} else {
 		err = p.limiter.WaitN(patient, p.key, n)
 	}
+	isGranted := err == nil && (!holds || d.Allowed)
 	switch {
-	case err == nil:
+	case isGranted:
 		return held, n, nil
-	case errors.Is(err, ratelimit.ErrQueueFull):
+	case err == nil, errors.Is(err, ratelimit.ErrQueueFull):
+		// The queue is full, or a limiter that New has not made refuses without an error.
 		return nil, 0, sleep(ctx, p.limiter.Describe().Clock, d.RetryAfter)
 	case errors.Is(err, ratelimit.ErrNever):
 		// The limit has become lower, as the next decision says.

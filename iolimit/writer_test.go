@@ -168,6 +168,36 @@ func TestWriterWithFailingStore(t *testing.T) {
 	assert.Equal(t, "one two three", out.String())
 }
 
+// A refusing is a limiter that New has not made: its first holds are refused, without an error.
+type refusing struct {
+	ratelimit.Limiter
+	refusals int
+}
+
+func (l *refusing) Reserve(context.Context, string, int, ...ratelimit.ReserveOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return nil, ratelimit.Decision{Limit: 1000, RetryAfter: time.Second}, nil
+}
+
+func (l *refusing) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	if l.refusals > 0 {
+		l.refusals--
+		return nil, ratelimit.Decision{Limit: 1000, RetryAfter: time.Hour}, nil
+	}
+	return l.Limiter.Hold(ctx, key, n, opts...)
+}
+
+func TestWriterWaitsWhenAWrapperRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &refusing{ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour})), 2}
+		began := time.Now()
+		n, err := iolimit.Writer(t.Context(), io.Discard, ratelimit.For(l, "key")).Write([]byte("x"))
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		assert.Equal(t, 2*time.Hour, time.Since(began))
+		assert.Equal(t, 999, left(t, ratelimit.For(l.Limiter, "key")))
+	})
+}
+
 // io.Copy works with both ends, and with sources that write by themselves.
 func TestCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
