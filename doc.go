@@ -133,12 +133,13 @@
 //
 // An open hold takes 32 to 40 bytes, with a [WarmingUp] up to 56, and 8 to 32 more for each further
 // part of an [All]. Without an InFlight, a key has at most 4,096 of them: then the oldest one ends
-// early, as it would by itself. The first decision after a hold has ended by itself takes time in
-// proportion to the number of open ones, as Settle does; with a [SlidingLog] or an InFlight, both
-// and Hold also to the events in the log, some 40 µs for 100,000. In memory, Hold makes an
-// allocation for the Reservation, of 80 bytes. A key with open holds costs as much as with a
-// SlidingLog, and its decisions take a lock; if its state is one word, until it is granted events
-// after they have ended, and otherwise until it is idle.
+// early, as it would by itself. Settle is a call of the store. It takes time in proportion to the
+// number of open holds and reservations of the key, as the first decision does after a hold has
+// ended by itself; with a [SlidingLog] or an InFlight, both and Hold also to the events in the log,
+// some 40 µs for 100,000. In memory, Hold makes an allocation for the Reservation, of 80 bytes, and
+// Settle none, except if a log grows; settling a Reservation of [HoldAll] allocates twice. A key
+// with open holds costs as much as with a SlidingLog, and its decisions take a lock; if its state
+// is one word, until it is granted events after they have ended, and otherwise until it is idle.
 //
 // # Debts
 //

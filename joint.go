@@ -23,49 +23,18 @@ import (
 
 // TakeAll spends n events of each of several keys, or the number that [Bound.N] has given to a key,
 // if all of them grant them now, and otherwise spends nothing: a request may belong to a user, to
-// an organisation and to the whole service.
+// an organisation and to the whole service. The Decision is that of an [All] whose parts are the
+// keys: Part is the index of the Bound that decided. The error is that of [Limiter.Take], or one
+// for each key that failed; if there is no Bound, or one has no limiter, it matches [ErrInvalid].
 //
 //	d, err := ratelimit.TakeAll(ctx, 1,
 //		ratelimit.For(users, user), ratelimit.For(orgs, org), ratelimit.For(service, ""))
 //
-// The limiters may have different algorithms and stores. A key that is given several times spends
-// the sum.
+// The limiters may have different algorithms and stores: [docs/algorithms.md] says for which of
+// them the call is atomic, and what it asks in which order otherwise.
 //
-// The Decision is that of an [All] whose parts are the keys: Limit and Remaining are the least,
-// RetryAfter, ResetAfter and Delay the greatest, and Part is the index of the Bound that decided.
-// If the keys spend different numbers of events, or one is given several times, Limit and Remaining
-// are those of Part: the key that refuses for longest or, if the events are granted, has room for
-// the fewest such calls. The error is that of [Limiter.Take], or one for each key that failed. If
-// there is no Bound, or one has no limiter, it matches [ErrInvalid].
-//
-// # In memory
-//
-// TakeAll is atomic for the keys of limiters that [New] has made on any [MemoryStore]: no other
-// call finds the events spent in some keys and not in others, or, if the request is denied, spent
-// at all. As with an All, every [SlidingLog] with CountDenied counts a request that another key
-// denies. If a store with RefuseNew has no room for the new keys, they are asked one after the
-// other, as those of several stores are.
-//
-// # In Redis
-//
-// TakeAll is one call, and atomic for all processes, if the keys are of one Store of package
-// redisstore, whose server has all keys. In a cluster or a ring, the keys must have the same {tag}:
-// see the section "Several keys" of that package. If a key is known to be exhausted without a call,
-// the Decision tells only of such keys.
-//
-// # Several stores
-//
-// Otherwise, TakeAll asks one group of keys after the other, and holds what they grant until all
-// have: first the keys in other stores, in the order in which they are given, then those in memory,
-// and at last those of limiters that New has not made, of which TakeAll calls Hold, and Take of the
-// last one. A group is the keys that one call can decide on, or a single key, such as one that is
-// also given with another limiter of the same name and lookups of their own ([WithLimits]).
-//
-// As soon as a key refuses, or its store fails and its [FailurePolicy] does not allow the request,
-// TakeAll settles the holds before it with 0, and asks no further keys, so that the Decision tells
-// only of those before. Until then, other calls may be denied what they would have been granted
-// otherwise, and what [Reservation.Settle] or another limiter's Take does not give back stays
-// spent. But TakeAll never grants more than each limiter would.
+// [docs/algorithms.md]:
+// https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#several-keys-for-one-event-takeall
 func TakeAll(ctx context.Context, n int, of ...Bound) (d Decision, err error) {
 	if err := checkBounds(ctx, n, of); err != nil {
 		return Decision{}, err

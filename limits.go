@@ -18,43 +18,14 @@ import (
 
 // WithLimits gives keys limits of their own, which may change at any time. lookup returns the
 // algorithm for a key, or nil for the algorithm passed to [New], which may be [Blocked] if every
-// key has a limit. Each call that decides on a key calls lookup before the store; Cancel, Reset,
-// and Settle and Release of what the store holds do not: the Decision of Settle is that of the
-// limit under which the key was last granted something. So lookup should answer from memory
-// (package rules has a cache for lookups in a database).
-//
-// If lookup fails, or returns parameters that cannot be used, the limit that was passed to New
-// decides, as if it were that of the key for this call: what is used stays used. The Decision is
-// Degraded, with StandIn set, and comes with the lookup's error; a Wait waits by that limit, and
-// returns nil when the events may happen. Observers see that it [Failed], and [WithFailureLog] has
-// a line of it. Events that New's limit could never grant, because they are too many, or it is
-// Blocked, are refused as by [FailClosed], because the limit of the key may grant them: RetryAfter
-// is a second, and a Wait returns the lookup's error, and not [ErrNever]. If ctx ended before
-// lookup returned its error, the call returns that of ctx, and spends nothing. The [FailurePolicy]
-// is for stores, and decides if the store fails as well.
-//
-// A key whose limit changes keeps its usage: what it has been granted counts under the new limit as
-// well, at the time at which it happened, as exactly as that is known. With another kind of
-// algorithm, or another Refill, a key starts afresh; [Unlimited] and [Blocked] leave its state as
-// it is. Two versions of a program may ask with different limits in turns. [docs/algorithms.md]
-// says what that means for each algorithm, and what is not kept.
-//
-// Limits that differ only in Burst, Capacity, Limit or Quota have one state. So lookup may give
-// calls priorities by ctx: [docs/recipes.md] shows how.
-//
-// In a [MemoryStore], a key whose state takes 8 bytes with its limit costs no more memory than
-// without WithLimits, and decisions on it take no lock: for the first 1,023 distinct limits of the
-// limiter, and with no reservations ahead and no more used than its limit. Other keys cost as much
-// as with a [SlidingLog]. Each distinct limit costs about 500 bytes, which [MemoryStats] does not
-// count. The limiter keeps between 8,192 and 16,384 of them compiled, those that were used last. If
-// more are in use, a call whose limit is not among them compiles it again, which takes several
-// microseconds. An All costs an allocation in each call. With more than four parts, or with an All
-// among them, it costs a few microseconds, because it is compiled each time.
+// key has a limit. Each call that decides on a key calls lookup, which should therefore answer from
+// memory (package rules has a cache for lookups in a database). If lookup fails, the limit that was
+// passed to New decides, and the call returns the lookup's error. A key whose limit changes keeps
+// its usage. [docs/algorithms.md] says exactly what is kept, what a call does whose lookup fails,
+// and what limits of keys' own cost.
 //
 // [docs/algorithms.md]:
-// https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#when-a-limit-changes
-//
-// [docs/recipes.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/recipes.md#priorities
+// https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md#limits-of-keys-own
 func WithLimits(lookup func(ctx context.Context, key string) (Algorithm, error)) Option {
 	return func(c *config) { c.lookup, c.lookupSet = lookup, true }
 }
@@ -73,9 +44,9 @@ type limitCache struct {
 	inYoung int        // the number of limits in young
 }
 
-// maxCachedLimits is the most limits in each of young and old: WithLimits tells users of it. When
-// young is full, it becomes old, and the previous old is dropped. A limit in old that is used moves
-// to young.
+// maxCachedLimits is the most limits in each of young and old: docs/algorithms.md tells users of
+// it. When young is full, it becomes old, and the previous old is dropped. A limit in old that is
+// used moves to young.
 const maxCachedLimits = 8192
 
 // limitFrom returns the limit for alg, which lookup returned for key, with err.

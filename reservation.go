@@ -247,40 +247,14 @@ const (
 	longestMockPoll  = 20 * time.Second
 )
 
-// Settle says that n of the held events have happened, which may be fewer or more. It counts once:
-// afterwards, or after Cancel, the error matches [ErrEnded], and nothing changes. For a Reservation
-// of [HoldAll], ns has a number for each Bound, in the order in which they were given, or one for
-// all.
-//
-// The key is then as if n events had been taken at the time of the hold, and not as many as were
-// held: exactly, whatever else was granted, held and settled since, with the exceptions that
-// [docs/holds.md] lists: a [WarmingUp] gives events back only if it has granted nothing since, and
-// of an [InFlight] all are over, whatever n is. If n exceeds the number held, Settle counts the
-// rest as [Limiter.Charge] does, at the present time.
-//
-// If the hold is not open any more, Settle counts only what exceeds the number held: the rest
-// counts, or was given back, because it has ended by itself (see [HoldFor]), because the key was
-// evicted or reset, or has got another kind of limit ([WithLimits]), or because another process has
-// settled the hold. So it does of a reservation that is no hold once its turn has come. A
-// reservation that the [FailurePolicy] allowed holds nothing, so that Settle counts all of n,
-// except in an InFlight.
-//
-// The Decision is what Peek returns afterwards. If ctx has ended, n is negative, or the error
-// matches [ErrDebt] or [ErrFull], nothing was settled, and Settle can be called again. A handler
-// whose client may have left passes [context.WithoutCancel] of the request's context.
-//
-// If the store fails, the [FailurePolicy] makes the Decision, and the limiter settles the hold
-// again in the background, until the store answers, with n but with no more events than were held.
-// If the store has certainly not settled it, because its circuit breaker is open, or Redis has no
-// memory, Settle can be called again all the same. Otherwise it is unknown whether Settle took
-// effect: then it cannot be called again, and what n exceeds the number held may not have counted.
-//
-// If others stand in line on the key, the Decision needs the present limit of the key: if its
-// lookup ([WithLimits]) fails, Settle returns the lookup's error, and has taken effect.
-//
-// Settle costs a call of the store, and takes time in proportion to the number of open holds and
-// reservations of the key and, with a [SlidingLog] or an InFlight, of logged events. In memory, it
-// allocates nothing, except if a log grows; settling a Reservation of HoldAll allocates twice.
+// Settle says that n of the held events have happened, which may be fewer or more. The key is then
+// as if n events had been taken at the time of the hold; if n exceeds the number held, the rest
+// counts now, as with [Limiter.Charge]. For a Reservation of [HoldAll], ns has a number for each
+// Bound, in the order in which they were given, or one for all. The Decision is what Peek returns
+// afterwards. Settle counts once: afterwards, or after Cancel, the error matches [ErrEnded], and
+// nothing changes. A handler whose client may have left passes [context.WithoutCancel] of the
+// request's context. [docs/holds.md] has the exceptions, and says after which errors Settle can be
+// called again.
 //
 // [docs/holds.md]:
 // https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed
