@@ -180,7 +180,7 @@ func TestComplete(t *testing.T) {
 					}
 					of.limits(enc, func(l small, err error) {
 						require.NoError(t, err, form)
-						w := walk{T: t, machine: step.NewMachine(l.Kernel, enc), small: l, base: base}
+						w := walk{T: t, namer: namer{machine: step.NewMachine(l.Kernel, enc), small: l, base: base}}
 						states += w.run()
 						limits, answers = limits+1, answers+w.answers
 					})

@@ -61,30 +61,18 @@ func (s inBytes) words(l *limit.Limit) (words []uint64) {
 
 // A moment is a state and what the definition says of its key at the same instant.
 type moment struct {
-	st   stored
-	now  int
-	key  history
-	idle int // for how many ticks nothing has counted
-	past *moment
-	step string
-	ids  uint64 // how many have been in use
-}
-
-// trace returns how the moment came about.
-func (m *moment) trace() (text string) {
-	for ; m.past != nil; m = m.past {
-		text = fmt.Sprintf("at %d: %s\n%s", m.past.now, m.step, text)
-	}
-	return text
+	path
+	st  stored
+	key history
+	ids uint64 // how many have been in use
 }
 
 // A requestWalk goes through all moments of a key to which any requests lead.
 type requestWalk struct {
 	*testing.T
-	of      *limit.Limit
-	names   walk // names states
-	seen    map[string]bool
-	ahead   []*moment
+	of *limit.Limit
+	namer
+	frontier[*moment]
 	answers int
 	most    int // holds and turns at once, so that the walk is finite
 }
@@ -92,27 +80,20 @@ type requestWalk struct {
 // run walks, and returns how many moments there are.
 func (w *requestWalk) run(st stored) int {
 	w.Helper()
-	w.seen = make(map[string]bool)
-	for phase := range max(1, w.names.grid) {
-		key := history{worlds: []definition{w.names.definition}, flies: w.of.Releases()}
-		w.add(&moment{st: st, now: phase, key: key})
+	for phase := range max(1, w.grid) {
+		key := history{worlds: []definition{w.definition}, flies: w.of.Releases()}
+		w.add(&moment{path: path{now: phase}, st: st, key: key})
 	}
-	for len(w.ahead) > 0 {
-		m := w.ahead[0] // the nearest, so that histories are short
-		w.ahead = w.ahead[1:]
+	for m, ok := w.next(); ok; m, ok = w.next() {
 		w.ask(m)
 		require.Less(w, len(w.seen), mostStates, "%v: is a state named wrongly?", w.of.Spec)
 	}
 	return len(w.seen)
 }
 
+// add goes on to a moment, unless an equal one was there.
 func (w *requestWalk) add(m *moment) {
-	name := fmt.Append(nil, m.key.key(m.now), "|", m.idle, "|", m.now%max(1, w.names.grid), "|")
-	name = w.names.nameWords(m.st.words(w.of), m.now, m.key.ids(), name)
-	if !w.seen[string(name)] {
-		w.seen[string(name)] = true
-		w.ahead = append(w.ahead, m)
-	}
+	w.frontier.add(w.name(m.key.key(m.now), &m.path, m.st.words(w.of), m.key.ids()), m)
 }
 
 // ask makes each request in a moment, and goes on to what follows.
@@ -140,12 +121,8 @@ func (w *requestWalk) ask(m *moment) {
 }
 
 func (w *requestWalk) wait(m *moment) {
-	next := &moment{st: m.st, now: m.now + 1, key: m.key.at(m.now + 1), past: m, step: "wait 1", ids: m.ids}
-	if len(m.key.holds)+len(m.key.turns) == 0 && !m.key.counts(m.now) {
-		next.idle = m.idle + 1
-	}
-	if next.idle <= expired {
-		w.add(next)
+	if next, goesOn := m.wait(m.key.pending() > 0 || m.key.counts(m.now)); goesOn {
+		w.add(&moment{path: next, st: m.st, key: m.key.at(next.now), ids: m.ids})
 	}
 }
 
@@ -181,7 +158,11 @@ func (w *requestWalk) hold(m *moment, n int) {
 	if m.key.pending() == w.most {
 		return
 	}
-	for last, back := range map[int]bool{1: true, 2: false} {
+	for _, back := range []bool{true, false} {
+		last := 2
+		if back {
+			last = 1
+		}
 		what := fmt.Sprintf("Hold %d for %d, back: %v", n, last, back)
 		one := hold{id: m.unused(), n: n, back: back}
 		req := step.Request{
@@ -238,7 +219,8 @@ func (w *requestWalk) settle(m *moment, i int, one hold) {
 const farthest = 6
 
 func (w *requestWalk) reserve(m *moment, n int) {
-	if w.names.drifts || m.key.flies || m.key.pending() == w.most {
+	// A fact may begin with a turn on which later ones depend, so that cancelling is not walked.
+	if _, drifts := m.key.decides().(fact); drifts || m.key.flies || m.key.pending() == w.most {
 		return
 	}
 	_, queues := m.key.decides().(queue)
@@ -309,21 +291,19 @@ func (w *requestWalk) peek(key history, now int) step.Answer {
 // request makes a request, compares the answer, and goes on.
 func (w *requestWalk) request(m *moment, what string, req step.Request, want step.Answer, after history) {
 	w.answers++
-	now := kernel.Instant(w.names.base + int64(m.now))
+	now := kernel.Instant(w.base + int64(m.now))
 	req.Fixed = &step.Reading{Now: now, Own: true}
 	next, got := m.st.apply(w.of, req)
 	if got.Excess { // the form of the state has no room for the debt
 		after, want = m.key, w.peek(m.key, m.now)
 	}
-	for _, a := range []*step.Answer{&got, &want} {
-		a.Part = 0
-	}
+	got.Part = 0 // of which the definition of an All does not speak
 	isSame := want.Decision == got.Decision && want.Wait == got.Wait && want.Granted == got.Granted
 	if !isSame {
 		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, m.trace(), m.st.words(w.of), m.key.key(m.now))
 	}
 	if req.Op != step.OpPeek {
-		w.add(&moment{st: next, now: m.now, key: after, past: m, step: what, ids: m.ids})
+		w.add(&moment{path: m.after(what), st: next, key: after, ids: m.ids})
 	}
 }
 
@@ -347,9 +327,9 @@ var requestedLimits = map[string]requested{
 	"SlidingLog":                     {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2},
 	"SlidingWindow":                  {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1},
 	"RollingWindow":                  {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1},
-	"FixedWindow, StartOnFirstEvent": {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2, drifts: true}, 2},
-	"TokenBucket, RefillInterval":    {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6, drifts: true}, 1},
-	"Lockout":                        {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6, drifts: true}, 1},
+	"FixedWindow, StartOnFirstEvent": {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2}, 2},
+	"TokenBucket, RefillInterval":    {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1},
+	"Lockout":                        {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6}, 1},
 	"All of two":                     {limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}}, small{definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}}, unit: 1, memory: 4}, 1},
 	"InFlight":                       {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2},
 }
@@ -379,7 +359,7 @@ func TestComplete_Requests(t *testing.T) {
 				l, err := limit.New(one.spec, kernel.InMemory, nil)
 				require.NoError(t, err)
 				l, st := of(l)
-				w := requestWalk{T: t, of: l, names: walk{machine: l.Machine, base: bases[1], small: one.small}, most: one.most}
+				w := requestWalk{T: t, of: l, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: one.most}
 				states += w.run(st)
 				answers += w.answers
 			}

@@ -17,55 +17,34 @@ type small struct {
 	kernel.Kernel
 	definition
 
-	unit    int  // in which a bucket counts time: so many are a tick; 0 if it is no bucket
-	grid    int  // windows begin at multiples of it; 0 if at any instant
-	memory  int  // for how many ticks an instant in a state may make a difference
-	drifts  bool // whether later events may begin a window, so that cancelling them is not walked
-	segment int  // if states have numbers of segments, how long one is
+	unit    int // in which a bucket counts time: so many are a tick; 0 if it is no bucket
+	grid    int // windows begin at multiples of it; 0 if at any instant
+	memory  int // for how many ticks an instant in a state may make a difference
+	segment int // if states have numbers of segments, how long one is
 }
 
 // A pair is a state of the kernel, and what the definition has at the same instant.
 type pair struct {
-	st   []uint64
-	now  int // after the base of the walk
-	def  definition
-	idle int   // for how many ticks nothing has counted
-	past *pair // before the last step
-	step string
-}
-
-// trace returns how the pair came about.
-func (p *pair) trace() (text string) {
-	for ; p.past != nil; p = p.past {
-		text = fmt.Sprintf("at %d: %s\n%s", p.past.now, p.step, text)
-	}
-	return text
+	path
+	st  []uint64
+	def definition
 }
 
 // A walk goes through all pairs of a limit to which any history leads.
 type walk struct {
 	*testing.T
-	machine *step.Machine
-	small
-	base    int64 // the instant 0 of the definition
-	seen    map[string]bool
-	ahead   []*pair
+	namer
+	frontier[*pair]
 	answers int
 }
-
-// mostStates bounds a walk: a name of states that tells equal ones apart runs for ever.
-const mostStates = 1 << 17
 
 // run walks, and returns how many pairs there are.
 func (w *walk) run() int {
 	w.Helper()
-	w.seen = make(map[string]bool)
 	for phase := range max(1, w.grid) {
-		w.add(&pair{st: w.machine.NewState(), now: phase, def: w.definition})
+		w.add(&pair{path: path{now: phase}, st: w.machine.NewState(), def: w.definition})
 	}
-	for len(w.ahead) > 0 {
-		p := w.ahead[len(w.ahead)-1]
-		w.ahead = w.ahead[:len(w.ahead)-1]
+	for p, ok := w.next(); ok; p, ok = w.next() {
 		w.compare(p)
 		require.Less(w, len(w.seen), mostStates, "%T: is a state named wrongly?", w.Kernel)
 	}
@@ -74,31 +53,32 @@ func (w *walk) run() int {
 
 // add goes on to a pair, unless an equal one was there.
 func (w *walk) add(p *pair) {
-	name := append([]byte(p.def.key(p.now)), '|', byte('0'+p.idle), '|')
-	name = w.name(p, strconv.AppendInt(name, int64(p.now%max(1, w.grid)), 10))
-	if !w.seen[string(name)] {
-		w.seen[string(name)] = true
-		w.ahead = append(w.ahead, p)
-	}
+	st := w.machine.Pack(slices.Clone(p.st))
+	w.frontier.add(w.name(p.def.key(p.now), &p.path, st, nil), p)
 }
 
-// name names the words of a state: an instant by how far it is from now, unless it is so long ago
-// that nothing can depend on it, and all others as they are. The state itself is carried along, so
-// that a wrong name makes a walk incomplete, or endless, and no answer wrong.
-func (w *walk) name(p *pair, name []byte) []byte {
-	return w.nameWords(w.machine.Pack(slices.Clone(p.st)), p.now, nil, name)
+// A namer names the states of a small limit.
+type namer struct {
+	machine *step.Machine
+	small
+	base int64 // the instant 0 of the definition
 }
 
-// nameWords names words of a state at an instant. Those in ids are known by their places there.
-func (w *walk) nameWords(st []uint64, at int, ids []uint64, name []byte) []byte {
+// name names a state by what its definition has, how the walk came there, and its words: an instant
+// by how far it is from now, unless it is so long ago that nothing can depend on it, one of ids by
+// its place there, and all others as they are. The state itself is carried along, so that a wrong
+// name makes a walk incomplete, or endless, and no answer wrong.
+func (w *namer) name(has string, to *path, st, ids []uint64) []byte {
+	name := append([]byte(has), '|', byte('0'+to.idle), '|')
+	name = strconv.AppendInt(name, int64(to.now%max(1, w.grid)), 10)
 	for i, x := range st {
-		if known, ok := w.nameWord(x, i == 0, at, ids, name); ok {
+		if known, ok := w.nameWord(x, i == 0, to.now, ids, name); ok {
 			name = known
 			continue
 		}
 		if word := w.machine.Word(); word != nil {
 			for _, x := range word.Widen(x) {
-				name, _ = w.nameWord(x, false, at, ids, name)
+				name, _ = w.nameWord(x, false, to.now, ids, name)
 			}
 			continue
 		}
@@ -107,7 +87,9 @@ func (w *walk) nameWords(st []uint64, at int, ids []uint64, name []byte) []byte 
 	return name
 }
 
-func (w *walk) nameWord(x uint64, isFirst bool, at int, ids []uint64, name []byte) ([]byte, bool) {
+// nameWord adds the name of a word of a state at an instant, and reports whether it is known what
+// the word is.
+func (w *namer) nameWord(x uint64, isFirst bool, at int, ids []uint64, name []byte) ([]byte, bool) {
 	now, unit, memory := w.base+int64(at), int64(w.unit), int64(w.memory)
 	away, units := int64(x)-now, int64(x)-now*unit
 	segments := int64(1 << 62)
@@ -134,13 +116,9 @@ func (w *walk) nameWord(x uint64, isFirst bool, at int, ids []uint64, name []byt
 }
 
 // isPast reports whether x is an instant of the walk, in units.
-func (w *walk) isPast(x, unit int64) bool {
+func (w *namer) isPast(x, unit int64) bool {
 	return (w.base-horizon)*unit < x && x < (w.base+horizon)*unit
 }
-
-// expired is for how many ticks a walk goes on with a state of which nothing counts any more. It is
-// that of a new key then, whatever its words are.
-const expired = 2
 
 // compare compares all answers in a pair, and goes on to what follows.
 func (w *walk) compare(p *pair) {
@@ -185,12 +163,8 @@ func (w *walk) compare(p *pair) {
 			w.goOn(p, w.machine.Spend(st(), now, n), p.def.take(p.now, n), "charge", n)
 		}
 	}
-	next := &pair{st: p.st, now: p.now + 1, def: p.def, past: p, step: "wait 1"}
-	if !p.def.counts(p.now) {
-		next.idle = p.idle + 1
-	}
-	if next.idle <= expired {
-		w.add(next)
+	if next, goesOn := p.wait(p.def.counts(p.now)); goesOn {
+		w.add(&pair{path: next, st: p.st, def: p.def})
 	}
 }
 
@@ -207,5 +181,5 @@ func (w *walk) goOn(p *pair, st []uint64, def definition, what string, n int) {
 	if w.machine.Word() == nil && !w.machine.Valid(st) { // no store reads a word from elsewhere
 		require.Fail(w, "no state", "%+v: %v after %s of %d\n%s", w.Kernel, st, what, n, p.trace())
 	}
-	w.add(&pair{st: st, now: p.now, def: def, past: p, step: fmt.Sprint(what, " ", n)})
+	w.add(&pair{path: p.after(fmt.Sprint(what, " ", n)), st: st, def: def})
 }
