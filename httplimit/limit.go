@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"

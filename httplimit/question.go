@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"

@@ -174,11 +174,8 @@ func TestContradictoryValue(t *testing.T) {
 								held, _, err = l.Hold(t.Context(), "k", 1)
 								require.NoError(t, err)
 							}
-							value, err := c.Get(t.Context(), key).Bytes()
-							require.NoError(t, err)
+							value := damageWord(t, c, key, at, to)
 							words = len(value) / 8
-							binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
-							require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
 							damage := readable(t, alg, value)
 							err = call(t.Context(), l, held)
 							// A Settle need not look at the mark that a bucket has left with a hold, and a TakeAll
@@ -198,6 +195,16 @@ func TestContradictoryValue(t *testing.T) {
 			assert.Positive(t, store.Stats().Unreadable, name)
 		}
 	}
+}
+
+// damageWord sets a word of the value of a key, counted from its end, and returns the value.
+func damageWord(t testing.TB, c *redis.Client, key string, at int, to uint64) []byte {
+	t.Helper()
+	value, err := c.Get(t.Context(), key).Bytes()
+	require.NoError(t, err)
+	binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
+	require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
+	return value
 }
 
 // A TakeAll spends the events of the healthy key once, whether the script can use the damaged one or
@@ -227,11 +234,8 @@ func TestTakeAllOnDamagedValue(t *testing.T) {
 						require.NoError(t, err)
 					}
 					key := c.Keys(t.Context(), prefix+"*k").Val()[0]
-					value, err := c.Get(t.Context(), key).Bytes()
-					require.NoError(t, err)
+					value := damageWord(t, c, key, at, to)
 					words = len(value) / 8
-					binary.LittleEndian.PutUint64(value[len(value)-8*(at+1):], to)
-					require.NoError(t, c.Set(t.Context(), key, value, 0).Err())
 					damage := readable(t, alg, value)
 					d, err := ratelimit.TakeAll(t.Context(), 3, ratelimit.For(l, "k"), ratelimit.For(healthy, "other"))
 					if d.Allowed {

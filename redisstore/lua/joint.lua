@@ -17,8 +17,8 @@
 -- and the state, from before; in the script for holds, 2^31 is added to the length if holds are
 -- open, and 2^30 if turns are ahead. If a value cannot be used, nothing is changed, and the reply is
 -- the time and 1; if turns of a key have come, it is the time, 7 and which key that is; and if a
--- value is not a state of the key's limit, the time, 8, which key that is and the value. Nothing is written before all states are known, so a script that fails changes
--- nothing.
+-- value is not a state of the key's limit, the time, 8, which key that is and the value. Nothing is
+-- written before all states are known, so a script that fails changes nothing.
 
 --@ library
 --@ shared
