@@ -31,10 +31,11 @@ func (ctx leaving) Err() error {
 	return context.Canceled
 }
 
-// mayEndWithin reports whether the deadline of ctx may pass within d from now.
-func mayEndWithin(ctx context.Context, d time.Duration) bool {
+// mayEndWithin reports whether the deadline of ctx may pass within an answer that is asked for now,
+// or after a delay. Their sum may overflow.
+func mayEndWithin(ctx context.Context, delay, answer time.Duration) bool {
 	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) < d
+	return ok && time.Until(deadline)-delay < answer
 }
 
 // isLocal reports whether all limits of the request decide in memory.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -261,6 +262,8 @@ func TestDeadline_HoldsOnlyWhatMayEnd(t *testing.T) {
 		"a second to answer":         {limiter: remote(), deadline: 1900 * time.Millisecond, holds: true},
 		"more than that":             {limiter: remote(), deadline: 2100 * time.Millisecond},
 		"less time to answer":        {limiter: remote(ratelimit.WithStoreTimeout(10 * time.Millisecond)), deadline: 100 * time.Millisecond},
+		"for ever to answer":         {limiter: remote(ratelimit.WithStoreTimeout(math.MaxInt64)), deadline: time.Minute, holds: true},
+		"waits for ever":             {limiter: remote(), deadline: time.Minute, opts: []httplimit.Option{httplimit.WithShaping(math.MaxInt64)}, holds: true},
 		"in memory":                  {limiter: ratelimit.Must(ratelimit.New(one)), deadline: time.Second},
 		"may wait until then":        {limiter: remote(), deadline: 10 * time.Second, opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}, holds: true},
 		"of a limiter not from here": {limiter: fakes.Hidden{Limiter: remote()}, deadline: time.Minute, holds: true},

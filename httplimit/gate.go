@@ -116,7 +116,8 @@ func newGate(
 }
 
 // Admit decides whether r may pass. It spends what r costs or, if the limit refuses r, nothing.
-// With [WithSettle] or an [ratelimit.InFlight], the events are held until [Admission.Done].
+// With [WithSettle] or an [ratelimit.InFlight], or if the deadline of r may pass before all stores
+// have answered, the events are held until [Admission.Done].
 //
 // The functions of the options get r: for a key in a form, parse the form before.
 func (g *Gate) Admit(r *http.Request) Admission {

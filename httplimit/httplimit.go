@@ -43,13 +43,13 @@
 // handlers that stream set deadlines with [http.ResponseController.SetWriteDeadline].
 //
 // A request whose context has ended by its deadline is not handled: it is answered with 503,
-// without a body, and spends nothing. If the deadline passes while a store is asked, the
-// [ratelimit.FailurePolicy] does not decide, because clients that choose a deadline shorter than a
-// round trip to the store would not be limited otherwise. A request that is cancelled is decided on
-// all the same if all its limits are in memory, and have no lookup ([ratelimit.WithLimits]): to
-// net/http, a client that has closed its side of the connection, and waits for the answer, looks
-// like one that has left. It does not wait, see [WithShaping]. If a limit is in another store, the
-// request is refused.
+// without a body, and what it has spent is given back. If the deadline passes while a store is
+// asked, the [ratelimit.FailurePolicy] does not decide, because clients that choose a deadline
+// shorter than a round trip to the store would not be limited otherwise. A request that is
+// cancelled is decided on all the same if all its limits are in memory, and have no lookup
+// ([ratelimit.WithLimits]): to net/http, a client that has closed its side of the connection, and
+// waits for the answer, looks like one that has left. It does not wait, see [WithShaping]. If a
+// limit is in another store, the request is refused.
 //
 // The page [docs/http.md] is an introduction.
 //

@@ -53,13 +53,16 @@ type namedLimit struct {
 	ofKeys   policyCache // if they have limits of their own, for policiesOf
 }
 
+// longestAnswer bounds a timeout, so that sums do not overflow. No request lasts as long.
+const longestAnswer = 1000 * time.Hour
+
 // describe sets what is known of the limiter. status is that of a refusal.
 func (l *namedLimit) describe(status int) {
 	l.info = l.limiter.Describe()
 	l.flies = flies(l.limiter)
 	_, inMemory := l.info.Store.(*ratelimit.MemoryStore)
 	l.isLocal = inMemory && l.info.Lookup == nil
-	l.answersIn = 2 * l.info.StoreTimeout
+	l.answersIn = 2 * min(l.info.StoreTimeout, longestAnswer)
 	if l.info.Store == nil { // New has not made the limiter
 		l.answersIn = longestRequest
 	}

@@ -52,7 +52,7 @@ func (g *Gate) ask(r *http.Request, q *question) error {
 		err = g.addBounds(r, q, g.limits[1:])
 	}
 	q.holds = g.settles || q.flies ||
-		q.answersIn > 0 && mayEndWithin(r.Context(), g.shaping+q.answersIn)
+		q.answersIn > 0 && mayEndWithin(r.Context(), g.shaping, q.answersIn)
 	return err
 }
 
