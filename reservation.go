@@ -417,12 +417,28 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	if r.joint == nil {
+	if r.joint != nil {
+		_, err := r.settleJoint(ctx, 0, nil)
+		return err
+	}
+	if !r.holdsNothing() {
 		_, err := r.settleFor(ctx, r.happened())
 		return err
 	}
-	_, err := r.settleJoint(ctx, 0, nil)
-	return err
+	if err := r.l.check(ctx, 0); err != nil {
+		return err
+	}
+	if r.set(isOver) {
+		return errSettled
+	}
+	r.observeSettlement(ctx, 0, Decision{}, nil)
+	return nil
+}
+
+// holdsNothing reports whether a FailurePolicy has allowed the events, so that none are held. Then
+// Release, which returns no Decision, does not ask the store, which may still be away.
+func (r *Reservation) holdsNothing() bool {
+	return r.l != nil && r.limit == nil && r.joint == nil && r.happened() == 0
 }
 
 // settleJoint settles the keys of a HoldAll. has returns the number of events that have happened
@@ -453,6 +469,9 @@ func (r *Reservation) settleKeys(ctx context.Context, has func(i int) int) (Deci
 		s.isFirst = !p.set(isOver)
 		if !s.isFirst {
 			continue // an earlier call has settled this key, when another key had no room
+		}
+		if has == nil && p.holdsNothing() {
+			continue
 		}
 		s.err = p.settleMarkedOver(ctx, s.n, &s.decision)
 		if s.err != nil {

@@ -219,6 +219,7 @@ func ExampleGate() {
 			admission.Refuse(w, r)
 			return
 		}
+		defer admission.Done(http.StatusUnauthorized, 0)
 		admission.SetHeader(w.Header())
 		http.Error(w, "wrong password", http.StatusUnauthorized)
 	}
@@ -263,6 +264,7 @@ func ExampleGate_cost() {
 			admission.Refuse(w, r)
 			return
 		}
+		defer admission.Done(http.StatusOK, 0)
 		admission.SetHeader(w.Header())
 		fmt.Fprint(w, "{}")
 	}

@@ -21,6 +21,7 @@ import (
 //		admission.Refuse(w, r)
 //		return
 //	}
+//	defer admission.Done(http.StatusOK, 0)
 //	admission.SetHeader(w.Header())
 type Gate struct {
 	*config

@@ -326,7 +326,7 @@ func TestInFlightWhenTheStoreFails(t *testing.T) {
 		{"well", false, true, ratelimit.FailOpen(), 200, 2, 0},
 		{"fails afterwards", false, false, ratelimit.FailOpen(), 200, 1, 1},
 		{"failed before", true, true, ratelimit.FailOpen(), 200, 2, 1},
-		{"fails", true, false, ratelimit.FailOpen(), 200, 2, 2},
+		{"fails", true, false, ratelimit.FailOpen(), 200, 2, 1},
 		{"failed before, closed", true, true, ratelimit.FailClosed(), 503, 2, 1},
 	} {
 		for _, shaped := range []time.Duration{0, time.Second} {

@@ -51,6 +51,9 @@ func (g *Gate) ask(r *http.Request, q *question) error {
 		q.bounds = append(q.bounds, ratelimit.For(g.limits[0].limiter, q.key, g.ends...))
 		err = g.addBounds(r, q, g.limits[1:])
 	}
+	if g.shaping > 0 {
+		q.answersIn *= mostAsked
+	}
 	q.holds = g.settles || q.flies ||
 		q.answersIn > 0 && mayEndWithin(r.Context(), g.shaping, q.answersIn)
 	return err

@@ -16,7 +16,7 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 	asked := a.request.Context()
 	bounded, cancel := g.clk.WithTimeout(asked, g.shaping)
 	defer cancel()
-	if !a.holds && g.unlocksAfter(ctx, a) > 0 {
+	if !g.settles && !a.flies && g.unlocksAfter(ctx, a) > 0 {
 		return g.takeNow(ctx, a)
 	}
 	opts := append([]ratelimit.HoldOption{ratelimit.WaitingUntil(bounded)}, g.hold...)
@@ -61,7 +61,7 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 
 // unlocksAfter returns how long a [ratelimit.Lockout] locks the key of a, and 0 if none does. A
 // client that is locked out does not wait, and is told when the lock ends, not when a request would
-// wait for that. Where events are held, a lock may still be taken back: such a request waits.
+// wait for that. Where requests are settled, a lock may still be taken back: such a request waits.
 func (g *Gate) unlocksAfter(ctx context.Context, a *Admission) time.Duration {
 	p := a.limits[0].policiesOf(ctx, a.key, g.status)
 	if !slices.ContainsFunc(p.quotas, quota.locks) {
@@ -73,6 +73,9 @@ func (g *Gate) unlocksAfter(ctx context.Context, a *Admission) time.Duration {
 	}
 	return d.RetryAfter
 }
+
+// mostAsked is how often wait asks a limiter at most, one call after the other.
+const mostAsked = 3
 
 // nowLeft returns the decision on a request that was granted after a wait.
 func nowLeft(ctx context.Context, a *Admission) (ratelimit.Decision, error) {

@@ -350,11 +350,17 @@ func TestShapingWhileLocked(t *testing.T) {
 		alg  ratelimit.Algorithm
 		opts []httplimit.Option
 		wrap func(ratelimit.Limiter) ratelimit.Limiter
+
+		deadline time.Duration // 0 for none
+		settles  bool
 	}{
 		"alone":   {alg: lockout},
 		"All":     {alg: ratelimit.All{hourly, lockout}},
-		"settles": {alg: lockout, opts: []httplimit.Option{settles}},
-		"hidden":  {alg: lockout, wrap: func(l ratelimit.Limiter) ratelimit.Limiter { return unwrapping{wrapped{l}, l} }},
+		"settles": {alg: lockout, opts: []httplimit.Option{settles}, settles: true},
+		"hurries": {alg: lockout, deadline: 5 * time.Second, wrap: func(ratelimit.Limiter) ratelimit.Limiter {
+			return ratelimit.Must(ratelimit.New(lockout, ratelimit.WithName("far"), ratelimit.WithStore(fakes.NewMapDB().Store())))
+		}},
+		"hidden": {alg: lockout, wrap: func(l ratelimit.Limiter) ratelimit.Limiter { return unwrapping{wrapped{l}, l} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -364,8 +370,13 @@ func TestShapingWhileLocked(t *testing.T) {
 				}
 				h := httplimit.Middleware(l, append(tt.opts, httplimit.WithShaping(5*time.Second))...)(ok)
 				ask := func() (status int, retryAfter string, took time.Duration) {
-					begin := time.Now()
-					resp := serve(h, from("192.0.2.1:1"))
+					begin, r := time.Now(), from("192.0.2.1:1")
+					if tt.deadline > 0 {
+						ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+						defer cancel()
+						r = r.WithContext(ctx)
+					}
+					resp := serve(h, r)
 					return resp.StatusCode, resp.Header.Get("Retry-After"), time.Since(begin)
 				}
 				for range 2 {
@@ -378,7 +389,7 @@ func TestShapingWhileLocked(t *testing.T) {
 				assert.Zero(t, took)
 				time.Sleep(4 * time.Second)
 				status, retryAfter, took = ask()
-				if tt.opts != nil { // nobody knows that no event will be taken back
+				if tt.settles { // nobody knows that no event will be taken back
 					assert.Equal(t, 200, status)
 					assert.Equal(t, 4*time.Second, took)
 					return

@@ -186,7 +186,8 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		if err != nil {
 			return err
 		}
-		return s.restore(ctx, members, damaged)
+		s.restore(members, damaged)
+		return nil
 	}
 	return errApart
 }
@@ -276,8 +277,7 @@ func (s *Store) decideJointly(
 	if !ok {
 		return nil, errShort
 	}
-	granted, delay := true, time.Duration(0)
-	next := make([][]byte, len(calls))
+	delay, next := time.Duration(0), make([][]byte, len(calls))
 	apply := func(i int, req step.Request) (unread error) {
 		t, unread := members[i].prog.l.Apply(found[i], req.AsOf(&base))
 		next[i], calls[i].Answer = t.State, t.Answer
@@ -289,26 +289,28 @@ func (s *Store) decideJointly(
 			damaged[i] = found[i]
 			continue
 		}
-		granted, delay = granted && calls[i].Answer.Allowed, max(delay, calls[i].Answer.Delay)
+		delay = max(delay, calls[i].Answer.Delay)
 	}
 	op := jointOp(calls, members)
-	spent, ended := grantedIn(reply)
-	agrees := (spent == 1) == (granted && op != opPeek)
-	if !agrees {
+	taken, ended := grantedIn(reply)
+	spent := taken == 1
+	granted := grantsAll(calls, damaged)
+	agrees := func() bool { return spent == (granted && op != opPeek) }
+	if !agrees() {
 		for i := range members {
 			if members[i].prog.l.Check(found[i]) != nil {
 				damaged[i] = found[i]
 			}
 		}
+		granted = grantsAll(calls, damaged)
 	}
 	switch {
-	case len(damaged) > 0 && spent != 1:
+	case len(damaged) > 0 && !spent:
 		return nil, errApart
-	case len(damaged) == 0 && !agrees:
+	case !agrees():
 		return nil, fmt.Errorf("redisstore: the script grants %d keys together: %t, unlike package "+
-			"ratelimit: this is a defect of the store, please report it", len(calls), spent == 1)
+			"ratelimit: this is a defect of the store, please report it", len(calls), spent)
 	}
-	granted = spent == 1 || granted
 	s.counts.ended.Add(ended)
 	for i := range calls {
 		if damaged[i] != nil {
@@ -333,18 +335,29 @@ func (s *Store) decideJointly(
 	return damaged, nil
 }
 
+// grantsAll reports whether all keys have granted that are not damaged.
+func grantsAll(calls []limit.Call, damaged map[int][]byte) bool {
+	for i := range calls {
+		if damaged[i] == nil && !calls[i].Answer.Allowed {
+			return false
+		}
+	}
+	return true
+}
+
 // restore puts damaged states back that a script has used. They are left to the next commands on
 // their keys, which report them: so the limiters ask for these keys alone, and not again for those
 // that have spent the events.
-func (s *Store) restore(ctx context.Context, members []member, damaged map[int][]byte) error {
+//
+// What another process has done with the key meanwhile is lost, as everything is that a damaged key
+// has counted: the key begins afresh. Without an answer, the state is what the script has made of
+// the damaged one. The other keys have been decided on, so that it is no failure of the call.
+func (s *Store) restore(members []member, damaged map[int][]byte) {
 	for i, state := range damaged {
 		name := members[i].name
 		words := []string{"PSETEX", name.text, damagedFor, string(state)}
-		if _, err := s.run(ctx, name, Command{Words: words, Key: 1}, nil); err != nil {
-			return err
-		}
+		_, _ = s.run(context.Background(), name, Command{Words: words, Key: 1}, nil)
 	}
-	return nil
 }
 
 // damagedFor is for how many milliseconds a damaged state is kept at most.

@@ -96,6 +96,34 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	assert.Equal(t, 5, d.Remaining, "none of them is in flight any more")
 }
 
+// Release of what FailOpen allowed has nothing to count. So it does not ask the store, which may still be
+// away, and whose answer a request would wait for in vain.
+func TestReleaseWhatWasNotHeld(t *testing.T) {
+	for name, alg := range map[string]ratelimit.Algorithm{
+		"window": ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, "flight": ratelimit.InFlight{Limit: 5, Timeout: time.Hour},
+	} {
+		db := fakes.NewMapDB()
+		var seen []ratelimit.Observation
+		l, _ := fakes.At(t, alg, ratelimit.WithStore(db.Store()), ratelimit.WithName(name), ratelimit.WithFailureLog(nil),
+			ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) }))
+		db.Err = errors.New("connection lost")
+		one, _, err := l.Hold(ctx, "key", 2)
+		require.ErrorIs(t, err, db.Err, name)
+		all, _, err := ratelimit.HoldAll(ctx, 2, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+		require.ErrorIs(t, err, db.Err, name)
+		seen = nil
+		assert.NoError(t, one.Release(ctx), name)
+		assert.ErrorIs(t, one.Release(ctx), ratelimit.ErrEnded, name)
+		assert.NoError(t, all.Release(ctx), name)
+		assert.ErrorIs(t, all.Release(ctx), ratelimit.ErrEnded, name)
+		require.Len(t, seen, 3, name)
+		for _, o := range seen {
+			assert.Equal(t, ratelimit.CallSettle, o.Call, name)
+			assert.Equal(t, ratelimit.Counted, o.Outcome, name)
+		}
+	}
+}
+
 // If the store fails when it writes, Settle returns the error, and cannot be called again.
 func TestSettleWhileTheStoreFails(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed(), ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
