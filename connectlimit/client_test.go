@@ -91,7 +91,7 @@ func TestClient(t *testing.T) {
 				retry, _ := details(t, ask())
 				clk.Add(retry.GetRetryDelay().AsDuration() - 2*time.Minute)
 				for _, err := range []error{unary(), stream()} {
-					assert.ErrorContains(t, err, "the server asked to wait 2m0s")
+					assert.ErrorContains(t, err, "the next request may go in 2m0s")
 					assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err))
 				}
 				clk.Add(2 * time.Minute)

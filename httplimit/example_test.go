@@ -215,11 +215,11 @@ func ExampleGate() {
 	}
 	login := func(w http.ResponseWriter, r *http.Request) {
 		admission := gate.Admit(r)
+		defer admission.Done(http.StatusUnauthorized, 0)
 		if !admission.Passed {
 			admission.Refuse(w, r)
 			return
 		}
-		defer admission.Done(http.StatusUnauthorized, 0)
 		admission.SetHeader(w.Header())
 		http.Error(w, "wrong password", http.StatusUnauthorized)
 	}
@@ -241,32 +241,33 @@ func ExampleGate() {
 	// 429 "default";r=0;t=900
 }
 
-// The cost of a GraphQL query, which the handler computes, travels in the request's context.
+// A GraphQL query: the handler finds out what it may cost at most, and afterwards what it has cost.
 func ExampleGate_cost() {
+	limiter := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(5000)}))
 	type costKey struct{}
-	points := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(5000)}))
-	gate, err := httplimit.NewGate(points, httplimit.WithPolicyName("points"), httplimit.WithCost(func(r *http.Request) int {
-		return r.Context().Value(costKey{}).(int)
-	}))
+	gate, err := httplimit.NewGate(limiter,
+		httplimit.WithCost(func(r *http.Request) int { return r.Context().Value(costKey{}).(int) }),
+		httplimit.WithSettleAtEnd(httplimit.ByCost))
 	if err != nil {
 		log.Fatal(err)
 	}
-	costOf := func(query string) int { return 1000 * strings.Count(query, "{") } // a real one parses it
 	graphQL := func(w http.ResponseWriter, r *http.Request) {
 		query, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), costKey{}, costOf(string(query))))
+		r = r.WithContext(context.WithValue(r.Context(), costKey{}, mostCost(string(query))))
 		admission := gate.Admit(r)
+		defer admission.Done(http.StatusOK, 0)
 		if !admission.Passed {
 			admission.Refuse(w, r)
 			return
 		}
-		defer admission.Done(http.StatusOK, 0)
 		admission.SetHeader(w.Header())
-		fmt.Fprint(w, "{}")
+		answer, points := execute(admission.Context(), string(query))
+		httplimit.Cost(admission.Context(), points)
+		fmt.Fprint(w, answer)
 	}
 
 	for _, query := range []string{"{user{repos{name}}}", "{user{repos{name}}}", "{me}"} {
@@ -275,7 +276,15 @@ func ExampleGate_cost() {
 		fmt.Println(w.Code, w.Header().Get("RateLimit"))
 	}
 	// Output:
-	// 200 "points";r=2000;t=2160
-	// 429 "points";r=2000;t=720
-	// 200 "points";r=1000;t=2880
+	// 200 "default";r=2000;t=2160
+	// 200 "default";r=1500;t=2520
+	// 200 "default";r=3000;t=1440
+}
+
+// mostCost returns how many points a query may cost. A real server parses it.
+func mostCost(query string) int { return 1000 * strings.Count(query, "{") }
+
+// execute returns the answer to a query, and how many points that has cost.
+func execute(_ context.Context, query string) (answer string, points int) {
+	return "{}", mostCost(query) / 6
 }

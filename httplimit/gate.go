@@ -17,11 +17,11 @@ import (
 // a query, and for servers of other protocols. Any number of goroutines may use a Gate at once.
 //
 //	admission := gate.Admit(r)
+//	defer admission.Done(http.StatusOK, 0)
 //	if !admission.Passed {
 //		admission.Refuse(w, r)
 //		return
 //	}
-//	defer admission.Done(http.StatusOK, 0)
 //	admission.SetHeader(w.Header())
 type Gate struct {
 	*config

@@ -120,7 +120,8 @@ var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 // Cost counts for each of them.
 //
 // Any number of goroutines may call Cost at once. It does nothing after the handler has
-// returned, and without WithSettleAtEnd.
+// returned, and without WithSettleAtEnd. Behind a [Gate], ctx is that of [Admission.Context]: with
+// that of the request, Cost does nothing.
 func Cost(ctx context.Context, n int) {
 	for a := accountOf(ctx); a != nil; a = a.outer {
 		a.add(n)

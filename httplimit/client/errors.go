@@ -40,7 +40,8 @@ type tooLong time.Duration
 
 func (e tooLong) Error() string {
 	return fmt.Sprintf(
-		"client: the server asked to wait %v, which exceeds the deadline: %v",
+		"client: by what the server has said, the next request may go in %v, "+
+			"which exceeds the deadline: %v",
 		time.Duration(e),
 		context.DeadlineExceeded,
 	)
