@@ -54,8 +54,9 @@
 // # Stores
 //
 // The default store keeps states in memory; see [MemoryStore]. Package redisstore keeps them in
-// Redis, for limits that several processes share. [NewStore] keeps them in any [Database] that can
-// compare and swap; package storetest checks it. How the parts work together is in docs/design.md.
+// Redis, for limits that several processes share. Module sqlstore keeps them in PostgreSQL, MySQL,
+// MariaDB or SQLite, and [NewStore] in any [Database] that can compare and swap; package storetest
+// checks it. How the parts work together is in docs/design.md.
 //
 // # Observing
 //

@@ -23,7 +23,7 @@ type Store interface {
 }
 
 // A Database keeps states for [NewStore]: a table of SQL, bbolt, DynamoDB, etcd, or a map.
-// docs/redis.md shows how to write one in about 25 lines, and package storetest tests it.
+// docs/databases.md shows how to write one in about 25 lines, and package storetest tests it.
 //
 // Keys are ASCII without spaces, not empty, and at most 200 bytes long. Upper and lower case
 // differ.

@@ -15,6 +15,7 @@ require (
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis v0.0.0
 	github.com/ratelimit-go/ratelimit/redisstore/valkey v0.0.0
 	github.com/ratelimit-go/ratelimit/rules v0.0.0
+	github.com/ratelimit-go/ratelimit/sqlstore v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
@@ -51,4 +52,5 @@ replace (
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis => ../redisstore/rueidis
 	github.com/ratelimit-go/ratelimit/redisstore/valkey => ../redisstore/valkey
 	github.com/ratelimit-go/ratelimit/rules => ../rules
+	github.com/ratelimit-go/ratelimit/sqlstore => ../sqlstore
 )

@@ -73,6 +73,7 @@ var subjects = []struct {
 	{"redisstore/goredis/*.go", []check{{"redisstore/goredis", ".", ""}, {"integration", "redis", ""}}},
 	{"redisstore/rueidis/*.go", []check{{"redisstore/rueidis", ".", ""}, {"integration", "redis", ""}}},
 	{"redisstore/valkey/*.go", []check{{"redisstore/valkey", ".", ""}, {"integration", "redis", ""}}},
+	{"sqlstore/*.go", []check{{"sqlstore", ".", ""}, {"integration", "databases", ""}}},
 	{"storetest/*.go", slices.Concat(checks("", "storetest"), []check{{"integration", "databases", ""}})},
 	{"ratelimittest/*.go", checks("", "ratelimittest")},
 

@@ -3,9 +3,9 @@ package databases_test
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -63,46 +63,18 @@ func newBolt(t testing.TB, options *bbolt.Options) ratelimit.Database {
 	return bolt{db}
 }
 
-// A table is a database in a table of PostgreSQL or SQLite.
-type table struct{ *sql.DB }
-
-func (db table) Get(ctx context.Context, key string) (state []byte, err error) {
-	err = db.QueryRowContext(ctx, "SELECT state FROM states WHERE id = $1", key).Scan(&state)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return state, err
-}
-
-func (db table) CompareAndSwap(ctx context.Context, key string, old, state []byte, expires time.Time) (swapped bool, err error) {
-	query, args := "INSERT INTO states (id, state, expires) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", []any{key, state, expires.Unix()}
-	if old != nil {
-		query, args = "UPDATE states SET state = $2, expires = $3 WHERE id = $1 AND state = $4", append(args, old)
-	}
-	done, err := db.ExecContext(ctx, query, args...)
-	if err != nil {
-		return false, err
-	}
-	rows, err := done.RowsAffected()
-	return rows == 1, err
-}
-
-func (db table) Delete(ctx context.Context, key string) error {
-	_, err := db.ExecContext(ctx, "DELETE FROM states WHERE id = $1", key)
-	return err
-}
-
-// newTable makes the table. The type of its states is BYTEA or BLOB.
-func newTable(t testing.TB, db *sql.DB, blob string) ratelimit.Database {
-	execute(t, db, "CREATE TABLE states (id VARCHAR(200) PRIMARY KEY, state "+blob+" NOT NULL, expires BIGINT NOT NULL)")
-	return table{db}
-}
-
-// databases are what docs/redis.md shows.
+// databases have a store in a file, and those of module sqlstore.
 var databases = map[string]func(t *testing.T) ratelimit.Database{
 	"bbolt":      func(t *testing.T) ratelimit.Database { return newBolt(t, nil) },
-	"sqlite":     func(t *testing.T) ratelimit.Database { return newTable(t, servers["sqlite"](t).open(t), "BLOB") },
-	"postgresql": func(t *testing.T) ratelimit.Database { return newTable(t, newPostgres(t).open(t), "BYTEA") },
+	"sqlite":     newTable,
+	"postgresql": newTable,
+	"mariadb":    newTable,
+}
+
+// newTable returns the table of a new server, which the name of the test names.
+func newTable(t *testing.T) ratelimit.Database {
+	name := path.Base(t.Name())
+	return newStore(t, pooled(servers[name](t).open(t)), dialects[name]).Database()
 }
 
 // TestParallelCalls calls limiters on a database in parallel with one key: as many are granted
@@ -149,42 +121,4 @@ func TestBolt(t *testing.T) {
 		},
 		Steps: 50,
 	})
-}
-
-// TestSQLite does so with a table of SQLite.
-func TestSQLite(t *testing.T) {
-	storetest.Run(t, storetest.Config{
-		Database: func(t testing.TB, _ clock.Clock) ratelimit.Database {
-			db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "test.db")+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)")
-			require.NoError(t, err)
-			t.Cleanup(func() { db.Close() })
-			return newTable(t, db, "BLOB")
-		},
-		Steps: 50,
-		Keys:  1000,
-	})
-}
-
-// TestExpiredRows: the statement of docs/redis.md deletes what has expired, and nothing else.
-func TestExpiredRows(t *testing.T) {
-	for name, blob := range map[string]string{"sqlite": "BLOB", "postgresql": "BYTEA"} {
-		t.Run(name, func(t *testing.T) {
-			ctx := t.Context()
-			conn := servers[name](t).open(t)
-			db := newTable(t, conn, blob)
-			now := time.Now()
-			for key, expires := range map[string]time.Time{"expired": now.Add(-2 * time.Minute), "margin": now, "later": now.Add(time.Hour), "never": {}} {
-				swapped, err := db.CompareAndSwap(ctx, key, nil, []byte("state"), expires)
-				require.NoError(t, err)
-				require.True(t, swapped)
-			}
-			_, err := conn.ExecContext(ctx, "DELETE FROM states WHERE expires BETWEEN 0 AND $1", now.Unix()-60)
-			require.NoError(t, err)
-			for key, want := range map[string]string{"expired": "", "margin": "state", "later": "state", "never": "state"} {
-				state, err := db.Get(ctx, key)
-				require.NoError(t, err)
-				assert.Equal(t, want, string(state), key)
-			}
-		})
-	}
 }

@@ -71,7 +71,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 var notGo = []string{
 	"go run ", "for i in ", "curl ", "prometheus ",
 	"ACL SETUSER ", "SELECT ",
-	"THROTTLE_ID  ", "/user/#/photos/#  ", "sliding-log  ",
+	"THROTTLE_ID  ", "id       the limiter", "/user/#/photos/#  ", "sliding-log  ",
 	"# throttle.yaml\n", "RateLimit-Policy: ",
 	"metric  ", "attribute  ", "limit  ", "enqueue → ", "closed     ",
 }

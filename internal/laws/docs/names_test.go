@@ -96,6 +96,9 @@ var exceptions = []struct {
 	{"CONTRIBUTING.md", "they stand for any file", []string{"x.go", "x_test.go"}},
 	{"CONTRIBUTING.md", "a tag of a release, and a directive of go.mod", []string{"rules/v1.2.3", "retract"}},
 	{"docs/coming-from.md", "names of other libraries", []string{"SetIgnoreURL(true)", "AS_IS"}},
+	{"docs/databases.md", "settings of databases, of drivers and of database/sql", []string{
+		"interpolateParams=true", "max_allowed_packet", "synchronous=NORMAL", "SetMaxOpenConns", "SetMaxIdleConns",
+	}},
 	{"docs/redis.md", "settings, commands and permissions of Redis", []string{
 		"maxmemory-policy", "noeviction", "HELLO", "CLIENT", "CLIENT SETINFO", "ACL LOG", "SCRIPT FLUSH", "SCRIPT",
 		"+client|tracking", "+cluster|slots", "+cluster|shards", "+command", "INCREX", "INCR",
