@@ -88,14 +88,11 @@ WHERE oid = to_regclass(concat_ws('.', nullif($1::text, ''), $2::text)) AND relp
 			"state longblob NOT NULL",
 			"expires bigint",
 		},
-		columns: `SELECT CONCAT_WS(' ', c.column_name,
+		columns: `SELECT CONCAT_WS(' ', column_name,
 	IF(data_type = 'bigint', data_type, column_type), IF(is_nullable = 'NO', 'NOT NULL', NULL),
-	IF(index_name IS NULL, NULL, 'PRIMARY KEY'))
-FROM (SELECT COALESCE(NULLIF(?, ''), DATABASE()) AS its_schema, ? AS its_name) t
-JOIN information_schema.columns c ON c.table_schema = its_schema AND c.table_name = its_name
-LEFT JOIN information_schema.statistics s ON s.table_schema = its_schema
-	AND s.table_name = its_name AND s.column_name = c.column_name
-	AND index_name = 'PRIMARY' AND sub_part IS NULL
+	IF(column_key = 'PRI', 'PRIMARY KEY', NULL))
+FROM information_schema.columns
+WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?
 UNION ALL SELECT CONCAT('ENGINE = ', COALESCE(engine, 'none'))
 FROM information_schema.tables
 WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?

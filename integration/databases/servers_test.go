@@ -53,13 +53,14 @@ func find(t *testing.T, names ...string) string {
 
 type sqlite struct{ file string }
 
-func (s *sqlite) open(t *testing.T) *sql.DB {
-	return connect(t, "sqlite", "file:"+s.file+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+func (s *sqlite) dsn() string {
+	return "file:" + s.file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
 }
-func (*sqlite) start(*testing.T)  {}
-func (s *sqlite) kill(*testing.T) {}
+func (s *sqlite) open(t *testing.T) *sql.DB { return connect(t, "sqlite", s.dsn()) }
+func (*sqlite) start(*testing.T)            {}
+func (s *sqlite) kill(*testing.T)           {}
 
-func connect(t *testing.T, driver, dsn string) *sql.DB {
+func connect(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	require.NoError(t, err)
@@ -173,7 +174,7 @@ func newMariaDB(t *testing.T) server {
 	p.args = []string{
 		"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(p.port),
 		"--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"), "--innodb-flush-log-at-trx-commit=2",
-		"--innodb-buffer-pool-size=8M",
+		"--innodb-buffer-pool-size=8M", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite",
 	}
 	p.ping = p.open(t).Ping
 	p.start(t)

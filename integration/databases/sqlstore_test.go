@@ -23,6 +23,7 @@ var dialects = map[string]sqlstore.Dialect{
 func onEachStore(t *testing.T, test func(t *testing.T, s server, db *sql.DB, d sqlstore.Dialect)) {
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := start(t)
 			test(t, s, pooled(s.open(t)), dialects[name])
 		})
@@ -44,14 +45,19 @@ func newStore(t testing.TB, db *sql.DB, d sqlstore.Dialect, opts ...sqlstore.Opt
 	return store
 }
 
-// TestSQLStore runs storetest on each database. Each of its tests has a table of its own.
+// TestSQLStore runs storetest on each database. Each of its tests has tables of its own, and files of
+// SQLite, which has one lock for all tables of a file.
 func TestSQLStore(t *testing.T) {
 	var tables atomic.Int64
-	onEachStore(t, func(t *testing.T, _ server, db *sql.DB, d sqlstore.Dialect) {
+	onEachStore(t, func(t *testing.T, s server, db *sql.DB, d sqlstore.Dialect) {
 		storetest.Run(t, storetest.Config{
-			Database: func(t testing.TB, clk clock.Clock) ratelimit.Database {
+			Database: func(tb testing.TB, clk clock.Clock) ratelimit.Database {
 				name := fmt.Sprintf("states_%d", tables.Add(1))
-				return newStore(t, db, d, sqlstore.WithTable(name), sqlstore.WithClock(clk)).Database()
+				of := db
+				if file, ok := s.(*sqlite); ok {
+					of = connect(tb, "sqlite", (&sqlite{file: file.file + name}).dsn()+"&_pragma=synchronous(OFF)")
+				}
+				return newStore(tb, of, d, sqlstore.WithTable(name), sqlstore.WithClock(clk)).Database()
 			},
 			Steps: 50,
 			Keys:  1000,
