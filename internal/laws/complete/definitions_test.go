@@ -339,7 +339,7 @@ type lockout struct {
 	limit, window, shortest, longest int
 
 	begin, latest, count int
-	locks                int // that came one after the other, each less than longest after the one before
+	locks                int // that make the next one last longer
 	ended                int // the latest of them
 }
 
@@ -357,15 +357,15 @@ func (l lockout) lasts() int {
 func (l lockout) at(t int) lockout {
 	switch {
 	case l.locked() && t >= l.latest+l.lasts():
-		l.ended, l.locks, l.count = l.latest+l.lasts(), l.locks+1, 0
+		l.ended, l.count = l.latest+l.lasts(), 0
+		if l.lasts() < l.longest {
+			l.locks++
+		}
 	case !l.locked() && t >= l.begin+l.window:
 		l.count = 0
 	}
 	if !l.locked() && t >= l.ended+l.longest {
 		l.locks = 0
-	}
-	for l.locks > 0 && l.shortest<<(l.locks-1) >= l.longest { // none lasts longer
-		l.locks--
 	}
 	return l
 }
@@ -386,7 +386,7 @@ func (l lockout) take(t, n int) definition {
 
 func (l lockout) counts(t int) bool {
 	l = l.at(t)
-	return l.count > 0 || l.locks > 0
+	return l.count > 0 || l.locks > 0 && l.shortest < l.longest
 }
 
 func (l lockout) key(t int) string {

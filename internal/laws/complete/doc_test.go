@@ -9,7 +9,8 @@
 // what it does not.
 //
 // Requests are walked in the same way. Their definition, a history, has a world for each way in
-// which the open holds may be settled.
+// which the open holds may be settled. That of a key whose limit changes, changing, has what each of
+// two limits has counted.
 //
 // The definitions share nothing with the kernels. They are written as docs/algorithms.md words them.
 package complete_test

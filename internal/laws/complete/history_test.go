@@ -137,6 +137,37 @@ func (h history) room(t int) int { return h.decides().room(t) - h.held() }
 // counts reports whether anything makes a difference at t.
 func (h history) counts(t int) bool { return h.decides().counts(t) || h.held() > 0 }
 
+// matters reports whether anything makes a difference at t, whichever limit is asked.
+func (h history) matters(t int) bool {
+	if c, ok := h.decides().(changing); ok {
+		return c.matters(t)
+	}
+	return h.counts(t)
+}
+
+// as returns the key with one of the limits between which it changes, which is asked at t.
+func (h history) as(i, t int) history {
+	return h.change(t, func(c changing) changing { return c.as(i, t) })
+}
+
+// denied returns the key after a denial that ends at an instant.
+func (h history) denied(t, until int) history {
+	return h.change(t, func(c changing) changing { return c.denied(t, until) })
+}
+
+// forgo returns the key after a denial if the store has not kept the limit that denies.
+func (h history) forgo(t int) history {
+	return h.change(t, func(c changing) changing { return c.forgo(t) })
+}
+
+// change changes each world of a key whose limit changes.
+func (h history) change(t int, f func(changing) changing) history {
+	if _, ok := h.decides().(changing); !ok {
+		return h
+	}
+	return h.each(t, func(w definition) definition { return f(w.(changing)) })
+}
+
 // take counts events in all worlds.
 func (h history) take(t, n int) history {
 	if n == 0 {

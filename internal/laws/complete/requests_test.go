@@ -17,11 +17,11 @@ import (
 
 // A stored state is that of a key, in one of the forms in which stores keep it.
 type stored interface {
-	// apply returns the state after a request, and the answer.
-	apply(l *limit.Limit, req step.Request) (stored, step.Answer)
+	// apply returns the state after a request, whether it must be stored, and the answer.
+	apply(l *limit.Limit, req step.Request) (_ stored, changed bool, _ step.Answer)
 
-	// words returns the words of the state.
-	words(l *limit.Limit) []uint64
+	// words returns the words of the state, to name it.
+	words() []uint64
 }
 
 // inWords is a state as memory keeps it.
@@ -30,31 +30,34 @@ type inWords struct {
 	st []uint64
 }
 
-func (s inWords) apply(l *limit.Limit, req step.Request) (stored, step.Answer) {
-	var a step.Answer
-	by, st, _ := l.StepFrom(s.by, slices.Clone(s.st), &req, &a)
-	return inWords{by, st}, a
+func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool, a step.Answer) {
+	by, st, changed := l.StepFrom(s.by, slices.Clone(s.st), &req, &a)
+	return inWords{by, st}, changed, a
 }
 
-func (s inWords) words(*limit.Limit) []uint64 { return s.by.Pack(slices.Clone(s.st)) }
+func (s inWords) words() []uint64 { return s.by.Pack(slices.Clone(s.st)) }
 
 // inBytes is a state as a database keeps it, or Redis.
 type inBytes []byte
 
-func (s inBytes) apply(l *limit.Limit, req step.Request) (stored, step.Answer) {
+func (s inBytes) apply(l *limit.Limit, req step.Request) (_ stored, changed bool, _ step.Answer) {
 	next, err := l.Apply(s, req)
 	if err != nil {
 		panic(err)
 	}
-	return inBytes(next.State), next.Answer
+	return inBytes(next.State), next.Changed, next.Answer
 }
 
-func (s inBytes) words(l *limit.Limit) (words []uint64) {
+func (s inBytes) words() (words []uint64) {
 	if s == nil {
 		return nil
 	}
-	for from := len(l.Tag()); from < len(s); from += 8 {
-		words = append(words, binary.LittleEndian.Uint64(s[from:]))
+	header := len(s) % 8 // at least a part of it: the rest are words like others
+	for _, b := range s[:header] {
+		words = append(words, uint64(b))
+	}
+	for ; header < len(s); header += 8 {
+		words = append(words, binary.LittleEndian.Uint64(s[header:]))
 	}
 	return words
 }
@@ -62,30 +65,34 @@ func (s inBytes) words(l *limit.Limit) (words []uint64) {
 // A moment is a state and what the definition says of its key at the same instant.
 type moment struct {
 	path
-	st  stored
-	key history
-	ids uint64 // how many have been in use
+	st   stored
+	idle int // when the store may forget the state
+	key  history
+	ids  uint64 // how many have been in use
 }
 
 // A requestWalk goes through all moments of a key to which any requests lead.
 type requestWalk struct {
 	*testing.T
-	of *limit.Limit
+	limits []*limit.Limit // of the key, between which it changes, if there are two
+	of     *limit.Limit   // which is asked
 	namer
 	frontier[*moment]
 	answers int
-	most    int // holds and turns at once, so that the walk is finite
+	most    int    // holds and turns at once, so that the walk is finite
+	fresh   stored // the state of a new key
 }
 
 // run walks, and returns how many moments there are.
 func (w *requestWalk) run(st stored) int {
 	w.Helper()
+	w.fresh = st
 	for phase := range max(1, w.grid) {
-		key := history{worlds: []definition{w.definition}, flies: w.of.Releases()}
+		key := history{worlds: []definition{w.definition}, flies: w.limits[0].Releases()}
 		w.add(&moment{path: path{now: phase}, st: st, key: key})
 	}
 	for m, ok := w.next(); ok; m, ok = w.next() {
-		w.ask(m)
+		w.askAll(m)
 		require.Less(w, len(w.seen), mostStates, "%v: is a state named wrongly?", w.of.Spec)
 	}
 	return len(w.seen)
@@ -93,10 +100,20 @@ func (w *requestWalk) run(st stored) int {
 
 // add goes on to a moment, unless an equal one was there.
 func (w *requestWalk) add(m *moment) {
-	w.frontier.add(w.name(m.key.key(m.now), &m.path, m.st.words(w.of), m.key.ids()), m)
+	w.frontier.add(w.name(m.key.key(m.now), &m.path, m.st.words(), m.key.ids()), m)
 }
 
-// ask makes each request in a moment, and goes on to what follows.
+// askAll makes each request in a moment, and goes on to what follows.
+func (w *requestWalk) askAll(m *moment) {
+	for i, of := range w.limits {
+		asked := *m
+		w.of, asked.key = of, m.key.as(i, m.now)
+		w.ask(&asked)
+	}
+	w.wait(m)
+}
+
+// ask makes each request for the limit that is asked.
 func (w *requestWalk) ask(m *moment) {
 	key, now := m.key, m.now
 	w.request(m, "Peek", step.Request{Op: step.OpPeek}, w.peek(key, now), key)
@@ -117,12 +134,17 @@ func (w *requestWalk) ask(m *moment) {
 	for i, one := range key.turns {
 		w.cancel(m, i, one)
 	}
-	w.wait(m)
 }
 
 func (w *requestWalk) wait(m *moment) {
-	if next, goesOn := m.wait(m.key.pending() > 0 || m.key.counts(m.now)); goesOn {
-		w.add(&moment{path: next, st: m.st, key: m.key.at(next.now), ids: m.ids})
+	if next, goesOn := m.wait(m.key.pending() > 0 || m.key.matters(m.now)); goesOn {
+		after := moment{path: next, st: m.st, idle: m.idle, key: m.key.at(next.now), ids: m.ids}
+		w.add(&after)
+		if m.idle <= next.now {
+			forgotten := after
+			forgotten.step, forgotten.st = "wait 1 until the key is forgotten", w.fresh
+			w.add(&forgotten)
+		}
 	}
 }
 
@@ -151,7 +173,8 @@ func (w *requestWalk) upTo(m *moment, n int) {
 
 // denied makes a request that is denied like one of n events.
 func (w *requestWalk) denied(m *moment, what string, req step.Request, n int) {
-	w.request(m, what, req, w.denial(m.key, m.now, n), m.key)
+	want := w.denial(m.key, m.now, n)
+	w.request(m, what, req, want, m.key.denied(m.now, m.now+int(want.RetryAfter)))
 }
 
 func (w *requestWalk) hold(m *moment, n int) {
@@ -293,17 +316,27 @@ func (w *requestWalk) request(m *moment, what string, req step.Request, want ste
 	w.answers++
 	now := kernel.Instant(w.base + int64(m.now))
 	req.Fixed = &step.Reading{Now: now, Own: true}
-	next, got := m.st.apply(w.of, req)
+	next, changed, got := m.st.apply(w.of, req)
 	if got.Excess { // the form of the state has no room for the debt
 		after, want = m.key, w.peek(m.key, m.now)
 	}
 	got.Part = 0 // of which the definition of an All does not speak
 	isSame := want.Decision == got.Decision && want.Wait == got.Wait && want.Granted == got.Granted
 	if !isSame {
-		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, m.trace(), m.st.words(w.of), m.key.key(m.now))
+		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, m.trace(), m.st.words(), m.key.key(m.now))
 	}
 	if req.Op != step.OpPeek {
-		w.add(&moment{path: m.after(what), st: next, key: after, ids: m.ids})
+		if !changed {
+			after = after.forgo(m.now)
+		}
+		if len(w.limits) > 1 {
+			what = fmt.Sprint(what, " of ", w.of.Spec)
+		}
+		idle := m.idle
+		if changed {
+			idle = m.now + int(got.IdleAfter())
+		}
+		w.add(&moment{path: m.after(what), st: next, idle: idle, key: after, ids: m.ids})
 	}
 }
 
@@ -359,7 +392,7 @@ func TestComplete_Requests(t *testing.T) {
 				l, err := limit.New(one.spec, kernel.InMemory, nil)
 				require.NoError(t, err)
 				l, st := of(l)
-				w := requestWalk{T: t, of: l, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: one.most}
+				w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: one.most}
 				states += w.run(st)
 				answers += w.answers
 			}

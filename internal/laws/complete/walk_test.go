@@ -76,6 +76,12 @@ func (w *namer) name(has string, to *path, st, ids []uint64) []byte {
 			name = known
 			continue
 		}
+		const bits = 62 // above which words of two limits have bits that no instant has
+		flags := strconv.AppendUint(append(name, " bits"...), x>>bits, 10)
+		if known, ok := w.nameWord(x%(1<<bits), false, to.now, ids, flags); ok && x>>bits > 0 {
+			name = known
+			continue
+		}
 		if word := w.machine.Word(); word != nil {
 			for _, x := range word.Widen(x) {
 				name, _ = w.nameWord(x, false, to.now, ids, name)
