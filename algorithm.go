@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -28,6 +29,9 @@ type Algorithm interface {
 	// spec returns a normalized algorithm as numbers.
 	spec() limit.Spec
 
+	// of returns the algorithm of this type that has such numbers: the reverse of spec.
+	of(*limit.Spec) Algorithm
+
 	// share returns a normalized algorithm with a part of its limit.
 	share(divisor) Algorithm
 }
@@ -53,9 +57,9 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 // inWords returns an algorithm other than an All in words.
 func inWords(alg Algorithm) string { return alg.normalized().spec().String() }
 
-// algorithmOf returns the algorithm of l, which newLimit has made, with defaults filled in and
-// nested Alls flattened.
-func algorithmOf(lim *limit.Limit) Algorithm {
+// known returns the algorithm of l, which newLimit has made, with defaults filled in and nested Alls
+// flattened.
+func known(lim *limit.Limit) Algorithm {
 	if parts, ok := lim.Known.(All); ok {
 		return slices.Clone(parts)
 	}
@@ -76,12 +80,31 @@ func checkKind(alg Algorithm) error {
 	)
 }
 
-// isPlain reports whether alg is one of this package, and can be compared.
+// plain are the algorithms that can be compared: all but All.
+var plain = [...]Algorithm{
+	TokenBucket{}, LeakyBucket{}, FixedWindow{}, CalendarWindow{}, SlidingWindow{}, SlidingLog{},
+	RollingWindow{}, WarmingUp{}, InFlight{}, Lockout{}, Unlimited{}, Blocked{},
+}
+
+// isPlain reports whether alg is one of these types.
 func isPlain(alg Algorithm) bool {
-	switch alg.(type) {
-	case TokenBucket, LeakyBucket, FixedWindow, CalendarWindow, SlidingWindow, SlidingLog,
-		RollingWindow, WarmingUp, InFlight, Lockout, Unlimited, Blocked:
-		return true
+	for _, zero := range plain {
+		if reflect.TypeOf(zero) == reflect.TypeOf(alg) {
+			return true
+		}
 	}
 	return false
 }
+
+// algorithmOf returns the algorithm that has such numbers.
+func algorithmOf(s *limit.Spec) Algorithm {
+	for _, zero := range plain {
+		if zero.spec().Kind == s.Kind {
+			return zero.of(s)
+		}
+	}
+	return All{}.of(s)
+}
+
+// Stores tell of states by the algorithms of this package.
+func init() { limit.AlgorithmOf = func(s *limit.Spec) any { return algorithmOf(s) } }

@@ -77,6 +77,14 @@ func (a All) spec() limit.Spec {
 	return s
 }
 
+func (All) of(s *limit.Spec) Algorithm {
+	a := make(All, len(s.Parts))
+	for i := range a {
+		a[i] = algorithmOf(&s.Parts[i])
+	}
+	return a
+}
+
 // Bounds that stop mistakes, such as an All that contains itself.
 const (
 	maxDepth = 16

@@ -95,3 +95,9 @@ func (a CalendarWindow) spec() limit.Spec {
 		Text: a.Zone,
 	}
 }
+
+func (CalendarWindow) of(s *limit.Spec) Algorithm {
+	return CalendarWindow{
+		Limit: s.Int(0), Every: CalendarUnit(s.Int(1)), Start: s.Int(2), Hour: s.Int(3), Zone: s.Text,
+	}
+}

@@ -49,7 +49,7 @@ func (l *limiter) Describe() Info {
 		Store: l.store, StoreTimeout: l.states.Timeout(),
 	}
 	if l.ownLimits == nil {
-		i.Algorithm = algorithmOf(l.limit)
+		i.Algorithm = known(l.limit)
 		return i
 	}
 	i.Lookup = func(ctx context.Context, key string) (Algorithm, error) {
@@ -60,14 +60,14 @@ func (l *limiter) Describe() Info {
 		if err != nil {
 			return nil, err
 		}
-		return algorithmOf(lim), nil
+		return known(lim), nil
 	}
 	return i
 }
 
 // String says what the limiter is: its name, the limit in words, and where its states are.
 func (l *limiter) String() string {
-	words := algorithmOf(l.limit).String()
+	words := known(l.limit).String()
 	if l.ownLimits != nil {
 		words += ", or the limit of the key"
 	}

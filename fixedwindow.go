@@ -49,3 +49,7 @@ func (a FixedWindow) spec() limit.Spec {
 		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.Start)},
 	}
 }
+
+func (FixedWindow) of(s *limit.Spec) Algorithm {
+	return FixedWindow{Limit: s.Int(0), Window: s.Duration(1), Start: WindowStart(s.Int(2))}
+}

@@ -55,3 +55,7 @@ func (a InFlight) share(by divisor) Algorithm {
 func (a InFlight) spec() limit.Spec {
 	return limit.Spec{Kind: limit.InFlight, Numbers: [4]uint64{uint64(a.Limit), uint64(a.Timeout)}}
 }
+
+func (InFlight) of(s *limit.Spec) Algorithm {
+	return InFlight{Limit: s.Int(0), Timeout: s.Duration(1)}
+}

@@ -44,3 +44,7 @@ func (a LeakyBucket) spec() limit.Spec {
 		Numbers: [4]uint64{uint64(a.Rate.Events), uint64(a.Rate.Per), uint64(a.Capacity)},
 	}
 }
+
+func (LeakyBucket) of(s *limit.Spec) Algorithm {
+	return LeakyBucket{Rate: Rate(s.Rate()), Capacity: s.Int(2)}
+}

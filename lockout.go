@@ -58,3 +58,9 @@ func (a Lockout) spec() limit.Spec {
 		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.First), uint64(a.Longest)},
 	}
 }
+
+func (Lockout) of(s *limit.Spec) Algorithm {
+	return Lockout{
+		Limit: s.Int(0), Window: s.Duration(1), First: s.Duration(2), Longest: s.Duration(3),
+	}
+}

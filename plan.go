@@ -21,6 +21,8 @@ func (a Unlimited) share(divisor) Algorithm { return a }
 
 func (Unlimited) spec() limit.Spec { return limit.Spec{Kind: limit.Unlimited} }
 
+func (Unlimited) of(*limit.Spec) Algorithm { return Unlimited{} }
+
 // A Blocked grants nothing: the plan of a suspended customer, for [WithLimits]. Limit and Remaining
 // are 0, and RetryAfter is [Never]. Wait fails at once with [ErrNever], and Reserve denies. n = 0
 // is allowed, as always. The store is not asked, and [Limiter.Charge] has no effect.
@@ -34,3 +36,5 @@ func (a Blocked) normalized() Algorithm { return a }
 func (a Blocked) share(divisor) Algorithm { return a }
 
 func (Blocked) spec() limit.Spec { return limit.Spec{Kind: limit.Blocked} }
+
+func (Blocked) of(*limit.Spec) Algorithm { return Blocked{} }

@@ -46,3 +46,9 @@ func (a RollingWindow) spec() limit.Spec {
 		},
 	}
 }
+
+func (RollingWindow) of(s *limit.Spec) Algorithm {
+	return RollingWindow{
+		Quota: s.Int(0), Window: s.Duration(1), Period: s.Duration(2), PeriodLimit: s.Int(3),
+	}
+}

@@ -48,3 +48,7 @@ func (a SlidingLog) spec() limit.Spec {
 		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), counted},
 	}
 }
+
+func (SlidingLog) of(s *limit.Spec) Algorithm {
+	return SlidingLog{Limit: s.Int(0), Window: s.Duration(1), CountDenied: s.Numbers[2] == 1}
+}

@@ -50,3 +50,7 @@ func (a SlidingWindow) spec() limit.Spec {
 		Numbers: [4]uint64{uint64(a.Limit), uint64(a.Window), uint64(a.Segments)},
 	}
 }
+
+func (SlidingWindow) of(s *limit.Spec) Algorithm {
+	return SlidingWindow{Limit: s.Int(0), Window: s.Duration(1), Segments: s.Int(2)}
+}

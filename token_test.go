@@ -26,6 +26,8 @@ func TestTokensStay(t *testing.T) {
 		"868cecb509a9b919c152c028b890": ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
 		"008cd294b78b9a7877ced9b9e21e": ratelimit.InFlight{Limit: 10, Timeout: time.Hour},
 		"21b44524c6ca96227fbfc183558b": ratelimit.WarmingUp{Rate: perSecond, Warmup: time.Second},
+		"c83df4aeace29e527a18f7f34427": ratelimit.CalendarWindow{Limit: 10, Every: ratelimit.Month},
+		"e88b27fb4fa7402193cba680b578": ratelimit.Lockout{Limit: 10, Window: time.Hour, First: time.Hour},
 		"76845afd01ff2c0781f7689386bd": ratelimit.Unlimited{},
 		"d08459181497dd3235d95fb41985": ratelimit.All{
 			ratelimit.SlidingWindow{Limit: 10, Window: time.Hour},

@@ -66,3 +66,7 @@ func (a TokenBucket) spec() limit.Spec {
 		},
 	}
 }
+
+func (TokenBucket) of(s *limit.Spec) Algorithm {
+	return TokenBucket{Rate: Rate(s.Rate()), Burst: s.Int(2), Refill: Refill(s.Int(3))}
+}

@@ -53,3 +53,7 @@ func (a WarmingUp) spec() limit.Spec {
 		},
 	}
 }
+
+func (WarmingUp) of(s *limit.Spec) Algorithm {
+	return WarmingUp{Rate: Rate(s.Rate()), Warmup: s.Duration(2), ColdFactor: s.Float(3)}
+}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
@@ -119,7 +118,7 @@ func (s *Store) settle(ctx context.Context, c *call) (step.Answer, error) {
 
 // givesBack returns how many events an OpSettle gives back.
 func (p *program) givesBack(req step.Request) int {
-	if slices.Contains(p.kinds, flightKind) {
+	if p.l.Releases() {
 		return req.Of // they are released, whatever happened
 	}
 	return max(0, req.Of-req.N)

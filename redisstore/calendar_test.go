@@ -62,7 +62,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Month})
 		f.Skew = 1000 * 24 * time.Hour
-		f.Load(scriptFor(true, together, []byte{calendarKind}).text)
+		f.Load(scriptFor(true, together, []byte{kindOf('d')}).text)
 		_, l := f.storeThrough(t, oneServer{f})
 		for _, tt := range []struct {
 			passes       time.Duration

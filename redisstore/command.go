@@ -55,6 +55,11 @@ func (o *outbox) join(g *group, calls []*call) {
 func (s *Store) setCommand(g *group, v variant) {
 	name, prog := g.calls[0].name.text, g.calls[0].prog
 	g.variant = v
+	if !prog.hasScript() {
+		s.setBase(g)
+		g.script, g.cmd = nil, getCommand(name)
+		return
+	}
 	args := []string{s.encode(g), prog.tag}
 	if !slices.ContainsFunc(g.calls, (*call).stays) {
 		args = append(args, s.met(prog)...)
@@ -97,18 +102,24 @@ func (s *Store) meetsHolds(g *group) bool {
 	return true
 }
 
+// setBase sets g.base, and returns the time for the script: a negative one for that of the server.
+func (s *Store) setBase(g *group) (now float64) {
+	g.base = g.calls[0].req
+	if !s.limiterClock {
+		return -1
+	}
+	var t time.Time
+	g.base, t = g.base.Read()
+	g.calls[0].prog.follow(t)
+	return float64(t.UnixMicro())
+}
+
 // encode returns the first argument of the script: the constants of the limit, the time
 // and the requests. It sets g.base.
 func (s *Store) encode(g *group) string {
 	calls, prog := g.calls, g.calls[0].prog
-	g.base = calls[0].req
-	now := -1.0 // the server's
-	if s.limiterClock {
-		var t time.Time
-		g.base, t = g.base.Read()
-		prog.follow(t)
-		now = float64(t.UnixMicro())
-	} else if g.variant&holding == 0 && len(calls) == 1 && calls[0].takesOne() {
+	now := s.setBase(g)
+	if !s.limiterClock && g.variant&holding == 0 && len(calls) == 1 && calls[0].takesOne() {
 		return prog.constants.Load().one
 	}
 	var room [256]byte // enough for most, and not allocated

@@ -80,7 +80,7 @@ func membersOf(calls []limit.Call) (members []member, timeout time.Duration, ok 
 			return nil, 0, false
 		}
 		prog, err := of.programs.get(c.Limit)
-		if err != nil {
+		if err != nil || !prog.hasScript() {
 			return nil, 0, false // Apply returns the error
 		}
 		m := member{name: of.name(c.Key), prog: prog}

@@ -27,7 +27,7 @@ func (oneServer) OneServer() bool { return true }
 func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound), opts ...Option) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
-		f.Load(scriptFor(true, together, []byte{fixedKind}).text)
+		f.Load(scriptFor(true, together, []byte{kindOf('f')}).text)
 		s, l := f.storeThrough(t, oneServer{f}, opts...)
 		test(t, f, s, func(key string) ratelimit.Bound { return ratelimit.For(l, key) })
 	})
@@ -107,7 +107,7 @@ func TestJointHold(t *testing.T) {
 // The command after a HoldAll can use the holds, so it is not sent twice.
 func TestJointHoldIsExpected(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
-		f.Load(scriptFor(true, together|holding, []byte{fixedKind}).text)
+		f.Load(scriptFor(true, together|holding, []byte{kindOf('f')}).text)
 		f.Load(f.prog.variantOf(holding).text)
 		a, b := of("a"), of("b")
 		_, _, err := ratelimit.HoldAll(t.Context(), 2, a, b)

@@ -21,8 +21,8 @@ import (
 //	rl:api@t3#{acme}DsnrM-dFELz…      a long one; of a tag longer than maxKey, it has the SHA-256
 //
 // So a limit keeps its keys when its parameters change, and does not share them with one of another
-// kind. The kind is a letter for each part: of the algorithm or, after a +, of an All. With
-// WithLimits it is a *. Names are short because Redis keeps each of them.
+// kind. The kind is a letter for each part (internal/limit/kinds.go): of the algorithm or, after a
+// +, of an All. With WithLimits it is a *. Names are short because Redis keeps each of them.
 //
 // The limiter's name is escaped so that it contains no @. So @ ends it, the next of the
 // characters :, { and # ends the length and tells the form, and no two keys share a name, even of
@@ -32,10 +32,6 @@ import (
 // nothing. So braces in the prefix choose the slot, and braces in a limiter's name or, without
 // WithKeyTags, a key do not: those of the name are escaped, and {} precedes those of a key.
 
-// letters stand for the kinds of parts. Those of a later format of names or values differ from
-// them.
-const letters = " tlifsrgwcdk"
-
 // maxKey is the length of the longest key, in bytes, that its name in Redis contains
 // literally.
 const maxKey = 128
@@ -44,17 +40,9 @@ var escaped = strings.NewReplacer("%", "%25", "{", "%7B", "@", "%40")
 
 // head returns what the names of a limiter's keys begin with, after the prefix.
 func head(limiter string, prog *program, varies bool) string {
-	kind := ""
-	switch {
-	case varies:
+	kind := prog.letters
+	if varies {
 		kind = "*"
-	case prog.all:
-		kind = "+"
-		fallthrough
-	default:
-		for _, k := range prog.kinds {
-			kind += string(letters[k])
-		}
 	}
 	return escaped.Replace(limiter) + "@" + kind + strconv.Itoa(len(limiter))
 }

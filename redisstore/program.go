@@ -3,7 +3,6 @@ package redisstore
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/calendar"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
-	"github.com/ratelimit-go/ratelimit/internal/uint128"
-	"github.com/ratelimit-go/ratelimit/internal/warmup"
 )
 
 // This file compiles a limit into a program: the script that decides by it, and its constants in
@@ -27,9 +24,10 @@ const tick = time.Microsecond
 
 // A program is what the store needs to apply a limit by a script.
 type program struct {
-	l     *limit.Limit // in its portable form, with microsecond ticks
-	all   bool         // whether the algorithm is an All
-	kinds []byte       // of its parts
+	l       *limit.Limit // in its portable form, with microsecond ticks
+	all     bool         // whether the algorithm is an All
+	kinds   []byte       // of its parts, or none if one of them has no kernel in the scripts
+	letters string       // that stand for its kind in the names of keys
 	// The parts and their constants, in the script's encoding. They change with the time if there
 	// are calendars.
 	constants atomic.Pointer[constants]
@@ -56,9 +54,7 @@ type program struct {
 }
 
 // notesDenials reports whether a part counts denied events.
-func (p *program) notesDenials() bool {
-	return slices.Contains(p.kinds, logKind) && !p.cacheable
-}
+func (p *program) notesDenials() bool { return p.l.Notes() }
 
 // equals reports whether p and q are for the same limit.
 func (p *program) equals(q *program) bool { return p == q || p.tag == q.tag }
@@ -98,10 +94,13 @@ func newProgram(l *limit.Limit) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{l: l, tag: string(l.Tag()), code: -1, cacheable: true, leasable: true}
+	p := &program{l: l, tag: string(l.Tag()), code: -1}
 	if l.Stateless() {
 		return p, nil // no call is made with it
 	}
+	p.openTag, p.aheadTag = openVersion+p.tag[1:], aheadVersion+p.tag[1:]
+	p.limit = l.Limit()
+	p.cacheable = !l.Notes() && !l.Releases() // or events may be released at any moment
 	var params []byte
 	parts := []limit.Spec{l.Spec}
 	p.all = l.Spec.Kind == limit.All
@@ -110,25 +109,37 @@ func newProgram(l *limit.Limit) (*program, error) {
 		unlimited := func(part limit.Spec) bool { return part.Kind == limit.Unlimited }
 		parts = slices.DeleteFunc(slices.Clone(l.Spec.Parts), unlimited)
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
+		p.letters = "+"
 	}
+	leases, hasScript := p.cacheable, true
 	for i := range parts {
-		kind, constants := p.part(&parts[i], !p.all && !varies)
-		if kind == calendarKind {
-			dates, err := parts[i].Calendar()
-			if err != nil {
-				return nil, err // not of a limit that was compiled
-			}
-			p.calendars = append(p.calendars, datedPart{dates, len(params) + 1 + bordersAt})
+		part := &parts[i]
+		p.letters += string(part.Letter())
+		kind := kindOf(part.Letter())
+		if kind == 0 {
+			hasScript = false
+			break
 		}
+		k := kernels[kind]
+		p.short = k.isShort && !p.all && !varies
+		p.partial = p.partial || k.isPartial
+		leases = leases && part.Leases()
 		p.kinds = append(p.kinds, kind)
-		params = append(append(params, kind), constants...)
+		params = k.constants(p, append(params, kind), part)
 	}
-	p.openTag, p.aheadTag = openVersion+p.tag[1:], aheadVersion+p.tag[1:]
+	if !hasScript {
+		p.kinds, p.costs, p.calendars = nil, nil, nil
+		p.setConstants(nil, time.Now())
+		return p, nil
+	}
+	p.leasable = leases
 	p.variantOf(plain) // to assemble it now, not at the first request
-	p.limit = l.Limit()
 	p.setConstants(params, time.Now())
 	return p, nil
 }
+
+// hasScript reports whether scripts can decide by the limit. Otherwise, the process decides.
+func (p *program) hasScript() bool { return p.kinds != nil }
 
 // Constants are those of all parts, for as long as no window of a calendar among them ends.
 type constants struct {
@@ -143,9 +154,6 @@ type datedPart struct {
 	dates *calendar.Calendar
 	at    int // where params have its borders
 }
-
-// bordersAt is where the constants of a CalendarWindow have its borders: behind the limit.
-const bordersAt = 8
 
 // setConstants sets the constants to those for a time of the server's clock. params are those for
 // any other time.
@@ -284,97 +292,6 @@ func (p *program) paced(code int) (*limit.Limit, error) {
 	spec := p.l.Spec
 	spec.Numbers[0], spec.Numbers[1] = 1, uint64(per)
 	return limit.New(spec, p.l.Encoding, nil)
-}
-
-// part returns the kind of a part and its constants, in the order in which its script reads them,
-// and sets the fields of p that depend on it. short is whether its states may have a short form.
-func (p *program) part(s *limit.Spec, short bool) (kind byte, constants []byte) {
-	switch s.Kind {
-	case limit.TokenBucket:
-		if s.Int(3) == limit.RefillInterval {
-			refill := min(s.Numbers[0], 1<<51)
-			return intervalKind, doubles(s.Numbers[2], refill, ticks(s.Duration(1)))
-		}
-		return bucketKind, p.bucket(s.Rate(), s.Int(2), short)
-	case limit.LeakyBucket:
-		p.leasable = false // each event has a Delay of its own
-		return queueKind, p.bucket(s.Rate(), s.Int(2), short)
-	case limit.FixedWindow:
-		aligned := byte(0)
-		if s.Int(2) == limit.StartAligned {
-			aligned = 1
-		}
-		return fixedKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), aligned)
-	case limit.CalendarWindow:
-		const borders = 0 // setConstants sets them
-		return calendarKind, doubles(s.Numbers[0], borders, borders, borders, borders)
-	case limit.SlidingWindow:
-		return slidingKind, ring(s.Int(2)+1, s.Duration(1)/s.Duration(2), s.Int(0), 0)
-	case limit.RollingWindow:
-		slots := int(s.Duration(1) / s.Duration(2))
-		return rollingKind, ring(slots, s.Duration(2), s.Int(0), s.Int(3))
-	case limit.SlidingLog:
-		if s.Numbers[2] == 1 { // it counts denied events
-			p.cacheable, p.leasable = false, false
-		}
-		p.partial = true
-		return logKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), byte(s.Numbers[2]))
-	case limit.InFlight:
-		p.cacheable, p.leasable = false, false // events may be released at any moment
-		p.partial = true
-		return flightKind, append(doubles(s.Numbers[0], ticks(s.Duration(1))), 0)
-	case limit.Lockout:
-		p.leasable = false // events taken in advance would lock the key
-		window, shortest, longest := s.Duration(1), s.Duration(2), max(s.Duration(2), s.Duration(3))
-		return lockoutKind, doubles(s.Numbers[0], ticks(window), ticks(shortest), ticks(longest))
-	case limit.WarmingUp:
-		p.leasable = false // its state does not count events
-		c := warmup.New(s.Int(0), s.Duration(1), s.Duration(2), s.Float(3))
-		for _, f := range []float64{c.Stable, c.Slope, c.Threshold, c.Stored, c.Cooldown} {
-			constants = appendDouble(constants, f)
-		}
-		return warmingKind, constants
-	}
-	panic(fmt.Sprintf("redisstore: no script for %v", s)) // nobody asks for that of a plan
-}
-
-func (p *program) bucket(rate limit.Rate, depth int, short bool) []byte {
-	// Checked by Portable.
-	units, unit, _ := uint128.Ratio(uint64(rate.Per), uint64(rate.Events), uint64(tick))
-	c := cost{units, unit}
-	p.costs = append(p.costs, c)
-	p.short = short
-	if short {
-		p.code = codeOf(c)
-	}
-	spanTicks, spanUnits := c.times(depth)
-	constants := appendDouble(appendDouble(doubles(unit), spanTicks), spanUnits)
-	return appendDouble(constants, float64(p.code))
-}
-
-func ring(slots int, length time.Duration, limit, perSlot int) []byte {
-	if perSlot == 0 {
-		perSlot = limit
-	}
-	size := byte(4)
-	if uint64(limit) > math.MaxUint32 {
-		size = 8
-	}
-	most := uint64(min(perSlot, limit))
-	return append(doubles(uint64(slots), ticks(length), uint64(limit), most), size)
-}
-
-func ticks(d time.Duration) uint64 { return uint64(d / tick) }
-
-func doubles(numbers ...uint64) (b []byte) {
-	for _, n := range numbers {
-		b = appendDouble(b, float64(n))
-	}
-	return b
-}
-
-func appendDouble(b []byte, f float64) []byte {
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
 }
 
 // programs caches the programs of limits.

@@ -109,12 +109,12 @@ func TestOneProgram(t *testing.T) {
 
 // There is one script for each set of kinds, without comments.
 func TestScripts(t *testing.T) {
-	a, b := scriptFor(true, plain, []byte{bucketKind, logKind, bucketKind}), scriptFor(true, plain, []byte{logKind, bucketKind})
+	a, b := scriptFor(true, plain, []byte{kindOf('t'), kindOf('g'), kindOf('t')}), scriptFor(true, plain, []byte{kindOf('g'), kindOf('t')})
 	assert.Same(t, a, b)
-	assert.NotSame(t, a, scriptFor(true, plain, []byte{bucketKind}))
-	assert.NotSame(t, scriptFor(false, plain, []byte{bucketKind}), scriptFor(true, plain, []byte{bucketKind}))
+	assert.NotSame(t, a, scriptFor(true, plain, []byte{kindOf('t')}))
+	assert.NotSame(t, scriptFor(false, plain, []byte{kindOf('t')}), scriptFor(true, plain, []byte{kindOf('t')}))
 	assert.NotContains(t, a.text, "--")
-	undoes := scriptFor(true, longer, []byte{bucketKind, logKind})
+	undoes := scriptFor(true, longer, []byte{kindOf('t'), kindOf('g')})
 	assert.NotSame(t, a, undoes)
 	assert.Greater(t, len(undoes.text), len(a.text))
 	assert.Len(t, a.sha, 40)

@@ -267,7 +267,7 @@ func (s *Store) readEntry(key storedKey, reply Reply) (entry Entry, ok bool) {
 	}
 	// The error is nil, because the state has just been read.
 	peek, _ := present.Apply(state, step.Request{Op: step.OpPeek, N: 1}.At(at))
-	entry.Algorithm = algorithmOf(&present.Spec)
+	entry.Algorithm = limit.AlgorithmOf(&present.Spec).(ratelimit.Algorithm)
 	entry.Decision = ratelimit.Decision(peek.Answer.Decision)
 	return entry, true
 }
@@ -275,8 +275,7 @@ func (s *Store) readEntry(key storedKey, reply Reply) (entry Entry, ok bool) {
 // stateIn returns the state that is stored as the value of a key. The short form of a bucket's
 // states does not say what its depth is.
 func (s *Store) stateIn(key storedKey, value string) ([]byte, error) {
-	isBucket := key.kind == string(letters[bucketKind]) || key.kind == string(letters[queueKind])
-	if !isBucket || len(value) != shortLength {
+	if len(key.kind) != 1 || !kernels[kindOf(key.kind[0])].isShort || len(value) != shortLength {
 		return []byte(value), nil
 	}
 	opened := s.limiters.named(key.limiter)
@@ -288,66 +287,4 @@ func (s *Store) stateIn(key storedKey, value string) ([]byte, error) {
 		return nil, ErrUnknownLimit
 	}
 	return prog.stateOf(value), nil
-}
-
-// algorithmOf returns an algorithm that was read from a state, as users know it.
-func algorithmOf(spec *limit.Spec) ratelimit.Algorithm {
-	switch spec.Kind {
-	case limit.TokenBucket:
-		return ratelimit.TokenBucket{
-			Rate: rateOf(spec), Burst: spec.Int(2), Refill: ratelimit.Refill(spec.Int(3)),
-		}
-	case limit.LeakyBucket:
-		return ratelimit.LeakyBucket{Rate: rateOf(spec), Capacity: spec.Int(2)}
-	case limit.FixedWindow:
-		return ratelimit.FixedWindow{
-			Limit: spec.Int(0), Window: spec.Duration(1), Start: ratelimit.WindowStart(spec.Int(2)),
-		}
-	case limit.CalendarWindow:
-		return ratelimit.CalendarWindow{
-			Limit: spec.Int(0),
-			Every: ratelimit.CalendarUnit(spec.Int(1)),
-			Start: spec.Int(2),
-			Hour:  spec.Int(3),
-			Zone:  spec.Text,
-		}
-	case limit.SlidingWindow:
-		return ratelimit.SlidingWindow{
-			Limit: spec.Int(0), Window: spec.Duration(1), Segments: spec.Int(2),
-		}
-	case limit.SlidingLog:
-		return ratelimit.SlidingLog{
-			Limit: spec.Int(0), Window: spec.Duration(1), CountDenied: spec.Numbers[2] == 1,
-		}
-	case limit.RollingWindow:
-		return ratelimit.RollingWindow{
-			Quota: spec.Int(0), Window: spec.Duration(1),
-			Period: spec.Duration(2), PeriodLimit: spec.Int(3),
-		}
-	case limit.WarmingUp:
-		return ratelimit.WarmingUp{
-			Rate: rateOf(spec), Warmup: spec.Duration(2), ColdFactor: spec.Float(3),
-		}
-	case limit.InFlight:
-		return ratelimit.InFlight{Limit: spec.Int(0), Timeout: spec.Duration(1)}
-	case limit.Lockout:
-		return ratelimit.Lockout{
-			Limit: spec.Int(0), Window: spec.Duration(1),
-			First: spec.Duration(2), Longest: spec.Duration(3),
-		}
-	case limit.Unlimited:
-		return ratelimit.Unlimited{}
-	case limit.All:
-		var all ratelimit.All
-		for i := range spec.Parts {
-			all = append(all, algorithmOf(&spec.Parts[i]))
-		}
-		return all
-	}
-	return nil // no other one has a state
-}
-
-func rateOf(spec *limit.Spec) ratelimit.Rate {
-	rate := spec.Rate()
-	return ratelimit.Rate{Events: rate.Events, Per: rate.Per}
 }

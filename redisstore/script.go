@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
 // A script is a Lua program, which Redis identifies by the hash of its text.
@@ -31,39 +33,37 @@ func (s *script) inFull(c Command) Command {
 	return Command{Words: words, Key: c.Key}
 }
 
-// The kinds of parts, by their numbers in the scripts.
-const (
-	bucketKind = iota + 1
-	queueKind
-	intervalKind
-	fixedKind
-	slidingKind
-	rollingKind
-	logKind
-	warmingKind
-	flightKind
-	calendarKind
-	lockoutKind
-)
-
-// A kernel is how the scripts decide for a kind of parts.
+// A kernel is how the scripts decide for a kind of parts. The scripts know it by its index.
 type kernel struct {
-	name  string   // by which the scripts know it
-	files []string // with its blocks
+	letter byte     // of the kind: see limit.Spec.Letter
+	name   string   // in the scripts
+	files  []string // with its blocks
+	// Appends the constants of a part, and notes in the program what else the commands need.
+	constants func(*program, []byte, *limit.Spec) []byte
+
+	isPartial bool // whether a reply may omit the entries of a state that do not affect its decisions
+	isShort   bool // whether a state may have the short form of lua/parts.lua
 }
 
+// kernels has no index 0. A kind of limit without a row needs no script: the process decides, and
+// replaces the value, as foreign.go does.
 var kernels = [...]kernel{
-	bucketKind:   {"bucket", []string{"bucket"}},
-	queueKind:    {"queue", []string{"bucket"}},
-	intervalKind: {"interval", []string{"interval"}},
-	fixedKind:    {"fixed", []string{"window", "fixed"}},
-	slidingKind:  {"sliding", []string{"ring", "sliding"}},
-	rollingKind:  {"rolling", []string{"ring", "rolling"}},
-	logKind:      {"log", []string{"log", "slidinglog"}},
-	warmingKind:  {"warming", []string{"warming"}},
-	flightKind:   {"flight", []string{"log", "flight"}},
-	calendarKind: {"calendar", []string{"window", "calendar"}},
-	lockoutKind:  {"lockout", []string{"lockout"}},
+	1:  {'t', "bucket", []string{"bucket"}, (*program).bucket, false, true},
+	2:  {'l', "queue", []string{"bucket"}, (*program).bucket, false, true},
+	3:  {'i', "interval", []string{"interval"}, (*program).interval, false, false},
+	4:  {'f', "fixed", []string{"window", "fixed"}, (*program).fixed, false, false},
+	5:  {'s', "sliding", []string{"ring", "sliding"}, (*program).sliding, false, false},
+	6:  {'r', "rolling", []string{"ring", "rolling"}, (*program).rolling, false, false},
+	7:  {'g', "log", []string{"log", "slidinglog"}, (*program).log, true, false},
+	8:  {'w', "warming", []string{"warming"}, (*program).warming, false, false},
+	9:  {'c', "flight", []string{"log", "flight"}, (*program).flight, true, false},
+	10: {'d', "calendar", []string{"window", "calendar"}, (*program).calendar, false, false},
+	11: {'k', "lockout", []string{"lockout"}, (*program).lockout, false, false},
+}
+
+// kindOf returns the index of the kernel with a letter, or 0 if there is none.
+func kindOf(letter byte) byte {
+	return byte(max(0, slices.IndexFunc(kernels[:], func(k kernel) bool { return k.letter == letter })))
 }
 
 // sharedFiles have the blocks that belong to no kernel.
@@ -172,6 +172,7 @@ func (id scriptID) text() string {
 // A joiner joins the Lua files to a script.
 type joiner struct {
 	kernels []kernel // of the parts
+	kind    int      // the index of the one that is current, for its part
 	words   []string // what else the script has
 	current []string // the files of the kernel whose blocks are inserted, if any
 }
@@ -199,6 +200,8 @@ func (j *joiner) join(text string) string {
 		case dropped > 0:
 		case isDirective && directive == "parts":
 			out.WriteString(j.parts())
+		case isDirective && directive == "kind":
+			out.WriteString("local kind = " + strconv.Itoa(j.kind) + "\n")
 		case isDirective:
 			out.WriteString(j.join(j.block(directive)))
 		default:
@@ -247,7 +250,7 @@ func (j *joiner) block(name string) (text string) {
 // parts returns part.lua for each kernel.
 func (j *joiner) parts() (text string) {
 	for _, k := range j.kernels {
-		of := joiner{[]kernel{k}, j.words, k.files}
+		of := joiner{[]kernel{k}, int(kindOf(k.letter)), j.words, k.files}
 		text += of.join(luaText("part"))
 	}
 	return text

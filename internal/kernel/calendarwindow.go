@@ -36,6 +36,8 @@ func NewCalendarWindow(limit int, of *calendar.Calendar, enc Encoding) Kernel {
 	return k
 }
 
+func (*calendarWindow) Kind() string { return "calendar" }
+
 func (k *calendarWindow) Take(st []uint64, now Instant, n int) ([]uint64, bool) {
 	if k.packed == 0 {
 		return k.fixedWindow.Take(st, now, n)

@@ -35,6 +35,8 @@ func NewFixedWindow(limit int, length uint64, aligned bool, enc Encoding) Kernel
 	return k
 }
 
+func (*fixedWindow) Kind() string { return "fixed" }
+
 func (k *fixedWindow) Limit() int { return int(k.most) }
 
 func (k *fixedWindow) Width() int {

@@ -111,6 +111,8 @@ func newGCRA(
 	return k, nil
 }
 
+func (*gcra) Kind() string { return "gcra" }
+
 func (k *gcra) Limit() int { return k.depth }
 
 // cells returns the arithmetic that two kinds of bucket share.

@@ -127,7 +127,7 @@ func TestBucketAdopts_FarAhead(t *testing.T) {
 			return k
 		}
 		fast, slow := bucket(), bucket()
-		if fast == nil || slow == nil || KindOf(fast) != KindOf(slow) {
+		if fast == nil || slow == nil || fast.Kind() != slow.Kind() {
 			continue
 		}
 		st := fast.Spend(make([]uint64, fast.Width()), begun/enc.Tick, fast.Limit())

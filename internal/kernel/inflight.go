@@ -17,6 +17,8 @@ func NewInFlight(limit int, timeout uint64) Kernel {
 	return &inFlight{eventLog{most: uint64(limit), window: timeout}}
 }
 
+func (*inFlight) Kind() string { return "inFlight" }
+
 // SharesStates is true: releases look for the events in one log.
 func (k *inFlight) SharesStates(Kernel) bool { return true }
 

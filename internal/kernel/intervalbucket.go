@@ -21,6 +21,8 @@ func NewIntervalBucket(burst, refill int, per uint64) Kernel {
 	return &intervalBucket{burst: uint64(burst), refill: uint64(refill), per: per}
 }
 
+func (*intervalBucket) Kind() string { return "intervalBucket" }
+
 func (k *intervalBucket) Limit() int { return int(k.burst) }
 
 func (k *intervalBucket) Width() int { return 2 }

@@ -33,6 +33,10 @@ import (
 //
 // What only some kernels do has a default in Defaults.
 type Kernel interface {
+	// Kind names the type of the kernel. The name never changes: the tokens of reservations depend
+	// on it. States of different kinds cannot be converted.
+	Kind() string
+
 	// Limit returns the most events that a fresh key grants at once.
 	Limit() int
 
@@ -255,38 +259,4 @@ func Equal(a, b Kernel) bool {
 		return ok && a.Limit() == b.Limit() && a.Width() == b.Width() && a.SharesStates(b)
 	}
 	return reflect.DeepEqual(a, b)
-}
-
-// KindOf names the type of a kernel. The names do not change: the tokens of reservations depend on
-// them.
-func KindOf(k Kernel) string {
-	switch k.(type) {
-	case *gcra:
-		return "gcra"
-	case *leaky:
-		return "leaky"
-	case *intervalBucket:
-		return "intervalBucket"
-	case *fixedWindow:
-		return "fixed"
-	case *calendarWindow:
-		return "calendar"
-	case *slidingWindow:
-		return "sliding"
-	case *pair:
-		return "pair"
-	case *rollingWindow:
-		return "rolling"
-	case *eventLog:
-		return "eventLog"
-	case *inFlight:
-		return "inFlight"
-	case *lockout:
-		return "lockout"
-	case *warmingUp:
-		return "warming"
-	case *stateless:
-		return "stateless"
-	}
-	return ""
 }

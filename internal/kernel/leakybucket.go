@@ -28,6 +28,8 @@ func NewLeakyBucket(
 	return &leaky{k}, cmp.Or(err, enc.Count(capacity, field+".Capacity"))
 }
 
+func (*leaky) Kind() string { return "leaky" }
+
 // turns returns when all turns are over, in units. That is when the level has leaked
 // out, or later, with late set, if the bucket leaks faster now than when the turns were
 // given.

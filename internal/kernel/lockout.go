@@ -47,6 +47,8 @@ func NewLockout(limit int, window, shortest, longest uint64) Kernel {
 	}
 }
 
+func (*lockout) Kind() string { return "lockout" }
+
 func (k *lockout) Limit() int { return int(k.most) }
 
 func (k *lockout) Width() int { return lockWords }

@@ -28,6 +28,8 @@ func newPair(k slidingWindow) (*pair, bool) {
 	return &pair{k, count, 2 * count, 1<<count - 1}, true
 }
 
+func (*pair) Kind() string { return "pair" }
+
 func (k *pair) Width() int { return 1 }
 
 // counts returns what a word contains: the latest window, its events, and those of the window

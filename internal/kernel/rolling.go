@@ -20,6 +20,8 @@ func NewRollingWindow(quota, perPeriod int, periods, length uint64) Kernel {
 	return k
 }
 
+func (*rollingWindow) Kind() string { return "rolling" }
+
 func (k *rollingWindow) Limit() int { return int(min(k.quota, k.perSlot)) }
 
 func (k *rollingWindow) bucket(before, in uint64) uint64 {

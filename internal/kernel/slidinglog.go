@@ -35,6 +35,8 @@ func NewSlidingLog(limit int, window uint64, countDenied bool) Kernel {
 	return &eventLog{most: uint64(limit), window: window, countDenied: countDenied}
 }
 
+func (*eventLog) Kind() string { return "eventLog" }
+
 func (k *eventLog) Limit() int { return int(k.most) }
 func (k *eventLog) Width() int { return 0 }
 

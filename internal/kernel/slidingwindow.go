@@ -29,6 +29,8 @@ func NewSlidingWindow(limit int, segments, length uint64, enc Encoding) Kernel {
 	return k
 }
 
+func (*slidingWindow) Kind() string { return "sliding" }
+
 func (k *slidingWindow) Limit() int { return int(k.most) }
 
 // Ready follows the estimate from segment to segment. The estimate only falls while

@@ -28,6 +28,8 @@ func Stateless(k Kernel) (part int, ok bool) {
 	return 0, false
 }
 
+func (*stateless) Kind() string { return "stateless" }
+
 func (k *stateless) Limit() int { return k.limit }
 
 // Width is 0: a state grows with use, but nothing uses it.

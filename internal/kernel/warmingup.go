@@ -24,6 +24,8 @@ func NewWarmingUp(events int, per, warm time.Duration, coldFactor float64, enc E
 	return &warmingUp{encoding: enc, Constants: warmup.New(events, per, warm, coldFactor)}
 }
 
+func (*warmingUp) Kind() string { return "warming" }
+
 func (k *warmingUp) Limit() int { return k.Constants.Limit }
 
 func (k *warmingUp) Width() int {

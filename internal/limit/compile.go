@@ -22,34 +22,8 @@ func (s *Spec) Kernel(enc kernel.Encoding) (kernel.Kernel, error) {
 	if err := s.positive(); err != nil {
 		return nil, err
 	}
-	switch s.Kind {
-	case TokenBucket:
-		return s.tokenBucket(enc)
-	case LeakyBucket:
-		rate := s.Rate()
-		return kernel.NewLeakyBucket(rate.Events, rate.Per, rate, s.Int(2), enc, "LeakyBucket")
-	case FixedWindow:
-		return s.fixedWindow(enc)
-	case SlidingWindow:
-		return s.slidingWindow(enc)
-	case SlidingLog:
-		limit, window, err := s.count(enc)
-		return kernel.NewSlidingLog(limit, window, s.Numbers[2] == 1), err
-	case RollingWindow:
-		return s.rollingWindow(enc)
-	case WarmingUp:
-		return s.warmingUp(enc)
-	case InFlight:
-		limit, timeout, err := s.count(enc)
-		return kernel.NewInFlight(limit, timeout), err
-	case Lockout:
-		return s.lockout(enc)
-	case CalendarWindow:
-		return s.calendarWindow(enc)
-	case Unlimited:
-		return kernel.NewUnlimited(), nil
-	case Blocked:
-		return kernel.NewBlocked(), nil
+	if s.Kind != All {
+		return kinds[s.Kind].kernel(s, enc)
 	}
 	parts := make([]kernel.Kernel, len(s.Parts))
 	for i := range parts {
@@ -72,11 +46,30 @@ func (s *Spec) positive() error {
 	return nil
 }
 
-// count checks the first two parameters, a number of events and the time that they count for, and
-// returns the time in ticks.
-func (s *Spec) count(enc kernel.Encoding) (events int, ticks uint64, err error) {
-	ticks, err = enc.Ticks(s.Duration(1), s.field(1))
-	return s.Int(0), ticks, cmp.Or(enc.Count(s.Int(0), s.field(0)), err)
+// count checks the first two parameters, a number of events and the time that they count for, whose
+// fields have these names, and returns the time in ticks.
+func (s *Spec) count(enc kernel.Encoding, limit, lasts string) (events int, ticks uint64, err error) {
+	ticks, err = enc.Ticks(s.Duration(1), lasts)
+	return s.Int(0), ticks, cmp.Or(enc.Count(s.Int(0), limit), err)
+}
+
+func (s *Spec) unlimited(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewUnlimited(), nil }
+
+func (s *Spec) blocked(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewBlocked(), nil }
+
+func (s *Spec) leakyBucket(enc kernel.Encoding) (kernel.Kernel, error) {
+	rate := s.Rate()
+	return kernel.NewLeakyBucket(rate.Events, rate.Per, rate, s.Int(2), enc, "LeakyBucket")
+}
+
+func (s *Spec) slidingLog(enc kernel.Encoding) (kernel.Kernel, error) {
+	limit, window, err := s.count(enc, "SlidingLog.Limit", "SlidingLog.Window")
+	return kernel.NewSlidingLog(limit, window, s.Numbers[2] == 1), err
+}
+
+func (s *Spec) inFlight(enc kernel.Encoding) (kernel.Kernel, error) {
+	limit, timeout, err := s.count(enc, "InFlight.Limit", "InFlight.Timeout")
+	return kernel.NewInFlight(limit, timeout), err
 }
 
 // The values of TokenBucket's Refill.
@@ -106,7 +99,7 @@ const (
 )
 
 func (s *Spec) fixedWindow(enc kernel.Encoding) (kernel.Kernel, error) {
-	limit, window, err := s.count(enc)
+	limit, window, err := s.count(enc, "FixedWindow.Limit", "FixedWindow.Window")
 	start := s.Int(2)
 	if err == nil && start != StartAligned && start != StartOnFirstEvent {
 		err = param.Invalid("FixedWindow.Start", start, "must be StartAligned or StartOnFirstEvent")
@@ -147,7 +140,7 @@ func (s *Spec) Calendar() (*calendar.Calendar, error) {
 func (s *Spec) calendarWindow(enc kernel.Encoding) (kernel.Kernel, error) {
 	of, err := s.Calendar()
 	_, ticks := enc.Ticks(time.Second, "a second of CalendarWindow")
-	err = cmp.Or(err, ticks, enc.Count(s.Int(0), s.field(0)))
+	err = cmp.Or(err, ticks, enc.Count(s.Int(0), "CalendarWindow.Limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +199,7 @@ func (s *Spec) lockout(enc kernel.Encoding) (kernel.Kernel, error) {
 		must := fmt.Sprintf("must be at least First, %v, or 0 if no lock is longer than that", shortest)
 		return nil, param.Invalid("Lockout.Longest", longest, must)
 	}
-	limit, window, err := s.count(enc)
+	limit, window, err := s.count(enc, "Lockout.Limit", "Lockout.Window")
 	first, wrong := enc.Ticks(shortest, "Lockout.First")
 	most, alsoWrong := enc.Ticks(max(shortest, longest), "Lockout.Longest")
 	err = cmp.Or(err, wrong, alsoWrong)

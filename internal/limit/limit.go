@@ -203,6 +203,9 @@ func Present(state []byte, tick time.Duration) (*Limit, error) {
 	return of(by.Present(words)), nil
 }
 
+// AlgorithmOf returns a Spec as users know it: an algorithm of package ratelimit, which sets it.
+var AlgorithmOf func(*Spec) any
+
 func of(k *step.Machine) *Limit { return k.Of.(*Limit) }
 
 // CheckSame returns an error that matches [param.ErrInvalid] if l and other are not the same

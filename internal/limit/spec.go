@@ -8,27 +8,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// A Kind is a kind of algorithm, as stored states name it. The numbers never change.
-type Kind uint64
-
-const (
-	two Kind = iota // not an algorithm: the two limits of a key whose limit has changed
-
-	TokenBucket
-	LeakyBucket
-	FixedWindow
-	SlidingWindow
-	SlidingLog
-	RollingWindow
-	WarmingUp
-	All
-	Unlimited
-	Blocked
-	InFlight
-	CalendarWindow
-	Lockout
-)
-
 // A Spec is an algorithm as numbers.
 type Spec struct {
 	Kind    Kind
@@ -37,127 +16,18 @@ type Spec struct {
 	Parts   []Spec    // of an All, none of which is one
 }
 
-// A parameter is one of a kind of algorithm.
-type parameter struct {
-	name string
-	is   numberKind
-	// What an error says that it must be at least: 1, in its unit; empty if it need not be.
-	least string
+// Letter is what names this kind of limit in the names of keys, so that limits of two kinds share
+// no key. An interval bucket has states of another kind than other token buckets.
+func (s *Spec) Letter() byte {
+	if s.Kind == TokenBucket && s.Int(3) == RefillInterval {
+		return 'i'
+	}
+	return kinds[s.Kind].letter
 }
 
-// A numberKind is the kind of number that a parameter is.
-type numberKind byte
-
-const (
-	anInt numberKind = iota
-	aDuration
-	aFloat
-	aBool
-	aText // which comes last, and is in Spec.Text
-)
-
-// kinds has the name of each kind, its parameters, and the function that says a limit in words
-// (words.go). The order of kinds and of parameters never changes: a new one comes last.
-var kinds = [...]struct {
-	name    string
-	has     []parameter
-	inWords func(*Spec) string // of an All, Spec.String asks those of its parts
-}{
-	TokenBucket: {
-		"TokenBucket",
-		[]parameter{
-			{"Rate.Events", anInt, "1"},
-			{"Rate.Per", aDuration, "1ns"},
-			{"Burst", anInt, "1, or 0 for Rate.Events"},
-			{"Refill", anInt, ""},
-		},
-		tokenBucketInWords,
-	},
-	LeakyBucket: {
-		"LeakyBucket",
-		[]parameter{
-			{"Rate.Events", anInt, "1"},
-			{"Rate.Per", aDuration, "1ns"},
-			{"Capacity", anInt, "1, or 0 for 1"},
-		},
-		leakyBucketInWords,
-	},
-	FixedWindow: {
-		"FixedWindow",
-		[]parameter{{"Limit", anInt, "1"}, {"Window", aDuration, "1ns"}, {"Start", anInt, ""}},
-		fixedWindowInWords,
-	},
-	SlidingWindow: {
-		"SlidingWindow",
-		[]parameter{
-			{"Limit", anInt, "1"},
-			{"Window", aDuration, "1ns"},
-			{"Segments", anInt, "1, or 0 for 1"},
-		},
-		slidingWindowInWords,
-	},
-	SlidingLog: {
-		"SlidingLog",
-		[]parameter{
-			{"Limit", anInt, "1"},
-			{"Window", aDuration, "1ns"},
-			{"CountDenied", aBool, ""},
-		},
-		slidingLogInWords,
-	},
-	RollingWindow: {
-		"RollingWindow",
-		[]parameter{
-			{"Quota", anInt, "1"},
-			{"Window", aDuration, "1ns"},
-			{"Period", aDuration, ""},
-			{"PeriodLimit", anInt, ""},
-		},
-		rollingWindowInWords,
-	},
-	WarmingUp: {
-		"WarmingUp",
-		[]parameter{
-			{"Rate.Events", anInt, "1"},
-			{"Rate.Per", aDuration, "1ns"},
-			{"Warmup", aDuration, "1ns"},
-			{"ColdFactor", aFloat, ""},
-		},
-		warmingUpInWords,
-	},
-	All:       {name: "All"},
-	Unlimited: {name: "Unlimited", inWords: unlimitedInWords},
-	Blocked:   {name: "Blocked", inWords: blockedInWords},
-	InFlight: {
-		"InFlight",
-		[]parameter{
-			{"Limit", anInt, "1"},
-			{"Timeout", aDuration, "1ns, and longer than a request takes"},
-		},
-		inFlightInWords,
-	},
-	CalendarWindow: {
-		"CalendarWindow",
-		[]parameter{
-			{"Limit", anInt, "1"},
-			{"Every", anInt, ""},
-			{"Start", anInt, ""},
-			{"Hour", anInt, ""},
-			{"Zone", aText, ""},
-		},
-		calendarWindowInWords,
-	},
-	Lockout: {
-		"Lockout",
-		[]parameter{
-			{"Limit", anInt, "1"},
-			{"Window", aDuration, "1ns"},
-			{"First", aDuration, "1ns"},
-			{"Longest", aDuration, ""},
-		},
-		lockoutInWords,
-	},
-}
+// Leases reports whether a process may take events in advance, grant them later, and give back what
+// is left, if they are neither released nor denied and counted.
+func (s *Spec) Leases() bool { return kinds[s.Kind].leases }
 
 // Int returns the i-th parameter, an int.
 func (s *Spec) Int(i int) int { return int(s.Numbers[i]) }

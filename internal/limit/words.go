@@ -8,7 +8,7 @@ import (
 )
 
 // This file says limits in words, for errors, logs and pages. Each kind of algorithm has a function
-// here, which the kinds of spec.go name. Limits that decide differently have different words: an
+// here, which the rows of kinds.go name. Limits that decide differently have different words: an
 // error may name two of them. Parameters at their defaults are left out, if the words without them
 // are not those of another kind.
 

@@ -65,6 +65,8 @@ func statelessOf(parts []kernel.Kernel) kernel.Kernel {
 	return kernel.NewUnlimited()
 }
 
+func (k *all) Kind() string { return kindsOf(k.parts) }
+
 func (k *all) Limit() int { return k.most }
 
 func (k *all) Width() int {

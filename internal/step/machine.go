@@ -147,10 +147,13 @@ func (c *Machine) partStates(st []uint64) (states [][]uint64) {
 }
 
 // Kind names the kernel's type, and does not change. States of different kinds cannot be converted.
-func (c *Machine) Kind() string {
-	var names []string
-	for _, leaf := range c.leaves {
-		names = append(names, kernel.KindOf(leaf))
+func (c *Machine) Kind() string { return kindsOf(c.leaves) }
+
+// kindsOf returns the kinds of several kernels, in their order.
+func kindsOf(kernels []kernel.Kernel) string {
+	names := make([]string, len(kernels))
+	for i, k := range kernels {
+		names[i] = k.Kind()
 	}
 	return strings.Join(names, " ")
 }

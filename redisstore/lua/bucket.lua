@@ -6,13 +6,6 @@
 -- instant at which the bucket will be full (of a queue: empty), as whole microseconds and units;
 -- and the latest instant at which events were spent, or of a queue the instant at which the turns
 -- of its reservations end.
---# kind
---@ if bucket
-local kind = 1
---@ end
---@ if queue
-local kind = 2
---@ end
 --# opening
 local _, unit, spanTicks, spanUnits, code, now, op, times, n, wait, costTicks, costUnits, pos =
   unpack('<BdddddBI4dddd', request)

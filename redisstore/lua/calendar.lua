@@ -3,8 +3,6 @@
 -- Constants: the limit, and four borders, which are those of three windows. A script knows no
 -- calendar. So the caller sends the windows around the time of the server, as far as it knows that.
 -- If the script needs another window, the process decides.
---# kind
-local kind = 10
 --# opening
 local _, limit, border0, border1, border2, border3, now, op, times, n, wait, pos = unpack('<BddddddBI4dd', request)
 --# constants

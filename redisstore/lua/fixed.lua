@@ -1,8 +1,6 @@
 -- FixedWindow: windows of one length (window.lua).
 --
 -- Constants: the limit, the length of a window, and whether windows are aligned (1 or 0).
---# kind
-local kind = 4
 --# opening
 local _, limit, length, aligned, now, op, times, n, wait, pos = unpack('<BddBdBI4dd', request)
 --# constants

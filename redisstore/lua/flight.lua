@@ -1,8 +1,6 @@
 -- InFlight: a log (log.lua) of events that end when they are released or, at the latest, after the
 -- timeout: the counterpart of inflight.go. The events of holds are in the log at their end, less
 -- the window.
---# kind
-local kind = 9
 --# refunds
 removals[k] = {finish - min(finish, window), held}
 --# move

@@ -3,8 +3,6 @@
 -- Constants: the burst, the tokens of a refill, and the time between two refills.
 -- State: the instant from which the refills are counted, and the number of tokens missing at that
 -- instant.
---# kind
-local kind = 3
 --# opening
 local _, burst, refill, per, now, op, times, n, wait, pos = unpack('<BddddBI4dd', request)
 --# constants

@@ -4,8 +4,6 @@
 -- how long any lasts at most.
 -- State: the instant at which the count began, that of the latest event, the end of the lock before,
 -- how often the length of the lock is doubled, and the count.
---# kind
-local kind = 11
 --# opening
 local _, limit, window, shortest, longest, now, op, times, n, wait, pos =
   unpack('<BdddddBI4dd', request)

@@ -1,6 +1,4 @@
 -- RollingWindow: a ring (ring.lua) with a slot for each period of the window.
---# kind
-local kind = 6
 --# ready
 when = t
 if frontier > t then when = frontier end

@@ -1,7 +1,5 @@
 -- SlidingWindow: a ring (ring.lua) with a slot for each segment of the window, and one more for the
 -- oldest segment, whose count is weighted.
---# kind
-local kind = 5
 --# ready
 when = t
 if frontier > t then when = frontier end

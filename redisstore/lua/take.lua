@@ -33,10 +33,10 @@
 -- and the lines between "--@ if" and "--@ end" are in the scripts that have one of the things
 -- named: the kernel bucket (TokenBucket), queue (LeakyBucket), interval, fixed, calendar, sliding,
 -- rolling, log, warming, flight or lockout; or all (an All), longer (the script knows operation 4,
--- charge) or holding (it knows holds and turns). "--@ if not" begins those for the others. A block
--- may insert blocks of its own kernel. A kernel has the blocks
+-- charge) or holding (it knows holds and turns). "--@ if not" begins those for the others. "--@ kind"
+-- sets kind to the number of the kernel. A block may insert blocks of its own kernel. A kernel has
+-- the blocks
 --
---   kind       sets kind to the kernel's number (in part.lua only)
 --   opening    reads the constants, the time and the first run of requests at once, because each call
 --              of unpack takes time (here only; the constants begin behind the kind)
 --   constants  reads the constants, from pos in request (in part.lua only)

@@ -3,8 +3,6 @@
 --
 -- Constants: those of internal/warmup, in nanoseconds.
 -- State: the warmth, and the next free time as whole microseconds and nanoseconds.
---# kind
-local kind = 8
 --# opening
 local _, stable, slope, threshold, capacity, cooldown, now, op, times, n, wait, pos =
   unpack('<BddddddBI4dd', request)
