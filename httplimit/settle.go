@@ -119,6 +119,8 @@ var anyLimiter = ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))
 // may be negative, to correct earlier calls. If several such middlewares are around the handler,
 // Cost counts for each of them.
 //
+// A request whose estimate by [WithCost] is 0 is free, whatever Cost says: nothing is held.
+//
 // Any number of goroutines may call Cost at once. It does nothing after the handler has
 // returned, and without WithSettleAtEnd. Behind a [Gate], ctx is that of [Admission.Context]: with
 // that of the request, Cost does nothing.

@@ -90,7 +90,8 @@ func Header(name string) Func {
 	}
 }
 
-// Everybody returns the same key for all requests: they share one limit.
+// Everybody returns the same key for all requests: they share one limit. It is "everybody", for
+// Peek and Reset.
 func Everybody() Func {
 	return func(*http.Request) (string, error) { return "everybody", nil }
 }
