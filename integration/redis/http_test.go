@@ -275,7 +275,7 @@ func TestInFlightOverHTTPWithoutRedis(t *testing.T) {
 					{"away at the end", false, true, ratelimit.FailOpen(), 200, limit - 1, 1},
 					{"away at the end, closed", false, true, ratelimit.FailClosed(), 200, limit - 1, 1},
 					{"away before", true, false, ratelimit.FailOpen(), 200, limit, 1},
-					{"away", true, true, ratelimit.FailOpen(), 200, limit, 2},
+					{"away", true, true, ratelimit.FailOpen(), 200, limit, 1},
 					{"away, closed", true, true, ratelimit.FailClosed(), 503, limit, 1},
 				} {
 					l := limiter(t, store, alg, ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithName(tt.name))
