@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file has the way of a call to the store. A call that would overtake the line of its key is
-// denied. Other calls go to the store and, if the store fails, to the FailurePolicy.
+// This file has the way of a call that does not wait: past the line of its key (spend, tell), to the
+// store (apply) and, if the store fails, to the FailurePolicy.
 
 // A call is a request to a limiter for one key, and the answer of the store.
 type call struct {
@@ -35,15 +35,14 @@ func newCall(ctx context.Context, op step.Op, key string, n int) call {
 	return call{Call: limit.Call{Key: key, Request: step.Request{Op: op, N: n}}, ctx: ctx}
 }
 
-// decidesOn returns how many events the Decision is about, and whether the call spends them if they
-// are granted: of a TakeUpTo, at least as many. The Decision of a Peek, Charge or Settle is that of
-// a Take of one event, and spends nothing.
-func (c *call) decidesOn() (n int, spends bool) {
+// events returns how many events the Decision is about: of a TakeUpTo, at least as many. That of a
+// Peek, Charge or Settle is the Decision of a Take of one event, which spends nothing.
+func (c *call) events() int {
 	switch c.Request.Op {
 	case step.OpTake, step.OpHold, step.OpReserve:
-		return c.Request.Least(), true
+		return c.Request.Least()
 	}
-	return 1, false
+	return 1
 }
 
 // makesReservation reports whether a Reservation is asked for.
@@ -57,36 +56,44 @@ func (c *call) spends() bool {
 	return c.makesReservation() || c.Request.Op == step.OpTake || c.Request.Op == step.OpCharge
 }
 
-// do makes a call that does not wait, and that must not overtake a line. It sets the Answer, and
-// returns what is held. The error says why the decision is not that of the key's own limit.
+// spend makes a call that spends events if they are granted: a Take, Hold or Reserve. A call that
+// would overtake a line is denied. Other calls go to the store. spend sets the Answer, and returns
+// what is held. The error says why the decision is not that of the key's own limit.
 //
 // Not all calls come here. AllowN, Take, TakeUpTo and Peek ask the engine in memory directly if
 // that alone decides (see fast). Wait, Extend, TakeAll, HoldAll and TakeEach have ways of their
 // own to the same store and FailurePolicy.
-func (l *limiter) do(c *call) (r *Reservation, err error) {
-	n, spends := c.decidesOn()
-	if !spends {
-		r, err = l.decide(c)
+func (l *limiter) spend(c *call) (r *Reservation, err error) {
+	if d, ok := l.denialInLine(c, c.events()); ok {
+		c.Answer.Decision = step.Decision(d)
+		return nil, c.markStandIn()
 	}
-	switch c.Request.Op { // tell the line of the key what was counted or given back
+	return l.decide(c)
+}
+
+// tell makes a call that spends nothing: a Charge or Settle, which tells the store what has
+// happened, or a Peek. The store comes first, and then the line, which is told what was counted or
+// given back, and which may deny the next event.
+func (l *limiter) tell(c *call) error {
+	_, err := l.decide(c)
+	switch c.Request.Op {
 	case step.OpCharge:
 		l.noteCharge(c.Key)
 	case step.OpSettle:
 		l.wakeAfterSettlement(c) // even if the store failed, which may have given events back
 	}
-	if c.Err != nil && !spends || c.isUnseen {
-		return r, err // the FailurePolicy has decided, or nobody sees the Decision
+	if c.Err != nil || c.isUnseen {
+		return err // the FailurePolicy has decided, or nobody sees the Decision
 	}
-	if d, ok := l.denialInLine(c, n); ok {
+	if d, ok := l.denialInLine(c, c.events()); ok {
 		c.Answer.Decision = step.Decision(d)
 		err = c.markStandIn()
-	} else if spends {
-		r, err = l.decide(c)
 	}
-	return r, err
+	return err
 }
 
-// decide is do, even if that overtakes a Wait.
+// decide has the store answer a call or, if that fails, the FailurePolicy, also if that overtakes a
+// Wait.
 func (l *limiter) decide(c *call) (r *Reservation, err error) {
 	l.apply(c)
 	return l.conclude(c)
@@ -114,7 +121,7 @@ func (c *call) markStandIn() error {
 	if c.unknown == nil {
 		return nil
 	}
-	if n, _ := c.decidesOn(); n > c.Limit.Limit() {
+	if c.events() > c.Limit.Limit() {
 		c.Answer.Decision = step.Decision(closedDecision(c.Limit))
 	} else {
 		c.Answer.Degraded, c.Answer.StandIn = true, true
@@ -127,7 +134,12 @@ func (c *call) markStandIn() error {
 func (l *limiter) apply(c *call) {
 	req := &c.Request
 	req.Clock = l.timeline
-	if c.Limit == nil && c.Err == nil && l.applyOwnLimit(c) || c.Err != nil {
+	if c.Limit == nil && c.Err == nil {
+		if answered := l.lookUp(c); answered {
+			return
+		}
+	}
+	if c.Err != nil {
 		return
 	}
 	if l.ownLimits != nil && c.spends() {
@@ -155,9 +167,9 @@ func (l *limiter) apply(c *call) {
 	}
 }
 
-// applyOwnLimit sets the limit of the key. Most keys in memory have the one that they had before:
-// then it also has the store answer, and returns true.
-func (l *limiter) applyOwnLimit(c *call) (done bool) {
+// lookUp sets the limit of the key, or Err. Most keys in memory have the limit that they had before:
+// then the store answers at once, and lookUp returns true.
+func (l *limiter) lookUp(c *call) (answered bool) {
 	if l.ownLimits == nil {
 		c.Limit = l.limit
 		return false

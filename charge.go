@@ -35,11 +35,11 @@ func (l *limiter) Charge(ctx context.Context, key string, n int) (Decision, erro
 // charge is Charge without checks.
 func (l *limiter) charge(ctx context.Context, key string, n int) (Decision, error) {
 	c := newCall(ctx, step.OpCharge, key, n)
-	_, err := l.do(&c)
+	err := l.tell(&c)
 	return Decision(c.Answer.Decision), c.countError(n, err)
 }
 
-// countError returns err, the error of do, and that of n events that the store could not count.
+// countError returns err, the error of tell, and that of n events that the store could not count.
 func (c *call) countError(n int, err error) error {
 	if c.Err != nil { // the FailurePolicy has decided
 		return err

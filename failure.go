@@ -86,7 +86,7 @@ func (l *limiter) degraded(c *call) (r *Reservation, err error) {
 		isDecision := d != Decision{}
 		d.StandIn = isDecision && d.Checked()
 		d.Degraded = true
-		if n, _ := c.decidesOn(); d.RetryAfter == Never && c.mayGrant(n) {
+		if d.RetryAfter == Never && c.mayGrant(c.events()) {
 			d.RetryAfter, d.StandIn = closedRetryAfter, false
 		}
 	case failOpen:

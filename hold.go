@@ -46,7 +46,7 @@ func (l *limiter) Hold(
 	}
 	c := newCall(ctx, step.OpHold, key, n)
 	c.hold, c.holdOptions = h, opts
-	r, err = l.do(&c)
+	r, err = l.spend(&c)
 	l.observeCall(ctx, CallHold, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }

@@ -561,7 +561,7 @@ func (j *jointCall) askAlone(k *jointKey) (granted bool) {
 			c.Request.Op, c.hold = step.OpHold, j.holdOptionsOf(k)
 			c.holdOptions = k.bound.optionList()
 		}
-		k.reservation, k.err = k.l.do(&c)
+		k.reservation, k.err = k.l.spend(&c)
 		k.Answer = c.Answer
 	}
 	if j.holdsAll && k.Answer.Allowed && k.reservation == nil {

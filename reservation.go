@@ -375,7 +375,7 @@ func (r *Reservation) sendSettlement(ctx context.Context, n int, d *Decision) (e
 	if r.is(isQuiet) { // r belongs to a call that has looked the limit up
 		c.presentLimit = r.limit
 	}
-	_, err = r.l.do(&c)
+	err = r.l.tell(&c)
 	if d != nil {
 		*d = Decision(c.Answer.Decision)
 	}
@@ -394,7 +394,7 @@ func (r *Reservation) countUnheld(ctx context.Context, n int, d *Decision) (err 
 	if c.Limit.Releases() {
 		c.Request.Op = step.OpSettle // of nothing: no store finds an ID of 0
 	}
-	_, err = r.l.do(&c)
+	err = r.l.tell(&c)
 	if d != nil {
 		*d = Decision(c.Answer.Decision)
 	}

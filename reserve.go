@@ -25,7 +25,7 @@ func (l *limiter) Reserve(
 	if n == 0 {
 		c.Request.Op = step.OpHold // which grants them, whatever the state
 	}
-	r, err := l.do(&c)
+	r, err := l.spend(&c)
 	l.observeCall(ctx, CallReserve, &c.Call, r, err)
 	return r, Decision(c.Answer.Decision), err
 }

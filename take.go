@@ -70,7 +70,7 @@ func (l *limiter) Take(ctx context.Context, key string, n int) (d Decision, _ er
 // take is Take without checks.
 func (l *limiter) take(ctx context.Context, name Call, key string, n int) (Decision, error) {
 	c := newCall(ctx, step.OpTake, key, n)
-	_, err := l.do(&c)
+	_, err := l.spend(&c)
 	l.observeCall(ctx, name, &c.Call, nil, err)
 	return Decision(c.Answer.Decision), err
 }
@@ -93,7 +93,7 @@ func (l *limiter) Peek(ctx context.Context, key string) (d Decision, _ error) {
 		return d, nil
 	}
 	c := newCall(ctx, step.OpPeek, key, 1)
-	_, err := l.do(&c)
+	err := l.tell(&c)
 	return Decision(c.Answer.Decision), err
 }
 

@@ -22,7 +22,7 @@ func (l *limiter) TakeUpTo(
 		l.fast.Apply(key, l.fast.Base(), &c.Request, &c.Answer)
 		l.keepStates()
 	} else {
-		_, err = l.do(&c)
+		_, err = l.spend(&c)
 		l.observeCall(ctx, CallTakeUpTo, &c.Call, nil, err)
 	}
 	return c.Granted(), Decision(c.Answer.Decision), err
