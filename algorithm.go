@@ -57,8 +57,8 @@ func newLimit(alg Algorithm, enc kernel.Encoding) (*limit.Limit, error) {
 // inWords returns an algorithm other than an All in words.
 func inWords(alg Algorithm) string { return alg.normalized().spec().String() }
 
-// known returns the algorithm of l, which newLimit has made, with defaults filled in and nested Alls
-// flattened.
+// known returns the algorithm of l, which newLimit has made, with defaults filled in and nested
+// Alls flattened.
 func known(lim *limit.Limit) Algorithm {
 	if parts, ok := lim.Known.(All); ok {
 		return slices.Clone(parts)

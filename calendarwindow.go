@@ -98,6 +98,7 @@ func (a CalendarWindow) spec() limit.Spec {
 
 func (CalendarWindow) of(s *limit.Spec) Algorithm {
 	return CalendarWindow{
-		Limit: s.Int(0), Every: CalendarUnit(s.Int(1)), Start: s.Int(2), Hour: s.Int(3), Zone: s.Text,
+		Limit: s.Int(0), Every: CalendarUnit(s.Int(1)),
+		Start: s.Int(2), Hour: s.Int(3), Zone: s.Text,
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file has the way of a call that does not wait: past the line of its key (spend, tell), to the
-// store (apply) and, if the store fails, to the FailurePolicy.
+// This file has the way of a call that does not wait: past the line of its key (spend, tell), to
+// the store (apply) and, if the store fails, to the FailurePolicy.
 
 // A call is a request to a limiter for one key, and the answer of the store.
 type call struct {
@@ -167,8 +167,8 @@ func (l *limiter) apply(c *call) {
 	}
 }
 
-// lookUp sets the limit of the key, or Err. Most keys in memory have the limit that they had before:
-// then the store answers at once, and lookUp returns true.
+// lookUp sets the limit of the key, or Err. Most keys in memory have the limit that they had
+// before: then the store answers at once, and lookUp returns true.
 func (l *limiter) lookUp(c *call) (answered bool) {
 	if l.ownLimits == nil {
 		c.Limit = l.limit

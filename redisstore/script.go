@@ -41,7 +41,7 @@ type kernel struct {
 	// Appends the constants of a part, and notes in the program what else the commands need.
 	constants func(*program, []byte, *limit.Spec) []byte
 
-	isPartial bool // whether a reply may omit the entries of a state that do not affect its decisions
+	isPartial bool // whether a reply may omit entries of a state that affect no decision
 	isShort   bool // whether a state may have the short form of lua/parts.lua
 }
 
@@ -63,7 +63,8 @@ var kernels = [...]kernel{
 
 // kindOf returns the index of the kernel with a letter, or 0 if there is none.
 func kindOf(letter byte) byte {
-	return byte(max(0, slices.IndexFunc(kernels[:], func(k kernel) bool { return k.letter == letter })))
+	has := func(k kernel) bool { return k.letter == letter }
+	return byte(max(0, slices.IndexFunc(kernels[:], has)))
 }
 
 // sharedFiles have the blocks that belong to no kernel.

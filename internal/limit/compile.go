@@ -48,14 +48,16 @@ func (s *Spec) positive() error {
 
 // count checks the first two parameters, a number of events and the time that they count for, whose
 // fields have these names, and returns the time in ticks.
-func (s *Spec) count(enc kernel.Encoding, limit, lasts string) (events int, ticks uint64, err error) {
+func (s *Spec) count(
+	enc kernel.Encoding, limit, lasts string,
+) (events int, ticks uint64, err error) {
 	ticks, err = enc.Ticks(s.Duration(1), lasts)
 	return s.Int(0), ticks, cmp.Or(enc.Count(s.Int(0), limit), err)
 }
 
-func (s *Spec) unlimited(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewUnlimited(), nil }
+func (*Spec) unlimited(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewUnlimited(), nil }
 
-func (s *Spec) blocked(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewBlocked(), nil }
+func (*Spec) blocked(kernel.Encoding) (kernel.Kernel, error) { return kernel.NewBlocked(), nil }
 
 func (s *Spec) leakyBucket(enc kernel.Encoding) (kernel.Kernel, error) {
 	rate := s.Rate()
