@@ -33,10 +33,11 @@ type hold struct {
 	back bool
 }
 
-// A turn is a reservation that is ahead.
+// A turn is a reservation that is ahead. When it comes, its events happen, or are held.
 type turn struct {
-	id    uint64
-	at, n int
+	hold  // whose all says that it does not last beyond when its events may happen
+	at    int
+	final bool // whether it is settled
 }
 
 // A fact is a definition in which it is a fact what has happened, whatever is settled afterwards.
@@ -86,7 +87,11 @@ func (h history) at(t int) history {
 		case turns && h.turns[0].at <= t:
 			next := h.turns[0]
 			h.turns = h.turns[1:]
-			h = h.take(next.at, next.n)
+			if next.final || next.all && next.end <= next.at {
+				h = h.take(next.at, next.n)
+			} else {
+				h = h.open(next.at, next.hold)
+			}
 		default:
 			return h.settled(t)
 		}
@@ -226,7 +231,7 @@ func (h history) fresh(t int) int {
 	after, from := h.after(t)
 	return first(from, func(t int) bool {
 		if h.flies {
-			return !after.at(t).counts(t)
+			return !h.at(t).counts(t)
 		}
 		return !after.counts(t)
 	})
@@ -235,7 +240,12 @@ func (h history) fresh(t int) int {
 // turn returns when n events would come if they were reserved at t, and all that is held happens.
 func (h history) turn(t, n int) int {
 	after, from := h.after(t)
-	return first(from, func(t int) bool { return after.room(t) >= n })
+	return first(from, func(t int) bool {
+		if h.flies {
+			return h.at(t).room(t) >= n
+		}
+		return after.room(t) >= n
+	})
 }
 
 func (h history) delay(t int) int {
@@ -265,7 +275,7 @@ func (h history) key(t int) (name string) {
 		name += fmt.Sprint("hold ", one.n, " ", one.end-t, " ", max(0, one.due-t), one.all, one.back, " ")
 	}
 	for _, one := range h.turns {
-		name += fmt.Sprint("turn ", one.at-t, " ", one.n, " ")
+		name += fmt.Sprint("turn ", one.at-t, " ", one.n, " ", one.end-t, one.all, one.back, one.final, " ")
 	}
 	for _, w := range h.worlds {
 		name += w.key(t) + "; "

@@ -80,6 +80,7 @@ type requestWalk struct {
 	frontier[*moment]
 	answers int
 	most    int    // holds and turns at once, so that the walk is finite
+	lasting bool   // whether reservations are also held after their turn
 	fresh   stored // the state of a new key
 }
 
@@ -120,7 +121,13 @@ func (w *requestWalk) ask(m *moment) {
 	for n := 1; n <= w.of.Limit(); n++ {
 		w.take(m, n)
 		w.hold(m, n)
-		w.reserve(m, n)
+		if !key.flies { // else all are held
+			w.reserve(m, n, hold{all: true})
+		}
+		if w.lasting {
+			w.reserve(m, n, hold{end: 2})
+			w.reserve(m, n, hold{end: 1, back: true})
+		}
 	}
 	w.upTo(m, w.of.Limit())
 	if room := key.room(now); room >= 0 && w.mayCharge(key) { // into debt
@@ -132,7 +139,9 @@ func (w *requestWalk) ask(m *moment) {
 		w.settle(m, i, one)
 	}
 	for i, one := range key.turns {
-		w.cancel(m, i, one)
+		if !one.final && (i == len(key.turns)-1 || !w.drifts(m)) {
+			w.settleTurn(m, i, one)
+		}
 	}
 }
 
@@ -178,7 +187,7 @@ func (w *requestWalk) denied(m *moment, what string, req step.Request, n int) {
 }
 
 func (w *requestWalk) hold(m *moment, n int) {
-	if m.key.pending() == w.most {
+	if m.key.pending() == w.most || w.drifts(m) && len(m.key.turns) > 0 {
 		return
 	}
 	for _, back := range []bool{true, false} {
@@ -229,21 +238,27 @@ func (w *requestWalk) settle(m *moment, i int, one hold) {
 	if one.all {
 		return
 	}
-	const longer = 2
 	after := m.key
 	after.holds = slices.Clone(after.holds)
 	after.holds[i].end = m.now + longer
+	w.extend(m, one, after)
+}
+
+func (w *requestWalk) extend(m *moment, one hold, after history) {
 	w.request(m, fmt.Sprintf("Extend %d to %d", one.id, longer),
 		step.Request{Op: step.OpExtend, Hold: step.Handle{ID: one.id, For: longer}},
 		w.peek(after, m.now), after)
 }
 
+// longer is for how many ticks holds are extended.
+const longer = 2
+
 // farthest is how far ahead turns may be, in ticks.
 const farthest = 6
 
-func (w *requestWalk) reserve(m *moment, n int) {
-	// A fact may begin with a turn on which later ones depend, so that cancelling is not walked.
-	if _, drifts := m.key.decides().(fact); drifts || m.key.flies || m.key.pending() == w.most {
+// reserve reserves events, and holds them from then on for as long as of says.
+func (w *requestWalk) reserve(m *moment, n int, of hold) {
+	if m.key.pending() == w.most || w.drifts(m) && len(m.key.holds) > 0 {
 		return
 	}
 	_, queues := m.key.decides().(queue)
@@ -254,28 +269,63 @@ func (w *requestWalk) reserve(m *moment, n int) {
 	if at > m.now+farthest {
 		return // as one could reserve behind a reservation, cancel that, and so on
 	}
-	due := at + m.key.delay(at)
-	id := m.unused() - 1
+	last := of.end
+	of.id, of.n, of.due = m.unused(), n, at+m.key.delay(at)
+	of.end += of.due
+	if of.all {
+		of.id--
+	}
 	after := m.key
 	switch {
 	case at > m.now:
-		after.turns = append(slices.Clip(after.turns), turn{id: id, at: at, n: n})
-	case due > m.now:
-		after = after.open(m.now, hold{id: id, n: n, due: due, end: due, all: true})
+		after.turns = append(slices.Clip(after.turns), turn{hold: of, at: at})
+	case of.end > m.now:
+		after = after.open(m.now, of)
 	default:
 		after = after.take(m.now, n)
 	}
 	want := w.described(after, m.now)
-	want.Allowed, want.Wait = true, time.Duration(due-m.now)
-	w.request(m, fmt.Sprint("Reserve ", n),
-		step.Request{Op: step.OpReserve, N: n, MaxWait: time.Hour, Hold: step.Handle{ID: id}}, want, after)
+	want.Allowed, want.Wait = true, time.Duration(of.due-m.now)
+	w.request(m, fmt.Sprintf("Reserve %d for %d, back: %v", n, last, of.back),
+		step.Request{
+			Op: step.OpReserve, N: n, MaxWait: time.Hour,
+			Hold: step.Handle{ID: of.id, For: time.Duration(last), Back: of.back},
+		}, want, after)
 }
 
-func (w *requestWalk) cancel(m *moment, i int, one turn) {
-	after := m.key
-	after.turns = slices.Delete(slices.Clone(after.turns), i, i+1)
-	w.request(m, fmt.Sprint("Cancel ", one.id),
-		step.Request{Op: step.OpSettle, Of: one.n, Hold: step.Handle{ID: one.id}}, w.peek(after, m.now), after)
+// drifts reports whether a turn may depend on what was held or reserved before. It is not walked what
+// is settled then: docs/holds.md says only that the key grants later, and never more.
+func (w *requestWalk) drifts(m *moment) bool {
+	_, drifts := m.key.decides().(fact)
+	return drifts
+}
+
+// settleTurn settles a reservation that is ahead, for no events or, if they are held afterwards, for
+// any number of them.
+func (w *requestWalk) settleTurn(m *moment, i int, one turn) {
+	for n := range one.n + 1 {
+		if n > 0 && one.all {
+			break
+		}
+		after := m.key
+		after.turns = slices.Clone(after.turns)
+		after.turns[i].n, after.turns[i].final = n, true
+		switch {
+		case n == 0:
+			after.turns = slices.Delete(after.turns, i, i+1)
+		case m.key.flies: // the events are over, but nothing is granted before that time
+			after.turns[i].n = 0
+		}
+		w.request(m, fmt.Sprintf("Settle %d for %d", one.id, n),
+			step.Request{Op: step.OpSettle, N: n, Of: one.n, Hold: step.Handle{ID: one.id}},
+			w.peek(after, m.now), after)
+	}
+	if !one.all {
+		after := m.key
+		after.turns = slices.Clone(after.turns)
+		after.turns[i].end = max(one.at, m.now+longer)
+		w.extend(m, one.hold, after)
+	}
 }
 
 // mayCharge reports whether the definition says what follows from a charge: events that are counted
@@ -344,7 +394,8 @@ func (w *requestWalk) request(m *moment, what string, req step.Request, want ste
 type requested struct {
 	spec limit.Spec
 	small
-	most int // holds and turns at once
+	most    int  // holds and turns at once
+	lasting bool // whether reservations are also held after their turn
 }
 
 func numbers(kind limit.Kind, numbers ...uint64) (s limit.Spec) {
@@ -354,17 +405,21 @@ func numbers(kind limit.Kind, numbers ...uint64) (s limit.Spec) {
 }
 
 var requestedLimits = map[string]requested{
-	"FixedWindow":                    {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2},
-	"TokenBucket":                    {numbers(limit.TokenBucket, 1, 2, 2), small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 2},
-	"LeakyBucket":                    {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1},
-	"SlidingLog":                     {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2},
-	"SlidingWindow":                  {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1},
-	"RollingWindow":                  {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1},
-	"FixedWindow, StartOnFirstEvent": {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2}, 2},
-	"TokenBucket, RefillInterval":    {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1},
-	"Lockout":                        {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6}, 1},
-	"All of two":                     {limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}}, small{definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}}, unit: 1, memory: 4}, 1},
-	"InFlight":                       {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2},
+	"FixedWindow":                      {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2, false},
+	"TokenBucket":                      {numbers(limit.TokenBucket, 1, 2, 2), small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 2, false},
+	"LeakyBucket":                      {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1, true},
+	"SlidingLog":                       {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
+	"SlidingWindow":                    {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
+	"RollingWindow":                    {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1, true},
+	"FixedWindow, StartOnFirstEvent":   {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2}, 2, false},
+	"TokenBucket, RefillInterval":      {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1, false},
+	"Lockout":                          {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6}, 1, false},
+	"All of two":                       {limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}}, small{definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}}, unit: 1, memory: 4}, 1, false},
+	"InFlight":                         {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
+	"InFlight, reserved":               {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
+	"FixedWindow, held from a turn on": {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 1, true},
+	"TokenBucket, held from a turn on": {numbers(limit.TokenBucket, 1, 2, 2), small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 1, true},
+	"SlidingLog, held from a turn on":  {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
 }
 
 // forms are those in which stores keep states.
@@ -392,7 +447,7 @@ func TestComplete_Requests(t *testing.T) {
 				l, err := limit.New(one.spec, kernel.InMemory, nil)
 				require.NoError(t, err)
 				l, st := of(l)
-				w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: one.most}
+				w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: one.most, lasting: one.lasting}
 				states += w.run(st)
 				answers += w.answers
 			}
