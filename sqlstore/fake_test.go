@@ -24,6 +24,7 @@ type fake struct {
 	pages   []string   // the first parameters of those for pages
 	answers []answer
 	conns   int // so far
+	locked  int // how many more connections fail
 }
 
 // An answer is what the fake answers to the next statement that contains a text.
@@ -114,6 +115,10 @@ func (a answer) on(text string) answer {
 func (f *fake) Connect(context.Context) (driver.Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.locked > 0 {
+		f.locked--
+		return nil, errors.New("database is locked")
+	}
 	f.conns++
 	return conn{f}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -116,7 +117,7 @@ func (t *table) checkConnections(ctx context.Context) error {
 		return nil
 	}
 	for range 2 {
-		conn, err := t.db.Conn(ctx)
+		conn, err := t.connect(ctx)
 		if err != nil {
 			return t.failed("examining the database of", err)
 		}
@@ -129,6 +130,23 @@ func (t *table) checkConnections(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// connect opens a connection to SQLite. Of the processes that open a new file at once, the first one
+// makes its journal a WAL, for which SQLite lets the others fail, and not wait.
+func (t *table) connect(ctx context.Context) (*sql.Conn, error) {
+	const most = 100
+	for try := 1; ; try++ {
+		conn, err := t.db.Conn(ctx)
+		if err == nil || try == most || !strings.Contains(err.Error(), "locked") {
+			return conn, err
+		}
+		select {
+		case <-time.After(rand.N(50 * time.Millisecond)):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // checkPragmas checks the settings of a connection to SQLite.

@@ -1,7 +1,9 @@
 package sqlstore
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -116,4 +118,26 @@ func TestPrepare_SQLite(t *testing.T) {
 	_, err = New(t.Context(), f.open(), SQLite)
 	require.NoError(t, err)
 	assert.Equal(t, 3, f.conns)
+}
+
+// Processes that open a new file of SQLite at once wait until one of them has made it.
+func TestPrepare_Locked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for fails, want := range map[int]bool{3: true, 1000: false} {
+			f := newFake(t, SQLite)
+			f.locked = fails
+			db := f.open()
+			_, err := New(t.Context(), db, SQLite)
+			if want {
+				assert.NoError(t, err)
+			} else {
+				assert.EqualError(t, err, "sqlstore: examining the database of ratelimit_states: database is locked")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				_, err = New(ctx, db, SQLite)
+				cancel()
+				assert.Error(t, err)
+			}
+			require.NoError(t, db.Close())
+		}
+	})
 }

@@ -21,6 +21,7 @@ import (
 
 // A server is a database that a test may stop and start again.
 type server interface {
+	source() (driver, dsn string)
 	open(t *testing.T) *sql.DB
 	start(t *testing.T)
 	kill(t *testing.T)
@@ -53,10 +54,10 @@ func find(t *testing.T, names ...string) string {
 
 type sqlite struct{ file string }
 
-func (s *sqlite) dsn() string {
-	return "file:" + s.file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
+func (s *sqlite) source() (driver, dsn string) {
+	return "sqlite", "file:" + s.file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
 }
-func (s *sqlite) open(t *testing.T) *sql.DB { return connect(t, "sqlite", s.dsn()) }
+func (s *sqlite) open(t *testing.T) *sql.DB { return open(t, s) }
 func (*sqlite) start(*testing.T)            {}
 func (s *sqlite) kill(*testing.T)           {}
 
@@ -66,6 +67,13 @@ func connect(t testing.TB, driver, dsn string) *sql.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
+}
+
+// open opens the database of a server.
+func open(t testing.TB, s server) *sql.DB {
+	t.Helper()
+	driver, dsn := s.source()
+	return connect(t, driver, dsn)
 }
 
 // A process is a database server on a free port, with its data in a directory of the
@@ -157,9 +165,10 @@ func newPostgres(t *testing.T) server {
 	return p
 }
 
-func (p *postgres) open(t *testing.T) *sql.DB {
-	return connect(t, "pgx", fmt.Sprintf("host=127.0.0.1 port=%d user=test dbname=postgres sslmode=disable", p.port))
+func (p *postgres) source() (driver, dsn string) {
+	return "pgx", fmt.Sprintf("host=127.0.0.1 port=%d user=test dbname=postgres sslmode=disable", p.port)
 }
+func (p *postgres) open(t *testing.T) *sql.DB { return open(t, p) }
 
 type mariaDB struct{ process }
 
@@ -182,6 +191,7 @@ func newMariaDB(t *testing.T) server {
 	return p
 }
 
-func (p *mariaDB) open(t *testing.T) *sql.DB {
-	return connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true", p.port))
+func (p *mariaDB) source() (driver, dsn string) {
+	return "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true", p.port)
 }
+func (p *mariaDB) open(t *testing.T) *sql.DB { return open(t, p) }

@@ -55,7 +55,8 @@ func TestSQLStore(t *testing.T) {
 				name := fmt.Sprintf("states_%d", tables.Add(1))
 				of := db
 				if file, ok := s.(*sqlite); ok {
-					of = connect(tb, "sqlite", (&sqlite{file: file.file + name}).dsn()+"&_pragma=synchronous(OFF)")
+					driver, dsn := (&sqlite{file: file.file + name}).source()
+					of = connect(tb, driver, dsn+"&_pragma=synchronous(OFF)")
 				}
 				return newStore(tb, of, d, sqlstore.WithTable(name), sqlstore.WithClock(clk)).Database()
 			},
