@@ -244,45 +244,43 @@ func (l *limiter) beginObserving() (now kernel.Instant) {
 	return now
 }
 
-// observeWait tells the observers of a wait since began, which returns err. r is the turn, if it is
-// known.
-func (l *limiter) observeWait(w *waiter, began kernel.Instant, r *Reservation, err error) {
+// observeWait tells the observers of a wait since began, and of what came of it.
+func (l *limiter) observeWait(w *waiter, began kernel.Instant, came *waitResult) {
 	if l.observers == nil {
 		return
 	}
 	now, _ := l.timeline.Now()
-	d := w.denial
-	if w.grant.Allowed {
-		now, d = began, w.grant // it did not wait
+	if came.decision.Allowed {
+		now = began // it did not wait
 	}
 	o := Observation{
 		Key:      w.key,
 		Call:     CallWait,
 		N:        w.n,
-		Decision: d,
+		Decision: came.decision,
 		Waited:   time.Duration(now - min(now, began)),
-		Err:      err,
+		Err:      came.err,
 	}
-	switch {
-	case w.failure != nil:
-		o.Outcome, o.Err, o.Decision.Degraded = Failed, w.failure, true
+	switch err := came.err; {
+	case came.failure != nil:
+		o.Outcome, o.Err, o.Decision.Degraded = Failed, came.failure, true
 	case errors.Is(err, ErrFull):
 		o.Outcome = Failed
 	case hasLeft(w.ctx, err) && !errors.Is(err, context.DeadlineExceeded):
 		o.Outcome = Abandoned
-	case w.unknown != nil:
-		o.Outcome, o.Err = Failed, w.unknown
-		o.Decision.Degraded, o.Decision.StandIn = true, err == nil || w.denial.StandIn
+	case came.unknown != nil:
+		o.Outcome, o.Err = Failed, came.unknown
 	case err != nil: // also if the deadline has passed: what it asked for was not granted in time
 		o.Outcome = Denied
 	}
-	if err == nil {
+	if came.err == nil {
 		o.Granted, o.Decision.Allowed = w.n, true
 	}
-	if !w.hold.isHeld {
-		r = nil // the turn has come, and its events count
+	var held *Reservation
+	if w.hold.isHeld { // else the turn has come, and its events count
+		held = came.turn
 	}
-	l.observeOrGiveBack(w.ctx, o, r)
+	l.observeOrGiveBack(w.ctx, o, held)
 }
 
 // observeSettlement tells the observers of the limiter that r was settled for n.

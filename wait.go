@@ -22,39 +22,38 @@ func (l *limiter) WaitN(ctx context.Context, key string, n int) error {
 // fails, a fallback waits instead.
 func (l *limiter) waitFor(w *waiter) (*Reservation, Decision, error) {
 	began := l.beginObserving()
-	r, err := w.wait()
-	switch fallsBack := err != nil && w.failure != nil && l.policy.kind == fallback; {
-	case fallsBack:
-		r, err = w.fallBack(l.policy.limiter)
-	case r != nil:
-		r.clear(isQuiet | isAhead)
-	}
-	if w.mayGrant && errors.Is(err, ErrNever) {
-		err = w.failure
-	}
-	if w.unknown != nil && w.failure == nil {
-		w.markStandIns()
-	}
-	l.observeWait(w, began, r, err)
+	o := w.wait()
 	switch {
-	case err != nil:
-		return nil, w.denial, err
-	case !w.hold.isHeld:
-		r = nil
+	case o.err != nil && o.failure != nil && l.policy.kind == fallback:
+		w.fallBack(l.policy.limiter, &o)
+	case o.turn != nil:
+		o.turn.clear(isQuiet | isAhead)
 	}
-	return r, w.grant, nil
+	if o.mayGrant && errors.Is(o.err, ErrNever) {
+		o.err = o.failure
+	}
+	if o.unknown != nil && o.failure == nil {
+		o.markStandIn()
+	}
+	l.observeWait(w, began, &o)
+	if o.err != nil || !w.hold.isHeld {
+		o.turn = nil
+	}
+	return o.turn, o.decision, o.err
 }
 
-// fallBack has a fallback wait, no longer than w does. If New has made the fallback, it is asked
-// even if that time is over, because the failing store took it: then the fallback grants what may
-// happen now.
-func (w *waiter) fallBack(to Limiter) (r *Reservation, err error) {
+// fallBack has a fallback wait, no longer than w does, and sets what came of that. If New has made
+// the fallback, it is asked even if that time is over, because the failing store took it: then the
+// fallback grants what may happen now.
+func (w *waiter) fallBack(to Limiter, o *waitResult) {
+	o.turn, o.decision = nil, Decision{}
 	if w.options == nil {
-		return nil, to.WaitN(w.ctx, w.key, w.n)
+		o.err = to.WaitN(w.ctx, w.key, w.n)
+		return
 	}
 	r, d, err := to.Hold(w.ctx, w.key, w.n, w.options...)
+	o.turn, o.err = r, err
 	if err == nil && !d.Allowed { // of a limiter that New has not made
-		w.denial, err = d, &TurnError{N: w.n, Wait: d.RetryAfter}
+		o.decision, o.err = d, &TurnError{N: w.n, Wait: d.RetryAfter}
 	}
-	return r, err
 }

@@ -54,13 +54,19 @@ type waiter struct {
 	// When the waiter first asked for a turn that the store denied; 0 before that.
 	deniedSince kernel.Instant
 
-	// What has happened so far, which the results of the wait do not say.
-	failure error // of the store, even if FailOpen allowed the events
+	result waitResult // so far
+}
+
+// A waitResult is what came of a wait.
+type waitResult struct {
+	err  error        // why the events may not happen
+	turn *Reservation // of events that may happen; nil if there is nothing to know of it
+
+	decision Decision // if the events were granted at once, or denied; else zero
+	unknown  error    // why the limit of the key is not known, so that that of New decided
+	failure  error    // of the store, even if FailOpen allowed the events
 	// With failure: whether the limit of the key, and not a fallback, may ever grant the events.
 	mayGrant bool
-	unknown  error    // why the limit of the key is not known, so that that of New decided
-	denial   Decision // if the events were denied
-	grant    Decision // if the events were granted at once
 }
 
 // A waitState is how far a waiter has come. Its states follow each other in this order. A wait ends
@@ -93,11 +99,10 @@ func (w *waiter) String() string {
 	return text
 }
 
-// wait reserves the events, and returns when their turn has come. The Reservation is nil if there
-// is nothing to know of it.
-func (w *waiter) wait() (*Reservation, error) {
-	r, err := w.untilTurn()
-	switch {
+// wait reserves the events, and returns when their turn has come.
+func (w *waiter) wait() waitResult {
+	w.result.turn, w.result.err = w.untilTurn()
+	switch err := w.result.err; {
 	case err == nil:
 		w.state = stateServed
 	case hasLeft(w.until, err):
@@ -105,10 +110,11 @@ func (w *waiter) wait() (*Reservation, error) {
 	default:
 		w.state = stateRefused
 	}
-	return r, err
+	return w.result
 }
 
-// untilTurn is wait, except for the state at the end.
+// untilTurn returns the turn of the events once that has come, or nil if there is nothing to know
+// of it.
 func (w *waiter) untilTurn() (*Reservation, error) {
 	if w.n == 0 {
 		return &Reservation{l: w.l, key: w.key}, nil
@@ -117,7 +123,7 @@ func (w *waiter) untilTurn() (*Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.unknown = unknown
+	w.result.unknown = unknown
 	if lim.Stateless() || w.n > lim.Limit() {
 		return w.askInPassing(lim)
 	}
@@ -128,7 +134,7 @@ func (w *waiter) untilTurn() (*Reservation, error) {
 	if err != nil || first.mayHappen() {
 		return first.reservation, err
 	}
-	if !first.isAsked && w.unknown == nil {
+	if !first.isAsked && w.result.unknown == nil {
 		w.l.takeTurnsBehind(w.key, lim, w.hold)
 	}
 	err = w.enter(&first, lim)
@@ -195,9 +201,9 @@ func (w *waiter) enter(first *turnReply, lim *limit.Limit) error {
 func (w *waiter) turnedAway(err error) error {
 	// A caller that tries again at once would keep those that wait from their turns.
 	runtime.Gosched()
-	if w.denial == (Decision{}) { // the line is too long
+	if w.result.decision == (Decision{}) { // the line is too long
 		c := newCall(w.ctx, step.OpTake, w.key, w.n)
-		w.denial, _ = w.l.denialInLine(&c, w.n)
+		w.result.decision, _ = w.l.denialInLine(&c, w.n)
 	}
 	return err
 }
@@ -310,7 +316,7 @@ func (w *waiter) askForTurn(move line.Move) (*Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.unknown = unknown
+	w.result.unknown = unknown
 	asked, _ := l.timeline.Now()
 	began := time.Now()
 	reply, err := w.askStore(lim, move.From)
@@ -397,7 +403,7 @@ const longestPause = time.Second
 func (w *waiter) askStore(lim *limit.Limit, from kernel.Instant) (turnReply, error) {
 	patience := w.patience()
 	c, whenDue := w.l.newTurnCall(w.ctx, w.key, w.n, lim, w.hold)
-	c.unknown, c.Request.MaxWait = w.unknown, patience
+	c.unknown, c.Request.MaxWait = w.result.unknown, patience
 	if !whenDue || !w.l.applyAsOf(&c, from) {
 		w.l.apply(&c)
 	}
@@ -422,7 +428,7 @@ func (w *waiter) patience() time.Duration {
 func (w *waiter) storeGranted(c *call) (turnReply, error) {
 	ans := &c.Answer
 	if max(ans.Wait, ans.Delay) == 0 && w.state < stateWaiting {
-		w.grant = Decision(ans.Decision)
+		w.result.decision = Decision(ans.Decision)
 	}
 	if !c.Limit.Releases() && ans.Wait == 0 && !w.hold.isHeld && w.place == nil {
 		return turnReply{isAsked: true}, nil
@@ -430,6 +436,7 @@ func (w *waiter) storeGranted(c *call) (turnReply, error) {
 	r := w.l.newReservation(&c.Call)
 	if c.Limit.Releases() {
 		if err := r.outlast(w.until); err != nil {
+			w.result.decision = Decision{}
 			return turnReply{}, err
 		}
 	}
@@ -454,25 +461,25 @@ func (w *waiter) storeFailed(c *call) (turnReply, error) {
 	if w.ctx.Err() != nil {
 		return turnReply{}, w.ctx.Err()
 	}
-	w.failure = errors.Join(w.l.logStoreFailure(w.ctx, w.key, c.Err), w.unknown)
-	w.mayGrant = c.mayGrant(w.n)
+	w.result.failure = errors.Join(w.l.logStoreFailure(w.ctx, w.key, c.Err), w.result.unknown)
+	w.result.mayGrant = c.mayGrant(w.n)
 	if w.l.policy.kind == failOpen {
 		return turnReply{isAsked: true, reservation: &Reservation{l: w.l, key: w.key}}, nil
 	}
-	return turnReply{}, w.failure
+	return turnReply{}, w.result.failure
 }
 
 // refuse keeps a denial by lim, and returns the error of the wait.
 func (w *waiter) refuse(ans *step.Answer, lim *limit.Limit, patience time.Duration) error {
-	w.denial = Decision(ans.Decision)
+	w.result.decision = Decision(ans.Decision)
 	switch {
 	case ans.Full:
 		return errNoRoom
 	case ans.QueueFull:
 		return fmt.Errorf("%w: no room for %d", ErrQueueFull, w.n)
-	case w.n > lim.Limit() && w.unknown != nil: // the limit of the key may grant them
-		w.denial = closedDecision(lim)
-		return w.unknown
+	case w.n > lim.Limit() && w.result.unknown != nil: // the limit of the key may grant them
+		w.result.decision = closedDecision(lim)
+		return w.result.unknown
 	case w.n > lim.Limit():
 		return fmt.Errorf("%w: %d at once with a limit of %d", ErrNever, w.n, lim.Limit())
 	case ans.Wait == Never:
@@ -481,10 +488,10 @@ func (w *waiter) refuse(ans *step.Answer, lim *limit.Limit, patience time.Durati
 	return &TurnError{N: w.n, Wait: ans.Wait, Left: patience}
 }
 
-// markStandIns marks the decisions as those of a limit that is not the key's.
-func (w *waiter) markStandIns() {
-	w.grant.Degraded, w.grant.StandIn = true, true
-	if !w.denial.Degraded {
-		w.denial.Degraded, w.denial.StandIn = true, true
+// markStandIn marks the Decision as one of a limit that is not the key's, unless it is one of
+// FailClosed.
+func (r *waitResult) markStandIn() {
+	if !r.decision.Degraded {
+		r.decision.Degraded, r.decision.StandIn = true, true
 	}
 }

@@ -12,7 +12,7 @@ import (
 // begin lets a waiter wait for n events of "key", and returns it once its goroutine is blocked.
 func begin(ctx context.Context, l Limiter, n int) *waiter {
 	w := &waiter{l: l.(*limiter), ctx: ctx, until: ctx, key: "key", n: n}
-	go func() { _, _ = w.wait() }()
+	go w.wait()
 	synctest.Wait()
 	return w
 }
