@@ -200,32 +200,44 @@ type jointCall struct {
 	inOrder  []*jointKey  // the first of equal keys, in the order in which they are asked
 	index    keyIndex     // of the keys in inOrder, if they are many; else nil
 	calls    []limit.Call // of the keys in inOrder
-	// Whether all keys but those that are asked now have granted, so that these need not be held.
-	isLast  bool
-	granted bool // whether all keys have granted
-	errs    []error
+	granted  bool         // whether all keys have granted
+	errs     []error
 }
 
-// A jointKey is one key of a jointCall, as one Bound gives it.
+// A jointKey is one key of a jointCall.
 type jointKey struct {
+	givenKey
+	keyWay
+	keyReply
+}
+
+// A givenKey is a key as one Bound gives it.
+type givenKey struct {
 	bound Bound
 	index int // of bound
 	first int // the index of the first Bound with the key
-	// n is how many events the key is asked for. The first of equal keys is asked for the sum.
-	n            int
-	l            *limiter     // nil if New has not made it
-	limit        *limit.Limit // that decides on the key; see limitFor
-	unknown      error        // why limit is not that of the key, but New's; see limitFor
-	storeFailure error
+	// How many events the key is asked for. The first of equal keys is asked for the sum.
+	n int
+	l *limiter // nil if New has not made it
 	// Whether another limiter, with a lookup of its own, has the key as well.
 	isSharedWithLookup bool
-	group              any // see [limit.JointStates]; nil if the key is in memory or asked alone
-	phase              phase
-	leader             int          // the index of the first key of the group
-	reservation        *Reservation // what the key holds, if anything
+}
 
-	*limit.Call       // nil unless the key is the first of equal ones
-	err         error // of its Answer
+// A keyWay says what decides on a key, and when it is asked; see lookUp.
+type keyWay struct {
+	limit   *limit.Limit
+	unknown error // why limit is not that of the key, but New's
+	phase   phase
+	group   any // see [limit.JointStates]; nil if the key is in memory or asked alone
+	leader  int // the index of the first key of the group
+}
+
+// A keyReply is what came of asking for a key.
+type keyReply struct {
+	*limit.Call               // nil unless the key is the first of equal ones
+	err          error        // of its Answer
+	storeFailure error        // of the call for its group
+	reservation  *Reservation // what the key holds, if anything
 }
 
 // jointCalls keeps the memory of calls that have ended.
@@ -440,8 +452,9 @@ func (j *jointCall) askGroups() (granted bool) {
 		for to < len(j.inOrder) && compareOrder(j.inOrder[to], k) == 0 && to-from < most {
 			to++
 		}
-		j.isLast = to == len(j.inOrder)
-		if !j.askGroup(j.inOrder[from:to], j.calls[from:to]) {
+		// If all other keys have granted, a TakeAll need not hold the events of the last ones.
+		holds := j.holdsAll || to < len(j.inOrder)
+		if !j.askGroup(j.inOrder[from:to], j.calls[from:to], holds) {
 			return false
 		}
 	}
@@ -449,20 +462,20 @@ func (j *jointCall) askGroups() (granted bool) {
 }
 
 // askGroup asks the keys of a group, together if that is possible, and reports whether all have
-// granted.
-func (j *jointCall) askGroup(keys []*jointKey, calls []limit.Call) (granted bool) {
+// granted. holds is whether their events are held, and not only taken.
+func (j *jointCall) askGroup(keys []*jointKey, calls []limit.Call, holds bool) (granted bool) {
 	if keys[0].phase == inMemory || len(keys) > 1 {
-		decided, err := j.askTogether(keys, calls)
+		decided, err := j.askTogether(keys, calls, holds)
 		if decided && err == nil {
 			j.markStandIns(keys)
-			return j.recordHolds(keys) && j.askEach(unanswered(keys))
+			return recordHolds(keys, holds) && j.askEach(unanswered(keys), holds)
 		}
 		for _, k := range keys {
 			// The store may have begun to decide.
 			k.Answered, k.Answer, k.storeFailure = false, step.Answer{}, err
 		}
 	}
-	return j.askEach(keys)
+	return j.askEach(keys, holds)
 }
 
 // unanswered returns the keys that a store could not decide on together with the others.
@@ -475,12 +488,11 @@ func unanswered(keys []*jointKey) (left []*jointKey) {
 	return left
 }
 
-// askEach asks the last keys of a group, one after the other, until one refuses.
-func (j *jointCall) askEach(keys []*jointKey) (granted bool) {
-	isLastGroup := j.isLast
+// askEach asks the keys of a group, one after the other, until one refuses. Until the last one has
+// granted, the others are held.
+func (j *jointCall) askEach(keys []*jointKey, holds bool) (granted bool) {
 	for i, k := range keys {
-		j.isLast = isLastGroup && i == len(keys)-1
-		if !j.askAlone(k) {
+		if !j.askAlone(k, holds || i < len(keys)-1) {
 			return false
 		}
 	}
@@ -488,8 +500,10 @@ func (j *jointCall) askEach(keys []*jointKey) (granted bool) {
 }
 
 // askTogether asks the store of the keys to decide on them together.
-func (j *jointCall) askTogether(keys []*jointKey, calls []limit.Call) (decided bool, err error) {
-	if j.holdsNow() {
+func (j *jointCall) askTogether(
+	keys []*jointKey, calls []limit.Call, holds bool,
+) (decided bool, err error) {
+	if holds {
 		for _, k := range keys {
 			k.Request.Op, k.Request.Hold = step.OpHold, newHandle(k.limit, j.holdOptionsOf(k))
 		}
@@ -530,13 +544,13 @@ func (j *jointCall) addError(k *jointKey) {
 
 // recordHolds records what the keys hold that were answered, and reports whether all of these have
 // granted, so that their events are spent.
-func (j *jointCall) recordHolds(keys []*jointKey) (granted bool) {
+func recordHolds(keys []*jointKey, holds bool) (granted bool) {
 	for _, k := range keys {
 		if k.Answered && !k.Answer.Allowed {
 			return false
 		}
 	}
-	if j.holdsNow() {
+	if holds {
 		for _, k := range keys {
 			if k.Answered {
 				k.reservation = k.l.newReservation(k.Call)
@@ -548,16 +562,16 @@ func (j *jointCall) recordHolds(keys []*jointKey) (granted bool) {
 
 // askAlone asks a key as Hold or Take do, and reports whether it has granted. If the store has
 // failed, the FailurePolicy decides.
-func (j *jointCall) askAlone(k *jointKey) (granted bool) {
+func (j *jointCall) askAlone(k *jointKey, holds bool) (granted bool) {
 	if k.l == nil {
-		k.reservation, k.Answer.Decision, k.err = j.askForeign(&k.bound, k.n)
+		k.reservation, k.Answer.Decision, k.err = j.askForeign(&k.bound, k.n, holds)
 	} else {
 		k.err = k.l.check(j.ctx, k.n)
 	}
 	if k.l != nil && (k.err == nil || k.storeFailure != nil) {
 		c := call{Call: *k.Call, ctx: j.ctx}
 		c.unknown, c.Err = k.unknown, k.storeFailure
-		if j.holdsNow() {
+		if holds {
 			c.Request.Op, c.hold = step.OpHold, j.holdOptionsOf(k)
 			c.holdOptions = k.bound.optionList()
 		}
@@ -575,12 +589,14 @@ func (j *jointCall) askAlone(k *jointKey) (granted bool) {
 }
 
 // askForeign asks a limiter that New has not made.
-func (j *jointCall) askForeign(b *Bound, n int) (r *Reservation, _ step.Decision, err error) {
+func (j *jointCall) askForeign(
+	b *Bound, n int, holds bool,
+) (r *Reservation, _ step.Decision, err error) {
 	var d Decision
 	switch {
 	case j.holdsAll:
 		r, d, err = b.limiter.Hold(j.ctx, b.key, n, b.optionList()...)
-	case j.holdsNow():
+	case holds:
 		// For as long as its algorithm says: events of an InFlight would be over too early
 		// otherwise, and whether it has one is not known.
 		r, d, err = b.limiter.Hold(j.ctx, b.key, n)
@@ -589,9 +605,6 @@ func (j *jointCall) askForeign(b *Bound, n int) (r *Reservation, _ step.Decision
 	}
 	return r, step.Decision(d), err
 }
-
-// holdsNow reports whether the keys that are asked now are held.
-func (j *jointCall) holdsNow() bool { return j.holdsAll || !j.isLast }
 
 // holdOptionsOf says how a key is held. A TakeAll holds it only until all keys have been asked. The
 // exception is an InFlight, in which the events count until the Timeout.

@@ -2,9 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,7 +14,6 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
-	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
@@ -184,68 +180,6 @@ func (r *Reservation) await(ctx context.Context) error {
 	}
 	return err
 }
-
-// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil.
-// It returns the error of ctx if that ends first. Every wait sleeps here.
-func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan struct{}) error {
-	for d := l.timeline.Until(due); d > 0; d = l.timeline.Until(due) {
-		if woken, err := l.sleepOnce(ctx, d, due, turn); woken || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sleepOnce is sleep for d, the time until due. It may return early. woken says that turn has had
-// an element.
-func (l *limiter) sleepOnce(
-	ctx context.Context,
-	d time.Duration,
-	due kernel.Instant,
-	turn <-chan struct{},
-) (woken bool, err error) {
-	var passed, again <-chan time.Time // nil: never
-	poll := mockPollInterval
-	if d < Never {
-		timer := l.timeline.Clock().Timer(d)
-		defer timer.Stop()
-		passed = timer.C
-		if !l.timeline.Flows() {
-			if l.timeline.Until(due) != d {
-				return false, nil // the clock was moved before the timer was set, which is late now
-			}
-			again = time.After(poll)
-		}
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-turn:
-			return true, nil
-		case <-passed:
-			return false, nil
-		case <-again:
-			if l.timeline.Until(due) == 0 {
-				return false, nil
-			}
-			poll *= 2
-			again = nil
-			if poll <= longestMockPoll {
-				again = time.After(poll)
-			}
-		}
-	}
-}
-
-// mockPollInterval is the real time after which a wait looks again at a clock that is moved by
-// hand: a mock may have fired its timers just before the wait set one, and show its new time only
-// just after. In a busy process that takes longer, so that the wait looks again after twice the
-// time, and so on up to longestMockPoll.
-const (
-	mockPollInterval = 10 * time.Millisecond
-	longestMockPoll  = 20 * time.Second
-)
 
 // Settle says that n of the held events have happened, which may be fewer or more. The key is then
 // as if n events had been taken at the time of the hold; if n exceeds the number held, the rest
@@ -550,82 +484,5 @@ func (r *Reservation) Extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// A token is base64 of a version (1 byte), the number of events, the instant at which they may
-// happen, and the ID of the hold (8 bytes each), and the first bytes of a hash of these and of what
-// the token belongs to.
-const (
-	tokenVersion = 1
-	tokenFields  = 1 + 3*8
-	tokenSize    = tokenFields + 14 // a multiple of 3, so that no bits are left over
-)
-
-// Token returns a short text by which another process can settle the hold, or cancel the
-// reservation before its turn: see [Limiter.Resume]. It does not show the key, but whoever has it
-// can settle the hold. It is empty if there is nothing to settle: if r is nil, or the events have
-// happened when it was made. The Reservation of a [HoldAll] has no token, but each of its
-// [Reservation.Parts] has one.
-func (r *Reservation) Token() string {
-	if r == nil || r.holdID == 0 {
-		return ""
-	}
-	b := make([]byte, 0, tokenSize)
-	b = binary.BigEndian.AppendUint64(append(b, tokenVersion), uint64(r.n))
-	b = binary.BigEndian.AppendUint64(b, r.due)
-	b = binary.BigEndian.AppendUint64(b, r.holdID)
-	return base64.RawURLEncoding.EncodeToString(append(b, r.l.seal(r.key, b)...))
-}
-
 // isHold reports whether r is a hold, and not only a reservation, which ends at its turn.
 func (r *Reservation) isHold() bool { return r != nil && r.holdID%2 == 1 }
-
-// seal returns the hash of a token's fields, and of what they belong to: a key of a limiter, with
-// its name and kind; in memory, one of a store.
-func (l *limiter) seal(key string, fields []byte) []byte {
-	kind, within := "", uint64(0)
-	if l.ownLimits == nil {
-		kind = l.limit.Kind()
-	}
-	if l.local != nil {
-		within = l.local.Space.Fingerprint(key)
-	}
-	hash := sha256.New()
-	hash.Write(fields)
-	for _, s := range []string{l.name, kind, key} {
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
-		hash.Write([]byte(s))
-	}
-	hash.Write(binary.BigEndian.AppendUint64(nil, within))
-	return hash.Sum(nil)[:tokenSize-tokenFields]
-}
-
-// errToken is the error of a text that is no token.
-func errToken(why string, args ...any) error {
-	return fmt.Errorf("%w: no token of a hold: "+why, append([]any{ErrInvalid}, args...)...)
-}
-
-// Resume implements [Limiter].
-func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, error) {
-	if err := l.check(ctx, 0); err != nil {
-		return nil, err
-	}
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	switch {
-	case err != nil:
-		return nil, errToken("%w", err)
-	case len(b) != tokenSize || b[0] != tokenVersion ||
-		base64.RawURLEncoding.EncodedLen(len(b)) != len(token): // the decoder skips line breaks
-		return nil, errToken("it has %d bytes", len(token))
-	case string(l.seal(key, b[:tokenFields])) != string(b[tokenFields:]):
-		return nil, errToken("it is not one of key %s of limiter %q", keyhint.Of(key), l.name)
-	}
-	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
-	n, due, id := field(0), field(1), field(2)
-	if n > math.MaxInt || due > kernel.MaxInstant || id == 0 || id >= 1<<53 {
-		return nil, errToken("it has impossible numbers")
-	}
-	lim, err := l.limitOf(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return &Reservation{l: l, n: int(n), due: due, key: key, limit: lim, holdID: id}, nil
-}

@@ -3,9 +3,13 @@ package ratelimit
 import (
 	"context"
 	"errors"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
 // This file has what users call to wait: Wait, and Hold with Waiting. A waiter does the waiting.
+// Whoever waits sleeps here, by the limiter's clock.
 
 func (l *limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
@@ -57,3 +61,65 @@ func (w *waiter) fallBack(to Limiter, o *waitResult) {
 		o.decision, o.err = d, &TurnError{N: w.n, Wait: d.RetryAfter}
 	}
 }
+
+// sleep waits until the limiter's clock shows due, or until turn has an element, unless it is nil.
+// It returns the error of ctx if that ends first.
+func (l *limiter) sleep(ctx context.Context, due kernel.Instant, turn <-chan struct{}) error {
+	for d := l.timeline.Until(due); d > 0; d = l.timeline.Until(due) {
+		if woken, err := l.sleepOnce(ctx, d, due, turn); woken || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sleepOnce is sleep for d, the time until due. It may return early. woken says that turn has had
+// an element.
+func (l *limiter) sleepOnce(
+	ctx context.Context,
+	d time.Duration,
+	due kernel.Instant,
+	turn <-chan struct{},
+) (woken bool, err error) {
+	var passed, again <-chan time.Time // nil: never
+	poll := mockPollInterval
+	if d < Never {
+		timer := l.timeline.Clock().Timer(d)
+		defer timer.Stop()
+		passed = timer.C
+		if !l.timeline.Flows() {
+			if l.timeline.Until(due) != d {
+				return false, nil // the clock was moved before the timer was set, which is late now
+			}
+			again = time.After(poll)
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-turn:
+			return true, nil
+		case <-passed:
+			return false, nil
+		case <-again:
+			if l.timeline.Until(due) == 0 {
+				return false, nil
+			}
+			poll *= 2
+			again = nil
+			if poll <= longestMockPoll {
+				again = time.After(poll)
+			}
+		}
+	}
+}
+
+// mockPollInterval is the real time after which a wait looks again at a clock that is moved by
+// hand: a mock may have fired its timers just before the wait set one, and show its new time only
+// just after. In a busy process that takes longer, so that the wait looks again after twice the
+// time, and so on up to longestMockPoll.
+const (
+	mockPollInterval = 10 * time.Millisecond
+	longestMockPoll  = 20 * time.Second
+)
