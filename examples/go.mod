@@ -17,6 +17,7 @@ require (
 	github.com/ratelimit-go/ratelimit/otellimit v0.0.0
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis v0.0.0
 	github.com/ratelimit-go/ratelimit/rules v0.0.0
+	github.com/ratelimit-go/ratelimit/sqlstore v0.0.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
 	github.com/tidwall/gjson v1.20.2
@@ -97,4 +98,5 @@ replace (
 	github.com/ratelimit-go/ratelimit/otellimit => ../otellimit
 	github.com/ratelimit-go/ratelimit/redisstore/rueidis => ../redisstore/rueidis
 	github.com/ratelimit-go/ratelimit/rules => ../rules
+	github.com/ratelimit-go/ratelimit/sqlstore => ../sqlstore
 )
