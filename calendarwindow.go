@@ -23,6 +23,9 @@ import (
 // but 2·Limit events may happen around the border of two windows. Its state is one word for limits
 // below 2³¹, and two words for others.
 //
+// A [MemoryStore] forgets a month with its process, so that a deploy gives each key the whole month
+// again. [docs/databases.md] is about stores that do not.
+//
 // For customers with billing days of their own, let the lookup of [WithLimits] return a
 // CalendarWindow with the Start of the customer. If a customer gets another Limit, the events
 // of the present window still count. If a customer gets another Every, Start, Hour or Zone, the
@@ -31,6 +34,8 @@ import (
 // The processes that share a store may have different zone data, after a government has changed
 // its clocks. Until all of them have the same data, they disagree about where a window begins.
 // None of them counts the events of two windows together.
+//
+// [docs/databases.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/databases.md
 type CalendarWindow struct {
 	Limit int          // the most events in one window
 	Every CalendarUnit // Day, Week, Month, Quarter or Year

@@ -98,6 +98,7 @@ var exceptions = []struct {
 	{"docs/coming-from.md", "names of other libraries", []string{"SetIgnoreURL(true)", "AS_IS"}},
 	{"docs/databases.md", "settings of databases, of drivers and of database/sql", []string{
 		"interpolateParams=true", "max_allowed_packet", "synchronous=NORMAL", "SetMaxOpenConns", "SetMaxIdleConns",
+		"--auto-compaction-retention",
 	}},
 	{"docs/redis.md", "settings, commands and permissions of Redis", []string{
 		"maxmemory-policy", "noeviction", "HELLO", "CLIENT", "CLIENT SETINFO", "ACL LOG", "SCRIPT FLUSH", "SCRIPT",
