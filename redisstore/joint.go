@@ -186,7 +186,7 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		if err != nil {
 			return err
 		}
-		s.restore(members, damaged)
+		s.restore(ctx, members, damaged)
 		return nil
 	}
 	return errApart
@@ -314,6 +314,7 @@ func (s *Store) decideJointly(
 	s.counts.ended.Add(ended)
 	for i := range calls {
 		if damaged[i] != nil {
+			calls[i].Answer = step.Answer{} // which was made of nothing
 			continue
 		}
 		again := calls[i].Request
@@ -352,11 +353,11 @@ func grantsAll(calls []limit.Call, damaged map[int][]byte) bool {
 // What another process has done with the key meanwhile is lost, as everything is that a damaged key
 // has counted: the key begins afresh. Without an answer, the state is what the script has made of
 // the damaged one. The other keys have been decided on, so that it is no failure of the call.
-func (s *Store) restore(members []member, damaged map[int][]byte) {
+func (s *Store) restore(ctx context.Context, members []member, damaged map[int][]byte) {
 	for i, state := range damaged {
 		name := members[i].name
 		words := []string{"PSETEX", name.text, damagedFor, string(state)}
-		_, _ = s.run(context.Background(), name, Command{Words: words, Key: 1}, nil)
+		_, _ = s.run(ctx, name, Command{Words: words, Key: 1}, nil)
 	}
 }
 

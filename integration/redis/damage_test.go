@@ -258,6 +258,56 @@ func TestTakeAllOnDamagedValue(t *testing.T) {
 	assert.Positive(t, reported)
 }
 
+// A leavingConn calls leave before the server is told to put a damaged value back.
+type leavingConn struct {
+	redisstore.Conn
+	leave func()
+}
+
+func (c *leavingConn) Do(ctx context.Context, commands []redisstore.Command) []redisstore.Reply {
+	for _, command := range commands {
+		if command.Words[0] == "PSETEX" {
+			c.leave()
+		}
+	}
+	return c.Conn.Do(ctx, commands)
+}
+
+// A TakeAll whose caller leaves while a damaged value is put back is not allowed by what was made of
+// that value.
+func TestTakeAllOnDamagedValue_CallerLeaves(t *testing.T) {
+	addr := startServer(t).addr()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	conn := &leavingConn{Conn: connectors["goredis"](t, addr)}
+	prefix := prefixes()
+	store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix), redisstore.WithDenialCache(0))
+	require.NoError(t, err)
+	left := 0
+	for name, alg := range damagedLimits {
+		l, healthy := limiter(t, store, alg), limiter(t, store, hourly(1000), ratelimit.WithName("healthy"))
+		words := 1
+		for at := 0; at < words; at++ {
+			for _, to := range []uint64{0, 5, 1 << 32, 1<<64 - 1} {
+				require.NoError(t, l.Reset(t.Context(), "k"))
+				require.True(t, l.AllowN("k", 2))
+				value := damageWord(t, c, c.Keys(t.Context(), prefix+"*k").Val()[0], at, to)
+				words = len(value) / 8
+				ctx, leave := context.WithCancel(t.Context())
+				conn.leave = leave
+				d, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "k"), ratelimit.For(healthy, "other"))
+				if ctx.Err() != nil {
+					left++
+					assert.False(t, d.Allowed, "%s, word %d is %d: %v", name, at, to, d)
+					assert.ErrorIs(t, err, context.Canceled, "%s, word %d is %d", name, at, to)
+				}
+				leave()
+			}
+		}
+	}
+	assert.Positive(t, left)
+}
+
 // Of a value in which several words are damaged, whatever the value has (holds, turns, short
 // windows), the first call reports the damage or does not notice it, and the next one finds a key
 // that has begun afresh: no call fails otherwise, and none reports what the one before has mended.

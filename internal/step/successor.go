@@ -166,7 +166,19 @@ func (m *members) add(c *Machine, now kernel.Instant) (mustStore bool) {
 	}
 	m.of = []member{old, added}
 	m.header[formerAsked], m.header[lastSpent] = now, m.latest
-	return !lasting || c.Fresh(added.st) > max(now, old.limit.Fresh(old.st))
+	return !lasting || added.outlasts(&old, now)
+}
+
+// outlasts reports whether a part of m remembers something for longer than that part of old does,
+// from now on.
+func (m *member) outlasts(old *member, now kernel.Instant) bool {
+	was := old.limit.partStates(old.st)
+	for i, st := range m.limit.partStates(m.st) {
+		if m.limit.leaves[i].Fresh(st) > max(now, old.limit.leaves[i].Fresh(was[i])) {
+			return true
+		}
+	}
+	return false
 }
 
 // joined returns the state of the members, for a request that asks for c, which is one of them.

@@ -267,3 +267,41 @@ func TestShorterTimeout(t *testing.T) {
 		assert.Equal(t, tt.left, fakes.Remaining(t, l), name)
 	}
 }
+
+// TestChangedPartOfAnAll: a denial keeps the window of a part that has become longer, although another
+// part remembers for longer still. So a client that comes back no earlier than it is told is granted its
+// request, and the longer window is not granted anew.
+func TestChangedPartOfAnAll(t *testing.T) {
+	window := func(limit int, of time.Duration) ratelimit.Algorithm {
+		return ratelimit.FixedWindow{Limit: limit, Window: of}
+	}
+	calendar := func(limit int, of ratelimit.CalendarUnit) ratelimit.Algorithm {
+		return ratelimit.CalendarWindow{Limit: limit, Every: of}
+	}
+	for name, tt := range map[string]struct {
+		longer, before, after ratelimit.Algorithm
+		from                  time.Time
+	}{
+		"windows": {window(1000, 24*time.Hour), window(100, time.Hour), window(100, 2*time.Hour), time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC)},
+		"logs":    {window(1000, 24*time.Hour), ratelimit.SlidingLog{Limit: 100, Window: time.Hour}, ratelimit.SlidingLog{Limit: 100, Window: 2 * time.Hour}, time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC)},
+		// From a Tuesday on, so that the week ends before the month.
+		"calendars": {calendar(1000, ratelimit.Month), calendar(100, ratelimit.Day), calendar(100, ratelimit.Week), time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC)},
+	} {
+		l, own, _, clk := fakes.Varying(t, ratelimit.All{tt.longer, tt.before})
+		clk.Set(tt.from)
+		require.True(t, l.AllowN("key", 100), name)
+		own.Set("key", ratelimit.All{tt.longer, tt.after})
+		d, err := l.Take(t.Context(), "key", 1)
+		require.NoError(t, err)
+		require.False(t, d.Allowed, name)
+		told := d.RetryAfter
+		for range 3 {
+			clk.Advance(told / 4)
+			d, err = l.Peek(t.Context(), "key")
+			require.NoError(t, err)
+			assert.False(t, d.Allowed, name)
+		}
+		clk.Advance(told - told/4*3)
+		assert.True(t, l.AllowN("key", 1), name)
+	}
+}
