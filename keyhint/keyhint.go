@@ -4,7 +4,9 @@
 package keyhint
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -36,11 +38,28 @@ func In(err error, key string) error {
 		return err
 	}
 	hint, text := Of(key), err.Error()
-	without := strings.NewReplacer(strconv.Quote(key), hint, key, hint).Replace(text)
+	without := text
+	for _, quoted := range forms(key) {
+		without = strings.ReplaceAll(without, quoted, hint)
+	}
 	if without == text {
 		return err
 	}
 	return &hidden{err, without}
+}
+
+// forms returns key as texts of errors quote it: in Go, in JSON, in a URL and in SQL. A form that has
+// another one in it comes before that.
+func forms(key string) (all []string) {
+	inQuotes := []string{strconv.Quote(key), strconv.QuoteToASCII(key)}
+	if text, err := json.Marshal(key); err == nil {
+		inQuotes = append(inQuotes, string(text))
+	}
+	all = append(all, inQuotes...)
+	for _, text := range inQuotes {
+		all = append(all, text[1:len(text)-1])
+	}
+	return append(all, url.QueryEscape(key), url.PathEscape(key), strings.ReplaceAll(key, "'", "''"), key)
 }
 
 // hidden is an error with another text.

@@ -1,9 +1,11 @@
 package keyhint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -36,6 +38,25 @@ func TestIn(t *testing.T) {
 
 	err = fmt.Errorf("no plan of %q", "\n"+secret)
 	assert.EqualError(t, In(err, "\n"+secret), `no plan of "\n0123456"… (33 bytes)`)
+
+	key := "c2VjcmV0+a2V5/<'\"é\n\t>G9rZW4="
+	inJSON, err := json.Marshal(key)
+	assert.NoError(t, err)
+	for name, text := range map[string]string{
+		"plain":        key,
+		"Go":           fmt.Sprintf("%q", key),
+		"Go in ASCII":  fmt.Sprintf("%+q", key),
+		"part of Go":   fmt.Sprintf("%q", "the key "+key+" is wrong"),
+		"JSON":         string(inJSON),
+		"part of JSON": string(inJSON[:len(inJSON)-1]) + `, and more"`,
+		"a query":      "https://example.com/?" + url.Values{"key": {key}}.Encode(),
+		"a path":       "https://example.com/" + url.PathEscape(key),
+		"SQL":          "SELECT '" + strings.ReplaceAll(key, "'", "''") + "'",
+	} {
+		hidden := In(errors.New(text), key).Error()
+		assert.NotContains(t, hidden, "G9rZW4", name)
+		assert.NotContains(t, hidden, "cmV0", name)
+	}
 
 	other := errors.New("connection refused")
 	assert.Same(t, other, In(other, secret))
