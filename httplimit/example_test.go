@@ -215,12 +215,12 @@ func ExampleGate() {
 	}
 	login := func(w http.ResponseWriter, r *http.Request) {
 		admission := gate.Admit(r)
-		defer admission.Done(http.StatusUnauthorized, 0)
 		if !admission.Passed {
 			admission.Refuse(w, r)
 			return
 		}
 		admission.SetHeader(w.Header())
+		admission.Done(http.StatusUnauthorized, 0)
 		http.Error(w, "wrong password", http.StatusUnauthorized)
 	}
 
@@ -267,6 +267,7 @@ func ExampleGate_cost() {
 		admission.SetHeader(w.Header())
 		answer, points := execute(admission.Context(), string(query))
 		httplimit.Cost(admission.Context(), points)
+		admission.Done(http.StatusOK, 0) // before a client that reads slowly gets the answer
 		fmt.Fprint(w, answer)
 	}
 

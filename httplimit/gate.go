@@ -198,7 +198,7 @@ func (g *Gate) now() (now time.Time) {
 // request is cancelled: to net/http, a client that has sent all it has to send, and waits for the
 // answer, looks like one that has left. But such a request does not wait.
 func (g *Gate) take(ctx context.Context, a *Admission) error {
-	if g.shaping > 0 && a.bounds == nil {
+	if g.shapes(&a.question) {
 		return g.wait(ctx, a.limits[0].limiter, a)
 	}
 	err := g.takeNow(ctx, a)
@@ -207,6 +207,9 @@ func (g *Gate) take(ctx context.Context, a *Admission) error {
 	}
 	return err
 }
+
+// shapes reports whether requests with a question may wait for their turn.
+func (g *Gate) shapes(q *question) bool { return g.shaping > 0 && q.bounds == nil }
 
 // takeNow is take without waiting. It holds the events if the options need that. The error is that
 // of the store, or of ctx.

@@ -51,11 +51,13 @@ func (g *Gate) ask(r *http.Request, q *question) error {
 		q.bounds = append(q.bounds, ratelimit.For(g.limits[0].limiter, q.key, g.ends...))
 		err = g.addBounds(r, q, g.limits[1:])
 	}
-	if g.shaping > 0 {
+	delay := time.Duration(0)
+	if g.shapes(q) {
+		delay = g.shaping
 		q.answersIn *= mostAsked
 	}
 	q.holds = g.settles || q.flies ||
-		q.answersIn > 0 && mayEndWithin(r.Context(), g.shaping, q.answersIn)
+		q.answersIn > 0 && mayEndWithin(r.Context(), delay, q.answersIn)
 	return err
 }
 
