@@ -427,6 +427,19 @@ func TestFormer_RetryAfter(t *testing.T) {
 	}
 }
 
+// TestFormer_DenialForfeitsNothing: what a hold gives back in a bucket that owes its burst is the same
+// after the other limit has denied.
+func TestFormer_DenialForfeitsNothing(t *testing.T) {
+	first, second := bucketOf(t, 1, 2*time.Second, 2), bucketOf(t, 1, 3*time.Second, 1)
+	s := shared{from: first, st: first.NewState()}
+	s.send(first, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 1, For: time.Second, Back: true}})
+	s.ask(second, begun, OpCharge, 1)
+	before := s.ask(second, begun, OpPeek, 1).RetryAfter
+	require.Equal(t, 3*time.Second, before)
+	require.False(t, s.ask(first, begun, OpTake, 1).Allowed)
+	assert.Equal(t, before, s.ask(second, begun, OpPeek, 1).RetryAfter)
+}
+
 // bucketOf returns a TokenBucket.
 func bucketOf(t *testing.T, events int, per time.Duration, burst int) *Machine {
 	k, err := kernel.NewTokenBucket(events, per, per, burst, kernel.InMemory.Varying(), "")

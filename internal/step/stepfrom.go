@@ -55,9 +55,11 @@ func (c *Machine) stepFrom(
 		return from, st, false
 	}
 	mustStore = h.storesDenial(by, mustStore, req.Op, a)
+	if changed && (a.Allowed || !req.Op.decides()) { // a denial counts nothing
+		h.forfeit(h.now)
+	}
 	if changed || mustStore || hasTurns && due {
 		changed = true
-		h.forfeit(h.now)
 		by, next = h.closed()
 	}
 	a.Ended = h.ended
