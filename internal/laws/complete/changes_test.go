@@ -15,77 +15,87 @@ var changes = map[string]struct {
 	specs       [2]limit.Spec
 	definitions [2]definition
 	small
+	most int // holds at once
 }{
 	"TokenBucket, Burst": {
-		[2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.TokenBucket, 1, 2, 1)},
-		[2]definition{tokenBucket{events: 1, per: 2, burst: 2}, tokenBucket{events: 1, per: 2, burst: 1}},
-		small{unit: 1, memory: 10},
+		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.TokenBucket, 1, 2, 1)},
+		definitions: [2]definition{tokenBucket{events: 1, per: 2, burst: 2}, tokenBucket{events: 1, per: 2, burst: 1}},
+		small:       small{unit: 1, memory: 10},
+		most:        1,
 	},
 	"TokenBucket, Rate": {
-		[2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.TokenBucket, 1, 3, 1)},
-		[2]definition{tokenBucket{events: 1, per: 2, burst: 2}, tokenBucket{events: 1, per: 3, burst: 1}},
-		small{unit: 1, memory: 10},
+		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.TokenBucket, 1, 3, 1)},
+		definitions: [2]definition{tokenBucket{events: 1, per: 2, burst: 2}, tokenBucket{events: 1, per: 3, burst: 1}},
+		small:       small{unit: 1, memory: 10},
+		most:        1,
 	},
 	"LeakyBucket, Rate": {
-		[2]limit.Spec{numbers(limit.LeakyBucket, 1, 1, 2), numbers(limit.LeakyBucket, 1, 2, 1)},
-		[2]definition{leakyBucket{tokenBucket{events: 1, per: 1, burst: 2}}, leakyBucket{tokenBucket{events: 1, per: 2, burst: 1}}},
-		small{unit: 1, memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.LeakyBucket, 1, 1, 2), numbers(limit.LeakyBucket, 1, 2, 1)},
+		definitions: [2]definition{leakyBucket{tokenBucket{events: 1, per: 1, burst: 2}}, leakyBucket{tokenBucket{events: 1, per: 2, burst: 1}}},
+		small:       small{unit: 1, memory: 8},
+		most:        1,
 	},
 	"TokenBucket, RefillInterval": {
-		[2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2, 1), numbers(limit.TokenBucket, 1, 1, 1, 1)},
-		[2]definition{intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, intervalBucket{events: 1, per: 1, burst: 1, tokens: 1}},
-		small{memory: 10},
+		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2, 1), numbers(limit.TokenBucket, 1, 1, 1, 1)},
+		definitions: [2]definition{intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, intervalBucket{events: 1, per: 1, burst: 1, tokens: 1}},
+		small:       small{memory: 10},
+		most:        1,
 	},
 	"FixedWindow, Limit": {
-		[2]limit.Spec{numbers(limit.FixedWindow, 1, 3), numbers(limit.FixedWindow, 2, 3)},
-		[2]definition{fixedWindow{limit: 1, window: 3}, fixedWindow{limit: 2, window: 3}},
-		small{grid: 3, memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.FixedWindow, 1, 3), numbers(limit.FixedWindow, 2, 3)},
+		definitions: [2]definition{fixedWindow{limit: 1, window: 3}, fixedWindow{limit: 2, window: 3}},
+		small:       small{grid: 3, memory: 8},
+		most:        1,
 	},
 	"FixedWindow, Window": {
-		[2]limit.Spec{numbers(limit.FixedWindow, 2, 2), numbers(limit.FixedWindow, 1, 3)},
-		[2]definition{fixedWindow{limit: 2, window: 2}, fixedWindow{limit: 1, window: 3}},
-		small{grid: 6, memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.FixedWindow, 2, 2), numbers(limit.FixedWindow, 1, 3)},
+		definitions: [2]definition{fixedWindow{limit: 2, window: 2}, fixedWindow{limit: 1, window: 3}},
+		small:       small{grid: 6, memory: 8},
+		most:        1,
 	},
 	"FixedWindow, StartOnFirstEvent": {
-		[2]limit.Spec{numbers(limit.FixedWindow, 2, 3, 1), numbers(limit.FixedWindow, 1, 2, 1)},
-		[2]definition{eventWindow{limit: 2, window: 3}, eventWindow{limit: 1, window: 2}},
-		small{memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.FixedWindow, 2, 3, 1), numbers(limit.FixedWindow, 1, 2, 1)},
+		definitions: [2]definition{eventWindow{limit: 2, window: 3}, eventWindow{limit: 1, window: 2}},
+		small:       small{memory: 8},
+		most:        1,
 	},
 	"SlidingWindow, Window": {
-		[2]limit.Spec{numbers(limit.SlidingWindow, 2, 2, 1), numbers(limit.SlidingWindow, 1, 1, 1)},
-		[2]definition{slidingWindow{limit: 2, segments: 1, length: 2}, slidingWindow{limit: 1, segments: 1, length: 1}},
-		small{grid: 4, memory: 10},
+		specs:       [2]limit.Spec{numbers(limit.SlidingWindow, 2, 2, 1), numbers(limit.SlidingWindow, 1, 1, 1)},
+		definitions: [2]definition{slidingWindow{limit: 2, segments: 1, length: 2}, slidingWindow{limit: 1, segments: 1, length: 1}},
+		small:       small{grid: 4, memory: 10},
 	},
 	"SlidingLog, Window": {
-		[2]limit.Spec{numbers(limit.SlidingLog, 2, 2), numbers(limit.SlidingLog, 1, 3)},
-		[2]definition{slidingLog{limit: 2, window: 2}, slidingLog{limit: 1, window: 3}},
-		small{memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.SlidingLog, 2, 2), numbers(limit.SlidingLog, 1, 3)},
+		definitions: [2]definition{slidingLog{limit: 2, window: 2}, slidingLog{limit: 1, window: 3}},
+		small:       small{memory: 8},
+		most:        1,
 	},
 	"RollingWindow, Window": {
-		[2]limit.Spec{numbers(limit.RollingWindow, 2, 2, 1), numbers(limit.RollingWindow, 1, 3, 1)},
-		[2]definition{rollingWindow{quota: 2, periods: 2, length: 1}, rollingWindow{quota: 1, periods: 3, length: 1}},
-		small{grid: 6, memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.RollingWindow, 2, 2, 1), numbers(limit.RollingWindow, 1, 3, 1)},
+		definitions: [2]definition{rollingWindow{quota: 2, periods: 2, length: 1}, rollingWindow{quota: 1, periods: 3, length: 1}},
+		small:       small{grid: 6, memory: 8},
 	},
 	"Lockout": {
-		[2]limit.Spec{numbers(limit.Lockout, 2, 2, 1, 2), numbers(limit.Lockout, 1, 1, 1, 2)},
-		[2]definition{lockout{limit: 2, window: 2, shortest: 1, longest: 2}, lockout{limit: 1, window: 1, shortest: 1, longest: 2}},
-		small{memory: 12},
+		specs:       [2]limit.Spec{numbers(limit.Lockout, 2, 2, 1, 2), numbers(limit.Lockout, 1, 1, 1, 2)},
+		definitions: [2]definition{lockout{limit: 2, window: 2, shortest: 1, longest: 2}, lockout{limit: 1, window: 1, shortest: 1, longest: 2}},
+		small:       small{memory: 12},
 	},
 	"All of two": {
-		[2]limit.Spec{
+		specs: [2]limit.Spec{
 			{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 1, 2), numbers(limit.SlidingLog, 1, 1)}},
 			{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 1), numbers(limit.SlidingLog, 1, 2)}},
 		},
-		[2]definition{
+		definitions: [2]definition{
 			both{tokenBucket{events: 1, per: 1, burst: 2}, slidingLog{limit: 1, window: 1}},
 			both{tokenBucket{events: 1, per: 2, burst: 1}, slidingLog{limit: 1, window: 2}},
 		},
-		small{unit: 1, memory: 8},
+		small: small{unit: 1, memory: 8},
+		most:  1,
 	},
 	"another kind": {
-		[2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 2)},
-		[2]definition{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 2}},
-		small{unit: 1, memory: 8},
+		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 2)},
+		definitions: [2]definition{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 2}},
+		small:       small{unit: 1, memory: 8},
 	},
 }
 
@@ -110,7 +120,7 @@ func TestComplete_Changes(t *testing.T) {
 					l, fresh = of(l)
 					w.limits = append(w.limits, l)
 				}
-				w.machine = w.limits[0].Machine
+				w.machine, w.most = w.limits[0].Machine, one.most
 				states += w.run(fresh)
 				answers += w.answers
 			}

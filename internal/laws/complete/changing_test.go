@@ -32,6 +32,8 @@ type changing struct {
 	// What each limit has counted, or nil if the key does not keep that limit.
 	kept   [2]definition
 	begins bool // whether the limit that is asked was not kept before
+	took   bool // whether events were taken since it is asked
+	shares bool // whether it then takes the place of the other one, once it grants
 	latest int  // the limit that has made the latest grant: the other one is the former one
 	until  int  // the latest instant at which the former one was asked
 }
@@ -99,8 +101,7 @@ func (c changing) at(t int) changing {
 // as returns the key with a limit that is asked at t. It begins with what the other one has counted,
 // if the key does not keep it.
 func (c changing) as(i, t int) changing {
-	c = c.at(t)
-	c.asks, c.begins = i, false
+	c.asks, c.begins, c.shares, c.took = i, false, false, false
 	other := c.kept[1-i]
 	switch limit, ok := c.limits[i].(adopter); {
 	case c.kept[i] != nil:
@@ -108,10 +109,7 @@ func (c changing) as(i, t int) changing {
 		c.kept, c.latest = [2]definition{}, i
 		c.kept[i] = c.limits[i]
 	default:
-		c.kept[i], c.until, c.begins = limit.adopt(other, t), t, true
-		if limit.shares(other) {
-			c.kept[1-i], c.latest = nil, i
-		}
+		c.kept[i], c.until, c.begins, c.shares = limit.adopt(other, t), t, true, limit.shares(other)
 	}
 	return c
 }
@@ -135,7 +133,10 @@ func (c changing) take(t, n int) definition {
 	if c.latest != c.asks {
 		c.latest, c.until = c.asks, max(t, c.forgets(t)-c.memory())
 	}
-	c.kept[c.asks] = c.own().take(t, n)
+	c.kept[c.asks], c.took = c.own().take(t, n), true
+	if c.shares {
+		c.kept[other] = nil
+	}
 	if d := c.kept[other]; d != nil {
 		c.kept[other] = follow(d, t, n)
 	}
@@ -155,18 +156,65 @@ func (c changing) denied(t, until int) changing {
 	return c
 }
 
-// forgo returns the key without a limit that begins with a denial, if it would be the same if it
-// began at any later instant: a store need not keep it.
-func (c changing) forgo(t int) changing {
-	if c.latest == c.asks || !c.begins {
-		return c
+// mayForget reports whether a store may keep the key as it was before this denial: if the limit that
+// denies is the present one, is known to have been asked, or would be the same if it began at any
+// later instant.
+func (c changing) mayForget(before changing, t int) bool {
+	switch {
+	case c.latest == c.asks || c.shares:
+		return true
+	case !c.begins:
+		return c.until == before.until
 	}
 	for at := t; at < c.forgets(t); at++ {
 		if c.own().key(at) != c.limits[c.asks].(adopter).adopt(c.kept[c.latest], at).key(at) {
-			return c
+			return false
 		}
 	}
-	c.kept[c.asks] = nil
+	return true
+}
+
+// asIn: which limits the key keeps, and since when, is a fact. If a former bucket owes its burst, it
+// gives nothing back.
+func (c changing) asIn(decides definition, t int) definition {
+	d := decides.(changing)
+	c = c.like(d)
+	for i, own := range c.kept {
+		if own == nil {
+			continue
+		}
+		if own, ok := own.(fact); ok {
+			c.kept[i] = own.asIn(d.kept[i], t)
+		}
+		if d.took && i != d.asks {
+			c.kept[i] = forfeit(c.kept[i], d.kept[i], t)
+		}
+	}
+	return c
+}
+
+// forfeit returns d or, if it is a bucket that owes its burst in the world that decides, what that has.
+func forfeit(d, decides definition, t int) definition {
+	switch own := d.(type) {
+	case both:
+		other := decides.(both)
+		return both{forfeit(own.one, other.one, t), forfeit(own.other, other.other, t)}
+	case debtor:
+		if decides.(debtor).credit(t) == 0 {
+			return decides
+		}
+	}
+	return d
+}
+
+// like returns the key with the limits that d keeps, since d keeps them.
+func (c changing) like(d changing) changing {
+	c.latest, c.until = d.latest, d.until
+	for i := range c.kept {
+		if d.kept[i] == nil {
+			c.kept[i] = nil
+		}
+	}
 	return c
 }
 
@@ -177,7 +225,6 @@ func (c changing) matters(t int) bool {
 }
 
 func (c changing) key(t int) (name string) {
-	c = c.at(t)
 	for _, kept := range c.kept {
 		if kept != nil {
 			name += kept.key(t)
@@ -185,7 +232,7 @@ func (c changing) key(t int) (name string) {
 		name += "; "
 	}
 	if c.kept[1-c.latest] != nil {
-		name += fmt.Sprint(c.until - t)
+		name += fmt.Sprint(max(c.until-t, -2*c.memory()))
 	}
 	return name + fmt.Sprint("; ", c.latest)
 }

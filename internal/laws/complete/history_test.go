@@ -150,9 +150,36 @@ func (h history) matters(t int) bool {
 	return h.counts(t)
 }
 
+// latest returns the index of the limit that has made the latest grant.
+func (h history) latest() int {
+	if c, ok := h.decides().(changing); ok {
+		return c.latest
+	}
+	return 0
+}
+
 // as returns the key with one of the limits between which it changes, which is asked at t.
 func (h history) as(i, t int) history {
-	return h.change(t, func(c changing) changing { return c.as(i, t) })
+	return h.drop(t).change(t, func(c changing) changing { return c.as(i, t) })
+}
+
+// asPresent returns the key with the limit that has made the latest grant, and its index.
+func (h history) asPresent(t int) (history, int) {
+	i := h.latest()
+	return h.change(t, func(c changing) changing {
+		c.asks, c.begins, c.shares, c.took = i, false, false, false
+		return c
+	}), i
+}
+
+// drop returns the key as of t without what it does not keep any more, if its limit changes.
+func (h history) drop(t int) history {
+	c, ok := h.decides().(changing)
+	if !ok {
+		return h
+	}
+	left := c.at(t)
+	return h.change(t, func(c changing) changing { return c.like(left) })
 }
 
 // denied returns the key after a denial that ends at an instant.
@@ -160,9 +187,10 @@ func (h history) denied(t, until int) history {
 	return h.change(t, func(c changing) changing { return c.denied(t, until) })
 }
 
-// forgo returns the key after a denial if the store has not kept the limit that denies.
-func (h history) forgo(t int) history {
-	return h.change(t, func(c changing) changing { return c.forgo(t) })
+// mayForget reports whether a store may keep the key as it was before it was asked and denied.
+func (h history) mayForget(before history, t int) bool {
+	c, ok := h.decides().(changing)
+	return !ok || c.mayForget(before.decides().(changing), t)
 }
 
 // change changes each world of a key whose limit changes.
@@ -278,6 +306,9 @@ func (h history) key(t int) (name string) {
 		name += fmt.Sprint("turn ", one.at-t, " ", one.n, " ", one.end-t, one.all, one.back, one.final, " ")
 	}
 	for _, w := range h.worlds {
+		if c, ok := w.(changing); ok && !h.decides().(changing).matters(t) {
+			w = changing{latest: c.latest}
+		}
 		name += w.key(t) + "; "
 	}
 	return name

@@ -68,7 +68,8 @@ type moment struct {
 	st   stored
 	idle int // when the store may forget the state
 	key  history
-	ids  uint64 // how many have been in use
+	kept history // what the key was before it was asked
+	ids  uint64  // how many have been in use
 }
 
 // A requestWalk goes through all moments of a key to which any requests lead.
@@ -108,10 +109,29 @@ func (w *requestWalk) add(m *moment) {
 func (w *requestWalk) askAll(m *moment) {
 	for i, of := range w.limits {
 		asked := *m
-		w.of, asked.key = of, m.key.as(i, m.now)
+		w.of, asked.key, asked.kept = of, m.key.as(i, m.now), m.key
 		w.ask(&asked)
 	}
+	if m.key.pending() > 0 { // the present limit settles
+		settled, by := *m, 0
+		settled.key, by = m.key.asPresent(m.now)
+		settled.kept = m.key
+		w.of = w.limits[by]
+		w.end(&settled)
+	}
 	w.wait(m)
+}
+
+// end settles what is open or ahead.
+func (w *requestWalk) end(m *moment) {
+	for i, one := range m.key.holds {
+		w.settle(m, i, one)
+	}
+	for i, one := range m.key.turns {
+		if !one.final && (i == len(m.key.turns)-1 || !w.drifts(m)) {
+			w.settleTurn(m, i, one)
+		}
+	}
 }
 
 // ask makes each request for the limit that is asked.
@@ -135,19 +155,14 @@ func (w *requestWalk) ask(m *moment) {
 		after := key.take(now, n)
 		w.request(m, fmt.Sprint("Charge ", n), step.Request{Op: step.OpCharge, N: n}, w.peek(after, now), after)
 	}
-	for i, one := range key.holds {
-		w.settle(m, i, one)
-	}
-	for i, one := range key.turns {
-		if !one.final && (i == len(key.turns)-1 || !w.drifts(m)) {
-			w.settleTurn(m, i, one)
-		}
-	}
 }
 
 func (w *requestWalk) wait(m *moment) {
 	if next, goesOn := m.wait(m.key.pending() > 0 || m.key.matters(m.now)); goesOn {
 		after := moment{path: next, st: m.st, idle: m.idle, key: m.key.at(next.now), ids: m.ids}
+		if len(w.limits) > 1 && after.key.pending() < m.key.pending() {
+			after.st = w.ended(&after)
+		}
 		w.add(&after)
 		if m.idle <= next.now {
 			forgotten := after
@@ -155,6 +170,14 @@ func (w *requestWalk) wait(m *moment) {
 			w.add(&forgotten)
 		}
 	}
+}
+
+// ended returns the state without holds that have ended by themselves: to settle what is not open
+// changes nothing else. So a denial changes the state only if the store keeps the limit that denies.
+func (w *requestWalk) ended(m *moment) stored {
+	at := step.Reading{Now: kernel.Instant(w.base + int64(m.now)), Own: true}
+	st, _, _ := m.st.apply(w.limits[m.key.latest()], step.Request{Op: step.OpSettle, Fixed: &at, Hold: step.Handle{ID: m.unused()}})
+	return st
 }
 
 func (w *requestWalk) take(m *moment, n int) {
@@ -191,6 +214,9 @@ func (w *requestWalk) hold(m *moment, n int) {
 		return
 	}
 	for _, back := range []bool{true, false} {
+		if len(w.limits) > 1 && (!back || n > 1) {
+			continue // one hold of one event, that comes back, is enough
+		}
 		last := 2
 		if back {
 			last = 1
@@ -235,7 +261,7 @@ func (w *requestWalk) settle(m *moment, i int, one hold) {
 			step.Request{Op: step.OpSettle, N: n, Of: one.n, Hold: step.Handle{ID: one.id}},
 			w.peek(after, m.now), after)
 	}
-	if one.all {
+	if one.all || len(w.limits) > 1 {
 		return
 	}
 	after := m.key
@@ -258,7 +284,7 @@ const farthest = 6
 
 // reserve reserves events, and holds them from then on for as long as of says.
 func (w *requestWalk) reserve(m *moment, n int, of hold) {
-	if m.key.pending() == w.most || w.drifts(m) && len(m.key.holds) > 0 {
+	if len(w.limits) > 1 || m.key.pending() == w.most || w.drifts(m) && len(m.key.holds) > 0 {
 		return
 	}
 	_, queues := m.key.decides().(queue)
@@ -376,8 +402,8 @@ func (w *requestWalk) request(m *moment, what string, req step.Request, want ste
 		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, m.trace(), m.st.words(), m.key.key(m.now))
 	}
 	if req.Op != step.OpPeek {
-		if !changed {
-			after = after.forgo(m.now)
+		if !changed && !got.Allowed && req.Op != step.OpSettle && req.Op != step.OpExtend && after.mayForget(m.kept, m.now) {
+			after = m.kept
 		}
 		if len(w.limits) > 1 {
 			what = fmt.Sprint(what, " of ", w.of.Spec)
