@@ -44,8 +44,8 @@ func (endedConn) Send(any) error       { return nil }
 func (endedConn) Receive(any) error    { return io.EOF }
 func (endedConn) CloseResponse() error { return nil }
 
-// TestClientForgetsStreams checks that nothing of a stream that has ended waits for its context, which
-// may be that of the whole program.
+// TestClientForgetsStreams checks that nothing of a stream that has ended waits for its context,
+// which may be that of the whole program.
 func TestClientForgetsStreams(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"bucket":    ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)},
@@ -71,8 +71,8 @@ func TestClientForgetsStreams(t *testing.T) {
 	}
 }
 
-// TestClient has a client and a server with one clock, in each protocol. It checks that a call after
-// exactly RetryInfo is sent and granted, and that an earlier one is not sent.
+// TestClient has a client and a server with one clock, in each protocol. It checks that a call
+// after exactly RetryInfo is sent and granted, and that an earlier one is not sent.
 func TestClient(t *testing.T) {
 	for name, opts := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -206,8 +206,8 @@ func TestClientReturnsByTwosAndFours(t *testing.T) {
 	}
 }
 
-// TestClientBacksOff has a server that refuses calls and does not say for how long: that holds others
-// back. A message that is too large holds nobody back.
+// TestClientBacksOff has a server that refuses calls and does not say for how long: that holds
+// others back. A message that is too large holds nobody back.
 func TestClientBacksOff(t *testing.T) {
 	for name, opts := range protocols {
 		for text, want := range map[string]connect.Code{

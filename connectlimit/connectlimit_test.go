@@ -142,8 +142,8 @@ func TestMiddleware_DeadlineHasPassed(t *testing.T) {
 	}
 }
 
-// TestRefusal checks in each protocol what a client reads, and that one which sleeps exactly RetryInfo
-// is granted, and one that sleeps a nanosecond less is not.
+// TestRefusal checks in each protocol what a client reads, and that one which sleeps exactly
+// RetryInfo is granted, and one that sleeps a nanosecond less is not.
 func TestRefusal(t *testing.T) {
 	for name, opts := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,8 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// TestStoreFails checks refusals of a limiter whose store has failed, and of a call that never fits.
+// TestStoreFails checks refusals of a limiter whose store has failed, and of a call that never
+// fits.
 func TestStoreFails(t *testing.T) {
 	l, _ := limiter(t, ratelimit.Blocked{})
 	_, err := serve(t, connectlimit.Middleware(l), returns).call(t.Context())
@@ -227,7 +228,8 @@ func TestStoreFails(t *testing.T) {
 	assert.Nil(t, quota)
 }
 
-// TestStandInRefuses checks that a limit in place of the key's, and of a store that has failed, is one.
+// TestStandInRefuses checks that a limit in place of the key's, and of a store that has failed, is
+// one.
 func TestStandInRefuses(t *testing.T) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
 	quiet := ratelimit.WithFailureLog(nil)

@@ -25,7 +25,7 @@ import (
 // in flight, and with [httplimit.WithSettle] it is not settled; the function gets status 200 and 0
 // bytes. A client that does not read what the handler sends keeps a message held: do not add
 // [ratelimit.GiveBack]. In the context of the handler, neither [httplimit.Cost] nor
-// [httplimit.AdmissionOf] finds the message. [httplimit.WithRefusal] and
+// [httplimit.VerdictOf] finds the message. [httplimit.WithRefusal] and
 // [httplimit.WithStatus] have no effect.
 //
 // PerMessage panics where Middleware does.
@@ -145,7 +145,7 @@ func (s *limitedStream) requestOf(message any) *http.Request {
 
 // refusal returns the error of the stream if one of its messages has not passed.
 func (s *limitedStream) refusal(a *httplimit.Admission) error {
-	err := refusal(s.ctx, a)
+	err := refusal(s.ctx, &a.Verdict)
 	if a.Err == nil { // otherwise it may be an error that calls share, and must not change
 		a.SetHeader(err.Meta())
 	}

@@ -25,8 +25,8 @@ import (
 
 type number = wrapperspb.Int32Value
 
-// count serves a stream that returns the number of messages that the handler could receive. The handler
-// ignores errors.
+// count serves a stream that returns the number of messages that the handler could receive. The
+// handler ignores errors.
 func count(t *testing.T, limit connect.Interceptor, opts ...connect.ClientOption) *connect.Client[number, number] {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -63,8 +63,8 @@ func send(t *testing.T, c *connect.Client[number, number], header http.Header, m
 	return resp.Msg.GetValue(), nil
 }
 
-// TestPerMessage checks that messages count, by a cost of their own, and that a refusal ends a stream
-// even if its handler ignores it.
+// TestPerMessage checks that messages count, by a cost of their own, and that a refusal ends a
+// stream even if its handler ignores it.
 func TestPerMessage(t *testing.T) {
 	for name, opts := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -124,8 +124,8 @@ func TestPerMessageOptions(t *testing.T) {
 	assert.Nil(t, connectlimit.MessageOf(httptest.NewRequest("GET", "/", nil)))
 }
 
-// A message is refused if the deadline of its stream passes while the store is silent, although the failure
-// policy allows it.
+// A message is refused if the deadline of its stream passes while the store is silent, although the
+// failure policy allows it.
 func TestPerMessageDeadline(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)})
 	limited := connectlimit.PerMessage(silent{l}, httplimit.WithKey(key.Everybody()))
@@ -166,8 +166,8 @@ func TestPerMessageAnswers(t *testing.T) {
 	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "%v", err)
 }
 
-// TestPerMessageInFlight checks that a message is in flight until the handler asks for the next one or
-// ends, also by a panic.
+// TestPerMessageInFlight checks that a message is in flight until the handler asks for the next one
+// or ends, also by a panic.
 func TestPerMessageInFlight(t *testing.T) {
 	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
 	left := func() int32 {
@@ -197,7 +197,8 @@ func TestPerMessageInFlight(t *testing.T) {
 	}
 }
 
-// TestErrorOfKey checks that the error of a KeyFunc is that of the call, if it is one of connect-go.
+// TestErrorOfKey checks that the error of a KeyFunc is that of the call, if it is one of
+// connect-go.
 func TestErrorOfKey(t *testing.T) {
 	l, _ := limiter(t, ratelimit.Unlimited{})
 	noToken := func() *connect.Error {

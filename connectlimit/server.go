@@ -43,7 +43,7 @@ import (
 // Health checks count, unless httplimit.WithSkip([HealthAndReflection]) is given. Header fields are
 // those of httplimit, in each protocol; clients of connect-go find them in [connect.Error.Meta]. A
 // call whose key or cost cannot be determined fails with [connect.CodeInvalidArgument], which shows
-// only an [key.ErrNone]; other errors are logged as by [httplimit.Admission.Explain]. If a KeyFunc
+// only an [key.ErrNone]; other errors are logged as by [httplimit.Verdict.Explain]. If a KeyFunc
 // fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with
 // that. With [httplimit.WithRefusal], another handler answers such calls.
 // [httplimit.WithStatus] has no effect, because the protocol has a status for each code. Middleware
@@ -51,8 +51,8 @@ import (
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	refuse := func(w http.ResponseWriter, r *http.Request) {
-		a, _ := httplimit.AdmissionOf(r.Context())
-		_ = writer.Write(w, r, refusal(r.Context(), &a)) // fails if the client has left
+		v, _ := httplimit.VerdictOf(r.Context())
+		_ = writer.Write(w, r, refusal(r.Context(), &v)) // fails if the client has left
 	}
 	answer := httplimit.WithRefusal(http.HandlerFunc(refuse))
 	return httplimit.Middleware(l, append([]httplimit.Option{answer}, opts...)...)
@@ -60,31 +60,31 @@ func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler
 
 // refusal returns the error of a call that has not passed. ctx is that of the call. If a KeyFunc
 // has failed with a [connect.Error], that is the error.
-func refusal(ctx context.Context, a *httplimit.Admission) *connect.Error {
-	if ended := ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
+func refusal(ctx context.Context, v *httplimit.Verdict) *connect.Error {
+	if ended := ctx.Err(); ended != nil && errors.Is(v.Err, ended) {
 		return connect.NewError(codeOfEnd(ended), ended)
 	}
-	if a.Err != nil {
-		if err, ok := errors.AsType[*connect.Error](a.Err); ok {
+	if v.Err != nil {
+		if err, ok := errors.AsType[*connect.Error](v.Err); ok {
 			return err
 		}
-		return connect.NewError(connect.CodeInvalidArgument, errors.New(a.Explain()))
+		return connect.NewError(connect.CodeInvalidArgument, errors.New(v.Explain()))
 	}
 	code := connect.CodeResourceExhausted
-	if !a.Decision.Checked() {
+	if !v.Decision.Checked() {
 		code = connect.CodeUnavailable
 	}
-	err := connect.NewError(code, errors.New(a.Detail))
-	if a.RetryAfter < ratelimit.Never {
-		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryAfter)})
+	err := connect.NewError(code, errors.New(v.Detail))
+	if v.RetryAfter < ratelimit.Never {
+		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)})
 	}
-	if a.Decision.Checked() {
+	if v.Decision.Checked() {
 		// Otherwise the store has failed, and no limit is known to be exceeded.
 		addDetail(err, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
-			Subject:     a.Policy, // not the key, which may be a secret
-			Description: a.Detail,
-			QuotaId:     a.Policy,
-			QuotaValue:  int64(a.Decision.Limit),
+			Subject:     v.Policy, // not the key, which may be a secret
+			Description: v.Detail,
+			QuotaId:     v.Policy,
+			QuotaValue:  int64(v.Decision.Limit),
 		}}})
 	}
 	return err

@@ -201,8 +201,8 @@ func TestManyRests(t *testing.T) {
 	})
 }
 
-// TestClientBacksOff checks that calls are held back, for longer each time, if a server refuses them and
-// does not say for how long.
+// TestClientBacksOff checks that calls are held back, for longer each time, if a server refuses
+// them and does not say for how long.
 func TestClientBacksOff(t *testing.T) {
 	kinds := map[string]func(*testing.T, *grpclimit.Client, error) error{
 		"call": func(t *testing.T, c *grpclimit.Client, answer error) error { return try(t.Context(), c, "/a", answer) },
@@ -236,7 +236,8 @@ func TestClientBacksOff(t *testing.T) {
 	}
 }
 
-// TestClientBacksOffAfterMessages has streams that end with a refusal when the server has sent a message.
+// TestClientBacksOffAfterMessages has streams that end with a refusal when the server has sent a
+// message.
 func TestClientBacksOffAfterMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newLimiter(t, ratelimit.Unlimited{}))

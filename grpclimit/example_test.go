@@ -72,7 +72,8 @@ func ExampleServer() {
 	// retry within a minute: true
 }
 
-// An answers is a service whose calls cost what is known only afterwards, such as tokens of a model.
+// An answers is a service whose calls cost what is known only afterwards, such as tokens of a
+// model.
 type answers struct {
 	grpc_health_v1.UnimplementedHealthServer // your service
 }

@@ -120,8 +120,8 @@ func testInFlight(t *testing.T, l ratelimit.Limiter, s *grpclimit.Server, shadow
 // isEnd reports whether err is that of a call, or a stream, that has ended well.
 func isEnd(err error) bool { return err == nil || errors.Is(err, io.EOF) }
 
-// A call whose deadline passes while the store is silent is over: its handler is not called, although the
-// failure policy allows it. So is a message.
+// A call whose deadline passes while the store is silent is over: its handler is not called,
+// although the failure policy allows it. So is a message.
 func TestDeadlineWhileTheStoreIsSilent(t *testing.T) {
 	for name, call := range map[string]func(s *grpclimit.Server, ctx context.Context) (passed bool, err error){
 		"unary": func(s *grpclimit.Server, ctx context.Context) (passed bool, err error) {
@@ -175,8 +175,8 @@ func (s silentStream) Context() context.Context { return s.ctx }
 func (silentStream) SetTrailer(metadata.MD)     {}
 func (silentStream) RecvMsg(any) error          { return nil }
 
-// In memory, a call that was cancelled is decided on like any other, because a half-closed connection
-// looks the same.
+// In memory, a call that was cancelled is decided on like any other, because a half-closed
+// connection looks the same.
 func TestCancelledCallInMemory(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,8 +188,8 @@ func TestCancelledCallInMemory(t *testing.T) {
 	}
 }
 
-// TestClientHasLeft checks that a call whose context has ended takes nothing from a limiter that may have
-// to wait for a store.
+// TestClientHasLeft checks that a call whose context has ended takes nothing from a limiter that
+// may have to wait for a store.
 func TestClientHasLeft(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		inMemory, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
@@ -223,7 +223,8 @@ type opaque struct{ ratelimit.Limiter }
 
 func (opaque) Describe() ratelimit.Info { return ratelimit.Info{} }
 
-// TestInFlightOfACallThatPanics checks that a call is released if a function of the program panics before its handler.
+// TestInFlightOfACallThatPanics checks that a call is released if a function of the program panics
+// before its handler.
 func TestInFlightOfACallThatPanics(t *testing.T) {
 	lookups := 0
 	l, _ := limiter(t, ratelimit.Blocked{}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {

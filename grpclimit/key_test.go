@@ -175,8 +175,8 @@ func TestRequestOfCall(t *testing.T) {
 	assert.Regexp(t, `^POST HTTP/2.0 127\.0\.0\.1:\d+$`, got)
 }
 
-// TestKeyError checks that clients do not see errors other than key.ErrNone, and that a call whose key
-// is unknown never passes.
+// TestKeyError checks that clients do not see errors other than key.ErrNone, and that a call whose
+// key is unknown never passes.
 func TestKeyError(t *testing.T) {
 	log := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})

@@ -18,8 +18,8 @@ import (
 // A message is done when the handler asks for the next one, or ends: until then it is in flight,
 // with a [ratelimit.InFlight], and is not settled, with [httplimit.WithSettle], whose function gets
 // status 200. The context of the stream is not that of a message: what a handler tells
-// [httplimit.Cost] with it is not the cost of the message, and [httplimit.AdmissionOf] does not
-// find the Admission of the message.
+// [httplimit.Cost] with it is not the cost of the message, and [httplimit.VerdictOf] does not
+// find the Verdict on the message.
 func (s *Server) Messages(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
@@ -63,7 +63,7 @@ func (m *messageStream) RecvMsg(message any) error {
 	a := m.gate.Admit(c.request())
 	var err error
 	if !a.Passed {
-		err = refusal(m.Context(), &a)
+		err = refusal(m.Context(), &a.Verdict)
 	}
 	m.mu.Lock()
 	m.latest, m.refusal, m.trailer = &a, err, trailerOf(&a)

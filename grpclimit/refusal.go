@@ -28,33 +28,33 @@ func statusIn(err error) *status.Status {
 }
 
 // refusal returns the status of a call that has not passed. ctx is that of the call.
-func refusal(ctx context.Context, a *httplimit.Admission) error {
-	if ended := ctx.Err(); ended != nil && errors.Is(a.Err, ended) {
+func refusal(ctx context.Context, v *httplimit.Verdict) error {
+	if ended := ctx.Err(); ended != nil && errors.Is(v.Err, ended) {
 		return status.FromContextError(ended).Err()
 	}
-	if a.Err != nil {
-		if st := statusIn(a.Err); st.Code() != codes.OK { // a call without a key never passes
+	if v.Err != nil {
+		if st := statusIn(v.Err); st.Code() != codes.OK { // a call without a key never passes
 			return st.Err()
 		}
-		return status.Error(codes.InvalidArgument, a.Explain())
+		return status.Error(codes.InvalidArgument, v.Explain())
 	}
 	code := codes.ResourceExhausted
-	if !a.Decision.Checked() {
+	if !v.Decision.Checked() {
 		code = codes.Unavailable
 	}
-	st := status.New(code, a.Detail)
+	st := status.New(code, v.Detail)
 	var details []protoadapt.MessageV1
-	if a.RetryAfter < ratelimit.Never {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryAfter)})
+	if v.RetryAfter < ratelimit.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)})
 	}
-	if a.Decision.Checked() {
+	if v.Decision.Checked() {
 		// Otherwise the store has failed, and no limit is known to be exceeded.
 		details = append(details, &errdetails.QuotaFailure{
 			Violations: []*errdetails.QuotaFailure_Violation{{
-				Subject:     a.Policy, // not the key, which may be a secret
-				Description: a.Detail,
-				QuotaId:     a.Policy,
-				QuotaValue:  int64(a.Decision.Limit),
+				Subject:     v.Policy, // not the key, which may be a secret
+				Description: v.Detail,
+				QuotaId:     v.Policy,
+				QuotaValue:  int64(v.Decision.Limit),
 			}},
 		})
 	}

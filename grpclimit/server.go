@@ -33,7 +33,7 @@ type Server struct{ gate *httplimit.Gate }
 //
 //   - The fields of [httplimit.WithHeaders] are trailers, in lower case.
 //   - If a KeyFunc fails with a status, such as one of [codes.Unauthenticated], the call fails with
-//     that. Otherwise it fails with [codes.InvalidArgument] and what [httplimit.Admission.Explain]
+//     that. Otherwise it fails with [codes.InvalidArgument] and what [httplimit.Verdict.Explain]
 //     says.
 //   - [httplimit.WithSettle] gets status 200 if the handler returns no error, and otherwise 500;
 //     so does [httplimit.WithSettleAtEnd], and written is 0. A handler tells [httplimit.Cost] what
@@ -58,7 +58,7 @@ func (s *Server) Unary(
 		_ = grpc.SetTrailer(ctx, trailer) // fails only if the handler is called without a server
 	}
 	if !a.Passed {
-		return nil, refusal(ctx, &a)
+		return nil, refusal(ctx, &a.Verdict)
 	}
 	hasReturned := false
 	defer func() { done(&a, hasReturned, err) }()
@@ -78,7 +78,7 @@ func (s *Server) Stream(
 		stream.SetTrailer(trailer)
 	}
 	if !a.Passed {
-		return refusal(stream.Context(), &a)
+		return refusal(stream.Context(), &a.Verdict)
 	}
 	hasReturned := false
 	defer func() { done(&a, hasReturned, err) }()

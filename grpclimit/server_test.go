@@ -267,8 +267,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// TestLookupFails checks that a call which the limit of New refuses, because that of its key is not known, is over a
-// limit.
+// TestLookupFails checks that a call which the limit of New refuses, because that of its key is not
+// known, is over a limit.
 func TestLookupFails(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithFailureLog(nil),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
@@ -299,8 +299,8 @@ func (unmarked) Take(context.Context, string, int) (ratelimit.Decision, error) {
 	return ratelimit.Decision{}, errors.New("no route to the limits")
 }
 
-// TestForeignLimiterFails checks that an error which no limiter logs is logged, and that the call is
-// refused without a RetryInfo of zero.
+// TestForeignLimiterFails checks that an error which no limiter logs is logged, and that the call
+// is refused without a RetryInfo of zero.
 func TestForeignLimiterFails(t *testing.T) {
 	log := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
@@ -340,8 +340,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the call, also
-// if a mistake in the program is its cause, and that a client does not see its text.
+// TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the call,
+// also if a mistake in the program is its cause, and that a client does not see its text.
 func TestKeyErrorOfTheProgram(t *testing.T) {
 	log := quiet(t)
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
@@ -361,8 +361,8 @@ func TestCallOf(t *testing.T) {
 	assert.Nil(t, grpclimit.CallOf(r))
 }
 
-// TestSettle checks that a call is settled with what its handler tells Cost or, by a function of the
-// status, with whether it has failed, and in each limit of WithAlso.
+// TestSettle checks that a call is settled with what its handler tells Cost or, by a function of
+// the status, with whether it has failed, and in each limit of WithAlso.
 func TestSettle(t *testing.T) {
 	tokens, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
 	failures, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})

@@ -15,11 +15,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
-// TestWithAdmission checks which decision a handler sees.
-func TestWithAdmission(t *testing.T) {
+// TestWithVerdict checks which decision a handler sees.
+func TestWithVerdict(t *testing.T) {
 	var seen []ratelimit.Decision
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a, ok := httplimit.AdmissionOf(r.Context()); ok {
+		if a, ok := httplimit.VerdictOf(r.Context()); ok {
 			seen = append(seen, a.Decision)
 		}
 	})
@@ -28,14 +28,14 @@ func TestWithAdmission(t *testing.T) {
 		want []int // Remaining of the decisions seen in three requests, or -1 for a denial
 	}{
 		"without it":     {nil, nil},
-		"with it":        {[]httplimit.Option{httplimit.WithAdmission()}, []int{1, 0}},
-		"denied handler": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithRefusal(handler)}, []int{1, 0, -1}},
-		"settled":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSettleAtEnd(httplimit.ByCost)}, []int{1, 0}},
-		"no fields":      {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithHeaders(httplimit.None)}, []int{1, 0}},
-		"shaped":         {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShaping(1)}, []int{1, 0}},
-		"skipped":        {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithSkip(func(*http.Request) bool { return true })}, nil},
-		"free":           {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithCost(func(*http.Request) int { return 0 })}, nil},
-		"shadow": {[]httplimit.Option{httplimit.WithAdmission(), httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})},
+		"with it":        {[]httplimit.Option{httplimit.WithVerdict()}, []int{1, 0}},
+		"denied handler": {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithRefusal(handler)}, []int{1, 0, -1}},
+		"settled":        {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithSettleAtEnd(httplimit.ByCost)}, []int{1, 0}},
+		"no fields":      {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithHeaders(httplimit.None)}, []int{1, 0}},
+		"shaped":         {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithShaping(1)}, []int{1, 0}},
+		"skipped":        {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithSkip(func(*http.Request) bool { return true })}, nil},
+		"free":           {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithCost(func(*http.Request) int { return 0 })}, nil},
+		"shadow": {[]httplimit.Option{httplimit.WithVerdict(), httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})},
 			[]int{1, 0, -1}},
 		"shadow without it": {[]httplimit.Option{httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) {})}, nil},
 	} {
@@ -54,17 +54,17 @@ func TestWithAdmission(t *testing.T) {
 	}
 }
 
-// TestWithAdmissionOfTheInnermost has one middleware in another.
-func TestWithAdmissionOfTheInnermost(t *testing.T) {
+// TestWithVerdictOfTheInnermost has one middleware in another.
+func TestWithVerdictOfTheInnermost(t *testing.T) {
 	outer, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)})
 	inner, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	told := httplimit.WithAdmission()
+	told := httplimit.WithVerdict()
 	for want, middleware := range map[int]func(http.Handler) http.Handler{
 		3: httplimit.Middleware(inner, told),
 		9: httplimit.Middleware(inner),
 	} {
 		h := httplimit.Middleware(outer, told)(middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, ok := httplimit.AdmissionOf(r.Context())
+			a, ok := httplimit.VerdictOf(r.Context())
 			assert.True(t, ok)
 			assert.Equal(t, want, a.Decision.Limit)
 		})))
@@ -72,12 +72,12 @@ func TestWithAdmissionOfTheInnermost(t *testing.T) {
 	}
 }
 
-// TestWithAdmissionHandsBack checks that net/http and outer handlers find in their request what
+// TestWithVerdictHandsBack checks that net/http and outer handlers find in their request what
 // the handler has set in its own: the route, and a form whose files are to be removed.
-func TestWithAdmissionHandsBack(t *testing.T) {
+func TestWithVerdictHandsBack(t *testing.T) {
 	for name, opts := range map[string][]httplimit.Option{
-		"alone":   {httplimit.WithAdmission()},
-		"settled": {httplimit.WithAdmission(), httplimit.WithSettleAtEnd(httplimit.ByCost)},
+		"alone":   {httplimit.WithVerdict()},
+		"settled": {httplimit.WithVerdict(), httplimit.WithSettleAtEnd(httplimit.ByCost)},
 	} {
 		for _, panics := range []bool{false, true} {
 			l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
@@ -122,9 +122,9 @@ func TestRefusalHandsBack(t *testing.T) {
 	}
 }
 
-// TestAdmissionOfNoDecision checks that handlers which decide themselves, and those of other
+// TestVerdictOfNoDecision checks that handlers which decide themselves, and those of other
 // protocols, find no Admission in its Context either, if no limit was asked.
-func TestAdmissionOfNoDecision(t *testing.T) {
+func TestVerdictOfNoDecision(t *testing.T) {
 	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	shadow := []httplimit.Limit{{Name: "trial", Limiter: l, Key: "all", Shadow: func(ratelimit.Decision) {}}}
 	for name, tt := range map[string]struct {
@@ -133,20 +133,20 @@ func TestAdmissionOfNoDecision(t *testing.T) {
 	}{
 		"skipped": {shadow, httplimit.WithSkip(func(*http.Request) bool { return true })},
 		"free":    {shadow, httplimit.WithCost(func(*http.Request) int { return 0 })},
-		"none":    {nil, httplimit.WithAdmission()},
-		"shadows": {shadow, httplimit.WithAdmission()},
+		"none":    {nil, httplimit.WithVerdict()},
+		"shadows": {shadow, httplimit.WithVerdict()},
 	} {
 		gate, err := httplimit.NewGateOf(func(*http.Request, string) ([]httplimit.Limit, error) {
 			return tt.limits, nil
-		}, httplimit.WithAdmission(), tt.opt)
+		}, httplimit.WithVerdict(), tt.opt)
 		require.NoError(t, err)
 		admission := gate.Admit(from("192.0.2.1:1"))
 		assert.True(t, admission.Passed, name)
 		assert.Zero(t, admission.Decision, name)
-		_, found := httplimit.AdmissionOf(admission.Context())
+		_, found := httplimit.VerdictOf(admission.Context())
 		assert.False(t, found, name)
 		serve(gate.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, found = httplimit.AdmissionOf(r.Context())
+			_, found = httplimit.VerdictOf(r.Context())
 		})), from("192.0.2.1:1"))
 		assert.False(t, found, name)
 	}

@@ -47,7 +47,7 @@ func TestAllocations(t *testing.T) {
 		{"behind a proxy", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithKey(clientip.Of(clientip.TrustedHops(1)))}, "10.1.1.1:1", 1, nil},
 		{"settled", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettleAtEnd(httplimit.ByCost)}, "192.0.2.1:1", 6, held},
 		{"settled, with ends", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithSettleAtEnd(httplimit.ByCost, ratelimit.GiveBack())}, "192.0.2.1:1", 7, held},
-		{"with the decision", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithAdmission()}, "192.0.2.1:1", 3, nil},
+		{"with the decision", []httplimit.Option{httplimit.WithHeaders(httplimit.None), httplimit.WithVerdict()}, "192.0.2.1:1", 3, nil},
 		{"in flight", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 2, flight},
 		{"limits of keys' own", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "192.0.2.1:1", 0, own},
 		{"IPv6", []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "[2001:db8::1]:1", 1, nil},

@@ -103,7 +103,7 @@ func TestAlsoNumbersParts(t *testing.T) {
 	for i, orgs := range []ratelimit.Limiter{fixed, own} {
 		var refused ratelimit.Decision
 		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, _ := httplimit.AdmissionOf(r.Context())
+			a, _ := httplimit.VerdictOf(r.Context())
 			refused = a.Decision
 		})
 		require.NoError(t, users.Reset(t.Context(), "a"))
@@ -130,8 +130,8 @@ func TestAlsoSettles(t *testing.T) {
 	assert.Equal(t, 997, left(t, orgs, "o"))
 }
 
-// TestAlsoCostsOfItsOwn counts requests, tokens and cents: one decision, which spends nothing if one
-// of them refuses, and a cost for each.
+// TestAlsoCostsOfItsOwn counts requests, tokens and cents: one decision, which spends nothing if
+// one of them refuses, and a cost for each.
 func TestAlsoCostsOfItsOwn(t *testing.T) {
 	requests, clk := limiter(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour})
 	window := func(limit int) ratelimit.Limiter {
@@ -193,8 +193,8 @@ func TestAlsoCostsOfItsOwn(t *testing.T) {
 	assert.Equal(t, 5, left(t, requests, "b"))
 }
 
-// TestAlsoSharesCosts applies WithCost and WithSettleAtEnd of the middleware to the limiters that have
-// neither, and asks none if all cost nothing.
+// TestAlsoSharesCosts applies WithCost and WithSettleAtEnd of the middleware to the limiters that
+// have neither, and asks none if all cost nothing.
 func TestAlsoSharesCosts(t *testing.T) {
 	users, clk := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
 	window := func() ratelimit.Limiter {

@@ -34,7 +34,8 @@ func far(away time.Duration) ratelimit.Store {
 	return db.Store()
 }
 
-// tardy returns a store that is well, and whose answers come late: what it is asked happens all the same.
+// tardy returns a store that is well, and whose answers come late: what it is asked happens all the
+// same.
 func tardy(away time.Duration) ratelimit.Store {
 	db := &answersLate{fakes.NewMapDB(), away}
 	db.Repeats = true
@@ -52,8 +53,9 @@ func (db *answersLate) CompareAndSwap(ctx context.Context, key string, old, stat
 	return swapped, errors.Join(err, ctx.Err())
 }
 
-// A client may choose the deadline of its request. A request whose deadline passes while a store is asked
-// is over: it is not handled, spends nothing, and says nothing about the store, whatever the policy is.
+// A client may choose the deadline of its request. A request whose deadline passes while a store is
+// asked is over: it is not handled, spends nothing, and says nothing about the store, whatever the
+// policy is.
 func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 	const away, deadline = 60 * time.Millisecond, 20 * time.Millisecond
 	two := ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}
@@ -106,12 +108,12 @@ func TestDeadline_PassesWhileAStoreIsAsked(t *testing.T) {
 	}
 }
 
-// A handler answers requests whose deadline has passed, and reads that from the Admission. Fields for
-// another body are gone.
+// A handler answers requests whose deadline has passed, and reads that from the Admission. Fields
+// for another body are gone.
 func TestWithRefusal_Deadline(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	h := httplimit.Middleware(l, httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, _ := httplimit.AdmissionOf(r.Context())
+		a, _ := httplimit.VerdictOf(r.Context())
 		assert.ErrorIs(t, a.Err, context.DeadlineExceeded)
 		assert.False(t, a.Passed)
 		assert.Equal(t, 503, a.Status())
@@ -150,8 +152,9 @@ func TestDeadline_PassesInShadow(t *testing.T) {
 	})
 }
 
-// A client that has sent all that it has to send, and waits for the answer, looks as if it had left. In
-// memory its request is decided on all the same, without waiting. In a store it is refused.
+// A client that has sent all that it has to send, and waits for the answer, looks as if it had
+// left. In memory its request is decided on all the same, without waiting. In a store it is
+// refused.
 func TestHalfClosed(t *testing.T) {
 	two := ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}
 	for name, tt := range map[string]struct {
@@ -178,8 +181,9 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// A client that closes its side of the connection while its request stands in line does not wait any
-// more: perhaps it has left. Its place is free, and it reads that it is refused, and when to retry.
+// A client that closes its side of the connection while its request stands in line does not wait
+// any more: perhaps it has left. Its place is free, and it reads that it is refused, and when to
+// retry.
 func TestHalfClosed_WhileItWaits(t *testing.T) {
 	settles := httplimit.WithSettleAtEnd(httplimit.ByCost)
 	for name, tt := range map[string]struct {
@@ -246,7 +250,8 @@ func TestHalfClosed_WhenItsTurnComes(t *testing.T) {
 	}
 }
 
-// A request that cannot end while its limits are asked is not held: that would take two calls of a store.
+// A request that cannot end while its limits are asked is not held: that would take two calls of a
+// store.
 func TestDeadline_HoldsOnlyWhatMayEnd(t *testing.T) {
 	one := ratelimit.FixedWindow{Limit: 100, Window: time.Hour}
 	remote := func(opts ...ratelimit.Option) ratelimit.Limiter {

@@ -165,10 +165,10 @@ func ExampleWithSkip() {
 }
 
 // A handler that says how many searches are left today.
-func ExampleWithAdmission() {
+func ExampleWithVerdict() {
 	limiter := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}))
-	search := httplimit.Middleware(limiter, httplimit.WithAdmission())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a, ok := httplimit.AdmissionOf(r.Context()); ok {
+	search := httplimit.Middleware(limiter, httplimit.WithVerdict())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a, ok := httplimit.VerdictOf(r.Context()); ok {
 			fmt.Fprintf(w, "searches left: %d of %d", a.Decision.Remaining, a.Decision.Limit)
 		}
 	}))

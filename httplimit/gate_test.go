@@ -236,7 +236,7 @@ func TestDoneTwice(t *testing.T) {
 
 // TestZeroAdmission calls the methods of an Admission that no Gate has made.
 func TestZeroAdmission(t *testing.T) {
-	for _, a := range []httplimit.Admission{{}, {Passed: true}, {Err: errors.New("secret")}} {
+	for _, a := range []httplimit.Admission{{}, {Verdict: httplimit.Verdict{Passed: true}}, {Verdict: httplimit.Verdict{Err: errors.New("secret")}}} {
 		w := httptest.NewRecorder()
 		a.SetHeader(w.Header())
 		a.Refuse(w, from("192.0.2.1:1"))
@@ -282,19 +282,16 @@ func TestGateOfFailedStore(t *testing.T) {
 	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }
 
-// TestAdmissionOfRefusal checks that the handler of WithRefusal learns which limit has refused, and
-// cannot answer or end the request a second time.
-func TestAdmissionOfRefusal(t *testing.T) {
+// TestVerdictOfRefusal checks that the handler of WithRefusal learns which limit has refused.
+func TestVerdictOfRefusal(t *testing.T) {
 	l, _ := limiter(t, ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}})
-	var got httplimit.Admission
+	var got httplimit.Verdict
 	h := httplimit.Middleware(l, httplimit.WithPolicyName("api"), httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var found bool
-		got, found = httplimit.AdmissionOf(r.Context())
+		got, found = httplimit.VerdictOf(r.Context())
 		assert.True(t, found)
-		got.Refuse(w, r)
-		got.Done(0, 0)
 	})))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, found := httplimit.AdmissionOf(r.Context())
+		_, found := httplimit.VerdictOf(r.Context())
 		assert.False(t, found)
 	}))
 	serve(h, from("192.0.2.1:1"))
@@ -358,8 +355,8 @@ func TestGateOf(t *testing.T) {
 	assert.Equal(t, 1, shadowed)
 }
 
-// TestGateOfNames checks that clients can tell the limits of a request, and the parts of these, from
-// each other, whatever their names are.
+// TestGateOfNames checks that clients can tell the limits of a request, and the parts of these,
+// from each other, whatever their names are.
 func TestGateOfNames(t *testing.T) {
 	plain, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	all, _ := limiter(t, ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.FixedWindow{Limit: 2, Window: time.Hour}})
@@ -440,8 +437,8 @@ func TestGateOfKnowsWhatFlies(t *testing.T) {
 	}
 }
 
-// TestGateOfSpendsNothingWhenItRefuses has many requests at once in two limits: the one that refuses
-// keeps none of them from spending exactly what is left in the other.
+// TestGateOfSpendsNothingWhenItRefuses has many requests at once in two limits: the one that
+// refuses keeps none of them from spending exactly what is left in the other.
 func TestGateOfSpendsNothingWhenItRefuses(t *testing.T) {
 	wide, _ := limiter(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
 	narrow, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
@@ -489,8 +486,8 @@ func TestGateMisuse(t *testing.T) {
 	assert.ErrorContains(t, a.Err, "the Limiter of a Limit is nil")
 }
 
-// TestShadowShare checks that so large a share of the keys passes, that a key which is limited stays
-// so when the share gets smaller, and that the others pass and are reported.
+// TestShadowShare checks that so large a share of the keys passes, that a key which is limited
+// stays so when the share gets smaller, and that the others pass and are reported.
 func TestShadowShare(t *testing.T) {
 	blocked, _ := limiter(t, ratelimit.Blocked{})
 	const keys = 10_000

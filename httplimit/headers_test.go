@@ -121,8 +121,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestBlockedInside has a key that an inner middleware blocks: nothing says that it has quota left, or
-// when that is back.
+// TestBlockedInside has a key that an inner middleware blocks: nothing says that it has quota left,
+// or when that is back.
 func TestBlockedInside(t *testing.T) {
 	outer, _ := limiter(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	inner, _ := limiter(t, ratelimit.Blocked{})
@@ -249,7 +249,7 @@ func TestJitter(t *testing.T) {
 	for _, headers := range []httplimit.Headers{httplimit.Standard, httplimit.Draft7, httplimit.Legacy, httplimit.None} {
 		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour, Start: ratelimit.StartOnFirstEvent})
 		denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, _ := httplimit.AdmissionOf(r.Context())
+			a, _ := httplimit.VerdictOf(r.Context())
 			assert.Equal(t, time.Hour, a.Decision.RetryAfter)
 			w.WriteHeader(429)
 		})
@@ -302,7 +302,7 @@ func TestJitterOfFailure(t *testing.T) {
 	for _, most := range []time.Duration{0, time.Millisecond, time.Minute} {
 		var waits []time.Duration
 		denied := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			a, _ := httplimit.AdmissionOf(r.Context())
+			a, _ := httplimit.VerdictOf(r.Context())
 			waits = append(waits, a.RetryAfter)
 		})
 		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
@@ -337,8 +337,8 @@ func (c *slowClock) Now() time.Time {
 	return c.Mock.Now()
 }
 
-// TestLegacyResetOfWindows checks that X-RateLimit-Reset is the end of the window, although time goes
-// by before and after the decision. Other times are rounded up.
+// TestLegacyResetOfWindows checks that X-RateLimit-Reset is the end of the window, although time
+// goes by before and after the decision. Other times are rounded up.
 func TestLegacyResetOfWindows(t *testing.T) {
 	begin := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	for name, tt := range map[string]struct {

@@ -9,4 +9,6 @@ package httplimit
 // The middleware then calls [ratelimit.Limiter.Hold] instead of Take, and the store once more
 // when the handler is done, for the requests of all keys. Those without an InFlight stay as
 // spent as without WithInFlight.
-func WithInFlight() Option { return func(c *config) { c.inFlight = true } }
+func WithInFlight() Option {
+	return option(func(c *config) { c.inFlight = true })
+}

@@ -172,8 +172,8 @@ func TestInFlightTimesOut(t *testing.T) {
 	})
 }
 
-// TestInFlight_StalledStore: a store that stalls while requests begin or end, and carries out later what it was
-// asked, takes no places of requests that are over or were never handled.
+// TestInFlight_StalledStore: a store that stalls while requests begin or end, and carries out later
+// what it was asked, takes no places of requests that are over or were never handled.
 func TestInFlight_StalledStore(t *testing.T) {
 	const places, answer = 5, 200 * time.Millisecond
 	for name, during := range map[string]func(ctx context.Context, gate *httplimit.Gate, db *fakes.Hanging){
@@ -413,7 +413,8 @@ func TestInFlightHeaders(t *testing.T) {
 	}
 }
 
-// TestInFlightRetry checks that clients are told to wait for a second at most if an InFlight refuses.
+// TestInFlightRetry checks that clients are told to wait for a second at most if an InFlight
+// refuses.
 func TestInFlightRetry(t *testing.T) {
 	for i, tt := range []struct {
 		alg   ratelimit.Algorithm

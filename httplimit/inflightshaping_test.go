@@ -72,8 +72,8 @@ func TestInFlightShaping(t *testing.T) {
 			wg.Wait()
 			assert.Equal(t, []string{"1", "2", "3", "4"}, order, name)
 
-			// A client that leaves while it waits takes no place. If it has only closed its side of the
-			// connection, it reads that it is refused, unless there is a lookup.
+			// A client that leaves while it waits takes no place. If it has only closed its side of
+			// the connection, it reads that it is refused, unless there is a lookup.
 			wg.Go(func() { serve(h, from("192.0.2.1:1", "Name", "7")) })
 			wg.Go(func() { serve(h, from("192.0.2.1:1", "Name", "7")) })
 			synctest.Wait()
@@ -152,8 +152,8 @@ func TestInFlightShapingFollowsTheLimitersClock(t *testing.T) {
 	}
 }
 
-// A client that leaves at the very moment at which it is served takes no place, unless the limiter is
-// known to decide in memory: then it may be waiting for its answer.
+// A client that leaves at the very moment at which it is served takes no place, unless the limiter
+// is known to decide in memory: then it may be waiting for its answer.
 func TestInFlightServedTooLate(t *testing.T) {
 	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
 	ctx, leave := context.WithCancel(t.Context())

@@ -91,7 +91,7 @@ func TestOptions(t *testing.T) {
 		httplimit.WithStatus(503),
 		httplimit.WithSkip(func(r *http.Request) bool { return r.URL.Path == "/health" }),
 		httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, ok := httplimit.AdmissionOf(r.Context())
+			a, ok := httplimit.VerdictOf(r.Context())
 			assert.True(t, ok && !a.Passed && !a.Decision.Allowed)
 			if a.Err != nil {
 				assert.Equal(t, 400, a.Status())
@@ -124,7 +124,7 @@ func TestOptions(t *testing.T) {
 	usual := httplimit.Middleware(l, httplimit.WithStatus(503), httplimit.WithKey(key.Header("X-API-Key")))(ok)
 	assert.Equal(t, 400, serve(usual, from("192.0.2.1:1")).StatusCode)
 	assert.Equal(t, 503, serve(usual, from("192.0.2.1:1", "X-API-Key", "a")).StatusCode)
-	_, found := httplimit.AdmissionOf(t.Context())
+	_, found := httplimit.VerdictOf(t.Context())
 	assert.False(t, found)
 }
 
@@ -143,7 +143,7 @@ func TestKeyErrorOfTheProgram(t *testing.T) {
 
 	var got error
 	teapot := httplimit.WithRefusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, _ := httplimit.AdmissionOf(r.Context())
+		a, _ := httplimit.VerdictOf(r.Context())
 		got = a.Err
 		w.WriteHeader(418)
 	}))
@@ -326,8 +326,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// TestLookupFails: a client that the limit of New refuses, because that of its key is not known, is over a limit. What
-// that limit could never grant is not.
+// TestLookupFails: a client that the limit of New refuses, because that of its key is not known, is
+// over a limit. What that limit could never grant is not.
 func TestLookupFails(t *testing.T) {
 	unknown := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 		return nil, errors.New("no route to the plans")
@@ -368,8 +368,8 @@ func TestLookupFails(t *testing.T) {
 	}
 }
 
-// TestFallbackWithALowerLimit: a client is told when to retry a request that only the fallback never
-// grants.
+// TestFallbackWithALowerLimit: a client is told when to retry a request that only the fallback
+// never grants.
 func TestFallbackWithALowerLimit(t *testing.T) {
 	quiet(t)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}

@@ -53,8 +53,8 @@ func TestObserverSeesRequests(t *testing.T) {
 	}
 }
 
-// TestObserverSeesShapingOnce checks that a request which waits for others to end, and is refused, is
-// seen once.
+// TestObserverSeesShapingOnce checks that a request which waits for others to end, and is refused,
+// is seen once.
 func TestObserverSeesShapingOnce(t *testing.T) {
 	flight := ratelimit.InFlight{Limit: 1, Timeout: time.Hour}
 	for name, tt := range map[string]struct {
@@ -91,8 +91,8 @@ func TestObserverSeesShapingOnce(t *testing.T) {
 	}
 }
 
-// TestObserverSeesFullLineOnce checks that a request which is refused because too many wait is told when to retry,
-// and seen once.
+// TestObserverSeesFullLineOnce checks that a request which is refused because too many wait is told
+// when to retry, and seen once.
 func TestObserverSeesFullLineOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alg         ratelimit.Algorithm

@@ -13,25 +13,41 @@ import (
 )
 
 // An Option changes what [Middleware] does.
-type Option func(*config)
+type Option interface{ set(c *config) }
+
+type option func(*config)
+
+func (set option) set(c *config) { set(c) }
+
+// A CostOption says what requests cost: [WithCost], [WithSettle] or [WithSettleAtEnd]. It is an
+// option of Middleware and of a limiter of [WithAlso].
+type CostOption interface {
+	Option
+	isOfCost()
+}
+
+type costOption func(*config)
+
+func (set costOption) set(c *config) { set(c) }
+func (costOption) isOfCost()         {}
 
 // WithKey sets the function that returns the key of a request. The default is [clientip.Of].
 func WithKey(key key.Func) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.requireKey("WithKey's function", key)
 		c.key = key
-	}
+	})
 }
 
 // WithCost sets the function that returns how many events a request counts as. The
 // default is 1 for every request. A request that costs 0, with [WithAlso] in all limiters, passes
 // without asking them. A negative cost is handled like an error of the key, see [WithRefusal].
-func WithCost(cost func(*http.Request) int) Option {
-	return func(c *config) {
+func WithCost(cost func(*http.Request) int) CostOption {
+	return costOption(func(c *config) {
 		c.require(cost != nil, "WithCost's function", nil,
 			"must return how many events a request counts as")
 		c.cost = cost
-	}
+	})
 }
 
 // WithStatus sets the status code of the response to a request over the limit, from 400 to 599. The
@@ -41,29 +57,29 @@ func WithCost(cost func(*http.Request) int) Option {
 // has checked a limit, and so has the limit of [ratelimit.New] if the lookup of
 // [ratelimit.WithLimits] has failed: see [ratelimit.Decision.Checked].
 func WithStatus(code int) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(code >= 400 && code <= 599, "WithStatus's code", code, "must be from 400 to 599")
 		c.status = code
-	}
+	})
 }
 
 // WithRefusal makes h answer the requests that are refused. h gets the [Admission] from
-// [AdmissionOf]: its Status is that of the default answer, and its Err tells requests over the
+// [VerdictOf]: its Status is that of the default answer, and its Err tells requests over the
 // limit from others, which are refused because their key or cost cannot be determined, or because
 // their context has ended. The header fields are set before h is called, and those that an outer
 // handler has set for another body, such as Content-Length and ETag, are removed.
 //
 // By default, the body of a request over the limit is a problem document (RFC 9457), or a sentence
 // for clients that prefer plain text. A request without a key is answered with 400, Bad Request,
-// and what [Admission.Explain] says: to limit such requests together, return one key for all of
+// and what [Verdict.Explain] says: to limit such requests together, return one key for all of
 // them from the [key.Func] instead of an error, and to let them pass, use [WithSkip]. A request
 // whose context has ended is answered with 503, Service Unavailable, without a body.
 func WithRefusal(h http.Handler) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(!param.IsNil(h), "WithRefusal's handler", nil,
 			"must be a handler; omit the option for the default response")
 		c.refusal = h
-	}
+	})
 }
 
 // WithStoreError calls f with the error when the limiter's store has failed, or when a
@@ -74,11 +90,11 @@ func WithRefusal(h http.Handler) Option {
 // decision as Degraded, at most one line a second; the attribute left_out is the number
 // of errors omitted since the previous line.
 func WithStoreError(f func(*http.Request, error)) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(f != nil, "WithStoreError's function", nil,
 			"must be a function to call with the error")
 		c.storeError = f
-	}
+	})
 }
 
 // WithSkip lets requests for which skip returns true pass without asking the limiter, such as
@@ -88,33 +104,33 @@ func WithStoreError(f func(*http.Request, error)) Option {
 // preflight request, as often as it likes. They would reach handlers that do not check the method,
 // which then do their work without a limit.
 func WithSkip(skip func(*http.Request) bool) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(skip != nil, "WithSkip's function", nil,
 			"must report which requests pass without a limit")
 		c.skip = skip
-	}
+	})
 }
 
 // WithHeaders chooses the header fields that report how much is left: [Standard],
 // the default, [Draft7], [Legacy] or [None]. In each case a refusal has Retry-After, unless no
 // wait helps because the request costs more than the limit.
 func WithHeaders(h Headers) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(h >= Standard && h <= Draft7, "WithHeaders's choice", int(h),
 			"must be Standard, Draft7, Legacy or None")
 		c.headers = h
-	}
+	})
 }
 
 // WithJitter adds a random time, from 0 to the given maximum, to the time that a refusal tells
 // the client to wait: Retry-After, and the t of RateLimit. So clients that were refused together
 // do not return together. None is told to return earlier than without WithJitter. The decision
-// that [AdmissionOf] and [WithShadow] report stays exact.
+// that [VerdictOf] and [WithShadow] report stays exact.
 func WithJitter(most time.Duration) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(most >= 0, "WithJitter's maximum", most, "must not be negative")
 		c.jitter = most
-	}
+	})
 }
 
 // WithPolicyName sets the name of the limit in header fields and bodies. The default
@@ -125,10 +141,10 @@ func WithJitter(most time.Duration) Option {
 // each another name, such as "site" to the outer one and "login" to the inner one: their limits are
 // listed together. Within a middleware, two limits of one name are a mistake.
 func WithPolicyName(name string) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.requireName("WithPolicyName's name", name)
 		c.name = name
-	}
+	})
 }
 
 // WithShadow lets the requests of a share of the keys pass, from 0 to 1, and calls report for those
@@ -144,12 +160,12 @@ func WithPolicyName(name string) Option {
 // others. So that metrics and logs tell them apart, give it a name of its own, as in the
 // example: [ratelimit.WithName]("api, shadow").
 func WithShadow(share float64, report func(*http.Request, ratelimit.Decision)) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(share >= 0 && share <= 1, "WithShadow's share", share, "must be from 0 to 1")
 		c.require(report != nil, "WithShadow's function", nil,
 			"must be a function to call for requests that would have been refused")
 		c.shadow, c.enforced = report, 1-share
-	}
+	})
 }
 
 // WithShaping holds a request until its turn instead of refusing it, if its turn
@@ -173,10 +189,10 @@ func WithShadow(share float64, report func(*http.Request, ratelimit.Decision)) O
 // server's ReadTimeout goes on while a request is held. After it, the handler may be unable to read
 // the body, so it should exceed maxDelay by the time that a body may take.
 func WithShaping(maxDelay time.Duration) Option {
-	return func(c *config) {
+	return option(func(c *config) {
 		c.require(maxDelay >= 0, "WithShaping's delay", maxDelay, "must not be negative")
 		c.shaping = maxDelay
-	}
+	})
 }
 
 // A config is what the options make. Functions that are nil were not given.
@@ -196,7 +212,7 @@ type config struct {
 	shaping    time.Duration // the longest delay, or 0
 	also       []*namedLimit
 	inFlight   bool
-	isTold     bool          // whether handlers get the Admission
+	isTold     bool          // whether handlers get the Verdict
 	jitter     time.Duration // the most that is added to RetryAfter
 }
 
@@ -211,7 +227,7 @@ func newConfig(opts []Option) (*config, error) {
 			return nil, invalid(fmt.Sprintf("option %d of Middleware", i), nil,
 				"must be the result of a With function")
 		}
-		opt(c)
+		opt.set(c)
 	}
 	switch {
 	case c.err != nil:

@@ -141,7 +141,8 @@ func (nestedLimit) Describe() ratelimit.Info {
 	}}
 }
 
-// TestPolicyOfCalendar: w is the length of the longest window. The next leap year is three years away.
+// TestPolicyOfCalendar: w is the length of the longest window. The next leap year is three years
+// away.
 func TestPolicyOfCalendar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)))
@@ -242,8 +243,8 @@ func (c *client) ask(n int) (allowed bool) {
 	return resp.StatusCode == 200
 }
 
-// lockForLongest locks the client for the longest time, by events that are spread as far as they can
-// be. The first of them is now.
+// lockForLongest locks the client for the longest time, by events that are spread as far as they
+// can be. The first of them is now.
 func (c *client) lockForLongest(of ratelimit.Lockout) {
 	for lasts := of.First; lasts < of.Longest; lasts *= 2 {
 		require.True(c.t, c.ask(of.Limit))

@@ -212,8 +212,8 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
-// TestDetailBeforeTheWindowEnds: if a hold gives events back first, a refusal says nothing of the end
-// of the window.
+// TestDetailBeforeTheWindowEnds: if a hold gives events back first, a refusal says nothing of the
+// end of the window.
 func TestDetailBeforeTheWindowEnds(t *testing.T) {
 	clk := clock.NewMock()
 	clk.Set(time.Date(2026, 3, 1, 4, 0, 5, 0, time.UTC))
@@ -269,8 +269,8 @@ func (r remote) Describe() ratelimit.Info {
 	return info
 }
 
-// TestDetailByTheClockOfAStore checks that a refusal says when a window ends if the clock of the store
-// differs a little from that of the process.
+// TestDetailByTheClockOfAStore checks that a refusal says when a window ends if the clock of the
+// store differs a little from that of the process.
 func TestDetailByTheClockOfAStore(t *testing.T) {
 	for _, ahead := range []time.Duration{-20 * time.Second, -1, 1, 20 * time.Second} {
 		store, process := clock.NewMock(), clock.NewMock()

@@ -36,9 +36,9 @@ func TestResetOfParts(t *testing.T) {
 			all, err := ratelimit.New(others, ratelimit.WithClock(clk))
 			require.NoError(t, err)
 			cost, decided := 1, ratelimit.Decision{}
-			h := httplimit.Middleware(all, httplimit.WithAdmission(), httplimit.WithCost(func(*http.Request) int { return cost }))(
+			h := httplimit.Middleware(all, httplimit.WithVerdict(), httplimit.WithCost(func(*http.Request) int { return cost }))(
 				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					a, _ := httplimit.AdmissionOf(r.Context())
+					a, _ := httplimit.VerdictOf(r.Context())
 					decided = a.Decision
 				}))
 			var parts []ratelimit.Limiter

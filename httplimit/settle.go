@@ -65,13 +65,13 @@ import (
 func WithSettleAtEnd(
 	f func(r *http.Request, status int, written int64) int,
 	opts ...ratelimit.EndOption,
-) Option {
-	return func(c *config) {
+) CostOption {
+	return costOption(func(c *config) {
 		c.require(f != nil, "WithSettleAtEnd's function", nil,
 			"must return how many events a request has cost, as ByCost does")
 		c.setEnds("WithSettleAtEnd", opts)
 		c.settle, c.byStatus = f, false
-	}
+	})
 }
 
 // WithSettle is [WithSettleAtEnd] for requests whose cost the status says. For example, this
@@ -92,14 +92,14 @@ func WithSettleAtEnd(
 func WithSettle(
 	f func(r *http.Request, status int) int,
 	opts ...ratelimit.EndOption,
-) Option {
-	return func(c *config) {
+) CostOption {
+	return costOption(func(c *config) {
 		c.require(f != nil, "WithSettle's function", nil,
 			"must return how many events a request has cost")
 		c.setEnds("WithSettle", opts)
 		c.settle = func(r *http.Request, status int, _ int64) int { return f(r, status) }
 		c.byStatus = true
-	}
+	})
 }
 
 // setEnds sets how holds end, as option was given. It fails unless a hold may have the options.

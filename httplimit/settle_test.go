@@ -161,16 +161,16 @@ func TestSettleByStatus_Later(t *testing.T) {
 	flight := ratelimit.InFlight{Limit: 10, Timeout: time.Hour}
 	for name, tt := range map[string]struct {
 		alg                  ratelimit.Algorithm
-		own                  []httplimit.Option // of another limiter
-		during, after, other int                // what is left after the header, after the handler, and in the other
+		own                  []httplimit.CostOption // of another limiter
+		during, after, other int                    // what is left after the header, after the handler, and in the other
 	}{
-		"by status":       {month, []httplimit.Option{byStatus}, 6, 6, 6},
+		"by status":       {month, []httplimit.CostOption{byStatus}, 6, 6, 6},
 		"both by status":  {month, nil, 6, 6, 6},
-		"by bytes":        {month, []httplimit.Option{byBytes}, 9, 6, 7},
-		"cost":            {month, []httplimit.Option{httplimit.WithCost(func(*http.Request) int { return 2 })}, 6, 6, 8},
+		"by bytes":        {month, []httplimit.CostOption{byBytes}, 9, 6, 7},
+		"cost":            {month, []httplimit.CostOption{httplimit.WithCost(func(*http.Request) int { return 2 })}, 6, 6, 8},
 		"in flight":       {flight, nil, 9, 10, 6},
 		"also in flight":  {ratelimit.All{month, flight}, nil, 9, 6, 6},
-		"by its own cost": {month, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}, 9, 6, 9},
+		"by its own cost": {month, []httplimit.CostOption{httplimit.WithSettleAtEnd(httplimit.ByCost)}, 9, 6, 9},
 	} {
 		l, clk := limiter(t, tt.alg)
 		other := ratelimit.Must(ratelimit.New(month, ratelimit.WithClock(clk)))
@@ -189,7 +189,8 @@ func TestSettleByStatus_Later(t *testing.T) {
 // A plainWriter cannot flush.
 type plainWriter struct{ http.ResponseWriter }
 
-// TestSettleByStatus_CannotFlush: a Flush that does nothing sends no header, and settles nothing, also behind another middleware.
+// TestSettleByStatus_CannotFlush: a Flush that does nothing sends no header, and settles nothing,
+// also behind another middleware.
 func TestSettleByStatus_CannotFlush(t *testing.T) {
 	month := ratelimit.FixedWindow{Limit: 10, Window: 30 * 24 * time.Hour}
 	l, clk := limiter(t, month)
@@ -239,8 +240,9 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestSettleAfterTheHold: a request that its handler takes too long for counts as it was held, or as the
-// options say, however it was held. With WithAlso, those of a WithSettleAtEnd of a limiter's own are its own.
+// TestSettleAfterTheHold: a request that its handler takes too long for counts as it was held, or
+// as the options say, however it was held. With WithAlso, those of a WithSettleAtEnd of a limiter's
+// own are its own.
 func TestSettleAfterTheHold(t *testing.T) {
 	month := ratelimit.FixedWindow{Limit: 100, Window: 30 * 24 * time.Hour}
 	for name, opts := range map[string][]httplimit.Option{

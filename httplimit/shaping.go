@@ -74,8 +74,8 @@ func (g *Gate) unlocksAfter(ctx context.Context, a *Admission) time.Duration {
 	return d.RetryAfter
 }
 
-// mostAsked is how often wait asks a limiter at most, one call after the other: whether it locks the
-// key, for the turn, why it was refused, and for what is free by then.
+// mostAsked is how often wait asks a limiter at most, one call after the other: whether it locks
+// the key, for the turn, why it was refused, and for what is free by then.
 const mostAsked = 4
 
 // nowLeft returns the decision on a request that was granted after a wait.

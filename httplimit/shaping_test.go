@@ -115,13 +115,13 @@ func TestShapingSaysWhatIsLeft(t *testing.T) {
 				fresh, err := l.Peek(t.Context(), "192.0.2.1")
 				require.NoError(t, err)
 				served, cost := 0, max(1, fresh.Limit/5)
-				h := httplimit.Middleware(l, httplimit.WithShaping(48*time.Hour), httplimit.WithAdmission(), httplimit.WithHeaders(httplimit.Legacy),
+				h := httplimit.Middleware(l, httplimit.WithShaping(48*time.Hour), httplimit.WithVerdict(), httplimit.WithHeaders(httplimit.Legacy),
 					httplimit.WithCost(func(*http.Request) int { return cost }))(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						now, err := l.Peek(t.Context(), "192.0.2.1")
 						assert.NoError(t, err)
 						now.Allowed, now.RetryAfter, now.Delay = true, 0, 0
-						told, _ := httplimit.AdmissionOf(r.Context())
+						told, _ := httplimit.VerdictOf(r.Context())
 						assert.Equal(t, now, told.Decision)
 						assert.Equal(t, strconv.Itoa(now.Remaining), w.Header().Get("X-RateLimit-Remaining"))
 						served++
@@ -195,8 +195,8 @@ func TestShapingRetryAfter(t *testing.T) {
 	}
 }
 
-// TestShapingInAFallback checks that a request is held no longer than maxDelay by a fallback either, and that one
-// whose time the store has used up is still served if the fallback grants it.
+// TestShapingInAFallback checks that a request is held no longer than maxDelay by a fallback
+// either, and that one whose time the store has used up is still served if the fallback grants it.
 func TestShapingInAFallback(t *testing.T) {
 	const maxDelay = 20 * time.Second
 	settles := httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 })
@@ -316,7 +316,8 @@ func TestShapingWithASlowStore(t *testing.T) {
 			assert.Equal(t, tt.want, resp.StatusCode)
 			assert.Equal(t, 1, reported)
 
-			// A request whose deadline passes while the store is silent is over, whatever the policy is.
+			// A request whose deadline passes while the store is silent is over, whatever the
+			// policy is.
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			resp = serve(httplimit.Middleware(l, httplimit.WithShaping(time.Second), report)(ok), from("192.0.2.1:1").WithContext(ctx))
@@ -421,8 +422,8 @@ func (fullLine) Hold(context.Context, string, int, ...ratelimit.HoldOption) (*ra
 	return nil, ratelimit.Decision{}, ratelimit.ErrQueueFull
 }
 
-// TestShapingSettlesTurnsOfOtherLimiters: a request that gets its turn by a reservation, because the
-// limiter cannot wait, is settled with WithSettleAtEnd like any other.
+// TestShapingSettlesTurnsOfOtherLimiters: a request that gets its turn by a reservation, because
+// the limiter cannot wait, is settled with WithSettleAtEnd like any other.
 func TestShapingSettlesTurnsOfOtherLimiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}))

@@ -47,12 +47,12 @@ func show(w http.ResponseWriter, status int, message string) {
 // say which limit that is: whether an account has failed attempts of others is none of a client's
 // business.
 func showRefusal(w http.ResponseWriter, r *http.Request) {
-	admission, _ := httplimit.AdmissionOf(r.Context())
-	if admission.Err != nil { // the form has no name, or the client has left
-		show(w, admission.Status(), admission.Explain())
+	verdict, _ := httplimit.VerdictOf(r.Context())
+	if verdict.Err != nil { // the form has no name, or the client has left
+		show(w, verdict.Status(), verdict.Explain())
 		return
 	}
-	wait := (admission.RetryAfter + time.Second - 1).Truncate(time.Second) // rounded up
+	wait := (verdict.RetryAfter + time.Second - 1).Truncate(time.Second) // rounded up
 	show(w, http.StatusTooManyRequests, fmt.Sprintf("Too many wrong passwords. Try again in %v.", wait))
 }
 

@@ -50,10 +50,10 @@ func TestRefusalEndsTheRequest(t *testing.T) {
 			return err
 		}
 	})
-	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithAdmission())))
+	e.Use(echolimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithVerdict())))
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
-			a, ok := httplimit.AdmissionOf(c.Request().Context())
+			a, ok := httplimit.VerdictOf(c.Request().Context())
 			called = append(called, fmt.Sprintf("after: %v %d", ok, a.Decision.Limit))
 			return next(c)
 		}

@@ -41,9 +41,9 @@ func TestRefusalAborts(t *testing.T) {
 		c.Next()
 		called = append(called, fmt.Sprintf("around: %d, aborted %v", c.Writer.Status(), c.IsAborted()))
 	})
-	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithAdmission())))
+	e.Use(ginlimit.Wrap(httplimit.Middleware(perHour(1), httplimit.WithVerdict())))
 	e.Use(func(c *gin.Context) {
-		a, ok := httplimit.AdmissionOf(c.Request.Context())
+		a, ok := httplimit.VerdictOf(c.Request.Context())
 		called = append(called, fmt.Sprintf("after: %v %d", ok, a.Decision.Limit))
 	})
 	e.GET("/", func(c *gin.Context) { called = append(called, "route"); c.String(200, "ok") })
