@@ -48,8 +48,8 @@ func In(err error, key string) error {
 	return &hidden{err, without}
 }
 
-// forms returns key as texts of errors quote it: in Go, in JSON, in a URL and in SQL. A form that has
-// another one in it comes before that.
+// forms returns key as texts of errors quote it: in Go, in JSON, in a URL and in SQL. A form that
+// has another one in it comes before that.
 func forms(key string) (all []string) {
 	inQuotes := []string{strconv.Quote(key), strconv.QuoteToASCII(key)}
 	if text, err := json.Marshal(key); err == nil {
