@@ -83,12 +83,8 @@ func (t *table) cleanPage(
 		return "", 0, t.failed("cleaning", err)
 	}
 	err = untilWon(func() error {
-		result, err := t.db.ExecContext(ctx, t.sql.clean, t.dialect.id(after), t.dialect.id(end.String),
+		deleted, err = t.write(ctx, t.sql.clean, t.dialect.id(after), t.dialect.id(end.String),
 			t.config.clk.Now().Add(-grace).Unix())
-		if err != nil {
-			return err
-		}
-		deleted, err = result.RowsAffected()
 		return err
 	})
 	if rows < rowsPerSweep {

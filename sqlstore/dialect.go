@@ -37,6 +37,10 @@ type dialect struct {
 	// A statement that changes no row if there is one with this id.
 	insert string
 
+	// Whether the database has one writer at a time, and whoever waits asks again and again. Then the
+	// writers of a process stand in line.
+	oneWriter bool
+
 	numbers bool                 // whether parameters are numbered, as $1
 	id      func(key string) any // the parameter for an id
 }
@@ -120,6 +124,8 @@ WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?
 FROM pragma_table_info($2, nullif($1, ''))`,
 		insert: `INSERT INTO {table} (id, state, expires) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
 		id:     asBytes,
+
+		oneWriter: true,
 	},
 }
 

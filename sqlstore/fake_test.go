@@ -25,6 +25,8 @@ type fake struct {
 	answers []answer
 	conns   int // so far
 	locked  int // how many more connections fail
+	writing int // how many statements write now
+	most    int // the most of writing
 }
 
 // An answer is what the fake answers to the next statement that contains a text.
@@ -33,6 +35,7 @@ type answer struct {
 	rows    [][]driver.Value
 	changed int64
 	err     error
+	after   time.Duration // how long a write takes
 }
 
 func newFake(t *testing.T, d Dialect) *fake { return &fake{t: t, d: dialects[d]} }
@@ -148,6 +151,14 @@ func (c conn) ExecContext(ctx context.Context, statement string, _ []driver.Name
 		return nil, ctx.Err()
 	}
 	a := c.answer(statement)
+	c.mu.Lock()
+	c.writing++
+	c.most = max(c.most, c.writing)
+	c.mu.Unlock()
+	<-time.After(a.after)
+	c.mu.Lock()
+	c.writing--
+	c.mu.Unlock()
 	return driver.RowsAffected(a.changed), a.err
 }
 

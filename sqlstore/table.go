@@ -20,6 +20,7 @@ type table struct {
 	sql     statements
 
 	preparing  chan struct{} // has an element while a goroutine prepares
+	writing    chan struct{} // has an element while a goroutine writes, with a oneWriter
 	isPrepared atomic.Bool
 	sweep      sweep
 }
@@ -27,7 +28,7 @@ type table struct {
 func newTable(db *sql.DB, d *dialect, c *config) *table {
 	t := &table{
 		db: db, config: c, dialect: d, sql: d.statementsFor(c.table),
-		preparing: make(chan struct{}, 1),
+		preparing: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
 	t.sweep.init()
 	return t
@@ -79,12 +80,25 @@ func (t *table) CompareAndSwap(
 
 // changes executes a statement, and reports whether it has changed a row.
 func (t *table) changes(ctx context.Context, statement string, args ...any) (bool, error) {
+	n, err := t.write(ctx, statement, args...)
+	return n > 0, err
+}
+
+// write executes a statement, and returns how many rows it has changed.
+func (t *table) write(ctx context.Context, statement string, args ...any) (rows int64, err error) {
+	if t.dialect.oneWriter {
+		select {
+		case t.writing <- struct{}{}:
+			defer func() { <-t.writing }()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 	result, err := t.db.ExecContext(ctx, statement, args...)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	n, err := result.RowsAffected()
-	return n > 0, err
+	return result.RowsAffected()
 }
 
 // Delete implements [ratelimit.Database].
@@ -93,7 +107,7 @@ func (t *table) Delete(ctx context.Context, key string) error {
 		return err
 	}
 	return t.failed("deleting", untilWon(func() error {
-		_, err := t.db.ExecContext(ctx, t.sql.delete, t.dialect.id(key))
+		_, err := t.write(ctx, t.sql.delete, t.dialect.id(key))
 		return err
 	}))
 }

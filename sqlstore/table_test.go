@@ -1,8 +1,10 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -82,4 +84,38 @@ func TestInSeconds(t *testing.T) {
 	assert.Nil(t, inSeconds(time.Time{}))
 	assert.EqualValues(t, 7, inSeconds(time.Unix(7, 0)))
 	assert.EqualValues(t, 8, inSeconds(time.Unix(7, 1)))
+}
+
+// In SQLite, writers of a process stand in line. Each could otherwise find the file locked many times.
+func TestTable_OneWriter(t *testing.T) {
+	for d, most := range map[Dialect]int{SQLite: 1, PostgreSQL: 3, MySQL: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t, d)
+			pool := f.open()
+			s, err := New(t.Context(), pool, d)
+			require.NoError(t, err)
+			db := s.Database()
+			slow := answer{changed: 1, after: time.Second}
+			f.will(slow, slow, slow)
+			go func() {
+				_, err := db.CompareAndSwap(t.Context(), "a", nil, []byte("state"), time.Time{})
+				assert.NoError(t, err)
+			}()
+			go func() {
+				_, err := db.CompareAndSwap(t.Context(), "b", []byte("old"), []byte("state"), time.Time{})
+				assert.NoError(t, err)
+			}()
+			go func() { assert.NoError(t, db.Delete(t.Context(), "c")) }()
+			synctest.Wait()
+			if d == SQLite { // whoever leaves the line has written nothing
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				assert.ErrorIs(t, db.Delete(ctx, "d"), context.DeadlineExceeded)
+				cancel()
+			}
+			<-time.After(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, most, f.most, d)
+			require.NoError(t, pool.Close())
+		})
+	}
 }

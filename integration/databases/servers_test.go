@@ -22,20 +22,20 @@ import (
 // A server is a database that a test may stop and start again.
 type server interface {
 	source() (driver, dsn string)
-	open(t *testing.T) *sql.DB
-	start(t *testing.T)
-	kill(t *testing.T)
+	open(t testing.TB) *sql.DB
+	start(t testing.TB)
+	kill(t testing.TB)
 }
 
 // servers start each kind of database. If its programs are not installed, a test is
 // skipped, or fails if RATELIMIT_SERVERS is set, as in CI.
-var servers = map[string]func(t *testing.T) server{
-	"sqlite":     func(t *testing.T) server { return &sqlite{file: filepath.Join(t.TempDir(), "test.db")} },
+var servers = map[string]func(t testing.TB) server{
+	"sqlite":     func(t testing.TB) server { return &sqlite{file: filepath.Join(t.TempDir(), "test.db")} },
 	"postgresql": newPostgres,
 	"mariadb":    newMariaDB,
 }
 
-func find(t *testing.T, names ...string) string {
+func find(t testing.TB, names ...string) string {
 	t.Helper()
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -57,9 +57,9 @@ type sqlite struct{ file string }
 func (s *sqlite) source() (driver, dsn string) {
 	return "sqlite", "file:" + s.file + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
 }
-func (s *sqlite) open(t *testing.T) *sql.DB { return open(t, s) }
-func (*sqlite) start(*testing.T)            {}
-func (s *sqlite) kill(*testing.T)           {}
+func (s *sqlite) open(t testing.TB) *sql.DB { return open(t, s) }
+func (*sqlite) start(testing.TB)            {}
+func (*sqlite) kill(testing.TB)             {}
 
 func connect(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
@@ -88,7 +88,7 @@ type process struct {
 	ping func() error
 }
 
-func (p *process) start(t *testing.T) {
+func (p *process) start(t testing.TB) {
 	t.Helper()
 	p.cmd = exec.Command(p.path, p.args...)
 	p.cmd.SysProcAttr = p.as
@@ -100,13 +100,13 @@ func (p *process) start(t *testing.T) {
 	require.Eventually(t, func() bool { return p.ping() == nil }, 30*time.Second, 50*time.Millisecond, "the server does not answer")
 }
 
-func (p *process) kill(t *testing.T) {
+func (p *process) kill(t testing.TB) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(p.with))
 	_ = p.cmd.Wait() // returns an error, because it was killed
 }
 
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func freePort(t *testing.T) int {
 
 // unprivileged returns the attributes to run a program as another user than root, which
 // some servers refuse, and gives that user the directory.
-func unprivileged(t *testing.T, dir string, names ...string) *syscall.SysProcAttr {
+func unprivileged(t testing.TB, dir string, names ...string) *syscall.SysProcAttr {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return nil
@@ -140,7 +140,7 @@ func unprivileged(t *testing.T, dir string, names ...string) *syscall.SysProcAtt
 	return nil
 }
 
-func run(t *testing.T, as *syscall.SysProcAttr, dir, path string, args ...string) {
+func run(t testing.TB, as *syscall.SysProcAttr, dir, path string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr, cmd.Dir = as, dir
@@ -150,7 +150,9 @@ func run(t *testing.T, as *syscall.SysProcAttr, dir, path string, args ...string
 
 type postgres struct{ process }
 
-func newPostgres(t *testing.T) server {
+func newPostgres(t testing.TB) server { return startPostgres(t, "-F") } // without fsync
+
+func startPostgres(t testing.TB, args ...string) *postgres {
 	initdb := find(t, "initdb", "/usr/lib/postgresql/*/bin/initdb")
 	dir := t.TempDir()
 	as := unprivileged(t, dir, "postgres")
@@ -158,7 +160,8 @@ func newPostgres(t *testing.T) server {
 	run(t, as, dir, initdb, "-D", data, "-A", "trust", "-U", "test", "--no-sync")
 	// SIGKILL would leave its children running for a while.
 	p := &postgres{process{path: filepath.Join(filepath.Dir(initdb), "postgres"), as: as, port: freePort(t), with: syscall.SIGQUIT}}
-	p.args = []string{"-D", data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1", "-k", dir, "-F"}
+	p.args = []string{"-D", data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1", "-k", dir}
+	p.args = append(p.args, args...)
 	p.ping = p.open(t).Ping
 	p.start(t)
 	t.Cleanup(func() { p.kill(t) })
@@ -168,11 +171,15 @@ func newPostgres(t *testing.T) server {
 func (p *postgres) source() (driver, dsn string) {
 	return "pgx", fmt.Sprintf("host=127.0.0.1 port=%d user=test dbname=postgres sslmode=disable", p.port)
 }
-func (p *postgres) open(t *testing.T) *sql.DB { return open(t, p) }
+func (p *postgres) open(t testing.TB) *sql.DB { return open(t, p) }
 
 type mariaDB struct{ process }
 
-func newMariaDB(t *testing.T) server {
+func newMariaDB(t testing.TB) server {
+	return startMariaDB(t, "--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite")
+}
+
+func startMariaDB(t testing.TB, args ...string) *mariaDB {
 	daemon := find(t, "mariadbd", "/usr/sbin/mariadbd")
 	install := find(t, "mariadb-install-db")
 	dir := t.TempDir()
@@ -182,9 +189,9 @@ func newMariaDB(t *testing.T) server {
 	p := &mariaDB{process{path: daemon, as: as, port: freePort(t), with: syscall.SIGKILL}}
 	p.args = []string{
 		"--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(p.port),
-		"--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"), "--innodb-flush-log-at-trx-commit=2",
-		"--innodb-buffer-pool-size=8M", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite",
+		"--socket=" + filepath.Join(dir, "s"), "--pid-file=" + filepath.Join(dir, "pid"), "--innodb-buffer-pool-size=8M",
 	}
+	p.args = append(p.args, args...)
 	p.ping = p.open(t).Ping
 	p.start(t)
 	t.Cleanup(func() { p.kill(t) })
@@ -194,4 +201,4 @@ func newMariaDB(t *testing.T) server {
 func (p *mariaDB) source() (driver, dsn string) {
 	return "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?multiStatements=true", p.port)
 }
-func (p *mariaDB) open(t *testing.T) *sql.DB { return open(t, p) }
+func (p *mariaDB) open(t testing.TB) *sql.DB { return open(t, p) }
