@@ -41,6 +41,12 @@ var changes = map[string]struct {
 		small:       small{memory: 10},
 		most:        1,
 	},
+	"TokenBucket, RefillInterval, Burst": {
+		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2, 1), numbers(limit.TokenBucket, 1, 2, 1, 1)},
+		definitions: [2]definition{intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, intervalBucket{events: 1, per: 2, burst: 1, tokens: 1}},
+		small:       small{memory: 10},
+		most:        1,
+	},
 	"FixedWindow, Limit": {
 		specs:       [2]limit.Spec{numbers(limit.FixedWindow, 1, 3), numbers(limit.FixedWindow, 2, 3)},
 		definitions: [2]definition{fixedWindow{limit: 1, window: 3}, fixedWindow{limit: 2, window: 3}},
