@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"time"
 
@@ -191,6 +193,46 @@ func ExampleMemoryStore() {
 	}
 	fmt.Println(store.Len(), limiter.Allow("mallory"))
 	// Output: 1000 false
+}
+
+// A month's quota that a restart does not forget: the program loads the states when it starts, and saves them
+// when it ends.
+func ExampleMemoryStore_Load() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	defer func(was string) { _ = os.Chdir(was) }(here())
+	if err := os.Chdir(dir); err != nil {
+		log.Fatal(err)
+	}
+
+	for range 2 { // two runs of a program
+		store := new(ratelimit.MemoryStore)
+		if err := store.Load("limits.state"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Print(err) // the store is empty
+		}
+		limiter := ratelimit.Must(ratelimit.New(
+			ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Zone: "UTC"},
+			ratelimit.WithStore(store), ratelimit.WithName("plan")))
+		d, err := limiter.Take(context.Background(), "ann", 2500)
+		fmt.Println(d.Remaining, err)
+		if err := store.Save("limits.state"); err != nil {
+			log.Print(err)
+		}
+	}
+	// Output:
+	// 7500 <nil>
+	// 5000 <nil>
+}
+
+func here() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		log.Fatal(err)
+	}
+	return dir
 }
 
 // Plans of customers: one without a limit, one that is suspended, and the limiter's own.

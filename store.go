@@ -133,7 +133,9 @@ func (s *DatabaseStore) Close(ctx context.Context) error {
 // key costs 1.5 × (13⅓ bytes + its state), because tables are two-thirds full on average: 32 bytes
 // for most buckets and windows, and 48 bytes + 1.5 × its state with a [SlidingLog].
 // [docs/algorithms.md] has a table of states, and [WithLimits] says what a key with a limit of its
-// own costs. A limiter without keys takes a kilobyte or two.
+// own costs. A limiter without keys takes one to three kilobytes.
+//
+// The states go with the process, unless [MemoryStore.Save] saves them.
 //
 // [docs/algorithms.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/algorithms.md
 type MemoryStore struct {
@@ -166,9 +168,12 @@ type MemoryStore struct {
 
 	isPrivate bool // whether the store belongs to one limiter, with which it goes
 
+	saving sync.Mutex // held while the store is saved
+
 	mu       sync.Mutex // protects the fields below
 	isOpened bool       // whether the engine has got MaxKeys and RefuseNew
 	byName   map[string]*memory.States
+	loaded   *memory.Saved // what Load has found; nil without
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.
@@ -202,7 +207,7 @@ func (s *MemoryStore) Open(name string, lim *limit.Limit, _ time.Duration) (limi
 		return nil, err
 	}
 	if name == "" { // the states are those of one limiter, and leave with it
-		return s.engine.Open(lim, !s.isPrivate), nil
+		return s.engine.Open(lim, !s.isPrivate, false), nil
 	}
 	if states := s.byName[name]; states != nil {
 		if err := states.Limit.CheckSame(name, lim); err != nil {
@@ -213,8 +218,14 @@ func (s *MemoryStore) Open(name string, lim *limit.Limit, _ time.Duration) (limi
 	if s.byName == nil {
 		s.byName = make(map[string]*memory.States)
 	}
-	s.byName[name] = s.engine.Open(lim, false)
-	return s.byName[name], nil
+	states := s.engine.Open(lim, false, true)
+	if s.loaded != nil {
+		if err := states.RestoreStates(s.loaded, name); err != nil {
+			return nil, err
+		}
+	}
+	s.byName[name] = states
+	return states, nil
 }
 
 // configureEngine passes the fields to the engine, once.
@@ -265,7 +276,10 @@ func timelineOf(store Store, clk clock.Clock) (*timeline.Timeline, error) {
 
 // timelineOf implements timekeeper.
 func (s *MemoryStore) timelineOf(clk clock.Clock) (*timeline.Timeline, error) {
-	t := s.engine.Timeline(func() *timeline.Timeline { return newTimeline(clk) })
+	t, err := s.engine.Timeline(func() (*timeline.Timeline, error) { return s.newTimeline(clk) })
+	if err != nil {
+		return nil, err
+	}
 	if !t.Tells(clk) {
 		return nil, param.Invalid(
 			"WithClock's clock",
@@ -277,5 +291,21 @@ func (s *MemoryStore) timelineOf(clk clock.Clock) (*timeline.Timeline, error) {
 			),
 		)
 	}
+	return t, nil
+}
+
+// newTimeline returns the timeline of clk, which does not go back behind the time of saving.
+func (s *MemoryStore) newTimeline(clk clock.Clock) (*timeline.Timeline, error) {
+	t := newTimeline(clk)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loaded == nil {
+		return t, nil
+	}
+	now, _ := t.Now()
+	if err := checkSaved(s.loaded, now); err != nil {
+		return nil, fmt.Errorf("%w: the states that the MemoryStore has loaded: %w", ErrInvalid, err)
+	}
+	t.Raise(s.loaded.At)
 	return t, nil
 }

@@ -48,12 +48,13 @@ const (
 	aheadVersion = 3 // of a state with turns ahead
 )
 
-func appendHeader(b []byte, k *step.Machine) []byte {
+// newHeader returns the header of the states of k without holds and turns.
+func newHeader(k *step.Machine) []byte {
 	code := k.Tick << 1
 	if k.Portable {
 		code |= 1
 	}
-	b = binary.AppendUvarint(append(b, stateVersion), code)
+	b := binary.AppendUvarint([]byte{stateVersion}, code)
 	limits := k.Limits()
 	if len(limits) > 1 {
 		b = append(b, byte(two))
@@ -180,7 +181,7 @@ func readHeader(state []byte, enc kernel.Encoding) (by *step.Machine, words []by
 	r.number() // the encoding, which is compared below
 	by = r.kernel(enc.Varying())
 	header := state[:len(state)-len(r.rest)]
-	if by == nil || !tags(header, appendHeader(nil, by)) {
+	if by == nil || !tags(header, newHeader(by)) {
 		return nil, nil, errors.New("its header is not one that this store writes")
 	}
 	return versioned(by, header), r.rest, nil
@@ -278,7 +279,7 @@ func write(by *step.Machine, words []uint64) []byte {
 	if limits := by.Limits(); len(limits) == 1 {
 		header = of(limits[0]).Tag()
 	} else {
-		header = appendHeader(nil, by)
+		header = newHeader(by)
 	}
 	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
 	state[0] = versionOf(by)
@@ -287,6 +288,40 @@ func write(by *step.Machine, words []uint64) []byte {
 	}
 	return state
 }
+
+// Header returns what comes before the words of a state that by left.
+func Header(by *step.Machine) []byte {
+	header := newHeader(by)
+	header[0] = versionOf(by)
+	return header
+}
+
+// Has reports whether the states with a header are of l, and of no other limit.
+func (l *Limit) Has(header []byte) bool { return tags(header, l.Tag()) }
+
+// MachineOf returns what left the states in memory that have a header.
+func MachineOf(header []byte) (*step.Machine, error) {
+	by, rest, err := readHeader(header, kernel.InMemory)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%d bytes follow its header", len(rest))
+	}
+	return by, err
+}
+
+// WordsOf returns by for states of one word that equal those of by, or nil if there are none.
+func WordsOf(by *step.Machine) *step.Machine {
+	if by != by.Base() || len(by.Limits()) > 1 {
+		return nil
+	}
+	single := of(by).Single()
+	if single.Word() == nil {
+		return nil
+	}
+	return single.Machine
+}
+
+// Versioned returns k with what a header says of holds and turns.
+func Versioned(k *step.Machine, header []byte) *step.Machine { return versioned(k, header) }
 
 // ErrState is matched by the error of a state that cannot be read.
 var ErrState = errors.New("ratelimit: unreadable state")

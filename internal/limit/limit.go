@@ -170,7 +170,7 @@ func (l *Limit) Tag() []byte {
 	if h := l.header.Load(); h != nil {
 		return *h
 	}
-	h := appendHeader(nil, l.Machine)
+	h := newHeader(l.Machine)
 	l.header.Store(&h)
 	return h
 }

@@ -67,7 +67,8 @@ var owns = []own{
 	ownLog(3),
 }
 
-// A variedLimiter is a Space of limits of keys' own, and a clock. Tags are indices of owns; that of the base is 0.
+// A variedLimiter is a Space of limits of keys' own, and a clock. Tags are indices of owns; that of
+// the base is 0.
 type variedLimiter struct {
 	*Space
 	s        *Store
@@ -81,7 +82,7 @@ func newVariedLimiter(opts ...option) *variedLimiter {
 		opt(s)
 	}
 	return &variedLimiter{s.OpenSpace(owns[0].k, owns[0].loose, true), s, clk,
-		s.Timeline(func() *timeline.Timeline { return timeline.New(clk, nil) })}
+		timelineOf(s, clk)}
 }
 
 func (l *variedLimiter) tag(i int) any {
@@ -360,8 +361,8 @@ func TestPlaces(t *testing.T) {
 	places(0, 0)
 }
 
-// TestJointsMoveStatesBack: a joint that grants events moves a state from the arena back to its slot, once it has an equal
-// there: after a hold, and after a change of the limit.
+// TestJointsMoveStatesBack: a joint that grants events moves a state from the arena back to its
+// slot, once it has an equal there: after a hold, and after a change of the limit.
 func TestJointsMoveStatesBack(t *testing.T) {
 	l := newVariedLimiter()
 	var keys []string
@@ -410,7 +411,8 @@ func TestJointsMoveStatesBack(t *testing.T) {
 	}
 }
 
-// TestMovedKeysAreForgotten: idle keys are also forgotten if their states have moved to the arena, or back.
+// TestMovedKeysAreForgotten: idle keys are also forgotten if their states have moved to the arena,
+// or back.
 func TestMovedKeysAreForgotten(t *testing.T) {
 	reserve := step.Request{Op: step.OpReserve, N: 1, MaxWait: time.Hour, Hold: step.Handle{ID: 2}}
 	for name, use := range map[string]func(l *variedLimiter, key string){
@@ -578,8 +580,8 @@ func (c *hooked) Since(t time.Time) time.Duration {
 	return c.Clock.Since(t)
 }
 
-// TestChangesOwnTheState: while a state is converted to another limit, nobody decides on it without the lock, so that
-// no event is lost.
+// TestChangesOwnTheState: while a state is converted to another limit, nobody decides on it without
+// the lock, so that no event is lost.
 func TestChangesOwnTheState(t *testing.T) {
 	clk := &hooked{Clock: stepclock.New()}
 	l := newVariedLimiter()
@@ -598,7 +600,8 @@ func TestChangesOwnTheState(t *testing.T) {
 	l.check(t)
 }
 
-// TestChargesLeaveWords: a charge that is granted leaves a word, also if another caller was faster to swap it.
+// TestChargesLeaveWords: a charge that is granted leaves a word, also if another caller was faster
+// to swap it.
 func TestChargesLeaveWords(t *testing.T) {
 	l := newVariedLimiter()
 	require.True(t, l.take("key", 1, 1))

@@ -34,4 +34,6 @@
 //	joint.go      decides on any keys together
 //	upkeep.go     statistics, shrinking, and dropping a space
 //	states.go     the states of a limiter, as the root package knows them
+//	file.go       the form of a file with states
+//	save.go       writes the states of limiters to a file, and restores them
 package memory

@@ -3,7 +3,6 @@ package memory
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"hash/maphash"
 	"math/bits"
 )
 
@@ -21,11 +20,8 @@ func (id identity) entry() uint64 { return id.hi >> 1 }
 const (
 	nhBlock = 16 // bytes that NH takes at once
 
-	// longKey is the length in bytes above which a key is first reduced to a block, by
-	// hash/maphash. Using maphash for all keys would cost a third of a decision with a
-	// coarse clock (BenchmarkIdentify: 9 ns instead of 4 for 16 bytes, and 14 instead of 9 for
-	// the 36 of a UUID), and on machines without AES it distributes similar keys unevenly for
-	// some seeds.
+	// longKey is the length in bytes above which a key is first reduced to a block. Reducing all
+	// keys would cost a third of a decision with a coarse clock.
 	longKey = 4 * nhBlock
 )
 
@@ -52,21 +48,30 @@ const (
 // 2¹²⁸ pairs of secrets give it (if it is 0; otherwise 2⁶⁴). So NH is equal for at most
 // 2⁻⁶³ of all secrets. If the fold adds as much as a random function would, 2⁻⁶³ in one
 // part and 2⁻³¹ in the other, the chance that two keys share an identity is 2⁻⁹³ at most.
+//
+// A longer key is first reduced to the values of two polynomials over the integers mod 2⁶¹ − 1, at
+// secret points, whose coefficients are the key in pieces of 7 bytes (Carter and Wegman, "New hash
+// functions and their use in authentication and set equality", JCSS 1981). Two keys of one length
+// have the same values if both points are zeros of their difference: at most (n/7)² of 2¹²² pairs
+// of points are, which is one in 2¹¹² for 200 bytes. hash/maphash would take less time, but its
+// seeds cannot leave the process, and a store that is saved takes its secrets with it.
 type identifier struct {
 	blocks [longKey / nhBlock]secrets
 	fold   secrets
-	seeds  [2]maphash.Seed
+	points [2]uint64 // below the modulus
 }
 
 // secrets are two for each part of an identity.
 type secrets struct{ hi, lo [2]uint64 }
 
 func (h *identifier) draw() {
-	h.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	for i := range h.blocks {
 		h.blocks[i].draw()
 	}
 	h.fold.draw()
+	var points secrets
+	points.draw()
+	h.points = [2]uint64{points.hi[0] % modulus, points.hi[1] % modulus}
 }
 
 func (k *secrets) draw() {
@@ -82,7 +87,7 @@ func (h *identifier) identify(key string) identity {
 	var a, b uint64
 	switch {
 	case n > longKey:
-		a, b = maphash.String(h.seeds[0], key), maphash.String(h.seeds[1], key)
+		a, b = h.reduce(key)
 	case n > nhBlock:
 		return h.identifyBlocks(key)
 	case n >= 8:
@@ -92,6 +97,37 @@ func (h *identifier) identify(key string) identity {
 	}
 	start := sum{lo: uint64(n)}
 	return h.folded(start.plus(a, b, &h.blocks[0].hi), start.plus(a, b, &h.blocks[0].lo))
+}
+
+// words returns all secrets.
+func (h *identifier) words() (all []*uint64) {
+	for _, k := range []*secrets{&h.blocks[0], &h.blocks[1], &h.blocks[2], &h.blocks[3], &h.fold} {
+		all = append(all, &k.hi[0], &k.hi[1], &k.lo[0], &k.lo[1])
+	}
+	return append(all, &h.points[0], &h.points[1])
+}
+
+// modulus is a prime number, which makes divisions by it additions.
+const modulus = 1<<61 - 1
+
+// reduce returns the values of the polynomials of a long key.
+func (h *identifier) reduce(key string) (a, b uint64) {
+	const piece = 7
+	for len(key) >= 8 {
+		word := word64(key) & (1<<(8*piece) - 1)
+		a, b = plusProduct(word, a, h.points[0]), plusProduct(word, b, h.points[1])
+		key = key[piece:]
+	}
+	word := word56(key)
+	return plusProduct(word, a, h.points[0]), plusProduct(word, b, h.points[1])
+}
+
+// plusProduct returns a number that equals word + x·point mod modulus and is below 2⁶¹ + 2⁵⁷, if
+// word is below 2⁵⁶, x below 2⁶² and point below the modulus.
+func plusProduct(word, x, point uint64) uint64 {
+	hi, lo := bits.Mul64(x, point)
+	sum := lo&modulus + (hi<<3 | lo>>61) // below 2⁶³
+	return sum&modulus + sum>>61 + word
 }
 
 // identifyBlocks returns the identity of a key of 2 to 4 blocks. It is not a loop, because

@@ -106,15 +106,13 @@ func drawn() *identifier {
 	return h
 }
 
-// fixed returns an identifier with secrets from random, except the seeds of maphash, which cannot be
-// chosen.
+// fixed returns an identifier with secrets from random.
 func fixed(random *rand.Rand) *identifier {
-	h := drawn()
-	for _, k := range []*secrets{&h.blocks[0], &h.blocks[1], &h.blocks[2], &h.blocks[3], &h.fold} {
-		for _, word := range []*uint64{&k.hi[0], &k.hi[1], &k.lo[0], &k.lo[1]} {
-			*word = random.Uint64()
-		}
+	h := &identifier{}
+	for _, word := range h.words() {
+		*word = random.Uint64()
 	}
+	h.points = [2]uint64{h.points[0] % modulus, h.points[1] % modulus}
 	return h
 }
 

@@ -18,14 +18,18 @@ type States struct {
 	waiters line.Lines // the callers that wait for keys of these limiters
 }
 
-// Open returns states of l. If temporary is true, they are dropped once nobody uses them.
-func (s *Store) Open(l *limit.Limit, temporary bool) *States {
+// Open returns states of l. If temporary is true, they are dropped once nobody uses them. If they
+// are to be saved, there is room for what a file has of another limit.
+func (s *Store) Open(l *limit.Limit, temporary, saved bool) *States {
 	single, loose := l, l
 	switch {
 	case l.Varies:
 		single = l.Single()
 	case l.Word() != nil:
 		loose = l.Loose()
+	case saved:
+		loose = l.Loose()
+		single = loose // so that slots are as wide as its states
 	}
 	ss := &States{Limit: l, Space: s.OpenSpace(single.Machine, loose.Machine, l.Varies)}
 	if temporary {

@@ -22,7 +22,8 @@ type Store struct {
 	// with the most events remaining. It must not change once there is a space.
 	RefuseNew bool
 
-	identifier // with the secrets of this store
+	identifier      // with the secrets of this store
+	isRestored bool // whether these are of a file
 
 	held atomic.Int64                      // with a bound: keys that have a place, at most MaxKeys
 	owed atomic.Int64                      // keys that still owe a place: see Space.payPlace
@@ -71,7 +72,9 @@ func (s *Store) OpenSpace(k, loose *step.Machine, varies bool) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all.Load() == nil {
-		s.draw()
+		if !s.isRestored {
+			s.draw()
+		}
 		if s.admission.sizes.most == 0 {
 			s.admission.sizes = usualSizes
 		}
@@ -122,11 +125,24 @@ func (s *Store) countEnded(a *step.Answer) {
 
 // Timeline returns the timeline of the store's limiters. If there is none yet, it is what first
 // returns.
-func (s *Store) Timeline(first func() *timeline.Timeline) *timeline.Timeline {
+func (s *Store) Timeline(
+	first func() (*timeline.Timeline, error),
+) (*timeline.Timeline, error) {
 	if s.time.Load() == nil {
-		s.time.CompareAndSwap(nil, first())
+		t, err := first()
+		if err != nil {
+			return nil, err
+		}
+		s.time.CompareAndSwap(nil, t)
 	}
-	return s.time.Load()
+	return s.time.Load(), nil
+}
+
+// Spaces returns how many limiters have states in the store.
+func (s *Store) Spaces() (count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.spaces()) - s.dropped
 }
 
 // keepTime remembers the timeline of a request, for a store behind another one, whose limiters do

@@ -96,7 +96,7 @@ type limiter struct {
 }
 
 func newLimiter(s *Store, k *step.Machine, clk clock.Clock) *limiter {
-	l := &limiter{k: k, timeline: s.Timeline(func() *timeline.Timeline { return timeline.New(clk, nil) })}
+	l := &limiter{k: k, timeline: timelineOf(s, clk)}
 	inArena := k
 	if other, ok := loose.Load(k); ok {
 		inArena = other.(*step.Machine)
@@ -397,7 +397,8 @@ func TestDroppedWhileKeysEnter(t *testing.T) {
 	}
 }
 
-// TestSpacesLeave: spaces that were dropped are copied only now and then, and never are more than half of all.
+// TestSpacesLeave: spaces that were dropped are copied only now and then, and never are more than
+// half of all.
 func TestSpacesLeave(t *testing.T) {
 	const limiters = 1000
 	s, clk := new(Store), stepclock.New()
@@ -421,8 +422,8 @@ func TestSpacesLeave(t *testing.T) {
 	assert.Empty(t, s.spaces())
 }
 
-// TestDecideIsEnough: the faster way decides by itself on the requests of usual traffic, and leaves the
-// state that the slower one would.
+// TestDecideIsEnough: the faster way decides by itself on the requests of usual traffic, and leaves
+// the state that the slower one would.
 func TestDecideIsEnough(t *testing.T) {
 	k, clk := bucket(10, time.Second), stepclock.New()
 	d, passing := decider{k, k.Word()}, timeline.New(clk, nil)
@@ -444,7 +445,8 @@ func TestDecideIsEnough(t *testing.T) {
 	}
 }
 
-// TestStatsWhileSpacesLeave: the count of inserts never falls, and none is lost, while spaces are dropped.
+// TestStatsWhileSpacesLeave: the count of inserts never falls, and none is lost, while spaces are
+// dropped.
 func TestStatsWhileSpacesLeave(t *testing.T) {
 	const limiters = 2000
 	s, clk := new(Store), stepclock.New()
@@ -467,4 +469,10 @@ func TestStatsWhileSpacesLeave(t *testing.T) {
 	done.Store(true)
 	reader.Wait()
 	assert.EqualValues(t, limiters, s.Stats().Inserts)
+}
+
+// timelineOf returns the timeline of a store, which is that of clk if there is none yet.
+func timelineOf(s *Store, clk clock.Clock) *timeline.Timeline {
+	t, _ := s.Timeline(func() (*timeline.Timeline, error) { return timeline.New(clk, nil), nil })
+	return t
 }

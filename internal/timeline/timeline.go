@@ -23,8 +23,11 @@ import (
 // Limiters that share a store in memory share a timeline, so that they agree on the time even if
 // the wall clock is set after one of them was made and before the next one is made.
 type Timeline struct {
-	clk    clock.Clock
-	steady bool    // whether clk is the system's, whose monotonic reading never steps back
+	clk      clock.Clock
+	isSystem bool // whether clk is the system's
+	// Whether the monotonic reading of clk, which is the system's, is never behind an instant that
+	// was returned.
+	steady bool
 	coarse *Coarse // the readings of clk, if it is a coarse clock, which never steps back either
 
 	anchor atomic.Pointer[anchor]
@@ -46,7 +49,7 @@ func New(clk clock.Clock, coarse *Coarse) *Timeline {
 	t := &Timeline{clk: clk, coarse: coarse}
 	switch {
 	case isSystem(clk):
-		t.clk, t.steady = clock.New(), true
+		t.clk, t.isSystem, t.steady = clock.New(), true, true
 		t.anchor.Store(anchorAt(time.Now()))
 	case coarse != nil:
 		t.anchor.Store(anchorAt(coarse.Base))
@@ -65,9 +68,29 @@ func isSystem(clk clock.Clock) bool {
 // Tells reports whether t is the timeline of clk; a nil clk is the system's clock.
 func (t *Timeline) Tells(clk clock.Clock) bool {
 	if isSystem(clk) {
-		return t.steady
+		return t.isSystem
 	}
 	return param.Same(clk, t.clk)
+}
+
+// Raise makes the timeline of a clock that is behind an instant stand still until then. It is
+// called before t is used. The timeline of a coarse clock, which others may use, does not stand
+// still, but goes on from that instant.
+func (t *Timeline) Raise(to kernel.Instant) {
+	now, _ := t.Now()
+	if now >= to {
+		return
+	}
+	if t.coarse != nil {
+		from := t.anchor.Load()
+		d := t.coarse.SinceBase()
+		shown := from.shown.Add(d - from.since)
+		next := &anchor{base: from.base, since: d, shown: shown, origin: to}
+		t.anchor.CompareAndSwap(from, next)
+		return
+	}
+	t.steady = false
+	t.latest.Store(max(to, t.latest.Load()))
 }
 
 // Instants are counted from the Unix epoch while the clock shows a time in these years.

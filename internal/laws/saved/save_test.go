@@ -1,0 +1,484 @@
+package saved_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/storetest"
+)
+
+// reload saves a store to a file, and returns another one that has loaded it.
+func reload(t *testing.T, s *ratelimit.MemoryStore, path string) *ratelimit.MemoryStore {
+	require.NoError(t, s.Save(path))
+	next := new(ratelimit.MemoryStore)
+	require.NoError(t, next.Load(path))
+	return next
+}
+
+// named returns a limiter named "test".
+func named(t *testing.T, alg ratelimit.Algorithm, s *ratelimit.MemoryStore, clk clock.Clock, opts ...ratelimit.Option) ratelimit.Limiter {
+	l, err := ratelimit.New(alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))...)
+	require.NoError(t, err)
+	return l
+}
+
+// twins are a limiter that is saved and loaded again and again, and one that is not.
+type twins struct {
+	*testing.T
+	saved, kept ratelimit.Limiter
+	holds       [][2]*ratelimit.Reservation
+	keys        []string
+}
+
+func (h *twins) both(call func(l ratelimit.Limiter) (any, error), what ...any) {
+	a, err := call(h.saved)
+	b, otherErr := call(h.kept)
+	require.Equal(h, b, a, what...)
+	require.Equal(h, fmt.Sprint(otherErr), fmt.Sprint(err), what...)
+}
+
+// TestSavedStoreDecidesEqually: a store that is saved and loaded between any two calls decides as one that
+// stays in memory, also if the limit has changed when it is loaded.
+func TestSavedStoreDecidesEqually(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	for name, alg := range storetest.Algorithms() {
+		for seed := range budget.Seeds(t, budget.Histories(6, 100)) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			clk := clock.NewMock()
+			clk.Set(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
+			store, present := new(ratelimit.MemoryStore), alg
+			var opts []ratelimit.Option
+			changes := seed%3 == 0
+			if changes {
+				opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return present, nil }))
+			}
+			h := &twins{T: t, saved: named(t, alg, store, clk), kept: named(t, alg, new(ratelimit.MemoryStore), clk, opts...)}
+			h.keys = []string{"a", "b", strings.Repeat("a long key ", 10)}
+			for range 60 {
+				key, n := h.keys[random.IntN(3)], random.IntN(4)
+				what := []any{"%v, seed %d, key %q, %d", name, seed, key, n}
+				switch random.IntN(10) {
+				case 0, 1, 2:
+					h.both(func(l ratelimit.Limiter) (any, error) { return l.Take(t.Context(), key, n) }, what...)
+				case 3:
+					h.both(func(l ratelimit.Limiter) (any, error) { return l.Charge(t.Context(), key, n) }, what...)
+				case 4, 5:
+					h.hold(key, n, seed%2 == 0)
+				case 6:
+					if len(h.holds) == 0 {
+						continue
+					}
+					h.settle(random.IntN(len(h.holds)), n)
+				case 7:
+					clk.Add(time.Duration(random.Int64N(int64(2 * time.Second))))
+				default:
+					tokens := make([]string, len(h.holds))
+					for i, pair := range h.holds {
+						tokens[i] = pair[0].Token()
+					}
+					store = reload(t, store, path)
+					if changes && random.IntN(2) == 0 {
+						present = ratelimit.Share(alg, 1+random.IntN(3))
+					}
+					h.saved = named(t, present, store, clk)
+					h.resume(tokens)
+				}
+			}
+		}
+	}
+}
+
+// hold holds events in both, or reserves them.
+func (h *twins) hold(key string, n int, ahead bool) {
+	var pair [2]*ratelimit.Reservation
+	var decisions [2]ratelimit.Decision
+	for i, l := range []ratelimit.Limiter{h.saved, h.kept} {
+		var err error
+		if ahead {
+			pair[i], decisions[i], err = l.Reserve(h.Context(), key, n, ratelimit.Within(time.Minute), ratelimit.HoldFor(5*time.Second))
+		} else {
+			pair[i], decisions[i], err = l.Hold(h.Context(), key, n, ratelimit.HoldFor(3*time.Second), ratelimit.GiveBack())
+		}
+		require.NoError(h, err)
+	}
+	require.Equal(h, decisions[1], decisions[0])
+	if pair[0].Token() != "" {
+		h.holds = append(h.holds, pair)
+	}
+}
+
+// settle settles a hold for n events in both.
+func (h *twins) settle(at, n int) {
+	pair := h.holds[at]
+	h.holds = append(h.holds[:at], h.holds[at+1:]...)
+	var errs [2]error
+	var decisions [2]ratelimit.Decision
+	for i, r := range pair {
+		decisions[i], errs[i] = r.Settle(h.Context(), n)
+	}
+	require.Equal(h, decisions[1], decisions[0])
+	require.Equal(h, errs[1] == nil, errs[0] == nil)
+}
+
+// resume resumes the holds of the limiter that was saved. Which key each is of is not known to a
+// Reservation: the token fits one key only.
+func (h *twins) resume(tokens []string) {
+	for i, token := range tokens {
+		h.holds[i][0] = nil
+		for _, key := range h.keys {
+			r, err := h.saved.Resume(h.Context(), key, token)
+			if err == nil {
+				h.holds[i][0] = r
+			}
+		}
+		require.NotNil(h, h.holds[i][0], "a token of a hold is one after the store was loaded")
+	}
+}
+
+// TestSavedLimitMayChange: states that were saved are adopted by another limit of the name.
+func TestSavedLimitMayChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	clk := clock.NewMock()
+	clk.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	month := func(limit int) ratelimit.Algorithm {
+		return ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Month}
+	}
+	store := new(ratelimit.MemoryStore)
+	require.True(t, named(t, month(100), store, clk).AllowN("key", 60))
+	next := named(t, month(200), reload(t, store, path), clk)
+	d, err := next.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	assert.Equal(t, 140, d.Remaining)
+
+	plans := map[string]ratelimit.Algorithm{"small": month(10), "large": month(1000)}
+	lookup := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return plans[key], nil })
+	store = new(ratelimit.MemoryStore)
+	customers := named(t, month(1), store, clk, lookup)
+	require.True(t, customers.AllowN("small", 4))
+	require.True(t, customers.AllowN("large", 400))
+	require.True(t, customers.AllowN("unknown", 1))
+	customers = named(t, month(1), reload(t, store, path), clk, lookup)
+	for key, left := range map[string]int{"small": 6, "large": 600, "unknown": 0} {
+		d, err := customers.Peek(t.Context(), key)
+		require.NoError(t, err)
+		assert.Equal(t, left, d.Remaining, key)
+	}
+}
+
+// TestSaveKeepsWhatNoLimiterAskedFor: a limiter that is not made in one run has its states in the next one.
+func TestSaveKeepsWhatNoLimiterAskedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	clk := clock.NewMock()
+	store := new(ratelimit.MemoryStore)
+	other := func(s *ratelimit.MemoryStore) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithName("other"), ratelimit.WithStore(s), ratelimit.WithClock(clk)))
+	}
+	require.True(t, other(store).AllowN("key", 5))
+	store = reload(t, store, path)
+	named(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, store, clk).Allow("key")
+	store = reload(t, reload(t, store, path), path)
+	assert.False(t, other(store).Allow("key"))
+	assert.False(t, named(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, store, clk).Allow("key"))
+}
+
+// TestLoadRefuses: what cannot be used is refused as a whole, and the store is as it was.
+func TestLoadRefuses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "limits.state")
+	store := new(ratelimit.MemoryStore)
+	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}, ratelimit.WithName("test"), ratelimit.WithStore(store))
+	require.NoError(t, err)
+	require.True(t, l.Allow("key"))
+	require.NoError(t, store.Save(path))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	assert.ErrorIs(t, new(ratelimit.MemoryStore).Load(filepath.Join(dir, "none")), fs.ErrNotExist)
+	assert.ErrorIs(t, store.Load(path), ratelimit.ErrInvalid, "a limiter uses it")
+	twice := new(ratelimit.MemoryStore)
+	require.NoError(t, twice.Load(path))
+	assert.ErrorIs(t, twice.Load(path), ratelimit.ErrInvalid)
+	for name, change := range map[string]func(b []byte) []byte{
+		"empty":        func([]byte) []byte { return nil },
+		"another file": func([]byte) []byte { return []byte("a file of something else, which is longer than a hash is") },
+		"newer":        func(b []byte) []byte { b[len("ratelimit states")]++; return b },
+		"longer":       func(b []byte) []byte { return append(b, 0) },
+	} {
+		require.NoError(t, os.WriteFile(path, change(append([]byte(nil), whole...)), 0o600))
+		assert.ErrorContains(t, new(ratelimit.MemoryStore).Load(path), "cannot load the states", name)
+	}
+	for i := range whole {
+		require.NoError(t, os.WriteFile(path, whole[:i], 0o600))
+		require.Error(t, new(ratelimit.MemoryStore).Load(path), "the first %d bytes", i)
+		damaged := append([]byte(nil), whole...)
+		damaged[i] ^= 1 << (i % 8)
+		require.NoError(t, os.WriteFile(path, damaged, 0o600))
+		next := new(ratelimit.MemoryStore)
+		require.Error(t, next.Load(path), "byte %d is damaged", i)
+		require.NoError(t, os.WriteFile(path, whole, 0o600))
+		require.NoError(t, next.Load(path), "a store that refused a file can load another one")
+	}
+}
+
+// TestSaveLeavesOut: limiters without a name are left out, and the error says so. Idle keys are left out.
+func TestSaveLeavesOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	store := new(ratelimit.MemoryStore)
+	clk := clock.NewMock()
+	l := named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, store, clk)
+	require.True(t, l.Allow("key"))
+	unnamed := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	require.True(t, unnamed.Allow("key"))
+	err := store.Save(path)
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "limiters without a name is 1")
+	next := new(ratelimit.MemoryStore)
+	require.NoError(t, next.Load(path))
+	named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, next, clk)
+	assert.Equal(t, 1, next.Len())
+	clk.Add(time.Minute)
+	last := reload(t, next, path)
+	named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, last, clk)
+	assert.Zero(t, last.Len())
+}
+
+// TestSaveFails: the old file stays, and nothing beside it.
+func TestSaveFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "limits.state")
+	require.NoError(t, os.Mkdir(path, 0o700)) // which no file can replace
+	assert.ErrorContains(t, new(ratelimit.MemoryStore).Save(path), "cannot save the states")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+	assert.Error(t, new(ratelimit.MemoryStore).Save(filepath.Join(dir, "no", "folder")))
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path+".new", []byte("what a killed process has left"), 0o600))
+	require.NoError(t, new(ratelimit.MemoryStore).Save(path))
+	require.NoError(t, new(ratelimit.MemoryStore).Load(path))
+	assert.NoFileExists(t, path+".new")
+}
+
+// TestLoadWithFewerKeys: of more keys than MaxKeys, those that are used up stay.
+func TestLoadWithFewerKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	clk := clock.NewMock()
+	day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
+	store := new(ratelimit.MemoryStore)
+	l := named(t, day, store, clk)
+	for i := range 1000 {
+		n := 1
+		if i%10 == 0 {
+			n = 5
+		}
+		require.True(t, l.AllowN(fmt.Sprint(i), n))
+	}
+	require.NoError(t, store.Save(path))
+	next := &ratelimit.MemoryStore{MaxKeys: 200}
+	require.NoError(t, next.Load(path))
+	l = named(t, day, next, clk)
+	assert.Equal(t, 200, next.Len())
+	assert.EqualValues(t, 800, next.Stats().Evictions)
+	for i := 0; i < 1000; i += 10 {
+		assert.False(t, l.Allow(fmt.Sprint(i)), i)
+	}
+}
+
+// TestLoadedTimeDoesNotGoBack: a clock that is slightly behind the time of saving decides as the saving
+// store would have, and one that is far behind is refused.
+func TestLoadedTimeDoesNotGoBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	clk := clock.NewMock()
+	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	clk.Set(begin)
+	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}
+	store := new(ratelimit.MemoryStore)
+	l := named(t, bucket, store, clk)
+	require.True(t, l.AllowN("key", 10))
+	require.NoError(t, store.Save(path))
+
+	behind := clock.NewMock()
+	behind.Set(begin.Add(-30 * time.Second))
+	next := new(ratelimit.MemoryStore)
+	require.NoError(t, next.Load(path))
+	l = named(t, bucket, next, behind)
+	d, err := l.Peek(t.Context(), "key")
+	require.NoError(t, err)
+	assert.Equal(t, ratelimit.Decision{Limit: 10, RetryAfter: 31 * time.Second, ResetAfter: 40 * time.Second}, d)
+
+	behind.Set(begin.Add(-61 * time.Second))
+	next = new(ratelimit.MemoryStore)
+	require.NoError(t, next.Load(path))
+	_, err = ratelimit.New(bucket, ratelimit.WithStore(next), ratelimit.WithName("test"), ratelimit.WithClock(behind))
+	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+	assert.ErrorContains(t, err, "1m1s ahead of the clock")
+	assert.NotErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestSaveBesideTraffic: a store is saved while limiters use it, and grow; each key in the file has a state
+// that it has had.
+func TestSaveBesideTraffic(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	store := new(ratelimit.MemoryStore)
+	month := ratelimit.CalendarWindow{Limit: 1 << 20, Every: ratelimit.Year}
+	l := named(t, month, store, clock.New())
+	const keys, callers = 20_000, 4
+	var all sync.WaitGroup
+	var rounds [callers]atomic.Int64
+	stop := make(chan struct{})
+	for caller := range callers {
+		all.Go(func() {
+			for {
+				for i := caller; i < keys; i += callers {
+					l.Allow(fmt.Sprint(i))
+				}
+				rounds[caller].Add(1)
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for range 5 {
+		var before [callers]int64
+		for i := range rounds {
+			before[i] = rounds[i].Load()
+		}
+		require.NoError(t, store.Save(path))
+		loaded := new(ratelimit.MemoryStore)
+		require.NoError(t, loaded.Load(path))
+		next := named(t, month, loaded, clock.New())
+		for i := 0; i < keys; i += 97 {
+			d, err := next.Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			used := int64(d.Limit - d.Remaining)
+			assert.GreaterOrEqual(t, used, before[i%callers])
+			assert.LessOrEqual(t, used, rounds[i%callers].Load()+1)
+		}
+	}
+	close(stop)
+	all.Wait()
+}
+
+// TestKilledWhileItSaves: whenever a process is killed that saves all the time, the file is a whole one.
+func TestKilledWhileItSaves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	if to := os.Getenv("SAVE_FOR_EVER"); to != "" {
+		store := new(ratelimit.MemoryStore)
+		l := named(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: 24 * time.Hour}, store, clock.New())
+		for {
+			for i := range 5000 {
+				l.Allow(fmt.Sprint(i))
+			}
+			require.NoError(t, store.Save(to))
+			fmt.Println("saved")
+		}
+	}
+	for kill := range 10 {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledWhileItSaves$")
+		child.Env = append(os.Environ(), "SAVE_FOR_EVER="+path)
+		out, err := child.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		lines := bufio.NewScanner(out)
+		for range 1 + kill {
+			require.True(t, lines.Scan())
+		}
+		runtime.Gosched()
+		require.NoError(t, child.Process.Kill())
+		_ = child.Wait()
+		store := new(ratelimit.MemoryStore)
+		require.NoError(t, store.Load(path))
+		l := named(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: 24 * time.Hour}, store, clock.New())
+		d, err := l.Peek(t.Context(), "4999")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, d.Limit-d.Remaining, 1+kill)
+		assert.Equal(t, 5000, store.Len())
+	}
+}
+
+// TestFileOfAnotherVersion: a file that the first version has saved is read. If the form of files changes, the
+// package reads both, and this file stays.
+func TestFileOfAnotherVersion(t *testing.T) {
+	clk := clock.NewMock()
+	clk.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	path := filepath.Join("testdata", "version1.state")
+	algorithms := map[string]ratelimit.Algorithm{
+		"bucket": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+		"log":    ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
+		"all":    ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.InFlight{Limit: 10, Timeout: time.Hour}},
+	}
+	limiter := func(name string, store *ratelimit.MemoryStore) ratelimit.Limiter {
+		return ratelimit.Must(ratelimit.New(algorithms[name], ratelimit.WithName(name), ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	}
+	if os.Getenv("WRITE_VERSION") != "" {
+		store := new(ratelimit.MemoryStore)
+		for name := range algorithms {
+			require.True(t, limiter(name, store).AllowN("key", 3))
+			_, _, err := limiter(name, store).Hold(t.Context(), "key", 2)
+			require.NoError(t, err)
+			require.True(t, limiter(name, store).AllowN(strings.Repeat("long ", 20), 4))
+		}
+		require.NoError(t, store.Save(path))
+	}
+	store := new(ratelimit.MemoryStore)
+	require.NoError(t, store.Load(path))
+	for name := range algorithms {
+		for key, left := range map[string]int{"key": 5, strings.Repeat("long ", 20): 6, "other": 10} {
+			d, err := limiter(name, store).Peek(t.Context(), key)
+			require.NoError(t, err)
+			assert.Equal(t, left, d.Remaining, "%s, %s", name, key)
+		}
+	}
+}
+
+func BenchmarkSave(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "limits.state")
+	for _, keys := range []int{1000, 1_000_000} {
+		store := new(ratelimit.MemoryStore)
+		bucket := ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 100, Per: 24 * time.Hour}}
+		l := ratelimit.Must(ratelimit.New(bucket, ratelimit.WithName("test"), ratelimit.WithStore(store)))
+		for i := range keys {
+			l.Allow(fmt.Sprint(i))
+		}
+		b.Run(fmt.Sprintf("keys=%d/Save", keys), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, store.Save(path))
+			}
+			info, err := os.Stat(path)
+			require.NoError(b, err)
+			b.ReportMetric(float64(info.Size())/float64(keys), "B/key")
+		})
+		b.Run(fmt.Sprintf("keys=%d/Load", keys), func(b *testing.B) {
+			for b.Loop() {
+				next := new(ratelimit.MemoryStore)
+				require.NoError(b, next.Load(path))
+				ratelimit.Must(ratelimit.New(bucket, ratelimit.WithName("test"), ratelimit.WithStore(next)))
+			}
+		})
+	}
+}

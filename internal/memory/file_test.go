@@ -1,0 +1,69 @@
+package memory
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit/internal/kernel"
+	"github.com/ratelimit-go/ratelimit/internal/limit"
+	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/internal/timeline"
+)
+
+// FuzzLoad reads files whose hash is right and whose contents are anything. What is read can be
+// restored and saved again.
+func FuzzLoad(f *testing.F) {
+	specs := []limit.Spec{
+		{Kind: limit.TokenBucket, Numbers: [4]uint64{10, uint64(time.Hour), 10}},
+		{Kind: limit.SlidingLog, Numbers: [4]uint64{10, uint64(time.Hour)}},
+		{Kind: limit.InFlight, Numbers: [4]uint64{10, uint64(time.Hour)}},
+	}
+	open := func(tb testing.TB, s *Store) map[string]*States {
+		named := map[string]*States{}
+		for i, spec := range specs {
+			l, err := limit.New(spec, kernel.InMemory, nil)
+			require.NoError(tb, err)
+			named[fmt.Sprint(i)] = s.Open(l, false, true)
+		}
+		return named
+	}
+	s := new(Store)
+	named := open(f, s)
+	clk, err := s.Timeline(func() (*timeline.Timeline, error) { return timeline.New(nil, nil), nil })
+	require.NoError(f, err)
+	for _, states := range named {
+		for key := range 3 {
+			req := step.Request{Op: step.OpHold, N: 2, Clock: clk, Hold: step.Handle{ID: 3, For: time.Minute}}
+			if key > 0 {
+				req = step.Request{Op: step.OpTake, N: 2, Clock: clk}
+			}
+			_, err := states.Apply(f.Context(), fmt.Sprint(key), states.Limit, req)
+			require.NoError(f, err)
+		}
+	}
+	var file bytes.Buffer
+	require.NoError(f, s.Save(&file, named, nil))
+	f.Add(file.Bytes()[:file.Len()-sha256.Size])
+	f.Fuzz(func(t *testing.T, body []byte) {
+		sum := sha256.Sum256(body)
+		saved, err := ReadSaved(append(bytes.Clone(body), sum[:]...))
+		if err != nil {
+			return
+		}
+		s := new(Store)
+		s.Restore(saved)
+		named := open(t, s)
+		for name, states := range named {
+			require.NoError(t, states.RestoreStates(saved, name))
+		}
+		var again bytes.Buffer
+		require.NoError(t, s.Save(&again, named, saved))
+		_, err = ReadSaved(again.Bytes())
+		require.NoError(t, err)
+	})
+}
