@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// A write in so many sweeps. Each sweep examines more rows than were written since the last one,
-	// so that sweeps come round.
+	// A write in so many sweeps. Each sweep examines more rows than were written since the last
+	// one, so that sweeps come round.
 	writesPerSweep = 1000
 	rowsPerSweep   = 2 * writesPerSweep
 
@@ -77,7 +77,8 @@ func (t *table) cleanPage(
 	var end sql.NullString
 	var rows int
 	err = untilWon(func() error {
-		return t.db.QueryRowContext(ctx, t.sql.page, t.dialect.id(after), rowsPerSweep).Scan(&end, &rows)
+		row := t.db.QueryRowContext(ctx, t.sql.page, t.dialect.id(after), rowsPerSweep)
+		return row.Scan(&end, &rows)
 	})
 	if err != nil || rows == 0 {
 		return "", 0, t.failed("cleaning", err)

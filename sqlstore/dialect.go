@@ -37,8 +37,8 @@ type dialect struct {
 	// A statement that changes no row if there is one with this id.
 	insert string
 
-	// Whether the database has one writer at a time, and whoever waits asks again and again. Then the
-	// writers of a process stand in line.
+	// Whether the database has one writer at a time, and whoever waits asks again and again. Then
+	// the writers of a process stand in line.
 	oneWriter bool
 
 	numbers bool                 // whether parameters are numbered, as $1
@@ -54,8 +54,8 @@ func asBytes(key string) any { return []byte(key) }
 var dialects = map[Dialect]*dialect{
 	PostgreSQL: {
 		name: "PostgreSQL",
-		// A page of the table keeps room for new versions of its rows. A new version on the same page
-		// needs no new entry in an index, because no column with an index changes.
+		// A page of the table keeps room for new versions of its rows. A new version on the same
+		// page needs no new entry in an index, because no column with an index changes.
 		create: `CREATE TABLE IF NOT EXISTS {table} (
     id VARCHAR(200) COLLATE "C" PRIMARY KEY,
     state BYTEA NOT NULL,
@@ -71,7 +71,8 @@ var dialects = map[Dialect]*dialect{
 	CASE WHEN EXISTS (SELECT FROM pg_index WHERE indrelid = attrelid AND indisprimary
 		AND indkey::text = attnum::text) THEN 'PRIMARY KEY' END)
 FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation
-WHERE attrelid = to_regclass(concat_ws('.', nullif($1::text, ''), $2::text)) AND attnum > 0 AND NOT attisdropped
+WHERE attrelid = to_regclass(concat_ws('.', nullif($1::text, ''), $2::text))
+	AND attnum > 0 AND NOT attisdropped
 UNION ALL SELECT CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE 'TEMPORARY' END
 FROM pg_class
 WHERE oid = to_regclass(concat_ws('.', nullif($1::text, ''), $2::text)) AND relpersistence <> 'p'`,

@@ -34,15 +34,15 @@
 //
 // # Expired rows
 //
-// Each thousandth write of a process deletes the rows that have expired among the next two thousand,
-// in the order of their ids. So the table needs no job and no goroutine, and no index but that of
-// its primary key. [Store.Clean] deletes all expired rows. Both wait for a minute after a row has
-// expired, for processes whose clocks differ.
+// Each thousandth write of a process deletes the rows that have expired among the next two
+// thousand, in the order of their ids. So the table needs no job and no goroutine, and no index but
+// that of its primary key. [Store.Clean] deletes all expired rows. Both wait for a minute after a
+// row has expired, for processes whose clocks differ.
 //
 // # Time
 //
-// Time is that of the clocks of the processes. The first call compares the clock of its process with
-// that of the server. If they differ by more than five seconds, it fails.
+// Time is that of the clocks of the processes. The first call compares the clock of its process
+// with that of the server. If they differ by more than five seconds, it fails.
 //
 // [docs/databases.md]: https://github.com/ratelimit-go/ratelimit/blob/main/docs/databases.md
 package sqlstore

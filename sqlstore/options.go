@@ -25,13 +25,13 @@ type config struct {
 // default is ratelimit_states. Stores with different tables share no state.
 func WithTable(name string) Option { return func(c *config) { c.table = name } }
 
-// WithoutCreate makes New leave the database alone: somebody else creates the table. So New succeeds
-// while the database is away, and the service starts. Each call checks the table until one has found
-// it as it must be.
+// WithoutCreate makes New leave the database alone: somebody else creates the table. So New
+// succeeds while the database is away, and the service starts. Each call checks the table until one
+// has found it as it must be.
 func WithoutCreate() Option { return func(c *config) { c.creates = false } }
 
-// WithClock sets the clock by which rows expire: that of the limiters, see [ratelimit.WithClock]. It
-// is for tests. Then the store does not compare clocks.
+// WithClock sets the clock by which rows expire: that of the limiters, see [ratelimit.WithClock].
+// It is for tests. Then the store does not compare clocks.
 func WithClock(clk clock.Clock) Option {
 	return func(c *config) { c.clk, c.isTest = clk, true }
 }

@@ -53,11 +53,16 @@ func (t *table) checkColumns(ctx context.Context) error {
 		return t.failed("examining", err)
 	case len(have) == 0:
 		return unsuitable("there is no table %s: create it with\n%s", t.config.table, t.sql.create)
-	case !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(t.dialect.want))):
+	case !sameInAnyOrder(have, t.dialect.want):
 		return unsuitable("the table %s is (%s): it must be (%s), as this statement makes it:\n%s",
 			t.config.table, strings.Join(have, ", "), strings.Join(t.dialect.want, ", "), t.sql.create)
 	}
 	return nil
+}
+
+// sameInAnyOrder reports whether a and b have the same elements.
+func sameInAnyOrder(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // readColumns returns the columns of the table, and none if there is no table.
@@ -132,8 +137,8 @@ func (t *table) checkConnections(ctx context.Context) error {
 	return nil
 }
 
-// connect opens a connection to SQLite. Of the processes that open a new file at once, the first one
-// makes its journal a WAL, for which SQLite lets the others fail, and not wait.
+// connect opens a connection to SQLite. Of the processes that open a new file at once, the first
+// one makes its journal a WAL, for which SQLite lets the others fail, and not wait.
 func (t *table) connect(ctx context.Context) (*sql.Conn, error) {
 	const most = 100
 	for try := 1; ; try++ {

@@ -57,10 +57,10 @@ func (s *Store) String() string {
 // storetest. A store that [ratelimit.NewStore] makes of it decides as s does.
 func (s *Store) Database() ratelimit.Database { return s.table }
 
-// Clean deletes all rows that expired a minute ago or earlier, and returns how many. It deletes them
-// in steps of some thousands of rows, and so delays no other call for long. If ctx ends first, or
-// the database fails, Clean returns how many it has deleted, and the error. The store also deletes
-// such rows by itself, little by little. So Clean is for a table that is to shrink at once.
+// Clean deletes all rows that expired a minute ago or earlier, and returns how many. It deletes
+// them in steps of some thousands of rows, and so delays no other call for long. If ctx ends first,
+// or the database fails, Clean returns how many it has deleted, and the error. The store also
+// deletes such rows by itself, little by little. So Clean is for a table that is to shrink at once.
 func (s *Store) Clean(ctx context.Context) (deleted int64, err error) {
 	switch {
 	case ctx == nil:

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A table is a [ratelimit.Database] in a table of SQL. Each of its methods is one statement, which is
-// a transaction of its own: what is lost is lost whole.
+// A table is a [ratelimit.Database] in a table of SQL. Each of its methods is one statement, which
+// is a transaction of its own: what is lost is lost whole.
 type table struct {
 	db      *sql.DB
 	config  *config
@@ -58,10 +58,11 @@ func (t *table) CompareAndSwap(
 	if err := t.prepare(ctx); err != nil {
 		return false, err
 	}
+	id, at := t.dialect.id(key), inSeconds(expires)
 	if old == nil {
-		swapped, err = t.changes(ctx, t.sql.insert, t.dialect.id(key), state, inSeconds(expires))
+		swapped, err = t.changes(ctx, t.sql.insert, id, state, at)
 	} else {
-		swapped, err = t.changes(ctx, t.sql.update, state, inSeconds(expires), t.dialect.id(key), old)
+		swapped, err = t.changes(ctx, t.sql.update, state, at, id, old)
 	}
 	switch {
 	case isLostRace(err):
@@ -131,8 +132,8 @@ func untilWon(f func() error) error {
 	}
 }
 
-// isLostRace reports whether a statement has failed, and has changed nothing, because another session
-// was faster: a conflict of transactions, which PostgreSQL reports from the isolation level
+// isLostRace reports whether a statement has failed, and has changed nothing, because another
+// session was faster: a conflict of transactions, which PostgreSQL reports from the isolation level
 // REPEATABLE READ on, or a deadlock.
 func isLostRace(err error) bool {
 	if err == nil {
