@@ -35,9 +35,10 @@ race:
 	go test -race -short -run '$(MEET)' . $(addprefix ./internal/laws/,decide memory)
 	go test -race -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./observe ./redisstore ./httplimit ./httplimit/client ./iolimit ./rules ./limitpage ./integration/linear
 
-# All linters, go vet and the format, of all modules. Compiles golangci-lint from its module, which
-# takes a minute or two the first time.
+# All linters, go vet and the format, of all modules, and whether make mutants knows all packages.
+# Compiles golangci-lint from its module, which takes a minute or two the first time.
 lint:
+	go run scripts/mutants.go -n 0
 	go run $(LINT) run --allow-parallel-runners $$(go list -m -f '{{.Dir}}/...')
 
 tidy:
