@@ -36,6 +36,16 @@ type keptLimit struct {
 // NewChanging returns a fresh key.
 func NewChanging(tick time.Duration) *Changing { return &Changing{tick: tick} }
 
+// Clone returns an independent copy of the key.
+func (c *Changing) Clone() *Changing {
+	copied := *c
+	copied.kept = slices.Clone(c.kept)
+	for i, l := range c.kept {
+		copied.kept[i].key = l.key.Clone()
+	}
+	return &copied
+}
+
 // Limits returns how many limits the key keeps.
 func (c *Changing) Limits() int { return len(c.kept) }
 

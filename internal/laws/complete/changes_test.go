@@ -10,13 +10,15 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// changes are two limits between which that of a key changes.
-var changes = map[string]struct {
+// A change is two limits between which that of a key changes.
+type change struct {
 	specs       [2]limit.Spec
 	definitions [2]definition
 	small
 	most int // holds at once
-}{
+}
+
+var changes = map[string]change{
 	"TokenBucket, Burst": {
 		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.TokenBucket, 1, 2, 1)},
 		definitions: [2]definition{tokenBucket{events: 1, per: 2, burst: 2}, tokenBucket{events: 1, per: 2, burst: 1}},
@@ -105,6 +107,23 @@ var changes = map[string]struct {
 	},
 }
 
+// walk returns the walk of a key whose states are of a form, and that of a new one.
+func (c *change) walk(
+	t *testing.T,
+	of func(*limit.Limit) (*limit.Limit, stored),
+) (w requestWalk, fresh stored) {
+	w = requestWalk{T: t, namer: namer{base: bases[1], small: c.small}, most: c.most}
+	w.definition = changing{limits: c.definitions}
+	for _, spec := range c.specs {
+		l, err := limit.New(spec, kernel.InMemory.Varying(), nil)
+		require.NoError(t, err)
+		l, fresh = of(l)
+		w.limits = append(w.limits, l)
+	}
+	w.machine = w.limits[0].Machine
+	return w, fresh
+}
+
 // TestComplete_Changes: a key whose limit changes is granted, denied and charged as docs/algorithms.md
 // says, in every state to which any requests for either of two limits lead.
 func TestComplete_Changes(t *testing.T) {
@@ -117,16 +136,7 @@ func TestComplete_Changes(t *testing.T) {
 				if form == "in bytes" {
 					continue // the words of "in words", written as those of "portable" are
 				}
-				w := requestWalk{T: t, namer: namer{base: bases[1], small: one.small}}
-				w.definition = changing{limits: one.definitions}
-				var fresh stored
-				for _, spec := range one.specs {
-					l, err := limit.New(spec, kernel.InMemory.Varying(), nil)
-					require.NoError(t, err, form)
-					l, fresh = of(l)
-					w.limits = append(w.limits, l)
-				}
-				w.machine, w.most = w.limits[0].Machine, one.most
+				w, fresh := one.walk(t, of)
 				states += w.run(fresh)
 				answers += w.answers
 			}

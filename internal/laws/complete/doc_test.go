@@ -13,4 +13,5 @@
 // two limits has counted.
 //
 // The definitions share nothing with the kernels. They are written as docs/algorithms.md words them.
+// internal/model is a second definition, of large numbers, which the walks of requests ask as well.
 package complete_test

@@ -27,8 +27,8 @@ func (p *path) wait(counts bool) (next path, goesOn bool) {
 // that of a new key then, whatever its words are.
 const expired = 2
 
-// trace returns the steps of the path.
-func (p *path) trace() (text string) {
+// String returns the steps of the path: a test formats it only if it fails.
+func (p *path) String() (text string) {
 	for ; p.past != nil; p = p.past {
 		text = fmt.Sprintf("at %d: %s\n%s", p.past.now, p.step, text)
 	}

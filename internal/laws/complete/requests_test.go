@@ -82,6 +82,7 @@ type requestWalk struct {
 	answers int
 	most    int    // holds and turns at once, so that the walk is finite
 	lasting bool   // whether reservations are also held after their turn
+	fromDue bool   // whether extensions count from when the events may happen, as those of users do
 	fresh   stored // the state of a new key
 }
 
@@ -266,13 +267,22 @@ func (w *requestWalk) settle(m *moment, i int, one hold) {
 	}
 	after := m.key
 	after.holds = slices.Clone(after.holds)
-	after.holds[i].end = m.now + longer
-	w.extend(m, one, after)
+	last := w.extension(m, one)
+	after.holds[i].end = m.now + last
+	w.extend(m, one, last, after)
 }
 
-func (w *requestWalk) extend(m *moment, one hold, after history) {
-	w.request(m, fmt.Sprintf("Extend %d to %d", one.id, longer),
-		step.Request{Op: step.OpExtend, Hold: step.Handle{ID: one.id, For: longer}},
+// extension returns for how long an extended hold lasts, from now on.
+func (w *requestWalk) extension(m *moment, one hold) int {
+	if w.fromDue {
+		return max(0, one.due-m.now) + longer
+	}
+	return longer
+}
+
+func (w *requestWalk) extend(m *moment, one hold, last int, after history) {
+	w.request(m, fmt.Sprintf("Extend %d to %d", one.id, last),
+		step.Request{Op: step.OpExtend, Hold: step.Handle{ID: one.id, For: time.Duration(last)}},
 		w.peek(after, m.now), after)
 }
 
@@ -349,8 +359,9 @@ func (w *requestWalk) settleTurn(m *moment, i int, one turn) {
 	if !one.all {
 		after := m.key
 		after.turns = slices.Clone(after.turns)
-		after.turns[i].end = max(one.at, m.now+longer)
-		w.extend(m, one.hold, after)
+		last := w.extension(m, one.hold)
+		after.turns[i].end = max(one.at, m.now+last)
+		w.extend(m, one.hold, last, after)
 	}
 }
 
@@ -399,7 +410,7 @@ func (w *requestWalk) request(m *moment, what string, req step.Request, want ste
 	got.Part = 0 // of which the definition of an All does not speak
 	isSame := want.Decision == got.Decision && want.Wait == got.Wait && want.Granted == got.Granted
 	if !isSame {
-		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, m.trace(), m.st.words(), m.key.key(m.now))
+		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, &m.path, m.st.words(), m.key.key(m.now))
 	}
 	if req.Op != step.OpPeek {
 		if !changed && !got.Allowed && req.Op != step.OpSettle && req.Op != step.OpExtend && after.mayForget(m.kept, m.now) {
@@ -432,7 +443,7 @@ func numbers(kind limit.Kind, numbers ...uint64) (s limit.Spec) {
 
 var requestedLimits = map[string]requested{
 	"FixedWindow":                      {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2, false},
-	"TokenBucket":                      {numbers(limit.TokenBucket, 1, 2, 2), small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 2, false},
+	"TokenBucket":                      {numbers(limit.TokenBucket, 1, 1, 2), small{definition: tokenBucket{events: 1, per: 1, burst: 2}, unit: 1, memory: 4}, 2, false},
 	"LeakyBucket":                      {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1, true},
 	"SlidingLog":                       {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
 	"SlidingWindow":                    {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},

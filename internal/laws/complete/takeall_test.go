@@ -89,11 +89,11 @@ func (w *pairWalk) call(p *pairOfKeys, c call) {
 		got = ratelimit.Decision{Allowed: got.Allowed}
 		want = ratelimit.Decision{}
 	}
-	require.Equal(w, want, got, "%v and %v: %s at %d, after\n%s", w.algorithms[0], w.algorithms[1], what, c.at, p.trace())
+	require.Equal(w, want, got, "%v and %v: %s at %d, after\n%s", w.algorithms[0], w.algorithms[1], what, c.at, &p.path)
 	for i, l := range of {
 		d, err := l.Peek(w.Context(), "key")
 		require.NoError(w, err)
-		require.Equal(w, max(0, after.keys[i].room(c.at)), d.Remaining, "%v and %v: what %s at %d leaves in %v, after\n%s", w.algorithms[0], w.algorithms[1], what, c.at, w.algorithms[i], p.trace())
+		require.Equal(w, max(0, after.keys[i].room(c.at)), d.Remaining, "%v and %v: what %s at %d leaves in %v, after\n%s", w.algorithms[0], w.algorithms[1], what, c.at, w.algorithms[i], &p.path)
 	}
 	after.path = p.after(what)
 	w.add(after)
@@ -187,7 +187,7 @@ func TestComplete_TakeAll(t *testing.T) {
 		algorithm ratelimit.Algorithm
 		requested
 	}{
-		"TokenBucket": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: 2}, Burst: 2}, requestedLimits["TokenBucket"]},
+		"TokenBucket": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: 2}, Burst: 2}, requestedLimits["TokenBucket, held from a turn on"]},
 		"FixedWindow": {ratelimit.FixedWindow{Limit: 2, Window: 2}, requestedLimits["FixedWindow"]},
 		"LeakyBucket": {ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 2}, Capacity: 2}, requestedLimits["LeakyBucket"]},
 		"SlidingLog":  {ratelimit.SlidingLog{Limit: 2, Window: 2}, requestedLimits["SlidingLog"]},

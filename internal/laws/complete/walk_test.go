@@ -148,10 +148,10 @@ func (w *walk) compare(p *pair) {
 		ready := w.base + int64(first(p.now, func(t int) bool { return p.def.room(t) >= n }))
 		w.equal(p, ready, int64(w.machine.Ready(st(), now, n)), "Ready", n)
 		after, granted := w.machine.Take(st(), now, n)
-		require.Equal(w, room >= n, granted, "%+v: Take of %d at %d, after\n%s", w.Kernel, n, p.now, p.trace())
+		require.Equal(w, room >= n, granted, "%+v: Take of %d at %d, after\n%s", w.Kernel, n, p.now, &p.path)
 		if word != nil {
 			decided, also := word.Decide(p.st[0], now, n)
-			require.Equal(w, granted, also, "%+v: Decide on %d at %d, after\n%s", w.Kernel, n, p.now, p.trace())
+			require.Equal(w, granted, also, "%+v: Decide on %d at %d, after\n%s", w.Kernel, n, p.now, &p.path)
 			require.True(w, !also || decided == after[0])
 			w.equal(p, ready, int64(word.Await(p.st[0], now, n)), "Await", n)
 		}
@@ -164,7 +164,7 @@ func (w *walk) compare(p *pair) {
 			w.goOn(p, after, d.deny(p.now, n), "denied", n)
 			continue
 		}
-		require.Equal(w, p.st, after, "%+v: a denial of %d at %d, after\n%s", w.Kernel, n, p.now, p.trace())
+		require.Equal(w, p.st, after, "%+v: a denial of %d at %d, after\n%s", w.Kernel, n, p.now, &p.path)
 		if room >= 0 && uint64(n) <= w.machine.Chargeable(st(), now, w.machine.Encoding) {
 			w.goOn(p, w.machine.Spend(st(), now, n), p.def.take(p.now, n), "charge", n)
 		}
@@ -178,14 +178,14 @@ func (w *walk) compare(p *pair) {
 func (w *walk) equal(p *pair, want, got int64, what string, n int) {
 	w.answers++
 	if want != got {
-		require.Equal(w, want, got, "%+v: %s %d at %d, after\n%s", w.Kernel, what, n, p.now, p.trace())
+		require.Equal(w, want, got, "%+v: %s %d at %d, after\n%s", w.Kernel, what, n, p.now, &p.path)
 	}
 }
 
 // goOn goes on from p to what follows if n events are taken, charged or denied.
 func (w *walk) goOn(p *pair, st []uint64, def definition, what string, n int) {
 	if w.machine.Word() == nil && !w.machine.Valid(st) { // no store reads a word from elsewhere
-		require.Fail(w, "no state", "%+v: %v after %s of %d\n%s", w.Kernel, st, what, n, p.trace())
+		require.Fail(w, "no state", "%+v: %v after %s of %d\n%s", w.Kernel, st, what, n, &p.path)
 	}
 	w.add(&pair{path: p.after(fmt.Sprint(what, " ", n)), st: st, def: def})
 }
