@@ -33,10 +33,38 @@ import (
 //
 // What only some kernels do has a default in Defaults.
 type Kernel interface {
+	Decider
+
 	// Kind names the type of the kernel. The name never changes: the tokens of reservations depend
 	// on it. States of different kinds cannot be converted.
 	Kind() string
 
+	Adopter
+	Holder
+}
+
+// A Decider is what requests are decided by.
+type Decider interface {
+	Describer
+
+	// Spend records n events at an instant or, if that is later, at the frontier. They may be any
+	// number up to Chargeable, whether or not they are granted.
+	Spend(st []uint64, at Instant, n int) []uint64
+
+	// Take is Ready and Spend in one. It spends n events if they are granted at now, and
+	// reports whether they were.
+	Take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
+
+	// Chargeable returns the most events that Spend can count, whatever the limit says.
+	Chargeable(st []uint64, now Instant, enc Encoding) uint64
+
+	Queue
+	DenialCounter
+}
+
+// A Describer says what is known of a state: that is all that stores ask of any state, whatever has
+// left it.
+type Describer interface {
 	// Limit returns the most events that a fresh key grants at once.
 	Limit() int
 
@@ -46,14 +74,6 @@ type Kernel interface {
 	// Ready returns the first instant, now or later, at which n events are granted if
 	// nothing else happens to the key.
 	Ready(st []uint64, now Instant, n int) Instant
-
-	// Spend records n events at an instant or, if that is later, at the frontier. They may be any
-	// number up to Chargeable, whether or not they are granted.
-	Spend(st []uint64, at Instant, n int) []uint64
-
-	// Take is Ready and Spend in one. It spends n events if they are granted at now, and
-	// reports whether they were.
-	Take(st []uint64, now Instant, n int) (_ []uint64, granted bool)
 
 	// Remaining returns the most events that are granted at now, which is not before the
 	// frontier.
@@ -74,14 +94,6 @@ type Kernel interface {
 
 	// Pack removes the unused words of a state.
 	Pack(st []uint64) []uint64
-
-	// Chargeable returns the most events that Spend can count, whatever the limit says.
-	Chargeable(st []uint64, now Instant, enc Encoding) uint64
-
-	Queue
-	DenialCounter
-	Adopter
-	Holder
 }
 
 // A Queue is what a kernel says of the events that it grants and delays, so that they leave evenly.

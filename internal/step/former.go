@@ -75,9 +75,8 @@ const (
 )
 
 // twoLimits is the kernel of states of two limits that do not share their states. It decides as the
-// one that is asked. The embedded Kernel is nil: successorOf looks at the limits one by one.
+// one that is asked. It is no Kernel: successorOf looks at the limits one by one.
 type twoLimits struct {
-	kernel.Kernel
 	limits  [2]*Machine
 	asked   int          // the index of that one
 	byAsked *[2]*Machine // the kernels for requests that ask for either
@@ -101,7 +100,7 @@ func JoinLimits(first, second *Machine) *Machine {
 	for i := range k.byAsked {
 		of := k
 		of.asked = i
-		k.byAsked[i] = NewMachine(&of, first.Encoding)
+		k.byAsked[i] = newMachine(&of, first.Encoding)
 	}
 	// If two goroutines store at once, one kernel is lost, and is made again: this is only a cache.
 	cached := weak.Make(k.byAsked[0].two)
@@ -212,7 +211,7 @@ func (c *Machine) ReadsStatesOf(other *Machine) bool {
 	if c.base != nil || other.base != nil || c.two != nil || other.two != nil {
 		return false
 	}
-	return c.SameKind(other) && c.SharesStates(other.Kernel) && c.Width() == other.Width() &&
+	return c.SameKind(other) && c.Kernel.SharesStates(other.Kernel) && c.Width() == other.Width() &&
 		slices.EqualFunc(c.leaves, other.leaves, kernel.Kernel.SameTimeout)
 }
 
@@ -294,11 +293,11 @@ func (k *twoLimits) forgets(st []uint64) kernel.Instant {
 }
 
 func (k *twoLimits) Delay(st []uint64, at kernel.Instant) uint64 {
-	return k.limit().Delay(k.askedState(st), at)
+	return k.limit().Decider.Delay(k.askedState(st), at)
 }
 
 func (k *twoLimits) Full(st []uint64, now kernel.Instant, n int) bool {
-	return k.limit().Full(k.askedState(st), max(now, st[promised]), n)
+	return k.limit().Decider.Full(k.askedState(st), max(now, st[promised]), n)
 }
 
 func (k *twoLimits) Notes() bool { return k.limit().Notes() }
@@ -344,10 +343,10 @@ func (k *twoLimits) Take(st []uint64, now kernel.Instant, n int) ([]uint64, bool
 	return k.Spend(st, now, n), true
 }
 
-func (k *twoLimits) Promise(st []uint64) { k.limit().Promise(k.askedState(st)) }
+func (k *twoLimits) Promise(st []uint64) { k.limit().Decider.Promise(k.askedState(st)) }
 
 func (k *twoLimits) Chargeable(st []uint64, now kernel.Instant, enc kernel.Encoding) uint64 {
-	return k.limit().Chargeable(k.askedState(st), now, enc)
+	return k.limit().Decider.Chargeable(k.askedState(st), now, enc)
 }
 
 // follow counts events in a part of the other limit: those that its state can hold, and in a bucket

@@ -170,7 +170,7 @@ func TestFormer_Law(t *testing.T) {
 				}
 				c, n := limits[i], 1+rng.IntN(min(3, limits[i].Limit()))
 				if alone[i].from == nil {
-					st, _ := c.Adopt(limits[1-i].Kernel, alone[1-i].st, now, now)
+					st, _ := c.Kernel.Adopt(limits[1-i].Kernel, alone[1-i].st, now, now)
 					alone[i] = shared{from: c, st: st}
 				}
 				got, want := s.ask(c, now, op, n), alone[i].ask(c, now, op, n)
@@ -326,10 +326,10 @@ func TestFormer_DebtTakenBack(t *testing.T) {
 // gainsOf returns how long a bucket that has just been emptied takes to gain each of its next events, for
 // half a minute.
 func gainsOf(c *Machine) (after []kernel.Instant) {
-	st := c.Spend(c.NewState(), begun, c.Limit())
+	st := c.Decider.Spend(c.NewState(), begun, c.Limit())
 	for now := begun; now < begun+30*second; {
 		now = c.Ready(st, now, 1)
-		st = c.Spend(st, now, 1)
+		st = c.Decider.Spend(st, now, 1)
 		after = append(after, now-begun)
 	}
 	return after

@@ -251,14 +251,14 @@ func (c *Machine) OpenHolds(st []uint64) (open int) {
 	return open
 }
 
-func (k *listKernel) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
+func (k *list) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
 	var h heldState
 	h.read(k.of, st)
 	v, after := h.afterTurns()
 	return v.Ready(after, max(now, v.lastTurn), n)
 }
 
-func (k *listKernel) Remaining(st []uint64, now kernel.Instant) int {
+func (k *list) Remaining(st []uint64, now kernel.Instant) int {
 	var h heldState
 	h.read(k.of, st)
 	h.now = now
@@ -266,13 +266,13 @@ func (k *listKernel) Remaining(st []uint64, now kernel.Instant) int {
 	return v.remaining(after)
 }
 
-func (k *listKernel) Fresh(st []uint64) kernel.Instant {
+func (k *list) Fresh(st []uint64) kernel.Instant {
 	var h heldState
 	h.read(k.of, st)
 	return h.fresh()
 }
 
-func (k *listKernel) Frontier(st []uint64) kernel.Instant {
+func (k *list) Frontier(st []uint64) kernel.Instant {
 	var h heldState
 	h.read(k.of, st)
 	v, after := h.afterTurns()

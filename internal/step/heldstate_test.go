@@ -132,7 +132,7 @@ func (s *shared) missing(c *Machine, now kernel.Instant) (events uint64, owes bo
 	if !isBucket(c) {
 		return 0, false
 	}
-	return 2*uint64(c.Limit()) - c.Credit(st, now), true
+	return 2*uint64(c.Limit()) - c.Kernel.Credit(st, now), true
 }
 
 func isBucket(c *Machine) bool {

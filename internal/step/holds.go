@@ -81,7 +81,7 @@ const MostHolds = 4096
 
 // holdsKernel is the kernel of states with open holds.
 type holdsKernel struct {
-	listKernel
+	list
 	parts []markedPart
 	size  int // of an entry
 }
@@ -99,9 +99,9 @@ func (c *Machine) WithHolds() *Machine {
 }
 
 // addHolds makes l the kernel of states with open holds.
-func addHolds(l listKernel) {
-	k := &holdsKernel{listKernel: l, size: holdMarks}
-	l.of.Kernel, l.of.holds = k, k
+func addHolds(l list) {
+	k := &holdsKernel{list: l, size: holdMarks}
+	l.of.Describer, l.of.holds = k, k
 	for _, leaf := range l.base.leaves {
 		p := markedPart{Kernel: leaf, from: k.size}
 		k.size += p.Marks()
@@ -440,4 +440,4 @@ func (c *Machine) sound(st []uint64) bool {
 }
 
 // Valid reports whether c can work with st, which has its width.
-func (c *Machine) Valid(st []uint64) bool { return c.Kernel.Valid(st, c.Encoding) }
+func (c *Machine) Valid(st []uint64) bool { return c.Describer.Valid(st, c.Encoding) }

@@ -14,14 +14,16 @@ import (
 // A Machine is a kernel ready to be applied. Its methods define what every algorithm
 // means by a decision and by a reservation.
 type Machine struct {
-	kernel.Kernel
+	kernel.Describer
 	kernel.Encoding
-	parts   *all       // the kernel, if it is one; else nil
-	two     *twoLimits // likewise
-	denials bool       // whether the kernel notes denials
-	queues  bool       // whether it delays events
-	resumes bool       // whether a part is a kernel.Resumer
-	timeout uint64     // for how many ticks events may be in flight; 0 if they are not released
+	Decider kernel.Decider // the Describer, unless its states have a list in front; else nil
+	Kernel  kernel.Kernel  // likewise, unless it is of two limits
+	parts   *all           // the kernel, if it is one; else nil
+	two     *twoLimits     // what decides, if that is of two limits; else nil
+	denials bool           // whether the kernel notes denials
+	queues  bool           // whether it delays events
+	resumes bool           // whether a part is a kernel.Resumer
+	timeout uint64         // for how many ticks events may be in flight; 0 if they are not released
 	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
 	leaves []kernel.Kernel
 
@@ -41,8 +43,11 @@ type Machine struct {
 }
 
 // NewMachine returns k, whose states have encoding enc, ready to be applied.
-func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine {
-	c := &Machine{Kernel: k, Encoding: enc, denials: k.Notes(), queues: k.Delays()}
+func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine { return newMachine(k, enc) }
+
+func newMachine(k kernel.Decider, enc kernel.Encoding) *Machine {
+	c := &Machine{Describer: k, Encoding: enc, Decider: k, denials: k.Notes(), queues: k.Delays()}
+	c.Kernel, _ = k.(kernel.Kernel)
 	c.parts, _ = k.(*all)
 	c.two, _ = k.(*twoLimits)
 	switch {
@@ -51,7 +56,7 @@ func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine {
 	case c.two != nil:
 		c.leaves = slices.Concat(c.two.limits[0].leaves, c.two.limits[1].leaves)
 	default:
-		c.leaves = []kernel.Kernel{k}
+		c.leaves = []kernel.Kernel{c.Kernel}
 	}
 	c.resumes = slices.ContainsFunc(c.leaves, func(leaf kernel.Kernel) bool {
 		_, ok := leaf.(kernel.Resumer)
@@ -76,12 +81,12 @@ func (c *Machine) Delays() bool {
 // Remaining returns the most events that are granted at now: 0 while a reservation is
 // ahead.
 func (c *Machine) Remaining(st []uint64, now kernel.Instant) int {
-	return remaining(c.Kernel, st, now)
+	return remaining(c.Describer, st, now)
 }
 
 // remaining returns the most events that k grants at now: 0 while a reservation is
 // ahead.
-func remaining(k kernel.Kernel, st []uint64, now kernel.Instant) int {
+func remaining(k kernel.Describer, st []uint64, now kernel.Instant) int {
 	if now < k.Frontier(st) {
 		return 0
 	}

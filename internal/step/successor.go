@@ -61,7 +61,7 @@ func (c *Machine) successorOf(
 	if !c.SameKind(from) {
 		return successor{by: c, st: c.NewState(), origin: fresh}
 	}
-	shares := from.two == nil && c.SharesStates(from.Kernel)
+	shares := from.two == nil && c.Kernel.SharesStates(from.Kernel)
 	if !shares && !turnsAhead && from.Fresh(st) <= now { // a store may have forgotten it already
 		return successor{by: c, st: c.NewState(), origin: fresh}
 	}
@@ -73,7 +73,7 @@ func (c *Machine) successorOf(
 		}
 		return m.joined(c, asked, false)
 	}
-	asked = m.index(func(limit *Machine) bool { return c.SharesStates(limit.Kernel) })
+	asked = m.index(func(limit *Machine) bool { return c.Kernel.SharesStates(limit.Kernel) })
 	if asked >= 0 {
 		return m.joined(c, asked, m.share(asked, c, now))
 	}
@@ -144,7 +144,7 @@ func (m *members) index(f func(limit *Machine) bool) int {
 // result must be stored.
 func (m *members) share(i int, c *Machine, now kernel.Instant) (mustStore bool) {
 	own := &m.of[i]
-	next, lasting := c.Adopt(own.limit.Kernel, own.st, now, now)
+	next, lasting := c.Kernel.Adopt(own.limit.Kernel, own.st, now, now)
 	own.limit, own.st = c, next
 	if i != m.last {
 		own.raise(m.of[m.last].adoptedBy(c, now, m.latest), now)
@@ -159,7 +159,7 @@ func (m *members) share(i int, c *Machine, now kernel.Instant) (mustStore bool) 
 // whether the result must be stored.
 func (m *members) add(c *Machine, now kernel.Instant) (mustStore bool) {
 	old := m.of[m.last]
-	next, lasting := c.Adopt(old.limit.Kernel, old.st, now, m.latest)
+	next, lasting := c.Kernel.Adopt(old.limit.Kernel, old.st, now, m.latest)
 	added := member{c, next, slices.Clone(old.sources), -1}
 	if m.uncounted {
 		added.deepen(m.of[m.present].adoptedBy(c, now, now), now)
@@ -208,7 +208,7 @@ func (m *members) heirs() (of [2]int) {
 
 // adoptedBy returns the state that c adopts from that of m.
 func (m *member) adoptedBy(c *Machine, now, latest kernel.Instant) []uint64 {
-	st, _ := c.Adopt(m.limit.Kernel, m.st, now, latest)
+	st, _ := c.Kernel.Adopt(m.limit.Kernel, m.st, now, latest)
 	return st
 }
 

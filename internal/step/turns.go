@@ -74,13 +74,13 @@ func reservedBy(turn []uint64) int { return int(turn[turnAt] / bySecond) }
 func holdOfTurn(turn []uint64) kernel.Hold { return holdOf(turn[turnEnd:]) }
 
 // turnsKernel is the kernel of states with turns.
-type turnsKernel struct{ listKernel }
+type turnsKernel struct{ list }
 
 // WithTurns returns the kernel of the states of c, which is a Base, with turns ahead.
 func (c *Machine) WithTurns() *Machine { return c.listing(&c.turnsMachine, addTurns) }
 
 // addTurns makes l the kernel of states with turns.
-func addTurns(l listKernel) { l.of.Kernel = &turnsKernel{l} }
+func addTurns(l list) { l.of.Describer = &turnsKernel{l} }
 
 func (h *heldState) turns() int { return len(h.turnList) / turnWords }
 
@@ -134,12 +134,12 @@ func (h *heldState) spend(st, turn []uint64, n int) []uint64 {
 		asked = askedAt(st)
 	}
 	if h.turnReady(st, turn, n) == at {
-		st = by.Spend(st, at, n)
-		by.Promise(st)
+		st = by.Decider.Spend(st, at, n)
+		by.Decider.Promise(st)
 	} else {
-		n = int(min(uint64(n), by.Chargeable(st, at, by.Encoding)))
+		n = int(min(uint64(n), by.Decider.Chargeable(st, at, by.Encoding)))
 		if n > 0 {
-			st = by.Spend(st, at, n)
+			st = by.Decider.Spend(st, at, n)
 		}
 	}
 	if by.two != nil {
@@ -167,7 +167,7 @@ func (h *heldState) leavesRoom(st []uint64) bool {
 		turn := h.entry(i)
 		at, n := instantOf(turn), holdOfTurn(turn).N
 		if n > 0 && h.turnReady(st, turn, n) > at &&
-			uint64(n) > h.reserver(turn).Chargeable(st, at, h.Encoding) {
+			uint64(n) > h.reserver(turn).Decider.Chargeable(st, at, h.Encoding) {
 			return false
 		}
 		st = h.spend(st, turn, n)
