@@ -11,14 +11,18 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 )
 
-// A Changing is a key whose limit changes. It keeps two limits, the present one, which granted
-// last, and a former one: what is granted is charged in both, except that a bucket owes what the
-// other one grants only up to what it grants at once; the one that is asked decides alone; a limit
-// that is neither of them begins with the level of the one that was asked last, or of one that it
-// is similar to (a bucket: with the one that leaves less), and replaces the other one; and the
-// former one goes when it was not asked for as long as either remembers what it grants at once, and
-// what counted in either when it was asked. The one that was asked last is the former one if it has
-// denied since the last grant, and else the present one.
+// A Changing is a key whose limit changes. It keeps two limits: the present one, which granted
+// last, and a former one. internal/step/former.go has their laws as a table.
+//
+//   - The one that is asked decides alone. What it grants is charged in both, except that a bucket
+//     owes of that only up to what it grants at once.
+//   - Another limit begins with the level of the one that was asked last, and replaces the other
+//     one. If it is similar to one of the two, it begins with that one's level; of a bucket, with the
+//     level that leaves less.
+//   - The former one goes when it was not asked for as long as either remembers what it grants at
+//     once, and what counted in either when it was asked.
+//   - The one that was asked last is the former one if it has denied since the last grant, and else
+//     the present one.
 type Changing struct {
 	kept []keptLimit // the present limit, and the former one if there is one
 	// Until when the former one was asked: until the end of its RetryAfter, if it denied.

@@ -17,31 +17,40 @@ import (
 // tokens come back at different rates). So the key keeps two limits, each with a state of its own:
 // the present one, which granted last, and a former one.
 //
-//   - What is granted counts in both states, above the limit of the other one if need be. A bucket
-//     counts only as much as leaves twice as many events missing as it grants at once: it owes no
-//     more than that, or a limit that comes back would first pay for all that a higher one has
-//     granted since.
-//   - The one that is asked decides alone, except that it grants nothing before a reservation
-//     that was made under the other one. If it grants, it is the present one from then on.
-//   - A limit that is neither of them adopts its state from the one that was asked last, also if
-//     that has only denied: to ease a clamp grants no more than the clamp would have. Of two that
-//     have both denied since the last grant, that is the former one, so that a denial changes the
-//     state once for each grant at most. Events keep their times: were they taken to be as late as
-//     the denial, limits that are asked in turns would starve the key.
-//   - That limit takes the place of the other one with the first grant. A denial gives it that
-//     place, too, if its state would be another one at a later instant: that of a bucket, whose
-//     tokens come back at the new rate from then on, or of a window that remembers what the other
-//     one forgets. So RetryAfter is true.
-//   - One that shares the states of either of them keeps that one's state, except that a bucket
-//     which would have adopted more from the one that was asked last counts as much, up to its
-//     bound: a lower burst has not counted it.
-//   - The former one goes when it was not asked for as long as either remembers what it grants at
-//     once, whether the key is idle or not. If it went earlier and came back, it would not know
-//     what it granted. A key may owe more than that, by a charge, or because a lower limit has
-//     adopted what a higher one granted. So the former one stays at least until what counted in
-//     either when it was asked has been forgotten. A denial counts as asking until the instant at
-//     which RetryAfter ends. So that it seldom changes the state, that is noted only if the last
-//     noted one is half as long ago, and the former one stays half as long again.
+// Of a key with the present limit P and perhaps a former one F, N is a limit that shares the states
+// of neither, and L is the one that was asked last:
+//
+//	the key has   asked is   after a grant     after a denial
+//	P             P          P                 P
+//	P             N          N, and P former   P, or P and N if N's state changes with time
+//	P, F          P          P, F              P, F
+//	P, F          F          F, and P former   P, F
+//	P, F          N          N, and L former   P, F, or L and N if N's state changes with time
+//
+// The laws are:
+//
+//   - The one that is asked decides alone, but grants nothing before a reservation that was made
+//     under the other one.
+//   - A grant counts in both states, above the limit of the other one if need be. A bucket counts
+//     only as much as leaves twice as many events missing as it grants at once. If it owed more, a
+//     limit that comes back would first pay for all that a higher one has granted since.
+//   - N adopts its state from L, also if L has only denied: to ease a clamp grants no more than the
+//     clamp would have. If P and F have both denied since the last grant, L is F, so that a denial
+//     changes the state at most once for each grant. Events keep their times. If they were taken to
+//     be as late as the denial, limits that are asked in turns would starve the key.
+//   - The state of N changes with time if it is that of a bucket, whose tokens come back at the new
+//     rate from then on, or of a window that remembers what the other one forgets. Then even a
+//     denial keeps N, so that its RetryAfter is true.
+//   - A limit that shares the states of P or F takes that one's place, and keeps its state. A
+//     bucket then counts what it would have adopted from L, if that is more, up to its bound: a
+//     lower burst has not counted it.
+//   - F goes when it was not asked for as long as either limit remembers what it grants at once,
+//     whether the key is idle or not: if it came back earlier, it would not know what it granted. A
+//     key may owe more than that, by a charge, or because a lower limit has adopted what a higher
+//     one granted. So F stays at least until what counted in either, when F was asked, has been
+//     forgotten. A denial by F counts as asking until its RetryAfter ends. It is noted only if the
+//     last noted one is half as long ago, so that it seldom changes the state, and so F stays half
+//     as long again.
 //
 // While a limit does not change, nothing of this exists.
 //

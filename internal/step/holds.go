@@ -217,8 +217,9 @@ func (k *holdsKernel) each(
 	return k.replaceInner(st, k.base.each(k.inner(st), f))
 }
 
-// pass prepares the marks for events that are about to be spent at an instant: of those since the
-// youngest hold, none is missing any more that was not missing then.
+// pass prepares the marks for events that are about to be spent at an instant. The mark of a bucket
+// is the least number of missing events since its hold, as far as the next younger one, so that
+// only the last one changes: mark[last] = min(mark[last], missing at that instant).
 func (k *holdsKernel) pass(st []uint64, at kernel.Instant) {
 	if k.count(st) == 0 {
 		return
@@ -349,8 +350,9 @@ func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []ui
 	return st, ended
 }
 
-// sweep removes the holds that have ended. All those are from the given index on, and before until.
-// What was least missing since them was so since the next older one as well.
+// sweep removes the holds that have ended, which are from the given index on, and before until. If
+// the i-th one goes, what was least since it was so since the one before: mark[i−1] =
+// min(mark[i−1], mark[i]).
 func (k *holdsKernel) sweep(st []uint64, from, until int) []uint64 {
 	to, endedLast := from, false
 	for i := from; i < until; i++ {
