@@ -48,9 +48,7 @@ func (o *outbox) answersLone(b *batch) bool {
 // beginLone makes the calls of a queue a batch, which c's caller sends. The caller of beginLone
 // holds o.mu.
 func (o *outbox) beginLone(q *queue, c *call) {
-	b := o.begin(c.ctx, []*group{q.nextGroup()})
-	b.byCaller = true
-	c.batch = b
+	c.batch = o.begin(c.ctx, []*group{q.nextGroup()}, byCaller)
 }
 
 // sendLone sends the batch of a lone caller, in the goroutine of the caller.
@@ -78,8 +76,8 @@ func (s *Store) doLone(ctx context.Context, command Command) Reply {
 func (o *outbox) drop(b *batch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !b.reported {
-		b.reported = true
+	if b.state != batchReported {
+		b.state = batchReported
 		o.server.breaker.report(b.tests, b.sent, o.store.elapsed(), context.Canceled)
 	}
 	o.abandon(b)

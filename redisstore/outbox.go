@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -66,25 +65,6 @@ const (
 	// takes long for it, and the other commands of a batch would wait for that.
 	bulky = 64
 )
-
-// A batch is the commands that are sent together.
-type batch struct {
-	outbox *outbox
-	groups []*group
-	ctx    context.Context // ends when it is abandoned, or with the lone caller's
-	cancel context.CancelFunc
-
-	// Whether a sender of the outbox sends it, of which there are few. Otherwise it is one command,
-	// which has a goroutine of its own (sendByItself), or is sent by its caller.
-	bySender bool
-	byCaller bool // see lone.go
-
-	tests    bool          // whether it tests the server for the breaker
-	wasSent  bool          // whether the client has got it; before, its sender cannot hang
-	sent     time.Duration // when, by the store's clock
-	born     int           // outbox.waited at that time
-	reported bool          // whether its outcome was reported to the breaker
-}
 
 // enqueue adds a call to the queue of its key.
 func (s *Store) enqueue(c *call) {
@@ -264,15 +244,13 @@ func (o *outbox) takeBatch() *batch {
 	}
 	o.senders++
 	o.startSender()
-	b := o.begin(context.Background(), groups)
-	b.bySender = true
-	return b
+	return o.begin(context.Background(), groups, byOneOfFew)
 }
 
 // begin makes a batch of groups, which is in progress from now on. It is abandoned when ctx ends.
 // The caller holds o.mu.
-func (o *outbox) begin(ctx context.Context, groups []*group) *batch {
-	b := &batch{outbox: o, groups: groups}
+func (o *outbox) begin(ctx context.Context, groups []*group, by sender) *batch {
+	b := &batch{outbox: o, groups: groups, by: by}
 	b.ctx, b.cancel = context.WithCancel(ctx)
 	o.batches = append(o.batches, b)
 	return b
@@ -298,7 +276,7 @@ func (o *outbox) end(b *batch) bool {
 		return false
 	}
 	o.batches = slices.Delete(o.batches, i, i+1)
-	if b.bySender {
+	if b.by == byOneOfFew {
 		o.senders--
 	}
 	return true
@@ -317,7 +295,7 @@ func (o *outbox) sendByItself(q *queue) {
 		o.mu.Unlock()
 		return
 	}
-	b := o.begin(context.Background(), []*group{g})
+	b := o.begin(context.Background(), []*group{g}, byItself)
 	o.mu.Unlock()
 	o.carry(b)
 }
@@ -329,163 +307,6 @@ func (o *outbox) carry(b *batch) {
 	o.end(b)
 	o.mu.Unlock()
 	o.deliver(b)
-}
-
-// send sends a batch, unless the breaker does not allow it.
-func (o *outbox) send(b *batch) {
-	s := o.store
-	o.mu.Lock()
-	o.used = s.elapsed()
-	o.mu.Unlock()
-	tests, err := o.server.breaker.allow(s.elapsed())
-	if err != nil {
-		for _, g := range b.groups {
-			g.err = err
-		}
-		return
-	}
-	b.tests = tests
-	for _, g := range b.groups {
-		if g.cmd.Words == nil {
-			s.prepare(g)
-		}
-	}
-	o.mu.Lock()
-	b.wasSent, b.sent, b.born = true, s.elapsed(), o.waited
-	o.mu.Unlock()
-	s.transmit(b)
-	o.conclude(b)
-}
-
-// maxResends bounds how often a command is sent again after a reply that says that the server did
-// not execute it.
-const maxResends = 3
-
-// transmit sends the commands of a batch. It sends those again which the server did not execute
-// because it does not know their script, or because their script does not know holds.
-func (s *Store) transmit(b *batch) {
-	groups := b.groups
-	for range 1 + maxResends {
-		commands := make([]Command, len(groups))
-		sent := s.elapsed()
-		for i, g := range groups {
-			commands[i], g.sent = g.cmd, sent
-		}
-		s.counts.calls.Add(uint64(len(groups)))
-		var replies []Reply
-		if b.byCaller {
-			replies = []Reply{s.doLone(b.ctx, commands[0])}
-		} else {
-			replies = s.do(b.ctx, commands)
-		}
-		received := s.elapsed()
-		for i, g := range groups {
-			g.reply, g.err, g.received = replies[i].Text, replies[i].Err, received
-		}
-		groups = s.toResend(b, groups)
-		if len(groups) == 0 {
-			return
-		}
-	}
-}
-
-// do sends commands through the Conn. If the replies are not as many, nobody knows which commands
-// they belong to.
-func (s *Store) do(ctx context.Context, commands []Command) []Reply {
-	replies := s.conn.Do(ctx, commands)
-	if len(replies) == len(commands) {
-		return replies
-	}
-	err := fmt.Errorf("redisstore: %T.Do returned %d replies to %d commands: this is a defect of it",
-		s.conn, len(replies), len(commands))
-	replies = make([]Reply, len(commands))
-	for i := range replies {
-		replies[i].Err = err
-	}
-	return replies
-}
-
-// toResend returns those of groups whose commands are to be sent again, and changes the commands
-// so that the server can execute them. The server learns a script from the first of them.
-func (s *Store) toResend(b *batch, groups []*group) (again []*group) {
-	if b.ctx.Err() != nil {
-		return nil
-	}
-	learns := map[*script]bool{}
-	for _, g := range groups {
-		switch {
-		case isUnknownScript(g.err):
-			if !learns[g.script] {
-				learns[g.script] = true
-				g.cmd = g.script.inFull(g.cmd)
-			}
-		case s.meetsHolds(g):
-		default:
-			continue
-		}
-		again = append(again, g)
-	}
-	return again
-}
-
-// conclude tells the counters, the server and its breaker what became of a batch.
-func (o *outbox) conclude(b *batch) {
-	s, now := o.store, o.store.elapsed()
-	for _, g := range b.groups {
-		s.counts.observe(g.received-g.sent, g.err)
-	}
-	if b.isAnswered() {
-		s.answered(o.server)
-		s.strays.Answered()
-		o.trip.Store(int64(now - b.sent))
-	}
-	o.mu.Lock()
-	reported, age := b.reported, o.waited-b.born
-	b.reported = true
-	o.mu.Unlock()
-	if reported { // because it was abandoned
-		o.server.breaker.explain(b.failure())
-	} else {
-		outcome := s.outcome(b.failure(), now-b.sent, age)
-		b.failLeft()
-		o.server.breaker.report(b.tests, b.sent, now, outcome)
-	}
-	for _, g := range b.groups {
-		if isUnwilling(g.err) {
-			s.redial(b.ctx, o.server, g.queue.id.key, b.sent)
-			return
-		}
-	}
-}
-
-// failLeft counts the commands of b that have failed after the deadlines of their callers.
-func (b *batch) failLeft() {
-	for _, g := range b.groups {
-		b.outbox.store.counts.failLeft(g, g.err)
-	}
-}
-
-// isAnswered reports whether the server has replied to a command of b.
-func (b *batch) isAnswered() bool {
-	for _, g := range b.groups {
-		if g.err == nil || isReply(g.err) {
-			return true
-		}
-	}
-	return false
-}
-
-// failure returns an error if no command of b shows that the server works.
-func (b *batch) failure() (err error) {
-	for _, g := range b.groups {
-		if g.err == nil || aboutKey(g.err) {
-			return nil
-		}
-		if err == nil {
-			err = g.err
-		}
-	}
-	return err
 }
 
 // deliver answers the calls of a batch.

@@ -136,11 +136,11 @@ func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool)
 		}
 	}
 	for _, b := range slices.Clone(o.batches) {
-		if !b.wasSent || o.waited-b.born < timeoutWeight {
+		if b.state == batchGathered || o.waited-b.born < timeoutWeight {
 			continue
 		}
-		if !b.reported {
-			b.reported = true
+		if b.state == batchSent {
+			b.state = batchReported
 			abandoned = append(abandoned, b)
 		}
 		o.abandon(b)
