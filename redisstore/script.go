@@ -88,6 +88,9 @@ const (
 	directiveMark = "--@ "
 )
 
+// adds ends the names of blocks that are added to those of another file.
+const adds = " +"
+
 // blocksOf returns the blocks of each kernel's files and of sharedFiles, by their names.
 var blocksOf = sync.OnceValue(func() map[string]map[string]string {
 	files := slices.Clone(sharedFiles)
@@ -233,6 +236,7 @@ func (j *joiner) has(condition string) bool {
 }
 
 // block returns the text of a block: of the current kernel, which may lack it, or of a shared file.
+// It panics if two files have it, unless the later one adds to the other.
 func (j *joiner) block(name string) (text string) {
 	known := false
 	for file, blocks := range blocksOf() {
@@ -243,7 +247,11 @@ func (j *joiner) block(name string) (text string) {
 		panic("redisstore: no block " + name)
 	}
 	for _, file := range slices.Concat(j.current, sharedFiles) {
-		text += blocksOf()[file][name]
+		own, more := blocksOf()[file][name], blocksOf()[file][name+adds]
+		if own != "" && text != "" || more != "" && text == "" {
+			panic("redisstore: the block " + name + " of " + file + ".lua is there twice, or adds to none")
+		}
+		text += own + more
 	}
 	return text
 }

@@ -27,3 +27,11 @@ func TestOpening(t *testing.T) {
 		assert.Equal(t, want, form(j.join(j.block("opening"))), k.name)
 	}
 }
+
+// A block that two files of a kernel have is a mistake, unless the later one says that it adds to the other.
+func TestBlocksAreThereOnce(t *testing.T) {
+	calendar := joiner{current: []string{"window", "calendar"}}
+	assert.Contains(t, calendar.block("load"), "undecided")
+	assert.Panics(t, func() { (&joiner{current: []string{"window", "window"}}).block("load") })
+	assert.Panics(t, func() { (&joiner{current: []string{"calendar"}}).block("load") }, "it adds to none")
+}

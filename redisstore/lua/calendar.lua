@@ -11,7 +11,7 @@ limit, border0, border1, border2, border3, pos = unpack('<ddddd', request, pos)
 --# traits
 width = 16,
 markSize = 8, markForm = 'd',
---# load
+--# load +
 if start >= border3 then undecided = true end
 --# over
 -- The window is the one that contains the start. One before these has ended at the first border, or

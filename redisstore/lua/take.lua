@@ -29,7 +29,8 @@
 -- neither: the code of the kernel is inserted, and its state is in local variables. The other two
 -- make functions of the same code, in part.lua.
 --
--- script.go joins the files. "--# name" begins a block, "--@ name" inserts the block of that name,
+-- script.go joins the files. "--# name" begins a block, and "--# name +" what is added to that of
+-- another file. "--@ name" inserts the block of that name,
 -- and the lines between "--@ if" and "--@ end" are in the scripts that have one of the things
 -- named: the kernel bucket (TokenBucket), queue (LeakyBucket), interval, fixed, calendar, sliding,
 -- rolling, log, warming, flight or lockout; or all (an All), longer (the script knows operation 4,
