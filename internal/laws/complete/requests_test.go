@@ -31,8 +31,41 @@ type inWords struct {
 }
 
 func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool, a step.Answer) {
+	if word := s.by.Word(); word != nil && s.by == l.Machine {
+		if next, ok := s.decide(word, &req, &a); ok {
+			return inWords{s.by, []uint64{next}}, next != s.st[0], a
+		}
+	}
 	by, st, changed := l.StepFrom(s.by, slices.Clone(s.st), &req, &a)
 	return inWords{by, st}, changed, a
+}
+
+// decide decides on a state of one word as memory does, without a Step, if that is possible.
+func (s inWords) decide(by kernel.Word, req *step.Request, a *step.Answer) (next uint64, ok bool) {
+	word, n, now := s.st[0], req.N, req.Fixed.Now
+	told := word
+	var taking step.WordStep
+	switch req.Op {
+	case step.OpTake:
+		if req.UpTo {
+			n = step.UpTo(by, word, now, n)
+		}
+		taking.Take(by, word, now, n)
+	case step.OpPeek:
+		taking.Charge(by, word, now, 0)
+	case step.OpCharge:
+		if !taking.Charge(by, word, now, n) {
+			return word, false
+		}
+		told = taking.Next
+	default:
+		return word, false
+	}
+	s.by.Tell(&taking, told, req.Fixed, a)
+	if req.UpTo && a.Allowed {
+		a.Granted = n
+	}
+	return taking.Next, true
 }
 
 func (s inWords) words() []uint64 { return s.by.Pack(slices.Clone(s.st)) }
