@@ -79,14 +79,16 @@ var algorithms = map[string]algorithm{
 		})
 	}},
 	"SlidingWindow": {true, func(enc kernel.Encoding, yield func(small, error)) {
+		of := func(most, segments, length int) {
+			k := kernel.NewSlidingWindow(most, uint64(segments), uint64(length), enc)
+			yield(small{Kernel: k, definition: slidingWindow{limit: most, segments: segments, length: length}, grid: (segments + 1) * length, memory: (segments + 1) * length}, nil)
+		}
 		upTo(2, func(most int) {
 			upTo(3, func(segments int) {
-				upTo(2, func(length int) {
-					k := kernel.NewSlidingWindow(most, uint64(segments), uint64(length), enc)
-					yield(small{Kernel: k, definition: slidingWindow{limit: most, segments: segments, length: length}, grid: (segments + 1) * length, memory: (segments + 1) * length}, nil)
-				})
+				upTo(2, func(length int) { of(most, segments, length) })
 			})
 		})
+		upTo(3, func(most int) { of(most, 1, shortest) })
 	}},
 	"SlidingLog": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
@@ -155,6 +157,10 @@ var algorithms = map[string]algorithm{
 		})
 	}},
 }
+
+// shortest is the length of a SlidingWindow whose small counts fit a word in memory, with the number of
+// the window.
+const shortest = 8
 
 func gcd(a, b int) int {
 	for b > 0 {

@@ -24,19 +24,37 @@ type stored interface {
 	words() []uint64
 }
 
-// inWords is a state as memory keeps it.
+// inWords is a state as memory keeps it: one word if that has all there is to know, or else a state
+// of the limit's loose form.
 type inWords struct {
 	by *step.Machine
 	st []uint64
 }
 
 func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool, a step.Answer) {
-	if word := s.by.Word(); word != nil && s.by == l.Machine {
-		if next, ok := s.decide(word, &req, &a); ok {
-			return inWords{s.by, []uint64{next}}, next != s.st[0], a
+	by, st, loose := s.by, slices.Clone(s.st), l
+	if word := l.Word(); word != nil {
+		loose = l.Loose()
+		narrow := inWords{by, st}
+		ok := by == l.Machine
+		if !ok {
+			narrow = inWords{l.Machine, []uint64{0}}
+			if by, st, _ = loose.Reconcile(by, st, req.Fixed.Now); by == loose.Machine {
+				narrow.st[0], ok = word.Narrow(st, req.Fixed.Now)
+			}
+		}
+		if ok {
+			next, decided := narrow.decide(word, &req, &a)
+			if changed = next != narrow.st[0]; decided && (changed || s.by == l.Machine) {
+				return inWords{l.Machine, []uint64{next}}, changed, a
+			}
+		}
+		if s.by == l.Machine {
+			wide := word.Widen(st[0])
+			by, st = loose.Machine, wide[:]
 		}
 	}
-	by, st, changed := l.StepFrom(s.by, slices.Clone(s.st), &req, &a)
+	by, st, changed = loose.StepFrom(by, st, &req, &a)
 	return inWords{by, st}, changed, a
 }
 
@@ -480,6 +498,7 @@ var requestedLimits = map[string]requested{
 	"LeakyBucket":                      {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1, true},
 	"SlidingLog":                       {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
 	"SlidingWindow":                    {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
+	"SlidingWindow, a word":            {numbers(limit.SlidingWindow, 1, 2, 1), small{definition: slidingWindow{limit: 1, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
 	"RollingWindow":                    {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1, true},
 	"FixedWindow, StartOnFirstEvent":   {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2}, 2, false},
 	"TokenBucket, RefillInterval":      {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1, false},
