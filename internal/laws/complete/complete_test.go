@@ -88,7 +88,7 @@ var algorithms = map[string]algorithm{
 				upTo(2, func(length int) { of(most, segments, length) })
 			})
 		})
-		upTo(3, func(most int) { of(most, 1, shortest) })
+		of(2, 1, shortest)
 	}},
 	"SlidingLog": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
