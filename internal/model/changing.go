@@ -17,8 +17,8 @@ import (
 //   - The one that is asked decides alone. What it grants is charged in both, except that a bucket
 //     owes of that only up to what it grants at once.
 //   - Another limit begins with the level of the one that was asked last, and replaces the other
-//     one. If it is similar to one of the two, it begins with that one's level; of a bucket, with the
-//     level that leaves less.
+//     one. If it is similar to one of the two, it begins with that one's level; of a bucket, with
+//     the level that leaves less.
 //   - The former one goes when it was not asked for as long as either remembers what it grants at
 //     once, and what counted in either when it was asked.
 //   - The one that was asked last is the former one if it has denied since the last grant, and else

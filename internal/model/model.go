@@ -1,7 +1,7 @@
 // Package model is a reference model of the algorithms: slow, exact, and as close to
 // their written definitions as code can be. Tests compare the library with it. The definitions in
-// internal/laws/complete are faster, and of small numbers only: a test there compares the model with
-// them.
+// internal/laws/complete are faster, and of small numbers only: a test there compares the model
+// with them.
 //
 // Each algorithm only says whether n events may happen at an instant, and whether any earlier event
 // still counts then. As time passes, each of the two answers changes at most once. So bisection
