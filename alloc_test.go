@@ -435,7 +435,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 				}
 				assert.LessOrEqual(t, float64(s.Stats().Bytes), 1.01*heap, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
 				if tt.keys == 0 {
-					assert.Less(t, heap/float64(tt.limiters), 3000.0, "for an empty limiter, %T, own limits: %v", alg, own)
+					assert.Less(t, heap/float64(tt.limiters), 2048.0, "for an empty limiter, %T, own limits: %v", alg, own)
 				}
 				runtime.KeepAlive(limiters)
 			}

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -19,15 +21,16 @@ import (
 
 // Save writes the states of all limiters with a name ([WithName]) to a file, from which Load takes
 // them: when the program ends, after the server's Shutdown, or every minute, which bounds what a
-// crash forgets. Of a key that requests use meanwhile, the file has the state of an instant during
-// Save. A TakeAll that is under way may be in the state of one key, and not in that of another.
-// Waiters are not saved.
+// crash forgets. Load must have been called before the limiters were made, also if there was no
+// file. Of a key that requests use meanwhile, the file has the state of an instant during Save. A
+// TakeAll that is under way may be in the state of one key, and not in that of another. Waiters are
+// not saved.
 //
 // The file is written beside the old one, and takes its place when it is complete: whoever kills
-// Save leaves the old file whole. Its mode is 0600, because whoever reads it can find out which
-// keys are in it, by trying. A key takes 12 bytes and its state, mostly 8 bytes. Save takes about a
-// second for a few million keys, and lets requests wait for the keys that it copies, as long as a
-// table that grows does.
+// Save leaves the old file whole. A file that Load has refused is kept, with the end ".refused".
+// Its mode is 0600, because whoever reads it can find out which keys are in it, by trying. A key
+// takes 12 bytes and its state, mostly 8 bytes. A million keys take about a tenth of a second.
+// Requests wait for the keys that are being copied, as long as for a table that grows.
 //
 // Limiters without a name are left out, and make an error that matches [ErrInvalid], although the
 // others are saved. With any other error, the old file is as it was.
@@ -36,54 +39,29 @@ func (s *MemoryStore) Save(path string) error {
 	defer s.saving.Unlock()
 	s.mu.Lock()
 	named, saved := maps.Clone(s.byName), s.loaded.Clone()
+	saves, keeps := s.engine.Saves(), s.refused == path
 	unnamed := s.engine.Spaces() - len(named)
 	s.mu.Unlock()
-	err := writeFile(path, func(f *os.File) error {
-		w := bufio.NewWriterSize(f, 1<<20)
-		if err := s.engine.Save(w, named, saved); err != nil {
-			return err
-		}
-		return w.Flush()
-	})
-	switch {
-	case err != nil:
+	if !saves {
+		return param.Invalid("Save", "without Load", "must be of a store that Load was called on, "+
+			"before limiters were made, also if there was no file")
+	}
+	f, err := newFileBeside(path)
+	if err == nil {
+		content := func(w io.Writer) error { return s.engine.Save(w, named, saved) }
+		err = f.write(content, keeps)
+	}
+	if err != nil {
 		return fmt.Errorf("ratelimit: cannot save the states: %w", err)
-	case unnamed > 0:
+	}
+	if keeps {
+		s.mu.Lock()
+		s.refused = ""
+		s.mu.Unlock()
+	}
+	if unnamed > 0 {
 		return param.Invalid("the store's limiters without a name", unnamed,
 			"must be 0, because Save leaves them out: give each a name by WithName")
-	}
-	return nil
-}
-
-// writeFile replaces a file by what write writes, or leaves it as it is.
-func writeFile(path string, write func(*os.File) error) (err error) {
-	beside := path + ".new"
-	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(beside)
-		}
-	}()
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(beside, path); err != nil {
-		return err
-	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil {
-		_ = dir.Sync() // not every system can do that
-		_ = dir.Close()
 	}
 	return nil
 }
@@ -95,23 +73,25 @@ func writeFile(path string, write func(*os.File) error) (err error) {
 // its states are adopted as [WithLimits] describes. What no limiter has asked for when Save is
 // called is saved again.
 //
-// If there are more keys than MaxKeys, those with the fewest events remaining stay. If the clock is
-// behind the time of saving, it stands still until then, by a minute at most.
+// If there are more keys than MaxKeys, those stay that eviction would have left. If the clock is
+// behind the time of saving, it stands still until then, by a minute at most; a coarse clock goes
+// on from then ([NewCoarseClock]).
 //
 // If there is no file, the error matches [io/fs.ErrNotExist]: the store is empty, and can be used.
 // A file that is damaged, cut off, of a later version, or saved more than a minute ahead of the
-// clock, is refused as a whole. The error says which, and the store is as it was. With [WithClock],
-// [New] refuses a store that was saved ahead of that clock. A store that a limiter uses, or a
-// second Load, is an error that matches [ErrInvalid].
+// system's clock, is refused as a whole, the error says why, and the store is empty, too. If it was
+// saved by another clock ([WithClock]), the first [New] refuses the store instead. A store that a
+// limiter uses, or a second Load, is an error that matches [ErrInvalid].
 func (s *MemoryStore) Load(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.isOpened:
+	case s.isOpened || s.engine.InUse():
 		return param.Invalid("Load", "after New", "must come before a limiter uses the store")
 	case s.loaded != nil:
 		return param.Invalid("Load", "called twice", "must be called once for a store")
 	}
+	s.engine.Prepare()
 	file, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("ratelimit: cannot load the states: %w", err)
@@ -121,10 +101,83 @@ func (s *MemoryStore) Load(path string) error {
 		err = checkSaved(saved, timeline.InstantOf(time.Now()))
 	}
 	if err != nil {
+		s.refused = path
 		return fmt.Errorf("ratelimit: cannot load the states from %s: %w", path, err)
 	}
 	s.loaded = saved
 	s.engine.Restore(saved)
+	return nil
+}
+
+// A fileBeside is a new file beside the one that it is to replace.
+type fileBeside struct {
+	*os.File
+	path string // of the other one
+}
+
+// besideEnd ends the name of a file, before a random number.
+const besideEnd = ".new-"
+
+// newFileBeside makes a new file beside the one of a path, or of what it links to. It removes those
+// that processes have left which were killed.
+func newFileBeside(path string) (f fileBeside, err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	dir, name := filepath.Split(path)
+	if dir == "" {
+		dir = "."
+	}
+	others, err := os.ReadDir(dir)
+	if err != nil {
+		return f, err
+	}
+	for _, other := range others {
+		info, err := other.Info()
+		isLeft := strings.HasPrefix(other.Name(), name+besideEnd) && err == nil &&
+			time.Since(info.ModTime()) > time.Minute // else it may be another one's at this moment
+		if isLeft {
+			_ = os.Remove(filepath.Join(dir, other.Name()))
+		}
+	}
+	f.path = path
+	f.File, err = os.CreateTemp(dir, name+besideEnd+"*") // with mode 0600
+	return f, err
+}
+
+// write replaces the other file by what content writes, or leaves it as it is. If keeps is true, it
+// gives the other file another name.
+func (f fileBeside) write(content func(io.Writer) error, keeps bool) (err error) {
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<20)
+	err = content(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && keeps {
+		err = os.Rename(f.path, f.path+".refused")
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil // somebody has removed it
+		}
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), f.path)
+	}
+	if err != nil {
+		return err
+	}
+	if dir, err := os.Open(filepath.Dir(f.path)); err == nil {
+		_ = dir.Sync() // not every system can do that
+		_ = dir.Close()
+	}
 	return nil
 }
 

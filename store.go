@@ -133,7 +133,7 @@ func (s *DatabaseStore) Close(ctx context.Context) error {
 // key costs 1.5 × (13⅓ bytes + its state), because tables are two-thirds full on average: 32 bytes
 // for most buckets and windows, and 48 bytes + 1.5 × its state with a [SlidingLog].
 // [docs/algorithms.md] has a table of states, and [WithLimits] says what a key with a limit of its
-// own costs. A limiter without keys takes one to three kilobytes.
+// own costs. A limiter without keys takes a kilobyte or two.
 //
 // The states go with the process, unless [MemoryStore.Save] saves them.
 //
@@ -174,6 +174,7 @@ type MemoryStore struct {
 	isOpened bool       // whether the engine has got MaxKeys and RefuseNew
 	byName   map[string]*memory.States
 	loaded   *memory.Saved // what Load has found; nil without
+	refused  string        // the path of a file that Load has refused
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.
@@ -218,11 +219,9 @@ func (s *MemoryStore) Open(name string, lim *limit.Limit, _ time.Duration) (limi
 	if s.byName == nil {
 		s.byName = make(map[string]*memory.States)
 	}
-	states := s.engine.Open(lim, false, true)
+	states := s.engine.Open(lim, false, s.engine.Saves())
 	if s.loaded != nil {
-		if err := states.RestoreStates(s.loaded, name); err != nil {
-			return nil, err
-		}
+		states.RestoreStates(s.loaded, name)
 	}
 	s.byName[name] = states
 	return states, nil
@@ -306,6 +305,7 @@ func (s *MemoryStore) newTimeline(clk clock.Clock) (*timeline.Timeline, error) {
 	if err := checkSaved(s.loaded, now); err != nil {
 		return nil, fmt.Errorf("%w: the states that the MemoryStore has loaded: %w", ErrInvalid, err)
 	}
+	s.engine.CountEvicted(s.loaded.Trim(max(now, s.loaded.At), max(0, s.MaxKeys)))
 	t.Raise(s.loaded.At)
 	return t, nil
 }

@@ -93,12 +93,14 @@ func (c candidate) compare(other candidate) int {
 
 // candidate returns the key as a candidate. k and st are what read has returned.
 func (ls *lockedSlot) candidate(k *step.Machine, st []uint64, now kernel.Instant) candidate {
-	c := candidate{
-		space:     ls.space,
-		id:        ls.table.id(ls.at),
-		remaining: k.Remaining(st, now),
-		fresh:     k.Fresh(st),
-	}
+	c := candidateOf(k, st, now)
+	c.space, c.id = ls.space, ls.table.id(ls.at)
+	return c
+}
+
+// candidateOf returns a key whose state k left as a candidate that is nowhere.
+func candidateOf(k *step.Machine, st []uint64, now kernel.Instant) candidate {
+	c := candidate{remaining: k.Remaining(st, now), fresh: k.Fresh(st)}
 	if c.remaining == 0 {
 		c.ready = k.Ready(st, now, 1)
 	}

@@ -107,7 +107,7 @@ type Saved struct {
 
 // savedStates are states with one header and one form.
 type savedStates struct {
-	header []byte
+	*savedHeader
 	form   byte
 	count  int
 	states []byte
@@ -123,11 +123,15 @@ var (
 func ReadSaved(file []byte) (*Saved, error) {
 	rest, is := bytes.CutPrefix(file, []byte(magic))
 	switch {
-	case !is || len(rest) == 0:
+	case len(file) <= len(magic) && bytes.HasPrefix([]byte(magic), file):
+		return nil, errCut
+	case !is:
 		return nil, errors.New("it is not one that Save has written")
-	case rest[0] != fileVersion:
+	case rest[0] > fileVersion:
 		return nil, fmt.Errorf("it is of version %d, and this package knows version %d: "+
 			"a later one has written it", rest[0], fileVersion)
+	case rest[0] < fileVersion:
+		return nil, errDamaged
 	case len(rest) < sha256.Size:
 		return nil, errCut
 	}
@@ -137,9 +141,12 @@ func ReadSaved(file []byte) (*Saved, error) {
 	}
 	r := fileReader{rest: body[len(magic)+1:]}
 	s := &Saved{limiters: map[string][]savedStates{}}
+	s.secrets.saves = true
 	for _, word := range s.secrets.words() {
 		*word = r.word()
+		r.isBad = r.isBad || *word == 0 // which none is that was drawn
 	}
+	r.isBad = r.isBad || max(s.secrets.points[0], s.secrets.points[1]) >= modulus
 	for name, more := "", true; more && !r.isBad; {
 		switch r.byte() {
 		case recordLimiter:
@@ -154,7 +161,10 @@ func ReadSaved(file []byte) (*Saved, error) {
 			r.isBad = true
 		}
 	}
-	if r.isBad || len(r.rest) > 0 || s.At > kernel.MaxInstant {
+	switch {
+	case r.unknown != nil:
+		return nil, fmt.Errorf("a limit in it is not known here: %w", r.unknown)
+	case r.isBad || len(r.rest) > 0 || s.At > kernel.MaxInstant:
 		return nil, errDamaged
 	}
 	return s, nil
@@ -163,14 +173,15 @@ func ReadSaved(file []byte) (*Saved, error) {
 // A fileReader reads what comes behind the version. Once it is bad, it returns zeros.
 type fileReader struct {
 	rest    []byte
-	headers []savedHeader
+	headers []*savedHeader
 	isBad   bool
+	unknown error // why a header cannot be read
 }
 
 // A savedHeader is a header, and what left the states that have it, by their form.
 type savedHeader struct {
-	bytes []byte
-	by    [formWord + 1]*step.Machine
+	header []byte
+	by     [formWord + 1]*step.Machine
 }
 
 func (r *fileReader) take(n uint64) []byte {
@@ -207,14 +218,13 @@ func (r *fileReader) number() uint64 {
 func (r *fileReader) text() []byte { return r.take(r.number()) }
 
 func (r *fileReader) header() {
-	h := savedHeader{bytes: r.text()}
-	var err error
-	h.by[formWide], err = limit.MachineOf(h.bytes)
+	h := &savedHeader{header: r.text()}
+	by, err := limit.MachineOf(h.header)
 	if err != nil {
-		r.isBad = true
+		r.isBad, r.unknown = true, err
 		return
 	}
-	h.by[formWord] = limit.WordsOf(h.by[formWide])
+	h.by = [formWord + 1]*step.Machine{formWide: by, formWord: limit.WordsOf(by)}
 	r.headers = append(r.headers, h)
 }
 
@@ -231,7 +241,7 @@ func (r *fileReader) states() (s savedStates) {
 		return s
 	}
 	by := h.by[form]
-	s = savedStates{header: h.bytes, form: form, count: int(count), states: r.rest}
+	s = savedStates{savedHeader: h, form: form, count: int(count), states: r.rest}
 	var room [roomWords]uint64
 	for range count {
 		_, st := r.state(by, room[:])

@@ -112,7 +112,7 @@ func fixed(random *rand.Rand) *identifier {
 	for _, word := range h.words() {
 		*word = random.Uint64()
 	}
-	h.points = [2]uint64{h.points[0] % modulus, h.points[1] % modulus}
+	h.points, h.saves = [2]uint64{h.points[0] % modulus, h.points[1] % modulus}, true
 	return h
 }
 

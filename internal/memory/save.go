@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"io"
 	"maps"
 	"slices"
@@ -14,6 +13,18 @@ import (
 
 // This file writes the states of limiters with names to a file, and restores them. A shard is
 // locked while its states are copied, and not while they are written.
+
+// Prepare draws secrets that can be saved. It is called before the store is used.
+func (s *Store) Prepare() {
+	s.draw()
+	s.saves = true
+}
+
+// Restore lets the store have the secrets of a file. It is called before the store is used.
+func (s *Store) Restore(saved *Saved) { s.identifier = saved.secrets }
+
+// Saves reports whether Prepare or Restore was called, so that the store can be saved.
+func (s *Store) Saves() bool { return s.saves }
 
 // Save writes the states of the limiters with these names, and what is left of saved, whose
 // limiters were not opened yet. Idle keys are left out.
@@ -31,7 +42,17 @@ func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error
 			}
 		}
 	}
+	var at kernel.Instant
+	isSystem := true
+	switch {
+	case clk != nil:
+		at, _ = clk.Now()
+		isSystem = clk.IsOfSystem()
+	case saved != nil:
+		at, isSystem = saved.At, saved.IsSystem
+	}
 	if saved != nil {
+		saved.Trim(at, 0)
 		for _, name := range slices.Sorted(maps.Keys(saved.limiters)) {
 			w.text(recordLimiter, []byte(name))
 			for _, some := range saved.limiters[name] {
@@ -39,45 +60,40 @@ func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error
 			}
 		}
 	}
-	var at kernel.Instant
-	isSystem := true
-	switch {
-	case clk != nil:
-		at, _ = clk.Now()
-		isSystem = clk.Tells(nil)
-	case saved != nil:
-		at, isSystem = saved.At, saved.IsSystem
-	}
 	return w.close(isSystem, at)
 }
 
-// copyStates returns the states of a shard that are in use, by what left them.
+// mostCopied is the most words that are copied while a shard is locked, and of one state that is
+// copied together with others.
+const mostCopied = 1 << 14
+
+// copyStates returns the states of a shard that are in use, by what left them. If they are large,
+// it copies them one by one, and lets others have the shard in between.
 func (sp *Space) copyStates(sh *shard, clk *timeline.Timeline) (all []savedStates) {
 	now, _ := clk.Now()
-	found := map[*step.Machine]*savedStates{}
+	found, words := copies{}, 0
+	var left []identity
 	room := new([1]uint64)
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	t := sp.current(sh)
 	for at := range t.held() {
 		ls := lockedSlot{sp, sh, t, at}
 		k, st := ls.read(room)
-		if k.Fresh(st) <= now {
-			continue
+		switch {
+		case k.Fresh(st) <= now:
+		case words+len(st) > mostCopied && len(st) > 1:
+			left = append(left, t.id(at))
+		default:
+			words += len(st)
+			found.add(k, t.id(at), st)
 		}
-		some := found[k]
-		if some == nil {
-			some = &savedStates{header: limit.Header(k)}
-			if !k.Varies {
-				some.form = formWord
-			}
-			found[k] = some
+	}
+	sh.mu.Unlock()
+	for _, id := range left {
+		k, st := sp.copyState(id)
+		if k != nil {
+			found.add(k, id, st)
 		}
-		if k.Width() == 0 {
-			st = k.Pack(slices.Clone(st))
-		}
-		some.count++
-		some.states = appendState(some.states, t.id(at), k, st)
 	}
 	for _, some := range found {
 		all = append(all, *some)
@@ -85,8 +101,37 @@ func (sp *Space) copyStates(sh *shard, clk *timeline.Timeline) (all []savedState
 	return all
 }
 
-// Restore lets the store have the secrets of a file. It has no space yet.
-func (s *Store) Restore(saved *Saved) { s.identifier, s.isRestored = saved.secrets, true }
+// copyState returns a copy of the state of a key, or nil if the key was forgotten meanwhile.
+func (sp *Space) copyState(id identity) (k *step.Machine, st []uint64) {
+	sh, t := sp.lock(id)
+	defer sh.mu.Unlock()
+	at, held := t.find(id)
+	if !held {
+		return nil, nil
+	}
+	ls := lockedSlot{sp, sh, t, at}
+	k, st = ls.read(new([1]uint64))
+	return k, slices.Clone(st)
+}
+
+// copies are states by what left them.
+type copies map[*step.Machine]*savedStates
+
+func (c copies) add(k *step.Machine, id identity, st []uint64) {
+	some := c[k]
+	if some == nil {
+		some = &savedStates{savedHeader: &savedHeader{header: limit.Header(k)}}
+		if !k.Varies {
+			some.form = formWord
+		}
+		c[k] = some
+	}
+	if k.Width() == 0 {
+		st = k.Pack(slices.Clone(st))
+	}
+	some.count++
+	some.states = appendState(some.states, id, k, st)
+}
 
 // Clone returns a copy of s, which may lose limiters while the copy is saved.
 func (s *Saved) Clone() *Saved {
@@ -95,121 +140,134 @@ func (s *Saved) Clone() *Saved {
 	}
 	clone := *s
 	clone.limiters = maps.Clone(s.limiters)
+	for name, some := range clone.limiters {
+		clone.limiters[name] = slices.Clone(some)
+	}
 	return &clone
 }
 
+// each calls f with each state, which f must not keep, and its bytes in the file.
+func (s *savedStates) each(f func(id identity, st []uint64, raw []byte)) {
+	r := fileReader{rest: s.states}
+	var room [roomWords]uint64
+	for range s.count {
+		before := r.rest
+		id, st := r.state(s.by[s.form], room[:])
+		f(id, st, before[:len(before)-len(r.rest)])
+	}
+}
+
+// keep leaves only those states for which keeps is true.
+func (s *savedStates) keep(keeps func(st []uint64) bool) {
+	var kept []byte
+	count := 0
+	s.each(func(_ identity, st []uint64, raw []byte) {
+		if keeps(st) {
+			kept, count = append(kept, raw...), count+1
+		}
+	})
+	s.states, s.count = kept, count
+}
+
+// Trim removes the states that are idle, and so many others that no more than most are left, if
+// that is not 0: those that eviction would take first. It returns the number of these.
+func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
+	count := 0
+	for _, some := range s.limiters {
+		for i := range some {
+			by := some[i].by[some[i].form]
+			some[i].keep(func(st []uint64) bool { return by.Fresh(st) > now })
+			count += some[i].count
+		}
+	}
+	if most == 0 || count <= most {
+		return 0
+	}
+	ranks := make([]candidate, 0, count)
+	for _, name := range slices.Sorted(maps.Keys(s.limiters)) {
+		for _, some := range s.limiters[name] {
+			by := some.by[some.form]
+			some.each(func(_ identity, st []uint64, _ []byte) {
+				ranks = append(ranks, candidateOf(by, st, now))
+			})
+		}
+	}
+	last := slices.SortedFunc(slices.Values(ranks), candidate.compare)[most-1]
+	equals := most // how many of those that equal the last one stay
+	for _, c := range ranks {
+		if c.compare(last) < 0 {
+			equals--
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.limiters)) {
+		for i := range s.limiters[name] {
+			some := &s.limiters[name][i]
+			by := some.by[some.form]
+			some.keep(func(st []uint64) bool {
+				order := candidateOf(by, st, now).compare(last)
+				if order == 0 {
+					equals--
+				}
+				return order < 0 || order == 0 && equals >= 0
+			})
+		}
+	}
+	return count - most
+}
+
+// CountEvicted counts keys that were evicted before they were restored.
+func (s *Store) CountEvicted(keys int) { s.evicted.Add(uint64(keys)) }
+
 // RestoreStates gives the states of a limiter with a name back that saved has, and takes them from
 // saved. The limiter has just been opened, so that nobody uses its space.
-func (ss *States) RestoreStates(saved *Saved, name string) error {
-	some, sp := saved.limiters[name], ss.Space
+func (ss *States) RestoreStates(saved *Saved, name string) {
+	some := saved.limiters[name]
 	delete(saved.limiters, name)
-	count := 0
+	sp := ss.Space
 	for i := range some {
-		count += some[i].count
-	}
-	most := sp.store.MaxKeys
-	if free := int(max(0, most-sp.store.held.Load())); most > 0 && count > free {
-		return ss.restoreFew(some, saved.At, free)
-	}
-	for i := range some {
-		err := ss.read(&some[i], func(one *restored) { sp.restore(one) })
-		if err != nil {
-			return err
+		s := &some[i]
+		isOwn := ss.Limit.Has(s.header)
+		by, left := s.by[formWide], s.by[s.form]
+		if isOwn {
+			by = limit.Versioned(sp.base.loose, s.header)
 		}
-	}
-	return nil
-}
-
-// restoreFew restores only a number of states: those with the fewest events remaining, as eviction
-// would leave them.
-func (ss *States) restoreFew(some []savedStates, at kernel.Instant, most int) error {
-	byID := map[identity]restored{}
-	for i := range some {
-		err := ss.read(&some[i], func(one *restored) {
-			one.st = slices.Clone(one.st)
-			byID[one.id] = *one
+		isWord := s.form == formWord && isOwn && sp.word != nil
+		s.each(func(id identity, st []uint64, _ []byte) {
+			if s.form == formWord && !isWord {
+				wide := left.Word().Widen(st[0])
+				st = wide[:]
+			}
+			sp.restore(id, by, st, isWord)
 		})
-		if err != nil {
-			return err
-		}
 	}
-	all := slices.SortedFunc(maps.Values(byID), func(a, b restored) int {
-		return cmp.Compare(a.remaining(at), b.remaining(at))
-	})
-	few := all[:min(most, len(all))]
-	ss.Space.store.evicted.Add(uint64(len(all) - len(few)))
-	for i := range few {
-		ss.Space.restore(&few[i])
-	}
-	return nil
 }
 
-// A restored is a state of a file.
-type restored struct {
-	id     identity
-	by     *step.Machine
-	st     []uint64
-	isWord bool // whether it is a word of the limit of the space
-}
-
-func (one *restored) remaining(at kernel.Instant) int { return one.by.Remaining(one.st, at) }
-
-// read calls f with states, as ss has them: f must not keep the words. An error is that of another
-// version of this package.
-func (ss *States) read(states *savedStates, f func(*restored)) error {
-	by, err := limit.MachineOf(states.header)
-	if err != nil {
-		return err
-	}
-	sp, isOwn := ss.Space, ss.Limit.Has(states.header)
-	if isOwn {
-		by = limit.Versioned(sp.base.loose, states.header)
-	}
-	one, left := restored{by: by}, by
-	if states.form == formWord {
-		left = limit.WordsOf(by)
-		one.isWord = isOwn && sp.word != nil
-	}
-	if one.isWord {
-		one.by = left
-	}
-	r := fileReader{rest: states.states}
-	var room [roomWords]uint64
-	for range states.count {
-		one.id, one.st = r.state(left, room[:])
-		if left != one.by {
-			words := left.Word().Widen(one.st[0])
-			one.st = words[:]
-		}
-		f(&one)
-	}
-	return nil
-}
-
-// restore puts a state into a space that nobody uses yet. If a shard was split while it was saved,
-// a file has some of its keys twice: then the later one counts.
-func (sp *Space) restore(one *restored) {
-	sh, t := sp.lock(one.id)
+// restore puts a state into a space that nobody uses yet: a word of its limit, or one that by left.
+// If a shard was split while it was saved, a file has some of its keys twice: then the later one
+// counts. If other limiters have taken the places meanwhile, the key is evicted.
+func (sp *Space) restore(id identity, by *step.Machine, st []uint64, isWord bool) {
+	sh, t := sp.lock(id)
 	if sh.used+1 > t.most {
 		sp.replaceTable(sh, t, 1)
 		sh.mu.Unlock()
-		sh, t = sp.lock(one.id)
+		sh, t = sp.lock(id)
 	}
 	defer sh.mu.Unlock()
-	at, held := t.find(one.id)
+	at, held := t.find(id)
 	if !held && !sp.claimPlace() {
+		sp.store.evicted.Add(1)
 		return
 	}
 	ls := lockedSlot{sp, sh, t, at}
 	switch {
-	case !one.isWord:
-		ls.put(one.by, one.st)
+	case !isWord:
+		ls.put(by, st)
 	case held:
-		ls.putWord(sp.base, one.st[0])
+		ls.putWord(sp.base, st[0])
 	default:
-		*t.word(at) = one.st[0]
+		*t.word(at) = st[0]
 	}
 	if !held {
-		ls.fill(one.id, 0)
+		ls.fill(id, 0)
 	}
 }

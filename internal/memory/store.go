@@ -22,8 +22,7 @@ type Store struct {
 	// with the most events remaining. It must not change once there is a space.
 	RefuseNew bool
 
-	identifier      // with the secrets of this store
-	isRestored bool // whether these are of a file
+	identifier // with the secrets of this store
 
 	held atomic.Int64                      // with a bound: keys that have a place, at most MaxKeys
 	owed atomic.Int64                      // keys that still owe a place: see Space.payPlace
@@ -72,7 +71,7 @@ func (s *Store) OpenSpace(k, loose *step.Machine, varies bool) *Space {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all.Load() == nil {
-		if !s.isRestored {
+		if !s.saves {
 			s.draw()
 		}
 		if s.admission.sizes.most == 0 {
@@ -137,6 +136,9 @@ func (s *Store) Timeline(
 	}
 	return s.time.Load(), nil
 }
+
+// InUse reports whether a limiter was made for the store, or was to be.
+func (s *Store) InUse() bool { return s.all.Load() != nil || s.time.Load() != nil }
 
 // Spaces returns how many limiters have states in the store.
 func (s *Store) Spaces() (count int) {

@@ -73,6 +73,9 @@ func (t *Timeline) Tells(clk clock.Clock) bool {
 	return param.Same(clk, t.clk)
 }
 
+// IsOfSystem reports whether t follows the system's clock, also in readings that are coarse.
+func (t *Timeline) IsOfSystem() bool { return t.isSystem || t.coarse != nil }
+
 // Raise makes the timeline of a clock that is behind an instant stand still until then. It is
 // called before t is used. The timeline of a coarse clock, which others may use, does not stand
 // still, but goes on from that instant.

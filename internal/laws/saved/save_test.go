@@ -3,6 +3,7 @@ package saved_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -31,6 +32,13 @@ func reload(t *testing.T, s *ratelimit.MemoryStore, path string) *ratelimit.Memo
 	next := new(ratelimit.MemoryStore)
 	require.NoError(t, next.Load(path))
 	return next
+}
+
+// newStore returns a store that can be saved.
+func newStore() *ratelimit.MemoryStore {
+	s := new(ratelimit.MemoryStore)
+	_ = s.Load("there is no such file")
+	return s
 }
 
 // named returns a limiter named "test".
@@ -64,7 +72,7 @@ func TestSavedStoreDecidesEqually(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			clk := clock.NewMock()
 			clk.Set(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
-			store, present := new(ratelimit.MemoryStore), alg
+			store, present := newStore(), alg
 			var opts []ratelimit.Option
 			changes := seed%3 == 0
 			if changes {
@@ -161,7 +169,7 @@ func TestSavedLimitMayChange(t *testing.T) {
 	month := func(limit int) ratelimit.Algorithm {
 		return ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Month}
 	}
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	require.True(t, named(t, month(100), store, clk).AllowN("key", 60))
 	next := named(t, month(200), reload(t, store, path), clk)
 	d, err := next.Peek(t.Context(), "key")
@@ -170,7 +178,7 @@ func TestSavedLimitMayChange(t *testing.T) {
 
 	plans := map[string]ratelimit.Algorithm{"small": month(10), "large": month(1000)}
 	lookup := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return plans[key], nil })
-	store = new(ratelimit.MemoryStore)
+	store = newStore()
 	customers := named(t, month(1), store, clk, lookup)
 	require.True(t, customers.AllowN("small", 4))
 	require.True(t, customers.AllowN("large", 400))
@@ -187,7 +195,7 @@ func TestSavedLimitMayChange(t *testing.T) {
 func TestSaveKeepsWhatNoLimiterAskedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
 	clk := clock.NewMock()
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	other := func(s *ratelimit.MemoryStore) ratelimit.Limiter {
 		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithName("other"), ratelimit.WithStore(s), ratelimit.WithClock(clk)))
 	}
@@ -203,7 +211,7 @@ func TestSaveKeepsWhatNoLimiterAskedFor(t *testing.T) {
 func TestLoadRefuses(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "limits.state")
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}, ratelimit.WithName("test"), ratelimit.WithStore(store))
 	require.NoError(t, err)
 	require.True(t, l.Allow("key"))
@@ -244,7 +252,7 @@ func TestLoadRefuses(t *testing.T) {
 // TestSaveLeavesOut: limiters without a name are left out, and the error says so. Idle keys are left out.
 func TestSaveLeavesOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	clk := clock.NewMock()
 	l := named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, store, clk)
 	require.True(t, l.Allow("key"))
@@ -257,7 +265,17 @@ func TestSaveLeavesOut(t *testing.T) {
 	require.NoError(t, next.Load(path))
 	named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, next, clk)
 	assert.Equal(t, 1, next.Len())
+	next = reload(t, next, path) // whose limiter "test" is not made
+	ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("other"), ratelimit.WithStore(next), ratelimit.WithClock(clk)))
+	size := func() int64 {
+		require.NoError(t, next.Save(path))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		return info.Size()
+	}
+	before := size()
 	clk.Add(time.Minute)
+	assert.Equal(t, before-12-8, size()) // less an identity and a word
 	last := reload(t, next, path)
 	named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, last, clk)
 	assert.Zero(t, last.Len())
@@ -267,42 +285,210 @@ func TestSaveLeavesOut(t *testing.T) {
 func TestSaveFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "limits.state")
+	assert.ErrorIs(t, new(ratelimit.MemoryStore).Save(path), ratelimit.ErrInvalid, "Load was not called")
+	assert.NoFileExists(t, path)
 	require.NoError(t, os.Mkdir(path, 0o700)) // which no file can replace
-	assert.ErrorContains(t, new(ratelimit.MemoryStore).Save(path), "cannot save the states")
+	assert.ErrorContains(t, newStore().Save(path), "cannot save the states")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Len(t, left, 1)
-	assert.Error(t, new(ratelimit.MemoryStore).Save(filepath.Join(dir, "no", "folder")))
+	assert.Error(t, newStore().Save(filepath.Join(dir, "no", "folder")))
 
 	require.NoError(t, os.Remove(path))
-	require.NoError(t, os.WriteFile(path+".new", []byte("what a killed process has left"), 0o600))
-	require.NoError(t, new(ratelimit.MemoryStore).Save(path))
+	old, another := path+".new-1", path+".new-2"
+	require.NoError(t, os.WriteFile(old, []byte("what a killed process has left"), 0o600))
+	require.NoError(t, os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Minute)))
+	require.NoError(t, os.WriteFile(another, []byte("what another process writes"), 0o600))
+	require.NoError(t, newStore().Save(path))
 	require.NoError(t, new(ratelimit.MemoryStore).Load(path))
-	assert.NoFileExists(t, path+".new")
+	assert.NoFileExists(t, old)
+	assert.FileExists(t, another)
 }
 
-// TestLoadWithFewerKeys: of more keys than MaxKeys, those that are used up stay.
+// TestSaveThroughALink: a link stays one, and what it links to is replaced.
+func TestSaveThroughALink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, newStore().Save(path))
+	require.NoError(t, os.Symlink(path, link))
+	day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
+	store, clk := newStore(), clock.NewMock()
+	require.True(t, named(t, day, store, clk).AllowN("key", 5))
+	require.NoError(t, store.Save(link))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	assert.NotZero(t, info.Mode()&fs.ModeSymlink)
+	store = new(ratelimit.MemoryStore)
+	require.NoError(t, store.Load(path))
+	assert.False(t, named(t, day, store, clk).Allow("key"))
+}
+
+// TestRefusedFileIsKept: Save does not replace a file that Load could not use, for example after a rollback.
+func TestRefusedFileIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	later := []byte("ratelimit states\x02 and what only a later version knows")
+	require.NoError(t, os.WriteFile(path, later, 0o600))
+	store := new(ratelimit.MemoryStore)
+	assert.ErrorContains(t, store.Load(path), "version 2")
+	day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
+	clk := clock.NewMock()
+	require.True(t, named(t, day, store, clk).AllowN("key", 5))
+	ratelimit.Must(ratelimit.New(day, ratelimit.WithStore(store), ratelimit.WithClock(clk))) // which makes an error
+	for range 2 {
+		require.ErrorIs(t, store.Save(path), ratelimit.ErrInvalid)
+		kept, err := os.ReadFile(path + ".refused")
+		require.NoError(t, err)
+		assert.Equal(t, later, kept)
+	}
+	store = new(ratelimit.MemoryStore)
+	require.NoError(t, store.Load(path))
+	assert.False(t, named(t, day, store, clk).Allow("key"))
+
+	require.NoError(t, os.WriteFile(path, later, 0o600))
+	store = new(ratelimit.MemoryStore)
+	require.Error(t, store.Load(path))
+	require.NoError(t, os.Remove(path))
+	assert.NoError(t, store.Save(path), "the file was removed meanwhile")
+}
+
+// TestKeysOfAnEmptyFile: a store that loads what an empty one has saved tells all keys apart.
+func TestKeysOfAnEmptyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	day := ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}
+	store := reload(t, reload(t, newStore(), path), path)
+	l := named(t, day, store, clock.NewMock())
+	taken := map[string]bool{}
+	for _, length := range []int{8, 9, 64, 65, 200} {
+		for i := range 100 {
+			key := fmt.Sprintf("%0*d", length, i)
+			require.True(t, l.Allow(key), key)
+			taken[key] = true
+		}
+	}
+	assert.Equal(t, len(taken), store.Len())
+}
+
+// TestManySaveToOnePath: savers of several stores never leave a file that is of two of them.
+func TestManySaveToOnePath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	day := ratelimit.FixedWindow{Limit: 1 << 20, Window: 24 * time.Hour}
+	clk := clock.NewMock()
+	var savers sync.WaitGroup
+	for saver := 1; saver <= 3; saver++ {
+		store := newStore()
+		l := named(t, day, store, clk)
+		for i := range 3000 {
+			require.True(t, l.AllowN(fmt.Sprint(i), saver))
+		}
+		savers.Go(func() {
+			for range 10 {
+				assert.NoError(t, store.Save(path))
+			}
+		})
+	}
+	check := func() {
+		store := new(ratelimit.MemoryStore)
+		err := store.Load(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		require.NoError(t, err)
+		l := named(t, day, store, clk)
+		used := map[int]int{}
+		for i := range 3000 {
+			d, err := l.Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			used[d.Limit-d.Remaining]++
+		}
+		assert.Len(t, used, 1)
+		assert.NotContains(t, used, 0)
+	}
+	for range 10 {
+		check()
+	}
+	savers.Wait()
+	check()
+}
+
+// TestSaveBesideNew: a store can be saved while its first limiters are made.
+func TestSaveBesideNew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	for range 20 {
+		store := newStore()
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				l := named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, store, clock.New())
+				assert.True(t, l.Allow("key"))
+			})
+			all.Go(func() { assert.NoError(t, store.Save(path)) })
+		}
+		all.Wait()
+		store = reload(t, store, path)
+		l := named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, store, clock.New())
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		assert.Equal(t, 3, d.Remaining)
+	}
+}
+
+// TestLoadAroundANewThatFails: after a limiter was refused because of the store's fields, the store has a
+// clock, and Load would come too late. What was loaded before is there for the next limiter.
+func TestLoadAroundANewThatFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.state")
+	day := ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}
+	clk := clock.NewMock()
+	store := newStore()
+	require.True(t, named(t, day, store, clk).Allow("key"))
+	require.NoError(t, store.Save(path))
+
+	for _, loadsFirst := range []bool{false, true} {
+		store = &ratelimit.MemoryStore{MaxKeys: -1}
+		if loadsFirst {
+			require.NoError(t, store.Load(path))
+		}
+		_, err := ratelimit.New(day, ratelimit.WithName("test"), ratelimit.WithStore(store), ratelimit.WithClock(clk))
+		require.ErrorIs(t, err, ratelimit.ErrInvalid)
+		require.ErrorIs(t, store.Load(path), ratelimit.ErrInvalid)
+		store.MaxKeys = 0
+		assert.Equal(t, loadsFirst, !named(t, day, store, clk).Allow("key"))
+	}
+}
+
+// TestLoadWithFewerKeys: of more keys than MaxKeys, those stay that eviction would have left, whichever
+// limiter they are of: idle keys go first, then those with the most events remaining.
 func TestLoadWithFewerKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
 	clk := clock.NewMock()
-	day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
-	store := new(ratelimit.MemoryStore)
-	l := named(t, day, store, clk)
-	for i := range 1000 {
-		n := 1
-		if i%10 == 0 {
-			n = 5
+	limiter := func(name string, store *ratelimit.MemoryStore) ratelimit.Limiter {
+		day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
+		return ratelimit.Must(ratelimit.New(day, ratelimit.WithName(name), ratelimit.WithStore(store), ratelimit.WithClock(clk)))
+	}
+	store := newStore()
+	for _, name := range []string{"idle", "one", "two"} {
+		l := limiter(name, store)
+		for i := range 1000 {
+			n := 1
+			if i%10 == 0 || name == "idle" {
+				n = 5
+			}
+			require.True(t, l.AllowN(fmt.Sprint(i), n))
 		}
-		require.True(t, l.AllowN(fmt.Sprint(i), n))
+		if name == "idle" {
+			clk.Add(24 * time.Hour)
+		}
 	}
 	require.NoError(t, store.Save(path))
-	next := &ratelimit.MemoryStore{MaxKeys: 200}
+	next := &ratelimit.MemoryStore{MaxKeys: 250}
 	require.NoError(t, next.Load(path))
-	l = named(t, day, next, clk)
-	assert.Equal(t, 200, next.Len())
-	assert.EqualValues(t, 800, next.Stats().Evictions)
+	l := limiter("one", next)
+	assert.LessOrEqual(t, next.Len(), 250)
+	assert.EqualValues(t, 1750, next.Stats().Evictions)
+	others := limiter("two", next)
+	assert.Equal(t, 250, next.Len())
 	for i := 0; i < 1000; i += 10 {
 		assert.False(t, l.Allow(fmt.Sprint(i)), i)
+		assert.False(t, others.Allow(fmt.Sprint(i)), i)
 	}
 }
 
@@ -314,7 +500,7 @@ func TestLoadedTimeDoesNotGoBack(t *testing.T) {
 	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	clk.Set(begin)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	l := named(t, bucket, store, clk)
 	require.True(t, l.AllowN("key", 10))
 	require.NoError(t, store.Save(path))
@@ -341,7 +527,7 @@ func TestLoadedTimeDoesNotGoBack(t *testing.T) {
 // that it has had.
 func TestSaveBesideTraffic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	month := ratelimit.CalendarWindow{Limit: 1 << 20, Every: ratelimit.Year}
 	l := named(t, month, store, clock.New())
 	const keys, callers = 20_000, 4
@@ -388,7 +574,7 @@ func TestSaveBesideTraffic(t *testing.T) {
 func TestKilledWhileItSaves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
 	if to := os.Getenv("SAVE_FOR_EVER"); to != "" {
-		store := new(ratelimit.MemoryStore)
+		store := newStore()
 		l := named(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: 24 * time.Hour}, store, clock.New())
 		for {
 			for i := range 5000 {
@@ -411,7 +597,7 @@ func TestKilledWhileItSaves(t *testing.T) {
 		runtime.Gosched()
 		require.NoError(t, child.Process.Kill())
 		_ = child.Wait()
-		store := new(ratelimit.MemoryStore)
+		store := newStore()
 		require.NoError(t, store.Load(path))
 		l := named(t, ratelimit.FixedWindow{Limit: 1 << 30, Window: 24 * time.Hour}, store, clock.New())
 		d, err := l.Peek(t.Context(), "4999")
@@ -436,7 +622,7 @@ func TestFileOfAnotherVersion(t *testing.T) {
 		return ratelimit.Must(ratelimit.New(algorithms[name], ratelimit.WithName(name), ratelimit.WithStore(store), ratelimit.WithClock(clk)))
 	}
 	if os.Getenv("WRITE_VERSION") != "" {
-		store := new(ratelimit.MemoryStore)
+		store := newStore()
 		for name := range algorithms {
 			require.True(t, limiter(name, store).AllowN("key", 3))
 			_, _, err := limiter(name, store).Hold(t.Context(), "key", 2)
@@ -445,7 +631,7 @@ func TestFileOfAnotherVersion(t *testing.T) {
 		}
 		require.NoError(t, store.Save(path))
 	}
-	store := new(ratelimit.MemoryStore)
+	store := newStore()
 	require.NoError(t, store.Load(path))
 	for name := range algorithms {
 		for key, left := range map[string]int{"key": 5, strings.Repeat("long ", 20): 6, "other": 10} {
@@ -459,7 +645,7 @@ func TestFileOfAnotherVersion(t *testing.T) {
 func BenchmarkSave(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "limits.state")
 	for _, keys := range []int{1000, 1_000_000} {
-		store := new(ratelimit.MemoryStore)
+		store := newStore()
 		bucket := ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 100, Per: 24 * time.Hour}}
 		l := ratelimit.Must(ratelimit.New(bucket, ratelimit.WithName("test"), ratelimit.WithStore(store)))
 		for i := range keys {
