@@ -261,6 +261,7 @@ func TestSaveLeavesOut(t *testing.T) {
 	err := store.Save(path)
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	assert.ErrorContains(t, err, "limiters without a name is 1")
+	runtime.KeepAlive(unnamed)
 	next := new(ratelimit.MemoryStore)
 	require.NoError(t, next.Load(path))
 	named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, next, clk)
@@ -333,13 +334,14 @@ func TestRefusedFileIsKept(t *testing.T) {
 	day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
 	clk := clock.NewMock()
 	require.True(t, named(t, day, store, clk).AllowN("key", 5))
-	ratelimit.Must(ratelimit.New(day, ratelimit.WithStore(store), ratelimit.WithClock(clk))) // which makes an error
+	unnamed := ratelimit.Must(ratelimit.New(day, ratelimit.WithStore(store), ratelimit.WithClock(clk))) // which makes an error
 	for range 2 {
 		require.ErrorIs(t, store.Save(path), ratelimit.ErrInvalid)
 		kept, err := os.ReadFile(path + ".refused")
 		require.NoError(t, err)
 		assert.Equal(t, later, kept)
 	}
+	runtime.KeepAlive(unnamed)
 	store = new(ratelimit.MemoryStore)
 	require.NoError(t, store.Load(path))
 	assert.False(t, named(t, day, store, clk).Allow("key"))
