@@ -26,7 +26,8 @@ type Algorithm interface {
 	// stays zero.
 	normalized() Algorithm
 
-	// spec returns a normalized algorithm as numbers.
+	// spec returns a normalized algorithm as numbers. The row of its kind (internal/limit/kinds.go)
+	// makes a kernel of them, which decides.
 	spec() limit.Spec
 
 	// of returns the algorithm of this type that has such numbers: the reverse of spec.

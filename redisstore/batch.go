@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// This file sends a batch, sends those commands again that the server did not execute, and tells the
-// breaker what became of the batch.
+// This file sends a batch, sends those commands again that the server did not execute, and tells
+// the breaker what became of the batch.
 
 // A batch is the commands that are sent together.
 type batch struct {
@@ -38,7 +38,7 @@ type batchState uint8
 const (
 	batchGathered batchState = iota // its sender cannot hang
 	batchSent                       // the client has got it
-	batchReported                   // the breaker knows its outcome: an answer, or that it was abandoned
+	batchReported                   // the breaker knows that it was answered, or abandoned
 )
 
 // send sends a batch, unless the breaker does not allow it.

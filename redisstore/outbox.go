@@ -59,7 +59,10 @@ const (
 	// answered nothing between two ticks, one more sender takes all that waits.
 	fewSenders = 8
 
-	maxBatch = 256 // commands in a batch
+	// A batch is full with so many commands. It ends when the client has replied (batch.go), when
+	// its timeout has passed (timeout.go), or when the only caller that waits for it leaves
+	// (lone.go).
+	maxBatch = 256
 
 	// bulky is the number of calls beyond which a command is sent by itself, because the script
 	// takes long for it, and the other commands of a batch would wait for that.

@@ -118,7 +118,7 @@ func newProgram(l *limit.Limit) (*program, error) {
 		kind := kindOf(part.Letter())
 		if kind == 0 {
 			hasScript = false
-			break
+			continue
 		}
 		k := kernels[kind]
 		p.short = k.isShort && !p.all && !varies

@@ -20,7 +20,8 @@ import (
 // The state is a few 64-bit words. All zero is the state of a key never seen, and from
 // the instant that Fresh returns for it, any state is equivalent to that. A kernel may
 // change the words that it is given in place, and returns them. States of fixed width
-// never move.
+// never move. Around these words, package step keeps what all algorithms share: holds, turns that
+// are ahead, and a second limit (holds.go, turns.go and former.go there).
 //
 // One question decides everything else, Ready: when would n events be granted? A
 // request is granted if the answer is now. If not, it is denied until then, or reserved
@@ -72,7 +73,7 @@ type Describer interface {
 	Width() int
 
 	// Ready returns the first instant, now or later, at which n events are granted if
-	// nothing else happens to the key.
+	// nothing else happens to the key; Forever if there is none.
 	Ready(st []uint64, now Instant, n int) Instant
 
 	// Remaining returns the most events that are granted at now, which is not before the
@@ -164,7 +165,8 @@ type Adopter interface {
 }
 
 // Defaults is what kernels do unless they define it otherwise. Of a hold, a mark is one word that
-// any parameters can use, and nothing is taken back.
+// any parameters can use, and nothing is taken back: a kernel with states needs a Mark and a Settle
+// of its own, which rule "Settle" of package storetest asks for, and not the compiler.
 type Defaults struct{}
 
 func (Defaults) Pack(st []uint64) []uint64 { return st }

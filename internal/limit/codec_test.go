@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // storedAlgorithms are algorithms of each kind with the header of their states.
@@ -69,13 +71,31 @@ func TestHeaders(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, tr.Spec, by.Spec)
 	}
-	assert.Len(t, kinds, int(limit.Lockout), "each kind")
+	for _, alg := range storetest.Algorithms() {
+		l := mustLimit(t, alg)
+		assert.True(t, kinds[string(l.Tag()[2])], "storedAlgorithms lacks the header of a %T", alg)
+	}
 
 	portable, err := fakes.NewLimit(ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
 	require.NoError(t, err)
 	portable, err = portable.Portable(time.Microsecond)
 	require.NoError(t, err)
 	assert.Equal(t, unhex(t, "01 d10f 03 03 03 80c0e285e368"), portable.Tag())
+}
+
+// TestLettersDiffer: limits of two kinds share no key in Redis.
+func TestLettersDiffer(t *testing.T) {
+	kinds := map[byte]limit.Kind{}
+	for _, alg := range append(slices.Collect(maps.Values(storetest.Algorithms())), ratelimit.Unlimited{}, ratelimit.Blocked{}) {
+		if _, ok := alg.(ratelimit.All); ok {
+			continue
+		}
+		spec := mustLimit(t, alg).Spec
+		if other, known := kinds[spec.Letter()]; known {
+			assert.Equal(t, other, spec.Kind, "%c is the letter of a %T and of another kind", spec.Letter(), alg)
+		}
+		kinds[spec.Letter()] = spec.Kind
+	}
 }
 
 // TestStates pins states as a whole, after one event at noon: the header, and the words in
@@ -205,12 +225,13 @@ func TestStateSizes(t *testing.T) {
 // Each field of each algorithm is stored: a field that spec forgets would make two limits one. The
 // words say each field, too: an error names two limits by them.
 func TestEveryFieldIsStored(t *testing.T) {
-	varied := make(map[string]int)
+	varied, kinds := make(map[string]int), make(map[reflect.Type]bool)
 	for _, tt := range storedAlgorithms {
 		if _, ok := tt.alg.(ratelimit.All); ok {
 			continue
 		}
 		kind := reflect.TypeOf(tt.alg)
+		kinds[kind] = true
 		for i := range leaves(reflect.New(kind).Elem()) {
 			other := reflect.New(kind).Elem()
 			other.Set(reflect.ValueOf(mustLimit(t, tt.alg).Known)) // with defaults filled in
@@ -234,8 +255,8 @@ func TestEveryFieldIsStored(t *testing.T) {
 		}
 	}
 	want := 0
-	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{}, ratelimit.LeakyBucket{}, ratelimit.FixedWindow{}, ratelimit.CalendarWindow{}, ratelimit.SlidingWindow{}, ratelimit.SlidingLog{}, ratelimit.RollingWindow{}, ratelimit.WarmingUp{}, ratelimit.InFlight{}, ratelimit.Lockout{}} {
-		want += len(leaves(reflect.New(reflect.TypeOf(alg)).Elem()))
+	for kind := range kinds {
+		want += len(leaves(reflect.New(kind).Elem()))
 	}
 	assert.Len(t, varied, want, "each field was another one")
 }

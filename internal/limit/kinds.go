@@ -27,7 +27,7 @@ const (
 // package ratelimit: CONTRIBUTING.md says what else an algorithm has. A row has all fields.
 type row struct {
 	name   string
-	letter byte // see Spec.Letter; never changes
+	letter byte // of no other kind, see Spec.Letter; never changes
 	leases bool // see Spec.Leases
 	// The order of parameters never changes: a new one comes last.
 	has     []parameter
