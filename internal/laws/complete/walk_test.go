@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,9 @@ type small struct {
 	kernel.Kernel
 	definition
 
+	// How long an instant of the definition lasts; 0 is 1 ns. Windows of a calendar are too long to be
+	// walked nanosecond by nanosecond.
+	lasts   time.Duration
 	unit    int // in which a bucket counts time: so many are a tick; 0 if it is no bucket
 	grid    int // windows begin at multiples of it; 0 if at any instant
 	memory  int // for how many ticks an instant in a state may make a difference
@@ -96,8 +100,11 @@ func (w *namer) name(has string, to *path, st, ids []uint64) []byte {
 // nameWord adds the name of a word of a state at an instant, and reports whether it is known what
 // the word is.
 func (w *namer) nameWord(x uint64, isFirst bool, at int, ids []uint64, name []byte) ([]byte, bool) {
-	now, unit, memory := w.base+int64(at), int64(w.unit), int64(w.memory)
+	now, unit, memory := w.instant(at), int64(w.unit), int64(w.memory)
 	away, units := int64(x)-now, int64(x)-now*unit
+	if away%w.lasting() == 0 {
+		away /= w.lasting()
+	}
 	segments := int64(1 << 62)
 	if w.segment > 0 {
 		segments = int64(x) - now/int64(w.segment)
@@ -123,17 +130,23 @@ func (w *namer) nameWord(x uint64, isFirst bool, at int, ids []uint64, name []by
 
 // isPast reports whether x is an instant of the walk, in units.
 func (w *namer) isPast(x, unit int64) bool {
-	return (w.base-horizon)*unit < x && x < (w.base+horizon)*unit
+	return w.instant(-horizon)*unit < x && x < w.instant(horizon)*unit
 }
+
+// instant returns an instant of the definition as one of the kernel.
+func (w *namer) instant(at int) int64 { return w.base + int64(at)*w.lasting() }
+
+// lasting returns how many ticks of the kernel an instant of the definition lasts.
+func (w *namer) lasting() int64 { return max(1, int64(w.lasts)) }
 
 // compare compares all answers in a pair, and goes on to what follows.
 func (w *walk) compare(p *pair) {
-	now, room := kernel.Instant(w.base+int64(p.now)), p.def.room(p.now)
+	now, room := kernel.Instant(w.instant(p.now)), p.def.room(p.now)
 	left := int64(max(0, room))
 	st := func() []uint64 { return slices.Clone(p.st) }
 
 	w.equal(p, left, int64(w.machine.Remaining(st(), now)), "Remaining", 0)
-	idle := w.base + int64(first(p.now, func(t int) bool { return !p.def.counts(t) }))
+	idle := w.instant(first(p.now, func(t int) bool { return !p.def.counts(t) }))
 	w.equal(p, idle, int64(max(now, w.machine.Fresh(st()))), "Fresh", 0)
 	if q, ok := p.def.(queue); ok {
 		w.equal(p, int64(q.delay(p.now)), int64(w.machine.Decider.Delay(st(), now)), "Delay", 0)
@@ -145,7 +158,7 @@ func (w *walk) compare(p *pair) {
 		w.equal(p, idle, int64(max(now, fresh)), "Describe's fresh", 0)
 	}
 	for n := 1; n <= w.machine.Limit(); n++ {
-		ready := w.base + int64(first(p.now, func(t int) bool { return p.def.room(t) >= n }))
+		ready := w.instant(first(p.now, func(t int) bool { return p.def.room(t) >= n }))
 		w.equal(p, ready, int64(w.machine.Ready(st(), now, n)), "Ready", n)
 		after, granted := w.machine.Decider.Take(st(), now, n)
 		require.Equal(w, room >= n, granted, "%+v: Take of %d at %d, after\n%s", w.Kernel, n, p.now, &p.path)
