@@ -121,32 +121,12 @@ var (
 // ReadSaved returns what a file has, or an error if any part of it cannot be used. The Saved keeps
 // the bytes.
 func ReadSaved(file []byte) (*Saved, error) {
-	rest, is := bytes.CutPrefix(file, []byte(magic))
-	switch {
-	case len(file) <= len(magic) && bytes.HasPrefix([]byte(magic), file):
-		return nil, errCut
-	case !is:
-		return nil, errors.New("it is not one that Save has written")
-	case rest[0] > fileVersion:
-		return nil, fmt.Errorf("it is of version %d, and this package knows version %d: "+
-			"a later one has written it", rest[0], fileVersion)
-	case rest[0] < fileVersion:
-		return nil, errDamaged
-	case len(rest) < sha256.Size:
-		return nil, errCut
+	records, err := unwrap(file)
+	if err != nil {
+		return nil, err
 	}
-	body := file[:len(file)-sha256.Size]
-	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], file[len(body):]) {
-		return nil, fmt.Errorf("%w or %w", errCut, errDamaged)
-	}
-	r := fileReader{rest: body[len(magic)+1:]}
-	s := &Saved{limiters: map[string][]savedStates{}}
-	s.secrets.saves = true
-	for _, word := range s.secrets.words() {
-		*word = r.word()
-		r.isBad = r.isBad || *word == 0 // which none is that was drawn
-	}
-	r.isBad = r.isBad || max(s.secrets.points[0], s.secrets.points[1]) >= modulus
+	r := fileReader{rest: records}
+	s := &Saved{limiters: map[string][]savedStates{}, secrets: r.secrets()}
 	for name, more := "", true; more && !r.isBad; {
 		switch r.byte() {
 		case recordLimiter:
@@ -168,6 +148,29 @@ func ReadSaved(file []byte) (*Saved, error) {
 		return nil, errDamaged
 	}
 	return s, nil
+}
+
+// unwrap returns what is between the version and the hash of a file, if both are right.
+func unwrap(file []byte) ([]byte, error) {
+	rest, is := bytes.CutPrefix(file, []byte(magic))
+	switch {
+	case len(file) <= len(magic) && bytes.HasPrefix([]byte(magic), file):
+		return nil, errCut
+	case !is:
+		return nil, errors.New("it is not one that Save has written")
+	case rest[0] > fileVersion:
+		return nil, fmt.Errorf("it is of version %d, and this package knows version %d: "+
+			"a later one has written it", rest[0], fileVersion)
+	case rest[0] < fileVersion:
+		return nil, errDamaged
+	case len(rest) <= sha256.Size:
+		return nil, errCut
+	}
+	body := file[:len(file)-sha256.Size]
+	if sum := sha256.Sum256(body); !bytes.Equal(sum[:], file[len(body):]) {
+		return nil, fmt.Errorf("%w or %w", errCut, errDamaged)
+	}
+	return body[len(magic)+1:], nil
 }
 
 // A fileReader reads what comes behind the version. Once it is bad, it returns zeros.
@@ -213,6 +216,17 @@ func (r *fileReader) number() uint64 {
 	r.isBad = r.isBad || size <= 0
 	r.take(uint64(max(0, size)))
 	return n
+}
+
+// secrets reads the secrets of a store. None that was drawn is 0.
+func (r *fileReader) secrets() (of identifier) {
+	of.saves = true
+	for _, word := range of.words() {
+		*word = r.word()
+		r.isBad = r.isBad || *word == 0
+	}
+	r.isBad = r.isBad || max(of.points[0], of.points[1]) >= modulus
+	return of
 }
 
 func (r *fileReader) text() []byte { return r.take(r.number()) }
