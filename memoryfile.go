@@ -27,26 +27,32 @@ import (
 // not saved.
 //
 // The file is written beside the old one, and takes its place when it is complete: whoever kills
-// Save leaves the old file whole. A file that Load has refused is kept, with the end ".refused".
-// Its mode is 0600, because whoever reads it can find out which keys are in it, by trying. A key
-// takes 12 bytes and its state, mostly 8 bytes. A million keys take about a tenth of a second.
-// Requests wait for the keys that are being copied, as long as for a table that grows.
+// Save leaves the old file whole. A file that Load could not use is kept, with ".refused-" and a
+// number behind its name. The mode of the file is 0600, because whoever reads it can find out which
+// keys are in it, by trying. A key takes 12 bytes and its state, mostly 8 bytes. A million keys
+// take about a tenth of a second. Requests wait for the keys that are being copied, as long as for
+// a table that grows.
 //
 // Limiters without a name are left out, and make an error that matches [ErrInvalid], although the
-// others are saved. With any other error, the old file is as it was.
+// others are saved; so may one that is no longer used, until the garbage collector has found it.
+// With any other error, the old file is as it was.
 func (s *MemoryStore) Save(path string) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
+	file, err := fileAt(path)
+	if err != nil {
+		return fmt.Errorf("ratelimit: cannot save the states: %w", err)
+	}
 	s.mu.Lock()
 	named, saved := maps.Clone(s.byName), s.loaded.Clone()
-	saves, keeps := s.engine.Saves(), s.refused == path
-	unnamed := s.engine.Spaces() - len(named)
+	saves, keeps := s.engine.Saves(), s.refused[file]
+	unnamed := s.engine.Unnamed(named)
 	s.mu.Unlock()
 	if !saves {
 		return param.Invalid("Save", "without Load", "must be of a store that Load was called on, "+
 			"before limiters were made, also if there was no file")
 	}
-	f, err := newFileBeside(path)
+	f, err := newFileBeside(file)
 	if err == nil {
 		content := func(w io.Writer) error { return s.engine.Save(w, named, saved) }
 		err = f.write(content, keeps)
@@ -56,7 +62,7 @@ func (s *MemoryStore) Save(path string) error {
 	}
 	if keeps {
 		s.mu.Lock()
-		s.refused = ""
+		delete(s.refused, file)
 		s.mu.Unlock()
 	}
 	if unnamed > 0 {
@@ -92,21 +98,60 @@ func (s *MemoryStore) Load(path string) error {
 		return param.Invalid("Load", "called twice", "must be called once for a store")
 	}
 	s.engine.Prepare()
-	file, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("ratelimit: cannot load the states: %w", err)
-	}
-	saved, err := memory.ReadSaved(file)
-	if err == nil && saved.IsSystem {
-		err = checkSaved(saved, timeline.InstantOf(time.Now()))
+	file, err := fileAt(path)
+	var saved *memory.Saved
+	if err == nil {
+		saved, err = readSaved(file)
 	}
 	if err != nil {
-		s.refused = path
-		return fmt.Errorf("ratelimit: cannot load the states from %s: %w", path, err)
+		if file != "" && !errors.Is(err, os.ErrNotExist) {
+			if s.refused == nil {
+				s.refused = map[string]bool{}
+			}
+			s.refused[file] = true
+		}
+		return fmt.Errorf("ratelimit: cannot load the states from %q: %w", path, err)
 	}
 	s.loaded = saved
 	s.engine.Restore(saved)
 	return nil
+}
+
+// readSaved returns what a file has.
+func readSaved(file string) (*memory.Saved, error) {
+	all, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	saved, err := memory.ReadSaved(all)
+	if err == nil && saved.IsSystem {
+		err = checkSaved(saved, timeline.InstantOf(time.Now()))
+	}
+	return saved, err
+}
+
+// fileAt returns the one path by which a file is known, or an error if another kind of thing is
+// there. What a link links to is the file.
+func fileAt(path string) (file string, err error) {
+	if path == "" {
+		return "", param.Invalid("path", path, "must be the path of a file")
+	}
+	_, err = os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return filepath.Abs(path)
+	}
+	file, err = filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(file)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", file)
+	}
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(file)
 }
 
 // A fileBeside is a new file beside the one that it is to replace.
@@ -115,33 +160,30 @@ type fileBeside struct {
 	path string // of the other one
 }
 
-// besideEnd ends the name of a file, before a random number.
-const besideEnd = ".new-"
+// These end the names of files beside another one, before a random number.
+const (
+	newEnd     = ".new-"
+	refusedEnd = ".refused-"
+)
 
-// newFileBeside makes a new file beside the one of a path, or of what it links to. It removes those
-// that processes have left which were killed.
+// newFileBeside makes a new file beside another one. It removes those that processes have left
+// which were killed.
 func newFileBeside(path string) (f fileBeside, err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
 	dir, name := filepath.Split(path)
-	if dir == "" {
-		dir = "."
-	}
-	others, err := os.ReadDir(dir)
-	if err != nil {
-		return f, err
-	}
+	others, _ := os.ReadDir(dir) // it need not be readable
 	for _, other := range others {
+		number, isBeside := strings.CutPrefix(other.Name(), name+newEnd)
+		if !isBeside || strings.Trim(number, "0123456789") != "" || !other.Type().IsRegular() {
+			continue
+		}
 		info, err := other.Info()
-		isLeft := strings.HasPrefix(other.Name(), name+besideEnd) && err == nil &&
-			time.Since(info.ModTime()) > time.Minute // else it may be another one's at this moment
-		if isLeft {
+		isOld := err == nil && time.Since(info.ModTime()) > time.Minute
+		if isOld { // nobody writes it any more
 			_ = os.Remove(filepath.Join(dir, other.Name()))
 		}
 	}
 	f.path = path
-	f.File, err = os.CreateTemp(dir, name+besideEnd+"*") // with mode 0600
+	f.File, err = os.CreateTemp(dir, name+newEnd+"*") // with mode 0600
 	return f, err
 }
 
@@ -162,16 +204,18 @@ func (f fileBeside) write(content func(io.Writer) error, keeps bool) (err error)
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
+	var kept string
 	if err == nil && keeps {
-		err = os.Rename(f.path, f.path+".refused")
-		if errors.Is(err, os.ErrNotExist) {
-			err = nil // somebody has removed it
-		}
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), f.path)
+		kept, err = keep(f.path)
 	}
 	if err != nil {
+		return err
+	}
+	err = os.Rename(f.Name(), f.path)
+	if err != nil {
+		if kept != "" {
+			_ = os.Rename(kept, f.path)
+		}
 		return err
 	}
 	if dir, err := os.Open(filepath.Dir(f.path)); err == nil {
@@ -179,6 +223,24 @@ func (f fileBeside) write(content func(io.Writer) error, keeps bool) (err error)
 		_ = dir.Close()
 	}
 	return nil
+}
+
+// keep gives a file a name that no other one has. It returns that name, or "" if there is no file.
+func keep(path string) (kept string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+refusedEnd+"*")
+	if err != nil {
+		return "", err
+	}
+	_ = f.Close()
+	err = os.Rename(path, f.Name())
+	if err == nil {
+		return f.Name(), nil
+	}
+	_ = os.Remove(f.Name())
+	if errors.Is(err, os.ErrNotExist) { // somebody has removed it
+		return "", nil
+	}
+	return "", err
 }
 
 // mostAhead is how far ahead of the clock a file may have been saved.

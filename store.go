@@ -173,8 +173,8 @@ type MemoryStore struct {
 	mu       sync.Mutex // protects the fields below
 	isOpened bool       // whether the engine has got MaxKeys and RefuseNew
 	byName   map[string]*memory.States
-	loaded   *memory.Saved // what Load has found; nil without
-	refused  string        // the path of a file that Load has refused
+	loaded   *memory.Saved   // what Load has found; nil without
+	refused  map[string]bool // files that Load could not use
 }
 
 // Len returns the number of keys held, including idle ones not yet forgotten.

@@ -29,6 +29,34 @@ func TestSecretsOfZeroAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestTrimCountsAKeyOnce: a file has keys twice whose shard was split while it was saved. None of
+// them has another one evicted.
+func TestTrimCountsAKeyOnce(t *testing.T) {
+	l, err := limit.New(limit.Spec{Kind: limit.FixedWindow, Numbers: [4]uint64{10, uint64(time.Hour)}}, kernel.InMemory, nil)
+	require.NoError(t, err)
+	open := func(s *Store) map[string]*States { return map[string]*States{"": s.Open(l, false, true)} }
+	s := new(Store)
+	s.Prepare()
+	named := open(s)
+	clk, err := s.Timeline(func() (*timeline.Timeline, error) { return timeline.New(nil, nil), nil })
+	require.NoError(t, err)
+	for key := range 8 {
+		_, err := named[""].Apply(t.Context(), fmt.Sprint(key), l, step.Request{Op: step.OpTake, N: 2, Clock: clk})
+		require.NoError(t, err)
+	}
+	var file bytes.Buffer
+	require.NoError(t, s.Save(&file, named, nil))
+	saved, err := ReadSaved(file.Bytes())
+	require.NoError(t, err)
+	saved.limiters[""] = append(saved.limiters[""], saved.limiters[""]...)
+	next := new(Store)
+	next.Restore(saved)
+	require.Zero(t, saved.Trim(saved.At, 8))
+	named = open(next)
+	named[""].RestoreStates(saved, "")
+	require.Equal(t, 8, next.Len())
+}
+
 // FuzzLoad reads files whose hash is right and whose contents are anything. What is read can be
 // restored and saved again.
 func FuzzLoad(f *testing.F) {

@@ -29,10 +29,7 @@ func (s *Store) Saves() bool { return s.saves }
 // Save writes the states of the limiters with these names, and what is left of saved, whose
 // limiters were not opened yet. Idle keys are left out.
 func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error {
-	clk := s.time.Load()
-	if clk == nil && len(named) > 0 {
-		clk = timeline.New(nil, nil) // no keys
-	}
+	clk := s.time.Load() // nil if no limiter has asked for the time
 	w := newFileWriter(to, &s.identifier)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		w.text(recordLimiter, []byte(name))
@@ -42,11 +39,9 @@ func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error
 			}
 		}
 	}
-	var at kernel.Instant
-	isSystem := true
+	at, isSystem := timeOf(clk), true
 	switch {
 	case clk != nil:
-		at, _ = clk.Now()
 		isSystem = clk.IsOfSystem()
 	case saved != nil:
 		at, isSystem = saved.At, saved.IsSystem
@@ -63,6 +58,14 @@ func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error
 	return w.close(isSystem, at)
 }
 
+// timeOf returns the time of clk, or 0 without one: then no state is idle.
+func timeOf(clk *timeline.Timeline) (now kernel.Instant) {
+	if clk != nil {
+		now, _ = clk.Now()
+	}
+	return now
+}
+
 // mostCopied is the most words that are copied while a shard is locked, and of one state that is
 // copied together with others.
 const mostCopied = 1 << 14
@@ -70,7 +73,7 @@ const mostCopied = 1 << 14
 // copyStates returns the states of a shard that are in use, by what left them. If they are large,
 // it copies them one by one, and lets others have the shard in between.
 func (sp *Space) copyStates(sh *shard, clk *timeline.Timeline) (all []savedStates) {
-	now, _ := clk.Now()
+	now := timeOf(clk)
 	found, words := copies{}, 0
 	var left []identity
 	room := new([1]uint64)
@@ -129,6 +132,9 @@ func (c copies) add(k *step.Machine, id identity, st []uint64) {
 	if k.Width() == 0 {
 		st = k.Pack(slices.Clone(st))
 	}
+	if some.form == formWide && !k.Valid(st) {
+		return // or Load would refuse all others with it
+	}
 	some.count++
 	some.states = appendState(some.states, id, k, st)
 }
@@ -158,11 +164,11 @@ func (s *savedStates) each(f func(id identity, st []uint64, raw []byte)) {
 }
 
 // keep leaves only those states for which keeps is true.
-func (s *savedStates) keep(keeps func(st []uint64) bool) {
+func (s *savedStates) keep(keeps func(id identity, st []uint64) bool) {
 	var kept []byte
 	count := 0
-	s.each(func(_ identity, st []uint64, raw []byte) {
-		if keeps(st) {
+	s.each(func(id identity, st []uint64, raw []byte) {
+		if keeps(id, st) {
 			kept, count = append(kept, raw...), count+1
 		}
 	})
@@ -176,11 +182,15 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 	for _, some := range s.limiters {
 		for i := range some {
 			by := some[i].by[some[i].form]
-			some[i].keep(func(st []uint64) bool { return by.Fresh(st) > now })
+			some[i].keep(func(_ identity, st []uint64) bool { return by.Fresh(st) > now })
 			count += some[i].count
 		}
 	}
 	if most == 0 || count <= most {
+		return 0
+	}
+	count -= s.dropDoubles()
+	if count <= most {
 		return 0
 	}
 	ranks := make([]candidate, 0, count)
@@ -203,7 +213,7 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 		for i := range s.limiters[name] {
 			some := &s.limiters[name][i]
 			by := some.by[some.form]
-			some.keep(func(st []uint64) bool {
+			some.keep(func(_ identity, st []uint64) bool {
 				order := candidateOf(by, st, now).compare(last)
 				if order == 0 {
 					equals--
@@ -213,6 +223,27 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 		}
 	}
 	return count - most
+}
+
+// dropDoubles drops states of keys that come again, and returns how many: if a shard was split
+// while it was saved, a file has some of its keys twice. The later state counts.
+func (s *Saved) dropDoubles() (dropped int) {
+	for _, some := range s.limiters {
+		times := map[identity]int{}
+		for i := range some {
+			some[i].each(func(id identity, _ []uint64, _ []byte) { times[id]++ })
+		}
+		for i := range some {
+			some[i].keep(func(id identity, _ []uint64) bool {
+				times[id]--
+				if times[id] > 0 {
+					dropped++
+				}
+				return times[id] == 0
+			})
+		}
+	}
+	return dropped
 }
 
 // CountEvicted counts keys that were evicted before they were restored.
@@ -243,8 +274,8 @@ func (ss *States) RestoreStates(saved *Saved, name string) {
 }
 
 // restore puts a state into a space that nobody uses yet: a word of its limit, or one that by left.
-// If a shard was split while it was saved, a file has some of its keys twice: then the later one
-// counts. If other limiters have taken the places meanwhile, the key is evicted.
+// Of a key that comes twice, the later state counts. If other limiters have taken the places
+// meanwhile, the key is evicted.
 func (sp *Space) restore(id identity, by *step.Machine, st []uint64, isWord bool) {
 	sh, t := sp.lock(id)
 	if sh.used+1 > t.most {

@@ -140,12 +140,25 @@ func (s *Store) Timeline(
 // InUse reports whether a limiter was made for the store, or was to be.
 func (s *Store) InUse() bool { return s.all.Load() != nil || s.time.Load() != nil }
 
-// Spaces returns how many limiters have states in the store.
-func (s *Store) Spaces() (count int) {
+// Unnamed returns how many limiters have states in the store, besides those with names.
+func (s *Store) Unnamed(named map[string]*States) (count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.spaces()) - s.dropped
+	for _, sp := range s.spaces() {
+		if !sp.dropped.Load() && sp.hasStates() {
+			count++
+		}
+	}
+	for _, states := range named {
+		if states.Space.hasStates() {
+			count--
+		}
+	}
+	return count
 }
+
+// hasStates reports whether a key of the space may have a state.
+func (sp *Space) hasStates() bool { return sp.varies || !sp.base.loose.Stateless() }
 
 // keepTime remembers the timeline of a request, for a store behind another one, whose limiters do
 // not ask for it.

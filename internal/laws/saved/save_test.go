@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -266,6 +267,9 @@ func TestSaveLeavesOut(t *testing.T) {
 	require.NoError(t, next.Load(path))
 	named(t, ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, next, clk)
 	assert.Equal(t, 1, next.Len())
+	unlimited := ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}, ratelimit.WithStore(next), ratelimit.WithClock(clk)))
+	assert.NoError(t, next.Save(path), "a limiter without states needs no name")
+	runtime.KeepAlive(unlimited)
 	next = reload(t, next, path) // whose limiter "test" is not made
 	ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("other"), ratelimit.WithStore(next), ratelimit.WithClock(clk)))
 	size := func() int64 {
@@ -324,33 +328,79 @@ func TestSaveThroughALink(t *testing.T) {
 	assert.False(t, named(t, day, store, clk).Allow("key"))
 }
 
-// TestRefusedFileIsKept: Save does not replace a file that Load could not use, for example after a rollback.
+// TestRefusedFileIsKept: Save replaces no file that Load could not use, for example after a rollback,
+// whatever the path is called and however many stores refuse it.
 func TestRefusedFileIsKept(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "limits.state")
+	t.Chdir(t.TempDir())
 	later := []byte("ratelimit states\x02 and what only a later version knows")
-	require.NoError(t, os.WriteFile(path, later, 0o600))
-	store := new(ratelimit.MemoryStore)
-	assert.ErrorContains(t, store.Load(path), "version 2")
+	require.NoError(t, os.WriteFile("limits.state", later, 0o600))
 	day := ratelimit.FixedWindow{Limit: 5, Window: 24 * time.Hour}
 	clk := clock.NewMock()
-	require.True(t, named(t, day, store, clk).AllowN("key", 5))
-	unnamed := ratelimit.Must(ratelimit.New(day, ratelimit.WithStore(store), ratelimit.WithClock(clk))) // which makes an error
+	var stores []*ratelimit.MemoryStore
 	for range 2 {
-		require.ErrorIs(t, store.Save(path), ratelimit.ErrInvalid)
-		kept, err := os.ReadFile(path + ".refused")
+		store := new(ratelimit.MemoryStore)
+		assert.ErrorContains(t, store.Load("limits.state"), "version 2")
+		stores = append(stores, store)
+	}
+	kept := func() (contents [][]byte) {
+		paths, err := filepath.Glob("limits.state.refused-*")
 		require.NoError(t, err)
-		assert.Equal(t, later, kept)
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			contents = append(contents, content)
+		}
+		return contents
+	}
+	require.True(t, named(t, day, stores[0], clk).AllowN("key", 5))
+	unnamed := ratelimit.Must(ratelimit.New(day, ratelimit.WithStore(stores[0]), ratelimit.WithClock(clk))) // which makes an error
+	for range 2 {
+		require.ErrorIs(t, stores[0].Save("./limits.state"), ratelimit.ErrInvalid)
+		assert.Equal(t, [][]byte{later}, kept())
 	}
 	runtime.KeepAlive(unnamed)
-	store = new(ratelimit.MemoryStore)
-	require.NoError(t, store.Load(path))
-	assert.False(t, named(t, day, store, clk).Allow("key"))
+	last := new(ratelimit.MemoryStore)
+	require.NoError(t, last.Load("limits.state"))
+	assert.False(t, named(t, day, last, clk).Allow("key"))
+	require.NoError(t, stores[1].Save("limits.state"))
+	assert.Len(t, kept(), 2)
+	assert.Contains(t, kept(), later)
 
-	require.NoError(t, os.WriteFile(path, later, 0o600))
-	store = new(ratelimit.MemoryStore)
-	require.Error(t, store.Load(path))
-	require.NoError(t, os.Remove(path))
-	assert.NoError(t, store.Save(path), "the file was removed meanwhile")
+	require.NoError(t, os.WriteFile("limits.state", later, 0o600))
+	last = new(ratelimit.MemoryStore)
+	require.Error(t, last.Load("limits.state"))
+	require.NoError(t, os.Remove("limits.state"))
+	assert.NoError(t, last.Save("limits.state"), "the file was removed meanwhile")
+	assert.Len(t, kept(), 2)
+}
+
+// TestSaveTouchesNothingElse: Save removes no file but what a killed one has left, and replaces only
+// regular files.
+func TestSaveTouchesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "limits"), filepath.Join(dir, "limits.new-york")
+	require.NoError(t, newStore().Save(other))
+	require.NoError(t, os.Chtimes(other, time.Time{}, time.Now().Add(-time.Hour)))
+	require.NoError(t, newStore().Save(path))
+	assert.FileExists(t, other)
+
+	socket, dangling := filepath.Join(dir, "socket"), filepath.Join(dir, "dangling")
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer listener.Close()
+	require.NoError(t, os.Symlink("nowhere", dangling))
+	for _, path := range []string{socket, dangling, dir} {
+		before, err := os.Lstat(path)
+		require.NoError(t, err)
+		store := new(ratelimit.MemoryStore)
+		require.Error(t, store.Load(path), path)
+		assert.Error(t, store.Save(path), path)
+		after, err := os.Lstat(path)
+		require.NoError(t, err)
+		assert.Equal(t, before.Mode(), after.Mode())
+		assert.True(t, os.SameFile(before, after))
+	}
+	assert.ErrorIs(t, newStore().Save(""), ratelimit.ErrInvalid)
 }
 
 // TestKeysOfAnEmptyFile: a store that loads what an empty one has saved tells all keys apart.
