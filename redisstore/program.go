@@ -111,28 +111,24 @@ func newProgram(l *limit.Limit) (*program, error) {
 		params = binary.LittleEndian.AppendUint16(params, uint16(len(parts)))
 		p.letters = "+"
 	}
-	leases, hasScript := p.cacheable, true
 	for i := range parts {
-		part := &parts[i]
-		p.letters += string(part.Letter())
-		kind := kindOf(part.Letter())
-		if kind == 0 {
-			hasScript = false
-			continue
-		}
-		k := kernels[kind]
-		p.short = k.isShort && !p.all && !varies
-		p.partial = p.partial || k.isPartial
-		leases = leases && part.Leases()
-		p.kinds = append(p.kinds, kind)
-		params = k.constants(p, append(params, kind), part)
+		letter := parts[i].Letter()
+		p.letters += string(letter)
+		p.kinds = append(p.kinds, kindOf(letter))
 	}
-	if !hasScript {
-		p.kinds, p.costs, p.calendars = nil, nil, nil
+	if slices.Contains(p.kinds, 0) { // a part has no script
+		p.kinds = nil
 		p.setConstants(nil, time.Now())
 		return p, nil
 	}
-	p.leasable = leases
+	p.leasable = p.cacheable
+	for i, kind := range p.kinds {
+		part, k := &parts[i], kernels[kind]
+		p.short = k.isShort && !p.all && !varies
+		p.partial = p.partial || k.isPartial
+		p.leasable = p.leasable && part.Leases()
+		params = k.constants(p, append(params, kind), part)
+	}
 	p.variantOf(plain) // to assemble it now, not at the first request
 	p.setConstants(params, time.Now())
 	return p, nil
