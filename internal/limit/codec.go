@@ -184,7 +184,7 @@ func readHeader(state []byte, enc kernel.Encoding) (by *step.Machine, words []by
 	if by == nil || !tags(header, newHeader(by)) {
 		return nil, nil, errors.New("its header is not one that this store writes")
 	}
-	return versioned(by, header), r.rest, nil
+	return Versioned(by, header), r.rest, nil
 }
 
 // tags reports whether header is tag, whatever its version.
@@ -194,8 +194,8 @@ func tags(header, tag []byte) bool {
 		header[0] <= aheadVersion
 }
 
-// versioned returns the kernel of the states of k with a header.
-func versioned(k *step.Machine, header []byte) *step.Machine {
+// Versioned returns k for states with a header, which says whether they have holds or turns.
+func Versioned(k *step.Machine, header []byte) *step.Machine {
 	switch header[0] {
 	case openVersion:
 		return k.WithHolds()
@@ -223,7 +223,7 @@ func (l *Limit) read(state []byte) (by *step.Machine, words []uint64, err error)
 	var encoded []byte
 	size := len(l.Tag())
 	if len(state) >= size && tags(state[:size], l.Tag()) {
-		by, encoded = versioned(l.Machine, state), state[size:]
+		by, encoded = Versioned(l.Machine, state), state[size:]
 	} else {
 		by, encoded, err = readHeader(state, l.Encoding)
 		if err != nil {
@@ -319,9 +319,6 @@ func WordsOf(by *step.Machine) *step.Machine {
 	}
 	return single.Machine
 }
-
-// Versioned returns k with what a header says of holds and turns.
-func Versioned(k *step.Machine, header []byte) *step.Machine { return versioned(k, header) }
 
 // ErrState is matched by the error of a state that cannot be read.
 var ErrState = errors.New("ratelimit: unreadable state")

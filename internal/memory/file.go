@@ -75,16 +75,16 @@ func (w *fileWriter) text(record byte, text []byte) {
 }
 
 // states writes states that have one header and one form.
-func (w *fileWriter) states(header []byte, form byte, count int, states []byte) {
-	number, known := w.headers[string(header)]
+func (w *fileWriter) states(s savedStates) {
+	number, known := w.headers[string(s.header)]
 	if !known {
 		number = len(w.headers)
-		w.headers[string(header)] = number
-		w.text(recordHeader, header)
+		w.headers[string(s.header)] = number
+		w.text(recordHeader, s.header)
 	}
 	head := binary.AppendUvarint([]byte{recordStates}, uint64(number))
-	w.write(binary.AppendUvarint(append(head, form), uint64(count)))
-	w.write(states)
+	w.write(binary.AppendUvarint(append(head, s.form), uint64(s.count)))
+	w.write(s.states)
 }
 
 func (w *fileWriter) close(isSystem bool, at kernel.Instant) error {

@@ -35,7 +35,7 @@ func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error
 		w.text(recordLimiter, []byte(name))
 		for sh := range named[name].Space.shards(0) {
 			for _, some := range named[name].Space.copyStates(sh, clk) {
-				w.states(some.header, some.form, some.count, some.states)
+				w.states(some)
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Store) Save(to io.Writer, named map[string]*States, saved *Saved) error
 		for _, name := range slices.Sorted(maps.Keys(saved.limiters)) {
 			w.text(recordLimiter, []byte(name))
 			for _, some := range saved.limiters[name] {
-				w.states(some.header, some.form, some.count, some.states)
+				w.states(some)
 			}
 		}
 	}
@@ -209,12 +209,12 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 			equals--
 		}
 	}
+	at := 0 // of a state in ranks
 	for _, name := range slices.Sorted(maps.Keys(s.limiters)) {
 		for i := range s.limiters[name] {
-			some := &s.limiters[name][i]
-			by := some.by[some.form]
-			some.keep(func(_ identity, st []uint64) bool {
-				order := candidateOf(by, st, now).compare(last)
+			s.limiters[name][i].keep(func(identity, []uint64) bool {
+				order := ranks[at].compare(last)
+				at++
 				if order == 0 {
 					equals--
 				}
