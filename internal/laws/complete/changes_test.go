@@ -104,18 +104,20 @@ var changes = map[string]change{
 		specs:       [2]limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 2)},
 		definitions: [2]definition{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 2}},
 		small:       small{unit: 1, memory: 8},
+		most:        1,
 	},
 }
 
 // walk returns the walk of a key whose states are of a form, and that of a new one.
 func (c *change) walk(
 	t *testing.T,
+	enc kernel.Encoding,
 	of func(*limit.Limit) (*limit.Limit, stored),
 ) (w requestWalk, fresh stored) {
 	w = requestWalk{T: t, namer: namer{base: bases[1], small: c.small}, most: c.most}
 	w.definition = changing{limits: c.definitions}
 	for _, spec := range c.specs {
-		l, err := limit.New(spec, kernel.InMemory.Varying(), nil)
+		l, err := limit.New(spec, enc, nil)
 		require.NoError(t, err)
 		l, fresh = of(l)
 		w.limits = append(w.limits, l)
@@ -136,7 +138,7 @@ func TestComplete_Changes(t *testing.T) {
 				if form == "in bytes" {
 					continue // the words of "in words", written as those of "portable" are
 				}
-				w, fresh := one.walk(t, of)
+				w, fresh := one.walk(t, kernel.InMemory, of)
 				states += w.run(fresh)
 				answers += w.answers
 			}

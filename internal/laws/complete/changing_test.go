@@ -105,13 +105,18 @@ func (c changing) as(i, t int) changing {
 	other := c.kept[1-i]
 	switch limit, ok := c.limits[i].(adopter); {
 	case c.kept[i] != nil:
-	case other == nil || !ok || reflect.TypeOf(other) != reflect.TypeOf(limit):
+	case other == nil || !ok || c.areOfTwoKinds():
 		c.kept, c.latest = [2]definition{}, i
 		c.kept[i] = c.limits[i]
 	default:
 		c.kept[i], c.until, c.begins, c.shares = limit.adopt(other, t), t, true, limit.shares(other)
 	}
 	return c
+}
+
+// areOfTwoKinds reports whether the limits have two algorithms, so that neither adopts anything.
+func (c changing) areOfTwoKinds() bool {
+	return reflect.TypeOf(c.limits[0]) != reflect.TypeOf(c.limits[1])
 }
 
 func (c changing) own() definition { return c.kept[c.asks] }

@@ -114,7 +114,7 @@ var algorithms = map[string]algorithm{
 	"SlidingLog, CountDenied": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(2, func(most int) {
 			upTo(3, func(window int) {
-				yield(small{Kernel: kernel.NewSlidingLog(most, uint64(window), true), definition: countingLog{slidingLog{limit: most, window: window}}, memory: window}, nil)
+				yield(small{Kernel: kernel.NewSlidingLog(most, uint64(window), true), definition: countingLog{slidingLog: slidingLog{limit: most, window: window}}, memory: window}, nil)
 			})
 		})
 	}},

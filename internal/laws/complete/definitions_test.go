@@ -280,23 +280,33 @@ func (l slidingLog) counts(t int) bool { return l.room(t) < l.limit }
 func (l slidingLog) key(t int) string { return l.logged.since(t-l.window+1, t) }
 
 // countingLog is a slidingLog with CountDenied.
-type countingLog struct{ slidingLog }
+type countingLog struct {
+	slidingLog
+	denied batches
+}
+
+func (l countingLog) room(t int) int {
+	return l.slidingLog.room(t) - l.denied.sum(t-l.window+1, t+1)
+}
 
 func (l countingLog) take(t, n int) definition {
-	return countingLog{l.slidingLog.take(t, n).(slidingLog)}
+	l.slidingLog = l.slidingLog.take(t, n).(slidingLog)
+	return l
 }
 
 // deny logs n events. Of those of one instant, which leave the window together, as many as the limit
 // already leave no room.
 func (l countingLog) deny(t, n int) definition {
-	here := l.logged.sum(t, t+1)
-	if n = min(n, l.limit-here); n <= 0 {
-		return l
-	}
-	return l.take(t, n)
+	n = min(n, l.limit-l.denied.sum(t, t+1))
+	l.denied = l.denied.forget(t-l.window+1).add(t, n)
+	return l
 }
 
-func (l countingLog) room(t int) int { return max(0, l.slidingLog.room(t)) }
+func (l countingLog) counts(t int) bool { return l.room(t) < l.limit }
+
+func (l countingLog) key(t int) string {
+	return l.slidingLog.key(t) + ", denied " + l.denied.since(t-l.window+1, t)
+}
 
 // rollingWindow: at the start of a period, there is room for the quota less what was granted in the
 // window − period before it, at most perPeriod. periods of length are a window.

@@ -158,8 +158,12 @@ func (h history) latest() int {
 	return 0
 }
 
-// as returns the key with one of the limits between which it changes, which is asked at t.
+// as returns the key with one of the limits between which it changes, which is asked at t. One of
+// another kind knows nothing of the holds of the other one.
 func (h history) as(i, t int) history {
+	if c, ok := h.decides().(changing); ok && i != c.latest && c.areOfTwoKinds() {
+		h.holds, h.worlds = nil, []definition{c}
+	}
 	return h.drop(t).change(t, func(c changing) changing { return c.as(i, t) })
 }
 
@@ -185,6 +189,14 @@ func (h history) drop(t int) history {
 // denied returns the key after a denial that ends at an instant.
 func (h history) denied(t, until int) history {
 	return h.change(t, func(c changing) changing { return c.denied(t, until) })
+}
+
+// noted returns the key after it has counted n events that are denied, if it does so.
+func (h history) noted(t, n int) history {
+	if _, ok := h.decides().(denialCounter); !ok {
+		return h
+	}
+	return h.each(t, func(w definition) definition { return w.(denialCounter).deny(t, n) })
 }
 
 // mayForget reports whether a store may keep the key as it was before it was asked and denied.

@@ -17,13 +17,14 @@ import (
 
 // inModel is the state of a key in internal/model, which answers instead of the arithmetic.
 type inModel struct {
+	of    *small
 	key   *model.Key
 	holds map[uint64]*model.Held
 	turns map[uint64]*model.Reservation
 }
 
 func (s inModel) apply(_ *limit.Limit, req step.Request) (_ stored, changed bool, a step.Answer) {
-	s = inModel{s.key.Clone(), maps.Clone(s.holds), maps.Clone(s.turns)}
+	s = inModel{s.of, s.key.Clone(), maps.Clone(s.holds), maps.Clone(s.turns)}
 	now, id := int64(req.Fixed.Now), req.Hold.ID
 	terms := model.Terms{For: req.Hold.For, GiveBack: req.Hold.Back}
 	var d ratelimit.Decision
@@ -62,7 +63,7 @@ func (s inModel) apply(_ *limit.Limit, req step.Request) (_ stored, changed bool
 		}
 		d = s.key.Peek(now)
 	case step.OpExtend:
-		s.key.Extend(now, s.holds[id], longer)
+		s.key.Extend(now, s.holds[id], s.of.duration(longer))
 		d = s.key.Peek(now)
 	case step.OpPeek:
 		d = s.key.Peek(now)
@@ -111,8 +112,8 @@ func TestComplete_Model(t *testing.T) {
 			l, err := limit.New(one.spec, kernel.InMemory, nil)
 			require.NoError(t, err)
 			alg := limit.AlgorithmOf(&one.spec).(ratelimit.Algorithm)
-			w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: 1, lasting: one.lasting, fromDue: true}
-			states := w.run(inModel{model.New(alg, 1), map[uint64]*model.Held{}, map[uint64]*model.Reservation{}})
+			w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: one.base(l.Encoding), small: one.small}, most: 1, lasting: one.lasting, fromDue: true}
+			states := w.run(inModel{&one.small, model.New(alg, 1), map[uint64]*model.Held{}, map[uint64]*model.Reservation{}})
 			t.Logf("complete: %d states, %d answers", states, w.answers)
 		})
 	}
@@ -127,7 +128,7 @@ func TestComplete_Model(t *testing.T) {
 		}
 		t.Run("changing "+name, func(t *testing.T) {
 			t.Parallel()
-			w, _ := one.walk(t, forms["in words"])
+			w, _ := one.walk(t, kernel.InMemory, forms["in words"])
 			w.most = 0 // its holds are not walked
 			states := w.run(inChanging{model.NewChanging(1)})
 			t.Logf("complete: %d states, %d answers", states, w.answers)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/calendar"
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
@@ -25,53 +26,64 @@ type stored interface {
 }
 
 // inWords is a state as memory keeps it: one word if that has all there is to know, or else a state
-// of the limit's loose form.
+// of the limit's loose form. The zero inWords is that of a new key.
 type inWords struct {
-	by *step.Machine
+	of *limit.Limit  // whose state of one word it is, or nil
+	by *step.Machine // whose state it is otherwise
 	st []uint64
 }
 
 func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool, a step.Answer) {
-	by, st, loose := s.by, slices.Clone(s.st), l
-	if word := l.Word(); word != nil {
-		loose = l.Loose()
-		narrow := inWords{by, st}
-		ok := by == l.Machine
-		if !ok {
-			narrow = inWords{l.Machine, []uint64{0}}
-			if by, st, _ = loose.Reconcile(by, st, req.Fixed.Now); by == loose.Machine {
-				narrow.st[0], ok = word.Narrow(st, req.Fixed.Now)
-			}
-		}
-		if ok {
-			next, decided := narrow.decide(word, &req, &a)
-			if changed = next != narrow.st[0]; decided && (changed || s.by == l.Machine) {
-				return inWords{l.Machine, []uint64{next}}, changed, a
-			}
-		}
-		if s.by == l.Machine {
-			wide := word.Widen(st[0])
-			by, st = loose.Machine, wide[:]
+	if s.of == nil && s.by == nil {
+		s = inWords{by: l.Loose().Machine, st: l.Loose().NewState()}
+		if l.Word() != nil {
+			s = inWord(l, 0)
 		}
 	}
-	by, st, changed = loose.StepFrom(by, st, &req, &a)
-	return inWords{by, st}, changed, a
+	if s.of == l {
+		if next, ok := decide(l, s.st[0], &req, &a); ok {
+			return inWord(l, next), next != s.st[0], a
+		}
+	}
+	s = s.wide()
+	if word := l.Word(); word != nil && s.by == s.by.Base() {
+		by, st, _ := l.Loose().Reconcile(s.by, s.st, req.Fixed.Now)
+		if narrow, fits := word.Narrow(st, req.Fixed.Now); by == l.Loose().Machine && fits {
+			if next, ok := decide(l, narrow, &req, &a); ok && next != narrow {
+				return inWord(l, next), true, a
+			}
+		}
+	}
+	by, st, changed := l.Loose().StepFrom(s.by, s.st, &req, &a)
+	return inWords{by: by, st: st}, changed, a
+}
+
+// inWord returns a state of one word, which is one of l.
+func inWord(l *limit.Limit, word uint64) inWords { return inWords{of: l, st: []uint64{word}} }
+
+// wide returns a copy of the state as one that is not a word.
+func (s inWords) wide() inWords {
+	if s.of == nil {
+		return inWords{by: s.by, st: slices.Clone(s.st)}
+	}
+	wide := s.of.Word().Widen(s.st[0])
+	return inWords{by: s.of.Loose().Machine, st: wide[:]}
 }
 
 // decide decides on a state of one word as memory does, without a Step, if that is possible.
-func (s inWords) decide(by kernel.Word, req *step.Request, a *step.Answer) (next uint64, ok bool) {
-	word, n, now := s.st[0], req.N, req.Fixed.Now
+func decide(l *limit.Limit, word uint64, req *step.Request, a *step.Answer) (next uint64, ok bool) {
+	by, n, now := l.Word(), req.N, req.Fixed.Now
 	told := word
 	var taking step.WordStep
-	switch req.Op {
-	case step.OpTake:
+	switch {
+	case req.Op == step.OpTake || req.Op == step.OpReserve && req.Hold.For == 0:
 		if req.UpTo {
 			n = step.UpTo(by, word, now, n)
 		}
 		taking.Take(by, word, now, n)
-	case step.OpPeek:
+	case req.Op == step.OpPeek:
 		taking.Charge(by, word, now, 0)
-	case step.OpCharge:
+	case req.Op == step.OpCharge:
 		if !taking.Charge(by, word, now, n) {
 			return word, false
 		}
@@ -79,14 +91,27 @@ func (s inWords) decide(by kernel.Word, req *step.Request, a *step.Answer) (next
 	default:
 		return word, false
 	}
-	s.by.Tell(&taking, told, req.Fixed, a)
+	l.Tell(&taking, told, req.Fixed, a)
+	if req.Op == step.OpReserve && (!taking.Granted || a.Delay > 0) {
+		return word, false
+	}
 	if req.UpTo && a.Allowed {
 		a.Granted = n
 	}
 	return taking.Next, true
 }
 
-func (s inWords) words() []uint64 { return s.by.Pack(slices.Clone(s.st)) }
+func (s inWords) words() []uint64 {
+	if s.of == nil && s.by == nil {
+		return nil
+	}
+	wide := s.wide()
+	words := wide.by.Pack(wide.st)
+	if s.of != nil {
+		words = append(words, 0) // another state than a wide one of the same words
+	}
+	return words
+}
 
 // inBytes is a state as a database keeps it, or Redis.
 type inBytes []byte
@@ -227,7 +252,7 @@ func (w *requestWalk) wait(m *moment) {
 // ended returns the state without holds that have ended by themselves: to settle what is not open
 // changes nothing else. So a denial changes the state only if the store keeps the limit that denies.
 func (w *requestWalk) ended(m *moment) stored {
-	at := step.Reading{Now: kernel.Instant(w.base + int64(m.now)), Own: true}
+	at := step.Reading{Now: kernel.Instant(w.instant(m.now)), Own: true}
 	st, _, _ := m.st.apply(w.limits[m.key.latest()], step.Request{Op: step.OpSettle, Fixed: &at, Hold: step.Handle{ID: m.unused()}})
 	return st
 }
@@ -257,8 +282,8 @@ func (w *requestWalk) upTo(m *moment, n int) {
 
 // denied makes a request that is denied like one of n events.
 func (w *requestWalk) denied(m *moment, what string, req step.Request, n int) {
-	want := w.denial(m.key, m.now, n)
-	w.request(m, what, req, want, m.key.denied(m.now, m.now+int(want.RetryAfter)))
+	after := m.key.noted(m.now, n)
+	w.request(m, what, req, w.denial(after, m.now, n), after.denied(m.now, after.ready(m.now, n)))
 }
 
 func (w *requestWalk) hold(m *moment, n int) {
@@ -277,7 +302,7 @@ func (w *requestWalk) hold(m *moment, n int) {
 		one := hold{id: m.unused(), n: n, back: back}
 		req := step.Request{
 			Op: step.OpHold, N: n,
-			Hold: step.Handle{ID: one.id, For: time.Duration(last), Back: back},
+			Hold: step.Handle{ID: one.id, For: w.duration(last), Back: back},
 		}
 		if len(m.key.turns) > 0 || m.key.room(m.now) < n {
 			w.denied(m, what, req, n)
@@ -333,7 +358,7 @@ func (w *requestWalk) extension(m *moment, one hold) int {
 
 func (w *requestWalk) extend(m *moment, one hold, last int, after history) {
 	w.request(m, fmt.Sprintf("Extend %d to %d", one.id, last),
-		step.Request{Op: step.OpExtend, Hold: step.Handle{ID: one.id, For: time.Duration(last)}},
+		step.Request{Op: step.OpExtend, Hold: step.Handle{ID: one.id, For: w.duration(last)}},
 		w.peek(after, m.now), after)
 }
 
@@ -372,11 +397,11 @@ func (w *requestWalk) reserve(m *moment, n int, of hold) {
 		after = after.take(m.now, n)
 	}
 	want := w.described(after, m.now)
-	want.Allowed, want.Wait = true, time.Duration(of.due-m.now)
+	want.Allowed, want.Wait = true, w.duration(of.due-m.now)
 	w.request(m, fmt.Sprintf("Reserve %d for %d, back: %v", n, last, of.back),
 		step.Request{
-			Op: step.OpReserve, N: n, MaxWait: time.Hour,
-			Hold: step.Handle{ID: of.id, For: time.Duration(last), Back: of.back},
+			Op: step.OpReserve, N: n, MaxWait: w.duration(horizon),
+			Hold: step.Handle{ID: of.id, For: w.duration(last), Back: of.back},
 		}, want, after)
 }
 
@@ -426,19 +451,19 @@ func (w *requestWalk) mayCharge(key history) bool {
 // described returns what an answer says of a key whatever was asked.
 func (w *requestWalk) described(key history, now int) (a step.Answer) {
 	a.Limit, a.Remaining = w.of.Limit(), key.remaining(now)
-	a.ResetAfter = time.Duration(key.fresh(now) - now)
+	a.ResetAfter = w.duration(key.fresh(now) - now)
 	return a
 }
 
 func (w *requestWalk) granted(after history, now, delay int) (a step.Answer) {
 	a = w.described(after, now)
-	a.Allowed, a.Delay = true, time.Duration(delay)
+	a.Allowed, a.Delay = true, w.duration(delay)
 	return a
 }
 
 func (w *requestWalk) denial(after history, now, n int) (a step.Answer) {
 	a = w.described(after, now)
-	a.RetryAfter = time.Duration(after.ready(now, n) - now)
+	a.RetryAfter = w.duration(after.ready(now, n) - now)
 	return a
 }
 
@@ -446,13 +471,13 @@ func (w *requestWalk) peek(key history, now int) step.Answer {
 	if key.remaining(now) > 0 {
 		return w.granted(key, now, key.delay(now))
 	}
-	return w.denial(key, now, 1)
+	return w.denial(key.noted(now, 1), now, 1)
 }
 
 // request makes a request, compares the answer, and goes on.
 func (w *requestWalk) request(m *moment, what string, req step.Request, want step.Answer, after history) {
 	w.answers++
-	now := kernel.Instant(w.base + int64(m.now))
+	now := kernel.Instant(w.instant(m.now))
 	req.Fixed = &step.Reading{Now: now, Own: true}
 	next, changed, got := m.st.apply(w.of, req)
 	if got.Excess { // the form of the state has no room for the debt
@@ -472,7 +497,7 @@ func (w *requestWalk) request(m *moment, what string, req step.Request, want ste
 		}
 		idle := m.idle
 		if changed {
-			idle = m.now + int(got.IdleAfter())
+			idle = m.now + int(kernel.CeilDiv(uint64(got.IdleAfter()), uint64(w.duration(1))))
 		}
 		w.add(&moment{path: m.after(what), st: next, idle: idle, key: after, ids: m.ids})
 	}
@@ -486,17 +511,33 @@ type requested struct {
 	lasting bool // whether reservations are also held after their turn
 }
 
+// base returns the instant at which a walk begins. The seconds of a calendar, which are a word in
+// memory, look like an instant of the first years.
+func (r *requested) base(enc kernel.Encoding) int64 {
+	switch {
+	case r.lasts == 0:
+		return bases[1]
+	case enc.Portable:
+		return firstMonday + bases[1]/week*week
+	}
+	return firstMonday + bases[2]/week*week
+}
+
 func numbers(kind limit.Kind, numbers ...uint64) (s limit.Spec) {
 	s.Kind = kind
 	copy(s.Numbers[:], numbers)
 	return s
 }
 
+// dayOfUTC is the limit of two events in each day.
+var dayOfUTC = limit.Spec{Kind: limit.CalendarWindow, Numbers: [4]uint64{2, uint64(calendar.Day)}, Text: calendar.UTC}
+
 var requestedLimits = map[string]requested{
 	"FixedWindow":                      {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2, false},
 	"TokenBucket":                      {numbers(limit.TokenBucket, 1, 1, 2), small{definition: tokenBucket{events: 1, per: 1, burst: 2}, unit: 1, memory: 4}, 2, false},
 	"LeakyBucket":                      {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1, true},
 	"SlidingLog":                       {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
+	"CalendarWindow":                   {dayOfUTC, small{definition: fixedWindow{limit: 2, window: 3}, lasts: 8 * time.Hour, grid: 3, memory: 3}, 1, true},
 	"SlidingWindow":                    {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
 	"SlidingWindow, a word":            {numbers(limit.SlidingWindow, 1, 2, 1), small{definition: slidingWindow{limit: 1, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
 	"RollingWindow":                    {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1, true},
@@ -504,6 +545,7 @@ var requestedLimits = map[string]requested{
 	"TokenBucket, RefillInterval":      {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1, false},
 	"Lockout":                          {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6}, 1, false},
 	"All of two":                       {limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}}, small{definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}}, unit: 1, memory: 4}, 1, false},
+	"SlidingLog, CountDenied":          {numbers(limit.SlidingLog, 2, 2, 1), small{definition: countingLog{slidingLog: slidingLog{limit: 2, window: 2}}, memory: 2}, 1, true},
 	"InFlight":                         {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
 	"InFlight, reserved":               {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
 	"FixedWindow, held from a turn on": {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 1, true},
@@ -513,7 +555,7 @@ var requestedLimits = map[string]requested{
 
 // forms are those in which stores keep states.
 var forms = map[string]func(l *limit.Limit) (*limit.Limit, stored){
-	"in words": func(l *limit.Limit) (*limit.Limit, stored) { return l, inWords{l.Machine, l.NewState()} },
+	"in words": func(l *limit.Limit) (*limit.Limit, stored) { return l, inWords{} },
 	"in bytes": func(l *limit.Limit) (*limit.Limit, stored) { return l, inBytes(nil) },
 	"portable": func(l *limit.Limit) (*limit.Limit, stored) {
 		l, err := l.Portable(1)
@@ -536,7 +578,7 @@ func TestComplete_Requests(t *testing.T) {
 				l, err := limit.New(one.spec, kernel.InMemory, nil)
 				require.NoError(t, err)
 				l, st := of(l)
-				w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: bases[1], small: one.small}, most: one.most, lasting: one.lasting}
+				w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: one.base(l.Encoding), small: one.small}, most: one.most, lasting: one.lasting}
 				states += w.run(st)
 				answers += w.answers
 			}

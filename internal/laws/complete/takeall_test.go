@@ -125,7 +125,7 @@ func (w *pairWalk) decided(p *pairOfKeys, c call, part int) (after *pairOfKeys, 
 	after = &pairOfKeys{keys: p.keys, states: p.states, calls: append(p.calls[:len(p.calls):len(p.calls)], c)}
 	want.Allowed = true
 	for i, key := range p.keys {
-		want.Allowed = want.Allowed && key.room(c.at) >= c.n[i]
+		want.Allowed = want.Allowed && max(0, key.room(c.at)) >= c.n[i] // room may be less than 0 after denials
 	}
 	var limits, remaining, retry []int
 	for i, key := range p.keys {
@@ -193,7 +193,7 @@ func TestComplete_TakeAll(t *testing.T) {
 		"SlidingLog":  {ratelimit.SlidingLog{Limit: 2, Window: 2}, requestedLimits["SlidingLog"]},
 		"CountDenied": {ratelimit.SlidingLog{Limit: 2, Window: 2, CountDenied: true}, requested{
 			spec:  numbers(limit.SlidingLog, 2, 2, 1),
-			small: small{definition: countingLog{slidingLog{limit: 2, window: 2}}, memory: 2},
+			small: small{definition: countingLog{slidingLog: slidingLog{limit: 2, window: 2}}, memory: 2},
 		}},
 	}
 	for _, names := range [][2]string{

@@ -27,6 +27,14 @@ type small struct {
 	segment int // if states have numbers of segments, how long one is
 }
 
+// lasting returns how many ticks of the kernel an instant of the definition lasts.
+func (s *small) lasting() int64 { return max(1, int64(s.lasts)) }
+
+// duration returns how long instants of the definition last.
+func (s *small) duration(instants int) time.Duration {
+	return time.Duration(int64(instants) * s.lasting())
+}
+
 // A pair is a state of the kernel, and what the definition has at the same instant.
 type pair struct {
 	path
@@ -135,9 +143,6 @@ func (w *namer) isPast(x, unit int64) bool {
 
 // instant returns an instant of the definition as one of the kernel.
 func (w *namer) instant(at int) int64 { return w.base + int64(at)*w.lasting() }
-
-// lasting returns how many ticks of the kernel an instant of the definition lasts.
-func (w *namer) lasting() int64 { return max(1, int64(w.lasts)) }
 
 // compare compares all answers in a pair, and goes on to what follows.
 func (w *walk) compare(p *pair) {
