@@ -118,7 +118,7 @@ func (s *Store) settle(ctx context.Context, c *call) (step.Answer, error) {
 
 // givesBack returns how many events an OpSettle gives back.
 func (p *program) givesBack(req step.Request) int {
-	if p.l.Releases() {
+	if p.Limit.Releases() {
 		return req.Of // they are released, whatever happened
 	}
 	return max(0, req.Of-req.N)

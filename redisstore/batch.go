@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // This file sends a batch, sends those commands again that the server did not execute, and tells
@@ -121,13 +123,13 @@ func (s *Store) toResend(b *batch, groups []*group) (again []*group) {
 	if b.ctx.Err() != nil {
 		return nil
 	}
-	learns := map[*script]bool{}
+	learns := map[*script.Script]bool{}
 	for _, g := range groups {
 		switch {
 		case isUnknownScript(g.err):
 			if !learns[g.script] {
 				learns[g.script] = true
-				g.cmd = g.script.inFull(g.cmd)
+				g.cmd.Words = g.script.InFull(g.cmd.Words)
 			}
 		case s.meetsHolds(g):
 		default:

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // The script knows the windows around the server's time. If the store did not know that time, or not
@@ -62,7 +63,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Month})
 		f.Skew = 1000 * 24 * time.Hour
-		f.Load(scriptFor(true, together, []byte{kindOf('d')}).text)
+		f.Load(script.ForKeys(f.prog.Kinds, script.Plain).Text)
 		_, l := f.storeThrough(t, oneServer{f})
 		for _, tt := range []struct {
 			passes       time.Duration

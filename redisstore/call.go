@@ -2,13 +2,13 @@ package redisstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // A call is one request and its answer, or a raw command and its reply.
@@ -19,11 +19,11 @@ type call struct {
 	res    step.Answer  // the answer
 	unread error        // says that the state could not be read
 
-	cmd      Command       // the raw command
-	script   *script       // that it runs, if any, and if the server may not know it
-	reply    string        // to the raw command
-	sent     time.Duration // when the raw command was sent, by the store's clock
-	received time.Duration // when its reply was received
+	cmd      Command        // the raw command
+	script   *script.Script // that it runs, if any, and if the server may not know it
+	reply    string         // to the raw command
+	sent     time.Duration  // when the raw command was sent, by the store's clock
+	received time.Duration  // when its reply was received
 
 	ctx   context.Context // of the caller if it may send the command itself, or nil
 	batch *batch          // that the caller is to send, or nil
@@ -60,176 +60,15 @@ func (c *call) answer(err error) {
 	}
 }
 
-// The operations, by their numbers in the script.
-const (
-	opPeek = iota
-	opTake
-	opReserve
-	opHold
-	opCharge
-	opSettle
-	opExtend
-	opNothing // a peek, except that holds which have ended leave the state, and turns come
-	opUpTo    // a take of as many events as remain, or else of one
-)
-
-// op returns the operation that the script executes for c. A request that can never be
-// granted only peeks, and so does one that changes nothing.
-func (c *call) op() byte {
-	if op := c.operation(); op != opPeek || c.req.Op == step.OpPeek {
-		return op
-	}
-	return opNothing
+// told returns the request of c as the scripts are told of it.
+func (c *call) told() script.Request {
+	return script.Request{By: c.prog.Program, Request: &c.req}
 }
 
-func (c *call) operation() byte {
-	n := c.req.N
-	switch c.req.Op {
-	case step.OpSettle:
-		return opSettle
-	case step.OpExtend:
-		return opExtend
-	case step.OpCharge:
-		if n > 0 {
-			return opCharge
-		}
-		return opPeek
-	}
-	switch {
-	case c.req.UpTo:
-		return opUpTo
-	case n == 0 || n > c.prog.limit || c.req.Op == step.OpPeek:
-		return opPeek
-	case c.req.Op == step.OpReserve:
-		return opReserve
-	case c.req.Op == step.OpHold:
-		return opHold
-	}
-	return opTake
-}
-
-// takesOne reports whether c is the most usual call.
-func (c *call) takesOne() bool { return c.req.N == 1 && c.op() == opTake }
-
-// spends reports whether c spends events if it is granted.
-func (c *call) spends() bool {
-	switch c.op() {
-	case opTake, opReserve, opHold, opUpTo:
-		return true
-	}
-	return false
-}
-
-// upToUnit divides what an opUpTo has granted; account.lua adds the remainder likewise.
-const upToUnit = 32
-
-// counted returns by how much the script has increased the number of requests granted for c, which
-// it has granted. For as many events as remain, that depends on their number, so that the store
-// notices if the script and the kernels grant different numbers.
-func (c *call) counted() float64 {
-	if c.op() == opUpTo {
-		return float64(1 + c.res.Granted%upToUnit)
-	}
-	return 1
-}
-
-// mostEvents is the most events that a script is told: more than any state can count.
-const mostEvents = 1 << 52
-
-// events returns the numbers of events of c for the script: n, and those whose cost in a
-// bucket it needs.
-func (c *call) events() (n, cost int) {
-	switch c.op() {
-	case opCharge:
-		n = c.req.N
-		return int(min(int64(n), mostEvents)), n
-	case opSettle:
-		n = c.req.N - c.req.Of
-		return int(min(int64(n), mostEvents)), max(0, n)
-	}
-	n = max(1, min(c.req.N, c.prog.limit))
-	return n, n
-}
-
-// appendRun appends a run of equal requests, times of c's, in the encoding of a variant of the
-// script.
-func (c *call) appendRun(b []byte, times int, v variant) []byte {
-	n, costed := c.events()
-	op := c.op()
-	if op == opNothing && v&holding == 0 {
-		op = opPeek
-	}
-	b = append(b, op)
-	b = binary.LittleEndian.AppendUint32(b, uint32(times))
-	b = appendDouble(b, float64(n))
-	b = appendDouble(b, c.wait())
-	b = c.prog.appendCosts(b, costed)
-	switch op {
-	case opSettle:
-		b = append(appendDouble(appendDouble(b, float64(c.req.Hold.ID)), float64(c.req.Of)), 0)
-	case opExtend, opHold, opReserve:
-		b = appendDouble(appendDouble(b, float64(c.req.Hold.ID)), c.lasts())
-		b = append(b, c.flags())
-	}
-	return b
-}
-
-// lasts returns how long a hold lasts, in ticks.
-func (c *call) lasts() float64 {
-	d := max(0, c.req.Hold.For)
-	lasts := d / tick
-	if d%tick > 0 {
-		lasts++
-	}
-	return float64(lasts)
-}
-
-// flags returns what else the script needs to know about a hold: 1 says that its events are given
-// back when it ends by itself, and 2 that its reservation is denied if it has to wait while others
-// are open.
-func (c *call) flags() (flags byte) {
-	if c.req.Hold.Back {
-		flags = 1
-	}
-	if c.req.Yields {
-		flags |= 2
-	}
-	return flags
-}
-
-// holds reports whether c can only be carried out by the script that knows holds and reservations,
-// which also knows the cost of a single event.
-func (c *call) holds() bool {
-	switch c.op() {
-	case opSettle, opExtend, opHold, opReserve, opUpTo:
-		return true
-	}
-	return false
-}
+func (c *call) op() byte { return c.told().Operation() }
 
 // stays reports whether the state that c finds stays that of the limit that left it.
 func (c *call) stays() bool { return c.req.Op == step.OpSettle || c.req.Op == step.OpExtend }
-
-// wait returns the longest wait for a reservation, in ticks.
-func (c *call) wait() float64 {
-	wait := c.req.MaxWait / tick
-	if c.req.MaxWait%tick < 0 {
-		wait-- // a deadline that has just passed
-	}
-	return float64(wait)
-}
-
-func (c *call) equals(d *call) bool {
-	n, costed := c.events()
-	m, other := d.events()
-	switch c.op() {
-	case opSettle, opReserve, opUpTo:
-		return false
-	}
-	return c.op() == d.op() &&
-		c.req.Hold == d.req.Hold && c.req.Of == d.req.Of && c.flags() == d.flags() &&
-		n == m && costed == other && c.wait() == d.wait()
-}
 
 // await waits for the outcome of a call, or until ctx ends. The caller first sends the command
 // itself if nobody else does.
@@ -262,9 +101,11 @@ type rawReply struct {
 
 // run sends a raw command, and returns the reply. The script is the one that the command runs, if
 // any, and if the server may not know it.
-func (s *Store) run(ctx context.Context, name name, cmd Command, script *script) (rawReply, error) {
+func (s *Store) run(
+	ctx context.Context, name name, cmd Command, runs *script.Script,
+) (rawReply, error) {
 	c := s.newCall()
-	c.name, c.cmd, c.script = name, cmd, script
+	c.name, c.cmd, c.script = name, cmd, runs
 	c.ctx = s.loneContext(ctx, nil)
 	s.enqueue(c)
 	err := c.await(ctx)

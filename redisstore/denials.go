@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // After a denial, the process knows the state of the key. Until something is given back,
@@ -37,14 +38,14 @@ func (s *Store) denied(name name, prog *program, req step.Request) (d step.Decis
 	default:
 		return d, false
 	}
-	if s.denialAge == 0 || !prog.cacheable || n == 0 {
+	if s.denialAge == 0 || !prog.Cacheable || n == 0 {
 		return d, false
 	}
 	shard := &s.denials[name.shard()]
 	shard.mu.RLock()
 	last, ok := shard.recent.get(name.text)
 	shard.mu.RUnlock()
-	if !ok || last.prog != prog || prog.partial && last.n != n {
+	if !ok || last.prog != prog || prog.Partial && last.n != n {
 		return d, false
 	}
 	now := s.elapsed()
@@ -56,7 +57,7 @@ func (s *Store) denied(name name, prog *program, req step.Request) (d step.Decis
 	// received, and at most its reading plus the time since the command was sent. The
 	// denial is computed for the earliest time, and used if it holds at the latest.
 	early := last.time.Add(age - age/drift)
-	unsure := last.received - last.sent + age/drift*2 + tick
+	unsure := last.received - last.sent + age/drift*2 + script.Tick
 	if s.limiterClock {
 		req, early = req.Read()
 		unsure = 0
@@ -66,7 +67,7 @@ func (s *Store) denied(name name, prog *program, req step.Request) (d step.Decis
 	if !last.ends.IsZero() && !early.Add(unsure).Before(last.ends) {
 		return d, false // a hold may have given its events back
 	}
-	t, err := prog.l.Apply(last.state, req)
+	t, err := prog.Limit.Apply(last.state, req)
 	d = t.Answer.Decision
 	if err != nil || d.Allowed || d.RetryAfter <= unsure {
 		return d, false
@@ -95,7 +96,7 @@ func (d *denials) forget(name name) {
 // the key is cached already: that one is replaced by what is known now. It keeps nothing if
 // forget was called since the epoch.
 func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapshot) {
-	if s.denialAge == 0 || !calls[0].prog.cacheable {
+	if s.denialAge == 0 || !calls[0].prog.Cacheable {
 		return
 	}
 	latest := denial{prog: calls[0].prog, snapshot: after}
@@ -103,7 +104,7 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 		if c.res.Allowed || c.forLease {
 			continue
 		}
-		if op := c.op(); op == opTake || op == opHold || op == opUpTo {
+		if op := c.op(); op == script.OpTake || op == script.OpHold || op == script.OpUpTo {
 			latest.n = c.req.Least()
 		}
 	}
@@ -119,7 +120,7 @@ func (s *Store) cacheDenial(name name, epoch uint64, calls []*call, after snapsh
 			return
 		}
 		latest.n = known.n
-		if latest.prog.partial || latest.prog.isOpen(latest.state) {
+		if latest.prog.Partial || latest.prog.IsOpen(latest.state) {
 			// The state may lack the entries that this n depends on, or the holds that will give
 			// events back: the reply to a grant has only those that the grant needs.
 			shard.recent.drop(name.text)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // A fake has the name Server in its package, which a Conn has as a method.
@@ -30,12 +31,12 @@ func newFakeServer(t testing.TB, alg ratelimit.Algorithm) *fakeServer {
 	prog, err := newProgram(of)
 	require.NoError(t, err)
 	f := &fakeServer{fake: fakeredis.New(), prog: prog}
-	known := []*script{replace}
-	if prog.hasScript() {
-		known = append(known, prog.variantOf(plain), prog.variantOf(longer))
+	known := []*script.Script{replace}
+	if prog.HasScript() {
+		known = append(known, prog.For(script.Plain), prog.For(script.Longer))
 	}
 	for _, known := range known {
-		f.Load(known.text)
+		f.Load(known.Text)
 	}
 	return f
 }
@@ -85,7 +86,7 @@ func (f *fakeServer) storeThrough(
 	s, err := New(conn, append([]Option{patient}, opts...)...)
 	require.NoError(t, err)
 	s.backlog = func() bool { return false } // bubbles' clocks stand still while anything runs
-	l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s),
+	l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s),
 		ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.NoError(t, err)
 	return s, l

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // A value may be the state of another limit: the limit was changed, or processes disagree about it
@@ -22,8 +23,8 @@ import (
 // instead, and the process begins again with it.
 //
 // A value that cannot be read is replaced in the same way. So is one with turns ahead, if a request
-// is of a rare kind: see lua/ahead.lua. And so is one for which a script needs a window of a
-// calendar that its arguments lack: see lua/calendar.lua.
+// is of a rare kind: see ahead.lua. And so is one for which a script needs a window of a
+// calendar that its arguments lack: see calendar.lua.
 
 // similars are the limits whose states a program has met and can use.
 type similars struct {
@@ -59,11 +60,11 @@ func (s *Store) met(prog *program) (tags []string) {
 // meet remembers the limit that left value, if prog can use its states. It reports whether value is
 // one that a script can use then.
 func (s *Store) meet(prog *program, value string) (isUsable bool) {
-	from, err := prog.l.Origin(prog.stateOf(value))
-	if err != nil || from == nil || string(from.Tag()) == prog.tag {
+	from, err := prog.Limit.Origin(prog.StateOf(value))
+	if err != nil || from == nil || string(from.Tag()) == prog.Tag {
 		return false
 	}
-	if !prog.l.ReadsStatesOf(from.Machine) {
+	if !prog.Limit.ReadsStatesOf(from.Machine) {
 		return false
 	}
 	known := &prog.similars
@@ -100,7 +101,7 @@ if value ~= ARGV[1] then return head .. '\1' .. value end
 redis.call('PSETEX', KEYS[1], ARGV[3], ARGV[2])
 return head .. '\0'`
 
-var replace = newScript(replaceText)
+var replace = script.Of(replaceText)
 
 // resolve answers a group's calls after the script could not use the value, for a reason. Meanwhile
 // the group is the one of its queue whose command is in progress, and the commands of resolve are
@@ -121,11 +122,11 @@ func (o *outbox) resolve(g *group, reason error) {
 	for s.elapsed()-g.sent < mostBusy*s.timeout && g.isAwaited() {
 		value, at := reply.text[9:], timeIn(reply.text)
 		if !s.limiterClock {
-			first.prog.follow(at)
+			first.prog.Follow(at)
 		}
 		after, res, changed, unread := s.compute(g, value, at, damage)
 		if failed != nil && !unread {
-			contradiction := first.prog.l.Check(first.prog.stateOf(value))
+			contradiction := first.prog.Limit.Check(first.prog.StateOf(value))
 			if contradiction == nil {
 				o.finish(g, failed.error) // the value is not the reason
 				return
@@ -192,13 +193,13 @@ func (s *Store) found(g *group) (rawReply, error) {
 // replace replaces the value of a key by another one, which expires after ttl milliseconds, if
 // nobody else has changed the value.
 func (s *Store) replace(name name, value, by, ttl string) (rawReply, error) {
-	cmd := replace.command([]string{name.text}, []string{value, by, ttl})
+	cmd := running(replace, []string{name.text}, []string{value, by, ttl})
 	return s.runReply(name, cmd, replace)
 }
 
 // runReply is run for a script whose reply has a head, of nine bytes.
-func (s *Store) runReply(name name, cmd Command, script *script) (rawReply, error) {
-	reply, err := s.run(context.Background(), name, cmd, script)
+func (s *Store) runReply(name name, cmd Command, runs *script.Script) (rawReply, error) {
+	reply, err := s.run(context.Background(), name, cmd, runs)
 	if err == nil && len(reply.text) < 9 {
 		err = errShort
 	}
@@ -211,7 +212,7 @@ func (s *Store) ttl(res *step.Answer) string {
 	if s.limiterClock {
 		ttl += time.Hour / time.Millisecond // because the limiter's time is not the server's
 	}
-	return strconv.FormatInt(min(int64(ttl), tooLong/1000), 10)
+	return strconv.FormatInt(min(int64(ttl), script.TooLong/1000), 10)
 }
 
 // compute applies the requests of a group to a value, at the time of the server's clock, or to a
@@ -226,7 +227,7 @@ func (s *Store) compute(
 	if !s.limiterClock {
 		base = base.At(at)
 	}
-	after.time, after.state = at, prog.stateOf(value)
+	after.time, after.state = at, prog.StateOf(value)
 	ended := 0
 	for _, c := range g.calls {
 		if c.takesLease() || c.claimed.Load() {
@@ -235,9 +236,9 @@ func (s *Store) compute(
 		req := c.req.AsOf(&base)
 		var t limit.Transition
 		if damage != nil {
-			t, c.unread, damage = prog.l.Afresh(req), damage, nil
+			t, c.unread, damage = prog.Limit.Afresh(req), damage, nil
 		} else {
-			t, c.unread = prog.l.Apply(after.state, req)
+			t, c.unread = prog.Limit.Apply(after.state, req)
 		}
 		after.state, c.res = t.State, t.Answer
 		last, changed, unread = c.res, changed || t.Changed, unread || c.unread != nil
@@ -245,12 +246,4 @@ func (s *Store) compute(
 	}
 	last.Ended = ended
 	return after, last, changed, unread
-}
-
-// stateOf returns the state that is stored as value.
-func (p *program) stateOf(value string) []byte {
-	if len(value) == shortLength {
-		return p.long(value)
-	}
-	return []byte(value)
 }

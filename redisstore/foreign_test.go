@@ -15,6 +15,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // know makes the server execute the plain scripts of limits per key, and returns their programs.
@@ -25,7 +26,7 @@ func (f *fakeServer) know(t *testing.T, limits ...ratelimit.Algorithm) (progs []
 		require.NoError(t, err)
 		prog, err := newProgram(of)
 		require.NoError(t, err)
-		f.Load(prog.variantOf(plain).text)
+		f.Load(prog.For(script.Plain).Text)
 		progs = append(progs, prog)
 	}
 	return progs
@@ -112,7 +113,7 @@ func TestLimitChangeWhileAHoldIsOpen(t *testing.T) {
 		limits := hours(300, 2)
 		f := newFakeServer(t, limits[0])
 		for _, prog := range f.know(t, limits...) {
-			f.Load(prog.variantOf(holding).text)
+			f.Load(prog.For(script.Holding).Text)
 		}
 		limit := pointerTo(limits[0])
 		_, l := f.varying(t, limit)
@@ -143,7 +144,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 				return
 			}
 			for key, value := range f.Values {
-				after, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
+				after, err := progs[1].Limit.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 				require.NoError(t, err)
 				f.Values[key] = string(after.State)
 			}
@@ -156,7 +157,7 @@ func TestReplacedMeanwhile(t *testing.T) {
 		assert.EqualValues(t, 6, s.Stats().Calls-before.Calls)
 		assert.Equal(t, 1, f.Replaced)
 		for _, value := range f.Values {
-			from, err := progs[0].l.Origin([]byte(value))
+			from, err := progs[0].Limit.Origin([]byte(value))
 			require.NoError(t, err)
 			assert.Nil(t, from, "it is a state of both")
 		}
@@ -197,7 +198,7 @@ func TestOtherKind(t *testing.T) {
 		s, l := f.varying(t, pointerTo(limits[0]))
 		require.True(t, l.Allow("k"))
 		for key := range f.Values {
-			after, err := progs[1].l.Apply(nil, step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
+			after, err := progs[1].Limit.Apply(nil, step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 			require.NoError(t, err)
 			f.Values[key] = string(after.State)
 		}
@@ -232,7 +233,7 @@ func TestReplacedAgainAndAgain(t *testing.T) {
 					return
 				}
 				for key, value := range f.Values {
-					after, err := progs[1].l.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
+					after, err := progs[1].Limit.Apply([]byte(value), step.Request{Op: step.OpTake, N: 1}.At(time.Now()))
 					assert.NoError(t, err)
 					f.Values[key] = string(after.State)
 				}

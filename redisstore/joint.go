@@ -9,9 +9,10 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
-// A decision on several keys is one call of a script (lua/joint.lua) if the keys are on one
+// A decision on several keys is one call of a script (joint.lua) if the keys are on one
 // server: a command of its own, which does not pass through the queues of the keys. As for a
 // single key, the script decides and spends, and replies with the states from before, from
 // which the kernels compute the Decisions. If another limit left a state that the script can use
@@ -80,7 +81,7 @@ func membersOf(calls []limit.Call) (members []member, timeout time.Duration, ok 
 			return nil, 0, false
 		}
 		prog, err := of.programs.get(c.Limit)
-		if err != nil || !prog.hasScript() {
+		if err != nil || !prog.HasScript() {
 			return nil, 0, false // Apply returns the error
 		}
 		m := member{name: of.name(c.Key), prog: prog}
@@ -101,10 +102,10 @@ func membersOf(calls []limit.Call) (members []member, timeout time.Duration, ok 
 // another key never grants, because it must say so.
 func (s *Store) knownJointly(calls []limit.Call, members []member) (known bool) {
 	for i, m := range members {
-		if m.prog.notesDenials() {
+		if m.prog.NotesDenials() {
 			return false
 		}
-		if calls[i].Request.N <= m.prog.limit {
+		if calls[i].Request.N <= m.prog.Most {
 			continue
 		}
 		if _, ok := s.denied(m.name, m.prog, calls[i].Request); !ok {
@@ -128,7 +129,7 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 	var kinds []byte
 	for i := range members {
 		m := &members[i]
-		kinds = append(kinds, m.prog.kinds...)
+		kinds = append(kinds, m.prog.Kinds...)
 		m.epoch = s.denials.epoch(m.name)
 	}
 	base, now := calls[0].Request, -1.0 // the server's
@@ -138,16 +139,17 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		followTogether(members, t)
 		now = float64(t.UnixMicro())
 	}
-	v := together
+	v := script.Plain
 	for i := range calls {
 		if calls[i].Request.Hold.ID != 0 || s.opened(members[i].prog) {
-			v |= holding
+			v |= script.Holding
 		}
 	}
 	for range 2 + 3*len(calls) {
-		script := scriptFor(true, v, kinds)
-		cmd := script.command(s.encodeJoint(calls, members, now, v))
-		got, err := s.run(ctx, members[0].name, cmd, script)
+		runs := script.ForKeys(kinds, v)
+		keys, args := s.encodeJoint(calls, members, now, v)
+		cmd := running(runs, keys, args)
+		got, err := s.run(ctx, members[0].name, cmd, runs)
 		if err != nil {
 			if isApart(err) || isScriptError(err) {
 				// Commands on one key have no such error, or resolve it.
@@ -157,8 +159,8 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 		}
 		at := snapshot{sent: got.sent, received: got.received}
 		reply := got.text
-		if v&holding == 0 && len(reply) == 9 && reply[8] == replyHolds {
-			v |= holding
+		if v&script.Holding == 0 && len(reply) == 9 && reply[8] == replyHolds {
+			v |= script.Holding
 			continue
 		}
 		if len(reply) >= 13 && (reply[8] == replyDue || reply[8] == replyForeign) {
@@ -196,7 +198,7 @@ func (s *Store) applyAll(ctx context.Context, calls []limit.Call, members []memb
 // that has changed the constants of one.
 func followTogether(members []member, now time.Time) (changed bool) {
 	for i := range members {
-		if members[i].prog.follow(now) {
+		if members[i].prog.Follow(now) {
 			changed = true
 		}
 	}
@@ -205,30 +207,30 @@ func followTogether(members []member, now time.Time) (changed bool) {
 
 // encodeJoint returns the names of the keys, and the arguments of the script.
 func (s *Store) encodeJoint(
-	calls []limit.Call, members []member, now float64, v variant,
+	calls []limit.Call, members []member, now float64, v script.Variant,
 ) (keys, args []string) {
-	head := append(appendDouble(nil, now), jointOp(calls, members))
+	head := append(script.AppendDouble(nil, now), jointOp(calls, members))
 	args = append(make([]string, 0, 1+2*len(calls)), string(head))
 	for i := range calls {
 		prog := members[i].prog
 		keys = append(keys, members[i].name.text)
-		n := min(calls[i].Request.N, prog.limit)
-		params := prog.constants.Load().params
-		b := make([]byte, 1, 9+len(params)+16*len(prog.costs))
-		if prog.all {
+		n := min(calls[i].Request.N, prog.Most)
+		params := prog.Params()
+		b := make([]byte, 1, 64+len(params))
+		if prog.All {
 			b[0] = 1
 		}
-		b = appendDouble(b, float64(n))
-		if v&holding != 0 {
-			c := call{req: calls[i].Request}
-			b = appendDouble(appendDouble(b, float64(c.req.Hold.ID)), c.lasts())
-			b = append(b, c.flags())
+		b = script.AppendDouble(b, float64(n))
+		if v&script.Holding != 0 {
+			told := script.Request{Request: &calls[i].Request}
+			b = script.AppendDouble(script.AppendDouble(b, float64(told.Hold.ID)), told.Lasts())
+			b = append(b, told.Flags())
 		}
-		b = prog.appendCosts(append(b, params...), n)
-		if v&holding != 0 {
-			b = prog.appendCosts(b, 1)
+		b = prog.AppendCosts(append(b, params...), n)
+		if v&script.Holding != 0 {
+			b = prog.AppendCosts(b, 1)
 		}
-		args = append(args, string(b), prog.tag)
+		args = append(args, string(b), prog.Tag)
 	}
 	for i := range members {
 		for _, other := range s.met(members[i].prog) {
@@ -242,13 +244,13 @@ func (s *Store) encodeJoint(
 // jointOp returns the operation that the script executes. Like a request on a single key, one
 // that can never be granted only peeks, and so does one of no events in any key.
 func jointOp(calls []limit.Call, members []member) byte {
-	op := byte(opPeek)
+	op := byte(script.OpPeek)
 	for i := range calls {
 		switch req := &calls[i].Request; {
-		case req.N > members[i].prog.limit:
-			return opPeek
+		case req.N > members[i].prog.Most:
+			return script.OpPeek
 		case req.N > 0: // of a Hold, too
-			op = opTake
+			op = script.OpTake
 		}
 	}
 	return op
@@ -279,7 +281,7 @@ func (s *Store) decideJointly(
 	}
 	delay, next := time.Duration(0), make([][]byte, len(calls))
 	apply := func(i int, req step.Request) (unread error) {
-		t, unread := members[i].prog.l.Apply(found[i], req.AsOf(&base))
+		t, unread := members[i].prog.Limit.Apply(found[i], req.AsOf(&base))
 		next[i], calls[i].Answer = t.State, t.Answer
 		return unread
 	}
@@ -295,10 +297,10 @@ func (s *Store) decideJointly(
 	taken, ended := grantedIn(reply)
 	spent := taken == 1
 	granted := grantsAll(calls, damaged)
-	agrees := func() bool { return spent == (granted && op != opPeek) }
+	agrees := func() bool { return spent == (granted && op != script.OpPeek) }
 	if !agrees() {
 		for i := range members {
-			if members[i].prog.l.Check(found[i]) != nil {
+			if members[i].prog.Limit.Check(found[i]) != nil {
 				damaged[i] = found[i]
 			}
 		}
@@ -320,7 +322,7 @@ func (s *Store) decideJointly(
 		again := calls[i].Request
 		switch {
 		case !granted:
-			again.Refused, again.Notes = true, op != opPeek
+			again.Refused, again.Notes = true, op != script.OpPeek
 		case again.Op == step.OpHold && calls[i].Answer.Delay < delay:
 			again.Delay = delay
 		}
@@ -376,9 +378,9 @@ func (s *Store) statesIn(reply string, members []member) (found [][]byte, ok boo
 		if n > len(reply) {
 			return nil, false
 		}
-		state := m.prog.state(reply[:n])
+		state := m.prog.State(reply[:n])
 		if form > 0 {
-			state = append([]byte([]string{m.prog.aheadTag, m.prog.openTag}[form/2]), reply[:n]...)
+			state = append([]byte([]string{m.prog.AheadTag, m.prog.OpenTag}[form/2]), reply[:n]...)
 			s.opens(m.prog)
 		}
 		found = append(found, state)

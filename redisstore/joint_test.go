@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // A oneServer is a fakeServer that says so.
@@ -27,7 +28,7 @@ func (oneServer) OneServer() bool { return true }
 func jointly(t *testing.T, test func(t *testing.T, f *fakeServer, s *Store, of func(key string) ratelimit.Bound), opts ...Option) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 3, Window: time.Hour})
-		f.Load(scriptFor(true, together, []byte{kindOf('f')}).text)
+		f.Load(script.ForKeys(f.prog.Kinds, script.Plain).Text)
 		s, l := f.storeThrough(t, oneServer{f}, opts...)
 		test(t, f, s, func(key string) ratelimit.Bound { return ratelimit.For(l, key) })
 	})
@@ -107,8 +108,8 @@ func TestJointHold(t *testing.T) {
 // The command after a HoldAll can use the holds, so it is not sent twice.
 func TestJointHoldIsExpected(t *testing.T) {
 	jointly(t, func(t *testing.T, f *fakeServer, _ *Store, of func(key string) ratelimit.Bound) {
-		f.Load(scriptFor(true, together|holding, []byte{kindOf('f')}).text)
-		f.Load(f.prog.variantOf(holding).text)
+		f.Load(script.ForKeys(f.prog.Kinds, script.Holding).Text)
+		f.Load(f.prog.For(script.Holding).Text)
 		a, b := of("a"), of("b")
 		_, _, err := ratelimit.HoldAll(t.Context(), 2, a, b)
 		require.NoError(t, err)
@@ -251,7 +252,7 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 				process := func() func(key string) ratelimit.Bound {
 					s, err := New(conn, WithDenialCache(0))
 					require.NoError(t, err)
-					l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+					l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 					require.NoError(t, err)
 					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stray"
 	"github.com/ratelimit-go/ratelimit/internal/timeline"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // A lease is a hold of a key, whose events are granted without a call. When it ends, it is settled
@@ -82,7 +83,7 @@ const lowMark = 4
 func (s *Store) fromLease(
 	name name, prog *program, req step.Request,
 ) (decision step.Decision, ok bool) {
-	if s.lease == 0 || !prog.leasable || req.N < 1 || req.N > prog.limit {
+	if s.lease == 0 || !prog.Leasable || req.N < 1 || req.N > prog.Most {
 		return decision, false
 	}
 	shard := &s.leases[name.shard()]
@@ -195,7 +196,7 @@ func (s *Store) grantCalls(name name, prog *program, calls []*call) (others []*c
 		return calls // the lease was denied, or had to end
 	}
 	return slices.DeleteFunc(calls, func(c *call) bool {
-		if c.op() != opTake || k.left(now) < c.req.N || !c.claim() {
+		if c.op() != script.OpTake || k.left(now) < c.req.N || !c.claim() {
 			return false
 		}
 		c.res = step.Answer{Decision: s.grantLeased(k, c.req.N, now)}
@@ -251,7 +252,7 @@ func (s *Store) nextLease(
 func (s *Store) leaseCalls(
 	name name, prog *program, clock *timeline.Timeline, takes bool,
 ) (calls []*call) {
-	if s.lease == 0 || !prog.leasable {
+	if s.lease == 0 || !prog.Leasable {
 		return nil
 	}
 	shard := &s.leases[name.shard()]
@@ -290,7 +291,7 @@ func (l *lease) settlement() step.Request {
 // command's error, and begins the lease that one of them asked for, if any.
 func (s *Store) leaseOutcome(name name, calls []*call, after snapshot, err error) {
 	last := calls[len(calls)-1]
-	if s.lease == 0 || !last.prog.leasable {
+	if s.lease == 0 || !last.prog.Leasable {
 		return
 	}
 	shard := &s.leases[name.shard()]

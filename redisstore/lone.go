@@ -24,7 +24,7 @@ import (
 // If the caller's deadline is near, or the command may take or settle a lease, a sender awaits the
 // reply even after the caller has left. So the connection is not lost, nor is the lease.
 func (s *Store) loneContext(ctx context.Context, prog *program) context.Context {
-	if s.prompt == nil || s.lease > 0 && prog != nil && prog.leasable {
+	if s.prompt == nil || s.lease > 0 && prog != nil && prog.Leasable {
 		return nil
 	}
 	deadline, ok := ctx.Deadline()

@@ -40,7 +40,7 @@ var escaped = strings.NewReplacer("%", "%25", "{", "%7B", "@", "%40")
 
 // head returns what the names of a limiter's keys begin with, after the prefix.
 func head(limiter string, prog *program, varies bool) string {
-	kind := prog.letters
+	kind := prog.Letters
 	if varies {
 		kind = "*"
 	}

@@ -83,7 +83,7 @@ func TestNoAnswer(t *testing.T) {
 		s, err := New(&dialingServer{f, refused})
 		require.NoError(t, err)
 		s.backlog = func() bool { return false }
-		l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+		l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		f.Hangs = true
 		_, err = l.Take(t.Context(), "k", 1)

@@ -133,7 +133,7 @@ func TestLimiterTimeout(t *testing.T) {
 	f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	s, _ := f.store(t, WithTimeout(time.Second))
 	for timeout, fits := range map[time.Duration]bool{time.Millisecond: true, time.Second: true, time.Second + 1: false} {
-		_, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+		_, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
 			ratelimit.WithStoreTimeout(timeout))
 		if fits {
 			require.NoError(t, err, timeout)

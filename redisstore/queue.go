@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // A queue has the calls on one key. One command of a key is in progress at a time. Calls that
@@ -43,13 +44,13 @@ type group struct {
 	queue   *queue
 	calls   []*call
 	cmd     Command
-	script  *script // that cmd runs, if any
+	script  *script.Script // that cmd runs, if any
 	reply   string
 	err     error
-	base    step.Request // provides the time of all calls, with WithLimiterClock
-	epoch   uint64       // of the key's cached denials, before sending
-	variant variant      // of the script
-	moves   int          // how often a reply said that another server has the key
+	base    step.Request   // provides the time of all calls, with WithLimiterClock
+	epoch   uint64         // of the key's cached denials, before sending
+	variant script.Variant // of the script
+	moves   int            // how often a reply said that another server has the key
 
 	sent, received time.Duration // when its command was, by the store's clock
 }

@@ -241,7 +241,7 @@ func TestBehind(t *testing.T) {
 				s, err := New(tt.wrap(twoServers{f}), WithTimeout(50*time.Millisecond))
 				require.NoError(t, err)
 				s.backlog = func() bool { return tt.backlog }
-				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
+				l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"))
 				require.NoError(t, err)
 				done := make(chan struct{})
 				go func() {
@@ -569,7 +569,7 @@ func TestRepair(t *testing.T) {
 
 		// If it cannot be replaced, each call fails within the timeout.
 		f.Damage()
-		f.Hanging = replace.sha
+		f.Hanging = replace.SHA
 		for range 100 {
 			wg.Go(func() {
 				asked := time.Now()

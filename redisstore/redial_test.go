@@ -45,7 +45,7 @@ func onRedialed(t *testing.T, test func(t *testing.T, s *redialedServer, store *
 		store, err := New(s)
 		require.NoError(t, err)
 		store.backlog = func() bool { return false }
-		l, err := ratelimit.New(s.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(store), ratelimit.WithName("test"))
+		l, err := ratelimit.New(s.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(store), ratelimit.WithName("test"))
 		require.NoError(t, err)
 		test(t, s, store, l)
 		settle()

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // This file computes the answers of a group from the reply to its command. The script has decided
@@ -73,24 +75,24 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	}
 	granted, ended := grantedIn(reply)
 	mayHaveChanged := granted > 0 || ended > 0 || g.mayChangeSilently()
-	state := prog.state(reply[17:])
+	state := prog.State(reply[17:])
 	switch reply[8] {
 	case replyOpen:
-		state = append([]byte(prog.openTag), reply[17:]...)
+		state = append([]byte(prog.OpenTag), reply[17:]...)
 	case replyAhead:
-		state = append([]byte(prog.aheadTag), reply[17:]...)
+		state = append([]byte(prog.AheadTag), reply[17:]...)
 	}
 	found := state
 	s.expect(prog, found)
 	after.time = timeIn(reply)
-	prog.follow(after.time)
+	prog.Follow(after.time)
 	base := g.base
 	if !s.limiterClock {
 		base = base.At(after.time)
 	}
 	for _, c := range g.calls {
 		req := c.req.AsOf(&base)
-		t, unread := prog.l.Apply(state, req)
+		t, unread := prog.Limit.Apply(state, req)
 		switch {
 		case unread != nil && mayHaveChanged:
 			return after, &damagedError{unread}
@@ -98,12 +100,12 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 			return after, errOther
 		}
 		state, c.res = t.State, t.Answer
-		if c.res.Allowed && c.spends() {
-			granted -= c.counted()
+		if c.res.Allowed && c.told().Spends() {
+			granted -= c.told().Counted(c.res.Granted)
 		}
 	}
 	if granted != 0 {
-		if damage := prog.l.Check(found); damage != nil {
+		if damage := prog.Limit.Check(found); damage != nil {
 			return after, &damagedError{damage}
 		}
 		return after, fmt.Errorf("redisstore: the script granted %v more requests than package "+
@@ -111,7 +113,7 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 	}
 	s.counts.ended.Add(ended)
 	s.expect(prog, state)
-	after.state, after.ends = state, prog.firstEnd(state)
+	after.state, after.ends = state, prog.FirstEnd(state)
 	return after, nil
 }
 
@@ -120,12 +122,12 @@ func (s *Store) decide(g *group) (after snapshot, err error) {
 // turns that have come.
 func (g *group) mayChangeSilently() bool {
 	prog := g.calls[0].prog
-	if g.reply[8] == replyAhead || prog.notesDenials() {
+	if g.reply[8] == replyAhead || prog.NotesDenials() {
 		return true
 	}
 	return slices.ContainsFunc(g.calls, func(c *call) bool {
 		op := c.op()
-		return op == opCharge || op == opSettle || op == opExtend
+		return op == script.OpCharge || op == script.OpSettle || op == script.OpExtend
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 	"github.com/ratelimit-go/ratelimit/internal/step"
+	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
 // An Entry is a key that Redis keeps for a limiter. See [Store.Scan].
@@ -260,7 +261,7 @@ func (s *Store) readEntry(key storedKey, reply Reply) (entry Entry, ok bool) {
 		entry.Err = err
 		return entry, true
 	}
-	present, err := limit.Present(state, tick)
+	present, err := limit.Present(state, script.Tick)
 	if err != nil {
 		entry.Err = err
 		return entry, true
@@ -275,7 +276,7 @@ func (s *Store) readEntry(key storedKey, reply Reply) (entry Entry, ok bool) {
 // stateIn returns the state that is stored as the value of a key. The short form of a bucket's
 // states does not say what its depth is.
 func (s *Store) stateIn(key storedKey, value string) ([]byte, error) {
-	if len(key.kind) != 1 || !kernels[kindOf(key.kind[0])].isShort || len(value) != shortLength {
+	if len(key.kind) != 1 || !script.IsShort(key.kind[0], value) {
 		return []byte(value), nil
 	}
 	opened := s.limiters.named(key.limiter)
@@ -286,5 +287,5 @@ func (s *Store) stateIn(key storedKey, value string) ([]byte, error) {
 	if err != nil || head(key.limiter, prog, opened.Varies) != key.head {
 		return nil, ErrUnknownLimit
 	}
-	return prog.stateOf(value), nil
+	return prog.StateOf(value), nil
 }

@@ -73,7 +73,7 @@ func TestFailures(t *testing.T) {
 				s, _ := f.store(t)
 				logger, logged := fakes.Log()
 				opts := append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(logger))
-				l, err := ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), opts...)
+				l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), opts...)
 				require.NoError(t, err)
 				f.Hangs = true
 				tt.call(t.Context(), l)
@@ -104,7 +104,7 @@ func TestDeadlinesBelowARoundTrip(t *testing.T) {
 		f.Delay = 20 * time.Millisecond
 		s, _ := f.store(t, WithBreaker(5, time.Hour))
 		logger, logged := fakes.Log()
-		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+		l := ratelimit.Must(ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
 			ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(logger)))
 		const key = "sk_live_0123456789"
 		take := func() error {
@@ -157,7 +157,7 @@ func TestLateFailureOfTakeAll(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		s, _ := f.store(t)
 		logger, logged := fakes.Log()
-		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+		l := ratelimit.Must(ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
 			ratelimit.WithFailureLog(logger)))
 		f.Hangs = true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -177,7 +177,7 @@ func TestLateFailureInASlowLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
 		s, _ := f.store(t)
-		l := ratelimit.Must(ratelimit.New(f.prog.l.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
+		l := ratelimit.Must(ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"),
 			ratelimit.WithFailureLog(slog.New(slog.NewTextHandler(slowWriter{}, nil)))))
 		f.Hangs = true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

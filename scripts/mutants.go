@@ -55,7 +55,7 @@ var subjects = []struct {
 	{"internal/calendar/*.go", slices.Concat(checks("", "internal/calendar", "internal/kernel", "internal/laws/decide"), []check{{".", "storetest", ""}})},
 	{"internal/memory/*.go", slices.Concat([]check{{".", "internal/memory", ""}}, root, []check{{"integration", "linear", ""}})},
 	{"[a-z]*.go", slices.Concat(root, []check{{".", "storetest", ""}, {"integration", "linear", ""}})},
-	{"redisstore/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},
+	{"redisstore/internal/script/lua/*.lua", []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}}},
 
 	{"internal/limit/*.go", slices.Concat(checks("", "internal/limit"), root, checks("", "storetest"))},
 	{"internal/line/*.go", slices.Concat(checks("", "internal/line", "internal/laws/wait"), root)},
@@ -73,6 +73,7 @@ var subjects = []struct {
 	{"internal/ascii/*.go", checks("", "httplimit", "httplimit/key", "httplimit/clientip")},
 
 	{"redisstore/*.go", slices.Concat(checks("", "redisstore"), []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}})},
+	{"redisstore/internal/script/*.go", slices.Concat(checks("", "redisstore/internal/script", "redisstore"), []check{{"integration", "redis", "Fuzz"}, {"integration", "redis", ""}})},
 	{"redisstore/goredis/*.go", []check{{"redisstore/goredis", ".", ""}, {"integration", "redis", ""}}},
 	{"redisstore/rueidis/*.go", []check{{"redisstore/rueidis", ".", ""}, {"integration", "redis", ""}}},
 	{"redisstore/valkey/*.go", []check{{"redisstore/valkey", ".", ""}, {"integration", "redis", ""}}},

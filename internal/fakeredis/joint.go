@@ -1,6 +1,6 @@
 package fakeredis
 
-// This file does in Go what redisstore/lua/joint.lua does in Redis: it decides on several keys in
+// This file does in Go what redisstore/internal/script/lua/joint.lua does in Redis: it decides on several keys in
 // one call.
 
 import (

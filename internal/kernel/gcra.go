@@ -312,7 +312,7 @@ func (k *gcra) SharesStates(from Kernel) bool {
 
 // scaled returns the time in which k regains the events that old regains in the given
 // time. A portable time is at most portableMost ticks, and stands for at most as many
-// events, which no bucket exceeds. bucket.lua in redisstore/lua does the same.
+// events, which no bucket exceeds. bucket.lua in redisstore/internal/script does the same.
 func (k *gcra) scaled(missing uint128.Uint128, old *gcra) uint128.Uint128 {
 	most := uint64(math.MaxUint64)
 	if k.form == ticksAndUnits {

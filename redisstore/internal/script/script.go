@@ -1,4 +1,6 @@
-package redisstore
+// Package script has what the Lua scripts of package redisstore know: their text, a limit as their
+// constants, requests in their encoding, and the values that they keep as states.
+package script
 
 import (
 	"crypto/sha1" // by which Redis knows scripts
@@ -12,25 +14,29 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 )
 
-// A script is a Lua program, which Redis identifies by the hash of its text.
-type script struct{ text, sha string }
+// A Script is a Lua program, which Redis identifies by the hash of its text.
+type Script struct{ Text, SHA string }
 
-func newScript(text string) *script {
+// Of returns the script with a text.
+func Of(text string) *Script {
 	sum := sha1.Sum([]byte(text))
-	return &script{text, hex.EncodeToString(sum[:])}
+	return &Script{text, hex.EncodeToString(sum[:])}
 }
 
-// command returns the command that runs the script on keys, on a server that knows it.
-func (s *script) command(keys, args []string) Command {
-	words := make([]string, 0, 3+len(keys)+len(args))
-	words = append(words, "EVALSHA", s.sha, strconv.Itoa(len(keys)))
-	return Command{Words: append(append(words, keys...), args...), Key: 3}
+// Key is the index of the first key in the words of a command that runs a script.
+const Key = 3
+
+// Words returns the words of the command that runs the script on keys, on a server that knows it.
+func (s *Script) Words(keys, args []string) []string {
+	words := make([]string, 0, Key+len(keys)+len(args))
+	words = append(words, "EVALSHA", s.SHA, strconv.Itoa(len(keys)))
+	return append(append(words, keys...), args...)
 }
 
-// inFull returns c with the full text of s, for a server that did not know the script.
-func (s *script) inFull(c Command) Command {
-	words := append([]string{"EVAL", s.text}, c.Words[2:]...)
-	return Command{Words: words, Key: c.Key}
+// InFull returns the words of a command with the full text of s, for a server that did not know
+// the script.
+func (s *Script) InFull(words []string) []string {
+	return append([]string{"EVAL", s.Text}, words[2:]...)
 }
 
 // A kernel is how the scripts decide for a kind of parts. The scripts know it by its index.
@@ -39,7 +45,7 @@ type kernel struct {
 	name   string   // in the scripts
 	files  []string // with its blocks
 	// Appends the constants of a part, and notes in the program what else the commands need.
-	constants func(*program, []byte, *limit.Spec) []byte
+	constants func(*Program, []byte, *limit.Spec) []byte
 
 	isPartial bool // whether a reply may omit entries of a state that affect no decision
 	isShort   bool // whether a state may have the short form of lua/parts.lua
@@ -48,17 +54,17 @@ type kernel struct {
 // kernels has no index 0. A kind of limit without a row needs no script: the process decides, and
 // replaces the value, as foreign.go does.
 var kernels = [...]kernel{
-	1:  {'t', "bucket", []string{"bucket"}, (*program).bucket, false, true},
-	2:  {'l', "queue", []string{"bucket"}, (*program).bucket, false, true},
-	3:  {'i', "interval", []string{"interval"}, (*program).interval, false, false},
-	4:  {'f', "fixed", []string{"window", "fixed"}, (*program).fixed, false, false},
-	5:  {'s', "sliding", []string{"ring", "sliding"}, (*program).sliding, false, false},
-	6:  {'r', "rolling", []string{"ring", "rolling"}, (*program).rolling, false, false},
-	7:  {'g', "log", []string{"log", "slidinglog"}, (*program).log, true, false},
-	8:  {'w', "warming", []string{"warming"}, (*program).warming, false, false},
-	9:  {'c', "flight", []string{"log", "flight"}, (*program).flight, true, false},
-	10: {'d', "calendar", []string{"window", "calendar"}, (*program).calendar, false, false},
-	11: {'k', "lockout", []string{"lockout"}, (*program).lockout, false, false},
+	1:  {'t', "bucket", []string{"bucket"}, (*Program).bucket, false, true},
+	2:  {'l', "queue", []string{"bucket"}, (*Program).bucket, false, true},
+	3:  {'i', "interval", []string{"interval"}, (*Program).interval, false, false},
+	4:  {'f', "fixed", []string{"window", "fixed"}, (*Program).fixed, false, false},
+	5:  {'s', "sliding", []string{"ring", "sliding"}, (*Program).sliding, false, false},
+	6:  {'r', "rolling", []string{"ring", "rolling"}, (*Program).rolling, false, false},
+	7:  {'g', "log", []string{"log", "slidinglog"}, (*Program).log, true, false},
+	8:  {'w', "warming", []string{"warming"}, (*Program).warming, false, false},
+	9:  {'c', "flight", []string{"log", "flight"}, (*Program).flight, true, false},
+	10: {'d', "calendar", []string{"window", "calendar"}, (*Program).calendar, false, false},
+	11: {'k', "lockout", []string{"lockout"}, (*Program).lockout, false, false},
 }
 
 // kindOf returns the index of the kernel with a letter, or 0 if there is none.
@@ -111,39 +117,43 @@ var blocksOf = sync.OnceValue(func() map[string]map[string]string {
 	return blocks
 })
 
-// A variant is a variant of the script. What few calls need is not in the plain one, because
+// A Variant is a variant of the script. What few calls need is not in the plain one, because
 // Redis runs a script from its first line on each call.
-type variant byte
+type Variant byte
 
 const (
-	longer   variant = 1 << iota // knows charges
-	holding                      // knows charges, holds and turns
+	Longer   Variant = 1 << iota // knows charges
+	Holding                      // knows charges, holds and turns
 	together                     // is for the parts of several keys
 
-	plain variant = 0
+	Plain Variant = 0
 )
 
 // scripts caches the joined scripts.
-var scripts sync.Map // from scriptID to *script
+var scripts sync.Map // from scriptID to *Script
 
 type scriptID struct {
 	all     bool
-	variant variant
+	variant Variant
 	kinds   uint16 // a set
 }
 
+// ForKeys returns the script that decides on several keys together, whose limits have parts of
+// these kinds.
+func ForKeys(kinds []byte, v Variant) *Script { return scriptFor(true, v|together, kinds) }
+
 // scriptFor returns the script for parts of these kinds. all is whether they are the parts of
-// an All.
-func scriptFor(all bool, v variant, kinds []byte) *script {
+// an All, or of several keys.
+func scriptFor(all bool, v Variant, kinds []byte) *Script {
 	id := scriptID{all: all, variant: v}
 	for _, k := range kinds {
 		id.kinds |= 1 << k
 	}
 	if s, ok := scripts.Load(id); ok {
-		return s.(*script)
+		return s.(*Script)
 	}
-	s, _ := scripts.LoadOrStore(id, newScript(id.text()))
-	return s.(*script)
+	s, _ := scripts.LoadOrStore(id, Of(id.text()))
+	return s.(*Script)
 }
 
 // text returns the text of the script.
@@ -156,8 +166,8 @@ func (id scriptID) text() string {
 	}
 	for word, has := range map[string]bool{
 		"all":     id.all,
-		"longer":  id.variant&longer != 0,
-		"holding": id.variant&holding != 0,
+		"longer":  id.variant&Longer != 0,
+		"holding": id.variant&Holding != 0,
 	} {
 		if has {
 			j.words = append(j.words, word)
@@ -166,7 +176,7 @@ func (id scriptID) text() string {
 	switch {
 	case id.variant&together != 0:
 		return j.join(luaText("joint"))
-	case id.all || id.variant&holding != 0:
+	case id.all || id.variant&Holding != 0:
 		return j.join(luaText("main"))
 	}
 	j.current = j.kernels[0].files

@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"strings"
@@ -34,4 +34,17 @@ func TestBlocksAreThereOnce(t *testing.T) {
 	assert.Contains(t, calendar.block("load"), "undecided")
 	assert.Panics(t, func() { (&joiner{current: []string{"window", "window"}}).block("load") })
 	assert.Panics(t, func() { (&joiner{current: []string{"calendar"}}).block("load") }, "it adds to none")
+}
+
+// There is one script for each set of kinds, without comments.
+func TestScripts(t *testing.T) {
+	a, b := scriptFor(true, Plain, []byte{kindOf('t'), kindOf('g'), kindOf('t')}), scriptFor(true, Plain, []byte{kindOf('g'), kindOf('t')})
+	assert.Same(t, a, b)
+	assert.NotSame(t, a, scriptFor(true, Plain, []byte{kindOf('t')}))
+	assert.NotSame(t, scriptFor(false, Plain, []byte{kindOf('t')}), scriptFor(true, Plain, []byte{kindOf('t')}))
+	assert.NotContains(t, a.Text, "--")
+	undoes := scriptFor(true, Longer, []byte{kindOf('t'), kindOf('g')})
+	assert.NotSame(t, a, undoes)
+	assert.Greater(t, len(undoes.Text), len(a.Text))
+	assert.Len(t, a.SHA, 40)
 }

@@ -79,7 +79,7 @@ func TestPrograms(t *testing.T) {
 		again, err := p.get(tr)
 		require.NoError(t, err)
 		require.Same(t, prog, again)
-		require.Equal(t, i+1, prog.limit)
+		require.Equal(t, i+1, prog.Most)
 	}
 	assert.LessOrEqual(t, len(p.known), maxPrograms)
 }
@@ -105,17 +105,4 @@ func TestOneProgram(t *testing.T) {
 			require.Same(t, got[0], prog)
 		}
 	}
-}
-
-// There is one script for each set of kinds, without comments.
-func TestScripts(t *testing.T) {
-	a, b := scriptFor(true, plain, []byte{kindOf('t'), kindOf('g'), kindOf('t')}), scriptFor(true, plain, []byte{kindOf('g'), kindOf('t')})
-	assert.Same(t, a, b)
-	assert.NotSame(t, a, scriptFor(true, plain, []byte{kindOf('t')}))
-	assert.NotSame(t, scriptFor(false, plain, []byte{kindOf('t')}), scriptFor(true, plain, []byte{kindOf('t')}))
-	assert.NotContains(t, a.text, "--")
-	undoes := scriptFor(true, longer, []byte{kindOf('t'), kindOf('g')})
-	assert.NotSame(t, a, undoes)
-	assert.Greater(t, len(undoes.text), len(a.text))
-	assert.Len(t, a.sha, 40)
 }
