@@ -174,18 +174,6 @@ func varies(of []Bound) bool {
 	return slices.ContainsFunc(of, func(b Bound) bool { return b.hasOwnN })
 }
 
-// jointHold are the reservations of the keys of a HoldAll.
-type jointHold struct {
-	parts  []jointPart // one for each Bound
-	varies bool        // whether the keys spend different numbers of events
-}
-
-// A jointPart is the reservation of a key, for one of its Bounds.
-type jointPart struct {
-	reservation *Reservation
-	first       int // the index of the first Bound with the key
-}
-
 // A jointCall is one TakeAll or HoldAll in progress. It asks its keys in groups, one after the
 // other, until one refuses. The keys of a group are decided on together, if that is possible:
 //

@@ -59,9 +59,7 @@ const (
 	// answered nothing between two ticks, one more sender takes all that waits.
 	fewSenders = 8
 
-	// A batch is full with so many commands. It ends when the client has replied (batch.go), when
-	// its timeout has passed (timeout.go), or when the only caller that waits for it leaves
-	// (lone.go).
+	// A batch is full with so many commands.
 	maxBatch = 256
 
 	// bulky is the number of calls beyond which a command is sent by itself, because the script

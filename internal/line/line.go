@@ -17,7 +17,7 @@
 //
 // Each place has a goroutine, that of its caller. The goroutine asks [Place.Next] what to do, and
 // is woken when the answer may have changed. Nothing here calls a store. The waiter of the root
-// (waiter.go) does what Next says, and the root (overtake.go) denies requests that would overtake a
+// (waiter.go) does what Next says, and the root (line.go) denies requests that would overtake a
 // line.
 package line
 
