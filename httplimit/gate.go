@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/benbjohnson/clock"
-
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -34,7 +32,6 @@ type Gate struct {
 	policies *policies // of limits, for all keys
 	// Of what decides in the place of limits, of which only the names are known.
 	standIns *policies
-	clk      clock.Clock // that of the first limiter
 
 	warnings    limitedLog // of errors of the limiters, without WithStoreError
 	keyWarnings limitedLog // of errors of keys and costs, see Explain
@@ -91,14 +88,11 @@ func newGate(
 ) (*Gate, error) {
 	g := &Gate{
 		config: c, limits: limits, limitsOf: limitsOf,
-		clk: clock.New(), flies: c.inFlight, settles: c.settle != nil,
+		flies: c.inFlight, settles: c.settle != nil,
 		byStatus: c.settle == nil || c.byStatus,
 	}
-	for i, l := range limits {
+	for _, l := range limits {
 		l.describe(c.status)
-		if i == 0 && l.info.Clock != nil {
-			g.clk = l.info.Clock
-		}
 		g.variesByKey = g.variesByKey || l.info.Lookup != nil
 		g.flies = g.flies || l.flies
 		g.answersIn += l.answersIn
@@ -167,9 +161,9 @@ func (g *Gate) decide(a *Admission) {
 	if len(a.limits) == 0 { // those that the request counts in refuse nobody
 		a.Passed = true
 	} else {
-		a.asked = g.now()
+		a.asked = a.now()
 		err := g.take(ctx, a)
-		a.answered = g.now()
+		a.answered = a.now()
 		g.describe(a, err)
 	}
 	if !a.Passed {
@@ -186,10 +180,10 @@ func (g *Gate) decide(a *Admission) {
 	}
 }
 
-// now reads the clock if a header field tells a time.
-func (g *Gate) now() (now time.Time) {
-	if g.headers == Legacy {
-		now = g.clk.Now()
+// now reads the clock of the limits if a header field tells a time.
+func (a *Admission) now() (now time.Time) {
+	if a.gate.headers == Legacy {
+		now = a.clock().Now()
 	}
 	return now
 }
@@ -277,7 +271,7 @@ func (g *Gate) describe(a *Admission, err error) {
 	if !a.Passed {
 		a.told = g.hinted(a.told, a.policies)
 		a.RetryAfter = a.told.RetryAfter
-		a.Detail = g.detail(a.Decision, a.policies.quotas[part])
+		a.Detail = a.detail(a.policies.quotas[part])
 	}
 }
 

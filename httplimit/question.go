@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/ascii"
@@ -30,6 +32,17 @@ type question struct {
 	// because the deadline of the request may pass before the limits have answered.
 	holds     bool
 	answersIn time.Duration // of all limits, see namedLimit
+}
+
+// systemClock is for limiters that do not tell their clock.
+var systemClock = clock.New()
+
+// clock returns the clock of the first of the limits.
+func (q *question) clock() clock.Clock {
+	if clk := q.limits[0].info.Clock; clk != nil {
+		return clk
+	}
+	return systemClock
 }
 
 // ask makes q the question that r is.

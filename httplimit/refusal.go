@@ -51,9 +51,10 @@ func newRefusal(status int, names []string) *refusal {
 	return f
 }
 
-// detail says why a request is refused by d, a decision by a limit with the quota q, in characters
-// that need no escape in JSON.
-func (g *Gate) detail(d ratelimit.Decision, q quota) string {
+// detail says why a request is refused by a limit with the quota q, in characters that need no
+// escape in JSON.
+func (a *Admission) detail(q quota) string {
+	d := a.Decision
 	switch {
 	case !d.Checked():
 		return unavailable
@@ -64,7 +65,7 @@ func (g *Gate) detail(d ratelimit.Decision, q quota) string {
 	case q.windows != nil:
 		// Windows begin at whole minutes, and the clock of a store may differ a little from this
 		// one. If no window begins then, a hold gives events back before the window ends.
-		at := g.clk.Now().Add(d.RetryAfter).In(q.zone).Round(time.Minute)
+		at := a.clock().Now().Add(d.RetryAfter).In(q.zone).Round(time.Minute)
 		if start, _ := q.windows.Window(at.Unix()); start == at.Unix() {
 			return "Not enough of the limit is left: it resets " +
 				at.Format("2 January 2006, 15:04 ") + q.zone.String() + "."

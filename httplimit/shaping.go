@@ -14,7 +14,7 @@ import (
 // l has granted what a asks for. ctx is for calls of the store. The error is as for take.
 func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err error) {
 	asked := a.request.Context()
-	bounded, cancel := g.clk.WithTimeout(asked, g.shaping)
+	bounded, cancel := a.clock().WithTimeout(asked, g.shaping)
 	defer cancel()
 	if !g.settles && !a.flies && g.unlocksAfter(ctx, a) > 0 {
 		return g.takeNow(ctx, a)

@@ -1,0 +1,351 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+)
+
+// configured is NetHTTP, started with another config.
+func configured(change func(c *Config)) FrontEnd {
+	return func(c *Config) (Server, error) {
+		change(c)
+		return NetHTTP(c)
+	}
+}
+
+// optioned is NetHTTP with further options.
+func optioned(opts ...httplimit.Option) FrontEnd {
+	return configured(func(c *Config) { c.Options = append(c.Options, opts...) })
+}
+
+// answering is NetHTTP, whose answers are changed.
+func answering(change func(a *Answer)) FrontEnd {
+	return served(func(_ *Config, call Call, serve Server) Answer {
+		a := serve(call)
+		change(&a)
+		return a
+	})
+}
+
+// served is NetHTTP, whose calls are made in another way.
+func served(make func(c *Config, call Call, serve Server) Answer) FrontEnd {
+	return func(c *Config) (Server, error) {
+		serve, err := NetHTTP(c)
+		return func(call Call) Answer { return make(c, call, serve) }, err
+	}
+}
+
+// limitedBy is NetHTTP with another limiter.
+func limitedBy(change func(l ratelimit.Limiter) ratelimit.Limiter) FrontEnd {
+	return Middleware(func(c *Config) (func(http.Handler) http.Handler, error) {
+		l, err := c.NewLimiter()
+		if err != nil {
+			return nil, err
+		}
+		return httplimit.Middleware(change(l), c.HTTPOptions()...), nil
+	})
+}
+
+// A charging limiter counts what it refuses.
+type charging struct{ ratelimit.Limiter }
+
+func (l charging) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	d, err := l.Limiter.Take(ctx, key, n)
+	if !d.Allowed {
+		_, _ = l.Charge(ctx, key, 1)
+	}
+	return d, err
+}
+
+// A secretive limiter does not tell its algorithm.
+type secretive struct{ ratelimit.Limiter }
+
+func (secretive) Describe() ratelimit.Info { return ratelimit.Info{} }
+
+// An asking server asks the limiter once more for each call.
+func asking(c *Config) (Server, error) {
+	l, err := c.NewLimiter()
+	if err != nil {
+		return nil, err
+	}
+	serve, err := NetHTTP(c)
+	return func(call Call) Answer {
+		l.Allow(call.User)
+		return serve(call)
+	}, err
+}
+
+// TestBroken checks that each law notices front ends that break it, each in one way.
+func TestBroken(t *testing.T) {
+	seenBy := map[string]int{}
+	for name, tt := range map[string]struct {
+		law      string
+		says     string // part of what is said about it
+		frontEnd FrontEnd
+	}{
+		"lets all pass": {"refuses beyond the limit", "beyond the limit: the call is handled", configured(func(c *Config) {
+			c.Algorithm = ratelimit.Unlimited{}
+		})},
+		"handles what it refuses": {"refuses beyond the limit", "beyond the limit: a call that is over a limit: the handler got 1 calls",
+			served(func(c *Config, call Call, serve Server) Answer {
+				a := serve(call)
+				if a.Outcome == Refused {
+					_ = c.Handle(call.Context)
+				}
+				return a
+			})},
+		"does not handle what passes": {"refuses beyond the limit", "within the limit: a call that is handled: the handler got 0 calls",
+			configured(func(c *Config) { c.Handle = func(context.Context) error { return nil } })},
+		"counts what it refuses": {"refuses beyond the limit", "a token comes each minute: told 2m0s",
+			limitedBy(func(l ratelimit.Limiter) ratelimit.Limiter { return charging{l} })},
+		"has one limit for all": {"refuses beyond the limit", "another caller: the call is over a limit", optioned(httplimit.WithKey(key.Everybody()))},
+		"tells a client to retry too early": {"refuses beyond the limit", "told 59s",
+			answering(func(a *Answer) { a.RetryAfter = max(0, a.RetryAfter-time.Second) })},
+		"tells a client to retry at once": {"refuses beyond the limit", "a nanosecond too early: told 0s",
+			answering(func(a *Answer) { a.RetryAfter = a.RetryAfter.Truncate(time.Minute) })},
+		"names no limit":   {"refuses beyond the limit", `the limit's name is ""`, answering(func(a *Answer) { a.Policy = "" })},
+		"gives no reason":  {"refuses beyond the limit", "the client is not told why", answering(func(a *Answer) { a.Text = "" })},
+		"gives no reasons": {"refuses beyond the limit", `the client reads "no"`, answering(func(a *Answer) { a.Text = "no" })},
+		"tells clients that pass to wait": {"refuses beyond the limit", "within the limit: a call that passes tells its client to wait for 1s",
+			answering(func(a *Answer) { a.RetryAfter = max(time.Second, a.RetryAfter) })},
+
+		"tells a client to wait in vain": {"says that no wait helps", "to wait for 1h0m0s in vain", answering(func(a *Answer) {
+			if a.Outcome == Refused {
+				a.RetryAfter = time.Hour
+			}
+		})},
+		"counts what never fits": {"says that no wait helps", "2 events of 2: the call is over a limit",
+			limitedBy(func(l ratelimit.Limiter) ratelimit.Limiter { return charging{l} })},
+
+		"enforces what is in shadow": {"lets pass in shadow", "the call is over a limit, and not handled", configured(func(c *Config) { c.Shadow = nil })},
+		"tells nobody of the shadow": {"lets pass in shadow", "1 calls beyond the limit: the program is told of 0", configured(func(c *Config) {
+			if c.Shadow != nil {
+				c.Shadow = func(ratelimit.Decision) {}
+			}
+		})},
+		"tells a shadow without its decision": {"lets pass in shadow", "the program is told {", configured(func(c *Config) {
+			if report := c.Shadow; report != nil {
+				c.Shadow = func(ratelimit.Decision) { report(ratelimit.Decision{}) }
+			}
+		})},
+		"shows the shadow": {"lets pass in shadow", `in shadow: the client is told Ratelimit: "default";r=1`,
+			answering(func(a *Answer) { a.Fields.Set("RateLimit", `"default";r=1`) })},
+		"does not ask in shadow": {"lets pass in shadow", "observers see 0 of 0 calls denied", func(c *Config) (Server, error) {
+			if c.Shadow == nil {
+				return NetHTTP(c)
+			}
+			return ServerOf(HandlerOf(c)), nil
+		}},
+
+		"is always open": {"leaves failures to the policy", "FailClosed: the call is handled",
+			configured(func(c *Config) { c.Limiter = append(c.Limiter, ratelimit.WithFailurePolicy(ratelimit.FailOpen())) })},
+		"is always closed": {"leaves failures to the policy", "FailOpen: the call is refused without a limit",
+			configured(func(c *Config) { c.Limiter = append(c.Limiter, ratelimit.WithFailurePolicy(ratelimit.FailClosed())) })},
+		"keeps failures to itself": {"leaves failures to the policy", "3 calls: the program is told []",
+			optioned(httplimit.WithStoreError(func(*http.Request, error) {}))},
+		"blames clients for failures": {"leaves failures to the policy", "FailClosed: the call is over a limit", answering(func(a *Answer) {
+			if a.Outcome == Unchecked {
+				a.Outcome = Refused
+			}
+		})},
+		"names a limit for failures": {"leaves failures to the policy", `FailClosed: told of the limit "default"`,
+			answering(func(a *Answer) { a.Policy = "default" })},
+
+		"shares a key among those without": {"refuses without a key", "without the field: the call is handled",
+			optioned(httplimit.WithKey(key.Everybody()))},
+		"asks before it has a key": {"refuses without a key", "the limit was asked 4 times for one key", asking},
+		"does not say what is missing": {"refuses without a key", `the client reads "no"`,
+			answering(func(a *Answer) { a.Text = "no" })},
+
+		"shows errors": {"shows no error of the program", "db-7", optioned(httplimit.WithRefusal(http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				v, _ := httplimit.VerdictOf(r.Context())
+				http.Error(w, v.Explain()+": "+v.Err.Error(), v.Status())
+			})))},
+		"logs no errors": {"shows no error of the program", `the log has ""`, optioned(httplimit.WithRefusal(http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				v, _ := httplimit.VerdictOf(r.Context())
+				http.Error(w, "cannot determine the client of this request", v.Status())
+			})))},
+
+		"starts with mistakes": {"tells mistakes at the start", "the error is <nil>", func(c *Config) (Server, error) {
+			return func(call Call) Answer {
+				serve, err := NetHTTP(c)
+				if err != nil {
+					return Answer{Outcome: Failed}
+				}
+				return serve(call)
+			}, nil
+		}},
+		"panics with a text": {"tells mistakes at the start", "a panic without an error", func(c *Config) (Server, error) {
+			defer func() {
+				if p := recover(); p != nil {
+					panic(fmt.Sprint(p))
+				}
+			}()
+			return NetHTTP(c)
+		}},
+
+		"asks for what is skipped": {"skips without asking", "skipped or free: the limit was asked 4 times", asking},
+		"has nothing that is free": {"skips without asking", "free: the call is without a key, and not handled",
+			optioned(httplimit.WithCost(func(*http.Request) int { return 1 }))},
+		"skips nothing": {"skips without asking", "skipped: the client is told Ratelimit",
+			optioned(httplimit.WithSkip(func(*http.Request) bool { return false }))},
+
+		"handles calls of those who have left": {"leaves out who has left", "its client has left: the call is handled", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				if _, hasDeadline := call.Context.Deadline(); !hasDeadline && call.Context.Err() != nil {
+					call.Context = context.WithoutCancel(call.Context)
+				}
+				return serve(call)
+			})},
+		"takes half-closed connections for left": {"leaves out who has left", "in memory: the call is ended", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				if call.Context.Err() != nil {
+					return Answer{Outcome: Ended}
+				}
+				return serve(call)
+			})},
+		"spends for those who have left": {"leaves out who has left", "and not r=2", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				a := serve(call)
+				if a.Outcome == Ended {
+					serve(Call{Context: context.Background(), User: call.User})
+				}
+				return a
+			})},
+
+		"does not know deadlines": {"gives up at the deadline", "too late, in memory: the call is handled", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				if call.Context.Err() != nil {
+					call.Context = context.Background()
+				}
+				return serve(call)
+			})},
+		"lets the policy decide": {"gives up at the deadline", "too late while asking: the call is handled", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				a := serve(call)
+				if a.Outcome == Ended {
+					return serve(Call{Context: context.Background(), User: call.User})
+				}
+				return a
+			})},
+
+		"tells what was left before": {"tells what is left", "told", func(c *Config) (Server, error) {
+			serve, err := NetHTTP(c)
+			var first http.Header
+			return func(call Call) Answer {
+				a := serve(call)
+				if first == nil {
+					first = a.Fields.Clone()
+				}
+				first.Set("Retry-After", a.Fields.Get("Retry-After"))
+				a.Fields = first
+				return a
+			}, err
+		}},
+		"tells more than is left": {"tells what is left", "told 5 and 5", answering(func(a *Answer) {
+			told := a.Fields.Get("RateLimit")
+			for r := 4; r >= 0; r-- {
+				if before := fmt.Sprintf(`"default";r=%d`, r); strings.HasPrefix(told, before) {
+					a.Fields.Set("RateLimit", fmt.Sprintf(`"default";r=%d`, r+1)+told[len(before):])
+					return
+				}
+			}
+		})},
+		"has no field of the wait": {"tells what is left", "told to wait for 30s and for ", answering(func(a *Answer) { a.Fields.Del("Retry-After") })},
+		"tells too much":           {"tells what is left", "None: the client is told Ratelimit-Policy", answering(func(a *Answer) { a.Fields.Set("RateLimit-Policy", `"default";q=5`) })},
+
+		"holds until the timeout": {"releases what was in flight", "the call is over a limit, and not handled",
+			limitedBy(func(l ratelimit.Limiter) ratelimit.Limiter { return secretive{l} })},
+		"releases before the handler has returned": {"releases what was in flight", "while one is in flight: the call is handled",
+			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
+				a.Done(http.StatusOK, 0)
+				next.ServeHTTP(w, RequestOf(a))
+			})},
+		"forgets handlers that panic": {"releases what was in flight", "its handler has panicked: the call is over a limit",
+			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
+				next.ServeHTTP(w, RequestOf(a))
+				a.Done(http.StatusOK, 0)
+			})},
+		"ends panics": {"releases what was in flight", "its handler has panicked: the panic is <nil>", served(
+			func(_ *Config, call Call, serve Server) (a Answer) {
+				defer func() { _ = recover() }()
+				return serve(call)
+			})},
+		"releases when the client leaves": {"releases what was in flight", "its handler runs, but its client has left: the call is handled", leavers},
+		"tells a client to wait for the timeout": {"releases what was in flight", "it may end at once, and not in 1h0m0s",
+			answering(func(a *Answer) {
+				if a.Outcome == Refused {
+					a.RetryAfter = time.Hour
+				}
+			})},
+
+		"has no account for the handler": {"settles what a call has cost", "4 are spent, and one is held", configured(func(c *Config) {
+			handle := c.Handle
+			c.Handle = func(context.Context) error { return handle(context.Background()) }
+		})},
+		"settles before the handler": {"settles what a call has cost", "4 are spent, and one is held",
+			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
+				a.Done(http.StatusOK, 0)
+				next.ServeHTTP(w, RequestOf(a))
+			})},
+		"takes failures for successes": {"settles what a call has cost", "7 are spent, and one is held",
+			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
+				defer a.Done(http.StatusOK, 0)
+				next.ServeHTTP(w, RequestOf(a))
+			})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := slices.IndexFunc(laws, func(l law) bool { return l.name == tt.law })
+			require.GreaterOrEqual(t, i, 0, "a law of that name")
+			seenBy[tt.law]++
+			synctest.Test(t, func(t *testing.T) {
+				assert.Contains(t, strings.Join(laws[i].faults(tt.frontEnd), "\n"), tt.says)
+			})
+		})
+	}
+	for _, l := range laws {
+		assert.NotZero(t, seenBy[l.name], "a front end that breaks the law %q", l.name)
+	}
+}
+
+// leavers is a Gate that releases a call when its client has left.
+func leavers(c *Config) (Server, error) {
+	var running []*httplimit.Admission
+	serve, err := Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
+		running = append(running, a)
+		defer a.Done(http.StatusOK, 0)
+		next.ServeHTTP(w, RequestOf(a))
+	})(c)
+	return func(call Call) Answer {
+		for _, a := range running {
+			if a.Context().Err() != nil {
+				a.Done(http.StatusOK, 0)
+			}
+		}
+		return serve(call)
+	}, err
+}
+
+// TestNoServer checks that a front end which does not start keeps no law.
+func TestNoServer(t *testing.T) {
+	none := func(*Config) (Server, error) { return nil, errors.New("no port is free") }
+	for _, l := range laws {
+		assert.NotEmpty(t, l.faults(none), l.name)
+	}
+}
