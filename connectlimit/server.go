@@ -46,8 +46,11 @@ import (
 // only an [key.ErrNone]; other errors are logged as by [httplimit.Verdict.Explain]. If a KeyFunc
 // fails with a [connect.Error], such as one of [connect.CodeUnauthenticated], the call fails with
 // that. With [httplimit.WithRefusal], another handler answers such calls.
-// [httplimit.WithStatus] has no effect, because the protocol has a status for each code. Middleware
-// panics where httplimit.Middleware does.
+// [httplimit.WithStatus] has no effect, because the protocol has a status for each code. The status
+// that the function of [httplimit.WithSettle] gets is that of HTTP. It says only of unary calls in
+// the protocol of Connect whether they have failed: otherwise it is 200. So let handlers tell
+// [httplimit.Cost] what a call has cost, with [httplimit.WithSettleAtEnd]. Middleware panics where
+// httplimit.Middleware does.
 func Middleware(l ratelimit.Limiter, opts ...httplimit.Option) func(http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	refuse := func(w http.ResponseWriter, r *http.Request) {

@@ -47,6 +47,9 @@ type Config struct {
 	// pass.
 	Shadow func(ratelimit.Decision)
 
+	// AtEnd calls stop when the law has been checked.
+	AtEnd func(stop func())
+
 	// Handle handles a call. The server tells the client of an error, but not which it is.
 	Handle func(ctx context.Context) error
 }
@@ -120,6 +123,11 @@ type law struct {
 // bubble of testing/synctest: no call waits for a store in earnest.
 func Run(t *testing.T, f FrontEnd, except ...string) {
 	t.Helper()
+	for _, name := range except {
+		if !slices.ContainsFunc(laws, func(l law) bool { return l.name == name }) {
+			t.Errorf("there is no law %q", name)
+		}
+	}
 	for _, l := range laws {
 		if !slices.Contains(except, l.name) {
 			t.Run(l.name, func(t *testing.T) {

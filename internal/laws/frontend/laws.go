@@ -24,10 +24,12 @@ var laws = []law{
 	{"tells mistakes at the start", tellsMistakes},
 	{"skips without asking", skips},
 	{"leaves out who has left", leavesOut},
+	{"decides in memory in any case", decidesInMemory},
 	{"gives up at the deadline", givesUp},
 	{"tells what is left", tellsTheTruth},
 	{"releases what was in flight", releases},
 	{"settles what a call has cost", settles},
+	{"settles by the status", settlesByStatus},
 }
 
 // refuses: a call over the limit is refused, does not get to the handler, spends nothing, and is
@@ -250,8 +252,7 @@ func skips(t *trial) {
 }
 
 // leavesOut: a call whose client has left, before the store was asked or meanwhile, is refused
-// without asking its handler, spends nothing, and is no failure of the store. In memory, where
-// nobody waits for a store, it is decided as all others are.
+// without asking its handler, spends nothing, and is no failure of the store.
 func leavesOut(t *trial) {
 	window := ratelimit.FixedWindow{Limit: 3, Window: time.Hour}
 	db := newDatabase()
@@ -264,10 +265,17 @@ func leavesOut(t *trial) {
 	p.callWithin(ctx, Ended, "ann", "its client has left")
 	p.require(len(p.storeErrors) == 0, "clients have left: the program is told %v", p.storeErrors)
 	p.left(2, "after calls whose clients have left")
+}
 
-	p = t.serve(window)
-	p.callWithin(ctx, Handled, "ann", "in memory")
-	p.left(1, "after a call in memory whose client has left")
+// decidesInMemory: in memory, and without a lookup, a call whose client has left is decided as all
+// others are, because a client that has closed its side of the connection looks the same.
+func decidesInMemory(t *trial) {
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	p := t.serve(ratelimit.FixedWindow{Limit: 2, Window: time.Hour})
+	p.callWithin(gone, Handled, "ann", "within the limit")
+	p.left(0, "after a call whose client has left")
+	p.callWithin(gone, Refused, "ann", "beyond the limit")
 }
 
 // givesUp: a call whose deadline has passed, or passes while the store is asked, is refused without
@@ -435,10 +443,12 @@ func releases(t *trial) {
 	}
 }
 
+// day is a limit of which what is spent can be read.
+var day = ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}
+
 // settles: with WithSettleAtEnd, a call has cost what its handler told Cost, whether that returns,
-// fails or panics, and with WithSettle what the status says.
+// fails or panics.
 func settles(t *trial) {
-	day := ratelimit.FixedWindow{Limit: 100, Window: 24 * time.Hour}
 	p := t.serve(day, with(httplimit.WithSettleAtEnd(httplimit.ByCost)))
 	costs := func(n int, end func() error) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -458,15 +468,19 @@ func settles(t *trial) {
 	p.require(panicked == any(bug), "the panic is %v", panicked)
 	p.handle = costs(0, func() error { return nil })
 	p.left(84, "4, 5 and 6 are spent, and one is held")
+}
 
-	p = t.serve(day, with(httplimit.WithSettle(func(_ *http.Request, status int) int {
+// settlesByStatus: with WithSettle, a call has cost what its status says. One that fails has a
+// status that says so.
+func settlesByStatus(t *trial) {
+	p := t.serve(day, with(httplimit.WithSettle(func(_ *http.Request, status int) int {
 		if status < http.StatusInternalServerError {
 			return 0
 		}
 		return 7
 	})))
 	p.call(Handled, "ann", "free if it does not fail")
-	p.handle = func(context.Context) error { return bug }
+	p.handle = func(context.Context) error { return errors.New("a fault") }
 	p.call(Failed, "ann", "costs 7 if it fails")
 	p.handle = nil
 	p.left(92, "7 are spent, and one is held")

@@ -213,10 +213,17 @@ func TestBroken(t *testing.T) {
 				}
 				return serve(call)
 			})},
-		"takes half-closed connections for left": {"leaves out who has left", "in memory: the call is ended", served(
+		"takes half-closed connections for left": {"decides in memory in any case", "within the limit: the call is ended", served(
 			func(_ *Config, call Call, serve Server) Answer {
 				if call.Context.Err() != nil {
 					return Answer{Outcome: Ended}
+				}
+				return serve(call)
+			})},
+		"leaves those who have left uncounted": {"decides in memory in any case", "and not r=0", served(
+			func(c *Config, call Call, serve Server) Answer {
+				if call.Context.Err() != nil {
+					return Answer{Outcome: Handled}
 				}
 				return serve(call)
 			})},
@@ -304,7 +311,7 @@ func TestBroken(t *testing.T) {
 				a.Done(http.StatusOK, 0)
 				next.ServeHTTP(w, RequestOf(a))
 			})},
-		"takes failures for successes": {"settles what a call has cost", "7 are spent, and one is held",
+		"takes failures for successes": {"settles by the status", "7 are spent, and one is held",
 			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
 				defer a.Done(http.StatusOK, 0)
 				next.ServeHTTP(w, RequestOf(a))

@@ -17,6 +17,7 @@ import (
 type trial struct {
 	frontEnd FrontEnd
 	faults   []string
+	stops    []func() // what is to be called at the end
 }
 
 // errNoServer ends a trial whose front end starts no server.
@@ -27,6 +28,9 @@ func (l *law) faults(f FrontEnd) []string {
 	t := &trial{frontEnd: f}
 	func() {
 		defer func() {
+			for _, stop := range t.stops {
+				stop()
+			}
 			if p := recover(); p != nil && p != any(errNoServer) {
 				panic(p)
 			}
@@ -82,6 +86,7 @@ func (t *trial) start(
 		Options: []httplimit.Option{byUser, httplimit.WithStoreError(
 			func(_ *http.Request, err error) { p.storeErrors = append(p.storeErrors, err) },
 		)},
+		AtEnd: func(stop func()) { t.stops = append(t.stops, stop) },
 		Handle: func(ctx context.Context) error {
 			p.handled++
 			if p.handle == nil {
