@@ -3,9 +3,7 @@ package connectlimit_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,7 +20,6 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/connectlimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 const (
@@ -118,30 +115,6 @@ func details(t *testing.T, err error) (retry *errdetails.RetryInfo, quota *errde
 	return retry, quota
 }
 
-// A call to which an outer handler has given a deadline that has passed is told so, whether a limit
-// would let it pass or not, and counts nowhere.
-func TestMiddleware_DeadlineHasPassed(t *testing.T) {
-	for name, opts := range protocols {
-		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
-		limited := connectlimit.Middleware(l, httplimit.WithKey(key.Everybody()))
-		late := func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ctx, cancel := context.WithDeadline(r.Context(), time.Unix(0, 0))
-				defer cancel()
-				h.ServeHTTP(w, r.WithContext(ctx))
-			})
-		}
-		p := serve(t, func(h http.Handler) http.Handler { return late(limited(h)) }, returns, opts...)
-		for range 2 {
-			_, err := p.call(t.Context())
-			assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "%s: %v", name, err)
-			err = p.open(t.Context())
-			assert.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err), "%s: %v", name, err)
-		}
-		assert.True(t, l.Allow("everybody"), name)
-	}
-}
-
 // TestRefusal checks in each protocol what a client reads, and that one which sleeps exactly
 // RetryInfo is granted, and one that sleeps a nanosecond less is not.
 func TestRefusal(t *testing.T) {
@@ -213,21 +186,6 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// TestStoreFails checks refusals of a limiter whose store has failed, and of a call that never
-// fits.
-func TestStoreFails(t *testing.T) {
-	l, _ := limiter(t, ratelimit.Blocked{})
-	_, err := serve(t, connectlimit.Middleware(l), returns).call(t.Context())
-	retry, quota := details(t, err)
-	assert.Nil(t, retry)
-	assert.NotNil(t, quota)
-	_, err = serve(t, connectlimit.Middleware(degraded{l}), returns).call(t.Context())
-	retry, quota = details(t, err)
-	assert.Equal(t, connect.CodeUnavailable, connect.CodeOf(err))
-	assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration())
-	assert.Nil(t, quota)
-}
-
 // TestStandInRefuses checks that a limit in place of the key's, and of a store that has failed, is
 // one.
 func TestStandInRefuses(t *testing.T) {
@@ -255,32 +213,6 @@ func (away) Get(context.Context, string) ([]byte, error) {
 	return nil, errors.New("no route to the store")
 }
 
-// A degraded limiter refuses without a RetryAfter.
-type degraded struct{ ratelimit.Limiter }
-
-func (degraded) Take(context.Context, string, int) (ratelimit.Decision, error) {
-	return ratelimit.Decision{Degraded: true}, errors.New("no route to the store")
-}
-
-func TestKeyError(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	var logged strings.Builder
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)})
-	p := serve(t, connectlimit.Middleware(l, httplimit.WithKey(key.Header("X-User"))), returns)
-	_, err := p.call(t.Context())
-	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
-	assert.ErrorContains(t, err, "X-User is missing")
-	p = serve(t, connectlimit.Middleware(l, httplimit.WithKey(func(*http.Request) (string, error) { return "", assert.AnError })), returns)
-	for range 3 {
-		_, err = p.call(t.Context())
-		assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))
-		assert.NotContains(t, err.Error(), assert.AnError.Error())
-	}
-	assert.Equal(t, 1, strings.Count(logged.String(), assert.AnError.Error()))
-}
-
 func TestHealthAndReflection(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/grpc.health.v1.Health/Check":                              true,
@@ -293,44 +225,3 @@ func TestHealthAndReflection(t *testing.T) {
 		assert.Equal(t, want, connectlimit.HealthAndReflection(httptest.NewRequest("POST", path, nil)), path)
 	}
 }
-
-// TestInFlight checks that a call, or a stream, is in flight until its handler returns or panics.
-func TestInFlight(t *testing.T) {
-	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
-	entered, end, left := make(chan struct{}), make(chan func() error), make(chan struct{}, 10)
-	middleware := connectlimit.Middleware(l)
-	p := serve(t, func(h http.Handler) http.Handler {
-		limited := middleware(h)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer func() { left <- struct{}{} }()
-			limited.ServeHTTP(w, r)
-		})
-	}, func(context.Context) error {
-		entered <- struct{}{}
-		return (<-end)()
-	})
-	for i, ended := range []func() error{returns0, func() error { return assert.AnError }, func() error { panic("a bug") }} {
-		for _, ask := range []func(context.Context) error{
-			func(ctx context.Context) error { _, err := p.call(ctx); return err },
-			p.open,
-		} {
-			answered := make(chan error)
-			go func() { answered <- ask(t.Context()) }()
-			<-entered
-			retry, _ := details(t, ask(t.Context()))
-			assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration(), "it may end long before its timeout")
-			<-left
-			end <- ended
-			<-left
-			assert.Equal(t, i == 0, isEnd(<-answered))
-			d, err := l.Peek(t.Context(), "127.0.0.1")
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-		}
-	}
-}
-
-// isEnd reports whether err is that of a call, or a stream, that has ended well.
-func isEnd(err error) bool { return err == nil || errors.Is(err, io.EOF) }
-
-func returns0() error { return nil }

@@ -3,6 +3,7 @@ package grpclimit_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -113,6 +114,9 @@ func answerOf(err error, trailer metadata.MD) frontend.Answer {
 	st := status.Convert(err)
 	a := frontend.Answer{Outcome: outcomes[st.Code()], Text: st.Message(), Fields: make(http.Header)}
 	for name, values := range trailer {
+		if name != strings.ToLower(name) {
+			panic("names of metadata are in lower case, and not " + name)
+		}
 		for _, value := range values {
 			a.Fields.Add(name, value)
 		}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,13 +13,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestInFlight has three calls in flight, unary and streams. A fourth is refused until one of them
@@ -119,109 +116,6 @@ func testInFlight(t *testing.T, l ratelimit.Limiter, s *grpclimit.Server, shadow
 
 // isEnd reports whether err is that of a call, or a stream, that has ended well.
 func isEnd(err error) bool { return err == nil || errors.Is(err, io.EOF) }
-
-// A call whose deadline passes while the store is silent is over: its handler is not called,
-// although the failure policy allows it. So is a message.
-func TestDeadlineWhileTheStoreIsSilent(t *testing.T) {
-	for name, call := range map[string]func(s *grpclimit.Server, ctx context.Context) (passed bool, err error){
-		"unary": func(s *grpclimit.Server, ctx context.Context) (passed bool, err error) {
-			_, err = s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
-				passed = true
-				return nil, nil
-			})
-			return passed, err
-		},
-		"stream": func(s *grpclimit.Server, ctx context.Context) (passed bool, err error) {
-			err = s.Stream(nil, silentStream{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"}, func(any, grpc.ServerStream) error {
-				passed = true
-				return nil
-			})
-			return passed, err
-		},
-		"messages": func(s *grpclimit.Server, ctx context.Context) (passed bool, err error) {
-			err = s.Messages(nil, silentStream{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/a.B/C"}, func(_ any, stream grpc.ServerStream) error {
-				passed = stream.RecvMsg(nil) == nil
-				return nil
-			})
-			return passed, err
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			passed, err := call(newServer(t, silent{l}, httplimit.WithKey(key.Pattern())), ctx)
-			assert.Equal(t, codes.DeadlineExceeded, status.Code(err), name)
-			assert.False(t, passed, name)
-		})
-	}
-}
-
-// A silent limiter has a store that does not answer, and allows what that does not decide.
-type silent struct{ ratelimit.Limiter }
-
-func (silent) Take(ctx context.Context, _ string, _ int) (ratelimit.Decision, error) {
-	<-ctx.Done()
-	return ratelimit.Decision{Allowed: true, Degraded: true}, errors.New("no answer")
-}
-
-// A silent stream has one message after another, all of them empty.
-type silentStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s silentStream) Context() context.Context { return s.ctx }
-func (silentStream) SetTrailer(metadata.MD)     {}
-func (silentStream) RecvMsg(any) error          { return nil }
-
-// In memory, a call that was cancelled is decided on like any other, because a half-closed
-// connection looks the same.
-func TestCancelledCallInMemory(t *testing.T) {
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s := newServer(t, l, httplimit.WithKey(key.Pattern()))
-	for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
-		_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) { return nil, nil })
-		assert.Equal(t, want, status.Code(err))
-	}
-}
-
-// TestClientHasLeft checks that a call whose context has ended takes nothing from a limiter that
-// may have to wait for a store.
-func TestClientHasLeft(t *testing.T) {
-	for _, shadow := range []bool{false, true} {
-		inMemory, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-		l := opaque{inMemory}
-		opts := []httplimit.Option{
-			httplimit.WithKey(key.Pattern()),
-			httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }),
-		}
-		if shadow {
-			opts = append(opts, httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }))
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		passed := false
-		_, err := newServer(t, l, opts...).Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
-			passed = true
-			return nil, nil
-		})
-		assert.Equal(t, shadow, passed)
-		if !shadow {
-			assert.Equal(t, codes.Canceled, status.Code(err))
-		}
-		d, err := l.Peek(t.Context(), "/a.B/C")
-		require.NoError(t, err)
-		assert.Equal(t, 3, d.Remaining)
-	}
-}
-
-// An opaque limiter does not tell where its states are.
-type opaque struct{ ratelimit.Limiter }
-
-func (opaque) Describe() ratelimit.Info { return ratelimit.Info{} }
 
 // TestInFlightOfACallThatPanics checks that a call is released if a function of the program panics
 // before its handler.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +23,6 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/grpclimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
-	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // TestRefusal checks what a client reads, and that a client which sleeps exactly RetryInfo is
@@ -123,22 +120,6 @@ func TestPartThatRefuses(t *testing.T) {
 	require.NoError(t, cost(1))
 }
 
-func TestHeaders(t *testing.T) {
-	for h, want := range map[httplimit.Headers]metadata.MD{
-		httplimit.Standard: {"ratelimit": {`"default";r=0;t=3600`}, "ratelimit-policy": {`"default";q=1;w=3600`}, "retry-after": {"3600"}},
-		httplimit.Draft7:   {"ratelimit": {"limit=1, remaining=0, reset=3600"}, "ratelimit-policy": {"1;w=3600"}, "retry-after": {"3600"}},
-		httplimit.Legacy:   {"x-ratelimit-limit": {"1"}, "x-ratelimit-remaining": {"0"}, "x-ratelimit-reset": {"1772370000"}, "retry-after": {"3600"}},
-		httplimit.None:     {"retry-after": {"3600"}},
-	} {
-		l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-		p := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithHeaders(h))))
-		require.NoError(t, p.call(t.Context()))
-		var got metadata.MD
-		require.Error(t, p.call(t.Context(), grpc.Trailer(&got)))
-		assert.Equal(t, want, sent(got))
-	}
-}
-
 // sent returns the trailers without those of grpc-go itself.
 func sent(md metadata.MD) metadata.MD {
 	md = md.Copy()
@@ -183,88 +164,11 @@ func serveAll(t *testing.T, s *grpclimit.Server) place {
 	})
 }
 
-func TestShadow(t *testing.T) {
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
-	var mu sync.Mutex
-	var refused []ratelimit.Decision
-	s := newServer(t, l, httplimit.WithShadow(1, func(r *http.Request, d ratelimit.Decision) {
-		mu.Lock()
-		defer mu.Unlock()
-		refused = append(refused, d)
-	}))
-	p := serve(t, new(service), perMessage(s))
-	for range 3 {
-		var trailer metadata.MD
-		require.NoError(t, p.call(t.Context(), grpc.Trailer(&trailer)))
-		assert.Empty(t, sent(trailer))
-	}
-	stream := p.open(t, t.Context())
-	require.NoError(t, exchange(stream))
-	require.NoError(t, stream.CloseSend())
-	require.Error(t, exchange(stream))
-	assert.Empty(t, sent(stream.Trailer()))
-	require.Len(t, refused, 2)
-	assert.Equal(t, 30*time.Minute, refused[0].RetryAfter)
-
-	noKey := serve(t, new(service), limitedBy(newServer(t, l, httplimit.WithKey(key.Header("x-user")),
-		httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d) }))))
-	require.NoError(t, noKey.call(t.Context()))
-	require.Len(t, refused, 3)
-	assert.Zero(t, refused[2], "it has no key")
-}
-
 // A down database fails every call.
 type down struct{ ratelimit.Database }
 
 func (down) Get(context.Context, string) ([]byte, error) {
 	return nil, errors.New("no route to the store")
-}
-
-// TestStoreFails checks that the limiter's policy decides, and that one line is logged.
-func TestStoreFails(t *testing.T) {
-	log := quiet(t)
-	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
-	local, _ := limiter(t, bucket)
-	lines := 0
-	for i, tt := range []struct {
-		policy  ratelimit.FailurePolicy
-		code    codes.Code
-		retry   time.Duration
-		trailer metadata.MD
-	}{
-		{ratelimit.FailOpen(), codes.OK, 0, metadata.MD{}},
-		{ratelimit.FailClosed(), codes.Unavailable, time.Second, metadata.MD{"retry-after": {"1"}}},
-		{ratelimit.Fallback(local), codes.OK, 0, metadata.MD{"ratelimit": {`"default";r=0`}}},
-		{ratelimit.Fallback(local), codes.ResourceExhausted, time.Hour, metadata.MD{"ratelimit": {`"default";r=0;t=3600`}, "retry-after": {"3600"}}},
-	} {
-		l, err := ratelimit.New(bucket, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
-		require.NoError(t, err)
-		var told atomic.Value
-		for _, opts := range [][]httplimit.Option{
-			nil,
-			{httplimit.WithStoreError(func(_ *http.Request, err error) { told.Store(err) })},
-		} {
-			if opts != nil {
-				require.NoError(t, local.Reset(t.Context(), "127.0.0.1"))
-				if i == 3 {
-					require.True(t, local.Allow("127.0.0.1"))
-				}
-			}
-			p := serve(t, new(service), limitedBy(newServer(t, l, opts...)))
-			var trailer metadata.MD
-			err := p.call(t.Context(), grpc.Trailer(&trailer))
-			require.Equal(t, tt.code, status.Code(err), i)
-			assert.Equal(t, tt.trailer, sent(trailer))
-			if err != nil {
-				retry, quota := detailsOf(t, err)
-				assert.Equal(t, tt.retry, retry.GetRetryDelay().AsDuration())
-				assert.Equal(t, tt.code == codes.ResourceExhausted, quota != nil, "whether a limit is known to be exceeded")
-			}
-		}
-		assert.ErrorContains(t, told.Load().(error), "no route to the store")
-		lines++
-		assert.Equal(t, lines, strings.Count(log.String(), "\n"), "the limiter logs it, and the server does not")
-	}
 }
 
 // TestLookupFails checks that a call which the limit of New refuses, because that of its key is not
@@ -340,63 +244,9 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestKeyErrorOfTheProgram checks that an error of a KeyFunc of the program is one of the call,
-// also if a mistake in the program is its cause, and that a client does not see its text.
-func TestKeyErrorOfTheProgram(t *testing.T) {
-	log := quiet(t)
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	_, mistake := ratelimit.New(ratelimit.TokenBucket{})
-	require.ErrorIs(t, mistake, ratelimit.ErrInvalid)
-	failing := httplimit.WithKey(func(*http.Request) (string, error) { return "", mistake })
-	err := serve(t, new(service), limitedBy(newServer(t, l, failing))).call(t.Context())
-	assert.Equal(t, codes.InvalidArgument, status.Code(err))
-	assert.NotContains(t, err.Error(), mistake.Error())
-	assert.Contains(t, log.String(), mistake.Error())
-}
-
 // TestCallOf checks that other requests are about no call.
 func TestCallOf(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 	require.NoError(t, err)
 	assert.Nil(t, grpclimit.CallOf(r))
-}
-
-// TestSettle checks that a call is settled with what its handler tells Cost or, by a function of
-// the status, with whether it has failed, and in each limit of WithAlso.
-func TestSettle(t *testing.T) {
-	tokens, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
-	failures, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
-	all := func(*http.Request) (string, error) { return "all", nil }
-	s := newServer(t, tokens, httplimit.WithKey(all), httplimit.WithSettleAtEnd(httplimit.ByCost),
-		httplimit.WithAlso(failures, all, "failures", httplimit.WithSettleAtEnd(func(_ *http.Request, code int, _ int64) int {
-			return map[int]int{200: 0, 500: 1}[code]
-		})))
-	used := func(l ratelimit.Limiter) int {
-		d, err := l.Peek(t.Context(), "all")
-		require.NoError(t, err)
-		return d.Limit - d.Remaining
-	}
-	var fault func() error
-	p := serve(t, &service{
-		unary: func(ctx context.Context, _ *grpc_testing.SimpleRequest) error {
-			httplimit.Cost(ctx, 5)
-			return fault()
-		},
-		duplex: func(stream duplexServer) error {
-			httplimit.Cost(stream.Context(), 5)
-			return fault()
-		},
-	}, limitedBy(s))
-	ended := 0
-	for _, fault = range []func() error{
-		func() error { return nil },
-		func() error { return status.Error(codes.Aborted, "a fault") },
-		func() error { panic("a bug") },
-	} {
-		_ = p.call(t.Context())
-		_, _ = p.open(t, t.Context()).Recv()
-		ended += 2
-		assert.Equal(t, 5*ended, used(tokens))
-		assert.Equal(t, ended-2, used(failures))
-	}
 }

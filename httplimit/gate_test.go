@@ -19,7 +19,6 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
-	"github.com/ratelimit-go/ratelimit/internal/fakes"
 )
 
 // gateOf returns a Gate of l.
@@ -264,22 +263,6 @@ func TestGateGivesBackWhenItPanics(t *testing.T) {
 		assert.PanicsWithValue(t, "a bug in a lookup", func() { gate.Admit(from("192.0.2.1:1")) })
 	}
 	assert.Equal(t, 1, remaining(t, l))
-}
-
-// TestGateOfFailedStore checks that no client is told to retry at once.
-func TestGateOfFailedStore(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
-		ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
-		ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
-	require.NoError(t, err)
-	a := gateOf(t, l).Admit(from("192.0.2.1:1"))
-	assert.False(t, a.Passed)
-	assert.NoError(t, a.Err)
-	assert.Equal(t, time.Second, a.RetryAfter)
-	w := httptest.NewRecorder()
-	a.Refuse(w, from("192.0.2.1:1"))
-	assert.Equal(t, 503, w.Code)
-	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }
 
 // TestVerdictOfRefusal checks that the handler of WithRefusal learns which limit has refused.

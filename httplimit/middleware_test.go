@@ -275,57 +275,6 @@ func (l *logText) Reset() {
 	l.text.Reset()
 }
 
-func TestShadow(t *testing.T) {
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
-	var refused []ratelimit.Decision
-	h := httplimit.Middleware(l,
-		httplimit.WithShadow(1, func(r *http.Request, d ratelimit.Decision) { refused = append(refused, d) }),
-	)(ok)
-	for range 3 {
-		resp := serve(h, from("192.0.2.1:1"))
-		assert.Equal(t, "ok", body(t, resp))
-		assert.Empty(t, resp.Header.Get("RateLimit")+resp.Header.Get("Retry-After"))
-	}
-	assert.Equal(t, "ok", body(t, serve(h, from("@"))))
-	require.Len(t, refused, 2)
-	assert.Equal(t, 30*time.Minute, refused[0].RetryAfter)
-	assert.Zero(t, refused[1], "it has no key")
-}
-
-func TestStoreFails(t *testing.T) {
-	logged := quiet(t)
-	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}
-	local, _ := limiter(t, bucket)
-	for i, tt := range []struct {
-		policy     ratelimit.FailurePolicy
-		status     int
-		retryAfter string
-		current    string
-	}{
-		{ratelimit.FailOpen(), 200, "", ""},
-		{ratelimit.FailClosed(), 503, "1", ""},
-		{ratelimit.Fallback(local), 200, "", `"default";r=0`},
-		{ratelimit.Fallback(local), 429, "3600", `"default";r=0;t=3600`},
-	} {
-		l, err := ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
-		require.NoError(t, err)
-		var told error
-		h := httplimit.Middleware(l, httplimit.WithStoreError(func(r *http.Request, err error) { told = err }))(ok)
-		resp := serve(h, from("192.0.2.1:1"))
-		assert.Equal(t, tt.status, resp.StatusCode, i)
-		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), i)
-		assert.Equal(t, tt.current, resp.Header.Get("RateLimit"), i)
-		assert.Empty(t, resp.Header.Get("RateLimit-Policy"), i)
-		assert.ErrorContains(t, told, "no route to the store")
-		l, err = ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
-		require.NoError(t, err)
-		logged.Reset()
-		serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
-		assert.Contains(t, logged.String(), "no route to the store")
-		assert.Equal(t, 1, strings.Count(logged.String(), "\n"), "the limiter and the middleware do not both log it")
-	}
-}
-
 // TestLookupFails: a client that the limit of New refuses, because that of its key is not known, is
 // over a limit. What that limit could never grant is not.
 func TestLookupFails(t *testing.T) {
@@ -385,15 +334,4 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 		assert.Equal(t, tt.status, resp.StatusCode, tt.cost)
 		assert.Equal(t, tt.retryAfter, resp.Header.Get("Retry-After"), tt.cost)
 	}
-}
-
-// TestShadowOfAClientThatLeft checks that its request passes as well.
-func TestShadowOfAClientThatLeft(t *testing.T) {
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	h := httplimit.Middleware(l,
-		httplimit.WithShadow(1, func(*http.Request, ratelimit.Decision) { t.Error("it was not refused") }),
-		httplimit.WithStoreError(func(*http.Request, error) { t.Error("no store has failed") }))(ok)
-	assert.Equal(t, "ok", body(t, serve(h, from("192.0.2.1:1").WithContext(ctx))))
 }

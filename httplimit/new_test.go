@@ -38,15 +38,6 @@ func TestPerClient(t *testing.T) {
 	assert.Equal(t, `"hourly";q=2;w=3600`, serve(named, from("192.0.2.1:1")).Header.Get("RateLimit-Policy"))
 }
 
-// TestGateMiddleware checks that a Gate limits handlers as the Middleware of its options does.
-func TestGateMiddleware(t *testing.T) {
-	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
-	gate, err := httplimit.NewGate(l, httplimit.WithStatus(503))
-	require.NoError(t, err)
-	assert.Equal(t, 200, serve(gate.Middleware(ok), from("192.0.2.1:1")).StatusCode)
-	assert.Equal(t, 503, serve(gate.Middleware(ok), from("192.0.2.1:1")).StatusCode)
-}
-
 // TestMistakes checks that Middleware panics with the error that NewGate returns for a mistake in
 // its arguments, and that an option which is right does not hide one before it.
 func TestMistakes(t *testing.T) {

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -80,9 +81,11 @@ func Gated(pass func(a *httplimit.Admission, w http.ResponseWriter, next http.Ha
 
 // Pass serves a call that a Gate has let pass, as the documentation of [httplimit.Admission] asks.
 func Pass(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
-	noted := &statusWriter{w, http.StatusOK}
-	defer func() { a.Done(noted.status, 0) }()
+	noted := &statusWriter{ResponseWriter: w}
+	status := http.StatusInternalServerError // if next panics
+	defer func() { a.Done(status, 0) }()
 	next.ServeHTTP(noted, RequestOf(a))
+	status = cmp.Or(noted.status, http.StatusOK)
 }
 
 // RequestOf returns the request for the handler of a call that a Gate has let pass.
@@ -93,7 +96,7 @@ func RequestOf(a *httplimit.Admission) *http.Request {
 // A statusWriter notes the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
-	status int
+	status int // 0 for that of no WriteHeader
 }
 
 // WriteHeader implements [http.ResponseWriter].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -64,6 +65,7 @@ func refusesForever(t *trial) {
 		with(httplimit.WithCost(func(*http.Request) int { return cost })))
 	a := p.call(Refused, "ann", "3 events of 2")
 	p.require(a.RetryAfter == 0, "it is told to wait for %v in vain", a.RetryAfter)
+	p.require(a.Policy == "default", "the limit's name is %q", a.Policy)
 	p.require(strings.Contains(a.Text, "The request exceeds what the limit ever allows at once."),
 		"the client reads %q", a.Text)
 	cost = 2
@@ -107,7 +109,7 @@ func failing(c *Config, _ *place) {
 // heedsPolicy: if the store fails, the FailurePolicy of the limiter decides, and the program is
 // told the error. FailOpen lets the call pass. FailClosed refuses it, for a second, and names no
 // limit, because none was checked. A Fallback decides as a limit does. What is left of the limit
-// itself is not known, and not told.
+// itself is not known, and not told. The limiter logs the failure, and the front end does not.
 func heedsPolicy(t *trial) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)}
 	under := func(policy ratelimit.FailurePolicy) *place {
@@ -130,6 +132,9 @@ func heedsPolicy(t *trial) {
 	p.require(a.Policy == "", "FailClosed: told of the limit %q", a.Policy)
 	p.require(strings.Contains(a.Text, "The limit cannot be checked at the moment."),
 		"FailClosed: the client reads %q", a.Text)
+	p.retryField(a, "FailClosed")
+	a.Fields.Del("Retry-After")
+	p.noFields(a, "FailClosed")
 	toldOf(p, 1)
 
 	local, err := ratelimit.New(bucket, ratelimit.WithClock(p.clk))
@@ -143,6 +148,16 @@ func heedsPolicy(t *trial) {
 		"a token of the Fallback comes in a minute: told %v of %q", a.RetryAfter, a.Policy)
 	p.require(a.Fields.Get("RateLimit-Policy") == "", "the client is told a limit")
 	toldOf(p, 2)
+
+	logged := capture()
+	defer logged.end()
+	p = t.serve(bucket, failing, func(c *Config, _ *place) {
+		c.Options = []httplimit.Option{byUser}
+		c.Limiter = append(c.Limiter, ratelimit.WithFailureLog(slog.Default()))
+	})
+	p.call(Handled, "ann", "the log is told")
+	p.require(strings.Count(logged.text(), "\n") == 1 && strings.Contains(logged.text(), errDown.Error()),
+		"the limiter logs its failure: the log has %q", logged.text())
 }
 
 // needsKey: a call without a key, or with an empty one, is refused without asking the limit, and
@@ -172,12 +187,13 @@ func needsKey(t *trial) {
 		"without a key, in shadow: the program is told %v", told)
 }
 
-// keepsSecrets: if the program cannot tell the key, or the cost is not a number of events, the
-// call is refused as one without a key. The client does not see the error of the program.
+// keepsSecrets: if the program cannot tell the key, even by a mistake of its own, or the cost is not
+// a number of events, the call is refused as one without a key. The client does not see the error of
+// the program. It is logged, once a second.
 func keepsSecrets(t *trial) {
 	logged := capture()
 	defer logged.end()
-	secret := errors.New("no route to the sessions at db-7")
+	secret := fmt.Errorf("%w: no sessions at db-7", ratelimit.ErrInvalid)
 	p := t.serve(ratelimit.TokenBucket{Rate: ratelimit.PerMinute(1)},
 		with(httplimit.WithKey(func(*http.Request) (string, error) { return "", secret })))
 	for range 3 {
@@ -265,6 +281,17 @@ func leavesOut(t *trial) {
 	p.callWithin(ctx, Ended, "ann", "its client has left")
 	p.require(len(p.storeErrors) == 0, "clients have left: the program is told %v", p.storeErrors)
 	p.left(2, "after calls whose clients have left")
+
+	p = t.serve(window, elsewhere, with(untold(t)))
+	p.callHandled(ctx, "ann", "its client has left, in shadow")
+	p.require(p.decided == 0, "its client has left, in shadow: the limit has decided")
+}
+
+// untold lets all calls pass. It is a fault if one would have been refused.
+func untold(t *trial) httplimit.Option {
+	return httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) {
+		t.require(false, "it is not refused: the program is told %+v", d)
+	})
 }
 
 // decidesInMemory: in memory, and without a lookup, a call whose client has left is decided as all
@@ -297,6 +324,9 @@ func givesUp(t *trial) {
 		p.noFields(p.callWithin(soon, Ended, "ann", "too late while asking"), "too late")
 	}, func() {})
 	p.left(2, "after a call whose deadline passed while the store was asked")
+
+	p = t.serve(window, with(untold(t)))
+	p.callHandled(past, "ann", "too late, in shadow")
 }
 
 // left makes a call of ann that passes, and requires that it leaves n events.
@@ -480,8 +510,12 @@ func settlesByStatus(t *trial) {
 		return 7
 	})))
 	p.call(Handled, "ann", "free if it does not fail")
+	p.left(99, "nothing is spent, and one is held")
 	p.handle = func(context.Context) error { return errors.New("a fault") }
 	p.call(Failed, "ann", "costs 7 if it fails")
+	p.handle = func(context.Context) error { panic("a bug") }
+	panicked := p.endOf(Call{Context: context.Background(), User: "ann"})
+	p.require(panicked == any("a bug"), "the panic is %v", panicked)
 	p.handle = nil
-	p.left(92, "7 are spent, and one is held")
+	p.left(85, "twice 7 are spent, and one is held")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,6 +69,15 @@ func (l charging) Take(ctx context.Context, key string, n int) (ratelimit.Decisi
 	if !d.Allowed {
 		_, _ = l.Charge(ctx, key, 1)
 	}
+	return d, err
+}
+
+// An unmarking limiter does not say that its policy has decided.
+type unmarking struct{ ratelimit.Limiter }
+
+func (l unmarking) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	d, err := l.Limiter.Take(ctx, key, n)
+	d.Degraded = false
 	return d, err
 }
 
@@ -162,6 +172,12 @@ func TestBroken(t *testing.T) {
 				a.Outcome = Refused
 			}
 		})},
+		"tells what is left of a limit that was not asked": {"leaves failures to the policy", "FailClosed: the client is told Ratelimit",
+			answering(func(a *Answer) {
+				if a.Outcome == Unchecked {
+					a.Fields.Set("RateLimit", `"default";r=0`)
+				}
+			})},
 		"names a limit for failures": {"leaves failures to the policy", `FailClosed: told of the limit "default"`,
 			answering(func(a *Answer) { a.Policy = "default" })},
 
@@ -232,6 +248,40 @@ func TestBroken(t *testing.T) {
 				a := serve(call)
 				if a.Outcome == Ended {
 					serve(Call{Context: context.Background(), User: call.User})
+				}
+				return a
+			})},
+
+		"refuses those who have left in shadow": {"leaves out who has left", "in shadow: the handler got 0 calls", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				if call.Context.Err() != nil {
+					return Answer{Outcome: Ended}
+				}
+				return serve(call)
+			})},
+		"refuses in shadow what is too late": {"gives up at the deadline", "too late, in shadow: the handler got 0 calls", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				if call.Context.Err() != nil {
+					return Answer{Outcome: Ended}
+				}
+				return serve(call)
+			})},
+		"tells of shadows of those who have left": {"leaves out who has left", "it is not refused: the program is told", served(
+			func(c *Config, call Call, serve Server) Answer {
+				if _, hasDeadline := call.Context.Deadline(); !hasDeadline && call.Context.Err() != nil {
+					for range 4 { // more than the limit
+						serve(Call{Context: context.WithoutCancel(call.Context), User: call.User})
+					}
+				}
+				return serve(call)
+			})},
+		"logs what the limiter logs": {"leaves failures to the policy", "the limiter logs its failure: the log has", limitedBy(
+			func(l ratelimit.Limiter) ratelimit.Limiter { return unmarking{l} })},
+		"logs a secret each time": {"shows no error of the program", "3 calls in a second: the log has", served(
+			func(_ *Config, call Call, serve Server) Answer {
+				a := serve(call)
+				if a.Outcome == NoKey {
+					slog.Warn("no sessions at db-7")
 				}
 				return a
 			})},
@@ -311,7 +361,12 @@ func TestBroken(t *testing.T) {
 				a.Done(http.StatusOK, 0)
 				next.ServeHTTP(w, RequestOf(a))
 			})},
-		"takes failures for successes": {"settles by the status", "7 are spent, and one is held",
+		"takes successes for failures": {"settles by the status", "nothing is spent, and one is held",
+			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
+				defer a.Done(http.StatusInternalServerError, 0)
+				next.ServeHTTP(w, RequestOf(a))
+			})},
+		"takes failures for successes": {"settles by the status", "twice 7 are spent, and one is held",
 			Gated(func(a *httplimit.Admission, w http.ResponseWriter, next http.Handler) {
 				defer a.Done(http.StatusOK, 0)
 				next.ServeHTTP(w, RequestOf(a))

@@ -169,6 +169,13 @@ func (p *place) callWithin(ctx context.Context, want Outcome, user, when string)
 	return a
 }
 
+// callHandled makes a call that gets to the handler, whatever its client is told.
+func (p *place) callHandled(ctx context.Context, user, when string) {
+	before := p.handled
+	p.server(Call{Context: ctx, User: user})
+	p.require(p.handled == before+1, "%s: the handler got %d calls", when, p.handled-before)
+}
+
 // endOf makes a call, and returns the value with which it panics, if it does.
 func (p *place) endOf(call Call) (panicked any) {
 	defer func() { panicked = recover() }()
