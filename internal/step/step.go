@@ -222,7 +222,7 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due kernel.Instan
 		return 0, 0, false
 	}
 	at = v.ready(st, req.N)
-	if at > kernel.MaxInstant/v.Tick {
+	if at > v.LastInstant() {
 		a.Wait = kernel.Never
 		return 0, 0, false
 	}
@@ -258,7 +258,7 @@ func (v *view) reserved(due kernel.Instant, req *Request, a *Answer) {
 func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	v.describe(st, req.N, a)
 	at, turn := v.ready(st, req.N), kernel.Never
-	if at <= kernel.MaxInstant/v.Tick {
+	if at <= v.LastInstant() {
 		turn = v.until(kernel.After(at, v.Decider.Delay(st, at)))
 	}
 	if turn == kernel.Never {

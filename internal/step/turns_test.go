@@ -1,6 +1,7 @@
 package step
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -198,6 +199,25 @@ func TestAhead_NoRoomBesideTurns(t *testing.T) {
 			require.True(t, changed && !a.Excess)
 			assert.Equal(t, 7*time.Second, a.RetryAfter, "all events of the turns count")
 		})
+	}
+}
+
+// TestAhead_ChargeOfEverything: of a charge of more than any state can count, the answer says how many events fit, besides the turns
+// ahead. So many are charged, and no more.
+func TestAhead_ChargeOfEverything(t *testing.T) {
+	for name, c := range each(t) {
+		s := keyOf(c)
+		s.ask(c, begun, OpTake, c.Limit())
+		if a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: 1000 * time.Hour, Hold: turnOf(1)}); !a.Held {
+			continue // as a queue that is full
+		}
+		a, changed := s.send(c, begun, Request{Op: OpCharge, N: math.MaxInt})
+		require.True(t, a.Excess && !changed, name)
+		more, _ := s.send(c, begun, Request{Op: OpCharge, N: int(a.Most) + 1})
+		require.True(t, more.Excess, name)
+		require.Equal(t, a.Most, more.Most, name)
+		all, changed := s.send(c, begun, Request{Op: OpCharge, N: int(a.Most)})
+		require.True(t, changed && !all.Excess, name)
 	}
 }
 
