@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/internal/model"
 )
 
@@ -15,56 +16,27 @@ import (
 // in short runs). After each cancellation, the key must equal the reference model.
 func testCancelOrder(s *suite) {
 	subtests(s, Algorithms(), func(s *suite, alg ratelimit.Algorithm) {
-		b := s.bench(alg)
-		for i, order := range orders(4) {
-			if (testing.Short() || s.Steps < 500) && i%8 != 0 {
+		setup := s.setup(alg)
+		limit := model.New(alg, s.Tick).Limit()
+		p := setup.New()
+		for round, order := range orders(4) {
+			if (testing.Short() || s.Steps < 500) && round%8 != 0 {
 				continue
 			}
 			key := fmt.Sprint(order)
-			k := model.New(alg, s.Tick)
-			now := b.clk.Now().UnixNano()
-			c := &comparison{suite: s, bench: b, alg: alg}
-			c.logf("%v: four reservations, cancelled in the order %v", alg, order)
-			peek := func() {
-				got, err := b.Peek(ctx, key)
-				want := k.Peek(now)
-				got.Part = want.Part // unspecified while a reservation is pending
-				c.compare(want, got, err)
+			name := func(i int) string { return fmt.Sprintf("r%d.%d", round, i) }
+			ops := []history.Op{{Verb: history.Take, Key: key, N: (limit + 1) / 2}}
+			for i, n := range []int{1, limit, 1, max(1, limit/2)} {
+				ops = append(ops, history.Op{
+					Verb: history.Reserve, Key: key, N: n, Name: name(i),
+				})
 			}
-			used := (k.Limit() + 1) / 2
-			k.Take(now, used)
-			b.AllowN(key, used)
-			var line []*heldPair
-			for _, n := range []int{1, k.Limit(), 1, max(1, k.Limit()/2)} {
-				p := &heldPair{}
-				var wantErr, err error
-				if c.onlyHolds() {
-					_, p.held, wantErr = k.HoldWithin(now, n, model.Terms{}, ratelimit.Never)
-				} else {
-					_, p.model, wantErr = k.Reserve(now, n, ratelimit.Never)
-				}
-				p.real, _, err = b.Reserve(ctx, key, n)
-				if err != nil {
-					c.differ("error %v", "error %v", wantErr, err)
-				}
-				if p.real == nil && wantErr == nil || p.real != nil && wantErr != nil {
-					c.differ("error %v", "reserved %t", wantErr, p.real != nil)
-				}
-				line = append(line, p)
-			}
-			peek()
 			for _, i := range order {
-				c.logf("Cancel of reservation %d", i)
-				line[i].real.Cancel()
-				switch {
-				case !c.onlyHolds():
-					k.Cancel(now, line[i].model)
-					peek()
-				default:
-					// When holds are cancelled, the other reservations of a bucket keep their
-					// turns, even if their events leave the bucket later.
-					k.Settle(now, line[i].held, 0)
-					c.bounded(&comparedKey{name: key, model: k})
+				ops = append(ops, history.Op{Verb: history.Cancel, Name: name(i)})
+			}
+			for _, o := range ops {
+				if wrong := p.Do(o); wrong != nil {
+					s.broken("%v", setup.Explain(ops, wrong))
 				}
 			}
 		}

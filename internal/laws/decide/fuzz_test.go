@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 )
 
 // FuzzModel decodes an algorithm, its parameters and a sequence of operations
@@ -29,7 +30,7 @@ func FuzzModel(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &byteChoices{data}
-		newSchedule(t, c, pick(c, kinds...)).run(100)
+		play(t, c, pick(c, kinds...), 100)
 	})
 }
 
@@ -37,11 +38,11 @@ func FuzzModel(f *testing.F) {
 // needs. Once the bytes have run out, it takes zeros.
 type byteChoices struct{ data []byte }
 
-func (c *byteChoices) more() bool { return len(c.data) > 0 }
+func (c *byteChoices) More() bool { return len(c.data) > 0 }
 
-func (c *byteChoices) below(n int) int { return int(c.within(time.Duration(n))) }
+func (c *byteChoices) Below(n int) int { return int(c.Within(time.Duration(n))) }
 
-func (c *byteChoices) within(n time.Duration) time.Duration {
+func (c *byteChoices) Within(n time.Duration) time.Duration {
 	size := 1
 	if n > 256 {
 		size = 8
@@ -86,7 +87,6 @@ var simpleKinds = []kind{
 		return ratelimit.SlidingLog{Limit: d.count(), Window: d.span()}
 	}},
 	{"SlidingLogCountDenied", func(d *drawer) ratelimit.Algorithm {
-		d.counts = true
 		return ratelimit.SlidingLog{Limit: min(d.count(), mostDenied), Window: d.span(), CountDenied: true}
 	}},
 	{"RollingWindow", (*drawer).rollingWindow},
@@ -101,18 +101,16 @@ var simpleKinds = []kind{
 // A drawer chooses parameters. Most parameters of one schedule are of about the same size, so that
 // the parts of an All matter to each other.
 type drawer struct {
-	choices
-	base   time.Duration
-	spans  []time.Duration // the spans that were drawn: how long events count
-	floats bool            // whether a WarmingUp was drawn
-	counts bool            // whether a SlidingLog with CountDenied was drawn
-	flies  bool            // whether an InFlight was drawn
+	history.Choices
+	base  time.Duration
+	spans []time.Duration // the spans that were drawn: how long events count
+	flies bool            // whether an InFlight was drawn
 }
 
 const century = 100 * 365 * 24 * time.Hour
 
-func newDrawer(c choices) *drawer {
-	return &drawer{choices: c, base: pick(c,
+func newDrawer(c history.Choices) *drawer {
+	return &drawer{Choices: c, base: pick(c,
 		time.Second, time.Second, time.Minute, 24*time.Hour,
 		time.Millisecond, 10*time.Nanosecond, 12345678901, century)}
 }
@@ -120,9 +118,9 @@ func newDrawer(c choices) *drawer {
 // span chooses a length of time, and notes it.
 func (d *drawer) span() time.Duration {
 	var span time.Duration
-	switch d.below(10) {
+	switch d.Below(10) {
 	case 0:
-		span = pick(d.choices, 1, 2, 3, 7, time.Microsecond, time.Hour, century)
+		span = pick(d.Choices, 1, 2, 3, 7, time.Microsecond, time.Hour, century)
 	case 1:
 		span = d.base/7 + 1
 	case 2:
@@ -130,7 +128,7 @@ func (d *drawer) span() time.Duration {
 	case 3:
 		span = min(d.base, century/3) * 3
 	case 4:
-		span = 1 + d.within(d.base)
+		span = 1 + d.Within(d.base)
 	default:
 		span = d.base
 	}
@@ -140,9 +138,9 @@ func (d *drawer) span() time.Duration {
 
 // count chooses a number of events.
 func (d *drawer) count() int {
-	switch i := d.below(12); i {
+	switch i := d.Below(12); i {
 	case 0:
-		return pick(d.choices, 1000, 999_999_937, 1_000_000_000, math.MaxInt>>23, math.MaxInt>>10+1, math.MaxInt/2+1, fakes.MostEvents-1, fakes.MostEvents)
+		return pick(d.Choices, 1000, 999_999_937, 1_000_000_000, math.MaxInt>>23, math.MaxInt>>10+1, math.MaxInt/2+1, fakes.MostEvents-1, fakes.MostEvents)
 	case 1:
 		return 100
 	case 2, 3:
@@ -155,8 +153,8 @@ func (d *drawer) count() int {
 // rate chooses a rate, and notes how long one event takes as well.
 func (d *drawer) rate() ratelimit.Rate {
 	r := ratelimit.Rate{Events: d.count(), Per: d.span()}
-	if d.below(6) == 0 {
-		r.Events = pick(d.choices, 3, 7, 1_000_003, 1_000_000_000)
+	if d.Below(6) == 0 {
+		r.Events = pick(d.Choices, 3, 7, 1_000_003, 1_000_000_000)
 	}
 	d.spans = append(d.spans, 1+r.Per/time.Duration(r.Events))
 	return r
@@ -164,7 +162,7 @@ func (d *drawer) rate() ratelimit.Rate {
 
 func (d *drawer) tokenBucket(refill ratelimit.Refill) ratelimit.Algorithm {
 	a := ratelimit.TokenBucket{Rate: d.rate(), Refill: refill}
-	if d.below(3) > 0 {
+	if d.Below(3) > 0 {
 		a.Burst = d.count()
 	}
 	return a
@@ -172,15 +170,15 @@ func (d *drawer) tokenBucket(refill ratelimit.Refill) ratelimit.Algorithm {
 
 func (d *drawer) leakyBucket() ratelimit.Algorithm {
 	a := ratelimit.LeakyBucket{Rate: d.rate()}
-	if d.below(3) > 0 {
+	if d.Below(3) > 0 {
 		a.Capacity = d.count()
 	}
 	return a
 }
 
 func (d *drawer) slidingWindow() ratelimit.Algorithm {
-	segments := d.below(7)
-	if d.below(8) == 0 {
+	segments := d.Below(7)
+	if d.Below(8) == 0 {
 		segments = 60
 	}
 	a := ratelimit.SlidingWindow{Limit: d.count(), Segments: segments}
@@ -193,8 +191,8 @@ func (d *drawer) rollingWindow() ratelimit.Algorithm {
 	a := ratelimit.RollingWindow{Quota: d.count(), Period: d.span()}
 	a.Window = min(a.Period, math.MaxInt64/8)
 	a.Period = a.Window
-	a.Window *= time.Duration(1 + d.below(8))
-	if d.below(2) == 0 {
+	a.Window *= time.Duration(1 + d.Below(8))
+	if d.Below(2) == 0 {
 		a.PeriodLimit = d.count()
 	}
 	return a
@@ -204,18 +202,17 @@ func (d *drawer) rollingWindow() ratelimit.Algorithm {
 // are odd numbers, because round numbers lead to costs in the middle between two nanoseconds, where
 // the model gives up.
 func (d *drawer) warmingUp() ratelimit.Algorithm {
-	d.floats = true
-	events := pick(d.choices, 1, 2, 3, 7, 100)
-	each := pick[time.Duration](d.choices, 1_000_003, 16_777_259, 100_000_007)
-	warmup := 120 * pick[time.Duration](d.choices, 49_999, 1_299_709, 15_485_863)
-	if d.below(10) == 0 {
+	events := pick(d.Choices, 1, 2, 3, 7, 100)
+	each := history.Pick[time.Duration](d.Choices, 1_000_003, 16_777_259, 100_000_007)
+	warmup := 120 * history.Pick[time.Duration](d.Choices, 49_999, 1_299_709, 15_485_863)
+	if d.Below(10) == 0 {
 		each, warmup = 10*time.Millisecond, 3*time.Second
 	}
 	d.spans = append(d.spans, each, warmup)
 	return ratelimit.WarmingUp{
 		Rate:       ratelimit.Rate{Events: events, Per: each * time.Duration(events)},
 		Warmup:     warmup,
-		ColdFactor: pick(d.choices, 0, 1.5, 2, 5),
+		ColdFactor: pick(d.Choices, 0, 1.5, 2, 5),
 	}
 }
 
@@ -223,11 +220,11 @@ func (d *drawer) warmingUp() ratelimit.Algorithm {
 // time.
 func (d *drawer) lockout() ratelimit.Algorithm {
 	a := ratelimit.Lockout{Limit: d.count(), Window: d.span(), First: d.span()}
-	if d.below(2) == 0 {
-		a.Limit = 1 + d.below(3)
+	if d.Below(2) == 0 {
+		a.Limit = 1 + d.Below(3)
 	}
-	if d.below(4) > 0 {
-		a.Longest = max(a.First, d.span(), min(a.First, century/50)*time.Duration(1+d.below(50)))
+	if d.Below(4) > 0 {
+		a.Longest = max(a.First, d.span(), min(a.First, century/50)*time.Duration(1+d.Below(50)))
 		d.spans = append(d.spans, a.Longest)
 	}
 	return a
@@ -235,10 +232,10 @@ func (d *drawer) lockout() ratelimit.Algorithm {
 
 func (d *drawer) all() ratelimit.Algorithm {
 	var all ratelimit.All
-	for range 1 + d.below(4) {
-		all = append(all, pick(d.choices, simpleKinds...).draw(d))
+	for range 1 + d.Below(4) {
+		all = append(all, pick(d.Choices, simpleKinds...).draw(d))
 	}
-	if len(all) > 2 && d.below(4) == 0 {
+	if len(all) > 2 && d.Below(4) == 0 {
 		return ratelimit.All{all[0], all[1:]}
 	}
 	return all
@@ -247,18 +244,18 @@ func (d *drawer) all() ratelimit.Algorithm {
 // plan chooses an algorithm that needs no state.
 func (d *drawer) plan() ratelimit.Algorithm {
 	d.span() // notes a span by which the clock moves
-	return pick[ratelimit.Algorithm](d.choices, ratelimit.Unlimited{}, ratelimit.Blocked{})
+	return pick[ratelimit.Algorithm](d.Choices, ratelimit.Unlimited{}, ratelimit.Blocked{})
 }
 
 // allWithPlans chooses an All with parts that need no state: Unlimited or Blocked.
 func (d *drawer) allWithPlans() ratelimit.Algorithm {
 	all := d.all().(ratelimit.All)
-	for range 1 + d.below(2) {
+	for range 1 + d.Below(2) {
 		var plan ratelimit.Algorithm = ratelimit.Unlimited{}
-		if d.below(8) == 0 {
+		if d.Below(8) == 0 {
 			plan = ratelimit.Blocked{}
 		}
-		all = slices.Insert(all, d.below(len(all)+1), plan)
+		all = slices.Insert(all, d.Below(len(all)+1), plan)
 	}
 	return all
 }

@@ -101,9 +101,9 @@ var rivals = map[string][]ratelimit.Algorithm{
 	},
 }
 
-// A history makes the same random calls on a key of several limiters. All limiters must give the
+// A rivalry makes the same random calls on a key of several limiters. All limiters must give the
 // same answers.
-type history struct {
+type rivalry struct {
 	*testing.T
 	rng      *rand.Rand
 	algs     []ratelimit.Algorithm
@@ -114,8 +114,8 @@ type history struct {
 	log      strings.Builder
 }
 
-func newHistory(t *testing.T, name string, seed uint64, stores ...ratelimit.Store) *history {
-	h := &history{T: t, rng: rand.New(rand.NewPCG(seed, 7)), algs: rivals[name], clk: stepclock.New()}
+func newHistory(t *testing.T, name string, seed uint64, stores ...ratelimit.Store) *rivalry {
+	h := &rivalry{T: t, rng: rand.New(rand.NewPCG(seed, 7)), algs: rivals[name], clk: stepclock.New()}
 	h.alg = h.algs[0]
 	for _, s := range stores {
 		h.limiters = append(h.limiters, h.limiterOn(s, h.clk))
@@ -123,19 +123,19 @@ func newHistory(t *testing.T, name string, seed uint64, stores ...ratelimit.Stor
 	return h
 }
 
-func (h *history) lookup(context.Context, string) (ratelimit.Algorithm, error) { return h.alg, nil }
+func (h *rivalry) lookup(context.Context, string) (ratelimit.Algorithm, error) { return h.alg, nil }
 
-func (h *history) limiterOn(s ratelimit.Store, clk *stepclock.Clock) ratelimit.Limiter {
+func (h *rivalry) limiterOn(s ratelimit.Store, clk *stepclock.Clock) ratelimit.Limiter {
 	l, err := ratelimit.New(h.algs[0], ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk),
 		ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithLimits(h.lookup))
 	require.NoError(h, err)
 	return l
 }
 
-func (h *history) note(format string, args ...any) { fmt.Fprintf(&h.log, format+"\n", args...) }
+func (h *rivalry) note(format string, args ...any) { fmt.Fprintf(&h.log, format+"\n", args...) }
 
 // each makes a call of all limiters, and returns the Decision, which must be the same.
-func (h *history) each(call func(i int, l ratelimit.Limiter) (ratelimit.Decision, error)) (d ratelimit.Decision) {
+func (h *rivalry) each(call func(i int, l ratelimit.Limiter) (ratelimit.Decision, error)) (d ratelimit.Decision) {
 	h.Helper()
 	for i, l := range h.limiters {
 		got, err := call(i, l)
@@ -150,7 +150,7 @@ func (h *history) each(call func(i int, l ratelimit.Limiter) (ratelimit.Decision
 }
 
 // last is for how long events are held, if they are.
-func (h *history) holdOptions() (opts []ratelimit.EndOption) {
+func (h *rivalry) holdOptions() (opts []ratelimit.EndOption) {
 	if h.rng.IntN(2) == 0 {
 		opts = append(opts, ratelimit.HoldFor(time.Duration(1+h.rng.Int64N(int64(2*time.Minute)))))
 	}
@@ -162,7 +162,7 @@ func (h *history) holdOptions() (opts []ratelimit.EndOption) {
 
 // step lets something happen. It returns how many events were asked for, and the Decision on them,
 // or zero if nothing was asked for.
-func (h *history) step() (n int, d ratelimit.Decision) {
+func (h *rivalry) step() (n int, d ratelimit.Decision) {
 	h.Helper()
 	if h.rng.IntN(3) > 0 {
 		h.clk.Advance(time.Duration(h.rng.Int64N(int64(20 * time.Second))))

@@ -3,7 +3,6 @@ package decide_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -11,83 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/model"
 )
-
-// TestReserveWithin asks for reservations with a longest wait in the middle of random
-// schedules, and compares with the reference model.
-func TestReserveWithin(t *testing.T) {
-	t.Parallel()
-	for i, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
-			for seed := range budget.Seeds(t, budget.Histories(12, 60)) {
-				s := newSchedule(t, &randomChoices{rand.New(rand.NewPCG(uint64(i)<<32+seed, 1))}, kind)
-				s.log("seed %#x", uint64(i)<<32+seed)
-				for s.run(5) == 0 && len(s.trace) < 100 {
-					s.promiseWithin(pick(s.choices, s.keys...))
-				}
-			}
-		})
-	}
-}
-
-// promiseWithin reserves with a longest wait. If that is denied, it tries again one
-// instant before RetryAfter has passed, and when it has.
-func (s *schedule) promiseWithin(k *scheduleKey) {
-	n := s.events(k)
-	most := pick(s.choices, 0, 1, k.last.RetryAfter/2, s.choices.within(pick(s.choices, s.spans...)), ratelimit.Never)
-	d := s.reserveWithin(k, n, most)
-	if d.Allowed || d.RetryAfter > time.Duration(farthest-s.now) {
-		return
-	}
-	if k.model.Close() { // floats need not agree any more
-		return
-	}
-	due, asked := s.now+int64(d.RetryAfter), k.model
-	if !s.surprises(k) {
-		s.moveTo(due - 1)
-		if k.model != asked { // it was reset, because a hold that has ended need not agree
-			return
-		}
-		if d := s.reserveWithin(k, n, most); d.Allowed || d.RetryAfter != 1 {
-			s.fail("refused until the next instant is right")
-		}
-	}
-	s.moveTo(due)
-	if d := s.reserveWithin(k, n, most); !d.Allowed {
-		s.fail("reserved is right")
-	}
-}
-
-func (s *schedule) reserveWithin(k *scheduleKey, n int, most time.Duration) ratelimit.Decision {
-	s.notice(k)
-	s.log("Reserve(%q, %d, Within(%d))", k.name, n, most)
-	pending := &scheduleReservation{key: k.model, n: n}
-	var refused error
-	if s.flies {
-		pending.due, pending.held, refused = k.model.HoldWithin(s.now, n, model.Terms{}, most)
-	} else {
-		pending.due, pending.model, refused = k.model.Reserve(s.now, n, most)
-	}
-	r, d, err := s.limiter.Reserve(context.Background(), k.name, n, ratelimit.Within(most))
-	s.noError(err)
-	if d.Allowed != (refused == nil) || d.Allowed != (r != nil) {
-		s.fail("want %v\n got %+v", refused, d)
-	}
-	if errors.Is(refused, ratelimit.ErrNever) && d.RetryAfter != ratelimit.Never && !k.model.GivesBack() {
-		s.fail("RetryAfter Never is right")
-	}
-	if d.Allowed {
-		if d.Delay != r.Delay() {
-			s.fail("want a delay until %d\n got %+v", pending.due, d)
-		}
-		s.keep(k, pending, r)
-	}
-	return d
-}
 
 // TestReserveWithinNamesTheLatePart: Part is the part of an All that delays the request
 // most.

@@ -1,0 +1,330 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// This file chooses operations. They aim at where something may change: at the borders of windows,
+// at the times that answers have told, and at as many events as remain.
+
+// Choices is where decisions are taken from: chance, or the bytes of a fuzzer.
+type Choices interface {
+	Below(n int) int                         // a number in 0 ≤ i < n
+	Within(span time.Duration) time.Duration // a time in 0 ≤ t < span
+	More() bool                              // whether there is anything left to decide by
+}
+
+// Pick chooses one of the values.
+func Pick[T any](c Choices, values ...T) T { return values[c.Below(len(values))] }
+
+// Random takes decisions by chance.
+type Random struct{ *rand.Rand }
+
+// NewRandom returns decisions that depend on two seeds.
+func NewRandom(seed, stream uint64) Random { return Random{rand.New(rand.NewPCG(seed, stream))} }
+
+// Below implements [Choices].
+func (r Random) Below(n int) int { return r.IntN(n) }
+
+// Within implements [Choices].
+func (r Random) Within(span time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(span)))
+}
+
+// More implements [Choices].
+func (r Random) More() bool { return true }
+
+// A Generator chooses operations.
+type Generator struct {
+	Choices
+	Keys  []string
+	Spans []time.Duration // in which the algorithm counts
+
+	marks []int64 // instants at which something is said to change
+	made  int     // how many reservations it has let make
+	next  []func(p *Play) (Op, bool)
+}
+
+// Next chooses the next operation. It returns false if there is nothing left to decide by.
+func (g *Generator) Next(p *Play) (Op, bool) {
+	for {
+		if len(g.next) == 0 {
+			if !g.More() {
+				return Op{}, false
+			}
+			g.plan(p)
+		}
+		step := g.next[0]
+		g.next = g.next[1:]
+		if o, ok := step(p); ok {
+			return o, true
+		}
+	}
+}
+
+// then plans an operation.
+func (g *Generator) then(step func(p *Play) (Op, bool)) { g.next = append(g.next, step) }
+
+// plan plans some operations on a key, of which the first one may let time pass.
+func (g *Generator) plan(p *Play) {
+	k := p.Key(Pick(g.Choices, g.Keys...))
+	g.mark(p, k.Last.RetryAfter)
+	g.mark(p, k.Last.ResetAfter)
+	g.then(g.pass)
+	on := func(verb Verb) {
+		g.then(func(p *Play) (Op, bool) { return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true })
+	}
+	switch i := g.Below(42); {
+	case i < 8:
+		on(Take)
+	case i < 11:
+		on(Allow)
+	case i < 14:
+		g.then(func(*Play) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
+	case i < 18:
+		g.then(func(p *Play) (Op, bool) { return g.reserve(p, k) })
+	case i < 20:
+		g.then(func(p *Play) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+	case i < 22:
+		g.queue(k)
+	case i < 27:
+		g.account(k)
+	case i < 29:
+		g.then(func(p *Play) (Op, bool) { return g.wait(k), true })
+	case i < 31:
+		g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.events(k)} })
+	case i < 34:
+		g.retry(k, func() Op {
+			o := Op{Verb: Reserve, Key: k.Name, N: g.events(k), LimitsWait: true, Name: g.name()}
+			o.Within = g.longestWait(k)
+			return o
+		})
+	case i < 35:
+		g.then(func(*Play) (Op, bool) {
+			return Op{Verb: Take, Key: k.Name, N: -1 - g.Below(2)*(math.MaxInt-1)}, true
+		})
+	case i < 36:
+		g.then(func(*Play) (Op, bool) { return Op{Verb: Crowd, Key: k.Name}, p.Forgets })
+	case i < 39:
+		on(TakeUpTo)
+	case i < 41:
+		g.then(func(*Play) (Op, bool) {
+			return Op{Verb: Allow, Key: k.Name, N: min(k.Last.Remaining, math.MaxInt-1) + g.Below(2)}, true
+		})
+	default:
+		g.then(func(*Play) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
+	}
+}
+
+// name returns the name of a new reservation.
+func (g *Generator) name() string {
+	g.made++
+	return fmt.Sprint("r", g.made)
+}
+
+// mark remembers the instant after d for the clock to be moved to.
+func (g *Generator) mark(p *Play, d time.Duration) {
+	if d > 0 && d <= time.Duration(Farthest-p.now) {
+		g.marks = append(g.marks, p.now+int64(d))
+	}
+}
+
+// pass lets time pass, mostly until something may change.
+func (g *Generator) pass(p *Play) (Op, bool) {
+	to, tick := p.now, int64(p.tick())
+	near := tick * int64(g.Below(3)-1)
+	switch i := g.Below(16); {
+	case i < 5:
+		return Op{}, false
+	case i < 6:
+		to += tick
+	case i < 9: // within a span
+		to += int64(g.Within(Pick(g.Choices, g.Spans...))) / int64(1+g.Below(4))
+	case i < 11: // the edge of a window
+		span := int64(Pick(g.Choices, g.Spans...))
+		to = to/span*span + span + near
+	case i < 15:
+		if len(g.marks) > 0 {
+			to = Pick(g.Choices, g.marks[max(0, len(g.marks)-6):]...) + near
+		}
+	default: // many spans
+		span := min(Pick(g.Choices, g.Spans...), Farthest/16)
+		to += int64(span) * int64(g.Below(16))
+	}
+	return until(p, to)
+}
+
+// until lets time pass until an instant, in whole ticks, if that is ahead.
+func until(p *Play, to int64) (Op, bool) {
+	d := p.roundUp(time.Duration(to - p.now))
+	return Op{Verb: Pass, For: d}, to > p.now && d <= time.Duration(Farthest-p.now)
+}
+
+// events chooses how many events to ask for.
+func (g *Generator) events(k *Key) int {
+	limit := k.Model.Limit()
+	switch g.Below(12) {
+	case 0:
+		return 0
+	case 1, 2:
+		return 2
+	case 3:
+		return 1 + g.Below(max(1, limit))
+	case 4:
+		return 1 + g.Below(1+limit/4)
+	case 5:
+		return limit
+	case 6:
+		return min(limit, math.MaxInt-1) + 1
+	case 7:
+		return k.Last.Remaining
+	case 8:
+		return min(k.Last.Remaining, math.MaxInt-1) + 1
+	}
+	return 1
+}
+
+// lasting chooses how long a hold lasts.
+func (g *Generator) lasting() time.Duration {
+	span := Pick(g.Choices, g.Spans...)
+	switch g.Below(6) {
+	case 0:
+		return span
+	case 1:
+		return math.MaxInt64
+	case 2:
+		return 1 + g.Within(span)/16
+	}
+	return 1 + g.Within(span)
+}
+
+// held returns an operation that makes a reservation.
+func (g *Generator) held(verb Verb, k *Key) Op {
+	o := Op{Verb: verb, Key: k.Name, N: g.events(k), Name: g.name()}
+	if g.Below(2) == 0 {
+		o.For = g.lasting()
+	}
+	o.Back = g.Below(3) == 0
+	return o
+}
+
+func (g *Generator) reserve(p *Play, k *Key) (Op, bool) {
+	o := g.held(Reserve, k)
+	if due, _, err := k.Model.Clone().Reserve(p.now, o.N, 0); err == nil && due == uint64(p.now) {
+		o.Verb = Pick(g.Choices, Reserve, WaitHold)
+	}
+	return o, true
+}
+
+// end chooses one of the latest reservations, and ends it.
+func (g *Generator) end(key string, names []string, verb Verb) (Op, bool) {
+	if len(names) == 0 {
+		return Op{}, false
+	}
+	name := names[len(names)-1-g.Below(min(4, len(names)))]
+	return Op{Verb: verb, Key: key, Name: name}, true
+}
+
+func (g *Generator) settle(p *Play, k *Key) (Op, bool) {
+	o, ok := g.end(k.Name, k.Holds, Settle)
+	if !ok {
+		return o, false
+	}
+	size := p.Size(o.Name)
+	o.N = Pick(g.Choices, 0, 0, size, min(size, math.MaxInt/4)+g.Below(6), g.Below(min(size, math.MaxInt-1)+1))
+	if o.N == 0 && g.Below(2) == 0 {
+		o.Verb = Cancel
+	}
+	return o, true
+}
+
+// queue makes reservations one after the other, and cancels some of them in any order.
+func (g *Generator) queue(k *Key) {
+	g.then(func(*Play) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
+	g.then(func(*Play) (Op, bool) { return Op{Verb: Take, Key: k.Name, N: k.Last.Remaining}, true })
+	for range 2 + g.Below(3) {
+		g.then(func(p *Play) (Op, bool) { return g.reserve(p, k) })
+	}
+	for range 1 + g.Below(4) {
+		g.then(func(*Play) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+	}
+}
+
+// account holds and settles events, and charges some.
+func (g *Generator) account(k *Key) {
+	for range 1 + g.Below(4) {
+		g.then(g.pass)
+		switch g.Below(8) {
+		default:
+			g.then(func(*Play) (Op, bool) { return g.held(Hold, k), true })
+		case 3, 4, 5:
+			g.then(func(p *Play) (Op, bool) { return g.settle(p, k) })
+		case 6:
+			g.then(func(*Play) (Op, bool) { return Op{Verb: Charge, Key: k.Name, N: 1 + g.Below(12)}, true })
+		case 7:
+			g.then(func(*Play) (Op, bool) {
+				o, ok := g.end(k.Name, k.Holds, Extend)
+				o.For = g.lasting()
+				return o, ok
+			})
+		}
+	}
+}
+
+// longestWait chooses how long a caller waits at most.
+func (g *Generator) longestWait(k *Key) time.Duration {
+	span := g.Within(Pick(g.Choices, g.Spans...))
+	return Pick(g.Choices, 0, 1, k.Last.RetryAfter/2, span, ratelimit.Never)
+}
+
+func (g *Generator) wait(k *Key) Op {
+	o := Op{Verb: Wait, Key: k.Name, N: g.events(k)}
+	if g.Below(4) > 0 {
+		o.LimitsWait = true
+		o.Within = min(k.Last.RetryAfter, Farthest) / time.Duration(1+g.Below(2))
+		o.Within = max(0, o.Within+time.Duration(g.Below(3)-1))
+	}
+	return o
+}
+
+// retry makes a request, makes it again one tick before it was told that it is granted, and then.
+func (g *Generator) retry(k *Key, request func() Op) {
+	o := request()
+	again := o
+	if o.Verb == Take && o.N == 1 && g.Below(2) == 0 {
+		again = Op{Verb: Peek, Key: k.Name} // which no algorithm counts
+	}
+	due := int64(0)
+	g.then(func(*Play) (Op, bool) { return o, true })
+	wait := func(before time.Duration) func(p *Play) (Op, bool) {
+		return func(p *Play) (Op, bool) {
+			if due == 0 {
+				due = k.toldLatest()
+			}
+			return until(p, due-int64(before))
+		}
+	}
+	g.then(func(p *Play) (Op, bool) { return wait(p.tick())(p) })
+	ask := func(*Play) (Op, bool) {
+		if again.Verb == Reserve {
+			again.Name = g.name()
+		}
+		return again, true
+	}
+	g.then(ask)
+	g.then(wait(0))
+	g.then(ask)
+}
+
+// toldLatest returns the latest instant that was told for a request that was denied, or 0.
+func (k *Key) toldLatest() (latest int64) {
+	for _, at := range k.told {
+		latest = max(latest, at)
+	}
+	return latest
+}

@@ -1,0 +1,162 @@
+package history_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/history"
+	"github.com/ratelimit-go/ratelimit/ratelimittest"
+)
+
+// everything has each kind of operation, on a bucket of one event a second.
+const everything = `
+	pass 1.000000001s
+	take 3
+	allow 1 of "another \"key\"\n"
+	upto 9
+	peek
+	charge 2
+	pass 4s
+	reserve 1 as h1
+	reserve 2 within 2s for 1m0s back as h2
+	wait 1 within 0s
+	pass 10s
+	hold 2 for 1m0s as h3
+	await 1 back as h4
+	settle h3 for 1
+	cancel h4
+	extend h2 by 2h0m0s
+	take -1
+	crowd
+	reset
+`
+
+// TestText: a history is the same text again once it was read.
+func TestText(t *testing.T) {
+	ops, err := history.Parse(everything)
+	require.NoError(t, err)
+	assert.Equal(t, everything, "\n"+history.Text(ops))
+	for text, want := range map[string]string{
+		"tkae 3":              `"tkae 3": there is no verb "tkae"`,
+		"take three":          `"take three": strconv.Atoi: parsing "three": invalid syntax`,
+		"take 3 quickly":      `"take 3 quickly": there is no word "quickly"`,
+		"pass 3":              `time: missing unit in duration "3"`,
+		`take 3 of "a`:        `invalid syntax`,
+		"take 1\nsettle h1 x": `"settle h1 x": there is no word "x"`,
+	} {
+		_, err := history.Parse(text)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// setup returns what histories of a bucket are played on. change makes another limiter of the right one.
+func setup(change func(ratelimit.Limiter) ratelimit.Limiter) *history.Setup {
+	s := &history.Setup{Algorithm: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, Start: time.Unix(1000, 0)}
+	s.Open = func() (ratelimit.Limiter, history.Clock) {
+		clk := ratelimittest.NewClock(s.Start)
+		return change(ratelimit.Must(ratelimit.New(s.Algorithm, ratelimit.WithClock(clk)))), clk
+	}
+	return s
+}
+
+func same(l ratelimit.Limiter) ratelimit.Limiter { return l }
+
+// TestCheck: the answers of a limiter are right.
+func TestCheck(t *testing.T) { history.Check(t, setup(same), everything) }
+
+// TestRun: random histories find each limiter that is broken on purpose, and tell of it in a few operations.
+func TestRun(t *testing.T) {
+	for name, tt := range map[string]struct {
+		broken func(ratelimit.Limiter) ratelimit.Limiter
+		most   int // operations that show it
+	}{
+		"nothing is denied":         {func(l ratelimit.Limiter) ratelimit.Limiter { return generous{l} }, 1},
+		"a hold of two holds one":   {func(l ratelimit.Limiter) ratelimit.Limiter { return stingy{l} }, 1},
+		"Peek spends":               {func(l ratelimit.Limiter) ratelimit.Limiter { return spendingPeek{l} }, 3},
+		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 1},
+		"fewer than none are taken": {func(l ratelimit.Limiter) ratelimit.Limiter { return careless{l} }, 1},
+		"it panics":                 {func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, 2},
+	} {
+		s := setup(tt.broken)
+		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{"", "b"}, Spans: []time.Duration{time.Second, 5 * time.Second}}
+		p := s.New()
+		var ops []history.Op
+		var wrong error
+		for len(ops) < 3000 && wrong == nil {
+			o, ok := g.Next(p)
+			require.True(t, ok)
+			ops = append(ops, o)
+			wrong = p.Do(o)
+		}
+		require.Error(t, wrong, name)
+		short := history.Shrink(ops, func(ops []history.Op) bool { return s.Replay(ops) != nil })
+		assert.LessOrEqual(t, len(short), tt.most, "%s:\n%s", name, history.Text(short))
+		require.Error(t, s.Replay(short), name)
+		again, err := history.Parse(history.Text(short))
+		require.NoError(t, err)
+		assert.Equal(t, short, again)
+		assert.Contains(t, s.Explain(ops, wrong), history.Text(short), name)
+		require.NoError(t, setup(same).Replay(ops), name)
+	}
+}
+
+// generous grants what its limiter denies.
+type generous struct{ ratelimit.Limiter }
+
+func (l generous) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	d, err := l.Limiter.Take(ctx, key, n)
+	d.Allowed = true
+	return d, err
+}
+
+// stingy holds one event if two are to be held.
+type stingy struct{ ratelimit.Limiter }
+
+func (l stingy) Hold(ctx context.Context, key string, n int, opts ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	if n == 2 {
+		n = 1
+	}
+	return l.Limiter.Hold(ctx, key, n, opts...)
+}
+
+// spendingPeek takes an event in each Peek.
+type spendingPeek struct{ ratelimit.Limiter }
+
+func (l spendingPeek) Peek(ctx context.Context, key string) (ratelimit.Decision, error) {
+	d, err := l.Limiter.Peek(ctx, key)
+	l.Allow(key)
+	return d, err
+}
+
+// hasty tells a time that is a nanosecond too early.
+type hasty struct{ ratelimit.Limiter }
+
+func (l hasty) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	d, err := l.Limiter.Take(ctx, key, n)
+	if d.RetryAfter > 0 {
+		d.RetryAfter--
+	}
+	return d, err
+}
+
+// careless takes any number of events.
+type careless struct{ ratelimit.Limiter }
+
+func (l careless) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
+	return l.Limiter.Take(ctx, key, max(0, n))
+}
+
+// panicking panics if a key is reset that events were taken of.
+type panicking struct{ ratelimit.Limiter }
+
+func (l panicking) Reset(ctx context.Context, key string) error {
+	if d, err := l.Peek(ctx, key); err == nil && d.Remaining < 5 {
+		panic("a reset")
+	}
+	return l.Limiter.Reset(ctx, key)
+}

@@ -1,0 +1,215 @@
+// Package history has histories of keys: what happens to them, one operation after the other. A
+// history is text, which a reader understands and a test can play again:
+//
+//	pass 1.5s
+//	take 3
+//	hold 2 for 1m back as h1
+//	settle h1 for 1
+//	peek of "another key"
+//
+// A [Play] performs a history on a limiter, and compares each answer with internal/model, and with
+// what earlier answers have promised. [Run] plays operations that a test chooses. If an answer is
+// wrong, Run looks for the shortest history with a wrong answer, and fails with that.
+package history
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Verb says what an operation does.
+type Verb string
+
+const (
+	Pass     Verb = "pass"    // time passes
+	Take     Verb = "take"    // Limiter.Take
+	Allow    Verb = "allow"   // Limiter.AllowN, which has no other answer than yes or no
+	TakeUpTo Verb = "upto"    // Limiter.TakeUpTo
+	Peek     Verb = "peek"    // Limiter.Peek
+	Charge   Verb = "charge"  // Limiter.Charge
+	Wait     Verb = "wait"    // Limiter.WaitN, if it returns at once
+	Reserve  Verb = "reserve" // Limiter.Reserve
+	Hold     Verb = "hold"    // Limiter.Hold
+	WaitHold Verb = "await"   // Limiter.Hold with Waiting, if it returns at once
+	Settle   Verb = "settle"  // Reservation.Settle
+	Cancel   Verb = "cancel"  // Reservation.Cancel
+	Extend   Verb = "extend"  // Reservation.Extend
+	Reset    Verb = "reset"   // Limiter.Reset
+	Crowd    Verb = "crowd"   // so many other keys are exhausted that a full store forgets some
+)
+
+// An Op is an operation on a key.
+type Op struct {
+	Verb Verb
+	Key  string
+	N    int // how many events; of a Pass, it is not used
+
+	// For how long: a Pass lasts, events are held (0 is for the usual time), or an Extend lets them
+	// be held.
+	For time.Duration
+	// Of a Reserve and a Wait, if LimitsWait: the longest wait.
+	Within     time.Duration
+	LimitsWait bool
+	Held       bool // of a Reserve, whether it is also held from its turn on
+	Back       bool // whether events that are held come back when their hold ends by itself
+
+	// The name of the reservation, which may be a hold, that the operation makes or is about.
+	Name string
+}
+
+// makes reports whether the operation makes a reservation.
+func (o *Op) makes() bool { return o.Verb == Reserve || o.Verb == Hold || o.Verb == WaitHold }
+
+// isOfName reports whether the operation is about a reservation.
+func (o *Op) isOfName() bool { return o.Verb == Settle || o.Verb == Cancel || o.Verb == Extend }
+
+// String returns the operation as a line of text.
+func (o Op) String() string {
+	words := []string{string(o.Verb)}
+	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	switch {
+	case o.Verb == Pass:
+		add("%v", o.For)
+		return strings.Join(words, " ")
+	case o.isOfName():
+		add("%s", o.Name)
+		switch o.Verb {
+		case Settle:
+			add("for %d", o.N)
+		case Extend:
+			add("by %v", o.For)
+		}
+		return strings.Join(words, " ")
+	case o.Verb == Peek || o.Verb == Reset || o.Verb == Crowd:
+	default:
+		add("%d", o.N)
+	}
+	if o.LimitsWait {
+		add("within %v", o.Within)
+	}
+	if o.Held {
+		add("held")
+	}
+	if o.makes() && o.For != 0 {
+		add("for %v", o.For)
+	}
+	if o.Back {
+		add("back")
+	}
+	if o.makes() {
+		add("as %s", o.Name)
+	}
+	if o.Key != "" {
+		add("of %q", o.Key)
+	}
+	return strings.Join(words, " ")
+}
+
+// Text returns a history as text.
+func Text(ops []Op) string {
+	var text strings.Builder
+	for _, o := range ops {
+		text.WriteString("\t" + o.String() + "\n")
+	}
+	return text.String()
+}
+
+// Parse is the reverse of Text. Indentation and empty lines do not matter.
+func Parse(text string) (ops []Op, err error) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		o, err := parse(line)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", line, err)
+		}
+		ops = append(ops, o)
+	}
+	return ops, nil
+}
+
+// A parser reads the words of a line.
+type parser struct {
+	rest string
+	err  error
+}
+
+// word returns the next word, or "" at the end.
+func (p *parser) word() (word string) {
+	word, p.rest, _ = strings.Cut(p.rest, " ")
+	return word
+}
+
+func (p *parser) number() int {
+	n, err := strconv.Atoi(p.word())
+	p.note(err)
+	return n
+}
+
+func (p *parser) duration() time.Duration {
+	d, err := time.ParseDuration(p.word())
+	p.note(err)
+	return d
+}
+
+// quoted returns the next text, in quotes.
+func (p *parser) quoted() string {
+	quoted, err := strconv.QuotedPrefix(p.rest)
+	p.note(err)
+	p.rest = strings.TrimPrefix(p.rest[len(quoted):], " ")
+	text, err := strconv.Unquote(quoted)
+	p.note(err)
+	return text
+}
+
+func (p *parser) note(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+func parse(line string) (o Op, err error) {
+	p := &parser{rest: line}
+	o.Verb = Verb(p.word())
+	switch {
+	case o.Verb == Pass:
+		o.For = p.duration()
+	case o.isOfName():
+		o.Name = p.word()
+	case o.Verb == Peek || o.Verb == Reset || o.Verb == Crowd:
+	case o.Verb == Take || o.Verb == Allow || o.Verb == TakeUpTo || o.Verb == Charge ||
+		o.Verb == Wait || o.makes():
+		o.N = p.number()
+	default:
+		return o, fmt.Errorf("there is no verb %q", o.Verb)
+	}
+	for p.rest != "" && p.err == nil {
+		switch word := p.word(); word {
+		case "for":
+			if o.Verb == Settle {
+				o.N = p.number()
+			} else {
+				o.For = p.duration()
+			}
+		case "by":
+			o.For = p.duration()
+		case "within":
+			o.Within, o.LimitsWait = p.duration(), true
+		case "held":
+			o.Held = true
+		case "back":
+			o.Back = true
+		case "as":
+			o.Name = p.word()
+		case "of":
+			o.Key = p.quoted()
+		default:
+			return o, fmt.Errorf("there is no word %q", word)
+		}
+	}
+	return o, p.err
+}

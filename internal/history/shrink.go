@@ -1,0 +1,145 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// These bound how often Shrink plays histories, and for how long, as on a store that is slow.
+const (
+	tries   = 3000
+	longest = 20 * time.Second
+)
+
+// Shrink returns a history that fails as ops does, with as few operations as it can find, and small
+// numbers. It plays histories to find out.
+func Shrink(ops []Op, fails func([]Op) bool) []Op {
+	s := &shrinker{ops: ops, fails: fails, left: tries, until: time.Now().Add(longest)}
+	for s.once() && s.left > 0 {
+	}
+	s.try(onOneKey(s.ops))
+	s.try(renamed(s.ops))
+	return s.ops
+}
+
+// onOneKey returns the history with all that happens to any key happening to the key "".
+func onOneKey(ops []Op) []Op {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		ops[i].Key = ""
+	}
+	return ops
+}
+
+// renamed returns the history with reservations named h1, h2 and so on, in their order.
+func renamed(ops []Op) []Op {
+	ops = slices.Clone(ops)
+	names := map[string]string{}
+	for i := range ops {
+		o := &ops[i]
+		if o.makes() {
+			names[o.Name] = fmt.Sprint("h", len(names)+1)
+		}
+		o.Name = names[o.Name]
+	}
+	return ops
+}
+
+type shrinker struct {
+	ops   []Op
+	fails func([]Op) bool
+	left  int       // how many histories it may still play
+	until time.Time // when it plays the last one
+}
+
+// once tries all ways to make the history shorter once, and reports whether one has done so.
+func (s *shrinker) once() (shorter bool) {
+	for size := max(1, len(s.ops)/2); size > 0; size /= 2 {
+		for from := len(s.ops) - size; from >= 0; from -= size {
+			shorter = s.try(without(s.ops, from, size)) || shorter
+		}
+	}
+	for i := 0; i < len(s.ops); i++ {
+		for _, simpler := range simplerThan(s.ops[i]) {
+			with := slices.Clone(s.ops)
+			with[i] = simpler
+			if s.try(with) {
+				shorter = true
+				break
+			}
+		}
+	}
+	return shorter
+}
+
+// try replaces the history if the other one fails, too.
+func (s *shrinker) try(other []Op) bool {
+	if s.left == 0 || time.Now().After(s.until) || len(other) == 0 || len(other) > len(s.ops) {
+		return false
+	}
+	s.left--
+	if !s.fails(other) {
+		return false
+	}
+	s.ops = other
+	return true
+}
+
+// without returns a history without some operations. The time that they let pass passes before the
+// next one, so that all others stay where they are.
+func without(ops []Op, from, size int) (left []Op) {
+	var passed time.Duration
+	left = append(left, ops[:from]...)
+	for _, o := range ops[from : from+size] {
+		if o.Verb == Pass {
+			passed += o.For
+		}
+	}
+	for _, o := range ops[from+size:] {
+		if passed > 0 && o.Verb == Pass {
+			o.For, passed = o.For+passed, 0
+		}
+		left = append(left, o)
+	}
+	return left
+}
+
+// simplerThan returns operations that are simpler than o, the simplest first.
+func simplerThan(o Op) (simpler []Op) {
+	add := func(change func(o *Op)) {
+		with := o
+		change(&with)
+		if with != o {
+			simpler = append(simpler, with)
+		}
+	}
+	switch o.Verb {
+	case Pass:
+		for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond} {
+			if d := o.For.Truncate(unit); d > 0 {
+				add(func(o *Op) { o.For = d })
+			}
+		}
+		return simpler
+	case Allow, TakeUpTo:
+		add(func(o *Op) { o.Verb = Take })
+	case WaitHold:
+		add(func(o *Op) { o.Verb = Hold })
+	case Cancel:
+		add(func(o *Op) { o.Verb = Settle })
+	}
+	if o.N > 1 {
+		for _, n := range []int{1, o.N / 2, o.N - 1} {
+			add(func(o *Op) { o.N = n })
+		}
+	}
+	add(func(o *Op) { o.Back = false })
+	if o.makes() {
+		add(func(o *Op) { o.For = 0 })
+	}
+	if o.For > time.Second {
+		add(func(o *Op) { o.For = o.For.Truncate(time.Second) })
+	}
+	return simpler
+}
