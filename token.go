@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/ratelimit-go/ratelimit/internal/kernel"
 	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
@@ -81,7 +80,7 @@ func (l *limiter) Resume(ctx context.Context, key, token string) (*Reservation, 
 	}
 	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[1+8*i:]) }
 	n, due, id := field(0), field(1), field(2)
-	if n > math.MaxInt || due > kernel.MaxInstant || id == 0 || id >= 1<<53 {
+	if n > math.MaxInt || id == 0 || id >= 1<<53 {
 		return nil, errToken("it has impossible numbers")
 	}
 	lim, err := l.limitOf(ctx, key)

@@ -42,9 +42,9 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 func (s *suite) setup(alg ratelimit.Algorithm) *history.Setup {
 	return &history.Setup{
 		Algorithm: alg, Tick: s.Tick, Start: start,
-		Open: func() (ratelimit.Limiter, history.Clock) {
+		Open: func() ([]ratelimit.Limiter, history.Clock) {
 			b := s.bench(alg)
-			return b.Limiter, b.clk
+			return []ratelimit.Limiter{b.Limiter}, b.clk
 		},
 	}
 }

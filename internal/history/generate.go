@@ -44,6 +44,7 @@ type Generator struct {
 	Choices
 	Keys  []string
 	Spans []time.Duration // in which the algorithm counts
+	By    int             // how many limiters there are; 0 is one
 
 	marks []int64 // instants at which something is said to change
 	made  int     // how many reservations it has let make
@@ -62,6 +63,9 @@ func (g *Generator) Next(p *Play) (Op, bool) {
 		step := g.next[0]
 		g.next = g.next[1:]
 		if o, ok := step(p); ok {
+			if o.Verb != Pass {
+				o.By = g.Below(max(1, g.By))
+			}
 			return o, true
 		}
 	}

@@ -18,7 +18,7 @@ const everything = `
 	pass 1.000000001s
 	take 3
 	allow 1 of "another \"key\"\n"
-	upto 9
+	upto 9 by 1 of "b"
 	peek
 	charge 2
 	pass 4s
@@ -30,7 +30,7 @@ const everything = `
 	await 1 back as h4
 	settle h3 for 1
 	cancel h4
-	extend h2 by 2h0m0s
+	extend h2 for 2h0m0s by 1
 	take -1
 	crowd
 	reset
@@ -57,9 +57,13 @@ func TestText(t *testing.T) {
 // setup returns what histories of a bucket are played on. change makes another limiter of the right one.
 func setup(change func(ratelimit.Limiter) ratelimit.Limiter) *history.Setup {
 	s := &history.Setup{Algorithm: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, Start: time.Unix(1000, 0)}
-	s.Open = func() (ratelimit.Limiter, history.Clock) {
-		clk := ratelimittest.NewClock(s.Start)
-		return change(ratelimit.Must(ratelimit.New(s.Algorithm, ratelimit.WithClock(clk)))), clk
+	s.Open = func() (of []ratelimit.Limiter, _ history.Clock) {
+		clk, store := ratelimittest.NewClock(s.Start), new(ratelimit.MemoryStore)
+		for range 2 {
+			l := ratelimit.Must(ratelimit.New(s.Algorithm, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")))
+			of = append(of, change(l))
+		}
+		return of, clk
 	}
 	return s
 }
@@ -78,12 +82,12 @@ func TestRun(t *testing.T) {
 		"nothing is denied":         {func(l ratelimit.Limiter) ratelimit.Limiter { return generous{l} }, 1},
 		"a hold of two holds one":   {func(l ratelimit.Limiter) ratelimit.Limiter { return stingy{l} }, 1},
 		"Peek spends":               {func(l ratelimit.Limiter) ratelimit.Limiter { return spendingPeek{l} }, 3},
-		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 1},
+		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 2},
 		"fewer than none are taken": {func(l ratelimit.Limiter) ratelimit.Limiter { return careless{l} }, 1},
 		"it panics":                 {func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, 2},
 	} {
 		s := setup(tt.broken)
-		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{"", "b"}, Spans: []time.Duration{time.Second, 5 * time.Second}}
+		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{"", "b"}, Spans: []time.Duration{time.Second, 5 * time.Second}, By: 2}
 		p := s.New()
 		var ops []history.Op
 		var wrong error

@@ -55,6 +55,8 @@ type Op struct {
 	Held       bool // of a Reserve, whether it is also held from its turn on
 	Back       bool // whether events that are held come back when their hold ends by itself
 
+	By int // which of several limiters does it, as of several processes
+
 	// The name of the reservation, which may be a hold, that the operation makes or is about.
 	Name string
 }
@@ -79,9 +81,8 @@ func (o Op) String() string {
 		case Settle:
 			add("for %d", o.N)
 		case Extend:
-			add("by %v", o.For)
+			add("for %v", o.For)
 		}
-		return strings.Join(words, " ")
 	case o.Verb == Peek || o.Verb == Reset || o.Verb == Crowd:
 	default:
 		add("%d", o.N)
@@ -100,6 +101,9 @@ func (o Op) String() string {
 	}
 	if o.makes() {
 		add("as %s", o.Name)
+	}
+	if o.By > 0 {
+		add("by %d", o.By)
 	}
 	if o.Key != "" {
 		add("of %q", o.Key)
@@ -196,7 +200,7 @@ func parse(line string) (o Op, err error) {
 				o.For = p.duration()
 			}
 		case "by":
-			o.For = p.duration()
+			o.By = p.number()
 		case "within":
 			o.Within, o.LimitsWait = p.duration(), true
 		case "held":

@@ -23,8 +23,8 @@ type Setup struct {
 	Start     time.Time
 	Forgets   bool // whether the store forgets keys when it is full
 
-	// Open returns a limiter of new keys, and its clock, which shows Start.
-	Open func() (ratelimit.Limiter, Clock)
+	// Open returns limiters of the same new keys, and their clock, which shows Start.
+	Open func() ([]ratelimit.Limiter, Clock)
 }
 
 // A Clock is that of a limiter.
@@ -33,12 +33,13 @@ type Clock interface{ Set(t time.Time) }
 // A Play performs a history, and compares the answers.
 type Play struct {
 	*Setup
-	limiter ratelimit.Limiter
-	clock   Clock
-	now     int64
-	keys    []*Key
-	made    map[string]*reservation // by name
-	wrong   error                   // the first difference
+	limiters []ratelimit.Limiter
+	limiter  ratelimit.Limiter // that does the present operation
+	clock    Clock
+	now      int64
+	keys     []*Key
+	made     map[string]*reservation // by name
+	wrong    error                   // the first difference
 	traits
 }
 
@@ -52,11 +53,14 @@ type Key struct {
 
 	// When the requests that were denied since the key has changed are granted, as they were told.
 	told map[string]int64
+	// How many holds have ended by themselves since the store has kept a state of the key.
+	ended int
 }
 
 // A reservation, which may be a hold, outlives a Reset of its key.
 type reservation struct {
 	*ratelimit.Reservation
+	by    ratelimit.Limiter
 	of    *Key
 	key   *model.Key // that made it
 	model *model.Reservation
@@ -94,7 +98,8 @@ func traitsOf(alg ratelimit.Algorithm) (t traits) {
 func (s *Setup) New() *Play {
 	p := &Play{Setup: s, now: s.Start.UnixNano(), made: map[string]*reservation{}}
 	p.traits = traitsOf(s.Algorithm)
-	p.limiter, p.clock = s.Open()
+	p.limiters, p.clock = s.Open()
+	p.limiter = p.limiters[0]
 	return p
 }
 
@@ -170,6 +175,7 @@ func (p *Play) Do(o Op) (wrong error) {
 			wrong = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 		}
 	}()
+	p.limiter = p.limiters[o.By%len(p.limiters)]
 	switch {
 	case o.Verb == Pass:
 		p.pass(o.For)
@@ -180,11 +186,15 @@ func (p *Play) Do(o Op) (wrong error) {
 			return nil
 		}
 		p.notice(r.of)
+		r.of.ended = 0
 		p.end(o, r)
 		return p.wrong
 	}
 	k := p.Key(o.Key)
 	p.notice(k)
+	if o.Verb != Peek {
+		k.ended = 0
+	}
 	if o.N < 0 {
 		p.invalid(k, o.N)
 		return p.wrong
@@ -248,11 +258,12 @@ func (p *Play) pass(d time.Duration) {
 }
 
 // ended is called when some holds of k have ended by themselves. In a WarmingUp, it makes a
-// difference which of them is ended first: then the answers must be no more generous, and the key
-// begins anew.
+// difference which of those is ended first that have ended since the store has kept a state: then
+// the answers must be no more generous, and the key begins anew.
 func (p *Play) ended(k *Key, many int) {
 	p.notice(k)
-	if !p.floats || many == 1 {
+	k.ended += many
+	if !p.floats || k.ended == 1 {
 		p.peek(k)
 		return
 	}

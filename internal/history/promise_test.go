@@ -14,9 +14,9 @@ import (
 // TestPromise: an answer must be that which an earlier one has told, until the key changes.
 func TestPromise(t *testing.T) {
 	s := &Setup{Algorithm: ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, Start: time.Unix(1000, 0)}
-	s.Open = func() (ratelimit.Limiter, Clock) {
+	s.Open = func() ([]ratelimit.Limiter, Clock) {
 		clk := ratelimittest.NewClock(s.Start)
-		return ratelimit.Must(ratelimit.New(s.Algorithm, ratelimit.WithClock(clk))), clk
+		return []ratelimit.Limiter{ratelimit.Must(ratelimit.New(s.Algorithm, ratelimit.WithClock(clk)))}, clk
 	}
 	for name, tt := range map[string]struct {
 		passed     time.Duration

@@ -118,7 +118,7 @@ func (p *Play) hold(k *Key, o Op) {
 
 // keep remembers a reservation.
 func (p *Play) keep(o Op, r *reservation, got *ratelimit.Reservation) {
-	r.Reservation = got
+	r.Reservation, r.by = got, p.limiter
 	r.of.told = nil
 	p.compareDelay(r)
 	p.made[o.Name] = r
@@ -138,6 +138,7 @@ func (p *Play) compareDelay(r *reservation) {
 // end settles, cancels or extends a reservation. It may have been settled or cancelled before, it
 // may have ended, and its key may have been reset since.
 func (p *Play) end(o Op, r *reservation) {
+	p.resume(r)
 	switch {
 	case o.Verb == Extend:
 		p.extend(r, o.For)
@@ -158,6 +159,17 @@ func (p *Play) end(o Op, r *reservation) {
 		p.peek(r.of)
 	default:
 		p.settle(r, o.N)
+	}
+}
+
+// resume lets another limiter than the one that has made a reservation end it, by its token.
+func (p *Play) resume(r *reservation) {
+	if p.limiter == r.by || r.over || r.Token() == "" {
+		return
+	}
+	got, err := p.limiter.Resume(context.Background(), r.of.Name, r.Token())
+	if p.noError(err) {
+		r.Reservation, r.by = got, p.limiter
 	}
 }
 

@@ -134,6 +134,7 @@ func simplerThan(o Op) (simpler []Op) {
 			add(func(o *Op) { o.N = n })
 		}
 	}
+	add(func(o *Op) { o.By = 0 })
 	add(func(o *Op) { o.Back = false })
 	if o.makes() {
 		add(func(o *Op) { o.For = 0 })

@@ -41,7 +41,7 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	d := newDrawer(c)
 	alg := kind.draw(d)
 	s := setupOf(c, alg, d)
-	g := &history.Generator{Choices: c, Keys: []string{"", "a key"}, Spans: d.spans}
+	g := &history.Generator{Choices: c, Keys: []string{"", "a key"}, Spans: d.spans, By: 2}
 	left := steps
 	played = history.Run(t, s, func(p *history.Play) (history.Op, bool) {
 		left--
@@ -56,25 +56,53 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	return played
 }
 
+// TestTraces: histories that once had a wrong answer have none.
+func TestTraces(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	for name, tt := range map[string]struct {
+		alg  ratelimit.Algorithm
+		text string
+	}{
+		"the token of a turn after the last instant": {ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: century}, Capacity: 100}, `
+			take 2
+			reserve 1 as h1
+			settle h1 for 0 by 1
+		`},
+	} {
+		for keeping, options := range fakes.Keepings {
+			s := &history.Setup{Algorithm: tt.alg, Start: time.Unix(0, 0)}
+			s.Open = func() ([]ratelimit.Limiter, history.Clock) { return twoOf(s, options()) }
+			t.Run(name+", "+keeping, func(t *testing.T) { history.Check(t, s, tt.text) })
+		}
+	}
+}
+
+// twoOf returns two limiters of the same keys, as two processes have them.
+func twoOf(s *history.Setup, options []ratelimit.Option) (both []ratelimit.Limiter, _ history.Clock) {
+	clk := storetest.NewClock(s.Start)
+	options = append([]ratelimit.Option{ratelimit.WithStore(new(ratelimit.MemoryStore))}, options...)
+	options = append(options, ratelimit.WithClock(clk), ratelimit.WithName("test"), fakes.Patient)
+	for range 2 {
+		both = append(both, ratelimit.Must(ratelimit.New(s.Algorithm, options...)))
+	}
+	return both, clk
+}
+
 // setupOf chooses where the states are kept, and when.
 func setupOf(c history.Choices, alg ratelimit.Algorithm, d *drawer) *history.Setup {
 	s := &history.Setup{Algorithm: alg, Start: time.Unix(0, d.start())}
-	var keeping func() []ratelimit.Option
+	keeping, store := fakes.InMemory, func() ratelimit.Store { return new(ratelimit.MemoryStore) }
 	switch name := pick(c, "memory", "memory", "limits", "bytes", "evictions"); {
-	case name == "bytes" && uint64(most(alg)) > 1<<61: // a state in bytes counts no more
-		keeping = fakes.InMemory
+	case name == "bytes" && uint64(most(alg)) <= 1<<61: // a state in bytes counts no more
+		store = fakes.NewMapDB().Store
 	case name == "evictions":
 		s.Forgets = true
-		keeping = func() []ratelimit.Option {
-			return []ratelimit.Option{ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 3})}
-		}
-	default:
-		keeping = fakes.Keepings[name]
+		store = func() ratelimit.Store { return &ratelimit.MemoryStore{MaxKeys: 3} }
+	case name == "limits":
+		keeping = fakes.WithLimits
 	}
-	s.Open = func() (ratelimit.Limiter, history.Clock) {
-		clk := storetest.NewClock(s.Start)
-		opts := append(keeping(), ratelimit.WithClock(clk), ratelimit.WithName("test"), fakes.Patient)
-		return ratelimit.Must(ratelimit.New(alg, opts...)), clk
+	s.Open = func() ([]ratelimit.Limiter, history.Clock) {
+		return twoOf(s, append(keeping(), ratelimit.WithStore(store())))
 	}
 	return s
 }
