@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 	"github.com/ratelimit-go/ratelimit/internal/handback"
 )
 
@@ -25,7 +26,7 @@ type Admission struct {
 	// The durations of the decision start at a reading between these two, which are of [Legacy].
 	asked, answered time.Time
 
-	policies *policies          // nil if nothing is told to the client
+	policies *policy.List       // nil if nothing is told to the client
 	told     ratelimit.Decision // as the client is told
 }
 
@@ -58,7 +59,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 	case a.Err != nil:
 		http.Error(w, a.Explain(), a.Status())
 	default:
-		a.policies.refusal.answer(w, r, a)
+		a.answer(w, r)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
@@ -29,9 +30,9 @@ type Gate struct {
 	limitsOf func(r *http.Request, key string) ([]Limit, error)
 	known    limitCache // of limitsOf
 
-	policies *policies // of limits, for all keys
+	policies *policy.List // of limits, for all keys
 	// Of what decides in the place of limits, of which only the names are known.
-	standIns *policies
+	standIns *policy.List
 
 	warnings    limitedLog // of errors of the limiters, without WithStoreError
 	keyWarnings limitedLog // of errors of keys and costs, see Explain
@@ -103,10 +104,11 @@ func newGate(
 	if len(limits) == 0 {
 		return g, nil
 	}
-	g.policies, g.standIns = combinedPolicies(limits), combinedStandIns(limits)
-	if err := g.policies.check(); err != nil {
+	policies, err := combinedPolicies(limits)
+	if err != nil {
 		return nil, err
 	}
+	g.policies, g.standIns = policies, combinedStandIns(limits)
 	return g, nil
 }
 
@@ -262,16 +264,16 @@ func (g *Gate) describe(a *Admission, err error) {
 	a.policies = g.policiesOf(ctx, &a.question, a.Decision)
 	a.told = a.Decision
 	if a.Passed && g.headers == None { // nothing shows which part of a limiter has decided
-		a.told.Part = a.policies.firstPartOf(a.Decision)
+		a.told.Part, _, _ = a.policies.PartsOf(a.Decision)
 	} else {
-		a.told = a.policies.shown(ctx, &a.question, a.Decision)
+		a.told = shown(ctx, a.policies, &a.question, a.Decision)
 	}
-	part := a.policies.part(a.told)
-	a.Policy = a.policies.names[part]
+	a.Policy = a.policies.Names[a.policies.Part(a.told)]
+	quota := a.policies.Quota(a.told)
 	if !a.Passed {
 		a.told = g.hinted(a.told, a.policies)
 		a.RetryAfter = a.told.RetryAfter
-		a.Detail = a.detail(a.policies.quotas[part])
+		a.Detail = a.detail(quota)
 	}
 }
 

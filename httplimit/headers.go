@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 )
 
 // This file has the fields of every response. A 429 also has Cache-Control: no-store, and the
@@ -15,7 +16,7 @@ import (
 // plain text: refusal.go.
 //
 // The r and t of RateLimit are the Remaining of the request's Decision, and its RetryAfter or
-// ResetAfter. The q and w of RateLimit-Policy are computed in policy.go from the limiter's
+// ResetAfter. The q and w of RateLimit-Policy are computed in package policy from the limiter's
 // algorithm: q is its Limit, w the ResetAfter of a fresh key that spends q at once.
 
 // Headers chooses the header fields that tell a client how much of its limit is left.
@@ -101,16 +102,6 @@ const (
 	fieldXReset     = "X-Ratelimit-Reset"
 )
 
-// seconds returns d in whole seconds, rounded up, so that no client is told to
-// retry too early.
-func seconds(d time.Duration) int64 {
-	s := int64(d / time.Second)
-	if d%time.Second > 0 {
-		s++
-	}
-	return s
-}
-
 // setHeaders sets the header fields that describe what a tells the client.
 func (g *Gate) setHeaders(h http.Header, a *Admission) {
 	d, p := a.told, a.policies
@@ -118,7 +109,7 @@ func (g *Gate) setHeaders(h http.Header, a *Admission) {
 		return // the store did not answer, so Remaining is unknown
 	}
 	if !d.Allowed && d.RetryAfter != ratelimit.Never {
-		h[fieldRetryAfter] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
+		h[fieldRetryAfter] = []string{strconv.FormatInt(policy.Seconds(d.RetryAfter), 10)}
 	}
 	if !d.Checked() || d.Remaining == math.MaxInt { // nothing counts the events of the key
 		return
@@ -126,9 +117,9 @@ func (g *Gate) setHeaders(h http.Header, a *Admission) {
 	switch g.headers {
 	case Standard:
 		// Responses must not share these values, because a handler may change them.
-		values := [2]string{p.value(d), p.field}
+		values := [2]string{p.Value(d), p.Field}
 		h[fieldLimit] = joined(h[fieldLimit], values[0:1:1])
-		if p.field != "" {
+		if p.Field != "" {
 			h[fieldPolicy] = joined(h[fieldPolicy], values[1:2:2])
 		}
 	case Draft7:
@@ -136,13 +127,13 @@ func (g *Gate) setHeaders(h http.Header, a *Admission) {
 			delete(h, fieldLimit) // a reset is required, and there is none
 		} else {
 			// A dictionary: its keys would replace those of an outer middleware.
-			h[fieldLimit] = []string{p.value7(d)}
+			h[fieldLimit] = []string{p.Value7(d)}
 		}
-		if p.field7 != "" {
-			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.field7})
+		if p.Field7 != "" {
+			h[fieldPolicy] = joined(h[fieldPolicy], []string{p.Field7})
 		}
 	case Legacy:
-		limit, reset := p.whole(d)
+		limit, reset := p.Whole(d)
 		h[fieldXLimit] = []string{strconv.Itoa(limit)}
 		h[fieldXRemaining] = []string{strconv.Itoa(d.Remaining)}
 		if blocks(d) {
@@ -175,67 +166,6 @@ func joined(outer, lines []string) []string {
 	return append(outer[:len(outer):len(outer)], lines...)
 }
 
-// value returns the value of RateLimit for d.
-func (p *policies) value(d ratelimit.Decision) string {
-	b := make([]byte, 0, 64)
-	b = append(b, p.items[p.part(d)]...)
-	b = append(b, ";r="...)
-	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
-	if t, ok := p.reset(d); ok {
-		b = append(b, ";t="...)
-		b = strconv.AppendInt(b, seconds(t), 10)
-	}
-	return string(b)
-}
-
-// value7 returns the value of RateLimit for d, as in Draft7.
-func (p *policies) value7(d ratelimit.Decision) string {
-	limit := d.Limit
-	if q := p.quotas[p.part(d)]; q.events > 0 {
-		limit = q.events
-	}
-	t, ok := p.reset(d)
-	if !ok {
-		t = d.ResetAfter
-	}
-	b := make([]byte, 0, 64)
-	b = append(b, "limit="...)
-	b = strconv.AppendInt(b, min(int64(limit), maxInteger), 10)
-	b = append(b, ", remaining="...)
-	b = strconv.AppendInt(b, min(int64(d.Remaining), maxInteger), 10)
-	b = append(b, ", reset="...)
-	return string(strconv.AppendInt(b, seconds(t), 10))
-}
-
-// reset returns the time until the same request would be granted, if d is a refusal, or else the
-// time within which the whole quota of the part that decided is back. ok is false if no wait helps,
-// or the time is not known: then ResetAfter covers all parts together, not the one named, or is a
-// Timeout.
-func (p *policies) reset(d ratelimit.Decision) (t time.Duration, ok bool) {
-	q := p.quotas[p.part(d)]
-	switch {
-	case !d.Allowed:
-		return d.RetryAfter, d.RetryAfter < ratelimit.Never
-	case len(p.names) == 1:
-		return q.resetAfter(d), q.window > 0
-	}
-	return min(q.resetAfter(d), q.back(d.Remaining)), q.window > 0
-}
-
-// whole returns the limit of the part that decided d, and a time within which its whole quota is
-// back.
-func (p *policies) whole(d ratelimit.Decision) (limit int, reset time.Duration) {
-	q := p.quotas[p.part(d)]
-	if len(p.names) == 1 || q.most == 0 {
-		return d.Limit, q.resetAfter(d)
-	}
-	reset = min(q.resetAfter(d), q.back(d.Remaining))
-	if d.RetryAfter < ratelimit.Never {
-		reset = max(reset, d.RetryAfter)
-	}
-	return q.most, reset
-}
-
 // flightRetry is the most that a client is told to wait if an InFlight refuses. Nobody knows when
 // the requests in flight will end, and RetryAfter, the time until the earliest of them reaches its
 // Timeout, would keep clients away for as long as that.
@@ -244,11 +174,11 @@ const flightRetry = time.Second
 // hinted returns d, a refusal by p, with the RetryAfter that the client is told. It is at most
 // flightRetry if an InFlight refuses, later by up to WithJitter's maximum, and never 0, which would
 // mean to retry at once.
-func (g *Gate) hinted(d ratelimit.Decision, p *policies) ratelimit.Decision {
+func (g *Gate) hinted(d ratelimit.Decision, p *policy.List) ratelimit.Decision {
 	if d.RetryAfter <= 0 { // of a limiter that failed
 		d.RetryAfter = time.Second
 	}
-	if p.quotas[p.part(d)].flies && !d.Degraded && d.RetryAfter < ratelimit.Never {
+	if p.Quota(d).Flies && !d.Degraded && d.RetryAfter < ratelimit.Never {
 		d.RetryAfter = min(d.RetryAfter, flightRetry)
 	}
 	if d.RetryAfter < ratelimit.Never {

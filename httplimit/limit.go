@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
@@ -48,9 +48,9 @@ type namedLimit struct {
 	// Within what time its store answers, even if that is slow and this process is busy.
 	answersIn time.Duration
 
-	policies *policies   // of all keys
-	standIns *policies   // of what decides in its place, of which only the name is known
-	ofKeys   policyCache // if they have limits of their own, for policiesOf
+	policies *policy.List // of all keys
+	standIns *policy.List // of what decides in its place, of which only the name is known
+	ofKeys   policy.Cache // if they have limits of their own, for policiesOf
 }
 
 // longestAnswer bounds a timeout, so that sums do not overflow. No request lasts as long.
@@ -59,25 +59,24 @@ const longestAnswer = 1000 * time.Hour
 // describe sets what is known of the limiter. status is that of a refusal.
 func (l *namedLimit) describe(status int) {
 	l.info = l.limiter.Describe()
-	l.flies = flies(l.limiter)
+	l.flies = policy.Flies(l.limiter)
 	_, inMemory := l.info.Store.(*ratelimit.MemoryStore)
 	l.isLocal = inMemory && l.info.Lookup == nil
 	l.answersIn = 2 * min(l.info.StoreTimeout, longestAnswer)
 	if l.info.Store == nil { // New has not made the limiter
 		l.answersIn = longestRequest
 	}
-	l.policies = newPolicies(l.name, status, l.info.Algorithm)
-	l.standIns = newPolicies(l.name, status, nil)
+	l.policies = policy.New(l.name, status, l.info.Algorithm)
+	l.standIns = policy.New(l.name, status, nil)
 }
 
 // sharesName reports whether clients would take l for other, or a part of one for one of the other.
 func (l *namedLimit) sharesName(other *namedLimit) bool {
-	isOfOther := func(name string) bool { return slices.Contains(other.policies.used, name) }
-	return l.name == other.name || slices.ContainsFunc(l.policies.used, isOfOther)
+	return l.name == other.name || l.policies.SharesName(other.policies)
 }
 
 // policiesOf returns the policies of key.
-func (l *namedLimit) policiesOf(ctx context.Context, key string, status int) *policies {
+func (l *namedLimit) policiesOf(ctx context.Context, key string, status int) *policy.List {
 	if l.info.Lookup == nil {
 		return l.policies
 	}
@@ -85,7 +84,7 @@ func (l *namedLimit) policiesOf(ctx context.Context, key string, status int) *po
 	if err != nil || alg == nil {
 		return l.policies // not known
 	}
-	return l.ofKeys.policies(l.name, status, alg)
+	return l.ofKeys.Of(l.name, status, alg)
 }
 
 // A limitCache has the namedLimits of Limits.
@@ -112,7 +111,7 @@ func (c *limitCache) limit(name string, limiter ratelimit.Limiter, status int) *
 	l := &namedLimit{limiter: limiter, name: name}
 	l.describe(status)
 	if isComparable {
-		if c.count.Add(1) > mostCached {
+		if c.count.Add(1) > policy.MostCached {
 			c.known.Clear()
 			c.count.Store(1)
 		}

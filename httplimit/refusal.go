@@ -1,26 +1,13 @@
 package httplimit
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 )
-
-// problemType is the problem type (RFC 9457) of a refusal.
-const problemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-
-// A refusal answers requests over the limit: with problem+json, unless the client prefers plain
-// text. headers.go has already set Retry-After (seconds, rounded up) and, by default,
-// RateLimit-Policy ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
-type refusal struct {
-	before []byte   // the body up to its detail
-	after  [][]byte // the rest of the body, for each part of the policy
-}
 
 // failed is the body if no limit was checked. Its status is 503, because no client is known to
 // exceed one.
@@ -33,27 +20,9 @@ var failed = fmt.Appendf(
 // unavailable says why a request is refused if no limit was checked.
 const unavailable = "The limit cannot be checked at the moment."
 
-func newRefusal(status int, names []string) *refusal {
-	f := new(refusal)
-	f.before = fmt.Appendf(
-		nil,
-		`{"type":%q,"title":"Quota exceeded","status":%d,"detail":"`,
-		problemType,
-		status,
-	)
-	for _, name := range names {
-		quoted, err := json.Marshal(name)
-		if err != nil {
-			panic(err) // cannot happen: name is a string
-		}
-		f.after = append(f.after, fmt.Appendf(nil, `","violated-policies":[%s]}`, quoted))
-	}
-	return f
-}
-
 // detail says why a request is refused by a limit with the quota q, in characters that need no
 // escape in JSON.
-func (a *Admission) detail(q quota) string {
+func (a *Admission) detail(q *policy.Quota) string {
 	d := a.Decision
 	switch {
 	case !d.Checked():
@@ -62,14 +31,11 @@ func (a *Admission) detail(q quota) string {
 		return "No requests are allowed."
 	case d.RetryAfter == ratelimit.Never:
 		return "The request exceeds what the limit ever allows at once."
-	case q.windows != nil:
-		// Windows begin at whole minutes, and the clock of a store may differ a little from this
-		// one. If no window begins then, a hold gives events back before the window ends.
-		at := a.clock().Now().Add(d.RetryAfter).In(q.zone).Round(time.Minute)
-		if start, _ := q.windows.Window(at.Unix()); start == at.Unix() {
-			return "Not enough of the limit is left: it resets " +
-				at.Format("2 January 2006, 15:04 ") + q.zone.String() + "."
-		}
+	}
+	// If no window begins then, a hold gives events back before the window ends.
+	if at, ok := q.WindowAt(a.clock().Now().Add(d.RetryAfter)); ok {
+		return "Not enough of the limit is left: it resets " +
+			at.Format("2 January 2006, 15:04 ") + at.Location().String() + "."
 	}
 	return "Not enough of the limit is left for now."
 }
@@ -119,8 +85,10 @@ func prefersText(accept []string) bool {
 	return text
 }
 
-// answer writes the refusal a.
-func (f *refusal) answer(w http.ResponseWriter, r *http.Request, a *Admission) {
+// answer refuses the request: with problem+json, unless the client prefers plain text. headers.go
+// has already set Retry-After (seconds, rounded up) and, by default, RateLimit-Policy
+// ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
+func (a *Admission) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	var body []byte
 	switch {
@@ -133,7 +101,7 @@ func (f *refusal) answer(w http.ResponseWriter, r *http.Request, a *Admission) {
 		body = failed
 	default:
 		h["Content-Type"] = []string{problemJSON}
-		body = slices.Concat(f.before, []byte(a.Detail), f.after[a.policies.part(a.told)])
+		body = a.policies.Problem(a.told, a.Detail)
 	}
 	w.WriteHeader(a.Status())
 	_, _ = w.Write(body)

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -64,11 +63,11 @@ func (g *Gate) wait(ctx context.Context, l ratelimit.Limiter, a *Admission) (err
 // wait for that. Where requests are settled, a lock may still be taken back: such a request waits.
 func (g *Gate) unlocksAfter(ctx context.Context, a *Admission) time.Duration {
 	p := a.limits[0].policiesOf(ctx, a.key, g.status)
-	if !slices.ContainsFunc(p.quotas, quota.locks) {
+	if !p.Locks() {
 		return 0
 	}
 	d, err := a.limits[0].limiter.Peek(ctx, a.key)
-	if err != nil || d.Allowed || !p.quotas[p.part(d)].locks() {
+	if err != nil || d.Allowed || !p.Quota(d).Locks() {
 		return 0
 	}
 	return d.RetryAfter

@@ -82,6 +82,7 @@ var subjects = []struct {
 	{"ratelimittest/*.go", checks("", "ratelimittest")},
 
 	{"httplimit/*.go", slices.Concat(checks("", "httplimit"), []check{{"connectlimit", ".", ""}, {"integration", "fields", ""}})},
+	{"httplimit/internal/policy/*.go", checks("", "httplimit")},
 	{"httplimit/key/*.go", checks("", "httplimit/key", "httplimit")},
 	{"httplimit/clientip/*.go", checks("", "httplimit/clientip", "httplimit")},
 	{"httplimit/client/*.go", slices.Concat(checks("", "httplimit/client"), []check{{"grpclimit", ".", ""}, {"connectlimit", ".", ""}, {"integration", "fields", ""}})},
