@@ -1,7 +1,7 @@
 package fakeredis
 
-// This file does in Go what redisstore/internal/script/lua/joint.lua does in Redis: it decides on several keys in
-// one call.
+// This file does in Go what redisstore/internal/script/lua/joint.lua does in Redis: it decides
+// on several keys in one call.
 
 import (
 	"encoding/binary"

@@ -81,7 +81,9 @@ func (g *Generator) plan(p *Play) {
 	g.mark(p, k.Last.ResetAfter)
 	g.then(g.pass)
 	on := func(verb Verb) {
-		g.then(func(p *Play) (Op, bool) { return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true })
+		g.then(func(*Play) (Op, bool) {
+			return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true
+		})
 	}
 	switch i := g.Below(42); {
 	case i < 8:
@@ -118,7 +120,8 @@ func (g *Generator) plan(p *Play) {
 		on(TakeUpTo)
 	case i < 41:
 		g.then(func(*Play) (Op, bool) {
-			return Op{Verb: Allow, Key: k.Name, N: min(k.Last.Remaining, math.MaxInt-1) + g.Below(2)}, true
+			n := min(k.Last.Remaining, math.MaxInt-1) + g.Below(2)
+			return Op{Verb: Allow, Key: k.Name, N: n}, true
 		})
 	default:
 		g.then(func(*Play) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
@@ -240,7 +243,8 @@ func (g *Generator) settle(p *Play, k *Key) (Op, bool) {
 		return o, false
 	}
 	size := p.Size(o.Name)
-	o.N = Pick(g.Choices, 0, 0, size, min(size, math.MaxInt/4)+g.Below(6), g.Below(min(size, math.MaxInt-1)+1))
+	more := min(size, math.MaxInt/4) + g.Below(6)
+	o.N = Pick(g.Choices, 0, 0, size, more, g.Below(min(size, math.MaxInt-1)+1))
 	if o.N == 0 && g.Below(2) == 0 {
 		o.Verb = Cancel
 	}
@@ -269,7 +273,9 @@ func (g *Generator) account(k *Key) {
 		case 3, 4, 5:
 			g.then(func(p *Play) (Op, bool) { return g.settle(p, k) })
 		case 6:
-			g.then(func(*Play) (Op, bool) { return Op{Verb: Charge, Key: k.Name, N: 1 + g.Below(12)}, true })
+			g.then(func(*Play) (Op, bool) {
+				return Op{Verb: Charge, Key: k.Name, N: 1 + g.Below(12)}, true
+			})
 		case 7:
 			g.then(func(*Play) (Op, bool) {
 				o, ok := g.end(k.Name, k.Holds, Extend)

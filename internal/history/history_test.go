@@ -42,7 +42,7 @@ func TestText(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, everything, "\n"+history.Text(ops))
 	for text, want := range map[string]string{
-		"tkae 3":              `"tkae 3": there is no verb "tkae"`,
+		"grab 3":              `"grab 3": there is no verb "grab"`,
 		"take three":          `"take three": strconv.Atoi: parsing "three": invalid syntax`,
 		"take 3 quickly":      `"take 3 quickly": there is no word "quickly"`,
 		"pass 3":              `time: missing unit in duration "3"`,

@@ -205,7 +205,7 @@ func (p *Play) Do(o Op) (wrong error) {
 		got, err := p.limiter.Take(ctx, k.Name, o.N)
 		if p.noError(err) {
 			p.compare(k, k.Model.Take(p.now, o.N), got)
-			p.keepPromise(k, question("take", o.N), got.Allowed, got.RetryAfter)
+			p.keepPromise(k, question(o.N), got.Allowed, got.RetryAfter)
 		}
 	case Allow:
 		p.allow(k, o.N)
@@ -321,7 +321,7 @@ func (p *Play) allow(k *Key, n int) {
 	if got != want.Allowed {
 		p.fail("want %t\n got %t", want.Allowed, got)
 	}
-	p.keepPromise(k, question("take", n), got, p.roundUp(want.RetryAfter))
+	p.keepPromise(k, question(n), got, p.roundUp(want.RetryAfter))
 }
 
 func (p *Play) takeUpTo(k *Key, n int) {
@@ -341,7 +341,7 @@ func (p *Play) peek(k *Key) {
 	got, err := p.limiter.Peek(context.Background(), k.Name)
 	if p.noError(err) {
 		p.compare(k, k.Model.Peek(p.now), got)
-		p.checkPromise(k, question("take", 1), got.Allowed, got.RetryAfter)
+		p.checkPromise(k, question(1), got.Allowed, got.RetryAfter)
 	}
 }
 
@@ -449,8 +449,8 @@ func (p *Play) roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// question says what was asked, so that the answer can be compared with an earlier one.
-func question(what string, n int) string { return fmt.Sprint(what, " ", n) }
+// question says that n events were asked for, so that the answer can be compared with another one.
+func question(n int) string { return fmt.Sprint("take ", n) }
 
 // checkPromise compares the answer to a question with what an earlier answer has told of it, if
 // nothing has changed since: denied with the time that is left, and then granted.
@@ -477,7 +477,7 @@ func (p *Play) keepPromise(k *Key, what string, granted bool, retryAfter time.Du
 	if granted || p.counts {
 		k.told = nil
 	}
-	if granted || retryAfter > time.Duration(Farthest-p.now) || p.counts && what != question("take", 1) {
+	if granted || retryAfter > time.Duration(Farthest-p.now) || p.counts && what != question(1) {
 		return
 	}
 	if k.told == nil {

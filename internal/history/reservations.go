@@ -45,7 +45,8 @@ func (p *Play) reserve(k *Key, o Op) {
 	if o.LimitsWait {
 		within = append(within, ratelimit.Within(most))
 	}
-	got, d, err := p.limiter.Reserve(context.Background(), k.Name, o.N, ends.OfReserve(opts, within...)...)
+	all := ends.OfReserve(opts, within...)
+	got, d, err := p.limiter.Reserve(context.Background(), k.Name, o.N, all...)
 	if !p.noError(err) {
 		return
 	}
@@ -105,7 +106,7 @@ func (p *Play) hold(k *Key, o Op) {
 		return
 	}
 	p.compare(k, want, d)
-	p.keepPromise(k, question("take", o.N), d.Allowed, d.RetryAfter)
+	p.keepPromise(k, question(o.N), d.Allowed, d.RetryAfter)
 	if (got != nil) != d.Allowed {
 		p.fail("want a Reservation that is nil exactly if it is denied\n got %v, %+v", got, d)
 		return
@@ -197,7 +198,8 @@ func (p *Play) extend(r *reservation, d time.Duration) {
 	case open && p.Forgets && err != nil: // the key was forgotten when nothing counted any more
 		p.compareError(ratelimit.ErrEnded, err)
 		r.over = true
-		r.of.Holds = slices.DeleteFunc(r.of.Holds, func(name string) bool { return p.made[name] == r })
+		isThis := func(name string) bool { return p.made[name] == r }
+		r.of.Holds = slices.DeleteFunc(r.of.Holds, isThis)
 	case !open && r.Token() != "":
 		p.compareError(ratelimit.ErrEnded, err)
 	default:

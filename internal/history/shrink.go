@@ -60,7 +60,7 @@ func (s *shrinker) once() (shorter bool) {
 			shorter = s.try(without(s.ops, from, size)) || shorter
 		}
 	}
-	for i := 0; i < len(s.ops); i++ {
+	for i := range s.ops {
 		for _, simpler := range simplerThan(s.ops[i]) {
 			with := slices.Clone(s.ops)
 			with[i] = simpler
@@ -116,7 +116,8 @@ func simplerThan(o Op) (simpler []Op) {
 	}
 	switch o.Verb {
 	case Pass:
-		for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond} {
+		units := []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond}
+		for _, unit := range units {
 			if d := o.For.Truncate(unit); d > 0 {
 				add(func(o *Op) { o.For = d })
 			}

@@ -187,9 +187,9 @@ func needsKey(t *trial) {
 		"without a key, in shadow: the program is told %v", told)
 }
 
-// keepsSecrets: if the program cannot tell the key, even by a mistake of its own, or the cost is not
-// a number of events, the call is refused as one without a key. The client does not see the error of
-// the program. It is logged, once a second.
+// keepsSecrets: if the program cannot tell the key, even by a mistake of its own, or the cost is
+// not a number of events, the call is refused as one without a key. The client does not see the
+// error of the program. It is logged, once a second.
 func keepsSecrets(t *trial) {
 	logged := capture()
 	defer logged.end()
