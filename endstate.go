@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
@@ -14,8 +13,8 @@ import (
 
 // An endState is the state of a key after all turns of its line.
 type endState struct {
-	machine  *step.Machine // what the words are a state of
-	words    []uint64
+	machine  *step.Machine // what has left the state
+	state    step.State
 	lastTurn kernel.Instant // when the turn of the last place comes
 	// When the first turn comes that is a hold, or Forever if none is. Turns behind it come earlier
 	// if its events do not happen.
@@ -32,7 +31,7 @@ func (e *endState) reserve(
 ) (ans step.Answer) {
 	req := step.Request{Op: step.OpReserve, N: n, MaxWait: maxWait}
 	req.Fixed = &step.Reading{Now: now, Own: true}
-	e.machine, e.words, _ = lim.Loose().StepFrom(e.machine, e.words, &req, &ans)
+	e.machine, e.state, _ = lim.Loose().StepFrom(e.machine, e.state, &req, &ans)
 	e.lastTurn = max(e.lastTurn, ans.Due)
 	if isHeld && ans.Allowed {
 		e.firstHold = min(e.firstHold, ans.Due)
@@ -45,8 +44,8 @@ func (e *endState) reserve(
 func (e *endState) deny(lim *limit.Limit, n int, now kernel.Instant) (ans step.Answer) {
 	req := step.Request{Op: step.OpTake, N: n, Refused: true}
 	req.Fixed = &step.Reading{Now: now, Own: true}
-	words := slices.Clone(e.words) // StepFrom may change them in place
-	lim.Loose().StepFrom(e.machine, words, &req, &ans)
+	state := e.state.Clone() // StepFrom may change it in place
+	lim.Loose().StepFrom(e.machine, state, &req, &ans)
 	return ans
 }
 
@@ -65,11 +64,11 @@ func (l *limiter) endState(
 	if l.local == nil {
 		return nil
 	}
-	machine, words := l.local.Space.State(key)
+	machine, state := l.local.Space.State(key)
 	if machine == nil {
 		return nil
 	}
-	end := &endState{machine: machine, words: words, firstHold: kernel.Forever}
+	end := &endState{machine: machine, state: state, firstHold: kernel.Forever}
 	from := ln.From(now)
 	for entrant := range ln.Turnless {
 		by := entrant.By.(reserver)

@@ -17,9 +17,8 @@ import (
 //	state  = header words
 //	header = version encoding (limit | 0 limit limit)
 //
-// The version is 1; 2 while holds are open: then the words begin with these
-// (internal/step/holds.go); or 3 while turns are ahead (internal/step/turns.go). Packages that
-// are older than these do not read it.
+// The version is 1; 2 while holds are open; or 3 while turns are ahead. What the words say of these
+// is in internal/step/holds.go and turns.go. Packages that are older than these do not read it.
 //
 //	limit  = kind fields | All count limit...
 //	fields = mask number... text?
@@ -41,11 +40,10 @@ import (
 //
 // Each algorithm and encoding has exactly one header, so headers can be compared as bytes.
 
-// The versions of the format. A reader refuses any other.
+// The versions of the format, one for each [step.Form]. A reader refuses any other.
 const (
 	stateVersion = 1
-	openVersion  = 2 // of a state with open holds
-	aheadVersion = 3 // of a state with turns ahead
+	lastVersion  = stateVersion + byte(step.InTurn)
 )
 
 // newHeader returns the header of the states of k without holds and turns.
@@ -173,94 +171,74 @@ func (r *headerReader) kernel(enc kernel.Encoding) *step.Machine {
 
 // readHeader returns the kernel that left a state in encoding enc, and the bytes of the state's
 // words.
-func readHeader(state []byte, enc kernel.Encoding) (by *step.Machine, words []byte, err error) {
+func readHeader(
+	state []byte,
+	enc kernel.Encoding,
+) (by *step.Machine, form step.Form, words []byte, err error) {
 	r := headerReader{state}
-	if version := r.number(); version < stateVersion || version > aheadVersion {
-		return nil, nil, fmt.Errorf("version %d of the format is unknown", version)
+	if version := r.number(); version < stateVersion ||
+		version > uint64(lastVersion) {
+		return nil, 0, nil, fmt.Errorf("version %d of the format is unknown", version)
 	}
 	r.number() // the encoding, which is compared below
 	by = r.kernel(enc.Varying())
 	header := state[:len(state)-len(r.rest)]
 	if by == nil || !tags(header, newHeader(by)) {
-		return nil, nil, errors.New("its header is not one that this store writes")
+		return nil, 0, nil, errors.New("its header is not one that this store writes")
 	}
-	return Versioned(by, header), r.rest, nil
+	return by, formOf(header), r.rest, nil
 }
 
 // tags reports whether header is tag, whatever its version.
 func tags(header, tag []byte) bool {
 	return len(header) == len(tag) && bytes.Equal(header[1:], tag[1:]) &&
 		stateVersion <= header[0] &&
-		header[0] <= aheadVersion
+		header[0] <= lastVersion
 }
 
-// Versioned returns k for states with a header, which says whether they have holds or turns.
-func Versioned(k *step.Machine, header []byte) *step.Machine {
-	switch header[0] {
-	case openVersion:
-		return k.WithHolds()
-	case aheadVersion:
-		return k.WithTurns()
-	}
-	return k
-}
+// formOf returns the form of states with a header.
+func formOf(header []byte) step.Form { return step.Form(header[0] - stateVersion) }
 
-func versionOf(k *step.Machine) byte {
-	switch k {
-	case k.Base():
-		return stateVersion
-	case k.Base().WithTurns():
-		return aheadVersion
-	}
-	return openVersion
-}
-
-// read returns the kernel that left a state, and the state's words. l is loose.
-func (l *Limit) read(state []byte) (by *step.Machine, words []uint64, err error) {
+// read returns the kernel that left a state, and the state. l is loose.
+func (l *Limit) read(state []byte) (by *step.Machine, st step.State, err error) {
 	if len(state) == 0 {
-		return l.Machine, make([]uint64, l.Width()), nil
+		return l.Machine, step.PlainState(make([]uint64, l.Width())), nil
 	}
-	var encoded []byte
-	size := len(l.Tag())
-	if len(state) >= size && tags(state[:size], l.Tag()) {
-		by, encoded = Versioned(l.Machine, state), state[size:]
-	} else {
-		by, encoded, err = readHeader(state, l.Encoding)
-		if err != nil {
-			return nil, nil, err
-		}
+	if size := len(l.Tag()); len(state) >= size && tags(state[:size], l.Tag()) {
+		st, err = decode(l.Machine, formOf(state), state[size:])
+		return l.Machine, st, err
 	}
-	words, err = readWords(by, encoded)
-	return by, words, err
+	return readState(state, l.Encoding)
 }
 
-// readState returns the kernel that left a state in encoding enc, and the state's words.
+// readState returns the kernel that left a state in encoding enc, and the state.
 func readState(
 	state []byte,
 	enc kernel.Encoding,
-) (by *step.Machine, words []uint64, err error) {
-	by, encoded, err := readHeader(state, enc)
+) (by *step.Machine, st step.State, err error) {
+	by, form, encoded, err := readHeader(state, enc)
 	if err != nil {
-		return nil, nil, err
+		return nil, st, err
 	}
-	words, err = readWords(by, encoded)
-	return by, words, err
+	st, err = decode(by, form, encoded)
+	return by, st, err
 }
 
-// readWords returns the words of a state that by left.
-func readWords(by *step.Machine, encoded []byte) ([]uint64, error) {
+// decode returns a state that by left.
+func decode(by *step.Machine, form step.Form, encoded []byte) (st step.State, err error) {
 	width := by.Width()
-	if len(encoded)%8 != 0 || width > 0 && len(encoded) != 8*width {
-		return nil, fmt.Errorf("%d bytes are no state of %s", len(encoded), describe(by))
+	if len(encoded)%8 != 0 || form == step.Plain && width > 0 && len(encoded) != 8*width {
+		return st, fmt.Errorf("%d bytes are no state of %s", len(encoded), describe(by))
 	}
 	words := make([]uint64, len(encoded)/8)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(encoded[8*i:])
 	}
-	if !by.Valid(words) {
-		return nil, fmt.Errorf("its words are no state of %s", describe(by))
+	st = step.State{Words: words, Form: form}
+	if !by.ValidIn(st) {
+		return st, fmt.Errorf("its words are no state of %s", describe(by))
 	}
-	return words, nil
+	return st, nil
 }
 
 // describe returns the one or two limits of k in words.
@@ -272,45 +250,45 @@ func describe(k *step.Machine) string {
 	return strings.Join(limits, " and ")
 }
 
-// write returns a state that by left as bytes, and may change words.
-func write(by *step.Machine, words []uint64) []byte {
-	words = by.Pack(words)
+// write returns a state that by left as bytes, and may change it.
+func write(by *step.Machine, st step.State) []byte {
+	st = by.PackIn(st)
 	var header []byte
 	if limits := by.Limits(); len(limits) == 1 {
 		header = of(limits[0]).Tag()
 	} else {
 		header = newHeader(by)
 	}
-	state := append(make([]byte, 0, len(header)+8*len(words)), header...)
-	state[0] = versionOf(by)
-	for _, w := range words {
+	state := append(make([]byte, 0, len(header)+8*len(st.Words)), header...)
+	state[0] += byte(st.Form)
+	for _, w := range st.Words {
 		state = binary.LittleEndian.AppendUint64(state, w)
 	}
 	return state
 }
 
-// Header returns what comes before the words of a state that by left.
-func Header(by *step.Machine) []byte {
+// Header returns what comes before the words of states in a form that by left.
+func Header(by *step.Machine, form step.Form) []byte {
 	header := newHeader(by)
-	header[0] = versionOf(by)
+	header[0] += byte(form)
 	return header
 }
 
 // Has reports whether the states with a header are of l, and of no other limit.
 func (l *Limit) Has(header []byte) bool { return tags(header, l.Tag()) }
 
-// MachineOf returns what left the states in memory that have a header.
-func MachineOf(header []byte) (*step.Machine, error) {
-	by, rest, err := readHeader(header, kernel.InMemory)
+// MachineOf returns what left the states in memory that have a header, and their form.
+func MachineOf(header []byte) (*step.Machine, step.Form, error) {
+	by, form, rest, err := readHeader(header, kernel.InMemory)
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("%d bytes follow its header", len(rest))
 	}
-	return by, err
+	return by, form, err
 }
 
 // WordsOf returns by for states of one word that equal those of by, or nil if there are none.
 func WordsOf(by *step.Machine) *step.Machine {
-	if by != by.Base() || len(by.Limits()) > 1 {
+	if len(by.Limits()) > 1 {
 		return nil
 	}
 	single := of(by).Single()

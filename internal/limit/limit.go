@@ -129,13 +129,13 @@ func (l *Limit) Apply(state []byte, req step.Request) (t Transition, unread erro
 		return t, nil
 	}
 	l = l.Loose()
-	left, words, err := l.read(state)
+	left, st, err := l.read(state)
 	if err != nil {
 		return l.Afresh(req), unreadable(state, err)
 	}
-	by, words, changed := l.StepFrom(left, words, &req, &t.Answer)
+	by, st, changed := l.StepFrom(left, st, &req, &t.Answer)
 	if changed {
-		t.State, t.Changed = write(by, words), true
+		t.State, t.Changed = write(by, st), true
 	}
 	return t, nil
 }
@@ -143,8 +143,9 @@ func (l *Limit) Apply(state []byte, req step.Request) (t Transition, unread erro
 // Afresh applies req to the key of a damaged state, which begins afresh.
 func (l *Limit) Afresh(req step.Request) (t Transition) {
 	l = l.Loose()
-	by, words, _ := l.StepFrom(l.Machine, make([]uint64, l.Width()), &req, &t.Answer)
-	t.State, t.Changed = write(by, words), true
+	fresh := step.PlainState(make([]uint64, l.Width()))
+	by, st, _ := l.StepFrom(l.Machine, fresh, &req, &t.Answer)
+	t.State, t.Changed = write(by, st), true
 	return t
 }
 
@@ -152,8 +153,8 @@ func (l *Limit) Afresh(req step.Request) (t Transition) {
 // itself. [Limit.Apply] takes a state that can be read for what it says, because it may take long
 // to find a contradiction.
 func (l *Limit) Check(state []byte) error {
-	by, words, err := l.Loose().read(state)
-	if err == nil && by.Contradicts(words) {
+	by, st, err := l.Loose().read(state)
+	if err == nil && by.Contradicts(st) {
 		err = errors.New("its turns do not lead to what it says of the time after them")
 	}
 	if err != nil {
@@ -186,7 +187,7 @@ func (l *Limit) Equals(other *Limit) bool {
 // another version of this package wrote state, or if it is damaged or cut off, the error says why
 // it cannot be read.
 func (l *Limit) Origin(state []byte) (*Limit, error) {
-	by, _, err := readHeader(state, l.Encoding)
+	by, _, _, err := readHeader(state, l.Encoding)
 	if err != nil || len(by.Limits()) > 1 {
 		return nil, err
 	}
@@ -196,11 +197,11 @@ func (l *Limit) Origin(state []byte) (*Limit, error) {
 // Present returns the limit that granted last on the key of a state, which a limit has left that
 // was Portable with this tick. If the state cannot be read, the error matches [ErrState].
 func Present(state []byte, tick time.Duration) (*Limit, error) {
-	by, words, err := readState(state, portable(tick))
+	by, st, err := readState(state, portable(tick))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrState, err)
 	}
-	return of(by.Present(words)), nil
+	return of(by.Present(st)), nil
 }
 
 // AlgorithmOf returns a Spec as users know it: an algorithm of package ratelimit, which sets it.

@@ -116,11 +116,12 @@ func (sp *Space) allowState(
 	switch {
 	case refers:
 		r := sh.arena.record(word)
-		if t.width > 1 || sh.arena.kernel(r) != lim.loose {
+		if t.width > 1 || !sh.arena.isPlain(r, lim.loose) {
 			return false, false
 		}
 		sh.arena.grow(r, n, false)
-		st, granted, _ := lim.loose.Allow(sh.arena.state(r), clk, n)
+		st := sh.arena.state(r)
+		st.Words, granted, _ = lim.loose.Allow(st.Words, clk, n)
 		sh.arena.set(r, lim.loose, st)
 		return granted, true
 	case t.width == 1:

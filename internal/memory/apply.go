@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"github.com/ratelimit-go/ratelimit/internal/step"
@@ -107,8 +106,8 @@ func (ls *lockedSlot) step(lim *Limit, req *step.Request, a *step.Answer) {
 // events are taken. It reports whether it did.
 func (ls *lockedSlot) returnToSlot(word uint64, req *step.Request) bool {
 	r := ls.shard.arena.record(word)
-	k := ls.shard.arena.kernel(r)
-	if ls.table.width == 1 || k != ls.space.base.loose || req.Op != step.OpTake {
+	k := ls.space.base.loose
+	if ls.table.width == 1 || !ls.shard.arena.isPlain(r, k) || req.Op != step.OpTake {
 		return false
 	}
 	ls.put(k, ls.shard.arena.state(r))
@@ -131,9 +130,9 @@ func (ls *lockedSlot) stepInArena(word uint64, lim *Limit, req *step.Request, a 
 
 // stepInSlot applies a request to the state of several words in the slot.
 func (ls *lockedSlot) stepInSlot(lim *Limit, req *step.Request, a *step.Answer) {
-	k, st := ls.space.base.loose, ls.table.state(ls.at)
+	k, st := ls.space.base.loose, step.PlainState(ls.table.state(ls.at))
 	if req.Opens() {
-		st = ls.shard.states().draftCopy(k, st, true)
+		st.Words = ls.shard.states().draftCopy(k, st.Words, true)
 	}
 	k, st, changed := lim.loose.StepFrom(k, st, req, a)
 	if changed {
@@ -156,7 +155,8 @@ func (ls *lockedSlot) stepWord(lim *Limit, req *step.Request, a *step.Answer) {
 	}()
 	old := ls.limit()
 	wide := old.word.Widen(word)
-	k, st := old.loose, ls.shard.states().draftCopy(old.loose, wide[:], req.Opens())
+	k, words := old.loose, ls.shard.states().draftCopy(old.loose, wide[:], req.Opens())
+	st := step.PlainState(words)
 	if ls.becomesWord(lim, k, st, req, a) {
 		return
 	}
@@ -171,11 +171,11 @@ func (ls *lockedSlot) stepWord(lim *Limit, req *step.Request, a *step.Answer) {
 func (ls *lockedSlot) becomesWord(
 	lim *Limit,
 	k *step.Machine,
-	st []uint64,
+	st step.State,
 	req *step.Request,
 	a *step.Answer,
 ) bool {
-	if k != k.Base() || !lim.fitsWord(req) {
+	if !st.IsPlain() || !lim.fitsWord(req) {
 		return false
 	}
 	fixed := req.Fix()
@@ -196,7 +196,7 @@ func (ls *lockedSlot) insert(
 ) (ok, again bool) {
 	sp, sh, t := ls.space, ls.shard, ls.table
 	if sp.dropped.Load() { // a key would take a place that nobody finds again
-		lim.loose.StepFrom(lim.loose, lim.loose.NewState(), req, a)
+		lim.loose.StepFrom(lim.loose, step.PlainState(lim.loose.NewState()), req, a)
 		return true, false
 	}
 	if sh.crowded(t, 1) {
@@ -207,12 +207,12 @@ func (ls *lockedSlot) insert(
 		}
 	}
 	// The words of the state are 0. No other goroutine reads them until the slot is taken.
-	st := t.state(ls.at)
-	decided := lim.fitsWord(req) && lim.decide(&st[0], req, a)
-	k, changed := lim.loose, decided && st[0] != 0
+	st := step.PlainState(t.state(ls.at))
+	decided := lim.fitsWord(req) && lim.decide(&st.Words[0], req, a)
+	k, changed := lim.loose, decided && st.Words[0] != 0
 	if !decided {
 		if t.width == 1 || req.Opens() {
-			st = sh.states().draftNew(k, req.Opens())
+			st.Words = sh.states().draftNew(k, req.Opens())
 		}
 		k, st, changed = k.StepFrom(k, st, req, a)
 	}
@@ -243,13 +243,13 @@ func (sp *Space) Reset(key string) {
 
 // State returns a copy of the state of key, and the kernel that left it, as of an instant during
 // the call, or nil if it has open holds.
-func (sp *Space) State(key string) (k *step.Machine, st []uint64) {
+func (sp *Space) State(key string) (k *step.Machine, st step.State) {
 	id := sp.store.identify(key)
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	at, ok := t.find(id)
 	if !ok {
-		return sp.base.loose, sp.base.loose.NewState()
+		return sp.base.loose, step.PlainState(sp.base.loose.NewState())
 	}
 	ls := lockedSlot{sp, sh, t, at}
 	word, refers := t.refers(at)
@@ -258,7 +258,7 @@ func (sp *Space) State(key string) (k *step.Machine, st []uint64) {
 	}
 	k, st = ls.read(nil)
 	if k.OpenHolds(st) > 0 {
-		return nil, nil
+		return nil, step.State{}
 	}
-	return k, slices.Clone(st)
+	return k, st.Clone()
 }

@@ -161,14 +161,14 @@ func FuzzVaried(f *testing.F) {
 		l.splitAt = 1
 		type held struct {
 			by *step.Machine
-			st []uint64
+			st step.State
 		}
 		states := make(map[string]held)
 		state := func(key string, i int) held {
 			if was, ok := states[key]; ok {
 				return was
 			}
-			return held{owns[i].loose, owns[i].loose.NewState()}
+			return held{owns[i].loose, step.PlainState(owns[i].loose.NewState())}
 		}
 		type turn struct {
 			key string
@@ -187,7 +187,7 @@ func FuzzVaried(f *testing.F) {
 				for at, key := range keys {
 					was, o := state(key, limits[at]), owns[limits[at]].loose
 					req.N = n + at
-					next[at].by, next[at].st, _ = o.StepFrom(was.by, slices.Clone(was.st), &req, &want[at])
+					next[at].by, next[at].st, _ = o.StepFrom(was.by, was.st.Clone(), &req, &want[at])
 					granted = granted && want[at].Allowed
 				}
 				for at, key := range keys {
@@ -195,7 +195,7 @@ func FuzzVaried(f *testing.F) {
 						was, o := state(key, limits[at]), owns[limits[at]].loose
 						req := req
 						req.N, req.Refused = n+at, true
-						next[at].by, next[at].st, _ = o.StepFrom(was.by, slices.Clone(was.st), &req, &want[at])
+						next[at].by, next[at].st, _ = o.StepFrom(was.by, was.st.Clone(), &req, &want[at])
 					}
 					states[key] = next[at]
 				}
@@ -244,7 +244,7 @@ func FuzzVaried(f *testing.F) {
 			was := state(key, i)
 			other, b := req, step.Answer{}
 			other.Fixed = &step.Reading{Now: timeline.InstantOf(l.clk.Now()), Own: true}
-			by, st, _ := owns[i].loose.StepFrom(was.by, slices.Clone(was.st), &other, &b)
+			by, st, _ := owns[i].loose.StepFrom(was.by, was.st.Clone(), &other, &b)
 			states[key] = held{by, st}
 			if allow {
 				require.Equal(t, b.Allowed, l.take(key, i, n))

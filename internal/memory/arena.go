@@ -22,7 +22,8 @@ import (
 // A state of more than mostBlock words is a slice of its own, because copying it would
 // take long.
 //
-// The states were left by few different kernels, so a record has a number in place of a pointer.
+// The states were left by few different kernels, so a record has a number in place of a pointer and
+// a form.
 type arena struct {
 	records []record
 	free    []uint32 // indexes of the unused records
@@ -38,7 +39,7 @@ type arena struct {
 // mostBlock is the most words of a block.
 const mostBlock = 512
 
-// A record says where a state is, and which kernel left it.
+// A record says where a state is, which kernel left it, and in which form.
 type record struct {
 	kernel uint32 // index in kernels
 	block
@@ -55,9 +56,11 @@ type block struct {
 
 const isLarge = 1<<16 - 1
 
-// A usedKernel is a kernel, and how many states of it there are. It is zero if there are none.
+// A usedKernel is a kernel, and how many states of it there are in a form. It is zero if there are
+// none.
 type usedKernel struct {
 	*step.Machine
+	form step.Form
 	keys int
 }
 
@@ -85,17 +88,24 @@ func (a *arena) keys() int { return len(a.records) - len(a.free) }
 // kernel returns the kernel that left the state of r.
 func (a *arena) kernel(r *record) *step.Machine { return a.kernels[r.kernel].Machine }
 
-// state returns the state of r. Its capacity is that of its block.
-func (a *arena) state(r *record) []uint64 {
+// state returns the state of r. The capacity of its words is that of its block.
+func (a *arena) state(r *record) step.State {
+	form := a.kernels[r.kernel].form
 	if r.cap == isLarge {
-		return a.large[r.at]
+		return step.State{Words: a.large[r.at], Form: form}
 	}
-	return a.words[r.at:][:r.len:r.cap]
+	return step.State{Words: a.words[r.at:][:r.len:r.cap], Form: form}
+}
+
+// isPlain reports whether the state of r is a plain one that k left.
+func (a *arena) isPlain(r *record, k *step.Machine) bool {
+	used := &a.kernels[r.kernel]
+	return used.Machine == k && used.form == step.Plain
 }
 
 // add adds a state that k left, and returns the word that refers to it.
-func (a *arena) add(k *step.Machine, st []uint64) (word uint64) {
-	r := record{kernel: a.countKernel(k), block: a.allocate(st)}
+func (a *arena) add(k *step.Machine, st step.State) (word uint64) {
+	r := record{kernel: a.countKernel(k, st.Form), block: a.allocate(st.Words)}
 	if last := len(a.free) - 1; last >= 0 {
 		i := a.free[last]
 		a.free, a.records[i] = a.free[:last], r
@@ -116,10 +126,11 @@ func (a *arena) remove(word uint64) {
 }
 
 // set replaces the state of r by st, which k left. st may be the state of r, changed in place.
-func (a *arena) set(r *record, k *step.Machine, st []uint64) {
-	if a.kernel(r) != k {
+func (a *arena) set(r *record, k *step.Machine, of step.State) {
+	st := of.Words
+	if used := &a.kernels[r.kernel]; used.Machine != k || used.form != of.Form {
 		a.uncountKernel(r.kernel)
-		r.kernel = a.countKernel(k)
+		r.kernel = a.countKernel(k, of.Form)
 	}
 	switch {
 	case r.cap == isLarge && cap(st) > mostBlock:
@@ -147,22 +158,23 @@ func (a *arena) move(r *record, st []uint64) {
 	r.block = to
 }
 
-// countKernel counts a state that k left, and returns the index of k.
-func (a *arena) countKernel(k *step.Machine) uint32 {
+// countKernel counts a state that k left in a form, and returns the index of both.
+func (a *arena) countKernel(k *step.Machine, form step.Form) uint32 {
 	at := len(a.kernels)
 	for i := range a.kernels {
-		switch a.kernels[i].Machine {
-		case k:
-			a.kernels[i].keys++
+		used := &a.kernels[i]
+		switch {
+		case used.Machine == k && used.form == form:
+			used.keys++
 			return uint32(i)
-		case nil:
+		case used.Machine == nil:
 			at = i
 		}
 	}
 	if at == len(a.kernels) {
 		a.kernels = append(a.kernels, usedKernel{})
 	}
-	a.kernels[at] = usedKernel{k, 1}
+	a.kernels[at] = usedKernel{k, form, 1}
 	return uint32(at)
 }
 
@@ -251,38 +263,40 @@ func (a *arena) release(b block) {
 // them adds.
 func (a *arena) grow(r *record, n int, opens bool) {
 	k, more := a.kernel(r), 0
-	if k.HasTurns() {
+	st := a.state(r)
+	if st.HasTurns() {
 		return // the next state is another slice
 	}
-	if k.Base().Width() == 0 {
+	if k.Width() == 0 {
 		more = min(n, 2)
 	}
 	if opens {
 		more += k.HoldWords()
 	}
-	st := a.state(r)
-	if cap(st)-len(st) >= more {
+	if cap(st.Words)-len(st.Words) >= more {
 		return
 	}
-	st = k.Pack(st) // leaves the state where it is
+	st = k.PackIn(st) // leaves the state where it is
 	a.set(r, k, st)
-	if cap(st)-len(st) >= more+len(st)/8 { // else packing would take most of the time
+	words := st.Words
+	if cap(words)-len(words) >= more+len(words)/8 { // else packing would take most of the time
 		return
 	}
-	more += 1 + len(st) + len(st)/8
-	a.move(r, append(a.draft(0, more), st...))
+	more += 1 + len(words) + len(words)/8
+	a.move(r, append(a.draft(0, more), words...))
 }
 
 // fitting returns the state of r with the capacity that it gets when it is copied.
-func (a *arena) fitting(r *record) []uint64 {
+func (a *arena) fitting(r *record) step.State {
 	st, k, spare := a.state(r), a.kernel(r), 2
 	if k.MayHaveHolds() {
 		spare += k.HoldWords()
 	}
-	if fits := min(cap(st), len(st)+len(st)/8+spare); fits <= mostBlock {
-		return st[:len(st):fits]
+	length := len(st.Words)
+	if fits := min(cap(st.Words), length+length/8+spare); fits <= mostBlock {
+		st.Words = st.Words[:length:fits]
 	}
-	return st // it is not copied, and all of it counts
+	return st // if it is not copied, all of it counts
 }
 
 // pack copies all blocks to another slice, with room for that many more words, and for so many that
@@ -295,7 +309,7 @@ func (a *arena) pack(more int) {
 	for i := range a.records {
 		r := &a.records[i]
 		if !r.unused() {
-			r.block = a.allocate(old.fitting(r))
+			r.block = a.allocate(old.fitting(r).Words)
 		}
 	}
 }

@@ -168,7 +168,7 @@ func TestLargestBlock(t *testing.T) {
 	k := eventLog(1000, time.Hour)
 	for _, size := range []int{mostBlock, mostBlock + 1} {
 		a := newArena(minLoad, 1, 2*mostBlock)
-		a.add(k, a.draft(size, size))
+		a.add(k, step.PlainState(a.draft(size, size)))
 		require.Equal(t, size > mostBlock, a.outside > 0)
 		a.pack(0)
 		require.Equal(t, size > mostBlock, a.outside > 0)
@@ -179,7 +179,7 @@ func TestLargestBlock(t *testing.T) {
 func TestLargeStatesCountWhole(t *testing.T) {
 	k := eventLog(5000, time.Second)
 	a := newArena(minLoad, 1, 2*mostBlock)
-	a.add(k, make([]uint64, 2*mostBlock, 8*mostBlock))
+	a.add(k, step.PlainState(make([]uint64, 2*mostBlock, 8*mostBlock)))
 	require.EqualValues(t, 8*mostBlock, a.outside)
 	a.pack(0)
 	require.EqualValues(t, 8*mostBlock, a.outside)

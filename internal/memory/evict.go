@@ -92,17 +92,17 @@ func (c candidate) compare(other candidate) int {
 }
 
 // candidate returns the key as a candidate. k and st are what read has returned.
-func (ls *lockedSlot) candidate(k *step.Machine, st []uint64, now kernel.Instant) candidate {
+func (ls *lockedSlot) candidate(k *step.Machine, st step.State, now kernel.Instant) candidate {
 	c := candidateOf(k, st, now)
 	c.space, c.id = ls.space, ls.table.id(ls.at)
 	return c
 }
 
 // candidateOf returns a key whose state k left as a candidate that is nowhere.
-func candidateOf(k *step.Machine, st []uint64, now kernel.Instant) candidate {
-	c := candidate{remaining: k.Remaining(st, now), fresh: k.Fresh(st)}
+func candidateOf(k *step.Machine, st step.State, now kernel.Instant) candidate {
+	c := candidate{remaining: k.RemainingIn(st, now), fresh: k.FreshIn(st)}
 	if c.remaining == 0 {
-		c.ready = k.Ready(st, now, 1)
+		c.ready = k.ReadyIn(st, now, 1)
 	}
 	return c
 }
@@ -175,7 +175,7 @@ func (sm *sample) addKey(ls *lockedSlot) {
 		return
 	}
 	if sm.refuses {
-		sm.idle = min(sm.idle, k.Fresh(st))
+		sm.idle = min(sm.idle, k.FreshIn(st))
 		return
 	}
 	c := ls.candidate(k, st, sm.now)

@@ -168,7 +168,7 @@ func TestIdleKeysGoFirst(t *testing.T) {
 				for at := range tbl.held() {
 					ls := lockedSlot{l.fast, sh, tbl, at}
 					k, st := ls.read(new([1]uint64))
-					found = found || k.Fresh(st) <= timeline.InstantOf(clk.Now())
+					found = found || k.FreshIn(st) <= timeline.InstantOf(clk.Now())
 				}
 			}
 			return found

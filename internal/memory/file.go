@@ -185,6 +185,7 @@ type fileReader struct {
 type savedHeader struct {
 	header []byte
 	by     [formWord + 1]*step.Machine
+	kind   step.Form
 }
 
 func (r *fileReader) take(n uint64) []byte {
@@ -233,12 +234,15 @@ func (r *fileReader) text() []byte { return r.take(r.number()) }
 
 func (r *fileReader) header() {
 	h := &savedHeader{header: r.text()}
-	by, err := limit.MachineOf(h.header)
+	by, kind, err := limit.MachineOf(h.header)
 	if err != nil {
 		r.isBad, r.unknown = true, err
 		return
 	}
-	h.by = [formWord + 1]*step.Machine{formWide: by, formWord: limit.WordsOf(by)}
+	h.by[formWide], h.kind = by, kind
+	if kind == step.Plain {
+		h.by[formWord] = limit.WordsOf(by)
+	}
 	r.headers = append(r.headers, h)
 }
 
@@ -254,11 +258,10 @@ func (r *fileReader) states() (s savedStates) {
 		r.isBad = true
 		return s
 	}
-	by := h.by[form]
 	s = savedStates{savedHeader: h, form: form, count: int(count), states: r.rest}
 	var room [roomWords]uint64
 	for range count {
-		_, st := r.state(by, room[:])
+		_, st := r.state(h, form, room[:])
 		r.isBad = r.isBad || !h.valid(form, st)
 		if r.isBad {
 			return s
@@ -272,49 +275,53 @@ func (r *fileReader) states() (s savedStates) {
 const roomWords = 16
 
 // valid reports whether what left them can work with a state of a form.
-func (h *savedHeader) valid(form byte, st []uint64) bool {
+func (h *savedHeader) valid(form byte, st step.State) bool {
 	if form == formWide {
-		return h.by[formWide].Valid(st)
+		return h.by[formWide].ValidIn(st)
 	}
-	if st[0] >= kernel.NoWord {
+	if st.Words[0] >= kernel.NoWord {
 		return false
 	}
-	wide := h.by[formWord].Word().Widen(st[0])
+	wide := h.by[formWord].Word().Widen(st.Words[0])
 	return h.by[formWide].Valid(wide[:])
 }
 
-// state reads a state that by left, into room if it fits.
-func (r *fileReader) state(by *step.Machine, room []uint64) (id identity, st []uint64) {
+// state reads a state with a header, into room if it fits.
+func (r *fileReader) state(
+	h *savedHeader,
+	form byte,
+	room []uint64,
+) (id identity, st step.State) {
 	b := r.take(idBytes)
 	if b == nil {
-		return id, nil
+		return id, st
 	}
 	id = identity{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])}
-	width := uint64(by.Width())
-	if width == 0 {
+	width := uint64(h.by[form].Width())
+	if width == 0 || h.kind != step.Plain {
 		width = r.number()
 	}
 	r.isBad = r.isBad || id.hi&1 == 0 || id.lo&1 == 0 || width > uint64(len(r.rest))/8
 	if r.isBad {
-		return id, nil
+		return id, st
 	}
 	if width > uint64(len(room)) {
 		room = make([]uint64, width)
 	}
-	st = room[:width:width]
-	for i := range st {
-		st[i] = r.word()
+	st = step.State{Words: room[:width:width], Form: h.kind}
+	for i := range st.Words {
+		st.Words[i] = r.word()
 	}
 	return id, st
 }
 
 // appendState appends a state that by left.
-func appendState(b []byte, id identity, by *step.Machine, st []uint64) []byte {
+func appendState(b []byte, id identity, by *step.Machine, st step.State) []byte {
 	b = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(b, id.hi), id.lo)
-	if by.Width() == 0 {
-		b = binary.AppendUvarint(b, uint64(len(st)))
+	if by.Width() == 0 || !st.IsPlain() {
+		b = binary.AppendUvarint(b, uint64(len(st.Words)))
 	}
-	for _, word := range st {
+	for _, word := range st.Words {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
 	return b

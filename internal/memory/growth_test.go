@@ -74,7 +74,7 @@ func TestFreezeSeesUpdates(t *testing.T) {
 	require.False(t, ls.freeze(seen))
 	_, now := ls.read(new([1]uint64))
 	require.True(t, ls.freeze(now))
-	*tbl.word(at) = seen[0]
+	*tbl.word(at) = seen.Words[0]
 	sh.mu.Unlock()
 	require.True(t, l.AllowN("key", 10))
 	v := candidate{space: sp, id: sp.store.identify("key"), remaining: 1}

@@ -37,9 +37,9 @@ func (sp *Space) sweep(sh *shard, t *table, since kernel.Instant) {
 func (ls *lockedSlot) forgetIdle(
 	since kernel.Instant,
 	room *[1]uint64,
-) (k *step.Machine, st []uint64, idle bool) {
+) (k *step.Machine, st step.State, idle bool) {
 	k, st = ls.read(room)
-	if k.Fresh(st) > since || !ls.freeze(st) {
+	if k.FreshIn(st) > since || !ls.freeze(st) {
 		return k, st, false
 	}
 	ls.space.store.ended.Add(uint64(k.OpenHolds(st)))

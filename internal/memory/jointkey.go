@@ -30,7 +30,7 @@ type jointKey struct {
 
 	// The state before the decision, and the kernel that left it. A state of one word is in owned.
 	k  *step.Machine
-	st []uint64
+	st step.State
 }
 
 // locate finds the slot of the key, and makes room for what the request may leave there. It returns
@@ -99,12 +99,13 @@ func (jk *jointKey) decideOnWord() {
 // moveToArena moves the state of a slot to the arena, with room for a hold if opens is true. It
 // returns the word that refers to the state.
 func (ls *lockedSlot) moveToArena(opens bool) (word uint64) {
-	k, st := ls.space.base.loose, ls.table.state(ls.at)
+	k, st := ls.space.base.loose, step.PlainState(ls.table.state(ls.at))
 	if ls.table.width == 1 {
 		k, st = ls.limit().widen(atomic.SwapUint64(ls.table.word(ls.at), gone)) // guarantee 3
 	}
 	states := ls.shard.states()
-	word = states.add(k, states.draftCopy(k, st, opens))
+	st.Words = states.draftCopy(k, st.Words, opens)
+	word = states.add(k, st)
 	ls.table.refer(ls.at, word)
 	return word
 }
@@ -118,14 +119,14 @@ func (jk *jointKey) mayEnter() bool {
 func (jk *jointKey) ownState() {
 	switch {
 	case jk.word != nil:
-		jk.owned[0], jk.k, jk.st = 0, jk.decides, jk.owned[:]
+		jk.owned[0], jk.k, jk.st = 0, jk.decides, step.PlainState(jk.owned[:])
 		if jk.found {
 			jk.owned[0] = atomic.SwapUint64(jk.word, gone) // guarantee 3
 		}
 	case jk.found:
 		jk.k, jk.st = jk.slot.read(nil)
 	default:
-		jk.k, jk.st = jk.decides, jk.decides.NewState()
+		jk.k, jk.st = jk.decides, step.PlainState(jk.decides.NewState())
 	}
 }
 
@@ -140,7 +141,7 @@ func (jk *jointKey) disownState() {
 // mayBecomeWord reports whether the state of a known key is in the arena, or a word of another
 // limit, and may have an equal that is a word of the limit.
 func (jk *jointKey) mayBecomeWord() bool {
-	return jk.found && jk.word == nil && jk.k == jk.k.Base() && jk.lim.fitsWord(&jk.Request)
+	return jk.found && jk.word == nil && jk.st.IsPlain() && jk.lim.fitsWord(&jk.Request)
 }
 
 // step applies a request, which is that of the key with its time fixed, and stores the next state.
@@ -163,7 +164,7 @@ func (jk *jointKey) step(req *step.Request, granted bool) {
 		ls.at, _ = ls.table.find(jk.id) // another key of the joint may have taken the slot
 	}
 	if jk.word != nil {
-		atomic.StoreUint64(ls.table.word(ls.at), st[0])
+		atomic.StoreUint64(ls.table.word(ls.at), st.Words[0])
 	} else {
 		ls.put(k, st)
 	}

@@ -24,9 +24,9 @@ func (lim *Limit) fitsWord(req *step.Request) bool {
 }
 
 // widen returns the state of the arena that equals a word, and its kernel.
-func (lim *Limit) widen(word uint64) (k *step.Machine, st []uint64) {
+func (lim *Limit) widen(word uint64) (k *step.Machine, st step.State) {
 	wide := lim.word.Widen(word)
-	return lim.loose, wide[:]
+	return lim.loose, step.PlainState(wide[:])
 }
 
 // stepToWord applies a request whose time is fixed to a state that k left, and returns the word
@@ -34,7 +34,7 @@ func (lim *Limit) widen(word uint64) (k *step.Machine, st []uint64) {
 // state, or if no word equals the next state, as for a key with two limits.
 func (lim *Limit) stepToWord(
 	k *step.Machine,
-	st []uint64,
+	st step.State,
 	req *step.Request,
 	a *step.Answer,
 ) (next uint64, ok bool) {
@@ -42,7 +42,7 @@ func (lim *Limit) stepToWord(
 	if k != lim.loose {
 		return 0, false
 	}
-	word, ok := lim.word.Narrow(st, req.Fixed.Now)
+	word, ok := lim.word.Narrow(st.Words, req.Fixed.Now)
 	if !ok {
 		return 0, false
 	}

@@ -83,11 +83,11 @@ func (sp *Space) copyStates(sh *shard, clk *timeline.Timeline) (all []savedState
 		ls := lockedSlot{sp, sh, t, at}
 		k, st := ls.read(room)
 		switch {
-		case k.Fresh(st) <= now:
-		case words+len(st) > mostCopied && len(st) > 1:
+		case k.FreshIn(st) <= now:
+		case words+len(st.Words) > mostCopied && len(st.Words) > 1:
 			left = append(left, t.id(at))
 		default:
-			words += len(st)
+			words += len(st.Words)
 			found.add(k, t.id(at), st)
 		}
 	}
@@ -105,34 +105,40 @@ func (sp *Space) copyStates(sh *shard, clk *timeline.Timeline) (all []savedState
 }
 
 // copyState returns a copy of the state of a key, or nil if the key was forgotten meanwhile.
-func (sp *Space) copyState(id identity) (k *step.Machine, st []uint64) {
+func (sp *Space) copyState(id identity) (k *step.Machine, st step.State) {
 	sh, t := sp.lock(id)
 	defer sh.mu.Unlock()
 	at, held := t.find(id)
 	if !held {
-		return nil, nil
+		return nil, st
 	}
 	ls := lockedSlot{sp, sh, t, at}
 	k, st = ls.read(new([1]uint64))
-	return k, slices.Clone(st)
+	return k, st.Clone()
 }
 
-// copies are states by what left them.
-type copies map[*step.Machine]*savedStates
+// copies are states by what left them, and by their form.
+type copies map[savedKind]*savedStates
 
-func (c copies) add(k *step.Machine, id identity, st []uint64) {
-	some := c[k]
+type savedKind struct {
+	by   *step.Machine
+	form step.Form
+}
+
+func (c copies) add(k *step.Machine, id identity, st step.State) {
+	kind := savedKind{k, st.Form}
+	some := c[kind]
 	if some == nil {
-		some = &savedStates{savedHeader: &savedHeader{header: limit.Header(k)}}
+		some = &savedStates{savedHeader: &savedHeader{header: limit.Header(k, kind.form)}}
 		if !k.Varies {
 			some.form = formWord
 		}
-		c[k] = some
+		c[kind] = some
 	}
-	if k.Width() == 0 {
-		st = k.Pack(slices.Clone(st))
+	if k.Width() == 0 || !st.IsPlain() {
+		st = k.PackIn(st.Clone())
 	}
-	if some.form == formWide && !k.Valid(st) {
+	if some.form == formWide && !k.ValidIn(st) {
 		return // or Load would refuse all others with it
 	}
 	some.count++
@@ -153,21 +159,21 @@ func (s *Saved) Clone() *Saved {
 }
 
 // each calls f with each state, which f must not keep, and its bytes in the file.
-func (s *savedStates) each(f func(id identity, st []uint64, raw []byte)) {
+func (s *savedStates) each(f func(id identity, st step.State, raw []byte)) {
 	r := fileReader{rest: s.states}
 	var room [roomWords]uint64
 	for range s.count {
 		before := r.rest
-		id, st := r.state(s.by[s.form], room[:])
+		id, st := r.state(s.savedHeader, s.form, room[:])
 		f(id, st, before[:len(before)-len(r.rest)])
 	}
 }
 
 // keep leaves only those states for which keeps is true.
-func (s *savedStates) keep(keeps func(id identity, st []uint64) bool) {
+func (s *savedStates) keep(keeps func(id identity, st step.State) bool) {
 	var kept []byte
 	count := 0
-	s.each(func(id identity, st []uint64, raw []byte) {
+	s.each(func(id identity, st step.State, raw []byte) {
 		if keeps(id, st) {
 			kept, count = append(kept, raw...), count+1
 		}
@@ -182,7 +188,7 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 	for _, some := range s.limiters {
 		for i := range some {
 			by := some[i].by[some[i].form]
-			some[i].keep(func(_ identity, st []uint64) bool { return by.Fresh(st) > now })
+			some[i].keep(func(_ identity, st step.State) bool { return by.FreshIn(st) > now })
 			count += some[i].count
 		}
 	}
@@ -197,7 +203,7 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 	for _, name := range slices.Sorted(maps.Keys(s.limiters)) {
 		for _, some := range s.limiters[name] {
 			by := some.by[some.form]
-			some.each(func(_ identity, st []uint64, _ []byte) {
+			some.each(func(_ identity, st step.State, _ []byte) {
 				ranks = append(ranks, candidateOf(by, st, now))
 			})
 		}
@@ -212,7 +218,7 @@ func (s *Saved) Trim(now kernel.Instant, most int) (evicted int) {
 	at := 0 // of a state in ranks
 	for _, name := range slices.Sorted(maps.Keys(s.limiters)) {
 		for i := range s.limiters[name] {
-			s.limiters[name][i].keep(func(identity, []uint64) bool {
+			s.limiters[name][i].keep(func(identity, step.State) bool {
 				order := ranks[at].compare(last)
 				at++
 				if order == 0 {
@@ -231,10 +237,10 @@ func (s *Saved) dropDoubles() (dropped int) {
 	for _, some := range s.limiters {
 		times := map[identity]int{}
 		for i := range some {
-			some[i].each(func(id identity, _ []uint64, _ []byte) { times[id]++ })
+			some[i].each(func(id identity, _ step.State, _ []byte) { times[id]++ })
 		}
 		for i := range some {
-			some[i].keep(func(id identity, _ []uint64) bool {
+			some[i].keep(func(id identity, _ step.State) bool {
 				times[id]--
 				if times[id] > 0 {
 					dropped++
@@ -260,13 +266,13 @@ func (ss *States) RestoreStates(saved *Saved, name string) {
 		isOwn := ss.Limit.Has(s.header)
 		by, left := s.by[formWide], s.by[s.form]
 		if isOwn {
-			by = limit.Versioned(sp.base.loose, s.header)
+			by = sp.base.loose
 		}
 		isWord := s.form == formWord && isOwn && sp.word != nil
-		s.each(func(id identity, st []uint64, _ []byte) {
+		s.each(func(id identity, st step.State, _ []byte) {
 			if s.form == formWord && !isWord {
-				wide := left.Word().Widen(st[0])
-				st = wide[:]
+				wide := left.Word().Widen(st.Words[0])
+				st = step.PlainState(wide[:])
 			}
 			sp.restore(id, by, st, isWord)
 		})
@@ -276,7 +282,7 @@ func (ss *States) RestoreStates(saved *Saved, name string) {
 // restore puts a state into a space that nobody uses yet: a word of its limit, or one that by left.
 // Of a key that comes twice, the later state counts. If other limiters have taken the places
 // meanwhile, the key is evicted.
-func (sp *Space) restore(id identity, by *step.Machine, st []uint64, isWord bool) {
+func (sp *Space) restore(id identity, by *step.Machine, st step.State, isWord bool) {
 	sh, t := sp.lock(id)
 	if sh.used+1 > t.most {
 		sp.replaceTable(sh, t, 1)
@@ -294,9 +300,9 @@ func (sp *Space) restore(id identity, by *step.Machine, st []uint64, isWord bool
 	case !isWord:
 		ls.put(by, st)
 	case held:
-		ls.putWord(sp.base, st[0])
+		ls.putWord(sp.base, st.Words[0])
 	default:
-		*t.word(at) = st[0]
+		*t.word(at) = st.Words[0]
 	}
 	if !held {
 		ls.fill(id, 0)

@@ -27,36 +27,36 @@ func (ls *lockedSlot) limit() *Limit { return ls.space.limitAt(ls.table, ls.at) 
 
 // read returns the state of the slot, and the kernel that left it. If the state is a word, it is a
 // copy in room.
-func (ls *lockedSlot) read(room *[1]uint64) (k *step.Machine, st []uint64) {
+func (ls *lockedSlot) read(room *[1]uint64) (k *step.Machine, st step.State) {
 	word, refers := ls.table.refers(ls.at)
 	switch {
 	case refers:
 		r := ls.shard.arena.record(word)
 		return ls.shard.arena.kernel(r), ls.shard.arena.state(r)
 	case ls.table.width > 1:
-		return ls.space.base.loose, ls.table.state(ls.at)
+		return ls.space.base.loose, step.PlainState(ls.table.state(ls.at))
 	}
 	room[0] = word
-	return ls.limit().k, room[:]
+	return ls.limit().k, step.PlainState(room[:])
 }
 
 // freeze makes st, which read has returned, the last state of the slot: nobody changes it without
 // the lock any more. It returns false if the state has changed meanwhile.
-func (ls *lockedSlot) freeze(st []uint64) bool {
+func (ls *lockedSlot) freeze(st step.State) bool {
 	if _, refers := ls.table.refers(ls.at); refers || ls.table.width > 1 {
 		return true
 	}
-	return atomic.CompareAndSwapUint64(ls.table.word(ls.at), st[0], gone) // guarantee 3
+	return atomic.CompareAndSwapUint64(ls.table.word(ls.at), st.Words[0], gone) // guarantee 3
 }
 
 // put replaces the state of the slot by st, which k left: in the slot, if that has room for it, and
 // otherwise in the arena. Nobody else uses the state.
-func (ls *lockedSlot) put(k *step.Machine, st []uint64) {
+func (ls *lockedSlot) put(k *step.Machine, st step.State) {
 	word, refers := ls.table.refers(ls.at)
 	switch {
-	case ls.table.width > 1 && k == ls.space.base.loose:
+	case ls.table.width > 1 && k == ls.space.base.loose && st.IsPlain():
 		ls.leaveArena() // the words of st stay as they are
-		copy(ls.table.state(ls.at), st)
+		copy(ls.table.state(ls.at), st.Words)
 	case refers:
 		ls.shard.arena.set(ls.shard.arena.record(word), k, st)
 	default:

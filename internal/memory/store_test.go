@@ -274,11 +274,11 @@ func (a *arena) check(t testing.TB, references []uint64) {
 	}
 	used, outside, apart := 0, 0, 0
 	blocks := make([]bool, len(a.words)) // by the word where one begins
-	states := make(map[*step.Machine]int)
+	states := make(map[usedKernel]int)
 	for _, word := range references {
 		e := a.record(word)
 		require.False(t, e.unused())
-		states[a.kernel(e)]++
+		states[usedKernel{Machine: a.kernel(e), form: a.state(e).Form}]++
 		if e.cap == isLarge {
 			outside += cap(a.large[e.at])
 			apart++
@@ -298,8 +298,9 @@ func (a *arena) check(t testing.TB, references []uint64) {
 		require.Nil(t, a.large[i])
 	}
 	for _, u := range a.kernels {
-		require.Equal(t, states[u.Machine], u.keys)
-		delete(states, u.Machine)
+		of := usedKernel{Machine: u.Machine, form: u.form}
+		require.Equal(t, states[of], u.keys)
+		delete(states, of)
 	}
 	require.Empty(t, states, "each kernel is listed, once")
 }

@@ -269,6 +269,14 @@ func (k *all) Pack(st []uint64) []uint64 {
 	})
 }
 
+// remaining returns the most events that a part grants at now: 0 while a reservation is ahead.
+func remaining(part kernel.Kernel, st []uint64, now kernel.Instant) int {
+	if now < part.Frontier(st) {
+		return 0
+	}
+	return part.Remaining(st, now)
+}
+
 // part returns the index, among the parts that the user gave, of the one that decides: the one that
 // grants n events last or, with turns, whose turn for them is the latest; if n is 0, the one with
 // the fewest events remaining.

@@ -136,26 +136,26 @@ func (c *Machine) storedAs() *Machine {
 }
 
 // presentLimit returns the kernel for requests that ask for the present limit of st.
-func (c *Machine) presentLimit(st []uint64) *Machine {
-	k := c.Base().two
-	switch o := c.holds; {
-	case k == nil:
+func (c *Machine) presentLimit(st State) *Machine {
+	if c.two == nil {
 		return c
-	case o != nil:
-		return k.byAsked[presentOf(o.inner(st))].WithHolds()
 	}
-	return k.byAsked[presentOf(st)]
+	return c.two.byAsked[c.presentIn(st)]
 }
 
 // Present returns the limit that granted last on the key of a state of c.
-func (c *Machine) Present(st []uint64) *Machine {
-	limits := c.Limits()
-	if len(limits) == 1 {
-		return limits[0]
+func (c *Machine) Present(st State) *Machine {
+	if c.two == nil {
+		return c
 	}
+	return c.two.limits[c.presentIn(st)]
+}
+
+// presentIn is presentOf for any state of c.
+func (c *Machine) presentIn(st State) int {
 	var h heldState
 	h.read(c, st)
-	return limits[presentOf(h.inner())]
+	return presentOf(h.inner())
 }
 
 func presentOf(st []uint64) int { return int(st[formerAsked] / secondPresent) }
@@ -175,7 +175,6 @@ func lastOf(st []uint64) int {
 
 // Limits returns the limits that the states of c are of: c itself, if it is one.
 func (c *Machine) Limits() []*Machine {
-	c = c.Base()
 	if c.two != nil {
 		return c.two.limits[:]
 	}
@@ -217,7 +216,7 @@ func (c *Machine) SameKind(other *Machine) bool {
 
 // ReadsStatesOf reports whether a state of other is one of c as it is.
 func (c *Machine) ReadsStatesOf(other *Machine) bool {
-	if c.base != nil || other.base != nil || c.two != nil || other.two != nil {
+	if c.two != nil || other.two != nil {
 		return false
 	}
 	return c.SameKind(other) && c.Kernel.SharesStates(other.Kernel) && c.Width() == other.Width() &&

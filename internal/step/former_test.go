@@ -66,7 +66,7 @@ func rivals(t *testing.T) map[string][2]*Machine {
 // A shared is a key that several limits are asked of.
 type shared struct {
 	from   *Machine
-	st     []uint64
+	st     State
 	grants []grantAt
 }
 
@@ -88,7 +88,7 @@ func (s *shared) ask(c *Machine, now kernel.Instant, op Op, n int) (a Answer) {
 
 // alone returns how many events c grants if it is asked for one every step until end.
 func alone(c *Machine, end, step kernel.Instant) int {
-	s := shared{from: c, st: c.NewState()}
+	s := shared{from: c, st: PlainState(c.NewState())}
 	for now := begun; now < begun+end; now += step {
 		s.ask(c, now, OpTake, 1)
 	}
@@ -107,7 +107,7 @@ func TestFormer_NeitherStarves(t *testing.T) {
 		stricter := min(alone(limits[0], long, step), alone(limits[1], long, step))
 		for seed := range budget.Seeds(t, 8) {
 			rng := rand.New(rand.NewPCG(seed, 0))
-			s := shared{from: limits[seed%2], st: limits[seed%2].NewState()}
+			s := shared{from: limits[seed%2], st: PlainState(limits[seed%2].NewState())}
 			turn := 0
 			for now := begun; now < begun+long; now += step {
 				turn++
@@ -154,8 +154,8 @@ func TestFormer_Law(t *testing.T) {
 		granted, bound, memory := [2]int{}, 0, JoinLimits(limits[0], limits[1]).two.memory
 		for seed := range budget.Seeds(t, budget.Histories(100, 1000)) {
 			rng := rand.New(rand.NewPCG(seed, 2))
-			s := shared{from: limits[0], st: limits[0].NewState()}
-			alone := [2]shared{{from: limits[0], st: limits[0].NewState()}}
+			s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
+			alone := [2]shared{{from: limits[0], st: PlainState(limits[0].NewState())}}
 			now, asked := begun, [2]kernel.Instant{begun, begun}
 			for range 60 {
 				now += rng.Uint64N(min(second, memory) / 4)
@@ -170,14 +170,14 @@ func TestFormer_Law(t *testing.T) {
 				}
 				c, n := limits[i], 1+rng.IntN(min(3, limits[i].Limit()))
 				if alone[i].from == nil {
-					st, _ := c.Kernel.Adopt(limits[1-i].Kernel, alone[1-i].st, now, now)
-					alone[i] = shared{from: c, st: st}
+					st, _ := c.Kernel.Adopt(limits[1-i].Kernel, alone[1-i].st.Words, now, now)
+					alone[i] = shared{from: c, st: PlainState(st)}
 				}
 				got, want := s.ask(c, now, op, n), alone[i].ask(c, now, op, n)
 				got.Idle, want.Idle = 0, 0
 				require.Equal(t, want, got, "%s, seed %d: %d of %d at %d ms", name, seed, op, i, (now-begun)/ms)
 				if other := &alone[1-i]; other.from != nil && (op == OpCharge || op == OpTake && got.Allowed) {
-					other.st = other.from.each(other.st, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
+					other.st.Words = other.from.each(other.st.Words, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
 						k := counted(part, st, now, n)
 						if k < n {
 							bound++
@@ -255,7 +255,7 @@ func TestFormer_Debt(t *testing.T) {
 			}
 			now -= 100 * ms
 			if how != OpHold {
-				assert.LessOrEqual(t, s.from.Fresh(s.st), now+uint64(most)+s.from.Base().two.memory, "%s, %d: it stays until the former one goes", name, how)
+				assert.LessOrEqual(t, s.from.FreshIn(s.st), now+uint64(most)+s.from.two.memory, "%s, %d: it stays until the former one goes", name, how)
 			}
 			a := s.ask(low, now, OpTake, 1)
 			assert.False(t, a.Allowed, "%s, %d", name, how)
@@ -374,12 +374,12 @@ func TestFormer_ThereAndBack(t *testing.T) {
 				op Op
 				n  int
 			}{{OpPeek, 1}, {OpTake, other.Limit()}, {OpTake, other.Limit() + 1}} {
-				s := shared{from: c, st: c.NewState()}
+				s := shared{from: c, st: PlainState(c.NewState())}
 				used := (c.Limit() + 1) / 2
 				require.True(t, s.ask(c, begun, OpTake, used).Allowed, name)
 				const after = 5 * ms // nothing is idle yet
 				a := s.ask(other, begun+after, ask.op, ask.n)
-				want := shared{from: c, st: c.NewState()}
+				want := shared{from: c, st: PlainState(c.NewState())}
 				want.ask(c, begun, OpTake, used)
 				if a.Allowed && ask.op == OpTake {
 					want.ask(c, begun+after, OpCharge, ask.n)
@@ -401,7 +401,7 @@ func TestFormer_RetryAfter(t *testing.T) {
 		denied := 0
 		for seed := range budget.Seeds(t, budget.Histories(75, 300)) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			s := shared{from: limits[0], st: limits[0].NewState()}
+			s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
 			now := begun
 			for range 40 {
 				now += rng.Uint64N(second / 8)
@@ -413,11 +413,11 @@ func TestFormer_RetryAfter(t *testing.T) {
 				}
 				denied++
 				for _, early := range []uint64{1, 0} {
-					then := shared{from: s.from, st: slices.Clone(s.st)}
+					then := shared{from: s.from, st: s.st.Clone()}
 					b := then.ask(c, now+uint64(a.RetryAfter)-early, OpTake, n)
 					require.Equal(t, early == 0, b.Allowed, "%s, seed %d: %v after %d ms", name, seed, a.RetryAfter, (now-begun)/ms)
 				}
-				rest := shared{from: s.from, st: slices.Clone(s.st)}
+				rest := shared{from: s.from, st: s.st.Clone()}
 				if left := rest.ask(c, now, OpPeek, 1).Remaining; left > 0 {
 					assert.True(t, rest.ask(c, now, OpTake, left).Allowed, name)
 				}
@@ -431,7 +431,7 @@ func TestFormer_RetryAfter(t *testing.T) {
 // after the other limit has denied.
 func TestFormer_DenialForfeitsNothing(t *testing.T) {
 	first, second := bucketOf(t, 1, 2*time.Second, 2), bucketOf(t, 1, 3*time.Second, 1)
-	s := shared{from: first, st: first.NewState()}
+	s := shared{from: first, st: PlainState(first.NewState())}
 	s.send(first, begun, Request{Op: OpHold, N: 1, Hold: Handle{ID: 1, For: time.Second, Back: true}})
 	s.ask(second, begun, OpCharge, 1)
 	before := s.ask(second, begun, OpPeek, 1).RetryAfter
@@ -455,7 +455,7 @@ func logOf(limit int, window uint64) *Machine {
 // that was asked last, and nothing else.
 func TestFormer_Third(t *testing.T) {
 	a, b, c := bucketOf(t, 4, 10*time.Second, 1), bucketOf(t, 2, 20*time.Second, 2), bucketOf(t, 3, 10*time.Second, 1)
-	s := shared{from: a, st: a.NewState()}
+	s := shared{from: a, st: PlainState(a.NewState())}
 	require.True(t, s.ask(a, begun, OpTake, 1).Allowed)
 	require.True(t, s.ask(b, begun, OpTake, 1).Allowed)
 	denied := s.ask(c, begun+5*second, OpTake, 1)
@@ -465,7 +465,7 @@ func TestFormer_Third(t *testing.T) {
 	assert.Equal(t, []*Machine{b, c}, s.from.Limits())
 
 	// What the former one remembers, a third one does not.
-	s = shared{from: logOf(10, 3600*second), st: nil}
+	s = shared{from: logOf(10, 3600*second), st: PlainState(nil)}
 	s.ask(s.from, begun, OpTake, 10)
 	s.ask(logOf(10, second), begun+2*second, OpTake, 1)
 	assert.Equal(t, 9, s.ask(logOf(10, 7200*second), begun+2*second, OpPeek, 1).Remaining)
@@ -484,7 +484,7 @@ func TestFormer_ThreeInTurns(t *testing.T) {
 		for n := range uint64(3) {
 			limits = append(limits, NewMachine(create(n+1), kernel.InMemory.Varying()))
 		}
-		s := shared{from: limits[0], st: limits[0].NewState()}
+		s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
 		for turn := range 12_000 {
 			s.ask(limits[turn%len(limits)], begun+uint64(turn)*5*ms, OpTake, 1)
 		}
@@ -496,7 +496,7 @@ func TestFormer_ThreeInTurns(t *testing.T) {
 // key is idle or not, and not before a time that it has named. Until then, its log is bounded.
 func TestFormer_Goes(t *testing.T) {
 	for name, limits := range rivals(t) {
-		s := shared{from: limits[0], st: limits[0].NewState()}
+		s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
 		s.ask(limits[0], begun, OpTake, 1)
 		s.ask(limits[1], begun+ms, OpTake, 1)
 		require.Len(t, s.from.Limits(), 2, name)
@@ -511,25 +511,25 @@ func TestFormer_Goes(t *testing.T) {
 		assert.Equal(t, limits[1], s.from, name)
 	}
 	slow, fast := logOf(10, 3600*second), logOf(100, second)
-	s := shared{from: slow, st: slow.NewState()}
+	s := shared{from: slow, st: PlainState(slow.NewState())}
 	s.ask(slow, begun, OpTake, 1)
 	for now := begun; now < begun+60*second; now += 20 * ms {
 		require.True(t, s.ask(fast, now, OpTake, 1).Allowed)
 	}
-	assert.Less(t, len(s.st), 300)
+	assert.Less(t, len(s.st.Words), 300)
 	assert.Equal(t, time.Duration(3600*second-200*ms), s.ask(slow, begun+60*second, OpTake, 1).RetryAfter, "as if it had all")
 
 	// A denial is asking. It changes the state once after a grant, and seldom otherwise.
-	s = shared{from: slow, st: slow.NewState()}
+	s = shared{from: slow, st: PlainState(slow.NewState())}
 	s.ask(slow, begun, OpTake, 10)
 	changes := 0
 	for i := range kernel.Instant(1000) {
 		s.ask(fast, begun+i*10*second, OpTake, 1)
 		require.False(t, s.ask(slow, begun+i*10*second, OpTake, 1).Allowed)
-		before := slices.Clone(s.st)
+		before := s.st.Clone()
 		require.False(t, s.ask(slow, begun+i*10*second, OpTake, 1).Allowed)
 		require.False(t, s.ask(fast, begun+i*10*second, OpTake, 100).Allowed)
-		if !slices.Equal(before, s.st) {
+		if !slices.Equal(before.Words, s.st.Words) {
 			changes++
 		}
 	}
@@ -538,7 +538,7 @@ func TestFormer_Goes(t *testing.T) {
 
 	// It stays until the time that it has named, although it does not remember anything for so long.
 	a, b := bucketOf(t, 1, time.Second, 1), bucketOf(t, 100, time.Second, 100)
-	s = shared{from: a, st: a.NewState()}
+	s = shared{from: a, st: PlainState(a.NewState())}
 	s.ask(a, begun, OpTake, 1)
 	s.ask(b, begun, OpTake, 99)
 	require.Equal(t, 2*time.Second, s.ask(a, begun, OpTake, 1).RetryAfter)
@@ -550,7 +550,7 @@ func TestFormer_Goes(t *testing.T) {
 // TestFormer_Present: what names no limit is answered by the one that granted last, whatever was asked since.
 func TestFormer_Present(t *testing.T) {
 	a, b := logOf(10, second), logOf(20, 2*second)
-	s := shared{from: a, st: a.NewState()}
+	s := shared{from: a, st: PlainState(a.NewState())}
 	limit := func(now kernel.Instant) int {
 		asked, _ := s.send(logOf(30, second), now, Request{Op: OpSettle, Hold: hour(9)})
 		return asked.Limit
@@ -572,21 +572,21 @@ func TestFormer_Present(t *testing.T) {
 // TestFormer_Valid: whatever is Valid does no harm.
 func TestFormer_Valid(t *testing.T) {
 	for name, limits := range rivals(t) {
-		s := shared{from: limits[0], st: limits[0].NewState()}
+		s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
 		s.ask(limits[0], begun, OpTake, 1)
 		s.ask(limits[1], begun+ms, OpTake, 1)
-		for i := range s.st {
-			assert.False(t, s.from.Valid(s.st[:i]) && i < formerHeader, "%s: the first %d words", name, i)
-			for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
-				mangled := shared{from: s.from, st: slices.Clone(s.st)}
-				if mangled.st[i] = to; !s.from.Valid(mangled.st) {
+		for i := range s.st.Words {
+			assert.False(t, s.from.ValidIn(State{s.st.Words[:i], s.st.Form}) && i < formerHeader, "%s: the first %d words", name, i)
+			for _, to := range []uint64{0, 1, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
+				mangled := shared{from: s.from, st: s.st.Clone()}
+				if mangled.st.Words[i] = to; !s.from.ValidIn(mangled.st) {
 					continue
 				}
 				for j := range kernel.Instant(4) {
 					mangled.ask(limits[j%2], begun+j*second, OpTake, 1)
 				}
 				if !strings.Contains(name, "leaky") { // whose turns may end after MaxInstant
-					assert.True(t, mangled.from.Valid(mangled.st), "%s: word %d is %d", name, i, to)
+					assert.True(t, mangled.from.ValidIn(mangled.st), "%s: word %d is %d", name, i, to)
 				}
 			}
 		}

@@ -13,8 +13,8 @@ import (
 // A heldState is a state of a key taken apart, at a reading of the clock: what has happened, in
 // which holds may be open, and the turns that are ahead.
 type heldState struct {
-	view                  // of the kernel that decides, of states without either
-	holds    *holdsKernel // if there are open holds: the kernel of st; else nil
+	view               // of the kernel that decides, of states without either
+	holds    *holdList // if there are open holds; else nil
 	st       []uint64
 	turnList []uint64 // the turns, in order
 	after    []uint64 // if there are any: the state after them, without the list of holds
@@ -24,22 +24,28 @@ type heldState struct {
 	ended int
 }
 
-func (h *heldState) read(c *Machine, st []uint64) {
-	h.Machine, h.holds, h.st, h.turnList, h.shared = c.Base(), c.holds, st, nil, false
-	if !c.HasTurns() {
-		return
+func (h *heldState) read(c *Machine, st State) {
+	h.Machine, h.holds, h.st, h.turnList, h.shared = c, nil, st.Words, nil, false
+	form := st.Form
+	if form == InTurn {
+		form = h.readTurns(st.Words)
 	}
-	form := st[aheadForm]
-	from := aheadHeader + int(st[aheadTurns])*turnWords
+	if form == Opened {
+		h.holds = h.holdList()
+	}
+}
+
+// readTurns reads the words of a state with turns, and returns the form of the state before them.
+func (h *heldState) readTurns(words []uint64) (before Form) {
+	form := words[aheadForm]
+	from := aheadHeader + int(words[aheadTurns])*turnWords
 	to := from + int(form>>2)
-	h.turnList, h.after = st[aheadHeader:from:from], st[from:to:to]
-	h.st, h.shared = st[to:len(st):len(st)], true
+	h.turnList, h.after = words[aheadHeader:from:from], words[from:to:to]
+	h.st, h.shared = words[to:len(words):len(words)], true
 	if two := h.two; two != nil {
 		h.Machine = two.byAsked[form>>1&1]
 	}
-	if form&1 != 0 {
-		h.holds = h.WithHolds().holds
-	}
+	return Form(form & 1)
 }
 
 // unshare lets h change its state in place.
@@ -90,29 +96,21 @@ func (h *heldState) setInner(inner []uint64) {
 }
 
 // closed returns the state as it is stored, with the lists that are not empty.
-func (h *heldState) closed() (by *Machine, st []uint64) {
-	by, st = h.storedAs(), h.st
+func (h *heldState) closed() (by *Machine, st State) {
+	st = PlainState(h.st)
 	if h.holds != nil {
-		by, st = h.holds.closed(st)
+		st = h.holds.closed(h.st)
 	}
 	if h.turns() == 0 {
-		return by, st
+		return h.storedAs(), st
 	}
-	form := uint64(len(h.after)) << 2
+	form := uint64(len(h.after))<<2 | uint64(st.Form)
 	if two := h.two; two != nil {
 		form |= uint64(two.asked) << 1
 	}
-	if by.holds != nil {
-		form |= 1
-	}
-	return h.storedAs().
-			WithTurns(),
-		slices.Concat(
-			[]uint64{uint64(h.turns()), form},
-			h.turnList,
-			h.after,
-			st,
-		)
+	header := []uint64{uint64(h.turns()), form}
+	st = State{slices.Concat(header, h.turnList, h.after, st.Words), InTurn}
+	return h.storedAs(), st
 }
 
 // pass prepares the marks for events that are about to be spent at an instant.
@@ -184,7 +182,7 @@ func (h *heldState) find(id uint64) (i, turn int) {
 // many as there may be, it ends the oldest one.
 func (h *heldState) open(id uint64, of kernel.Hold, at kernel.Instant) {
 	if h.holds == nil {
-		h.holds = h.WithHolds().holds
+		h.holds = h.holdList()
 		h.st = h.holds.open(h.st)
 	}
 	if h.holds.count(h.st) >= MostHolds && !h.Releases() {
@@ -233,7 +231,7 @@ func (v *view) ends(at kernel.Instant, d time.Duration) kernel.Instant {
 }
 
 // OpenHolds returns how many holds are open in a state of c, or will be at their turns.
-func (c *Machine) OpenHolds(st []uint64) (open int) {
+func (c *Machine) OpenHolds(st State) (open int) {
 	var h heldState
 	h.read(c, st)
 	for i := range h.turns() {
@@ -251,30 +249,56 @@ func (c *Machine) OpenHolds(st []uint64) (open int) {
 	return open
 }
 
-func (k *list) Ready(st []uint64, now kernel.Instant, n int) kernel.Instant {
+// ReadyIn is Ready for any state of c.
+func (c *Machine) ReadyIn(st State, now kernel.Instant, n int) kernel.Instant {
 	var h heldState
-	h.read(k.of, st)
+	h.read(c, st)
 	v, after := h.afterTurns()
 	return v.Ready(after, max(now, v.lastTurn), n)
 }
 
-func (k *list) Remaining(st []uint64, now kernel.Instant) int {
+// RemainingIn is Remaining for any state of c.
+func (c *Machine) RemainingIn(st State, now kernel.Instant) int {
 	var h heldState
-	h.read(k.of, st)
+	h.read(c, st)
 	h.now = now
 	v, after := h.afterTurns()
 	return v.remaining(after)
 }
 
-func (k *list) Fresh(st []uint64) kernel.Instant {
+// FreshIn is Fresh for any state of c.
+func (c *Machine) FreshIn(st State) kernel.Instant {
+	if st.IsPlain() {
+		return c.Fresh(st.Words)
+	}
 	var h heldState
-	h.read(k.of, st)
+	h.read(c, st)
 	return h.fresh()
 }
 
-func (k *list) Frontier(st []uint64) kernel.Instant {
+// ValidIn is Valid for any state of c, of any length.
+func (c *Machine) ValidIn(st State) bool {
+	switch st.Form {
+	case Opened:
+		return c.holdList().valid(st.Words)
+	case InTurn:
+		return c.validTurns(st)
+	}
+	return c.sound(st.Words)
+}
+
+// PackIn is Pack for any state of c.
+func (c *Machine) PackIn(st State) State {
+	if st.IsPlain() {
+		return PlainState(c.Pack(st.Words))
+	}
 	var h heldState
-	h.read(k.of, st)
-	v, after := h.afterTurns()
-	return max(v.lastTurn, v.Frontier(after))
+	h.read(c, st)
+	h.unshare()
+	h.setInner(h.Pack(h.inner()))
+	if st.HasTurns() {
+		h.after = h.Pack(slices.Clone(h.after))
+	}
+	_, st = h.closed()
+	return st
 }

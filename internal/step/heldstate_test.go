@@ -22,7 +22,7 @@ func (s *shared) send(c *Machine, now kernel.Instant, req Request) (a Answer, ch
 	return a, changed
 }
 
-func keyOf(c *Machine) *shared { return &shared{from: c, st: c.NewState()} }
+func keyOf(c *Machine) *shared { return &shared{from: c, st: PlainState(c.NewState())} }
 
 // hour is a hold of an hour, with an ID that is odd.
 func hour(n uint64) Handle { return Handle{ID: 2*n - 1, For: time.Hour} }
@@ -49,10 +49,10 @@ func TestHolds_ThereAndBack(t *testing.T) {
 				if a.Allowed && ask.op != OpPeek {
 					want.ask(c, begun+after, OpCharge, ask.n)
 				}
-				require.True(t, s.from.Valid(s.st), name)
+				require.True(t, s.from.ValidIn(s.st), name)
 				a, _ = s.send(limits[ask.n%2], begun+2*after, Request{Op: OpSettle, N: 1, Hold: hour(1)})
 				require.True(t, a.Held, name)
-				require.Equal(t, ask.op == OpHold && a.Remaining >= 0 && s.from.base != nil, s.from.base != nil, name)
+				require.Equal(t, ask.op == OpHold && a.Remaining >= 0 && !s.st.IsPlain(), !s.st.IsPlain(), name)
 				for later := range kernel.Instant(4) {
 					now := begun + 2*after + later*second/4
 					got, want := s.ask(c, now, OpPeek, 1), want.ask(c, now, OpPeek, 1)
@@ -120,15 +120,13 @@ func TestHolds_Reserved(t *testing.T) {
 
 // missing returns how many whole events c lacks at an instant, if it is a bucket and a limit of the key.
 func (s *shared) missing(c *Machine, now kernel.Instant) (events uint64, owes bool) {
-	inner := s.st
-	if o := s.from.holds; o != nil {
-		inner = o.inner(inner)
-	}
+	var h heldState
+	h.read(s.from, s.st)
 	i := slices.Index(s.from.Limits(), c)
 	if i < 0 {
 		return 0, false
 	}
-	st := s.from.Base().partStates(inner)[i]
+	st := s.from.partStates(h.inner())[i]
 	if !isBucket(c) {
 		return 0, false
 	}
@@ -163,7 +161,7 @@ func TestHolds_Former(t *testing.T) {
 						g := &s.grants[i]
 						n := 1 + rng.IntN(g.n) // so that windows begin when they did
 						a, _ := s.send(c, now, Request{Op: OpSettle, N: n, Of: g.n, Hold: hour(id)})
-						require.True(t, a.Held || !a.Held && s.from.base == nil || len(open) > 0)
+						require.True(t, a.Held || !a.Held && s.st.IsPlain() || len(open) > 0)
 						if a.Held {
 							g.n = n
 						}
@@ -192,7 +190,7 @@ func TestHolds_Former(t *testing.T) {
 						open[last] = len(s.grants) - 1
 					}
 				}
-				require.True(t, s.from.Valid(s.st), "%s, seed %d", name, seed)
+				require.True(t, s.from.ValidIn(s.st), "%s, seed %d", name, seed)
 			}
 			s.grants = slices.DeleteFunc(s.grants, func(g grantAt) bool { return g.at < max(asked[0], asked[1]) })
 			if isBucket(limits[0]) && !limits[0].Delays() {
@@ -280,14 +278,14 @@ func TestHolds_LastEnd(t *testing.T) {
 		assert.Equal(t, time.Hour, a.Idle)
 		a, _ = s.send(c, begun, sooner)
 		assert.Equal(t, time.Minute, a.Idle, name)
-		assert.Equal(t, begun+60*second, s.from.Fresh(s.st), name)
+		assert.Equal(t, begun+60*second, s.from.FreshIn(s.st), name)
 	}
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 1, Hold: hour(1)})
 	for i := range uint64(MostHolds) {
 		s.send(c, begun+second*(i+1), Request{Op: OpHold, N: 1, Hold: Handle{ID: 2*i + 3, For: time.Second}})
 	}
-	assert.Equal(t, begun+second*(MostHolds+1), s.from.Fresh(s.st), "of the oldest, which ended early")
+	assert.Equal(t, begun+second*(MostHolds+1), s.from.FreshIn(s.st), "of the oldest, which ended early")
 }
 
 // TestHolds_InFlight: what is in flight counts until its hold has ended, even if the timeout changes, and
@@ -313,7 +311,7 @@ func TestHolds_InFlight(t *testing.T) {
 	assert.Equal(t, 6, a.Remaining)
 	a, _ = s.send(c, begun+11*second-1, Request{Op: OpSettle, N: 7, Hold: hour(2)})
 	assert.Equal(t, 8, a.Remaining, "nothing is charged")
-	assert.Nil(t, s.from.base)
+	assert.True(t, s.st.IsPlain())
 }
 
 // TestHolds_TurnsInFlight: nothing is granted before the turn of a hold that is reserved, whatever others
@@ -354,7 +352,7 @@ func TestHolds_TurnsThatAreOnlyTurns(t *testing.T) {
 		wait := 3*time.Second - 1
 		require.Equal(t, wait, s.ask(raised, begun+1, OpTake, 1).RetryAfter, name)
 		a, _ := s.send(raised, begun+1, Request{Op: OpSettle, Hold: Handle{ID: 7}})
-		require.True(t, a.Held && s.from.Valid(s.st), name)
+		require.True(t, a.Held && s.from.ValidIn(s.st), name)
 		assert.Equal(t, wait, a.RetryAfter, "%s: the other reservation is cancelled", name)
 		a, _ = s.send(raised, begun+1, Request{Op: OpSettle, N: 1, Hold: Handle{ID: 3}})
 		require.True(t, a.Held, name)
@@ -362,7 +360,7 @@ func TestHolds_TurnsThatAreOnlyTurns(t *testing.T) {
 		a = s.ask(raised, begun+3*second, OpTake, 4)
 		assert.True(t, a.Allowed, name)
 		assert.Equal(t, 1, a.Ended, "%s: a turn is no hold", name)
-		assert.Nil(t, s.from.base, name)
+		assert.True(t, s.st.IsPlain(), name)
 	}
 }
 
@@ -376,7 +374,7 @@ func TestHolds_Cancel(t *testing.T) {
 			s := keyOf(c)
 			s.send(c, begun, Request{Op: OpHold, N: 5, Hold: hour(1)})
 			s.send(c, begun, Request{Op: OpHold, N: c.Limit() - 5, Hold: hour(2)})
-			want := shared{from: s.from, st: slices.Clone(s.st)}
+			want := shared{from: s.from, st: s.st.Clone()}
 			a, _ := s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: 2 * time.Hour, Hold: Handle{ID: 5, For: time.Hour, Back: true}})
 			require.True(t, a.Held, name)
 			a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: Handle{ID: 5}})
@@ -447,9 +445,9 @@ func TestHolds_Most(t *testing.T) {
 		}
 		require.Equal(t, early, a.Ended)
 	}
-	o := s.from.holds
-	assert.Equal(t, MostHolds, o.count(s.st))
-	assert.True(t, s.from.Valid(s.st))
+	o := s.from.holdList()
+	assert.Equal(t, MostHolds, o.count(s.st.Words))
+	assert.True(t, s.from.ValidIn(s.st))
 	assert.Equal(t, 3*MostHolds-2*(MostHolds+2), s.ask(c, begun+2*MostHolds, OpPeek, 1).Remaining)
 	assert.LessOrEqual(t, 8*o.size, 40)
 	a := s.ask(c, begun+3600*second+MostHolds, OpTake, 1)
@@ -460,7 +458,7 @@ func TestHolds_Most(t *testing.T) {
 	for id := range uint64(MostHolds + 3) {
 		s.send(flying, begun, Request{Op: OpHold, N: 1, Hold: hour(id + 1)})
 	}
-	assert.Equal(t, MostHolds+3, s.from.holds.count(s.st))
+	assert.Equal(t, MostHolds+3, s.from.holdList().count(s.st.Words))
 }
 
 // TestHolds_Excess: a settlement for more than the state can hold changes nothing.
@@ -474,7 +472,7 @@ func TestHolds_Excess(t *testing.T) {
 	c := NewMachine(kernel.NewFixedWindow(10, second/1000, true, enc), enc)
 	s := keyOf(c)
 	s.send(c, begun, Request{Op: OpHold, N: 4, Hold: hour(1)})
-	before := slices.Clone(s.st)
+	before := s.st.Clone()
 	a, changed := s.send(c, begun, Request{Op: OpSettle, N: int(more), Hold: hour(1)})
 	assert.True(t, a.Excess && a.Held && !changed)
 	assert.Equal(t, uint64(most-4), a.Most)
@@ -504,7 +502,7 @@ func TestHolds_WarmingUp(t *testing.T) {
 			if between > 0 {
 				s.send(c, begun+5*second, Request{Op: OpTake, N: between})
 			}
-			require.True(t, !c.Varies || s.from.Valid(s.st))
+			require.True(t, !c.Varies || s.from.ValidIn(s.st))
 			s.send(c, begun+5*second, Request{Op: OpSettle, N: 2, Hold: hour(1)})
 			return want.ask(c, begun+5*second, OpPeek, 1), s.ask(c, begun+5*second, OpPeek, 1)
 		}
@@ -560,38 +558,38 @@ func TestHolds_Valid(t *testing.T) {
 				a, _ := s.send(c, begun+id*second, Request{Op: OpHold, N: 2, Hold: Handle{ID: 2*id + 1, For: time.Hour + time.Duration(id)*time.Second}})
 				require.True(t, a.Held, kind)
 			}
-			k, o := s.from, s.from.holds
-			require.True(t, k.Valid(s.st), kind)
-			for i := range s.st {
-				if c.Width() == 0 && i == o.begin(s.st) {
+			k, o := s.from, s.from.holdList()
+			require.True(t, k.ValidIn(s.st), kind)
+			for i := range s.st.Words {
+				if c.Width() == 0 && i == o.begin(s.st.Words) {
 					continue // nothing counts
 				}
-				assert.False(t, k.Valid(s.st[:i]), "%s %s: the first %d words of %d", name, kind, i, len(s.st))
+				assert.False(t, k.ValidIn(State{s.st.Words[:i], s.st.Form}), "%s %s: the first %d words of %d", name, kind, i, len(s.st.Words))
 			}
 			for _, bad := range []struct {
 				word int
 				to   uint64
 			}{
 				{openHolds, 0}, {openHolds, 2}, {openHolds, 4}, {openHolds, 1 << 63},
-				{firstEnd, s.st[firstEnd] + 1}, {lastEnd, s.st[lastEnd] - 1}, {lastEnd, kernel.Forever},
-				{holdsHeader + holdID, 0}, {holdsHeader + holdEnd, s.st[lastEnd] + 1}, {holdsHeader + holdEnd, kernel.MaxInstant},
+				{firstEnd, s.st.Words[firstEnd] + 1}, {lastEnd, s.st.Words[lastEnd] - 1}, {lastEnd, kernel.Forever},
+				{holdsHeader + holdID, 0}, {holdsHeader + holdEnd, s.st.Words[lastEnd] + 1}, {holdsHeader + holdEnd, kernel.MaxInstant},
 				{holdsHeader + holdEvents, kernel.Forever},
 			} {
-				st := slices.Clone(s.st)
-				st[bad.word] = bad.to
-				assert.False(t, k.Valid(st), "%s %s: %+v", name, kind, bad)
+				st := s.st.Clone()
+				st.Words[bad.word] = bad.to
+				assert.False(t, k.ValidIn(st), "%s %s: %+v", name, kind, bad)
 			}
-			for i := range s.st { // whatever is Valid does no harm
-				for _, to := range []uint64{0, 1, s.st[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
-					st := slices.Clone(s.st)
-					if st[i] = to; k.Valid(st) {
+			for i := range s.st.Words { // whatever is Valid does no harm
+				for _, to := range []uint64{0, 1, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
+					st := s.st.Clone()
+					if st.Words[i] = to; k.ValidIn(st) {
 						mangled := shared{from: k, st: st}
 						for id := range uint64(3) {
 							mangled.send(c, begun+3*second, Request{Op: OpSettle, Hold: hour(id + 1)})
 							mangled.ask(c, begun+3*second, OpTake, 1)
 						}
 						if !strings.Contains(kind, "leaky") { // whose turns may end after MaxInstant
-							assert.True(t, mangled.from.Valid(mangled.st), "%s %s: word %d is %d", name, kind, i, to)
+							assert.True(t, mangled.from.ValidIn(mangled.st), "%s %s: word %d is %d", name, kind, i, to)
 						}
 					}
 				}
@@ -613,24 +611,20 @@ func TestHolds_EveryMethod(t *testing.T) {
 					now += second / enc.Tick / 100
 				}
 				o, st := key.from, key.st
-				k := o.holds
-				inner := func() []uint64 { return slices.Clone(k.inner(st)) }
-				list := slices.Clone(st[:k.begin(st)])
-				assert.Equal(t, c.Limit(), o.Limit())
-				assert.Zero(t, o.Width())
+				k := o.holdList()
+				inner := func() []uint64 { return slices.Clone(k.inner(st.Words)) }
+				list := slices.Clone(st.Words[:k.begin(st.Words)])
 				for n := range c.Limit() {
-					assert.Equal(t, c.Ready(inner(), now, n+1), o.Ready(st, now, n+1), n)
+					assert.Equal(t, c.Ready(inner(), now, n+1), o.ReadyIn(st, now, n+1), n)
 				}
-				assert.Equal(t, c.Remaining(inner(), now), o.Remaining(st, now))
-				assert.Equal(t, c.Frontier(inner()), o.Frontier(st))
-				assert.Equal(t, max(st[lastEnd], c.Fresh(inner())), o.Fresh(st))
-				assert.True(t, o.Valid(st))
-				assert.Equal(t, c.Notes(), o.Notes())
+				assert.Equal(t, c.Remaining(inner(), now), o.RemainingIn(st, now))
+				assert.Equal(t, max(st.Words[lastEnd], c.Fresh(inner())), o.FreshIn(st))
+				assert.True(t, o.ValidIn(st))
 
-				packed := o.Pack(slices.Clone(st))
-				assert.Equal(t, c.Pack(inner()), k.inner(packed))
-				assert.Equal(t, list, packed[:len(list)])
-				assert.True(t, o.Valid(packed))
+				packed := o.PackIn(st.Clone())
+				assert.Equal(t, c.Pack(inner()), k.inner(packed.Words))
+				assert.Equal(t, list, packed.Words[:len(list)])
+				assert.True(t, o.ValidIn(packed))
 			})
 		}
 	}
@@ -642,12 +636,8 @@ func TestHolds_Opened(t *testing.T) {
 		s := keyOf(c)
 		s.send(c, begun, Request{Op: OpHold, N: 6, Hold: Handle{ID: 1, For: time.Second / 2, Back: true}})
 		k := s.from
-		require.Equal(t, c.Kind(), k.Kind())
-		assert.Equal(t, c, k.Base())
-		assert.Zero(t, k.Width())
-		assert.Nil(t, k.Word())
-		assert.True(t, k.SameKind(c) && c.SameKind(k) && !c.ReadsStatesOf(k))
-		assert.GreaterOrEqual(t, k.Fresh(s.st), (begun+second/2)/c.Tick, name)
+		assert.Same(t, c, k)
+		assert.GreaterOrEqual(t, k.FreshIn(s.st), (begun+second/2)/c.Tick, name)
 		for _, now := range []kernel.Instant{begun, begun + second/2} {
 			clk := &Reading{Now: now, Own: true}
 			free := c.Limit() - 6
@@ -659,15 +649,15 @@ func TestHolds_Opened(t *testing.T) {
 				granted := n == free
 				assert.Equal(t, granted, k.Grants(s.st, &req), name)
 				var a Answer
-				by, st, changed := c.StepFrom(k, slices.Clone(s.st), &req, &a)
+				by, st, changed := c.StepFrom(k, s.st.Clone(), &req, &a)
 				assert.Equal(t, granted, a.Allowed, name)
 				assert.Equal(t, granted || now > begun, changed, name)
-				assert.True(t, by.Valid(st), name)
+				assert.True(t, by.ValidIn(st), name)
 				req.Refused, req.Notes = true, true
-				by, st, _ = c.StepFrom(k, slices.Clone(s.st), &req, &a)
+				by, st, _ = c.StepFrom(k, s.st.Clone(), &req, &a)
 				assert.Equal(t, granted, a.Allowed, name)
-				assert.Equal(t, now > begun, by == c, name)
-				assert.True(t, by.Valid(st), name)
+				assert.Equal(t, now > begun, st.IsPlain(), name)
+				assert.True(t, by.ValidIn(st), name)
 			}
 		}
 	}
@@ -682,7 +672,7 @@ func TestHolds_Allocs(t *testing.T) {
 	for name, c := range holdKernels(t, kernel.InMemory) {
 		s := keyOf(c)
 		s.send(c, begun, Request{Op: OpHold, N: 1, Hold: hour(1)})
-		s.st = slices.Grow(s.st, 100)
+		s.st.Words = slices.Grow(s.st.Words, 100)
 		var a Answer
 		at := &Reading{Now: begun + 1, Own: true}
 		reqs := []Request{

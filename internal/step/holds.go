@@ -29,9 +29,8 @@ import (
 //   - What is InFlight counts until its hold has ended, and then no more, however many events
 //     happened.
 //
-// Such a state is that of another kernel, which is opened from that of the key, and grows with use.
-// When the last hold has ended, the state is again that of the key's own kernel: while no hold is
-// open, nothing of this exists. The words are:
+// When the last hold has ended, the state is plain again: while no hold is open, nothing of this
+// exists. The words are:
 //
 //	how many holds are open
 //	an instant before which none of them ends by itself
@@ -79,9 +78,9 @@ func endsAtTurn(id uint64) bool { return id%2 == 0 }
 // MostHolds is the most holds that are open on a key at once, unless an InFlight bounds them.
 const MostHolds = 4096
 
-// holdsKernel is the kernel of states with open holds.
-type holdsKernel struct {
-	list
+// A holdList says what the open holds look like in the states of a machine.
+type holdList struct {
+	base  *Machine
 	parts []markedPart
 	size  int // of an entry
 }
@@ -92,44 +91,30 @@ type markedPart struct {
 	from, to int
 }
 
-// WithHolds returns the kernel of the states of c with open holds.
-func (c *Machine) WithHolds() *Machine {
-	base := c.Base()
-	return base.listing(&base.holdsMachine, addHolds)
-}
-
-// addHolds makes l the kernel of states with open holds.
-func addHolds(l list) {
-	k := &holdsKernel{list: l, size: holdMarks}
-	l.of.Describer, l.of.holds = k, k
-	for _, leaf := range l.base.leaves {
+// holdList returns what open holds look like in the states of c.
+func (c *Machine) holdList() *holdList {
+	if k := c.holds.Load(); k != nil {
+		return k
+	}
+	k := &holdList{base: c, size: holdMarks}
+	for _, leaf := range c.leaves {
 		p := markedPart{Kernel: leaf, from: k.size}
 		k.size += p.Marks()
 		p.to = k.size
 		k.parts = append(k.parts, p)
 	}
-}
-
-// Base returns the kernel of the states of c without open holds and turns: c itself, unless
-// WithHolds or WithTurns returned it.
-func (c *Machine) Base() *Machine {
-	if c.base != nil {
-		return c.base
-	}
-	return c
+	c.holds.Store(k)
+	return k
 }
 
 // HoldWords returns the most words that a hold takes in a state of c: those of the first one.
-func (c *Machine) HoldWords() int { return holdsHeader + c.WithHolds().holds.size }
+func (c *Machine) HoldWords() int { return holdsHeader + c.holdList().size }
 
 // MayHaveHolds reports whether a hold was opened in a state of c, or may have been.
-func (c *Machine) MayHaveHolds() bool { return c.holds != nil || c.holdsMachine.Load() != nil }
-
-// HasTurns reports whether states of c have turns ahead. Such a state is not changed in place.
-func (c *Machine) HasTurns() bool { return c.base != nil && c.holds == nil }
+func (c *Machine) MayHaveHolds() bool { return c.holds.Load() != nil }
 
 // hasHolds reports whether holds are open, and not only turns of events that a queue delays.
-func (k *holdsKernel) hasHolds(st []uint64) bool {
+func (k *holdList) hasHolds(st []uint64) bool {
 	for i := range k.count(st) {
 		if !endsAtTurn(k.entry(st, i)[holdID]) {
 			return true
@@ -139,22 +124,22 @@ func (k *holdsKernel) hasHolds(st []uint64) bool {
 }
 
 // open returns st, a state without open holds, as one of k.
-func (k *holdsKernel) open(st []uint64) []uint64 {
+func (k *holdList) open(st []uint64) []uint64 {
 	st = shift(st, 0, holdsHeader)
 	st[openHolds], st[firstEnd], st[lastEnd] = 0, k.base.LastInstant(), 0
 	return st
 }
 
 // begin returns where the state of the key's own kernel begins.
-func (k *holdsKernel) begin(st []uint64) int { return holdsHeader + k.count(st)*k.size }
+func (k *holdList) begin(st []uint64) int { return holdsHeader + k.count(st)*k.size }
 
-func (k *holdsKernel) count(st []uint64) int { return int(st[openHolds]) }
+func (k *holdList) count(st []uint64) int { return int(st[openHolds]) }
 
-func (k *holdsKernel) inner(st []uint64) []uint64 { return st[k.begin(st):] }
+func (k *holdList) inner(st []uint64) []uint64 { return st[k.begin(st):] }
 
 // replaceInner replaces the state of the key's own kernel with inner, which may be that state,
 // changed in place.
-func (k *holdsKernel) replaceInner(st, inner []uint64) []uint64 {
+func (k *holdList) replaceInner(st, inner []uint64) []uint64 {
 	at := k.begin(st)
 	if len(inner) > 0 && at < cap(st) && &inner[0] == &st[:at+1][at] {
 		return st[:at+len(inner)]
@@ -172,18 +157,18 @@ func shift(st []uint64, from, to int) []uint64 {
 	return st
 }
 
-func (k *holdsKernel) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
+func (k *holdList) entries(st []uint64) []uint64 { return st[holdsHeader:k.begin(st)] }
 
-func (k *holdsKernel) entry(st []uint64, i int) []uint64 {
+func (k *holdList) entry(st []uint64, i int) []uint64 {
 	return st[holdsHeader+i*k.size:][:k.size]
 }
 
-func (k *holdsKernel) holdAt(st []uint64, i int) kernel.Hold {
+func (k *holdList) holdAt(st []uint64, i int) kernel.Hold {
 	return holdOf(k.entry(st, i)[holdEnd:])
 }
 
 // held returns how many events the open holds have, or kernel.MostCounted if they have more.
-func (k *holdsKernel) held(st []uint64) (sum uint64) {
+func (k *holdList) held(st []uint64) (sum uint64) {
 	for i := range k.count(st) {
 		sum += min(k.entry(st, i)[holdEvents]/2, kernel.MostCounted-sum)
 	}
@@ -199,7 +184,7 @@ func indexOf(id uint64, entries []uint64, size int) int {
 	return at / size
 }
 
-func (k *holdsKernel) marksOf(st []uint64, i int) kernel.Marks {
+func (k *holdList) marksOf(st []uint64, i int) kernel.Marks {
 	p := &k.parts[i]
 	return kernel.Marks{
 		Entries: k.entries(st),
@@ -210,7 +195,7 @@ func (k *holdsKernel) marksOf(st []uint64, i int) kernel.Marks {
 	}
 }
 
-func (k *holdsKernel) each(
+func (k *holdList) each(
 	st []uint64,
 	f func(i int, asked bool, part kernel.Kernel, inner []uint64) []uint64,
 ) []uint64 {
@@ -220,7 +205,7 @@ func (k *holdsKernel) each(
 // pass prepares the marks for events that are about to be spent at an instant. The mark of a bucket
 // is the least number of missing events since its hold, as far as the next younger one, so that
 // only the last one changes: mark[last] = min(mark[last], missing at that instant).
-func (k *holdsKernel) pass(st []uint64, at kernel.Instant) {
+func (k *holdList) pass(st []uint64, at kernel.Instant) {
 	if k.count(st) == 0 {
 		return
 	}
@@ -234,7 +219,7 @@ func (k *holdsKernel) pass(st []uint64, at kernel.Instant) {
 
 // forfeit lets no open hold give back anything in a bucket of the limit that was not asked, if that
 // owes as much as it may: it may not have counted all that was granted since the hold.
-func (k *holdsKernel) forfeit(st []uint64, at kernel.Instant) {
+func (k *holdList) forfeit(st []uint64, at kernel.Instant) {
 	if k.count(st) == 0 {
 		return
 	}
@@ -250,7 +235,7 @@ func (k *holdsKernel) forfeit(st []uint64, at kernel.Instant) {
 // insert adds the entry of n events that are about to be spent at an instant: no earlier than at
 // the frontier, which may be later than a turn if others were charged. A part that is not the asked
 // limit's own does not count them if they are more than its state can hold.
-func (k *holdsKernel) insert(st []uint64, id uint64, h kernel.Hold, at kernel.Instant) []uint64 {
+func (k *holdList) insert(st []uint64, id uint64, h kernel.Hold, at kernel.Instant) []uint64 {
 	k.pass(st, at)
 	begin := k.begin(st)
 	st = shift(st, begin, begin+k.size)
@@ -270,13 +255,13 @@ func (k *holdsKernel) insert(st []uint64, id uint64, h kernel.Hold, at kernel.In
 }
 
 // refund returns what the i-th hold gives back if unused of its events have not happened.
-func (k *holdsKernel) refund(st []uint64, i, unused int) kernel.Refund {
+func (k *holdList) refund(st []uint64, i, unused int) kernel.Refund {
 	return kernel.Refund{Hold: k.holdAt(st, i), Index: i, Unused: unused}
 }
 
 // refundAtEnd returns what the i-th hold gives back if it ends by itself, which is nothing unless
 // back is true.
-func (k *holdsKernel) refundAtEnd(st []uint64, i int, back bool) kernel.Refund {
+func (k *holdList) refundAtEnd(st []uint64, i int, back bool) kernel.Refund {
 	r := k.refund(st, i, 0)
 	if r.Back && back {
 		r.Unused = r.N
@@ -285,7 +270,7 @@ func (k *holdsKernel) refundAtEnd(st []uint64, i int, back bool) kernel.Refund {
 }
 
 // endHold takes the unused events of a hold back, and removes its entry.
-func (k *holdsKernel) endHold(st []uint64, now kernel.Instant, r kernel.Refund) []uint64 {
+func (k *holdList) endHold(st []uint64, now kernel.Instant, r kernel.Refund) []uint64 {
 	k.pass(st, now)
 	k.entry(st, r.Index)[holdID] = 0
 	st = k.each(st, func(part int, _ bool, _ kernel.Kernel, inner []uint64) []uint64 {
@@ -295,7 +280,7 @@ func (k *holdsKernel) endHold(st []uint64, now kernel.Instant, r kernel.Refund) 
 }
 
 // endHolds is endHold for several holds, at least one, in the order of their indexes.
-func (k *holdsKernel) endHolds(st []uint64, now kernel.Instant, refunds []kernel.Refund) []uint64 {
+func (k *holdList) endHolds(st []uint64, now kernel.Instant, refunds []kernel.Refund) []uint64 {
 	k.pass(st, now)
 	for _, r := range refunds {
 		k.entry(st, r.Index)[holdID] = 0
@@ -317,7 +302,7 @@ func (k *holdsKernel) endHolds(st []uint64, now kernel.Instant, refunds []kernel
 // difference, nor does it that they end now and not at their time: nothing was spent in between.
 // Only a WarmingUp may take back less, because it looks at what was granted last; and a Lockout,
 // where a lock may have ended in between, looks at when each of them ends.
-func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []uint64, ended int) {
+func (k *holdList) endDue(st []uint64, now kernel.Instant, back bool) (_ []uint64, ended int) {
 	first := k.base.LastInstant()
 	count, only, all := 0, kernel.Refund{}, []kernel.Refund(nil) // one alone allocates nothing
 	for i := range k.count(st) {
@@ -353,7 +338,7 @@ func (k *holdsKernel) endDue(st []uint64, now kernel.Instant, back bool) (_ []ui
 // sweep removes the holds that have ended, which are from the given index on, and before until. If
 // the i-th one goes, what was least since it was so since the one before: mark[i−1] =
 // min(mark[i−1], mark[i]).
-func (k *holdsKernel) sweep(st []uint64, from, until int) []uint64 {
+func (k *holdList) sweep(st []uint64, from, until int) []uint64 {
 	to, endedLast := from, false
 	for i := from; i < until; i++ {
 		e := k.entry(st, i)
@@ -384,14 +369,14 @@ func (k *holdsKernel) sweep(st []uint64, from, until int) []uint64 {
 }
 
 // latestEnd returns the latest instant at which an open hold ends by itself, or 0 if none is open.
-func (k *holdsKernel) latestEnd(st []uint64) (latest kernel.Instant) {
+func (k *holdList) latestEnd(st []uint64) (latest kernel.Instant) {
 	for i := range k.count(st) {
 		latest = max(latest, k.entry(st, i)[holdEnd])
 	}
 	return latest
 }
 
-func (k *holdsKernel) extendHold(st []uint64, i int, end kernel.Instant) []uint64 {
+func (k *holdList) extendHold(st []uint64, i int, end kernel.Instant) []uint64 {
 	was := k.holdAt(st, i)
 	k.entry(st, i)[holdEnd] = end
 	st[firstEnd], st[lastEnd] = min(st[firstEnd], end), k.latestEnd(st)
@@ -400,31 +385,25 @@ func (k *holdsKernel) extendHold(st []uint64, i int, end kernel.Instant) []uint6
 	})
 }
 
-// closed returns st, and the kernel that it is stored with: without the list of holds if none is
-// open.
-func (k *holdsKernel) closed(st []uint64) (*Machine, []uint64) {
-	by := k.base.storedAs()
+// closed returns the state that st is: without the list of holds if none is open.
+func (k *holdList) closed(st []uint64) State {
 	if k.count(st) > 0 {
-		return by.WithHolds(), st
+		return State{st, Opened}
 	}
-	return by, shift(st, holdsHeader, 0)
+	return PlainState(shift(st, holdsHeader, 0))
 }
 
-func (k *holdsKernel) Pack(st []uint64) []uint64 {
-	return k.replaceInner(st, k.base.Pack(k.inner(st)))
-}
-
-func (k *holdsKernel) Valid(st []uint64, enc kernel.Encoding) bool {
+func (k *holdList) valid(st []uint64) bool {
 	if len(st) < holdsHeader || st[openHolds] == 0 ||
 		st[openHolds] > uint64(len(st)-holdsHeader)/uint64(k.size) ||
 		st[openHolds] > MostHolds && !k.base.Releases() ||
-		st[lastEnd] > enc.LastInstant() {
+		st[lastEnd] > k.base.LastInstant() {
 		return false
 	}
 	for i := range k.count(st) {
 		e := k.entry(st, i)
 		if e[holdID] == 0 || e[holdEnd] < st[firstEnd] || e[holdEnd] > st[lastEnd] ||
-			e[holdEvents]/2 > enc.MostCount() {
+			e[holdEvents]/2 > k.base.MostCount() {
 			return false
 		}
 		for _, p := range k.parts {
@@ -441,5 +420,5 @@ func (c *Machine) sound(st []uint64) bool {
 	return (c.Width() == 0 || c.Width() == len(st)) && c.Valid(st)
 }
 
-// Valid reports whether c can work with st, which has its width.
-func (c *Machine) Valid(st []uint64) bool { return c.Describer.Valid(st, c.Encoding) }
+// Valid reports whether c can work with words of the algorithm, which have its width.
+func (c *Machine) Valid(st []uint64) bool { return c.Decider.Valid(st, c.Encoding) }

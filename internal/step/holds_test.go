@@ -199,7 +199,7 @@ type replay struct {
 	rng   *rand.Rand
 	c     *Machine
 	by    *Machine
-	st    []uint64
+	st    State
 	now   kernel.Instant // in ticks
 	parts []*past
 	open  map[uint64]*openHold
@@ -215,7 +215,7 @@ type openHold struct {
 }
 
 func newReplay(t *testing.T, c *Machine, seed uint64) *replay {
-	r := &replay{t: t, rng: rand.New(rand.NewPCG(seed, 0)), c: c, by: c, st: c.NewState(), now: begun / c.Tick, open: map[uint64]*openHold{}}
+	r := &replay{t: t, rng: rand.New(rand.NewPCG(seed, 0)), c: c, by: c, st: PlainState(c.NewState()), now: begun / c.Tick, open: map[uint64]*openHold{}}
 	for _, leaf := range c.leaves {
 		r.parts = append(r.parts, newPast(leaf, c.Encoding))
 	}
@@ -228,7 +228,7 @@ func (r *replay) at() *Reading { return &Reading{Now: r.now * r.c.Tick, Own: tru
 func (r *replay) do(req Request) (a Answer) {
 	req.Fixed, req.MaxWait = r.at(), 3*time.Second
 	var changed bool
-	before := slices.Clone(r.st)
+	before := r.st.Clone()
 	by := r.by
 	r.by, r.st, changed = r.c.StepFrom(r.by, r.st, &req, &a)
 	r.trace = append(r.trace, fmt.Sprintf("%d: op %d, n %d, %+v: %v held %v ended %d", r.now-begun/r.c.Tick, req.Op, req.N, req.Hold, a.Allowed, a.Held, a.Ended))
@@ -236,7 +236,7 @@ func (r *replay) do(req Request) (a Answer) {
 		require.False(r.t, changed)
 		require.Equal(r.t, before, r.st)
 	}
-	if !changed && len(before) == len(r.st) {
+	if !changed && before.Form == r.st.Form && len(before.Words) == len(r.st.Words) {
 		require.Same(r.t, by, r.by)
 	}
 	return a
@@ -369,12 +369,12 @@ func (r *replay) step() {
 
 // check compares the state with one that the past leaves.
 func (r *replay) check() {
-	require.Equal(r.t, len(r.open) > 0, r.by.base != nil)
+	require.Equal(r.t, len(r.open) > 0, !r.st.IsPlain())
 	if r.c.Varies {
-		require.True(r.t, r.by.Valid(r.st), "%v\n%v", r.trace, r.st)
+		require.True(r.t, r.by.ValidIn(r.st), "%v\n%v", r.trace, r.st)
 	}
 	if r.c.Portable {
-		for _, word := range r.st {
+		for _, word := range r.st.Words {
 			require.Less(r.t, word&^(1<<63), uint64(1<<53))
 		}
 	}
@@ -397,7 +397,7 @@ func (r *replay) check() {
 				req.Op = OpPeek
 			}
 			var got, want Answer
-			r.c.StepFrom(r.by, slices.Clone(r.st), &req, &got)
+			r.c.StepFrom(r.by, r.st.Clone(), &req, &got)
 			r.c.Step(slices.Clone(st), &req, &want)
 			got.Idle, got.Ends = 0, 0
 			if r.givesBack() && got.RetryAfter <= want.RetryAfter { // internal/model has this law

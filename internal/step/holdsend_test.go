@@ -42,12 +42,12 @@ func TestHolds_EndTogether(t *testing.T) {
 		for seed := range uint64(50) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			s := manyHolds(NewMachine(k, enc), rng, 40+rng.IntN(60))
-			by := s.from.holds
-			require.NotNil(t, by, name)
+			require.Equal(t, Opened, s.st.Form, name)
+			by := s.from.holdList()
 			now := begun + kernel.Instant(rng.IntN(int(second)))
 
-			together, ended := by.endDue(slices.Clone(s.st), now, true)
-			alone := slices.Clone(s.st)
+			together, ended := by.endDue(slices.Clone(s.st.Words), now, true)
+			alone := slices.Clone(s.st.Words)
 			for i := 0; i < by.count(alone); {
 				if by.holdAt(alone, i).End > now {
 					i++
@@ -58,8 +58,9 @@ func TestHolds_EndTogether(t *testing.T) {
 			}
 			alone[firstEnd] = together[firstEnd]
 			assert.Zero(t, ended, name)
-			require.Equal(t, by.Pack(alone), by.Pack(together), "%s, seed %d", name, seed)
-			require.True(t, by.count(together) == 0 || by.Valid(together, by.base.Encoding), "%s, seed %d", name, seed)
+			got, want := s.from.PackIn(by.closed(together)), s.from.PackIn(by.closed(alone))
+			require.Equal(t, want, got, "%s, seed %d", name, seed)
+			require.True(t, s.from.ValidIn(got), "%s, seed %d", name, seed)
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 // bring the keys together: see internal/memory/joint.go.
 
 // Grants reports whether req, whose time is fixed, would be granted. It changes nothing.
-func (c *Machine) Grants(st []uint64, req *Request) bool {
-	if c.base == nil { // no holds are open and no turns ahead, as in most states
+func (c *Machine) Grants(st State, req *Request) bool {
+	if st.IsPlain() { // as most states are
 		v := c.view(req)
-		return v.ready(st, req.N) <= v.now
+		return v.ready(st.Words, req.N) <= v.now
 	}
 	h := heldState{view: c.view(req)}
 	h.read(c, st)
@@ -24,7 +24,7 @@ func (c *Machine) Grants(st []uint64, req *Request) bool {
 
 // DelayIfGranted returns how long the events of req are delayed if req is granted. The time of req
 // is fixed.
-func (c *Machine) DelayIfGranted(st []uint64, req *Request) time.Duration {
+func (c *Machine) DelayIfGranted(st State, req *Request) time.Duration {
 	if req.N == 0 {
 		return 0
 	}

@@ -14,25 +14,19 @@ import (
 // A Machine is a kernel ready to be applied. Its methods define what every algorithm
 // means by a decision and by a reservation.
 type Machine struct {
-	kernel.Describer
+	kernel.Decider
 	kernel.Encoding
-	Decider kernel.Decider // the Describer, unless its states have a list in front; else nil
-	Kernel  kernel.Kernel  // likewise, unless it is of two limits
-	parts   *all           // the kernel, if it is one; else nil
-	two     *twoLimits     // what decides, if that is of two limits; else nil
-	denials bool           // whether the kernel notes denials
-	queues  bool           // whether it delays events
-	resumes bool           // whether a part is a kernel.Resumer
-	timeout uint64         // for how many ticks events may be in flight; 0 if they are not released
+	Kernel  kernel.Kernel // the Decider, unless that is of two limits; else nil
+	parts   *all          // the kernel, if it is one; else nil
+	two     *twoLimits    // what decides, if that is of two limits; else nil
+	denials bool          // whether the kernel notes denials
+	queues  bool          // whether it delays events
+	resumes bool          // whether a part is a kernel.Resumer
+	timeout uint64        // for how many ticks events may be in flight; 0 if they are not released
 	// The kernels of the parts, or else the kernel itself; if there is a base, those of that.
 	leaves []kernel.Kernel
 
-	holds *holdsKernel // the kernel, if its states have open holds; else nil
-	// If its states have open holds or turns ahead: the kernel of those without; else nil.
-	base *Machine
-	// The kernel of those that have, whose base this is; nil until needed.
-	holdsMachine atomic.Pointer[Machine]
-	turnsMachine atomic.Pointer[Machine] // likewise, of those with turns ahead
+	holds atomic.Pointer[holdList] // what open holds look like in its states; nil until needed
 
 	Of any // what the caller knows it by; the package does not look at it
 
@@ -46,7 +40,7 @@ type Machine struct {
 func NewMachine(k kernel.Kernel, enc kernel.Encoding) *Machine { return newMachine(k, enc) }
 
 func newMachine(k kernel.Decider, enc kernel.Encoding) *Machine {
-	c := &Machine{Describer: k, Encoding: enc, Decider: k, denials: k.Notes(), queues: k.Delays()}
+	c := &Machine{Decider: k, Encoding: enc, denials: k.Notes(), queues: k.Delays()}
 	c.Kernel, _ = k.(kernel.Kernel)
 	c.parts, _ = k.(*all)
 	c.two, _ = k.(*twoLimits)
@@ -81,16 +75,10 @@ func (c *Machine) Delays() bool {
 // Remaining returns the most events that are granted at now: 0 while a reservation is
 // ahead.
 func (c *Machine) Remaining(st []uint64, now kernel.Instant) int {
-	return remaining(c.Describer, st, now)
-}
-
-// remaining returns the most events that k grants at now: 0 while a reservation is
-// ahead.
-func remaining(k kernel.Describer, st []uint64, now kernel.Instant) int {
-	if now < k.Frontier(st) {
+	if now < c.Frontier(st) {
 		return 0
 	}
-	return k.Remaining(st, now)
+	return c.Decider.Remaining(st, now)
 }
 
 // Stateless reports whether c decides without a state, by Decide. A state of another kernel

@@ -65,18 +65,18 @@ func TestAdoptedByItself(t *testing.T) {
 	for name, c := range each(t) {
 		assert.NotEmpty(t, c.Kind(), name)
 		st, _, _ := do(c, c.NewState(), begun, Request{Op: OpTake, N: 1})
-		k, kept, pin := again[name].Reconcile(c, slices.Clone(st), begun)
+		k, kept, pin := again[name].Reconcile(c, PlainState(slices.Clone(st)), begun)
 		assert.Same(t, again[name], k)
 		assert.False(t, pin, name)
-		assert.Equal(t, st, kept, name)
+		assert.Equal(t, PlainState(st), kept, name)
 		assert.True(t, c.Valid(st) || name == "fixed" && c.Width() == 1, name)
 		for other, k := range others {
 			if k.Kind() != c.Kind() {
 				for _, now := range []kernel.Instant{begun, kernel.MaxInstant} { // in use, and idle
-					_, fresh, pin := k.Reconcile(c, slices.Clone(st), now)
+					_, fresh, pin := k.Reconcile(c, PlainState(slices.Clone(st)), now)
 					assert.False(t, pin)
-					assert.True(t, k.Valid(fresh), "%s after %s", other, name)
-					assert.Equal(t, make([]uint64, len(fresh)), fresh, "%s after %s", other, name)
+					assert.True(t, k.ValidIn(fresh), "%s after %s", other, name)
+					assert.Equal(t, make([]uint64, len(fresh.Words)), fresh.Words, "%s after %s", other, name)
 				}
 			}
 		}
@@ -133,8 +133,8 @@ func TestStateOfLimitThatGrantsMore(t *testing.T) {
 		}
 		shared++
 		for _, later := range []uint64{2 * second / 7, second / 2, second - 1} {
-			_, kept, mustStore := less.Reconcile(more, slices.Clone(st), begun+later)
-			assert.Equal(t, st, kept, name)
+			_, kept, mustStore := less.Reconcile(more, PlainState(slices.Clone(st)), begun+later)
+			assert.Equal(t, PlainState(st), kept, name)
 			assert.False(t, mustStore, name)
 		}
 	}
@@ -212,7 +212,7 @@ func TestWarmingUp_HoldAtTheEndOfTime(t *testing.T) {
 			s := keyOf(c)
 			a, _ := s.send(c, now, Request{Op: OpHold, N: 3, Hold: Handle{ID: 1, For: time.Hour}})
 			require.True(t, a.Held)
-			require.True(t, s.from.Valid(s.st), "%v", s.st)
+			require.True(t, s.from.ValidIn(s.st), "%v", s.st)
 		}
 	}
 }

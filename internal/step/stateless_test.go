@@ -51,10 +51,10 @@ func TestPlanDecides(t *testing.T) {
 // TestPlanDecides_Open: a state from a store may say that it has open holds of a limit that has no states.
 func TestPlanDecides_Open(t *testing.T) {
 	c := NewMachine(kernel.NewUnlimited(), kernel.InMemory)
-	k := c.WithHolds()
-	st := make([]uint64, c.HoldWords())
-	st[openHolds], st[holdsHeader+holdID], st[holdsHeader+holdEvents] = 1, 1, 4
-	assert.True(t, k.Valid(st))
-	by, _, _ := c.StepFrom(k, st, &Request{Op: OpSettle, N: 1, Hold: Handle{ID: 1}, Fixed: &Reading{}}, new(Answer))
-	assert.Equal(t, c, by)
+	words := make([]uint64, c.HoldWords())
+	words[openHolds], words[holdsHeader+holdID], words[holdsHeader+holdEvents] = 1, 1, 4
+	st := State{words, Opened}
+	assert.True(t, c.ValidIn(st))
+	by, st, _ := c.StepFrom(c, st, &Request{Op: OpSettle, N: 1, Hold: Handle{ID: 1}, Fixed: &Reading{}}, new(Answer))
+	assert.True(t, by == c && st.IsPlain())
 }

@@ -13,12 +13,12 @@ import (
 // by from, not c. Only StepFrom opens holds, and denies what another key refuses.
 func (c *Machine) StepFrom(
 	from *Machine,
-	st []uint64,
+	st State,
 	req *Request,
 	a *Answer,
-) (by *Machine, _ []uint64, changed bool) {
-	if from == c && from.base == nil && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
-		st, changed = c.Step(st, req, a)
+) (by *Machine, _ State, changed bool) {
+	if from == c && st.IsPlain() && req.Hold.ID == 0 && req.Op != OpSettle && !req.Refused {
+		st.Words, changed = c.Step(st.Words, req, a)
 		return c, st, changed
 	}
 	return c.stepFrom(from, st, req, a)
@@ -27,10 +27,10 @@ func (c *Machine) StepFrom(
 // stepFrom is StepFrom for any state and any request.
 func (c *Machine) stepFrom(
 	from *Machine,
-	st []uint64,
+	st State,
 	req *Request,
 	a *Answer,
-) (by *Machine, _ []uint64, changed bool) {
+) (by *Machine, _ State, changed bool) {
 	if req.Op.decides() {
 		req.renew() // because a denial cannot be decided on twice
 	}
@@ -64,7 +64,7 @@ func (c *Machine) stepFrom(
 	}
 	a.Ended = h.ended
 	changed = changed || h.ended > 0 || hadTurns && due
-	if by.base != nil || by.two != nil || changed && by != c {
+	if !next.IsPlain() || by.two != nil || changed && by != c {
 		// Else ResetAfter says when it is idle.
 		h.tellEnds(by, next, a)
 	}
@@ -80,7 +80,7 @@ func (h *heldState) storesDenial(by *Machine, mustStore bool, op Op, a *Answer) 
 		return false
 	case h.two == nil || op.settles():
 		return mustStore
-	case !mustStore && h.storedAs() != by.Base().storedAs():
+	case !mustStore && h.storedAs() != by.storedAs():
 		return false
 	}
 	until := kernel.After(h.now, uint64(a.RetryAfter)/h.Tick)
@@ -98,7 +98,7 @@ func (h *heldState) forfeit(at kernel.Instant) {
 }
 
 // tellEnds sets h to a state of by, and says when that is idle, and when a hold ends by itself.
-func (h *heldState) tellEnds(by *Machine, st []uint64, a *Answer) {
+func (h *heldState) tellEnds(by *Machine, st State, a *Answer) {
 	h.read(by, st)
 	a.Idle = h.until(h.fresh())
 	if first := h.soonest(); first < kernel.Forever {
@@ -109,16 +109,16 @@ func (h *heldState) tellEnds(by *Machine, st []uint64, a *Answer) {
 // reconcile makes h the state that c decides on: the successor of one that from left, at present.
 // Settlements are applied by the present limit or, if the state is idle, so that a store may have
 // forgotten it, by c.
-func (h *heldState) reconcile(c, from *Machine, st []uint64, op Op) (mustStore bool) {
+func (h *heldState) reconcile(c, from *Machine, st State, op Op) (mustStore bool) {
 	switch {
 	case h.turns() > 0:
 		return !op.settles() && h.changeLimit(c)
 	case !op.settles():
 		from, st, mustStore = c.Reconcile(from, st, h.now)
-	case from.Base() == c || from.Fresh(st) > h.now:
+	case from == c || from.FreshIn(st) > h.now:
 		from = from.presentLimit(st)
 	default:
-		from, st = c, c.NewState()
+		from, st = c, PlainState(c.NewState())
 	}
 	h.read(from, st)
 	return mustStore
@@ -156,10 +156,10 @@ func (h *heldState) changeLimit(c *Machine) (mustStore bool) {
 // says so.
 func (c *Machine) Reconcile(
 	from *Machine,
-	st []uint64,
+	st State,
 	now kernel.Instant,
-) (k *Machine, _ []uint64, mustStore bool) {
-	if from.HasTurns() {
+) (k *Machine, _ State, mustStore bool) {
+	if st.HasTurns() {
 		h := heldState{view: view{now: now}}
 		h.read(from, st)
 		h.advance()
@@ -169,6 +169,9 @@ func (c *Machine) Reconcile(
 			return from, st, mustStore
 		}
 		from, st = h.closed()
+	}
+	if from == c {
+		return c, st, false
 	}
 	next := c.succeed(from, st, now, false)
 	return next.by, next.st, next.mustStore

@@ -13,7 +13,7 @@ import (
 // A successor is what a state becomes for the limit that is asked.
 type successor struct {
 	by        *Machine // which applies requests to it
-	st        []uint64
+	st        State
 	mustStore bool   // whether it is stored even if the request changes nothing
 	origin    origin // how it came from the state that was stored
 	// If it was adopted: for each part of by, the index of the part whose state its own is made of,
@@ -38,14 +38,14 @@ const (
 // until the turns have come.
 func (c *Machine) succeed(
 	from *Machine,
-	st []uint64,
+	st State,
 	now kernel.Instant,
 	turnsAhead bool,
 ) successor {
-	if from.holds != nil {
-		return from.holds.successorOf(c, st, now, turnsAhead)
+	if st.Form == Opened {
+		return from.holdList().successorOf(c, st.Words, now, turnsAhead)
 	}
-	return c.successorOf(from, st, now, turnsAhead)
+	return c.successorOf(from, st.Words, now, turnsAhead)
 }
 
 // successorOf is succeed for a state without open holds.
@@ -56,20 +56,20 @@ func (c *Machine) successorOf(
 	turnsAhead bool,
 ) successor {
 	if c.equal(from) {
-		return successor{by: c, st: st}
+		return successor{by: c, st: PlainState(st)}
 	}
 	if !c.SameKind(from) {
-		return successor{by: c, st: c.NewState(), origin: fresh}
+		return successor{by: c, st: PlainState(c.NewState()), origin: fresh}
 	}
 	shares := from.two == nil && c.Kernel.SharesStates(from.Kernel)
 	if !shares && !turnsAhead && from.Fresh(st) <= now { // a store may have forgotten it already
-		return successor{by: c, st: c.NewState(), origin: fresh}
+		return successor{by: c, st: PlainState(c.NewState()), origin: fresh}
 	}
 	m := membersOf(from, st, now, turnsAhead)
 	asked := m.index(func(limit *Machine) bool { return limit.equal(c) })
 	if asked >= 0 {
 		if len(m.of) == 2 {
-			return successor{by: from.two.byAsked[asked], st: st}
+			return successor{by: from.two.byAsked[asked], st: PlainState(st)}
 		}
 		return m.joined(c, asked, false)
 	}
@@ -185,14 +185,14 @@ func (m *member) outlasts(old *member, now kernel.Instant) bool {
 func (m *members) joined(c *Machine, asked int, mustStore bool) successor {
 	first := m.of[0]
 	if len(m.of) == 1 {
-		return successor{c, first.st, mustStore, adopted, first.sources, m.heirs()}
+		return successor{c, PlainState(first.st), mustStore, adopted, first.sources, m.heirs()}
 	}
 	second := m.of[1]
 	by := JoinLimits(first.limit, second.limit).two.byAsked[asked]
 	m.header[firstLength] = uint64(len(first.st))
 	st := slices.Concat(m.header[:], first.st, second.st)
 	sources := slices.Concat(first.sources, second.sources)
-	return successor{by, st, mustStore, adopted, sources, m.heirs()}
+	return successor{by, PlainState(st), mustStore, adopted, sources, m.heirs()}
 }
 
 // heirs returns, for each limit that was there, the index of the member that its turns belong to:
@@ -256,42 +256,40 @@ func (m *member) deepenBy(
 // successorOf is Machine.successorOf for a state of k, with open holds. The holds go along, if the
 // limit is of the same kind, with what they mark. If nothing counts any more, they have nothing to
 // give back.
-func (k *holdsKernel) successorOf(
+func (k *holdList) successorOf(
 	c *Machine,
 	st []uint64,
 	now kernel.Instant,
 	turnsAhead bool,
 ) successor {
-	inner := k.inner(st)
-	next := c.successorOf(k.base, inner, now, turnsAhead)
+	next := c.successorOf(k.base, k.inner(st), now, turnsAhead)
 	switch {
 	case next.origin == fresh && !c.SameKind(k.base):
 		return next
 	case next.origin == kept:
-		next.by, next.st = next.by.WithHolds(), st
+		next.st = State{st, Opened}
 		return next
 	}
-	by := next.by.WithHolds()
-	next.st = by.holds.carry(k, st, next, now)
+	to := next.by.holdList()
+	next.st = State{to.carry(k, st, next, now), Opened}
 	if next.origin == adopted {
-		next.st = by.holds.carryHolds(k, st, next)
+		next.st.Words = to.carryHolds(k, st, next)
 	}
-	next.by = by
 	return next
 }
 
 // carry puts the holds of a state of from in front of its successor.
-func (k *holdsKernel) carry(
-	from *holdsKernel,
+func (k *holdList) carry(
+	from *holdList,
 	st []uint64,
 	next successor,
 	now kernel.Instant,
 ) []uint64 {
 	count := from.count(st)
 	size := holdsHeader + count*k.size
-	carried := make([]uint64, size, size+len(next.st)+k.size)
+	carried := make([]uint64, size, size+len(next.st.Words)+k.size)
 	copy(carried, st[:holdsHeader])
-	was, is := from.base.partStates(from.inner(st)), next.by.partStates(next.st)
+	was, is := from.base.partStates(from.inner(st)), next.by.partStates(next.st.Words)
 	for i := range count {
 		old, entry := from.entry(st, i), k.entry(carried, i)
 		copy(entry[:holdMarks], old)
@@ -304,17 +302,17 @@ func (k *holdsKernel) carry(
 			p.Carry(o.Kernel, was[source], is[j], now, old[o.from:o.to], mark)
 		}
 	}
-	return append(carried, next.st...)
+	return append(carried, next.st.Words...)
 }
 
 // carryHolds lets what the holds of a state of from have in flight count until they end, in the
 // successor of that state.
-func (k *holdsKernel) carryHolds(from *holdsKernel, st []uint64, next successor) []uint64 {
+func (k *holdList) carryHolds(from *holdList, st []uint64, next successor) []uint64 {
 	holds := make([]kernel.Hold, from.count(st))
 	for i := range holds {
 		holds[i] = from.holdAt(st, i)
 	}
-	return k.each(next.st, func(j int, _ bool, part kernel.Kernel, inner []uint64) []uint64 {
+	return k.each(next.st.Words, func(j int, _ bool, part kernel.Kernel, inner []uint64) []uint64 {
 		source := next.sources[j]
 		if source < 0 {
 			return inner

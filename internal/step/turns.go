@@ -74,15 +74,6 @@ func reservedBy(turn []uint64) int { return int(turn[turnAt] / bySecond) }
 // holdOfTurn returns the hold that begins with a turn.
 func holdOfTurn(turn []uint64) kernel.Hold { return holdOf(turn[turnEnd:]) }
 
-// turnsKernel is the kernel of states with turns.
-type turnsKernel struct{ list }
-
-// WithTurns returns the kernel of the states of c, which is a Base, with turns ahead.
-func (c *Machine) WithTurns() *Machine { return c.listing(&c.turnsMachine, addTurns) }
-
-// addTurns makes l the kernel of states with turns.
-func addTurns(l list) { l.of.Describer = &turnsKernel{l} }
-
 func (h *heldState) turns() int { return len(h.turnList) / turnWords }
 
 func (h *heldState) entry(i int) []uint64 { return h.turnList[i*turnWords:][:turnWords] }
@@ -217,7 +208,7 @@ func (h *heldState) come(turn []uint64) {
 func (h *heldState) askAs(c *Machine) {
 	h.Machine = c
 	if h.holds != nil {
-		h.holds = c.WithHolds().holds
+		h.holds = c.holdList()
 	}
 }
 
@@ -298,52 +289,41 @@ func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64)
 // anyDrifts reports whether events may come later because earlier ones did not happen.
 func (c *Machine) anyDrifts() bool { return slices.ContainsFunc(c.leaves, kernel.Kernel.Drifts) }
 
-func (k *turnsKernel) Valid(st []uint64, enc kernel.Encoding) bool {
+// validTurns is ValidIn for a state with turns.
+func (c *Machine) validTurns(of State) bool {
+	st := of.Words
 	if len(st) < aheadHeader || st[aheadTurns] == 0 ||
-		st[aheadTurns] > MostHolds && !k.base.Releases() ||
+		st[aheadTurns] > MostHolds && !c.Releases() ||
 		st[aheadTurns] > uint64(len(st)-aheadHeader)/turnWords ||
-		st[aheadForm]&2 != 0 && k.base.two == nil ||
+		st[aheadForm]&2 != 0 && c.two == nil ||
 		st[aheadForm]>>2 > uint64(len(st)-aheadHeader)-st[aheadTurns]*turnWords {
 		return false
 	}
 	var h heldState
-	h.read(k.of, st)
+	h.read(c, of)
 	last := kernel.Instant(0)
 	for i := range h.turns() {
 		turn := h.entry(i)
 		at := instantOf(turn)
-		if at < last || max(at, turn[turnEnd]) > enc.LastInstant() ||
-			turn[turnEvents]/2 > min(enc.MostCount(), math.MaxInt) ||
-			reservedBy(turn) > 0 && k.base.two == nil ||
+		if at < last || max(at, turn[turnEnd]) > c.LastInstant() ||
+			turn[turnEvents]/2 > min(c.MostCount(), math.MaxInt) ||
+			reservedBy(turn) > 0 && c.two == nil ||
 			turn[turnID] != 0 && turn[turnEnd] < at {
 			return false
 		}
 		last = at
 	}
-	by := h.Machine
-	if h.holds != nil {
-		by = h.WithHolds()
-	}
-	return h.sound(h.after) && by.sound(h.st)
+	before := State{h.st, Form(st[aheadForm] & 1)}
+	return h.sound(h.after) && h.ValidIn(before)
 }
 
 // Contradicts reports whether the state after the turns in st, which is valid, is not what they
 // make of the state before them. No history leads to such a state, but a damaged one may be of this
-// kind. Valid does not look for that, because the time it takes grows with the turns.
-func (c *Machine) Contradicts(st []uint64) bool {
+// kind. ValidIn does not look for that, because the time it takes grows with the turns.
+func (c *Machine) Contradicts(st State) bool {
 	var h heldState
 	h.read(c, st)
 	told := h.Pack(slices.Clone(h.after))
 	h.spendAgain()
 	return h.turns() > 0 && !slices.Equal(told, h.Pack(h.after))
-}
-
-func (k *turnsKernel) Pack(st []uint64) []uint64 {
-	var h heldState
-	h.read(k.of, st)
-	h.unshare()
-	h.setInner(h.Pack(h.inner()))
-	h.after = h.Pack(slices.Clone(h.after))
-	_, st = h.closed()
-	return st
 }

@@ -24,7 +24,7 @@ func (s *shared) queue(t *testing.T, c *Machine, now kernel.Instant, events ...i
 	for i, n := range events {
 		a, changed := s.send(c, now, Request{Op: OpReserve, N: n, MaxWait: kernel.Never - 1, Hold: turnOf(uint64(i) + 1)})
 		require.True(t, a.Held && changed)
-		require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
+		require.True(t, s.st.HasTurns() && s.from.ValidIn(s.st))
 		waits = append(waits, a.Wait)
 	}
 	return waits
@@ -37,13 +37,13 @@ func TestContradicts(t *testing.T) {
 			if strings.Contains(kind, "inflight") || kind == "leaky" || c.Word() != nil {
 				continue // as in TestAhead_Cancel
 			}
-			s := &shared{from: c, st: c.NewState()}
+			s := &shared{from: c, st: PlainState(c.NewState())}
 			assert.False(t, c.Contradicts(s.st), "%s %s: there are no turns", name, kind)
 			s.send(c, begun, Request{Op: OpTake, N: c.Limit()})
 			s.queue(t, c, begun, 1, 1)
 			require.False(t, s.from.Contradicts(s.st), "%s %s", name, kind)
-			s.st[aheadHeader+turnWords+turnEvents] = 0
-			require.True(t, s.from.Valid(s.st))
+			s.st.Words[aheadHeader+turnWords+turnEvents] = 0
+			require.True(t, s.from.ValidIn(s.st))
 			assert.True(t, s.from.Contradicts(s.st), "%s %s: the second turn has no events", name, kind)
 		}
 	}
@@ -63,7 +63,7 @@ func TestAhead_Cancel(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 0))
 				s := keyOf(c)
 				s.ask(c, begun, OpTake, c.Limit())
-				fresh := &shared{from: s.from, st: slices.Clone(s.st)}
+				fresh := &shared{from: s.from, st: s.st.Clone()}
 				events := []int{1 + rng.IntN(3), 1 + rng.IntN(3), 1 + rng.IntN(3), 1 + rng.IntN(3)}
 				if strings.Contains(kind, "leaky") {
 					events = events[:1]
@@ -106,9 +106,9 @@ func TestAhead_Drifts(t *testing.T) {
 		require.True(t, a.Held)
 		a, _ = s.send(c, begun, Request{Op: OpSettle, Hold: turnOf(tt.cancel)})
 		require.False(t, a.Held, "once")
-		require.True(t, s.from.Valid(s.st))
+		require.True(t, s.from.ValidIn(s.st))
 		if tt.left > 0 {
-			require.Equal(t, tt.left, s.st[aheadTurns])
+			require.Equal(t, tt.left, s.st.Words[aheadTurns])
 		}
 	}
 	assert.Equal(t, c, s.from)
@@ -161,7 +161,7 @@ func TestAhead_Charge(t *testing.T) {
 	assert.True(t, a.Held && !a.Allowed)
 	held.send(c, begun, Request{Op: OpSettle, Hold: turnOf(1)})
 	assert.Equal(t, 6, held.ask(c, begun, OpPeek, 1).Remaining)
-	assert.Nil(t, held.from.base)
+	assert.True(t, held.st.IsPlain())
 }
 
 // TestAhead_NoRoomBesideTurns: events that leave too little room for the turns ahead are not
@@ -186,7 +186,7 @@ func TestAhead_NoRoomBesideTurns(t *testing.T) {
 			s.ask(c, now, OpTake, 8)
 			waits := s.queue(t, c, now, 6, 2)
 			require.Equal(t, []time.Duration{2 * time.Second, 3 * time.Second}, waits)
-			before := slices.Clone(s.st)
+			before := s.st.Clone()
 			for _, more := range []int{1, 8, 9} { // without the turns, there is room for 8
 				tooMany := req
 				tooMany.N += more
@@ -271,7 +271,7 @@ func TestAhead_AnotherLimit(t *testing.T) {
 						hold = hour(2*uint64(i) + 1)
 					}
 					a, _ := s.send(c, now, Request{Op: OpReserve, N: 1 + rng.IntN(c.Limit()), MaxWait: kernel.Never - 1, Hold: hold})
-					require.True(t, a.Allowed && a.Held && s.from.HasTurns() && s.from.Valid(s.st), "seed %d", seed)
+					require.True(t, a.Allowed && a.Held && s.st.HasTurns() && s.from.ValidIn(s.st), "seed %d", seed)
 					open, last = append(open, hold), max(last, a.Wait)
 				}
 				for range 1 + rng.IntN(4) {
@@ -285,14 +285,14 @@ func TestAhead_AnotherLimit(t *testing.T) {
 					denied := s.ask(c, now, OpPeek, 1)
 					require.False(t, denied.Allowed, "seed %d", seed)
 					require.GreaterOrEqual(t, denied.RetryAfter, last, "seed %d", seed)
-					require.True(t, s.from.HasTurns() && s.from.Valid(s.st), "seed %d", seed)
+					require.True(t, s.st.HasTurns() && s.from.ValidIn(s.st), "seed %d", seed)
 				}
 				rng.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
 				for _, hold := range open {
 					a, _ := s.send(limits[rng.IntN(2)], now, Request{Op: OpSettle, Hold: hold})
 					require.True(t, a.Held, "seed %d", seed)
 				}
-				require.False(t, s.from.HasTurns(), "seed %d", seed)
+				require.False(t, s.st.HasTurns(), "seed %d", seed)
 				for _, c := range limits { // what is adopted later may be another state
 					require.Equal(t, other.ask(c, now, OpPeek, 1).Decision, s.ask(c, now, OpPeek, 1).Decision, "seed %d", seed)
 				}
@@ -323,7 +323,7 @@ func TestAhead_CountInBoth(t *testing.T) {
 		}
 		s.ask(limits[1], begun, OpTake, 0)
 		s.ask(c, begun+second, OpTake, 0) // all turns have come
-		require.False(t, s.from.HasTurns())
+		require.False(t, s.st.HasTurns())
 		assert.Equal(t, 1, s.ask(limits[0], begun+second, OpPeek, 1).Remaining, "asked for %d", asked)
 		assert.Equal(t, 100-51+1, s.ask(limits[1], begun+second, OpPeek, 1).Remaining, "asked for %d", asked)
 	}
@@ -339,11 +339,11 @@ func TestAhead_BoundedInTheOther(t *testing.T) {
 	s.ask(slow, now, OpTake, 1)
 	s.ask(fast, now+10*ms, OpTake, fast.Limit()-1)
 	a, _ := s.send(fast, now+10*ms, Request{Op: OpReserve, N: 50, MaxWait: kernel.Never - 1, Hold: hour(1)})
-	require.True(t, a.Held && s.from.HasTurns())
+	require.True(t, a.Held && s.st.HasTurns())
 	s.ask(slow, now+10*ms, OpTake, 0) // which does not make the turn its own
 	now += uint64(a.Wait) + 10*ms
 	a = s.ask(slow, now, OpPeek, 1)
-	require.False(t, s.from.HasTurns() && a.Allowed)
+	require.False(t, s.st.HasTurns() && a.Allowed)
 	assert.LessOrEqual(t, a.RetryAfter, 20*time.Millisecond)
 	before := s.ask(slow, now, OpPeek, 1)
 	s.send(slow, now, Request{Op: OpSettle, Hold: hour(1)})
@@ -362,16 +362,16 @@ func TestAhead_ThirdLimit(t *testing.T) {
 	s.ask(limits[1], begun+second, OpTake, 0)
 	a, _ := s.send(limits[1], begun, Request{Op: OpReserve, N: 3, MaxWait: kernel.Never - 1, Hold: turnOf(1)})
 	require.True(t, a.Held && a.Wait > 0)
-	require.Equal(t, 1, reservedBy(s.st[aheadHeader:]))
+	require.Equal(t, 1, reservedBy(s.st.Words[aheadHeader:]))
 	a = s.ask(limits[2], begun, OpTake, 1)
 	require.False(t, a.Allowed)
-	require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
-	assert.Zero(t, reservedBy(s.st[aheadHeader:]), "of the limit that has stayed")
+	require.True(t, s.st.HasTurns() && s.from.ValidIn(s.st))
+	assert.Zero(t, reservedBy(s.st.Words[aheadHeader:]), "of the limit that has stayed")
 	at := begun + 8*second
 	assert.Equal(t, 10, s.ask(limits[2], at, OpPeek, 1).Remaining)
 	a, _ = s.send(limits[2], begun, Request{Op: OpSettle, Hold: turnOf(1)})
 	assert.True(t, a.Held)
-	assert.False(t, s.from.HasTurns())
+	assert.False(t, s.st.HasTurns())
 }
 
 // TestAhead_Late: a turn stays when another limit is asked long after all that was spent before it has been forgotten, and
@@ -396,8 +396,8 @@ func TestAhead_Late(t *testing.T) {
 				a := s.ask(c, now, OpTake, 1)
 				require.False(t, a.Allowed)
 				require.GreaterOrEqual(t, uint64(a.RetryAfter), last-now)
-				require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
-				require.True(t, s.from.Base().two != nil || c == limits[0], "both limits stay")
+				require.True(t, s.st.HasTurns() && s.from.ValidIn(s.st))
+				require.True(t, s.from.two != nil || c == limits[0], "both limits stay")
 			}
 		}
 		a, _ := s.send(limits[1], last-1, Request{Op: OpSettle, Hold: turnOf(10)})
@@ -423,7 +423,7 @@ func TestAhead_Many(t *testing.T) {
 			require.True(t, a.Held)
 			ended += a.Ended
 		}
-		require.True(t, s.from.HasTurns() && s.from.Valid(s.st))
+		require.True(t, s.st.HasTurns() && s.from.ValidIn(s.st))
 		for i := range uint64(2) {
 			a, _ := s.send(c, begun+second/2, Request{Op: OpSettle, Hold: Handle{ID: 2*i + 1}})
 			assert.Equal(t, tt.canCancel || i > 0, a.Held)
@@ -442,13 +442,13 @@ func TestAhead_TwoLimits(t *testing.T) {
 		s := keyOf(c)
 		s.ask(c, begun, OpTake, 1)
 		s.ask(other, begun+1, OpCharge, other.Limit())
-		fresh := &shared{from: s.from, st: slices.Clone(s.st)}
+		fresh := &shared{from: s.from, st: s.st.Clone()}
 		s.queue(t, other, begun+1, 1, 1)
 		for _, n := range []uint64{1, 2} {
 			a, _ := s.send(other, begun+1, Request{Op: OpSettle, Hold: turnOf(n)})
 			require.True(t, a.Held, name)
 		}
-		assert.False(t, s.from.HasTurns(), name)
+		assert.False(t, s.st.HasTurns(), name)
 		assert.Equal(t, fresh.ask(other, begun+2, OpPeek, 1), s.ask(other, begun+2, OpPeek, 1), name)
 		assert.Equal(t, fresh.ask(c, begun+2, OpPeek, 1), s.ask(c, begun+2, OpPeek, 1), name)
 	}
@@ -471,19 +471,19 @@ func TestAhead_Valid(t *testing.T) {
 				}
 				s.ask(c, begun, OpTake, c.Limit()-2)
 				s.send(c, begun, Request{Op: OpReserve, N: 3, MaxWait: kernel.Never - 1, Hold: turnOf(1)})
-				if !s.from.HasTurns() {
+				if !s.st.HasTurns() {
 					continue // the part that is full is a queue
 				}
 				s.send(c, begun, Request{Op: OpReserve, N: 1, MaxWait: kernel.Never - 1, Hold: hour(2)})
 				k := s.from
-				require.True(t, k.Valid(s.st), "%s %s", name, kind)
+				require.True(t, k.ValidIn(s.st), "%s %s", name, kind)
 				for i := range aheadHeader + turnWords {
-					assert.False(t, k.Valid(s.st[:i]), "%s %s: the first %d words", name, kind, i)
+					assert.False(t, k.ValidIn(State{s.st.Words[:i], s.st.Form}), "%s %s: the first %d words", name, kind, i)
 				}
-				for i := range s.st {
-					for _, to := range []uint64{0, 1, 2, s.st[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
-						st := slices.Clone(s.st)
-						if st[i] = to; !k.Valid(st) {
+				for i := range s.st.Words {
+					for _, to := range []uint64{0, 1, 2, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
+						st := s.st.Clone()
+						if st.Words[i] = to; !k.ValidIn(st) {
 							continue
 						}
 						mangled := shared{from: k, st: st}
@@ -492,7 +492,7 @@ func TestAhead_Valid(t *testing.T) {
 							mangled.ask(c, begun+2*second, OpTake, 1)
 						}
 						if !strings.Contains(kind, "leaky") {
-							assert.True(t, mangled.from.Valid(mangled.st), "%s %s: word %d is %d", name, kind, i, to)
+							assert.True(t, mangled.from.ValidIn(mangled.st), "%s %s: word %d is %d", name, kind, i, to)
 						}
 					}
 				}
@@ -508,27 +508,26 @@ func TestAhead_EveryMethod(t *testing.T) {
 	s.ask(c, begun, OpTake, 6)
 	s.queue(t, c, begun, 5, 3)
 	k := s.from
-	assert.Equal(t, 10, k.Limit())
-	assert.Zero(t, k.Width())
-	assert.Zero(t, k.Remaining(s.st, begun))
-	assert.Equal(t, begun+second, k.Ready(s.st, begun, 2))
-	assert.Equal(t, begun+2*second, k.Ready(s.st, begun, 3))
-	assert.Equal(t, begun+2*second, k.Fresh(s.st))
-	assert.Equal(t, s.st, k.Pack(slices.Clone(s.st)))
-	assert.Equal(t, c, k.Base())
+	assert.Same(t, c, k)
+	assert.Zero(t, k.RemainingIn(s.st, begun))
+	assert.Equal(t, begun+second, k.ReadyIn(s.st, begun, 2))
+	assert.Equal(t, begun+2*second, k.ReadyIn(s.st, begun, 3))
+	assert.Equal(t, begun+2*second, k.FreshIn(s.st))
+	assert.Equal(t, s.st, k.PackIn(s.st.Clone()))
 	for n, granted := range []bool{true, false} {
 		assert.Equal(t, granted, k.Grants(s.st, &Request{Op: OpTake, N: n, Fixed: &Reading{Now: begun}}))
 	}
 	// One that meets the state when its turns have come finds none.
 	by, st, _ := c.Reconcile(k, s.st, begun+second)
 	assert.Equal(t, c, by)
-	assert.Equal(t, 2, by.Remaining(st, begun+second))
-	by, _, _ = c.Reconcile(k, s.st, begun)
-	assert.Equal(t, k, by)
+	assert.True(t, st.IsPlain())
+	assert.Equal(t, 2, by.RemainingIn(st, begun+second))
+	by, st, _ = c.Reconcile(k, s.st, begun)
+	assert.True(t, by == k && st.HasTurns())
 	other := NewMachine(kernel.NewFixedWindow(20, second, true, kernel.InMemory.Varying()), kernel.InMemory.Varying())
 	by, st, _ = other.Reconcile(k, s.st, begun)
-	assert.Equal(t, other.WithTurns(), by)
-	assert.Equal(t, begun+second, by.Ready(st, begun, 1))
+	assert.True(t, by == other && st.HasTurns())
+	assert.Equal(t, begun+second, by.ReadyIn(st, begun, 1))
 }
 
 // TestAhead_NothingToSettle: what is not there is settled and extended without spending the turns again.
@@ -562,9 +561,9 @@ func TestAhead_Extend(t *testing.T) {
 	s.send(c, begun, Request{Op: OpReserve, N: 4, MaxWait: kernel.Never - 1, Hold: hour(1)})
 	a, _ := s.send(c, begun, Request{Op: OpExtend, Hold: Handle{ID: 1, For: time.Millisecond}})
 	assert.True(t, a.Held)
-	assert.True(t, s.from.Valid(s.st))
+	assert.True(t, s.from.ValidIn(s.st))
 	assert.Equal(t, 6, s.ask(c, begun+second, OpTake, 0).Remaining)
-	assert.Nil(t, s.from.base)
+	assert.True(t, s.st.IsPlain())
 }
 
 // TestAhead_HoldsDrift: a hold that began a window gives nothing back if a turn in it would then begin a later one, which

@@ -30,25 +30,25 @@ type stored interface {
 type inWords struct {
 	of *limit.Limit  // whose state of one word it is, or nil
 	by *step.Machine // whose state it is otherwise
-	st []uint64
+	st step.State
 }
 
 func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool, a step.Answer) {
 	if s.of == nil && s.by == nil {
-		s = inWords{by: l.Loose().Machine, st: l.Loose().NewState()}
+		s = inWords{by: l.Loose().Machine, st: step.PlainState(l.Loose().NewState())}
 		if l.Word() != nil {
 			s = inWord(l, 0)
 		}
 	}
 	if s.of == l {
-		if next, ok := decide(l, s.st[0], &req, &a); ok {
-			return inWord(l, next), next != s.st[0], a
+		if next, ok := decide(l, s.st.Words[0], &req, &a); ok {
+			return inWord(l, next), next != s.st.Words[0], a
 		}
 	}
 	s = s.wide()
-	if word := l.Word(); word != nil && s.by == s.by.Base() {
+	if word := l.Word(); word != nil && s.st.IsPlain() {
 		by, st, _ := l.Loose().Reconcile(s.by, s.st, req.Fixed.Now)
-		if narrow, fits := word.Narrow(st, req.Fixed.Now); by == l.Loose().Machine && fits {
+		if narrow, fits := word.Narrow(st.Words, req.Fixed.Now); by == l.Loose().Machine && fits {
 			if next, ok := decide(l, narrow, &req, &a); ok && next != narrow {
 				return inWord(l, next), true, a
 			}
@@ -59,15 +59,15 @@ func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool
 }
 
 // inWord returns a state of one word, which is one of l.
-func inWord(l *limit.Limit, word uint64) inWords { return inWords{of: l, st: []uint64{word}} }
+func inWord(l *limit.Limit, word uint64) inWords { return inWords{of: l, st: step.PlainState([]uint64{word})} }
 
 // wide returns a copy of the state as one that is not a word.
 func (s inWords) wide() inWords {
 	if s.of == nil {
-		return inWords{by: s.by, st: slices.Clone(s.st)}
+		return inWords{by: s.by, st: s.st.Clone()}
 	}
-	wide := s.of.Word().Widen(s.st[0])
-	return inWords{by: s.of.Loose().Machine, st: wide[:]}
+	wide := s.of.Word().Widen(s.st.Words[0])
+	return inWords{by: s.of.Loose().Machine, st: step.PlainState(wide[:])}
 }
 
 // decide decides on a state of one word as memory does, without a Step, if that is possible.
@@ -106,7 +106,7 @@ func (s inWords) words() []uint64 {
 		return nil
 	}
 	wide := s.wide()
-	words := wide.by.Pack(wide.st)
+	words := wide.by.PackIn(wide.st).Words
 	if s.of != nil {
 		words = append(words, 0) // another state than a wide one of the same words
 	}

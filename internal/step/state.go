@@ -1,0 +1,33 @@
+package step
+
+import (
+	"slices"
+)
+
+// A State is what is kept of a key: words, and what they are. The Machine that left it says of
+// which limits they are, and the Form whether lists are in front.
+type State struct {
+	Words []uint64
+	Form  Form
+}
+
+// A Form says which lists a state has in front of the words of the algorithm.
+type Form uint8
+
+const (
+	Plain  Form = iota // none
+	Opened             // open holds: see holds.go
+	InTurn             // turns ahead, and perhaps open holds behind them: see turns.go
+)
+
+// PlainState returns the state that has only the words of the algorithm.
+func PlainState(words []uint64) State { return State{Words: words} }
+
+// IsPlain reports whether st has only the words of the algorithm.
+func (st State) IsPlain() bool { return st.Form == Plain }
+
+// HasTurns reports whether turns are ahead. Such a state is not changed in place.
+func (st State) HasTurns() bool { return st.Form == InTurn }
+
+// Clone returns a copy of st, which can be changed in place.
+func (st State) Clone() State { return State{slices.Clone(st.Words), st.Form} }
