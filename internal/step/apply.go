@@ -105,7 +105,7 @@ func (h *heldState) reserve(req *Request, a *Answer) (changed bool) {
 	h.reserved(due, req, a)
 	switch {
 	case h.turns() > 0 || id != 0 && at > asked: // a turn that has come cannot be cancelled
-		h.add(id, at, of)
+		h.add(newTurn(id, at, of))
 	case a.Held:
 		h.open(id, of, at)
 		h.setInner(h.lasts(h.book(h.inner(), at, due, of.N), of.N, of.End))
@@ -127,7 +127,7 @@ func (h *heldState) settle(req *Request, a *Answer) (changed bool) {
 	case i >= 0:
 		of = h.holds.holdAt(h.st, i).N
 	case turn >= 0:
-		of = holdOfTurn(h.entry(turn)).N
+		of = h.turn(turn).n()
 	}
 	a.Held = i >= 0 || turn >= 0
 	more := req.N - of
@@ -180,7 +180,8 @@ func (h *heldState) extend(req *Request, a *Answer) (changed bool) {
 			h.st = h.holds.extendHold(h.st, i, end)
 		} else {
 			h.turnList = slices.Clone(h.turnList)
-			h.entry(turn)[turnEnd] = max(instantOf(h.entry(turn)), end)
+			t := h.turn(turn)
+			t.setEnd(max(t.at(), end))
 		}
 		h.spendAgain()
 	}

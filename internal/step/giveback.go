@@ -84,7 +84,7 @@ func (h *heldState) givingBack() (holds []kernel.Hold) {
 		}
 	}
 	for i := range h.turns() {
-		add(holdOfTurn(h.entry(i)))
+		add(h.turn(i).hold())
 	}
 	slices.SortFunc(holds, func(a, b kernel.Hold) int { return cmp.Compare(a.End, b.End) })
 	together := holds[:0]

@@ -71,7 +71,7 @@ func (h *heldState) afterTurns() (view, []uint64) {
 	if h.turns() == 0 {
 		return v, h.inner()
 	}
-	v.lastTurn = instantOf(h.entry(h.turns() - 1))
+	v.lastTurn = h.turn(h.turns() - 1).at()
 	return v, h.after
 }
 
@@ -131,7 +131,8 @@ func (h *heldState) fresh() kernel.Instant {
 		at = max(at, h.Fresh(h.after), h.freshAfterRefund(h.after))
 	}
 	for i := range h.turns() {
-		at = max(at, instantOf(h.entry(i)), h.entry(i)[turnEnd])
+		t := h.turn(i)
+		at = max(at, t.at(), t.end())
 	}
 	return at
 }
@@ -159,8 +160,8 @@ func (h *heldState) soonest() (first kernel.Instant) {
 		first = h.st[firstEnd]
 	}
 	for i := range h.turns() {
-		if turn := h.entry(i); !endsAtTurn(turn[turnID]) {
-			first = min(first, turn[turnEnd])
+		if t := h.turn(i); !endsAtTurn(t.id()) {
+			first = min(first, t.end())
 		}
 	}
 	return first
@@ -235,7 +236,7 @@ func (c *Machine) OpenHolds(st State) (open int) {
 	var h heldState
 	h.read(c, st)
 	for i := range h.turns() {
-		if !endsAtTurn(h.entry(i)[turnID]) {
+		if !endsAtTurn(h.turn(i).id()) {
 			open++
 		}
 	}

@@ -65,18 +65,51 @@ const (
 // bySecond is a bit that no instant has.
 const bySecond = 1 << 63
 
-// instantOf returns the instant at which the events of a turn are spent.
-func instantOf(turn []uint64) kernel.Instant { return turn[turnAt] % bySecond }
+// A turn is the words of a reservation whose turn is ahead, with the hold that begins then.
+type turn []uint64
 
-// reservedBy returns the index of the one of two limits that has reserved a turn.
-func reservedBy(turn []uint64) int { return int(turn[turnAt] / bySecond) }
+func newTurn(id uint64, at kernel.Instant, of kernel.Hold) turn {
+	return turn{id, at, of.End, eventsWord(of)}
+}
 
-// holdOfTurn returns the hold that begins with a turn.
-func holdOfTurn(turn []uint64) kernel.Hold { return holdOf(turn[turnEnd:]) }
+// id returns the ID of the reservation, or 0 if that cannot be settled any more.
+func (t turn) id() uint64 { return t[turnID] }
 
+// at returns the instant at which the events are spent.
+func (t turn) at() kernel.Instant { return t[turnAt] % bySecond }
+
+// by returns the index of the one of two limits that has reserved it.
+func (t turn) by() int { return int(t[turnAt] / bySecond) }
+
+func (t turn) setBy(limit int) { t[turnAt] = t.at() + uint64(limit)*bySecond }
+
+// end returns when the hold ends by itself: when the events may happen, if it does not last.
+func (t turn) end() kernel.Instant { return t[turnEnd] }
+
+func (t turn) setEnd(end kernel.Instant) { t[turnEnd] = end }
+
+func (t turn) n() int { return int(t[turnEvents] / 2) }
+
+func (t turn) hold() kernel.Hold { return holdOf(t[turnEnd:]) }
+
+func (t turn) setN(n int) { t[turnEvents] = 2 * uint64(n) }
+
+// close lets nobody settle t any more.
+func (t turn) close() { t[turnID], t[turnEnd] = 0, t.at() }
+
+// void lets none of the events happen. Then t stays only because of the turns behind it.
+func (t turn) void() { t[turnEnd] = 0 }
+
+func (t turn) isVoid() bool { return t.end() == 0 }
+
+// turns returns how many turns are ahead.
 func (h *heldState) turns() int { return len(h.turnList) / turnWords }
 
-func (h *heldState) entry(i int) []uint64 { return h.turnList[i*turnWords:][:turnWords] }
+// turn returns the i-th turn.
+func (h *heldState) turn(i int) turn { return h.turnList[i*turnWords:][:turnWords] }
+
+// shiftTurn takes the first turn from the list.
+func (h *heldState) shiftTurn() { h.turnList = h.turnList[turnWords:] }
 
 // asks reports whether c is the limit that decides on a state with turns.
 func (h *heldState) asks(c *Machine) bool {
@@ -85,30 +118,30 @@ func (h *heldState) asks(c *Machine) bool {
 }
 
 // reserver returns what spends the events of a turn: of two limits, the one that has reserved them.
-func (h *heldState) reserver(turn []uint64) *Machine {
+func (h *heldState) reserver(t turn) *Machine {
 	if h.two == nil {
 		return h.Machine
 	}
-	return h.two.byAsked[reservedBy(turn)]
+	return h.two.byAsked[t.by()]
 }
 
 // reassign lets the turns of each limit be those of its heir from now on.
 func (h *heldState) reassign(heirs [2]int) {
 	h.turnList = slices.Clone(h.turnList)
 	for i := range h.turns() {
-		turn := h.entry(i)
-		turn[turnAt] = instantOf(turn) + uint64(heirs[reservedBy(turn)])*bySecond
+		t := h.turn(i)
+		t.setBy(heirs[t.by()])
 	}
 }
 
 // turnReady returns the first instant, not before the turn, at which n of its events are granted in
 // a state.
-func (h *heldState) turnReady(st, turn []uint64, n int) kernel.Instant {
-	by := h.reserver(turn)
+func (h *heldState) turnReady(st []uint64, t turn, n int) kernel.Instant {
+	by := h.reserver(t)
 	if n > by.Limit() { // because the limit has changed
 		return kernel.Forever
 	}
-	return by.Ready(st, instantOf(turn), n)
+	return by.Ready(st, t.at(), n)
 }
 
 // spend returns st after n events of a turn, which may be fewer than were reserved. They keep their
@@ -116,16 +149,16 @@ func (h *heldState) turnReady(st, turn []uint64, n int) kernel.Instant {
 // the limit has changed. A charge that leaves no room for them is refused. Only denials that a log
 // counts, events in flight whose hold is extended, and limits that change may leave room for fewer,
 // if they are near the most that a state can count.
-func (h *heldState) spend(st, turn []uint64, n int) []uint64 {
+func (h *heldState) spend(st []uint64, t turn, n int) []uint64 {
 	if n == 0 {
 		return st
 	}
-	at, by := instantOf(turn), h.reserver(turn)
+	at, by := t.at(), h.reserver(t)
 	asked := kernel.Instant(0) // a denial that either of two limits has noted ends no earlier
 	if by.two != nil {
 		asked = askedAt(st)
 	}
-	if h.turnReady(st, turn, n) == at {
+	if h.turnReady(st, t, n) == at {
 		st = by.Decider.Spend(st, at, n)
 		by.Decider.Promise(st)
 	} else {
@@ -138,7 +171,7 @@ func (h *heldState) spend(st, turn []uint64, n int) []uint64 {
 		st[promised] = max(st[promised], at)
 		st[formerAsked] += max(asked, askedAt(st)) - askedAt(st)
 	}
-	return h.lasts(st, n, turn[turnEnd])
+	return h.lasts(st, n, t.end())
 }
 
 // spendAgain makes the state after the turns, if there are any, of that before them.
@@ -148,59 +181,59 @@ func (h *heldState) spendAgain() {
 	}
 	h.after = slices.Clone(h.inner())
 	for i := range h.turns() {
-		turn := h.entry(i)
-		h.after = h.spend(h.after, turn, holdOfTurn(turn).N)
+		t := h.turn(i)
+		h.after = h.spend(h.after, t, t.n())
 	}
 }
 
 // leavesRoom reports whether all events of the turns can be spent after a state, which it changes.
 func (h *heldState) leavesRoom(st []uint64) bool {
 	for i := range h.turns() {
-		turn := h.entry(i)
-		at, n := instantOf(turn), holdOfTurn(turn).N
-		if n > 0 && h.turnReady(st, turn, n) > at &&
-			uint64(n) > h.reserver(turn).Decider.Chargeable(st, at, h.Encoding) {
+		t := h.turn(i)
+		if t.n() > 0 && h.turnReady(st, t, t.n()) > t.at() &&
+			uint64(t.n()) > h.reserver(t).Chargeable(st, t.at(), h.Encoding) {
 			return false
 		}
-		st = h.spend(st, turn, n)
+		st = h.spend(st, t, t.n())
 	}
 	return true
 }
 
 // advance lets the turns come, and ends the holds, that are due now. It reports whether any were.
 func (h *heldState) advance() (due bool) {
-	if (h.turns() == 0 || instantOf(h.turnList) > h.now) &&
-		(h.holds == nil || h.st[firstEnd] > h.now) {
+	if !h.turnIsDue() && (h.holds == nil || h.st[firstEnd] > h.now) {
 		return false
 	}
 	h.unshare()
-	for h.turns() > 0 && instantOf(h.turnList) <= h.now {
-		// In the order of time, which makes a difference in a WarmingUp.
-		h.end(instantOf(h.turnList))
-		h.come(h.turnList[:turnWords])
-		h.turnList = h.turnList[turnWords:]
+	for h.turnIsDue() {
+		first := h.turn(0)
+		h.end(first.at()) // in the order of time, which makes a difference in a WarmingUp
+		h.come(first)
+		h.shiftTurn()
 	}
 	h.end(h.now)
 	h.spendAgain()
 	return true
 }
 
+// turnIsDue reports whether the first turn has come.
+func (h *heldState) turnIsDue() bool { return h.turns() > 0 && h.turn(0).at() <= h.now }
+
 // everyTurn is for noneTooEarly, if all turns stay.
 func everyTurn(int) bool { return true }
 
 // come spends the events of a turn in the state before all turns, and opens its hold, if that goes
 // on. One that has not come is over, and is not ahead any more because the list was too long.
-func (h *heldState) come(turn []uint64) {
-	id, at, of := turn[turnID], instantOf(turn), holdOfTurn(turn)
+func (h *heldState) come(t turn) {
 	asked := h.Machine
-	h.askAs(h.reserver(turn))
-	if id != 0 && at <= h.now && (!endsAtTurn(id) || of.End > h.now) {
-		h.open(id, of, at)
+	h.askAs(h.reserver(t))
+	if t.id() != 0 && t.at() <= h.now && (!endsAtTurn(t.id()) || t.end() > h.now) {
+		h.open(t.id(), t.hold(), t.at())
 	} else {
-		h.pass(at)
+		h.pass(t.at())
 	}
-	h.setInner(h.spend(h.inner(), turn, of.N))
-	h.forfeit(at)
+	h.setInner(h.spend(h.inner(), t, t.n()))
+	h.forfeit(t.at())
 	h.askAs(asked)
 }
 
@@ -214,52 +247,54 @@ func (h *heldState) askAs(c *Machine) {
 
 // add adds a turn, which the limit that is asked has reserved. An InFlight needs each turn, and not
 // only its events, because its log has events by their ends.
-func (h *heldState) add(id uint64, at kernel.Instant, of kernel.Hold) {
+func (h *heldState) add(t turn) {
 	_, st := h.afterTurns()
 	h.after = slices.Clone(st)
 	if h.turns() >= MostHolds && !h.Releases() {
 		h.unshare()
-		h.come(h.turnList[:turnWords])
-		if !endsAtTurn(h.turnList[turnID]) {
+		first := h.turn(0)
+		h.come(first)
+		if !endsAtTurn(first.id()) {
 			h.ended++
 		}
-		h.turnList = h.turnList[turnWords:]
+		h.shiftTurn()
 	}
 	if h.two != nil {
-		at += uint64(h.two.asked) * bySecond
+		t.setBy(h.two.asked)
 	}
-	h.turnList = append(h.turnList, id, at, of.End, eventsWord(of))
-	h.after = h.spend(h.after, h.entry(h.turns()-1), of.N)
+	h.turnList = append(h.turnList, t...)
+	h.after = h.spend(h.after, t, t.n())
 }
 
 // settleTurn lets n events of the i-th turn happen, at most as many as it has. If none do, it
 // leaves the list, and so do the void ones that the others do not need any more.
 func (h *heldState) settleTurn(i, n int) {
 	h.turnList = slices.Clone(h.turnList)
-	turn := h.entry(i)
-	turn[turnID], turn[turnEnd] = 0, instantOf(turn)
+	t := h.turn(i)
+	t.close()
 	if n == 0 {
-		turn[turnEnd] = 0
+		t.void()
 	} else if h.noneTooEarly(func(j int) bool { return j != i }, n, h.inner()) {
-		turn[turnEvents] = 2 * uint64(n)
+		t.setN(n)
 	}
-	stays := func(j int) bool { return h.entry(j)[turnEnd] > 0 }
+	stays := func(j int) bool { return !h.turn(j).isVoid() }
 	if !h.noneTooEarly(stays, 0, h.inner()) { // else all void ones leave
 		stays = func(j int) bool { return j != i || n > 0 }
 		if !h.noneTooEarly(stays, 0, h.inner()) {
 			stays = everyTurn
 		}
 	}
-	left := h.turnList[:0]
+	left, end := h.turnList[:0], 0 // end is behind the last one that is not void
 	for j := range h.turns() {
 		if stays(j) {
-			left = append(left, h.entry(j)...)
+			isVoid := h.turn(j).isVoid() // before another one takes its place
+			left = append(left, h.turn(j)...)
+			if !isVoid {
+				end = len(left)
+			}
 		}
 	}
-	for len(left) > 0 && left[len(left)-turnWords+turnEnd] == 0 { // nothing is behind these
-		left = left[:len(left)-turnWords]
-	}
-	h.turnList = left
+	h.turnList = left[:end:end]
 }
 
 // noneTooEarly reports whether no turn would come too early if those that do not stay had only n
@@ -270,18 +305,17 @@ func (h *heldState) noneTooEarly(stays func(i int) bool, n int, before []uint64)
 	}
 	all, other := slices.Clone(h.inner()), slices.Clone(before)
 	for i := range h.turns() {
-		turn := h.entry(i)
-		events := holdOfTurn(turn).N
-		has := events
+		t := h.turn(i)
+		has := t.n()
 		if !stays(i) {
 			has = n
-		} else if events > 0 {
-			before := max(instantOf(turn), h.turnReady(all, turn, events))
-			if h.turnReady(other, turn, events) > before {
+		} else if t.n() > 0 {
+			before := max(t.at(), h.turnReady(all, t, t.n()))
+			if h.turnReady(other, t, t.n()) > before {
 				return false
 			}
 		}
-		all, other = h.spend(all, turn, events), h.spend(other, turn, has)
+		all, other = h.spend(all, t, t.n()), h.spend(other, t, has)
 	}
 	return true
 }
@@ -303,15 +337,14 @@ func (c *Machine) validTurns(of State) bool {
 	h.read(c, of)
 	last := kernel.Instant(0)
 	for i := range h.turns() {
-		turn := h.entry(i)
-		at := instantOf(turn)
-		if at < last || max(at, turn[turnEnd]) > c.LastInstant() ||
-			turn[turnEvents]/2 > min(c.MostCount(), math.MaxInt) ||
-			reservedBy(turn) > 0 && c.two == nil ||
-			turn[turnID] != 0 && turn[turnEnd] < at {
+		t := h.turn(i)
+		events := t[turnEvents] / 2 // they may be too many for an int
+		if t.at() < last || max(t.at(), t.end()) > c.LastInstant() ||
+			events > min(c.MostCount(), math.MaxInt) || t.by() > 0 && c.two == nil ||
+			t.id() != 0 && t.end() < t.at() {
 			return false
 		}
-		last = at
+		last = t.at()
 	}
 	before := State{h.st, Form(st[aheadForm] & 1)}
 	return h.sound(h.after) && h.ValidIn(before)

@@ -362,11 +362,11 @@ func TestAhead_ThirdLimit(t *testing.T) {
 	s.ask(limits[1], begun+second, OpTake, 0)
 	a, _ := s.send(limits[1], begun, Request{Op: OpReserve, N: 3, MaxWait: kernel.Never - 1, Hold: turnOf(1)})
 	require.True(t, a.Held && a.Wait > 0)
-	require.Equal(t, 1, reservedBy(s.st.Words[aheadHeader:]))
+	require.EqualValues(t, 1, s.st.Words[aheadHeader+turnAt]/bySecond)
 	a = s.ask(limits[2], begun, OpTake, 1)
 	require.False(t, a.Allowed)
 	require.True(t, s.st.HasTurns() && s.from.ValidIn(s.st))
-	assert.Zero(t, reservedBy(s.st.Words[aheadHeader:]), "of the limit that has stayed")
+	assert.Zero(t, s.st.Words[aheadHeader+turnAt]/bySecond, "of the limit that has stayed")
 	at := begun + 8*second
 	assert.Equal(t, 10, s.ask(limits[2], at, OpPeek, 1).Remaining)
 	a, _ = s.send(limits[2], begun, Request{Op: OpSettle, Hold: turnOf(1)})
