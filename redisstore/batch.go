@@ -11,9 +11,9 @@ import (
 // This file sends a batch, sends those commands again that the server did not execute, and tells
 // the breaker what became of the batch.
 
-// A batch is the commands that are sent together. It ends when the client has replied (conclude),
-// when its timeout has passed (timeout.go), or when the only caller that waits for it leaves
-// (lone.go).
+// A batch is the commands that are sent together. It ends when the client has replied (goOn and
+// carry, in outbox.go), when its timeout has passed (timeout.go), or when the only caller that waits
+// for it leaves (lone.go).
 type batch struct {
 	outbox *outbox
 	groups []*group

@@ -41,7 +41,7 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 // setup returns what histories are played on: keys of a new store.
 func (s *suite) setup(alg ratelimit.Algorithm) *history.Setup {
 	return &history.Setup{
-		Algorithm: alg, Tick: s.Tick, Start: start,
+		Algorithm: alg, Tick: s.Tick, Start: start, Kept: "the store",
 		Open: func() ([]ratelimit.Limiter, history.Clock) {
 			b := s.bench(alg)
 			return []ratelimit.Limiter{b.Limiter}, b.clk

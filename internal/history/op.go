@@ -4,8 +4,12 @@
 //	pass 1.5s
 //	take 3
 //	hold 2 for 1m back as h1
-//	settle h1 for 1
+//	settle h1 for 1 by 1
 //	peek of "another key"
+//
+// That is: 1.5 seconds pass; three events are taken; two are held for a minute, and come back if the
+// hold ends by itself; the hold is settled for one by another limiter of the same keys, as of
+// another process; another key is looked at.
 //
 // A [Play] performs a history on a limiter, and compares each answer with internal/model, and with
 // what earlier answers have promised. [Run] plays operations that a test chooses. If an answer is
@@ -29,10 +33,10 @@ const (
 	TakeUpTo Verb = "upto"    // Limiter.TakeUpTo
 	Peek     Verb = "peek"    // Limiter.Peek
 	Charge   Verb = "charge"  // Limiter.Charge
-	Wait     Verb = "wait"    // Limiter.WaitN, if it returns at once
+	Wait     Verb = "wait"    // Limiter.WaitN if it returns at once, and else nothing
 	Reserve  Verb = "reserve" // Limiter.Reserve
 	Hold     Verb = "hold"    // Limiter.Hold
-	WaitHold Verb = "await"   // Limiter.Hold with Waiting, if it returns at once
+	WaitHold Verb = "await"   // Limiter.Hold with Waiting if it returns at once, and else nothing
 	Settle   Verb = "settle"  // Reservation.Settle
 	Cancel   Verb = "cancel"  // Reservation.Cancel
 	Extend   Verb = "extend"  // Reservation.Extend
@@ -52,7 +56,6 @@ type Op struct {
 	// Of a Reserve and a Wait, if LimitsWait: the longest wait.
 	Within     time.Duration
 	LimitsWait bool
-	Held       bool // of a Reserve, whether it is also held from its turn on
 	Back       bool // whether events that are held come back when their hold ends by itself
 
 	By int // which of several limiters does it, as of several processes
@@ -89,9 +92,6 @@ func (o Op) String() string {
 	}
 	if o.LimitsWait {
 		add("within %v", o.Within)
-	}
-	if o.Held {
-		add("held")
 	}
 	if o.makes() && o.For != 0 {
 		add("for %v", o.For)
@@ -203,8 +203,6 @@ func parse(line string) (o Op, err error) {
 			o.By = p.number()
 		case "within":
 			o.Within, o.LimitsWait = p.duration(), true
-		case "held":
-			o.Held = true
 		case "back":
 			o.Back = true
 		case "as":

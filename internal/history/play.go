@@ -21,7 +21,8 @@ type Setup struct {
 	Algorithm ratelimit.Algorithm
 	Tick      time.Duration // of the store's clock; 0 is a nanosecond
 	Start     time.Time
-	Forgets   bool // whether the store forgets keys when it is full
+	Forgets   bool   // whether the store forgets keys when it is full
+	Kept      string // where it keeps states, for the text of a failure
 
 	// Open returns limiters of the same new keys, and their clock, which shows Start.
 	Open func() ([]ratelimit.Limiter, Clock)
@@ -530,8 +531,9 @@ func (s *Setup) Explain(ops []Op, wrong error) string {
 	if again := s.Replay(short); again != nil {
 		wrong = again
 	}
-	const form = "a wrong answer to a history of %#v from %d ns on, a tick of %v:\n%s%v"
-	return fmt.Sprintf(form, s.Algorithm, s.Start.UnixNano(), s.tick(), Text(short), wrong)
+	const form = "a wrong answer to a history of %#v, in %s, from time.Unix(0, %d) on, in ticks of " +
+		"%v, which TestTraces can play again:\n%s%v"
+	return fmt.Sprintf(form, s.Algorithm, s.Kept, s.Start.UnixNano(), s.tick(), Text(short), wrong)
 }
 
 // Check plays a history that is written down, and fails the test if an answer is wrong.

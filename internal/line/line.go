@@ -17,7 +17,7 @@
 //
 // Each place has a goroutine, that of its caller. The goroutine asks [Place.Next] what to do, and
 // is woken when the answer may have changed. Nothing here calls a store. The waiter of the root
-// (waiter.go) does what Next says, and the root (line.go) denies requests that would overtake a
+// (waiter.go) does what Next says, and the root (behindline.go) denies requests that would overtake a
 // line.
 package line
 
@@ -206,7 +206,8 @@ func (ln *Line) Wake(now kernel.Instant) {
 }
 
 // Recheck wakes the callers that may ask, although what has happened makes no turn earlier: a
-// Settle of all events of a hold. So turns that have come may still be taken as of before that.
+// Settle of all events of a hold. So a caller whose turn has come takes its events at that turn, as
+// if the Settle had not been.
 func (ln *Line) Recheck() {
 	ln.EndState = nil
 	ln.changes++

@@ -11,9 +11,9 @@ import (
 // A hold whose events are given back when it ends by itself makes room then, at an instant that its
 // entry says. So a request may be granted earlier than at the instant for which a kernel waits,
 // which knows nothing of holds: this file finds RetryAfter while such holds are open. Events in
-// flight may also be over earlier than a kernel knows, within a Timeout after 1970, where a mock
-// clock begins: the log has events by when they would have been granted for the Timeout, and that
-// cannot be before 1970.
+// flight may also be over earlier than a kernel knows: the log has events that end early as if they
+// had been granted a Timeout before their end, and it has no instant before 1970, where a mock clock
+// begins.
 
 // retryAfter makes the RetryAfter of a denial, a, what it is if nobody settles the holds that are
 // open or reserved. At any instant, the state has given back what ended until then, and once it

@@ -22,8 +22,9 @@ import (
 //     pasts is min(u, the least that was missing since). What is missing only falls between
 //     decisions, so that is known if it is noted before events are spent. The mark has the least
 //     that was missing since the hold and before the next younger one was made: a decision lowers
-//     one mark, the youngest. Events that come back are missing no more in all the time since their
-//     hold, and lower its mark and the younger ones'. When refills come is a fact as well.
+//     one mark, the youngest. If u events of a hold come back, u less were missing in all the time
+//     since it was made: so its mark, and those of all younger holds, fall by u. When refills come
+//     is a fact as well.
 //   - A Lockout is a sum, too, until its lock has ended. That a lock was served is a fact.
 //   - A WarmingUp takes unused events back only if it granted nothing since.
 //   - What is InFlight counts until its hold has ended, and then no more, however many events

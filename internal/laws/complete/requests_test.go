@@ -59,7 +59,9 @@ func (s inWords) apply(l *limit.Limit, req step.Request) (_ stored, changed bool
 }
 
 // inWord returns a state of one word, which is one of l.
-func inWord(l *limit.Limit, word uint64) inWords { return inWords{of: l, st: step.PlainState([]uint64{word})} }
+func inWord(l *limit.Limit, word uint64) inWords {
+	return inWords{of: l, st: step.PlainState([]uint64{word})}
+}
 
 // wide returns a copy of the state as one that is not a word.
 func (s inWords) wide() inWords {

@@ -40,7 +40,11 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	t.Helper()
 	d := newDrawer(c)
 	alg := kind.draw(d)
-	s := setupOf(c, alg, d)
+	kept := pick(c, "memory", "memory", "limits", "bytes", "evictions")
+	if kept == "bytes" && uint64(most(alg)) > 1<<61 { // a state in bytes counts no more
+		kept = "memory"
+	}
+	s := setupOf(alg, time.Unix(0, d.start()), kept)
 	g := &history.Generator{Choices: c, Keys: []string{"", "a key"}, Spans: d.spans, By: 2}
 	left := steps
 	played = history.Run(t, s, func(p *history.Play) (history.Op, bool) {
@@ -56,53 +60,52 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	return played
 }
 
-// TestTraces: histories that once had a wrong answer have none.
+// TestTraces: histories that once had a wrong answer have none, wherever states are kept. An entry
+// has what a test of random histories prints if it fails.
 func TestTraces(t *testing.T) {
 	const century = 100 * 365 * 24 * time.Hour
 	for name, tt := range map[string]struct {
-		alg  ratelimit.Algorithm
-		text string
+		alg   ratelimit.Algorithm
+		start time.Time
+		text  string
 	}{
-		"the token of a turn after the last instant": {ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: century}, Capacity: 100}, `
+		"the token of a turn after the last instant": {ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: century}, Capacity: 100}, time.Unix(0, 0), `
 			take 2
 			reserve 1 as h1
 			settle h1 for 0 by 1
 		`},
 	} {
-		for keeping, options := range fakes.Keepings {
-			s := &history.Setup{Algorithm: tt.alg, Start: time.Unix(0, 0)}
-			s.Open = func() ([]ratelimit.Limiter, history.Clock) { return twoOf(s, options()) }
-			t.Run(name+", "+keeping, func(t *testing.T) { history.Check(t, s, tt.text) })
+		for kept := range keepings {
+			t.Run(name+", "+kept, func(t *testing.T) { history.Check(t, setupOf(tt.alg, tt.start, kept), tt.text) })
 		}
 	}
 }
 
-// twoOf returns two limiters of the same keys, as two processes have them.
-func twoOf(s *history.Setup, options []ratelimit.Option) (both []ratelimit.Limiter, _ history.Clock) {
-	clk := storetest.NewClock(s.Start)
-	options = append([]ratelimit.Option{ratelimit.WithStore(new(ratelimit.MemoryStore))}, options...)
-	options = append(options, ratelimit.WithClock(clk), ratelimit.WithName("test"), fakes.Patient)
-	for range 2 {
-		both = append(both, ratelimit.Must(ratelimit.New(s.Algorithm, options...)))
-	}
-	return both, clk
+// A keeping is where states are kept.
+type keeping struct {
+	store   func() ratelimit.Store
+	options func() []ratelimit.Option
+	forgets bool
 }
 
-// setupOf chooses where the states are kept, and when.
-func setupOf(c history.Choices, alg ratelimit.Algorithm, d *drawer) *history.Setup {
-	s := &history.Setup{Algorithm: alg, Start: time.Unix(0, d.start())}
-	keeping, store := fakes.InMemory, func() ratelimit.Store { return new(ratelimit.MemoryStore) }
-	switch name := pick(c, "memory", "memory", "limits", "bytes", "evictions"); {
-	case name == "bytes" && uint64(most(alg)) <= 1<<61: // a state in bytes counts no more
-		store = fakes.NewMapDB().Store
-	case name == "evictions":
-		s.Forgets = true
-		store = func() ratelimit.Store { return &ratelimit.MemoryStore{MaxKeys: 3} }
-	case name == "limits":
-		keeping = fakes.WithLimits
-	}
-	s.Open = func() ([]ratelimit.Limiter, history.Clock) {
-		return twoOf(s, append(keeping(), ratelimit.WithStore(store())))
+var keepings = map[string]keeping{
+	"memory":    {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.InMemory, false},
+	"limits":    {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.WithLimits, false},
+	"bytes":     {func() ratelimit.Store { return fakes.NewMapDB().Store() }, fakes.InMemory, false},
+	"evictions": {func() ratelimit.Store { return &ratelimit.MemoryStore{MaxKeys: 3} }, fakes.InMemory, true},
+}
+
+// setupOf returns two limiters of the same keys, as two processes have them.
+func setupOf(alg ratelimit.Algorithm, start time.Time, kept string) *history.Setup {
+	of := keepings[kept]
+	s := &history.Setup{Algorithm: alg, Start: start, Kept: kept, Forgets: of.forgets}
+	s.Open = func() (both []ratelimit.Limiter, _ history.Clock) {
+		clk := storetest.NewClock(s.Start)
+		options := append(of.options(), ratelimit.WithStore(of.store()), ratelimit.WithClock(clk), ratelimit.WithName("test"), fakes.Patient)
+		for range 2 {
+			both = append(both, ratelimit.Must(ratelimit.New(s.Algorithm, options...)))
+		}
+		return both, clk
 	}
 	return s
 }

@@ -114,7 +114,7 @@ type rivalry struct {
 	log      strings.Builder
 }
 
-func newHistory(t *testing.T, name string, seed uint64, stores ...ratelimit.Store) *rivalry {
+func newRivalry(t *testing.T, name string, seed uint64, stores ...ratelimit.Store) *rivalry {
 	h := &rivalry{T: t, rng: rand.New(rand.NewPCG(seed, 7)), algs: rivals[name], clk: stepclock.New()}
 	h.alg = h.algs[0]
 	for _, s := range stores {
@@ -149,7 +149,7 @@ func (h *rivalry) each(call func(i int, l ratelimit.Limiter) (ratelimit.Decision
 	return d
 }
 
-// last is for how long events are held, if they are.
+// holdOptions chooses for how long events are held, if they are.
 func (h *rivalry) holdOptions() (opts []ratelimit.EndOption) {
 	if h.rng.IntN(2) == 0 {
 		opts = append(opts, ratelimit.HoldFor(time.Duration(1+h.rng.Int64N(int64(2*time.Minute)))))
@@ -252,7 +252,7 @@ func TestExpiredStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
 				db := expiring{MapDB: fakes.NewMapDB()}
-				h := newHistory(t, name, seed, fakes.NewMapDB().Store(), ratelimit.NewStore(&db))
+				h := newRivalry(t, name, seed, fakes.NewMapDB().Store(), ratelimit.NewStore(&db))
 				db.clk = h.clk
 				h.note("seed %d", seed)
 				for range 60 {
@@ -271,7 +271,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			probed := 0
 			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
 				db := fakes.NewMapDB()
-				h := newHistory(t, name, seed, db.Store())
+				h := newRivalry(t, name, seed, db.Store())
 				h.note("seed %d", seed)
 				for range 60 {
 					n, d := h.step()
