@@ -106,6 +106,7 @@ night-tests night-race night-bench night-cross night-fuzz: export RATELIMIT_NIGH
 
 night-tests: servers
 	@echo "== night $(NIGHT): tests"
+	go run ./examples/simulate -seed $(NIGHT)000 -seeds 1000
 	go test -timeout 60m ./benchmarks/... ./integration/... ./examples/... $(call packages,$(RELEASED))
 
 night-race: servers
