@@ -20,6 +20,7 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 		Choices: history.NewRandom(s.seed(), 20260301),
 		Keys:    []string{"", "alice", "b\xffb"},
 		Spans:   s.spansOf(alg),
+		By:      2,
 	}
 	for left := s.Steps; left > 0; { // a history of a WarmingUp may end early
 		played, wrong := setup.Play(func(p *history.Play) (history.Op, bool) {
@@ -38,13 +39,13 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 	}
 }
 
-// setup returns what histories are played on: keys of a new store.
+// setup returns what histories are played on: two limiters of the same keys of a new store.
 func (s *suite) setup(alg ratelimit.Algorithm) *history.Setup {
 	return &history.Setup{
 		Algorithm: alg, Tick: s.Tick, Start: start, Kept: "the store",
 		Open: func() ([]ratelimit.Limiter, history.Clock) {
 			b := s.bench(alg)
-			return []ratelimit.Limiter{b.Limiter}, b.clk
+			return []ratelimit.Limiter{b.Limiter, s.limiter(b, alg)}, b.clk
 		},
 	}
 }
