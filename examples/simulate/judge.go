@@ -214,6 +214,7 @@ func (v *verdict) checkShares(f *fleet) {
 			b = &bucket{level: burst * tokenTime, last: h.r.clock, inNano: true}
 			shares[h.r.by] = b
 		}
+		b.refill(h.r.clock) // also by a denial, which may be the last reading before the clock is set back
 		if h.r.decision.Allowed && b.take(h.r.clock, processes*h.r.happened()) > 0 {
 			v.breaks(f, h, "the fallback of process %d granted more than its share", h.r.by.slot+1)
 		}

@@ -133,7 +133,9 @@ func (c *client) Do(_ context.Context, commands []redisstore.Command) []redissto
 	c.server.mu.Unlock()
 
 	sent := time.Now()
-	giveUp := instant(sent.Add(clientTimeout), replied+c.slot)
+	// Somewhat later, because the library makes pauses as long as the timeout: what follows one
+	// would meet what follows the other.
+	giveUp := instant(sent.Add(clientTimeout+back), replied+c.slot)
 	if late < 0 {
 		arrives := instant(sent.Add(clientTimeout+by), tardy)
 		go func() {
