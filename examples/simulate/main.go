@@ -4,8 +4,8 @@
 //	go run ./examples/simulate -seed 7
 //
 // The seed decides all: when clients ask, how long messages take, which faults there are and when.
-// The same seed prints the same text, to the nanosecond, so a run that breaks a promise can be
-// looked at again, with -v request by request. If a promise was broken, simulate exits with 1.
+// The same seed prints the same text (server.go says when it may not), so a run that breaks a promise
+// can be looked at again, with -v request by request. If one was broken, simulate exits with 1.
 //
 //	go run ./examples/simulate -seeds 1000 -table
 //
