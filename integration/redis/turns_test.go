@@ -258,7 +258,7 @@ func TestTurnsInOneCall(t *testing.T) {
 // A long line is cancelled together in several commands, and none is lost.
 func TestCancelLongLine(t *testing.T) {
 	long(t)
-	const many = 3000
+	const many = 1000
 	for kind, alg := range algorithms(100) {
 		if kind == "LeakyBucket" || kind == "WarmingUp" {
 			continue // a bounded queue; one turn in an hour
