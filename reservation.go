@@ -15,7 +15,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file has what becomes of the events of one key; jointhold.go, of those of several.
+// This file has what becomes of the events of one key; jointhold.go, of those of several; resume.go
+// lets another process settle them.
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
 // for later. Any number of goroutines may call its methods at once. The zero Reservation is due at

@@ -13,7 +13,7 @@ import (
 
 // A batch is the commands that are sent together. It ends when the client has replied (goOn and
 // carry, in outbox.go), when its timeout has passed (timeout.go), or when the only caller that waits
-// for it leaves (lone.go).
+// for it leaves, or panics (lone.go).
 type batch struct {
 	outbox *outbox
 	groups []*group

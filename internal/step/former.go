@@ -44,13 +44,13 @@ import (
 //   - A limit that shares the states of P or F takes that one's place, and keeps its state. A
 //     bucket then counts what it would have adopted from L, if that is more, up to its bound: a
 //     lower burst has not counted it.
-//   - F goes when nobody has asked F for some time: the time for which either limit remembers what
-//     it grants at once. If F went earlier, and were asked again, it would not know what it has
-//     granted. That the key is idle makes no difference. A key may owe more than that, by a charge, or because a lower limit has adopted what a higher
-//     one granted. So F stays at least until what counted in either, when F was asked, has been
-//     forgotten. A denial by F counts as asking until its RetryAfter ends. It is noted only if the
-//     last noted one is half as long ago, so that it seldom changes the state, and so F stays half
-//     as long again.
+//   - F goes when nobody has asked F for some time: the time for which either limit remembers
+//     what it grants at once. If F went earlier, and were asked again, it would not know what it
+//     has granted. That the key is idle makes no difference. A key may owe more than that, by a
+//     charge, or because a lower limit has adopted what a higher one granted. So F stays at least
+//     until what counted in either, when F was asked, has been forgotten. A denial by F counts as
+//     asking until its RetryAfter ends. It is noted only if the last noted one is half as long
+//     ago, so that it seldom changes the state, and so F stays half as long again.
 //
 // While a limit does not change, nothing of this exists.
 //

@@ -5,7 +5,7 @@ import (
 )
 
 // A State is what is kept of a key: words, and what they are. The Machine that left it says of
-// which limits they are, and the Form whether lists are in front.
+// which limits they are, of one or of two (former.go), and the Form whether lists are in front.
 type State struct {
 	Words []uint64
 	Form  Form
