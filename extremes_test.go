@@ -133,7 +133,7 @@ func TestExtremes(t *testing.T) {
 						require.Greater(t, n, k.Remaining(st, at-1), "%T %v: %d at %d, ready before %d", alg, alg, n, now, at)
 					}
 					if at == now {
-						st = k.Decider.Spend(st, now, n)
+						st = k.Spend(st, now, n)
 						require.Greater(t, k.Fresh(st), now, "%T %v", alg, alg)
 					}
 				}

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/handback"
 )
 
-// This file has what follows from a Gate's verdict. headers.go has what the client is told in header
-// fields, and refusal.go how it is refused.
+// This file has what follows from a Gate's verdict. headers.go has what the client is told in
+// header fields, and refusal.go how it is refused.
 
 // An Admission is a [Gate]'s verdict on a request, and what becomes of the request. Its methods are
 // for whoever has got it from [Gate.Admit], who calls Refuse or, when the request is done, Done. Of

@@ -12,8 +12,8 @@ import (
 // the breaker what became of the batch.
 
 // A batch is the commands that are sent together. It ends when the client has replied (goOn and
-// carry, in outbox.go), when its timeout has passed (timeout.go), or when the only caller that waits
-// for it leaves, or panics (lone.go).
+// carry, in outbox.go), when its timeout has passed (timeout.go), or when the only caller that
+// waits for it leaves, or panics (lone.go).
 type batch struct {
 	outbox *outbox
 	groups []*group

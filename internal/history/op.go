@@ -7,13 +7,13 @@
 //	settle h1 for 1 by 1
 //	peek of "another key"
 //
-// That is: 1.5 seconds pass; three events are taken; two are held for a minute, and come back if the
-// hold ends by itself; the hold is settled for one by another limiter of the same keys, as of
+// That is: 1.5 seconds pass; three events are taken; two are held for a minute, and come back if
+// the hold ends by itself; the hold is settled for one by another limiter of the same keys, as of
 // another process; another key is looked at.
 //
-// A [Play] performs a history on a limiter, and compares each answer with internal/model, and with
-// what earlier answers have promised. [Run] plays operations that a test chooses. If an answer is
-// wrong, Run looks for the shortest history with a wrong answer, and fails with that.
+// A [Play] performs a history on a limiter, and compares each answer with internal/model, and
+// with what earlier answers have promised. [Run] plays operations that a test chooses. If an
+// answer is wrong, Run looks for the shortest history with a wrong answer, and fails with that.
 package history
 
 import (

@@ -15,10 +15,10 @@
 // the same limit. From the first turn on that does not fit its place, turns are given back as well,
 // and made again.
 //
-// Each place has a goroutine, that of its caller. The goroutine asks [Place.Next] what to do, and
-// is woken when the answer may have changed. Nothing here calls a store. The waiter of the root
-// (waiter.go) does what Next says, and the root (behindline.go) denies requests that would overtake a
-// line.
+// Each place has a goroutine, that of its caller. The goroutine asks [Place.Next] what to do,
+// and is woken when the answer may have changed. Nothing here calls a store. The waiter of the
+// root (waiter.go) does what Next says, and the root (behindline.go) denies requests that would
+// overtake a line.
 package line
 
 import (

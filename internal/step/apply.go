@@ -67,7 +67,7 @@ func (h *heldState) take(req *Request, a *Answer) (changed bool) {
 	}
 	a.Allowed, a.Due = true, h.now*h.Tick
 	if req.N > 0 {
-		due := max(kernel.After(h.now, h.Decider.Delay(h.inner(), h.now)), h.ends(h.now, req.Delay))
+		due := max(kernel.After(h.now, h.Delay(h.inner(), h.now)), h.ends(h.now, req.Delay))
 		if due > h.now {
 			a.Delay, a.Due = h.until(due), due*h.Tick
 		}
@@ -75,7 +75,7 @@ func (h *heldState) take(req *Request, a *Answer) (changed bool) {
 		of := kernel.Hold{End: h.ends(due, req.Hold.For), N: req.N, Back: req.Hold.Back}
 		h.open(req.Hold.ID, of, h.now)
 		a.Held = true
-		h.setInner(h.lasts(h.Decider.Spend(h.inner(), h.now, of.N), of.N, of.End))
+		h.setInner(h.lasts(h.Spend(h.inner(), h.now, of.N), of.N, of.End))
 	}
 	h.describe(h.inner(), 0, a)
 	return req.N > 0
@@ -191,10 +191,10 @@ func (h *heldState) extend(req *Request, a *Answer) (changed bool) {
 
 // charge is the charge of a view, before the turns that are ahead.
 func (h *heldState) charge(n int, a *Answer) (changed bool) {
-	if n > 0 && !h.exceeds(n, h.Decider.Spend, a) {
+	if n > 0 && !h.exceeds(n, h.Spend, a) {
 		h.unshare()
 		h.pass(h.now)
-		h.setInner(h.Decider.Spend(h.inner(), h.now, n))
+		h.setInner(h.Spend(h.inner(), h.now, n))
 		h.spendAgain()
 		changed = true
 	}

@@ -8,7 +8,7 @@ package step
 // charge counts n events whatever the limit says, and answers as OpPeek does afterwards.
 func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
 	if n > 0 && !v.exceeds(st, n, a) {
-		st, changed = v.Decider.Spend(st, v.now, n), true
+		st, changed = v.Spend(st, v.now, n), true
 	}
 	v.peek(st, a)
 	return st, changed
@@ -16,7 +16,7 @@ func (v *view) charge(st []uint64, n int, a *Answer) (_ []uint64, changed bool) 
 
 // exceeds reports whether the state cannot hold n more events. Then it sets a to say so.
 func (v *view) exceeds(st []uint64, n int, a *Answer) bool {
-	most := v.Decider.Chargeable(st, v.now, v.Encoding)
+	most := v.Chargeable(st, v.now, v.Encoding)
 	if uint64(n) <= most {
 		return false
 	}

@@ -301,11 +301,11 @@ func (k *twoLimits) forgets(st []uint64) kernel.Instant {
 }
 
 func (k *twoLimits) Delay(st []uint64, at kernel.Instant) uint64 {
-	return k.limit().Decider.Delay(k.askedState(st), at)
+	return k.limit().Delay(k.askedState(st), at)
 }
 
 func (k *twoLimits) Full(st []uint64, now kernel.Instant, n int) bool {
-	return k.limit().Decider.Full(k.askedState(st), max(now, st[promised]), n)
+	return k.limit().Full(k.askedState(st), max(now, st[promised]), n)
 }
 
 func (k *twoLimits) Notes() bool { return k.limit().Notes() }
@@ -351,10 +351,10 @@ func (k *twoLimits) Take(st []uint64, now kernel.Instant, n int) ([]uint64, bool
 	return k.Spend(st, now, n), true
 }
 
-func (k *twoLimits) Promise(st []uint64) { k.limit().Decider.Promise(k.askedState(st)) }
+func (k *twoLimits) Promise(st []uint64) { k.limit().Promise(k.askedState(st)) }
 
 func (k *twoLimits) Chargeable(st []uint64, now kernel.Instant, enc kernel.Encoding) uint64 {
-	return k.limit().Decider.Chargeable(k.askedState(st), now, enc)
+	return k.limit().Chargeable(k.askedState(st), now, enc)
 }
 
 // follow counts events in a part of the other limit: those that its state can hold, and in a bucket

@@ -326,10 +326,10 @@ func TestFormer_DebtTakenBack(t *testing.T) {
 // gainsOf returns how long a bucket that has just been emptied takes to gain each of its next events, for
 // half a minute.
 func gainsOf(c *Machine) (after []kernel.Instant) {
-	st := c.Decider.Spend(c.NewState(), begun, c.Limit())
+	st := c.Spend(c.NewState(), begun, c.Limit())
 	for now := begun; now < begun+30*second; {
 		now = c.Ready(st, now, 1)
-		st = c.Decider.Spend(st, now, 1)
+		st = c.Spend(st, now, 1)
 		after = append(after, now-begun)
 	}
 	return after

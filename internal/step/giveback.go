@@ -8,12 +8,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/kernel"
 )
 
-// A hold whose events are given back when it ends by itself makes room then, at an instant that its
-// entry says. So a request may be granted earlier than at the instant for which a kernel waits,
-// which knows nothing of holds: this file finds RetryAfter while such holds are open. Events in
-// flight may also be over earlier than a kernel knows: the log has events that end early as if they
-// had been granted a Timeout before their end, and it has no instant before 1970, where a mock clock
-// begins.
+// A hold whose events are given back when it ends by itself makes room then, at an instant that
+// its entry says. So a request may be granted earlier than at the instant for which a kernel
+// waits, which knows nothing of holds: this file finds RetryAfter while such holds are open.
+// Events in flight may also be over earlier than a kernel knows: the log has events that end
+// early as if they had been granted a Timeout before their end, and it has no instant before
+// 1970, where a mock clock begins.
 
 // retryAfter makes the RetryAfter of a denial, a, what it is if nobody settles the holds that are
 // open or reserved. At any instant, the state has given back what ended until then, and once it

@@ -32,7 +32,7 @@ func (c *Machine) DelayIfGranted(st State, req *Request) time.Duration {
 	h.read(c, st)
 	h.shared = true
 	h.advance()
-	return kernel.UntilIn(kernel.After(h.now, h.Decider.Delay(h.inner(), h.now)), h.now, 0, h.Tick)
+	return kernel.UntilIn(kernel.After(h.now, h.Delay(h.inner(), h.now)), h.now, 0, h.Tick)
 }
 
 // Notes reports whether a denial may change a state, as it does in a SlidingLog with CountDenied.

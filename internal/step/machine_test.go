@@ -126,7 +126,7 @@ func TestStateOfLimitThatGrantsMore(t *testing.T) {
 		more, less := NewMachine(limit(10), varying), NewMachine(limit(5), varying)
 		st := more.NewState()
 		for i := range uint64(3) {
-			st = more.Decider.Spend(st, begun+i*second/7, 2)
+			st = more.Spend(st, begun+i*second/7, 2)
 		}
 		if !less.ReadsStatesOf(more) {
 			continue
@@ -170,10 +170,10 @@ func TestTake(t *testing.T) {
 				want := slices.Clone(st)
 				granted := c.Ready(want, now, n) == now
 				if granted {
-					want = c.Decider.Spend(want, now, n)
+					want = c.Spend(want, now, n)
 				}
 				var took bool
-				st, took = c.Decider.Take(st, now, n)
+				st, took = c.Take(st, now, n)
 				require.Equal(t, granted, took, name)
 				require.Equal(t, want, st, name)
 			}
@@ -184,7 +184,7 @@ func TestTake(t *testing.T) {
 // TestRingFlag: the flag that earlier versions have stored in the first word makes no difference.
 func TestRingFlag(t *testing.T) {
 	c := NewMachine(kernel.NewSlidingWindow(10, 3, second, kernel.InMemory), kernel.InMemory)
-	st := c.Decider.Spend(c.NewState(), begun, 4)
+	st := c.Spend(c.NewState(), begun, 4)
 	flagged := append([]uint64{st[0] | 1<<63}, st[1:]...)
 	assert.True(t, c.Valid(flagged))
 	var want, got Answer
@@ -201,7 +201,7 @@ func TestFirstEventFits(t *testing.T) {
 	st := k.NewState()
 	assert.Empty(t, st)
 	room := cap(st)
-	assert.Len(t, k.Decider.Spend(st, 1, 1), room)
+	assert.Len(t, k.Spend(st, 1, 1), room)
 }
 
 // TestWarmingUp_HoldAtTheEndOfTime: a state with a hold of the last instant can be read.
@@ -229,7 +229,7 @@ func TestSameCalendars(t *testing.T) {
 	}
 	for _, limit := range []func() *Machine{alone, part} {
 		asked, other := limit(), limit()
-		asked.Decider.Spend(asked.NewState(), begun, 1)
+		asked.Spend(asked.NewState(), begun, 1)
 		assert.True(t, asked.equal(other))
 	}
 	more := NewMachine(kernel.NewCalendarWindow(20, daily, kernel.InMemory), kernel.InMemory)

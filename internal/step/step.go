@@ -73,10 +73,10 @@ func (c *Machine) Allow(
 		return st, at == v.now, changed
 	}
 	now, _ := clk.Now()
-	st, granted = c.Decider.Take(st, now, n)
+	st, granted = c.Take(st, now, n)
 	if !granted && clk.Renew() {
 		now, _ = clk.Now()
-		st, granted = c.Decider.Take(st, now, n)
+		st, granted = c.Take(st, now, n)
 	}
 	return st, granted, granted
 }
@@ -142,7 +142,7 @@ func (v *view) decide(st []uint64, n int) (_ []uint64, at kernel.Instant, change
 		return st, v.now, false
 	}
 	if n <= v.Limit() { // most requests are granted
-		if st, granted := v.Decider.Take(st, v.now, n); granted {
+		if st, granted := v.Take(st, v.now, n); granted {
 			return st, v.now, true
 		}
 	}
@@ -157,7 +157,7 @@ func (v *view) refuse(
 	at kernel.Instant,
 ) (_ []uint64, _ kernel.Instant, changed bool) {
 	if n <= v.Limit() {
-		st, changed = v.Decider.Refuse(st, v.now, n, v.held)
+		st, changed = v.Refuse(st, v.now, n, v.held)
 		if changed {
 			at = v.ready(st, n)
 		}
@@ -166,7 +166,7 @@ func (v *view) refuse(
 }
 
 func (v *view) take(st []uint64, n int, a *Answer) (_ []uint64, changed bool) {
-	delay := v.Decider.Delay(st, v.now)
+	delay := v.Delay(st, v.now)
 	st, at, changed := v.decide(st, n)
 	if at > v.now {
 		v.denial(st, n, at, a)
@@ -193,7 +193,7 @@ func (v *view) peek(st []uint64, a *Answer) {
 	v.describe(st, 0, a)
 	a.Allowed = a.Remaining > 0
 	if a.Allowed {
-		a.Delay = v.until(kernel.After(v.now, v.Decider.Delay(st, v.now)))
+		a.Delay = v.until(kernel.After(v.now, v.Delay(st, v.now)))
 		return
 	}
 	at := v.ready(st, 1)
@@ -217,7 +217,7 @@ func (v *view) reserve(st []uint64, req *Request, a *Answer) (_ []uint64, change
 // turn returns when the events of a reservation would be spent, and when they may happen. It
 // reports whether that is soon enough.
 func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due kernel.Instant, ok bool) {
-	if req.N <= v.Limit() && v.Decider.Full(st, max(v.now, v.lastTurn), req.N) {
+	if req.N <= v.Limit() && v.Full(st, max(v.now, v.lastTurn), req.N) {
 		a.QueueFull = true
 		return 0, 0, false
 	}
@@ -226,7 +226,7 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due kernel.Instan
 		a.Wait = kernel.Never
 		return 0, 0, false
 	}
-	due = kernel.After(at, v.Decider.Delay(st, at))
+	due = kernel.After(at, v.Delay(st, at))
 	a.Wait = v.until(due)
 	return at, due, a.Wait <= req.MaxWait && (!req.Again || a.Wait <= req.Near) &&
 		a.Wait != kernel.Never
@@ -234,9 +234,9 @@ func (v *view) turn(st []uint64, req *Request, a *Answer) (at, due kernel.Instan
 
 // book is Spend for events that may happen at an instant, which is promised if it is ahead.
 func (v *view) book(st []uint64, at, due kernel.Instant, n int) []uint64 {
-	st = v.Decider.Spend(st, at, n)
+	st = v.Spend(st, at, n)
 	if due > v.now {
-		v.Decider.Promise(st)
+		v.Promise(st)
 	}
 	return st
 }
@@ -259,14 +259,14 @@ func (v *view) refused(st []uint64, req *Request, a *Answer) {
 	v.describe(st, req.N, a)
 	at, turn := v.ready(st, req.N), kernel.Never
 	if at <= v.LastInstant() {
-		turn = v.until(kernel.After(at, v.Decider.Delay(st, at)))
+		turn = v.until(kernel.After(at, v.Delay(st, at)))
 	}
 	if turn == kernel.Never {
 		a.RetryAfter = kernel.Never
 		return
 	}
 	var room time.Duration
-	if v.Decider.Full(st, max(v.now, v.lastTurn), req.N) {
+	if v.Full(st, max(v.now, v.lastTurn), req.N) {
 		room = v.until(at)
 	}
 	// A fraction of a tick of MaxWait does not count.

@@ -159,12 +159,12 @@ func (h *heldState) spend(st []uint64, t turn, n int) []uint64 {
 		asked = askedAt(st)
 	}
 	if h.turnReady(st, t, n) == at {
-		st = by.Decider.Spend(st, at, n)
-		by.Decider.Promise(st)
+		st = by.Spend(st, at, n)
+		by.Promise(st)
 	} else {
-		n = int(min(uint64(n), by.Decider.Chargeable(st, at, by.Encoding)))
+		n = int(min(uint64(n), by.Chargeable(st, at, by.Encoding)))
 		if n > 0 {
-			st = by.Decider.Spend(st, at, n)
+			st = by.Spend(st, at, n)
 		}
 	}
 	if by.two != nil {

@@ -138,12 +138,12 @@ func (w *pairWalk) decided(p *pairOfKeys, c call, part int) (after *pairOfKeys, 
 			if q, ok := key.(queue); ok {
 				want.Delay = max(want.Delay, time.Duration(q.delay(c.at)))
 			}
-			after.keys[i], after.states[i] = key.take(c.at, c.n[i]), w.namers[i].machine.Decider.Spend(st, now, c.n[i])
+			after.keys[i], after.states[i] = key.take(c.at, c.n[i]), w.namers[i].machine.Spend(st, now, c.n[i])
 		} else {
 			if d, ok := key.(denialCounter); ok {
 				key = d.deny(c.at, c.n[i])
 				after.keys[i] = key
-				after.states[i], _ = w.namers[i].machine.Decider.Refuse(st, now, c.n[i], 0)
+				after.states[i], _ = w.namers[i].machine.Refuse(st, now, c.n[i], 0)
 			}
 			wait = first(c.at, func(t int) bool { return key.room(t) >= c.n[i] }) - c.at
 		}

@@ -154,7 +154,7 @@ func (w *walk) compare(p *pair) {
 	idle := w.instant(first(p.now, func(t int) bool { return !p.def.counts(t) }))
 	w.equal(p, idle, int64(max(now, w.machine.Fresh(st()))), "Fresh", 0)
 	if q, ok := p.def.(queue); ok {
-		w.equal(p, int64(q.delay(p.now)), int64(w.machine.Decider.Delay(st(), now)), "Delay", 0)
+		w.equal(p, int64(q.delay(p.now)), int64(w.machine.Delay(st(), now)), "Delay", 0)
 	}
 	word := w.machine.Word()
 	if word != nil {
@@ -165,7 +165,7 @@ func (w *walk) compare(p *pair) {
 	for n := 1; n <= w.machine.Limit(); n++ {
 		ready := w.instant(first(p.now, func(t int) bool { return p.def.room(t) >= n }))
 		w.equal(p, ready, int64(w.machine.Ready(st(), now, n)), "Ready", n)
-		after, granted := w.machine.Decider.Take(st(), now, n)
+		after, granted := w.machine.Take(st(), now, n)
 		require.Equal(w, room >= n, granted, "%+v: Take of %d at %d, after\n%s", w.Kernel, n, p.now, &p.path)
 		if word != nil {
 			decided, also := word.Decide(p.st[0], now, n)
@@ -178,13 +178,13 @@ func (w *walk) compare(p *pair) {
 			continue
 		}
 		if d, ok := p.def.(denialCounter); ok {
-			after, _ = w.machine.Decider.Refuse(after, now, n, 0)
+			after, _ = w.machine.Refuse(after, now, n, 0)
 			w.goOn(p, after, d.deny(p.now, n), "denied", n)
 			continue
 		}
 		require.Equal(w, p.st, after, "%+v: a denial of %d at %d, after\n%s", w.Kernel, n, p.now, &p.path)
-		if room >= 0 && uint64(n) <= w.machine.Decider.Chargeable(st(), now, w.machine.Encoding) {
-			w.goOn(p, w.machine.Decider.Spend(st(), now, n), p.def.take(p.now, n), "charge", n)
+		if room >= 0 && uint64(n) <= w.machine.Chargeable(st(), now, w.machine.Encoding) {
+			w.goOn(p, w.machine.Spend(st(), now, n), p.def.take(p.now, n), "charge", n)
 		}
 	}
 	if next, goesOn := p.wait(p.def.counts(p.now)); goesOn {
