@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -212,7 +213,11 @@ func TestAhead_ChargeOfEverything(t *testing.T) {
 			continue // as a queue that is full
 		}
 		a, changed := s.send(c, begun, Request{Op: OpCharge, N: math.MaxInt})
-		require.True(t, a.Excess && !changed, name)
+		if !a.Excess {
+			require.Equal(t, 32, strconv.IntSize, name) // where some states count as many
+			continue
+		}
+		require.False(t, changed, name)
 		more, _ := s.send(c, begun, Request{Op: OpCharge, N: int(a.Most) + 1})
 		require.True(t, more.Excess, name)
 		require.Equal(t, a.Most, more.Most, name)
