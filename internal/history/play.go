@@ -53,7 +53,7 @@ type Key struct {
 	Holds []string // those of them that are held
 
 	// When the requests that were denied since the key has changed are granted, as they were told.
-	told map[string]int64
+	told map[question]int64
 	// How many holds have ended by themselves since the store has kept a state of the key.
 	ended int
 }
@@ -122,16 +122,8 @@ func (p *Play) Key(name string) *Key {
 // Now returns the time, in nanoseconds since 1970.
 func (p *Play) Now() int64 { return p.now }
 
-// IsOver reports whether a reservation was settled or cancelled.
-func (p *Play) IsOver(name string) bool { return p.made[name].over }
-
 // Size returns how many events a reservation has.
 func (p *Play) Size(name string) int { return p.made[name].n }
-
-// DueIn returns the time until the events of a reservation may happen.
-func (p *Play) DueIn(name string) time.Duration {
-	return time.Duration(max(p.made[name].due, uint64(p.now)) - uint64(p.now))
-}
 
 // Ended reports whether the answers need not agree any more: a WarmingUp may round otherwise.
 func (p *Play) Ended() bool {
@@ -206,7 +198,7 @@ func (p *Play) Do(o Op) (wrong error) {
 		got, err := p.limiter.Take(ctx, k.Name, o.N)
 		if p.noError(err) {
 			p.compare(k, k.Model.Take(p.now, o.N), got)
-			p.keepPromise(k, question(o.N), got.Allowed, got.RetryAfter)
+			p.keepPromise(k, takes(o.N), got.Allowed, got.RetryAfter)
 		}
 	case Allow:
 		p.allow(k, o.N)
@@ -322,7 +314,7 @@ func (p *Play) allow(k *Key, n int) {
 	if got != want.Allowed {
 		p.fail("want %t\n got %t", want.Allowed, got)
 	}
-	p.keepPromise(k, question(n), got, p.roundUp(want.RetryAfter))
+	p.keepPromise(k, takes(n), got, p.roundUp(want.RetryAfter))
 }
 
 func (p *Play) takeUpTo(k *Key, n int) {
@@ -342,7 +334,7 @@ func (p *Play) peek(k *Key) {
 	got, err := p.limiter.Peek(context.Background(), k.Name)
 	if p.noError(err) {
 		p.compare(k, k.Model.Peek(p.now), got)
-		p.checkPromise(k, question(1), got.Allowed, got.RetryAfter)
+		p.checkPromise(k, takes(1), got.Allowed, got.RetryAfter)
 	}
 }
 
@@ -450,12 +442,28 @@ func (p *Play) roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// question says that n events were asked for, so that the answer can be compared with another one.
-func question(n int) string { return fmt.Sprint("take ", n) }
+// A question is what was asked for, so that its answer can be compared with another one.
+type question struct {
+	verb   Verb // Take, also of what asks for the same, or Reserve
+	n      int
+	within time.Duration // of a Reserve: the longest wait
+}
+
+func takes(n int) question { return question{verb: Take, n: n} }
+
+func (q question) String() string {
+	if q.verb == Reserve {
+		return fmt.Sprintf("reserve %d within %v", q.n, q.within)
+	}
+	return fmt.Sprint(q.verb, " ", q.n)
+}
+
+// isCounted reports whether a log counts a denial of q.
+func (p *Play) isCounted(q question) bool { return p.counts && q.verb == Take }
 
 // checkPromise compares the answer to a question with what an earlier answer has told of it, if
 // nothing has changed since: denied with the time that is left, and then granted.
-func (p *Play) checkPromise(k *Key, what string, granted bool, retryAfter time.Duration) {
+func (p *Play) checkPromise(k *Key, what question, granted bool, retryAfter time.Duration) {
 	due, isTold := k.told[what]
 	if !isTold || p.floats && k.Model.Holds(p.now) > 0 { // a turn may find it colder
 		return
@@ -466,23 +474,24 @@ func (p *Play) checkPromise(k *Key, what string, granted bool, retryAfter time.D
 		p.fail("%s was told to be granted %v ago", what, -left)
 	case left > 0 && granted:
 		p.fail("%s was told to be granted in %v", what, left)
-	case left > 0 && !p.counts && retryAfter != p.roundUp(left):
+	case left > 0 && !p.isCounted(what) && retryAfter != p.roundUp(left):
 		p.fail("%s was told to be granted in %v, and is now told %v", what, left, retryAfter)
 	}
 }
 
 // keepPromise is checkPromise for a request, which changes the key if it is granted. It remembers
 // what the answer tells.
-func (p *Play) keepPromise(k *Key, what string, granted bool, retryAfter time.Duration) {
+func (p *Play) keepPromise(k *Key, what question, granted bool, retryAfter time.Duration) {
 	p.checkPromise(k, what, granted, retryAfter)
-	if granted || p.counts {
+	if granted || p.isCounted(what) {
 		k.told = nil
 	}
-	if granted || retryAfter > time.Duration(Farthest-p.now) || p.counts && what != question(1) {
+	isLater := retryAfter > time.Duration(Farthest-p.now)
+	if granted || isLater || p.isCounted(what) && what.n != 1 {
 		return
 	}
 	if k.told == nil {
-		k.told = map[string]int64{}
+		k.told = map[question]int64{}
 	}
 	k.told[what] = p.now + int64(retryAfter)
 }

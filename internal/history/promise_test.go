@@ -34,12 +34,12 @@ func TestPromise(t *testing.T) {
 	} {
 		p := s.New()
 		k := p.Key("")
-		p.keepPromise(k, question(1), false, 10*time.Second)
+		p.keepPromise(k, takes(1), false, 10*time.Second)
 		require.NoError(t, p.Do(Op{Verb: Pass, For: tt.passed}))
 		if tt.changes {
 			require.NoError(t, p.Do(Op{Verb: Charge, N: 1}))
 		}
-		p.keepPromise(k, question(1), tt.granted, tt.retryAfter)
+		p.keepPromise(k, takes(1), tt.granted, tt.retryAfter)
 		if tt.want == "" {
 			assert.NoError(t, p.wrong, name)
 		} else {

@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -61,18 +60,10 @@ func (p *Play) reserve(k *Key, o Op) {
 	if d.Allowed && d.Delay != got.Delay() {
 		p.fail("want a Delay of %v\n got %+v", got.Delay(), d)
 	}
-	p.keepReservePromise(k, fmt.Sprintf("reserve %d within %v", o.N, most), d)
+	p.keepPromise(k, question{Reserve, o.N, most}, d.Allowed, d.RetryAfter)
 	if d.Allowed {
 		p.keep(o, r, got)
 	}
-}
-
-// keepReservePromise is keepPromise for a Reserve. Its denials are not counted.
-func (p *Play) keepReservePromise(k *Key, what string, d ratelimit.Decision) {
-	counts := p.counts
-	p.counts = false
-	p.keepPromise(k, what, d.Allowed, d.RetryAfter)
-	p.counts = counts
 }
 
 // waitHold holds events in line, if that takes no time.
@@ -106,7 +97,7 @@ func (p *Play) hold(k *Key, o Op) {
 		return
 	}
 	p.compare(k, want, d)
-	p.keepPromise(k, question(o.N), d.Allowed, d.RetryAfter)
+	p.keepPromise(k, takes(o.N), d.Allowed, d.RetryAfter)
 	if (got != nil) != d.Allowed {
 		p.fail("want a Reservation that is nil exactly if it is denied\n got %v, %+v", got, d)
 		return

@@ -18,14 +18,3 @@ func (k *Key) chargePart(p part, now instant, n int) {
 		p.charge(k.whole(p.earliest(max(now, k.frontier))), n)
 	}
 }
-
-// Rings reports whether a part counts the events of segments or periods.
-func (k *Key) Rings() bool {
-	for _, p := range k.parts {
-		switch p.(type) {
-		case *slidingWindow, *rollingWindow:
-			return true
-		}
-	}
-	return false
-}

@@ -173,12 +173,6 @@ func (k *Key) Holds(now int64) (holds int) {
 	return holds
 }
 
-// Holding reports whether h is an open hold of this key at now.
-func (k *Key) Holding(now int64, h *Held) bool {
-	k.reach(now)
-	return k.find(h) >= 0 || k.findAhead(h) >= 0
-}
-
 // find returns the index of the open hold h, or −1.
 func (k *Key) find(h *Held) int {
 	return slices.IndexFunc(k.opens, func(o open) bool { return o.Held == h })
