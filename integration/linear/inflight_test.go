@@ -86,13 +86,13 @@ func inFlight(alg ratelimit.InFlight) porcupine.Model {
 func TestLinearizableInFlight(t *testing.T) {
 	alg := ratelimit.InFlight{Limit: 4, Timeout: time.Second}
 	for seed := range budget.Seeds(t, 40) {
-		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+		clk := newClock()
 		observed, opts := newTally("k"), []ratelimit.Option{ratelimit.WithClock(clk)}
 		if seed%2 == 1 {
 			opts = append(opts, ratelimit.WithObserver(observed.Observe))
 		}
 		l := ratelimit.Must(ratelimit.New(alg, opts...))
-		recorded := newRecorder()
+		recorded := newRecorder(clk)
 		var wg sync.WaitGroup
 		for id := range 4 {
 			rng := rand.New(rand.NewPCG(seed, uint64(id)))
@@ -100,16 +100,16 @@ func TestLinearizableInFlight(t *testing.T) {
 				holds := map[string]*ratelimit.Reservation{}
 				for i := range 20 {
 					c := nextFlightCall(rng, id, i, slices.Collect(maps.Keys(holds)))
-					op := porcupine.Operation{ClientId: id, Input: c, Call: recorded.now()}
-					op.Output = fly(t, l, clk, c, holds)
-					op.Return = recorded.now()
+					var result int
+					op, _ := recorded.run(id, func() { result = fly(t, l, clk, c, holds) })
+					op.Input, op.Output = c, result
 					recorded.add(op)
 				}
 			})
 		}
 		wg.Wait()
 		recorded.check(t, seed, inFlight(alg))
-		if more := observed.differencesInFlight(recorded.history); seed%2 == 1 && len(more) > 0 {
+		if more := observed.differencesInFlight(recorded.ops); seed%2 == 1 && len(more) > 0 {
 			t.Fatalf("seed %d: the observer has seen more often:\n%+v", seed, more)
 		}
 	}

@@ -89,7 +89,7 @@ func (a *tally) differences(history []porcupine.Operation) map[decision]int {
 // decisions returns what an observer is to be told of a call with a result: one decision for
 // each key.
 func (c jointCall) decisions(result ratelimit.Decision) (all []decision) {
-	if c.op != "all" && c.op != "allHeld" {
+	if !c.together() {
 		if d, ok := decisionOf(call{op: c.op, key: jointNames[c.keys[0]], n: c.n}, result); ok {
 			all = append(all, d)
 		}

@@ -1,10 +1,6 @@
 package linear_test
 
-import (
-	"time"
-
-	"github.com/ratelimit-go/ratelimit/storetest"
-)
+import "github.com/ratelimit-go/ratelimit/storetest"
 
 // A call is made at a reading of the clock during the call, and not before the change that
 // left the state. That is less than if the clock were a part of the state: a caller that has
@@ -15,19 +11,8 @@ import (
 // times are the readings of a clock during a history, in order.
 type times []int64
 
-// newTimes begins a history.
-func newTimes(clk *storetest.Clock) *times { return &times{now(clk)} }
-
 // now reads a clock.
 func now(clk *storetest.Clock) int64 { return clk.Now().UnixNano() }
-
-// advance moves the clock. Only one goroutine may do it.
-func (ts *times) advance(clk *storetest.Clock, d time.Duration) {
-	clk.Advance(d)
-	if d > 0 {
-		*ts = append(*ts, now(clk))
-	}
-}
 
 // A during is what the clock showed when a call began and when it returned.
 type during struct{ from, to int64 }

@@ -5,175 +5,26 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/fakes"
-
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
-	"github.com/ratelimit-go/ratelimit/storetest"
 )
+
+// This file checks decisions on several keys: TestJointlyLinearizable, then how a history of them is
+// made, then what they are when they are made one after the other.
 
 // manyKeys is the number of keys of a history of decisions on several keys.
 const manyKeys = 3
 
 // jointNames are the keys.
 var jointNames = [manyKeys]string{"a", "b", "c"}
-
-// A jointCall is one operation of such a history.
-type jointCall struct {
-	op      string // all, allHeld, take, allow, peek, hold, settle, reset or advance
-	keys    []int  // of all; the others have one
-	n       int
-	hold    int // of allHeld, hold and settle: which one
-	limit   int // the index of the keys' limits
-	advance time.Duration
-	during  during
-}
-
-// A jointState is the states of the keys in a sequential limiter.
-type jointState struct {
-	changed [manyKeys]int64 // when each was
-	bytes   [manyKeys]string
-	holds   holds
-}
-
-// jointly returns the specification: the compiled limits, by limit and key.
-func jointly(limits [][manyKeys]*limit.Limit, times times) porcupine.Model {
-	specification := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{jointState{}} },
-		Equal: func(a, b any) bool {
-			x, y := a.(jointState), b.(jointState)
-			return x.changed == y.changed && x.bytes == y.bytes && slices.Equal(x.holds, y.holds)
-		},
-		Step: func(s, input, output any) (next []any) {
-			st, c := s.(jointState), input.(jointCall)
-			if c.op == "reset" {
-				st.bytes[c.keys[0]] = ""
-				return []any{st}
-			}
-			var changed int64
-			for _, key := range c.keys {
-				changed = max(changed, st.changed[key])
-			}
-			for _, now := range times.of(c.during, changed) {
-				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
-					next = append(next, after)
-				}
-			}
-			return next
-		},
-		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
-	}
-	return specification.ToModel()
-}
-
-// step makes a call at a time, and reports whether it has the given result.
-func (st jointState) step(limits [manyKeys]*limit.Limit, c jointCall, now int64, output ratelimit.Decision) (after jointState, ok bool) {
-	apply := func(key int, req step.Request) (string, step.Answer) {
-		t, err := limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, now)))
-		if err != nil {
-			panic(err)
-		}
-		return string(t.State), t.Answer
-	}
-	set := func(key int, bytes string) {
-		if st.bytes[key] != bytes {
-			st.changed[key], st.bytes[key] = now, bytes
-		}
-	}
-	if c.op == "all" || c.op == "allHeld" {
-		bytes, d := st.takeAll(c, apply)
-		for key := range bytes {
-			set(key, bytes[key])
-		}
-		return st, d == output
-	}
-	key, req := c.keys[0], step.Request{Op: step.OpTake, N: c.n}
-	switch c.op {
-	case "peek":
-		req.Op = step.OpPeek
-	case "hold":
-		req.Op, req.Hold = step.OpHold, handle(c.hold)
-	case "settle":
-		req.Op, req.Hold = step.OpSettle, handle(c.hold)
-		req.Of, _ = st.holds.find(c.hold)
-	}
-	next, res := apply(key, req)
-	set(key, next)
-	if c.op == "hold" && res.Allowed {
-		st.holds = append(slices.Clip(st.holds), held{c.hold, c.n})
-	}
-	if c.op == "allow" {
-		return st, res.Allowed == output.Allowed
-	}
-	return st, ratelimit.Decision(res.Decision) == output
-}
-
-// takeAll takes n events of all keys of a call or of none.
-func (st jointState) takeAll(c jointCall, apply func(key int, req step.Request) (string, step.Answer)) (next [manyKeys]string, d ratelimit.Decision) {
-	times := map[int]int{}
-	for _, key := range c.keys {
-		times[key]++
-	}
-	granted := true
-	next = st.bytes
-	req := step.Request{Op: step.OpTake}
-	if c.op == "allHeld" {
-		req.Op, req.Hold = step.OpHold, handle(c.hold)
-	}
-	var answers [manyKeys]ratelimit.Decision
-	for key, k := range times {
-		var res step.Answer
-		req.N = k * c.n
-		next[key], res = apply(key, req)
-		answers[key] = ratelimit.Decision(res.Decision)
-		granted = granted && res.Allowed
-	}
-	for key := range times {
-		if !granted && answers[key].Allowed { // it keeps its events, by the present limit
-			var res step.Answer
-			next[key], res = apply(key, step.Request{Op: step.OpTake})
-			answers[key] = ratelimit.Decision(res.Decision)
-		}
-	}
-	varies, least := len(times) < len(c.keys), 0 // then Limit and Remaining are those of the key that decides
-	for i, key := range c.keys {
-		a := answers[key]
-		left := a.Remaining
-		if varies && c.n > 0 {
-			left /= times[key] * c.n // the number of such calls
-		}
-		if i == 0 {
-			d, least = a, left
-			d.Part = 0
-			continue
-		}
-		decides := !a.Allowed && (d.Allowed || a.RetryAfter > d.RetryAfter) || d.Allowed && left < least
-		if decides {
-			d.Part = i
-		}
-		switch {
-		case !varies:
-			d.Limit, d.Remaining = min(d.Limit, a.Limit), min(d.Remaining, a.Remaining)
-		case decides:
-			d.Limit, d.Remaining = a.Limit, a.Remaining
-		}
-		d.Allowed, least = d.Allowed && a.Allowed, min(least, left)
-		d.RetryAfter, d.ResetAfter, d.Delay = max(d.RetryAfter, a.RetryAfter), max(d.ResetAfter, a.ResetAfter), max(d.Delay, a.Delay)
-	}
-	if !d.Allowed {
-		d.Delay = 0
-	}
-	return next, d
-}
 
 // A jointSetting is what keys are decided on together, and where they are.
 type jointSetting struct {
@@ -194,11 +45,22 @@ var (
 )
 
 var jointSettings = map[string]jointSetting{
-	"words":       {limits: [][manyKeys]ratelimit.Algorithm{{jointBucket, jointWindow, jointPair}}, limiters: [manyKeys]int{0, 1, 2}},
+	"words": {
+		limits:   [][manyKeys]ratelimit.Algorithm{{jointBucket, jointWindow, jointPair}},
+		limiters: [manyKeys]int{0, 1, 2},
+	},
 	"one limiter": {limits: [][manyKeys]ratelimit.Algorithm{{jointBucket, jointBucket, jointBucket}}},
 	"one log":     {limits: [][manyKeys]ratelimit.Algorithm{{jointLog, jointLog, jointLog}}},
-	"widths":      {limits: [][manyKeys]ratelimit.Algorithm{{jointBucket, jointWide, jointLog}}, limiters: [manyKeys]int{0, 1, 2}},
-	"stores":      {limits: [][manyKeys]ratelimit.Algorithm{{jointQueue, jointWindow, jointLog}}, limiters: [manyKeys]int{0, 1, 2}, stores: [manyKeys]int{0, 1, 2}, stands: true},
+	"widths": {
+		limits:   [][manyKeys]ratelimit.Algorithm{{jointBucket, jointWide, jointLog}},
+		limiters: [manyKeys]int{0, 1, 2},
+	},
+	"stores": {
+		limits:   [][manyKeys]ratelimit.Algorithm{{jointQueue, jointWindow, jointLog}},
+		limiters: [manyKeys]int{0, 1, 2},
+		stores:   [manyKeys]int{0, 1, 2},
+		stands:   true,
+	},
 	"limits": {limits: [][manyKeys]ratelimit.Algorithm{
 		{jointBucket, jointBucket, jointBucket},
 		{jointSlow, jointSlow, jointSlow},
@@ -224,179 +86,413 @@ func TestJointlyLinearizable(t *testing.T) {
 	}
 }
 
-// checkJointly calls limiters from a few goroutines concurrently and checks the history. There
-// are either resets and evictions, or holds, because a hold may be lost if another key of the
-// store is forgotten.
+// checkJointly makes a history of limiters, and fails the test unless it is linearizable, and unless
+// the observers were told of each decision once.
 func checkJointly(t *testing.T, joint jointSetting, set setting, seed uint64) {
 	t.Helper()
-	const callers, calls = 4, 20
-	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	times := newTimes(clk)
-	var stores [manyKeys]*ratelimit.MemoryStore
-	var limiters [manyKeys]ratelimit.Limiter
-	var bounds [manyKeys]ratelimit.Bound
-	observed, observes := newTally(jointNames[:]...), seed%4 >= 2
+	h := newJointHistory(t, joint, set, seed)
+	h.callAtOnce(seed)
+	if h.observed != nil {
+		h.observed.check(t, seed, h.ops)
+	}
+	var limits [][manyKeys]*limit.Limit
+	for _, algs := range joint.limits {
+		limits = append(limits, compiledJointly(t, algs))
+	}
+	h.check(t, seed, jointly(limits, h.times))
+}
+
+func compiledJointly(t *testing.T, algs [manyKeys]ratelimit.Algorithm) [manyKeys]*limit.Limit {
+	t.Helper()
+	return [manyKeys]*limit.Limit(compiled(t, algs[:]...))
+}
+
+// A jointHistory is the calls of a few goroutines on several keys.
+type jointHistory struct {
+	*testing.T
+	*recorder
+	joint    jointSetting
+	set      setting
+	stores   [manyKeys]*ratelimit.MemoryStore
+	limiters [manyKeys]ratelimit.Limiter // nil where the setting has fewer
+	bounds   [manyKeys]ratelimit.Bound
+	observed *tally // nil if the limiters have no observer
+
+	// holds is whether events are held. If they are, there are no resets and no evictions, because a
+	// hold may be lost if another key of the store is forgotten.
+	holds bool
+}
+
+// newJointHistory returns an empty one. Of four seeds, two have an observer, and two hold events if
+// the setting allows it.
+func newJointHistory(t *testing.T, joint jointSetting, set setting, seed uint64) *jointHistory {
+	h := &jointHistory{
+		T:        t,
+		recorder: newRecorder(newClock()),
+		joint:    joint,
+		set:      set,
+		holds:    seed%2 == 1 && set.maxKeys == 0 && len(joint.limits) == 1,
+	}
+	if seed%4 >= 2 {
+		h.observed = newTally(jointNames[:]...)
+	}
+	for i := range h.stores {
+		h.stores[i] = &ratelimit.MemoryStore{MaxKeys: set.maxKeys}
+	}
 	for key, i := range joint.limiters {
-		if stores[joint.stores[i]] == nil {
-			stores[joint.stores[i]] = &ratelimit.MemoryStore{MaxKeys: set.maxKeys}
+		if h.limiters[i] == nil {
+			h.limiters[i] = h.newLimiter(i, key)
 		}
-		if limiters[i] == nil {
-			opts := []ratelimit.Option{ratelimit.WithStore(stores[joint.stores[i]]), ratelimit.WithClock(clk), ratelimit.WithName(fmt.Sprint(i))}
-			if len(joint.limits) > 1 {
-				opts = append(opts, ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
-					alg, _ := ctx.Value(ownLimit{}).(ratelimit.Algorithm)
-					return alg, nil
-				}))
-			}
-			if observes {
-				opts = append(opts, ratelimit.WithObserver(observed.Observe))
-			}
-			limiters[i] = ratelimit.Must(ratelimit.New(joint.limits[0][key], opts...))
-		}
-		bounds[key] = ratelimit.For(limiters[i], jointNames[key])
+		h.bounds[key] = ratelimit.For(h.limiters[i], jointNames[key])
 	}
-	second := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1000)},
-		ratelimit.WithStore(stores[0]), ratelimit.WithClock(clk), ratelimit.WithName("second")))
-	for i := range set.keys {
-		limiters[0].Allow(fmt.Sprint("old ", i))
+	return h
+}
+
+// newLimiter returns the limiter of an index, with the limits of a key.
+func (h *jointHistory) newLimiter(i, key int) ratelimit.Limiter {
+	opts := []ratelimit.Option{
+		ratelimit.WithStore(h.stores[h.joint.stores[i]]),
+		ratelimit.WithName(fmt.Sprint(i)),
+		ratelimit.WithClock(h.clk),
 	}
-	stop := noise(limiters[0], second, stores[0], set)
+	if h.observed != nil {
+		opts = append(opts, ratelimit.WithObserver(h.observed.Observe))
+	}
+	return newLimiter(h.limitsOf(key), opts...)
+}
+
+// limitsOf returns the limits of a key.
+func (h *jointHistory) limitsOf(key int) (algs []ratelimit.Algorithm) {
+	for _, of := range h.joint.limits {
+		algs = append(algs, of[key])
+	}
+	return algs
+}
+
+// callAtOnce makes all calls, and returns when each has returned.
+func (h *jointHistory) callAtOnce(seed uint64) {
+	stop := h.set.disturb(h.limiters[0], h.stores[0], h.clk)
 	defer stop()
-
-	holds := seed%2 == 1 && set.maxKeys == 0 && len(joint.limits) == 1
-	recorded := newRecorder()
-	record := func(id int, c jointCall, r **ratelimit.Reservation) {
-		if c.op == "advance" {
-			times.advance(clk, c.advance)
-			return
-		}
-		op := porcupine.Operation{ClientId: id, Call: recorded.now()}
-		c.during.from = now(clk)
-		ctx := context.Background()
-		if c.limit > 0 {
-			ctx = context.WithValue(ctx, ownLimit{}, joint.limits[c.limit][0])
-		}
-		op.Output = doJointly(ctx, t, bounds, c, r)
-		c.during.to = now(clk)
-		op.Input, op.Return = c, recorded.now()
-		recorded.add(op)
-	}
-	var wg sync.WaitGroup
+	var all sync.WaitGroup
 	for id := range callers {
-		rng := rand.New(rand.NewPCG(seed, uint64(id)))
-		wg.Go(func() {
-			var held *ratelimit.Reservation
-			var hold jointCall
-			for i := range calls {
-				c := randomCall(rng, id, holds, len(joint.limits))
-				c.hold = id*calls + i
-				switch {
-				case held != nil && rng.IntN(2) == 0:
-					c = jointCall{op: "settle", keys: hold.keys, n: rng.IntN(4), hold: hold.hold}
-				case c.op == "hold" && held != nil:
-					c.op = "take"
-				case c.op == "hold":
-					hold = c
-				}
-				if c.op == "advance" && joint.stands {
-					c.advance = 0
-				}
-				record(id, c, &held)
-			}
-		})
+		c := jointCaller{jointHistory: h, id: id, rng: rand.New(rand.NewPCG(seed, uint64(id)))}
+		all.Go(c.callAll)
 	}
-	wg.Wait()
-	stop()
-	if observes {
-		observed.check(t, seed, recorded.history)
-	}
+	all.Wait()
+}
 
-	var compiled [][manyKeys]*limit.Limit
-	for _, limits := range joint.limits {
-		var of [manyKeys]*limit.Limit
-		for key, alg := range limits {
-			var err error
-			if of[key], err = fakes.NewLimit(alg); err != nil {
-				t.Fatal(err)
-			}
+// A jointCall is one operation of such a history.
+type jointCall struct {
+	op      string // all, allHeld, take, allow, peek, hold, settle, reset or advance
+	keys    []int  // of all and allHeld; the others have one
+	n       int
+	hold    int // of allHeld, hold and settle: which one
+	limit   int // the index of the keys' limits
+	advance time.Duration
+	during  during
+}
+
+// together reports whether the call decides on its keys together.
+func (c jointCall) together() bool { return c.op == "all" || c.op == "allHeld" }
+
+// A jointCaller makes the calls of one goroutine. It has one open hold at a time, and leaves those of
+// several keys open.
+type jointCaller struct {
+	*jointHistory
+	id   int
+	rng  *rand.Rand
+	held *ratelimit.Reservation // nil if no hold is open
+	hold jointCall              // which has made the open hold, if there is one
+}
+
+func (c *jointCaller) callAll() {
+	for i := range 20 {
+		c.do(c.next(1000*c.id + i))
+	}
+}
+
+// next chooses a call. If it is a hold, it gets the number.
+func (c *jointCaller) next(number int) jointCall {
+	if c.held != nil && c.rng.IntN(2) == 0 {
+		return jointCall{op: "settle", keys: c.hold.keys, n: c.rng.IntN(4), hold: c.hold.hold}
+	}
+	next := jointCall{op: c.nextOp(), n: 1 + c.rng.IntN(2), hold: number}
+	if next.op == "advance" {
+		if !c.joint.stands {
+			next.advance = time.Duration(c.rng.IntN(5)) * 100 * time.Millisecond
 		}
-		compiled = append(compiled, of)
+		return next
 	}
-	recorded.check(t, seed, jointly(compiled, *times))
+	keys := 1
+	if next.together() {
+		keys = 2 + c.rng.IntN(2)
+	}
+	for range keys { // in any order, and some of them twice
+		next.keys = append(next.keys, c.rng.IntN(manyKeys))
+	}
+	if next.op != "allow" && next.op != "reset" { // their limit cannot be chosen
+		next.limit = c.rng.IntN(len(c.joint.limits))
+	}
+	if next.op == "hold" {
+		c.hold = next
+	}
+	return next
 }
 
-// randomCall returns a call of a goroutine.
-func randomCall(rng *rand.Rand, id int, holds bool, limits int) jointCall {
-	c := jointCall{op: "all", n: 1 + rng.IntN(2)}
-	for range 2 + rng.IntN(2) { // in any order, and some of them twice
-		c.keys = append(c.keys, rng.IntN(manyKeys))
-	}
-	c.limit = rng.IntN(limits)
-	p := rng.IntN(20)
-	switch {
+// nextOp chooses what to call. One goroutine moves the clock.
+func (c *jointCaller) nextOp() string {
+	switch p := c.rng.IntN(20); {
 	case p < 2:
-		c.op = "peek"
-	case p < 3 && holds:
-		c.op = "hold"
-	case p < 3:
-		c.op, c.limit = "reset", 0
-	case p < 6 && id == 0: // one goroutine moves the clock
-		return jointCall{op: "advance", advance: time.Duration(rng.IntN(5)) * 100 * time.Millisecond}
+		return "peek"
+	case p < 5 && c.id == 0:
+		return "advance"
+	case p == 5 && !c.holds:
+		return "reset"
+	case p > 5 && p < 9 && c.holds && c.held == nil:
+		return "hold"
 	case p < 9:
-		c.op, c.limit = "allow", 0
+		return "allow"
 	case p < 11:
-		c.op = "take"
-	case p < 13 && holds:
-		c.op = "hold"
+		return "take"
 	case p < 15:
-		c.op = "allHeld"
+		return "allHeld"
 	}
-	if !strings.HasPrefix(c.op, "all") || c.op == "allow" {
-		c.keys = c.keys[:1]
-	}
-	return c
+	return "all"
 }
 
-func doJointly(ctx context.Context, t *testing.T, bounds [manyKeys]ratelimit.Bound, c jointCall, held **ratelimit.Reservation) (d ratelimit.Decision) {
-	var of []ratelimit.Bound
-	for _, key := range c.keys {
-		of = append(of, bounds[key])
+// do makes a call, and records it.
+func (c *jointCaller) do(next jointCall) {
+	if next.op == "advance" {
+		c.advance(next.advance)
+		return
 	}
+	var of []ratelimit.Bound
+	for _, key := range next.keys {
+		of = append(of, c.bounds[key])
+	}
+	var result ratelimit.Decision
+	ctx := withLimit(c.limitsOf(0), next.limit)
+	op, during := c.run(c.id, func() { result = c.result(ctx, next, of) })
+	next.during = during
+	op.Input, op.Output = next, result
+	c.add(op)
+}
+
+// result makes a call of a limiter, or of several.
+func (c *jointCaller) result(
+	ctx context.Context,
+	next jointCall,
+	of []ratelimit.Bound,
+) (d ratelimit.Decision) {
 	var err error
-	switch c.op {
+	l, key := of[0].Limiter(), of[0].Key()
+	switch next.op {
 	case "all":
-		d, err = ratelimit.TakeAll(ctx, c.n, of...)
+		d, err = ratelimit.TakeAll(ctx, next.n, of...)
 	case "allHeld":
-		_, d, err = ratelimit.HoldAll(ctx, c.n, of...)
+		_, d, err = ratelimit.HoldAll(ctx, next.n, of...)
 	case "take":
-		d, err = of[0].Limiter().Take(ctx, of[0].Key(), c.n)
+		d, err = l.Take(ctx, key, next.n)
 	case "allow":
-		d.Allowed = of[0].Limiter().AllowN(of[0].Key(), c.n)
+		d.Allowed = l.AllowN(key, next.n)
 	case "peek":
-		d, err = of[0].Limiter().Peek(ctx, of[0].Key())
+		d, err = l.Peek(ctx, key)
 	case "hold":
-		*held, d, err = of[0].Limiter().Hold(ctx, of[0].Key(), c.n)
+		c.held, d, err = l.Hold(ctx, key, next.n)
 	case "settle":
-		d, err = (*held).Settle(ctx, c.n)
-		*held = nil
+		d, err = c.held.Settle(ctx, next.n)
+		c.held = nil
 	case "reset":
-		err = of[0].Limiter().Reset(ctx, of[0].Key())
+		err = l.Reset(ctx, key)
 	}
 	if err != nil {
-		t.Error(err)
+		c.Error(err)
 	}
 	return d
+}
+
+// A jointState is the states of the keys in a sequential limiter.
+type jointState struct {
+	changed [manyKeys]int64 // when each was
+	bytes   [manyKeys]string
+	holds   holds
+}
+
+// jointly is sequential for limiters that decide on several keys, by limit and key.
+func jointly(limits [][manyKeys]*limit.Limit, times times) porcupine.Model {
+	definition := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{jointState{}} },
+		Equal: func(a, b any) bool {
+			x, y := a.(jointState), b.(jointState)
+			return x.changed == y.changed && x.bytes == y.bytes && slices.Equal(x.holds, y.holds)
+		},
+		Step: func(s, input, output any) (next []any) {
+			st, c := s.(jointState), input.(jointCall)
+			if c.op == "reset" {
+				st.bytes[c.keys[0]] = ""
+				return []any{st}
+			}
+			for _, now := range times.of(c.during, st.latestChange(c.keys)) {
+				if after, ok := st.step(limits[c.limit], c, now, output.(ratelimit.Decision)); ok {
+					next = append(next, after)
+				}
+			}
+			return next
+		},
+		DescribeOperation: describe,
+	}
+	return definition.ToModel()
+}
+
+// latestChange returns when the last of some keys was changed.
+func (st jointState) latestChange(keys []int) (at int64) {
+	for _, key := range keys {
+		at = max(at, st.changed[key])
+	}
+	return at
+}
+
+// step makes a call at a time, and reports whether it has the given result.
+func (st jointState) step(
+	limits [manyKeys]*limit.Limit,
+	c jointCall,
+	now int64,
+	result ratelimit.Decision,
+) (after jointState, ok bool) {
+	m := moment{limits, now}
+	if c.together() {
+		after, d := st.takeAll(m, c)
+		return after, d == result
+	}
+	req := requestOf(c.op, c.n, c.hold)
+	if c.op == "settle" {
+		req.Of, _ = st.holds.find(c.hold)
+	}
+	after, answer := st.apply(m, c.keys[0], req)
+	if c.op == "hold" && answer.Allowed {
+		after.holds = after.holds.with(c.hold, c.n)
+	}
+	return after, returns(c.op, answer, result)
+}
+
+// A moment is the limits of the keys, and the time.
+type moment struct {
+	limits [manyKeys]*limit.Limit
+	now    int64
+}
+
+// apply asks the limit of a key.
+func (st jointState) apply(m moment, key int, req step.Request) (after jointState, a step.Answer) {
+	t, err := m.limits[key].Apply([]byte(st.bytes[key]), req.At(time.Unix(0, m.now)))
+	if err != nil {
+		panic(err)
+	}
+	if left := string(t.State); st.bytes[key] != left {
+		st.changed[key], st.bytes[key] = m.now, left
+	}
+	return st, t.Answer
+}
+
+// takeAll takes n events of all keys of a call, or of none. A key that is there twice is asked for
+// both at once.
+//
+// Each key is asked by itself. If one of them refuses, those that would have granted their events
+// keep them: they are asked for no event instead, so that each still has its present limit.
+func (st jointState) takeAll(m moment, c jointCall) (after jointState, d ratelimit.Decision) {
+	op := "take"
+	if c.op == "allHeld" {
+		op = "hold"
+	}
+	var answers [manyKeys]ratelimit.Decision
+	before, granted := st, true
+	for key, n := range c.events() {
+		if n > 0 {
+			var a step.Answer
+			st, a = st.apply(m, key, requestOf(op, n, c.hold))
+			answers[key] = ratelimit.Decision(a.Decision)
+			granted = granted && a.Allowed
+		}
+	}
+	if granted {
+		return st, c.merged(answers)
+	}
+	for key, n := range c.events() {
+		if n > 0 && answers[key].Allowed {
+			var a step.Answer
+			st.changed[key], st.bytes[key] = before.changed[key], before.bytes[key]
+			st, a = st.apply(m, key, requestOf("take", 0, 0))
+			answers[key] = ratelimit.Decision(a.Decision)
+		}
+	}
+	return st, c.merged(answers)
+}
+
+// events returns how many events of each key a call asks for.
+func (c jointCall) events() (of [manyKeys]int) {
+	for _, key := range c.keys {
+		of[key] += c.n
+	}
+	return of
+}
+
+// merged returns the decision on all keys of a call, given those on each: that of an All whose parts
+// are the keys. If a key is there twice, the keys are asked for different numbers of events, and
+// Limit and Remaining are those of the key that decides.
+func (c jointCall) merged(answers [manyKeys]ratelimit.Decision) ratelimit.Decision {
+	part := c.decider(answers)
+	d := ratelimit.Decision{Allowed: true, Part: part}
+	decider := answers[c.keys[part]]
+	d.Limit, d.Remaining = decider.Limit, decider.Remaining
+	for _, key := range c.keys {
+		a := answers[key]
+		if !c.repeats() {
+			d.Limit, d.Remaining = min(d.Limit, a.Limit), min(d.Remaining, a.Remaining)
+		}
+		d.Allowed = d.Allowed && a.Allowed
+		d.RetryAfter = max(d.RetryAfter, a.RetryAfter)
+		d.ResetAfter = max(d.ResetAfter, a.ResetAfter)
+		d.Delay = max(d.Delay, a.Delay)
+	}
+	if !d.Allowed {
+		d.Delay = 0
+	}
+	return d
+}
+
+// decider returns the index of the first key that refuses for longest, or, if none refuses, of the
+// first that has least left.
+func (c jointCall) decider(answers [manyKeys]ratelimit.Decision) (part int) {
+	for i, key := range c.keys {
+		a, first := answers[key], answers[c.keys[part]]
+		refusesLonger := !a.Allowed && (first.Allowed || a.RetryAfter > first.RetryAfter)
+		hasLess := a.Allowed && first.Allowed && c.left(a, key) < c.left(first, c.keys[part])
+		if refusesLonger || hasLess {
+			part = i
+		}
+	}
+	return part
+}
+
+// left returns how much a key has left, given the decision on it: events or, if a key is there twice,
+// such calls.
+func (c jointCall) left(a ratelimit.Decision, key int) int {
+	if c.repeats() {
+		return a.Remaining / c.events()[key]
+	}
+	return a.Remaining
+}
+
+// repeats reports whether a key is there twice.
+func (c jointCall) repeats() bool {
+	return slices.ContainsFunc(c.keys, func(key int) bool { return c.events()[key] > c.n })
 }
 
 // TestCatchesPartialDecisions checks that the check can fail, if a denial of one key leaves
 // events spent in another one.
 func TestCatchesPartialDecisions(t *testing.T) {
-	var limits [manyKeys]*limit.Limit
-	for key := range limits {
-		var err error
-		if limits[key], err = fakes.NewLimit(ratelimit.FixedWindow{Limit: 2 + key, Window: time.Second}); err != nil {
-			t.Fatal(err)
-		}
+	var algs [manyKeys]ratelimit.Algorithm
+	for key := range algs {
+		algs[key] = ratelimit.FixedWindow{Limit: 2 + key, Window: time.Second}
 	}
 	of := func(remaining, limit, n int) ratelimit.Decision {
 		d := ratelimit.Decision{Allowed: n > 0, Limit: limit, Remaining: remaining, ResetAfter: time.Second}
@@ -406,15 +502,21 @@ func TestCatchesPartialDecisions(t *testing.T) {
 		return d
 	}
 	history := func(third ratelimit.Decision) (ops []porcupine.Operation) {
-		calls := []jointCall{{op: "take", keys: []int{0}, n: 2}, {op: "all", keys: []int{1, 0}, n: 1}, {op: "take", keys: []int{1}, n: 1}}
+		calls := []jointCall{
+			{op: "take", keys: []int{0}, n: 2},
+			{op: "all", keys: []int{1, 0}, n: 1},
+			{op: "take", keys: []int{1}, n: 1},
+		}
 		denied := of(0, 2, 0)
 		denied.Part = 1
 		for i, d := range []ratelimit.Decision{of(0, 2, 1), denied, third} {
-			ops = append(ops, porcupine.Operation{Input: calls[i], Output: d, Call: int64(2 * i), Return: int64(2*i + 1)})
+			ops = append(ops, porcupine.Operation{
+				Input: calls[i], Output: d, Call: int64(2 * i), Return: int64(2*i + 1),
+			})
 		}
 		return ops
 	}
-	model := jointly([][manyKeys]*limit.Limit{limits}, times{0})
+	model := jointly([][manyKeys]*limit.Limit{compiledJointly(t, algs)}, times{0})
 	if !porcupine.CheckOperations(model, history(of(2, 3, 1))) {
 		t.Error("a denial in one key spends nothing in the other")
 	}
