@@ -149,6 +149,43 @@ func (b *tab) until(condition string) {
 	})`, condition))
 }
 
+// text returns the text of the first element that a selector matches as people see it, with single
+// spaces.
+func (b *tab) text(selector string) string {
+	b.t.Helper()
+	return eval[string](b, fmt.Sprintf(`document.querySelector(%q).innerText.replace(/\s+/g, " ")`, selector))
+}
+
+// contents returns the text of each element that a selector matches, as it is in the page.
+func (b *tab) contents(selector string) []string {
+	b.t.Helper()
+	return eval[[]string](b, fmt.Sprintf(`[...document.querySelectorAll(%q)].map(e => e.textContent)`, selector))
+}
+
+// count returns how many elements a selector matches.
+func (b *tab) count(selector string) int {
+	b.t.Helper()
+	return eval[int](b, fmt.Sprintf(`document.querySelectorAll(%q).length`, selector))
+}
+
+// untilCount waits until a selector matches that many.
+func (b *tab) untilCount(selector string, n int) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`document.querySelectorAll(%q).length === %d`, selector, n))
+}
+
+// shows reports whether the first element that a selector matches can be seen.
+func (b *tab) shows(selector string) bool {
+	b.t.Helper()
+	return eval[bool](b, fmt.Sprintf(`document.querySelector(%q).checkVisibility()`, selector))
+}
+
+// press clicks the first element that a selector matches, even if it cannot be seen.
+func (b *tab) press(selector string) {
+	b.t.Helper()
+	eval[any](b, fmt.Sprintf(`document.querySelector(%q).click()`, selector))
+}
+
 // fits fails the test if something is wider than the tab, or is drawn outside of it.
 func (b *tab) fits(name string) {
 	b.t.Helper()
