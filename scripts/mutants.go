@@ -38,7 +38,7 @@ import (
 )
 
 // laws are some tests of the root and of the packages of its laws that notice most mutants in a few seconds.
-const laws = "Metamorphic|Extremes|Debt|TakeAllAnswers|TwoLimiters|LimitsOfKeys|SettleExactly|SettleNested|SettleSchedules|JointStatesAnswer|FullStore"
+const laws = "Metamorphic|Extremes|Debt|TakeAllAnswers|Bounds|LimitsOfKeys|SettleExactly|SettleNested|JointStatesAnswer|FullStore"
 
 // A check is the tests of a package that go test -short runs, or those whose names match run.
 type check struct{ module, pkg, run string }

@@ -23,7 +23,7 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 		By:      2,
 	}
 	for left := s.Steps; left > 0; { // a history of a WarmingUp may end early
-		played, wrong := setup.Play(func(p *history.Play) (history.Op, bool) {
+		played, wrong := history.Try(setup, func(p history.Player) (history.Op, bool) {
 			left--
 			if left < 0 {
 				return history.Op{}, false

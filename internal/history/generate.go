@@ -42,17 +42,18 @@ func (r Random) More() bool { return true }
 // A Generator chooses operations.
 type Generator struct {
 	Choices
-	Keys  []string
-	Spans []time.Duration // in which the algorithm counts
-	By    int             // how many limiters there are; 0 is one
+	Keys   []string
+	Spans  []time.Duration // in which the algorithm counts
+	By     int             // how many limiters there are; 0 is one
+	Limits int             // how many limits Twins have
 
 	marks []int64 // instants at which something is said to change
 	made  int     // how many reservations it has let make
-	next  []func(p *Play) (Op, bool)
+	next  []func(p Player) (Op, bool)
 }
 
 // Next chooses the next operation. It returns false if there is nothing left to decide by.
-func (g *Generator) Next(p *Play) (Op, bool) {
+func (g *Generator) Next(p Player) (Op, bool) {
 	for {
 		if len(g.next) == 0 {
 			if !g.More() {
@@ -63,7 +64,7 @@ func (g *Generator) Next(p *Play) (Op, bool) {
 		step := g.next[0]
 		g.next = g.next[1:]
 		if o, ok := step(p); ok {
-			if o.Verb != Pass {
+			if o.Verb != Pass && o.Verb != Limit {
 				o.By = g.Below(max(1, g.By))
 			}
 			return o, true
@@ -72,16 +73,20 @@ func (g *Generator) Next(p *Play) (Op, bool) {
 }
 
 // then plans an operation.
-func (g *Generator) then(step func(p *Play) (Op, bool)) { g.next = append(g.next, step) }
+func (g *Generator) then(step func(p Player) (Op, bool)) { g.next = append(g.next, step) }
 
 // plan plans some operations on a key, of which the first one may let time pass.
-func (g *Generator) plan(p *Play) {
+func (g *Generator) plan(p Player) {
+	if g.Limits > 1 && g.Below(4) == 0 {
+		to := g.Below(g.Limits)
+		g.then(func(Player) (Op, bool) { return Op{Verb: Limit, N: to}, true })
+	}
 	k := p.Key(Pick(g.Choices, g.Keys...))
-	g.mark(p, k.Last.RetryAfter)
-	g.mark(p, k.Last.ResetAfter)
-	g.then(g.pass)
+	g.mark(p.past(), k.Last.RetryAfter)
+	g.mark(p.past(), k.Last.ResetAfter)
+	g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
 	on := func(verb Verb) {
-		g.then(func(*Play) (Op, bool) {
+		g.then(func(Player) (Op, bool) {
 			return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true
 		})
 	}
@@ -91,17 +96,17 @@ func (g *Generator) plan(p *Play) {
 	case i < 11:
 		on(Allow)
 	case i < 14:
-		g.then(func(*Play) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
+		g.then(func(Player) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
 	case i < 18:
-		g.then(func(p *Play) (Op, bool) { return g.reserve(p, k) })
+		g.then(func(p Player) (Op, bool) { return g.reserve(p, k) })
 	case i < 20:
-		g.then(func(p *Play) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+		g.then(func(p Player) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
 	case i < 22:
 		g.queue(k)
 	case i < 27:
 		g.account(k)
 	case i < 29:
-		g.then(func(p *Play) (Op, bool) { return g.wait(k), true })
+		g.then(func(p Player) (Op, bool) { return g.wait(k), true })
 	case i < 31:
 		g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.events(k)} })
 	case i < 34:
@@ -111,20 +116,20 @@ func (g *Generator) plan(p *Play) {
 			return o
 		})
 	case i < 35:
-		g.then(func(*Play) (Op, bool) {
+		g.then(func(Player) (Op, bool) {
 			return Op{Verb: Take, Key: k.Name, N: -1 - g.Below(2)*(math.MaxInt-1)}, true
 		})
 	case i < 36:
-		g.then(func(*Play) (Op, bool) { return Op{Verb: Crowd, Key: k.Name}, p.Forgets })
+		g.then(func(Player) (Op, bool) { return Op{Verb: Crowd, Key: k.Name}, p.past().forget })
 	case i < 39:
 		on(TakeUpTo)
 	case i < 41:
-		g.then(func(*Play) (Op, bool) {
+		g.then(func(Player) (Op, bool) {
 			n := min(k.Last.Remaining, math.MaxInt-1) + g.Below(2)
 			return Op{Verb: Allow, Key: k.Name, N: n}, true
 		})
 	default:
-		g.then(func(*Play) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
+		g.then(func(Player) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
 	}
 }
 
@@ -135,15 +140,15 @@ func (g *Generator) name() string {
 }
 
 // mark remembers the instant after d for the clock to be moved to.
-func (g *Generator) mark(p *Play, d time.Duration) {
+func (g *Generator) mark(p *Past, d time.Duration) {
 	if d > 0 && d <= time.Duration(Farthest-p.now) {
 		g.marks = append(g.marks, p.now+int64(d))
 	}
 }
 
 // pass lets time pass, mostly until something may change.
-func (g *Generator) pass(p *Play) (Op, bool) {
-	to, tick := p.now, int64(p.tick())
+func (g *Generator) pass(p *Past) (Op, bool) {
+	to, tick := p.now, int64(p.tick)
 	near := tick * int64(g.Below(3)-1)
 	switch i := g.Below(16); {
 	case i < 5:
@@ -167,14 +172,14 @@ func (g *Generator) pass(p *Play) (Op, bool) {
 }
 
 // until lets time pass until an instant, in whole ticks, if that is ahead.
-func until(p *Play, to int64) (Op, bool) {
+func until(p *Past, to int64) (Op, bool) {
 	d := p.roundUp(time.Duration(to - p.now))
 	return Op{Verb: Pass, For: d}, to > p.now && d <= time.Duration(Farthest-p.now)
 }
 
 // events chooses how many events to ask for.
 func (g *Generator) events(k *Key) int {
-	limit := k.Model.Limit()
+	limit := k.limit()
 	switch g.Below(12) {
 	case 0:
 		return 0
@@ -220,9 +225,9 @@ func (g *Generator) held(verb Verb, k *Key) Op {
 	return o
 }
 
-func (g *Generator) reserve(p *Play, k *Key) (Op, bool) {
+func (g *Generator) reserve(p Player, k *Key) (Op, bool) {
 	o := g.held(Reserve, k)
-	if due, _, err := k.Model.Clone().Reserve(p.now, o.N, 0); err == nil && due == uint64(p.now) {
+	if p.isNow(k, o.N) {
 		o.Verb = Pick(g.Choices, Reserve, WaitHold)
 	}
 	return o, true
@@ -237,7 +242,7 @@ func (g *Generator) end(key string, names []string, verb Verb) (Op, bool) {
 	return Op{Verb: verb, Key: key, Name: name}, true
 }
 
-func (g *Generator) settle(p *Play, k *Key) (Op, bool) {
+func (g *Generator) settle(p Player, k *Key) (Op, bool) {
 	o, ok := g.end(k.Name, k.Holds, Settle)
 	if !ok {
 		return o, false
@@ -251,33 +256,45 @@ func (g *Generator) settle(p *Play, k *Key) (Op, bool) {
 	return o, true
 }
 
-// queue makes reservations one after the other, and cancels some of them in any order.
+// queue makes reservations one after the other, and cancels some of them in any order, while the
+// turns of others pass.
 func (g *Generator) queue(k *Key) {
-	g.then(func(*Play) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
-	g.then(func(*Play) (Op, bool) { return Op{Verb: Take, Key: k.Name, N: k.Last.Remaining}, true })
+	g.then(func(Player) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
+	g.then(func(Player) (Op, bool) {
+		return Op{Verb: Take, Key: k.Name, N: k.Last.Remaining}, true
+	})
 	for range 2 + g.Below(3) {
-		g.then(func(p *Play) (Op, bool) { return g.reserve(p, k) })
+		g.then(func(p Player) (Op, bool) { return g.reserve(p, k) })
 	}
-	for range 1 + g.Below(4) {
-		g.then(func(*Play) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+	for range 1 + g.Below(6) {
+		if g.Below(3) > 0 {
+			g.then(func(Player) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+			continue
+		}
+		g.then(func(p Player) (Op, bool) {
+			if len(k.Turns) == 0 {
+				return Op{}, false
+			}
+			return until(p.past(), Pick(g.Choices, k.Turns...)+int64(g.Below(2)))
+		})
 	}
 }
 
 // account holds and settles events, and charges some.
 func (g *Generator) account(k *Key) {
 	for range 1 + g.Below(4) {
-		g.then(g.pass)
+		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
 		switch g.Below(8) {
 		default:
-			g.then(func(*Play) (Op, bool) { return g.held(Hold, k), true })
+			g.then(func(Player) (Op, bool) { return g.held(Hold, k), true })
 		case 3, 4, 5:
-			g.then(func(p *Play) (Op, bool) { return g.settle(p, k) })
+			g.then(func(p Player) (Op, bool) { return g.settle(p, k) })
 		case 6:
-			g.then(func(*Play) (Op, bool) {
+			g.then(func(Player) (Op, bool) {
 				return Op{Verb: Charge, Key: k.Name, N: 1 + g.Below(12)}, true
 			})
 		case 7:
-			g.then(func(*Play) (Op, bool) {
+			g.then(func(Player) (Op, bool) {
 				o, ok := g.end(k.Name, k.Holds, Extend)
 				o.For = g.lasting()
 				return o, ok
@@ -310,17 +327,17 @@ func (g *Generator) retry(k *Key, request func() Op) {
 		again = Op{Verb: Peek, Key: k.Name} // which no algorithm counts
 	}
 	due := int64(0)
-	g.then(func(*Play) (Op, bool) { return o, true })
-	wait := func(before time.Duration) func(p *Play) (Op, bool) {
-		return func(p *Play) (Op, bool) {
+	g.then(func(Player) (Op, bool) { return o, true })
+	wait := func(before time.Duration) func(p Player) (Op, bool) {
+		return func(p Player) (Op, bool) {
 			if due == 0 {
 				due = k.toldLatest()
 			}
-			return until(p, due-int64(before))
+			return until(p.past(), due-int64(before))
 		}
 	}
-	g.then(func(p *Play) (Op, bool) { return wait(p.tick())(p) })
-	ask := func(*Play) (Op, bool) {
+	g.then(func(p Player) (Op, bool) { return wait(p.past().tick)(p) })
+	ask := func(Player) (Op, bool) {
 		if again.Verb == Reserve {
 			again.Name = g.name()
 		}
@@ -329,12 +346,4 @@ func (g *Generator) retry(k *Key, request func() Op) {
 	g.then(ask)
 	g.then(wait(0))
 	g.then(ask)
-}
-
-// toldLatest returns the latest instant that was told for a request that was denied, or 0.
-func (k *Key) toldLatest() (latest int64) {
-	for _, at := range k.told {
-		latest = max(latest, at)
-	}
-	return latest
 }

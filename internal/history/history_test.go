@@ -38,9 +38,10 @@ const everything = `
 
 // TestText: a history is the same text again once it was read.
 func TestText(t *testing.T) {
-	ops, err := history.Parse(everything)
+	const all = everything + "\tlimit 2\n"
+	ops, err := history.Parse(all)
 	require.NoError(t, err)
-	assert.Equal(t, everything, "\n"+history.Text(ops))
+	assert.Equal(t, all, "\n"+history.Text(ops))
 	for text, want := range map[string]string{
 		"grab 3":              `"grab 3": there is no verb "grab"`,
 		"take three":          `"take three": strconv.Atoi: parsing "three": invalid syntax`,
@@ -82,7 +83,7 @@ func TestRun(t *testing.T) {
 		"nothing is denied":         {func(l ratelimit.Limiter) ratelimit.Limiter { return generous{l} }, 1},
 		"a hold of two holds one":   {func(l ratelimit.Limiter) ratelimit.Limiter { return stingy{l} }, 1},
 		"Peek spends":               {func(l ratelimit.Limiter) ratelimit.Limiter { return spendingPeek{l} }, 3},
-		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 2},
+		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 3},
 		"fewer than none are taken": {func(l ratelimit.Limiter) ratelimit.Limiter { return careless{l} }, 1},
 		"it panics":                 {func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, 2},
 	} {
@@ -98,14 +99,79 @@ func TestRun(t *testing.T) {
 			wrong = p.Do(o)
 		}
 		require.Error(t, wrong, name)
-		short := history.Shrink(ops, func(ops []history.Op) bool { return s.Replay(ops) != nil })
+		short := history.Shrink(ops, func(ops []history.Op) bool { return history.Replay(s, ops) != nil })
 		assert.LessOrEqual(t, len(short), tt.most, "%s:\n%s", name, history.Text(short))
-		require.Error(t, s.Replay(short), name)
+		require.Error(t, history.Replay(s, short), name)
 		again, err := history.Parse(history.Text(short))
 		require.NoError(t, err)
 		assert.Equal(t, short, again)
-		assert.Contains(t, s.Explain(ops, wrong), history.Text(short), name)
-		require.NoError(t, setup(same).Replay(ops), name)
+		assert.Contains(t, history.Explain(s, ops, wrong), history.Text(short), name)
+		require.NoError(t, history.Replay(setup(same), ops), name)
+	}
+}
+
+// TestTwins: a difference between two stores is found, and an answer that does not keep what an
+// earlier one has told, although it is the same on both.
+func TestTwins(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first, second func(ratelimit.Limiter) ratelimit.Limiter
+		want          string
+	}{
+		"both are right":    {same, same, ""},
+		"one is too soon":   {same, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, "store 1 answers"},
+		"both are too soon": {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, "was told to be granted"},
+		"one panics":        {same, func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, "panic: a reset"},
+	} {
+		s := &history.Twins{Start: time.Unix(1000, 0)}
+		s.Limits = []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5}}
+		s.Open = func(of *ratelimit.Algorithm) (on [][]ratelimit.Limiter, _ history.Clock) {
+			clk := ratelimittest.NewClock(s.Start)
+			limits := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *of, nil })
+			for _, change := range []func(ratelimit.Limiter) ratelimit.Limiter{tt.first, tt.second} {
+				l := ratelimit.Must(ratelimit.New(*of, ratelimit.WithClock(clk), limits))
+				on = append(on, []ratelimit.Limiter{change(l)})
+			}
+			return on, clk
+		}
+		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{""}, Spans: []time.Duration{time.Second, 5 * time.Second}, Limits: 2}
+		left := 3000
+		_, wrong := history.Try(s, func(p history.Player) (history.Op, bool) {
+			left--
+			o, ok := g.Next(p)
+			return o, ok && left >= 0
+		})
+		if tt.want == "" {
+			require.NoError(t, wrong, name)
+			continue
+		}
+		require.ErrorContains(t, wrong, tt.want, name)
+	}
+}
+
+// TestBound: more events in a span than may happen are found, and those that have come back do not
+// count.
+func TestBound(t *testing.T) {
+	for text, want := range map[string]string{
+		"take 3\nupto 2\nallow 1":                                         "",
+		"take 3\npass 1s\ntake 3":                                         "6 events within 1s",
+		"take 3\npass 1s\nhold 3 as h1":                                   "6 events within 1s",
+		"take 3\npass 1s\nhold 3 as h1\nsettle h1 for 2":                  "",
+		"take 5\nreserve 1 as h1":                                         "6 events within 1s",
+		"take 5\nreserve 1 as h1\ncancel h1":                              "",
+		"take 5\nreserve 1 as h1\npass 1s\ncancel h1":                     "6 events within 1s",
+		"take 3\npass 1s\ntake 3\ncharge 1":                               "",
+		"take 3\nhold 2 as h1\nsettle h1 for 3\npass 1s\npass 1s\ntake 1": "",
+	} {
+		s := setup(same)
+		s.Bound = func(span time.Duration) int { return 5 }
+		ops, err := history.Parse(text)
+		require.NoError(t, err)
+		wrong := history.Replay(s, ops)
+		if want == "" {
+			assert.NoError(t, wrong, text)
+		} else {
+			assert.ErrorContains(t, wrong, want, text)
+		}
 	}
 }
 

@@ -11,9 +11,10 @@
 // the hold ends by itself; the hold is settled for one by another limiter of the same keys, as of
 // another process; another key is looked at.
 //
-// A [Play] performs a history on a limiter, and compares each answer with internal/model, and
-// with what earlier answers have promised. [Run] plays operations that a test chooses. If an
-// answer is wrong, Run looks for the shortest history with a wrong answer, and fails with that.
+// A history is played on a [Setup], whose limiters must answer as internal/model does, or on
+// [Twins], whose limiters on several stores must give the same answers. Both compare with what
+// earlier answers have promised. [Run] plays operations that a test chooses. If an answer is wrong,
+// Run looks for the shortest history with a wrong answer, and fails with that.
 package history
 
 import (
@@ -42,13 +43,14 @@ const (
 	Extend   Verb = "extend"  // Reservation.Extend
 	Reset    Verb = "reset"   // Limiter.Reset
 	Crowd    Verb = "crowd"   // so many other keys are exhausted that a full store forgets some
+	Limit    Verb = "limit"   // all keys have another limit of those of Twins from now on
 )
 
 // An Op is an operation on a key.
 type Op struct {
 	Verb Verb
 	Key  string
-	N    int // how many events; of a Pass, it is not used
+	N    int // how many events; of a Limit, which one
 
 	// For how long: a Pass lasts, events are held (0 is for the usual time), or an Extend lets them
 	// be held.
@@ -186,7 +188,7 @@ func parse(line string) (o Op, err error) {
 		o.Name = p.word()
 	case o.Verb == Peek || o.Verb == Reset || o.Verb == Crowd:
 	case o.Verb == Take || o.Verb == Allow || o.Verb == TakeUpTo || o.Verb == Charge ||
-		o.Verb == Wait || o.makes():
+		o.Verb == Wait || o.Verb == Limit || o.makes():
 		o.N = p.number()
 	default:
 		return o, fmt.Errorf("there is no verb %q", o.Verb)

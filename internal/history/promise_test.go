@@ -32,7 +32,7 @@ func TestPromise(t *testing.T) {
 		"denied in time":        {passed: 10 * time.Second, retryAfter: 1, want: "was told to be granted 0s ago"},
 		"the key has changed":   {passed: 10 * time.Second, changes: true, retryAfter: 1},
 	} {
-		p := s.New()
+		p := s.begin()
 		k := p.Key("")
 		p.keepPromise(k, takes(1), false, 10*time.Second)
 		require.NoError(t, p.Do(Op{Verb: Pass, For: tt.passed}))

@@ -3,7 +3,6 @@ package decide_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -70,12 +70,6 @@ func perWindow(limit, more int) func(time.Duration) int {
 	return func(span time.Duration) int { return limit * (1 + int(span/time.Second) + more) }
 }
 
-// An event of a history: events taken at a time.
-type taken struct {
-	at time.Time
-	n  int
-}
-
 // eachAccounted runs f for each algorithm and store.
 func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Store)) {
 	for name, store := range fakes.Stores {
@@ -85,95 +79,45 @@ func eachAccounted(t *testing.T, f func(t *testing.T, i int, store ratelimit.Sto
 	}
 }
 
-// After many holds that are settled in any order, a key is as if only the events that happened had
-// been taken, at the times of the holds. No span has more of these events than the algorithm
-// bounds. The exact definition is in internal/model; see TestModel.
-func TestSettleSchedules(t *testing.T) {
+// TestBounds: whatever is taken, held, settled, reserved and cancelled, by one limiter or another, no
+// more events happen in a span of time than README's table says.
+func TestBounds(t *testing.T) {
 	t.Parallel()
-	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
-		rnd := fakes.Rand(t)
-		l, clk := fakes.At(t, accounted[i].alg, ratelimit.WithStore(store), ratelimit.WithName("test"))
-		for range budget.Histories(50, 150) {
-			settleSchedule(t, rnd, l, clk, accounted[i].alg, accounted[i].bound)
-			clk.Advance(time.Hour)
+	for i, a := range accounted {
+		for kept := range keepings {
+			if kept == "evictions" {
+				continue // a store that forgets keys may grant more
+			}
+			t.Run(fmt.Sprintf("%s/%T %v", kept, a.alg, a.alg), func(t *testing.T) {
+				t.Parallel()
+				s := setupOf(a.alg, fakes.Midnight, kept)
+				s.Bound = a.bound
+				for seed := range budget.Seeds(t, budget.Histories(25, 400)) {
+					playBounded(t, s, history.NewRandom(seed, uint64(i)))
+				}
+			})
 		}
-	})
+	}
 }
 
-func settleSchedule(t *testing.T, rnd *rand.Rand, l ratelimit.Limiter, clk *storetest.Clock, alg ratelimit.Algorithm, bound func(time.Duration) int) {
-	exceeds := rnd.IntN(2) == 0 // whether more may happen than was held
-	var history []taken
-	type open struct {
-		r     *ratelimit.Reservation
-		index int // of its events in the history
-	}
-	var holds []open
-	var log []string
-	for range 40 {
-		switch op := rnd.IntN(10); {
-		case op < 3:
-			clk.Advance(time.Duration(rnd.IntN(400)) * time.Millisecond)
-		case op < 5:
-			if n := 1 + rnd.IntN(5); l.AllowN("k", n) {
-				history = append(history, taken{clk.Now(), n})
-				log = append(log, fmt.Sprint(clk.Now(), " take ", n))
-			}
-		case op < 8:
-			n := rnd.IntN(8)
-			r, d, err := l.Hold(ctx, "k", n)
-			require.NoError(t, err)
-			if d.Allowed {
-				holds = append(holds, open{r, len(history)})
-				history = append(history, taken{clk.Now(), n})
-				log = append(log, fmt.Sprint(clk.Now(), " hold ", n))
-			}
-		case len(holds) > 0:
-			j := rnd.IntN(len(holds))
-			h := &history[holds[j].index]
-			n := rnd.IntN(h.n + 1)
-			if exceeds && rnd.IntN(4) == 0 {
-				n += rnd.IntN(20)
-			}
-			log = append(log, fmt.Sprint(clk.Now(), " settle ", *h, " ", n))
-			d, err := holds[j].r.Settle(ctx, n)
-			require.NoError(t, err)
-			peek, err := l.Peek(ctx, "k")
-			require.NoError(t, err)
-			require.Equal(t, peek, d, "Settle answers as Peek does afterwards")
-			if n > h.n {
-				history = append(history, taken{clk.Now(), n - h.n})
-			} else {
-				h.n = n
-			}
-			holds = append(holds[:j], holds[j+1:]...)
+// playBounded plays a history in which nothing is charged, and no hold gives back by itself.
+func playBounded(t *testing.T, s *history.Setup, c history.Choices) {
+	t.Helper()
+	g := &history.Generator{Choices: c, Keys: []string{""}, Spans: []time.Duration{400 * time.Millisecond, time.Second}, By: 2}
+	left := 80
+	history.Run(t, s, func(p history.Player) (o history.Op, ok bool) {
+		left--
+		o, ok = g.Next(p)
+		switch o.Verb {
+		case history.Charge:
+			o.Verb = history.Take
+		case history.Settle:
+			o.N = min(o.N, p.Size(o.Name))
 		}
-	}
-	for j, last := range history {
-		sum := 0
-		for i := j; i >= 0 && !exceeds && last.n > 0; i-- {
-			sum += history[i].n
-			span := last.at.Sub(history[i].at)
-			require.LessOrEqual(t, sum, bound(span), "in the %v before %v:\n%v", span, last.at, log)
-		}
-	}
-	if begins(alg) {
-		return
-	}
-	asIf, then := fakes.At(t, alg)
-	for _, e := range history {
-		then.Set(e.at)
-		_, err := asIf.Charge(ctx, "k", e.n)
-		require.NoError(t, err)
-	}
-	for range 6 {
-		then.Set(clk.Now())
-		got, err := l.Peek(ctx, "k")
-		require.NoError(t, err)
-		want, err := asIf.Peek(ctx, "k")
-		require.NoError(t, err)
-		require.Equal(t, want, got, "at %v\n%v", clk.Now(), log)
-		clk.Advance(time.Duration(rnd.IntN(400)) * time.Millisecond)
-	}
+		o.N = min(o.N, 7)
+		o.Back = false
+		return o, ok && left >= 0
+	})
 }
 
 // begins reports whether an event of alg begins something that lasts even if the event did not

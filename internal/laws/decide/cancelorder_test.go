@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
@@ -47,135 +48,72 @@ var queues = map[string]ratelimit.Algorithm{
 	},
 }
 
-// A line has the reservations on one key, in a limiter and in the model. With an InFlight, they are
-// holds.
-type line struct {
-	real  ratelimit.Limiter
-	model *model.Key
-	flies bool
-	of    []*turn
-}
-
-// A turn is a reservation in a line.
-type turn struct {
-	*ratelimit.Reservation // nil if it was denied
-	model                  *model.Reservation
-	held                   *model.Held
-	cancelled              bool
-}
-
-func newLine(l ratelimit.Limiter, alg ratelimit.Algorithm) *line {
-	ln := &line{real: l, model: model.New(alg, 1)}
-	if _, ok := alg.(ratelimit.InFlight); ok {
-		ln.flies = true
-	}
-	if all, ok := alg.(ratelimit.All); ok {
-		_, ln.flies = all[0].(ratelimit.InFlight)
-	}
-	return ln
-}
-
-// reserve puts n events into the line.
-func (ln *line) reserve(t *testing.T, now int64, n int) {
-	t.Helper()
-	var w turn
-	var due uint64
-	var wantErr, err error
-	if ln.flies {
-		due, w.held, wantErr = ln.model.HoldWithin(now, n, model.Terms{}, ratelimit.Never)
-	} else {
-		due, w.model, wantErr = ln.model.Reserve(now, n, ratelimit.Never)
-	}
-	w.Reservation, _, err = ln.real.Reserve(ctx, "key", n)
-	require.NoError(t, err)
-	require.Equal(t, wantErr == nil, w.Reservation != nil)
-	if wantErr == nil {
-		require.EqualValues(t, due, now+int64(w.Delay()))
-	}
-	ln.of = append(ln.of, &w)
-}
-
-// cancel cancels a turn.
-func (ln *line) cancel(now int64, i int) {
-	w := ln.of[i]
-	if w.Reservation == nil {
-		return
-	}
-	w.Cancel()
-	if !w.cancelled && ln.flies {
-		ln.model.Settle(now, w.held, 0)
-	} else {
-		ln.model.Cancel(now, w.model)
-	}
-	w.cancelled = true
-}
-
-// check compares a Peek of the limiter with a Peek of the model. It ignores Part, which is not
-// defined while all parts wait for a reservation.
-func (ln *line) check(t *testing.T, now int64, tolerance time.Duration, what ...any) {
-	t.Helper()
-	want, got := ln.model.Peek(now), fakes.Peek(t, ln.real)
-	if (got.ResetAfter - want.ResetAfter).Abs() <= tolerance {
-		got.ResetAfter = want.ResetAfter
-	}
-	got.Part = want.Part
-	require.Equal(t, want, got, what...)
-}
-
 // TestCancelOrders lets five reservations stand in line, and cancels each set of them in every
 // order. Time passes between cancellations, or not. After each cancellation, the library must agree
-// with the model. Once all reservations that can be cancelled are cancelled, the library must also
-// agree with a key on which they were never made.
+// with the model.
 func TestCancelOrders(t *testing.T) {
 	t.Parallel()
-	algorithms := storetest.Algorithms()
-	for name, alg := range queues {
-		algorithms["queues/"+name] = alg
-	}
 	const many = 5
 	every := 100 / int(budget.Histories(10, 100)) // of the orders of three or more cancellations, the test tries one in every
-	for name, alg := range algorithms {
+	for name, alg := range withQueues() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var tolerance time.Duration
-			if _, floats := alg.(ratelimit.WarmingUp); floats {
-				tolerance = 2
-			}
+			s := setupOf(alg, fakes.Midnight, "memory")
 			seen := 0
 			orders(many, func(order []int) {
 				if seen++; len(order) > 2 && seen%every != 0 {
 					return
 				}
-				l, clk := fakes.At(t, alg)
-				ln := newLine(l, alg)
-				now := func() int64 { return clk.Now().UnixNano() }
-				limit := ln.model.Limit()
-				used := limit // so that all reservations are for later
-				if _, queue := alg.(ratelimit.LeakyBucket); queue {
-					used = (limit + 1) / 2
-				}
-				ln.model.Take(now(), used)
-				require.True(t, l.AllowN("key", used))
-				never := ln.model.Clone()
-				rng := rand.New(rand.NewPCG(uint64(len(order)), uint64(order[0])))
-				for i := range many {
-					ln.reserve(t, now(), []int{1, limit, max(1, limit/3), 1, max(1, limit/2)}[i])
-				}
-				passes := rng.IntN(2) == 0
-				for i, j := range order {
-					ln.cancel(now(), j)
-					ln.check(t, now(), tolerance, "step %d of %v", i, order)
-					if first := ln.of[0]; passes && i == 1 && first.Reservation != nil {
-						clk.Advance(first.Delay() / 3)
+				passes := (order[0]+len(order))%2 == 0
+				ops := cancelling(alg, many, order, passes)
+				i := -1
+				played := history.Run(t, s, func(p history.Player) (o history.Op, ok bool) {
+					if i++; i == len(ops) {
+						return o, false
 					}
-				}
-				denied := func(w *turn) bool { return w.Reservation == nil }
-				if len(order) == many && !slices.ContainsFunc(ln.of, denied) && !passes {
-					require.Equal(t, never.Peek(now()), ln.model.Peek(now()), "all cancelled in order %v", order)
+					if o = ops[i]; o.Verb == history.Pass {
+						o.For = p.Key("").Last.RetryAfter / 3
+					}
+					return o, true
+				})
+				if _, floats := alg.(ratelimit.WarmingUp); !floats {
+					require.Equal(t, len(ops), played)
 				}
 			})
 		})
 	}
+}
+
+// withQueues returns queues and the algorithms of storetest.
+func withQueues() map[string]ratelimit.Algorithm {
+	algorithms := storetest.Algorithms()
+	for name, alg := range queues {
+		algorithms["queues/"+name] = alg
+	}
+	return algorithms
+}
+
+// cancelling returns a history in which many reservations stand in line, and some are cancelled in
+// an order. If time passes after the second cancellation, the test says how much.
+func cancelling(alg ratelimit.Algorithm, many int, order []int, passes bool) (ops []history.Op) {
+	limit := most(alg)
+	used := limit // so that all reservations are for later
+	if _, queue := alg.(ratelimit.LeakyBucket); queue {
+		used = (limit + 1) / 2
+	}
+	ops = append(ops, history.Op{Verb: history.Take, N: used})
+	name := func(i int) string { return fmt.Sprint("h", i+1) }
+	for i := range many {
+		n := []int{1, limit, max(1, limit/3), 1, max(1, limit/2)}[i]
+		ops = append(ops, history.Op{Verb: history.Reserve, N: n, Name: name(i)})
+	}
+	for i, j := range order {
+		ops = append(ops, history.Op{Verb: history.Cancel, Name: name(j)})
+		if passes && i == 1 {
+			ops = append(ops, history.Op{Verb: history.Pass})
+		}
+	}
+	return ops
 }
 
 // orders calls f with each order of each subset of 0…n−1 that is not empty.
@@ -199,11 +137,7 @@ func orders(n int, f func(order []int)) {
 // key is as if no reservation had been made.
 func TestConcurrentCancel(t *testing.T) {
 	t.Parallel()
-	algorithms := storetest.Algorithms()
-	for name, alg := range queues {
-		algorithms["queues/"+name] = alg
-	}
-	for name, alg := range algorithms {
+	for name, alg := range withQueues() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l, _ := fakes.At(t, alg)
@@ -296,45 +230,45 @@ func TestConcurrentReserveAndCancel(t *testing.T) {
 // reservation had replaced their window, and a reservation between the two has happened.
 func TestCancelAfterTurns(t *testing.T) {
 	t.Parallel()
-	algorithms := storetest.Algorithms()
-	for name, alg := range queues {
-		algorithms["queues/"+name] = alg
-	}
-	for name, alg := range algorithms {
+	for name, alg := range withQueues() {
 		if _, floats := alg.(ratelimit.WarmingUp); floats {
 			continue
 		}
-		for kind, open := range fakes.Stores {
-			t.Run(name+"/"+kind, func(t *testing.T) {
+		for _, kept := range []string{"memory", "bytes", "limits"} {
+			t.Run(name+"/"+kept, func(t *testing.T) {
 				t.Parallel()
+				s := setupOf(alg, fakes.Midnight, kept)
 				for seed := range budget.Seeds(t, budget.Histories(12, 60)) {
-					cancelAfterTurns(t, alg, open(), seed)
+					history.Run(t, s, turnsPass(history.NewRandom(seed, 5), most(alg)))
 				}
 			})
 		}
 	}
 }
 
-func cancelAfterTurns(t *testing.T, alg ratelimit.Algorithm, store ratelimit.Store, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 5))
-	clk := stepclock.New()
-	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour)))
-	ln := newLine(l, alg)
-	now := func() int64 { return clk.Now().UnixNano() }
-	limit := ln.model.Limit()
-	ln.model.Take(now(), limit)
-	require.True(t, l.AllowN("key", limit))
-	for range 2 + rng.IntN(4) {
-		ln.reserve(t, now(), 1+rng.IntN(limit))
-	}
-	for range 3 * len(ln.of) {
-		i := rng.IntN(len(ln.of))
-		if rng.IntN(2) == 0 {
-			ln.cancel(now(), i)
-		} else if d := ln.of[i].Delay(); d > 0 && rng.IntN(2) == 0 {
-			clk.Advance(d + time.Duration(rng.IntN(2)))
+// turnsPass chooses operations: reservations, and then some cancellations, while turns pass.
+func turnsPass(c history.Choices, limit int) func(p history.Player) (o history.Op, ok bool) {
+	reserves := 2 + c.Below(4)
+	steps := -1
+	return func(p history.Player) (o history.Op, ok bool) {
+		k := p.Key("")
+		switch steps++; {
+		case steps == 0:
+			return history.Op{Verb: history.Take, N: limit}, true
+		case steps <= reserves:
+			return history.Op{Verb: history.Reserve, N: 1 + c.Below(limit), Name: fmt.Sprint("h", steps)}, true
+		case len(k.Made) == 0 || steps > 4*reserves:
+			return o, false
 		}
-		ln.check(t, now(), 0, "seed %d", seed)
+		i := c.Below(len(k.Made))
+		ahead := time.Duration(k.Turns[i] - p.Now())
+		switch {
+		case c.Below(2) == 0:
+			return history.Op{Verb: history.Cancel, Name: k.Made[i]}, true
+		case ahead > 0 && c.Below(2) == 0:
+			return history.Op{Verb: history.Pass, For: ahead + time.Duration(c.Below(2))}, true
+		}
+		return history.Op{Verb: history.Peek}, true
 	}
 }
 

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/internal/model"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // TestChangingLimits: while the limit of a key changes and changes back, the library decides as the
@@ -38,48 +41,63 @@ func TestChangingLimits(t *testing.T) {
 			ratelimit.SlidingLog{Limit: 9, Window: 10 * time.Second},
 		},
 	} {
-		changed := 0
-		for seed := range budget.Seeds(t, budget.Histories(60, 600)) {
-			rng := rand.New(rand.NewPCG(seed, 4))
-			l, own, s, clk := fakes.Varying(t, algs[0])
-			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(fakes.MapStates{}), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithLimits(own.Lookup)))}
-			key := model.NewChanging(1)
-			for range 60 {
-				clk.Advance(time.Duration(rng.Int64N(int64(4 * time.Second))))
-				alg := algs[rng.IntN(len(algs))]
-				own.Set("key", alg)
-				now, n, op := clk.Now().UnixNano(), 1+rng.IntN(3), rng.IntN(6)
-				var want ratelimit.Decision
-				switch op {
-				case 0:
-					want = key.Peek(now, alg)
-				case 1:
-					want = key.Charge(now, alg, n)
-				default:
-					want = key.Take(now, alg, n)
-				}
-				if key.Limits() > 1 {
-					changed++
-				}
-				for i, l := range limiters {
-					var got ratelimit.Decision
-					var err error
-					switch op {
+		t.Run(name, func(t *testing.T) {
+			for seed := range budget.Seeds(t, budget.Histories(60, 600)) {
+				c := history.NewRandom(seed, 4)
+				left := 120
+				history.Run(t, changing(algs), func(history.Player) (history.Op, bool) {
+					left--
+					o := history.Op{Verb: pick(c, history.Peek, history.Charge, history.Take, history.Take, history.Take), N: 1 + c.Below(3)}
+					switch c.Below(4) {
 					case 0:
-						got, err = l.Peek(t.Context(), "key")
-					case 1:
-						got, err = l.Charge(t.Context(), "key", n)
-					default:
-						got, err = l.Take(t.Context(), "key", n)
+						o = history.Op{Verb: history.Limit, N: c.Below(len(algs))}
+					case 1, 2:
+						o = history.Op{Verb: history.Pass, For: c.Within(4 * time.Second)}
 					}
-					require.NoError(t, err)
-					require.Equal(t, want, got, "%s, seed %d, store %d: %d of %d under %+v", name, seed, i, op, n, alg)
-				}
+					return o, left >= 0
+				})
 			}
-			fakes.Check(t, s, 0)
-		}
-		assert.Positive(t, changed, name)
+		})
 	}
+}
+
+// changing returns what histories of a key are played on whose limit changes: memory, bytes and the
+// model.
+func changing(algs []ratelimit.Algorithm) *history.Twins {
+	s := &history.Twins{Limits: algs, Start: fakes.Midnight, Kept: "memory, bytes and the model"}
+	s.Open = func(of *ratelimit.Algorithm) (on [][]ratelimit.Limiter, _ history.Clock) {
+		clk := storetest.NewClock(s.Start)
+		for _, store := range []ratelimit.Store{new(ratelimit.MemoryStore), fakes.MapStates{}} {
+			on = append(on, []ratelimit.Limiter{ratelimit.Must(ratelimit.New(*of, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))})
+		}
+		return append(on, []ratelimit.Limiter{changingModel{of: of, key: model.NewChanging(1), clk: clk}}), clk
+	}
+	return s
+}
+
+// limitsOf gives all keys the limit *of.
+func limitsOf(of *ratelimit.Algorithm) ratelimit.Option {
+	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *of, nil })
+}
+
+// A changingModel is the model of a key whose limit changes, as a limiter.
+type changingModel struct {
+	ratelimit.Limiter // nil; it has the methods that follow
+	of                *ratelimit.Algorithm
+	key               *model.Changing
+	clk               *storetest.Clock
+}
+
+func (m changingModel) Take(_ context.Context, _ string, n int) (ratelimit.Decision, error) {
+	return m.key.Take(m.clk.Now().UnixNano(), *m.of, n), nil
+}
+
+func (m changingModel) Peek(context.Context, string) (ratelimit.Decision, error) {
+	return m.key.Peek(m.clk.Now().UnixNano(), *m.of), nil
+}
+
+func (m changingModel) Charge(_ context.Context, _ string, n int) (ratelimit.Decision, error) {
+	return m.key.Charge(m.clk.Now().UnixNano(), *m.of, n), nil
 }
 
 // TestThirdLimit: a limit is edited twice, by one process. Each edit adopts the level of the limit

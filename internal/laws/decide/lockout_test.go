@@ -14,7 +14,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -208,7 +207,7 @@ func TestLockout_CountBeforeACrash(t *testing.T) {
 	long := logins
 	long.Window, long.Longest = 24*time.Hour, 0
 	memory := new(ratelimit.MemoryStore)
-	db := expiring{MapDB: fakes.NewMapDB(), clk: stepclock.New()}
+	db := expiring{fakes.NewMapDB(), storetest.NewClock(fakes.Midnight)}
 	for name, store := range map[string]ratelimit.Store{"memory": memory, "bytes": ratelimit.NewStore(&db)} {
 		l := ratelimit.Must(ratelimit.New(long, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(db.clk)))
 		require.True(t, l.AllowN("key", 4))

@@ -40,14 +40,14 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	t.Helper()
 	d := newDrawer(c)
 	alg := kind.draw(d)
-	kept := pick(c, "memory", "memory", "limits", "bytes", "evictions")
+	kept := pick(c, "memory", "limits", "interface", "bytes", "evictions")
 	if kept == "bytes" && uint64(most(alg)) > 1<<61 { // a state in bytes counts no more
 		kept = "memory"
 	}
 	s := setupOf(alg, time.Unix(0, d.start()), kept)
 	g := &history.Generator{Choices: c, Keys: []string{"", "a key"}, Spans: d.spans, By: 2}
 	left := steps
-	played = history.Run(t, s, func(p *history.Play) (history.Op, bool) {
+	played = history.Run(t, s, func(p history.Player) (history.Op, bool) {
 		left--
 		if left < 0 {
 			return history.Op{}, false
@@ -89,9 +89,11 @@ type keeping struct {
 }
 
 var keepings = map[string]keeping{
-	"memory":    {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.InMemory, false},
-	"limits":    {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.WithLimits, false},
-	"bytes":     {func() ratelimit.Store { return fakes.NewMapDB().Store() }, fakes.InMemory, false},
+	"memory": {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.InMemory, false},
+	"limits": {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.WithLimits, false},
+	"bytes":  {func() ratelimit.Store { return fakes.NewMapDB().Store() }, fakes.InMemory, false},
+	// A store of somebody else, which a limiter knows by its interface only.
+	"interface": {func() ratelimit.Store { return &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)} }, fakes.InMemory, false},
 	"evictions": {func() ratelimit.Store { return &ratelimit.MemoryStore{MaxKeys: 3} }, fakes.InMemory, true},
 }
 

@@ -2,20 +2,14 @@ package decide_test
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
-	"github.com/ratelimit-go/ratelimit/internal/ends"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/stepclock"
+	"github.com/ratelimit-go/ratelimit/internal/history"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // This file has laws of random histories of a key: takes, charges, holds, reservations and
@@ -101,143 +95,35 @@ var rivals = map[string][]ratelimit.Algorithm{
 	},
 }
 
-// A rivalry makes the same random calls on a key of several limiters. All limiters must give the
-// same answers.
-type rivalry struct {
-	*testing.T
-	rng      *rand.Rand
-	algs     []ratelimit.Algorithm
-	alg      ratelimit.Algorithm // the present limit of the key
-	clk      *stepclock.Clock
-	limiters []ratelimit.Limiter
-	held     [][]*ratelimit.Reservation // by each of the limiters
-	log      strings.Builder
-}
-
-func newRivalry(t *testing.T, name string, seed uint64, stores ...ratelimit.Store) *rivalry {
-	h := &rivalry{T: t, rng: rand.New(rand.NewPCG(seed, 7)), algs: rivals[name], clk: stepclock.New()}
-	h.alg = h.algs[0]
-	for _, s := range stores {
-		h.limiters = append(h.limiters, h.limiterOn(s, h.clk))
-	}
-	return h
-}
-
-func (h *rivalry) lookup(context.Context, string) (ratelimit.Algorithm, error) { return h.alg, nil }
-
-func (h *rivalry) limiterOn(s ratelimit.Store, clk *stepclock.Clock) ratelimit.Limiter {
-	l, err := ratelimit.New(h.algs[0], ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk),
-		ratelimit.WithStoreTimeout(time.Hour), ratelimit.WithLimits(h.lookup))
-	require.NoError(h, err)
-	return l
-}
-
-func (h *rivalry) note(format string, args ...any) { fmt.Fprintf(&h.log, format+"\n", args...) }
-
-// each makes a call of all limiters, and returns the Decision, which must be the same.
-func (h *rivalry) each(call func(i int, l ratelimit.Limiter) (ratelimit.Decision, error)) (d ratelimit.Decision) {
-	h.Helper()
-	for i, l := range h.limiters {
-		got, err := call(i, l)
-		require.NoError(h, err, "%s", &h.log)
-		if i > 0 {
-			require.Equal(h, d, got, "store %d differs from store 0 after\n%s", i, &h.log)
-		}
-		d = got
-	}
-	h.note("    %+v", d)
-	return d
-}
-
-// holdOptions chooses for how long events are held, if they are.
-func (h *rivalry) holdOptions() (opts []ratelimit.EndOption) {
-	if h.rng.IntN(2) == 0 {
-		opts = append(opts, ratelimit.HoldFor(time.Duration(1+h.rng.Int64N(int64(2*time.Minute)))))
-	}
-	if h.rng.IntN(3) == 0 {
-		opts = append(opts, ratelimit.GiveBack())
-	}
-	return opts
-}
-
-// step lets something happen. It returns how many events were asked for, and the Decision on them,
-// or zero if nothing was asked for.
-func (h *rivalry) step() (n int, d ratelimit.Decision) {
-	h.Helper()
-	if h.rng.IntN(3) > 0 {
-		h.clk.Advance(time.Duration(h.rng.Int64N(int64(20 * time.Second))))
-	}
-	if h.rng.IntN(40) == 0 {
-		h.clk.Advance(time.Duration(h.rng.Int64N(int64(2 * time.Hour))))
-	}
-	if h.rng.IntN(4) == 0 {
-		h.alg = h.algs[h.rng.IntN(len(h.algs))]
-		h.note("limit %+v", h.alg)
-	}
-	n = 1 + h.rng.IntN(4)
-	h.note("at %v", h.clk.Now().Format("15:04:05.000000000"))
-	switch op := h.rng.IntN(12); op {
-	case 0:
-		h.note("Charge %d", n)
-		h.each(func(_ int, l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Charge(h.Context(), "key", n) })
-		return 0, d
-	case 1, 2, 3:
-		opts := h.holdOptions()
-		h.note("op %d of %d, %d options", op, n, len(opts))
-		held := make([]*ratelimit.Reservation, len(h.limiters))
-		d = h.each(func(i int, l ratelimit.Limiter) (d ratelimit.Decision, err error) {
-			if op == 1 {
-				held[i], d, err = l.Reserve(h.Context(), "key", n, ends.OfReserve(opts)...)
-			} else {
-				held[i], d, err = l.Hold(h.Context(), "key", n, ends.OfHold(opts)...)
+// rivalsIn returns what histories of a key are played on whose limit is one of rivals: three stores.
+// Of the databases, one deletes each state when it expires.
+func rivalsIn(name string) *history.Twins {
+	s := &history.Twins{Limits: rivals[name], Start: fakes.Midnight, Kept: "bytes, bytes that expire, and memory"}
+	s.Open = func(of *ratelimit.Algorithm) (on [][]ratelimit.Limiter, _ history.Clock) {
+		clk := storetest.NewClock(s.Start)
+		for _, store := range []ratelimit.Store{
+			fakes.NewMapDB().Store(),
+			ratelimit.NewStore(&expiring{fakes.NewMapDB(), clk}),
+			new(ratelimit.MemoryStore),
+		} {
+			var both []ratelimit.Limiter
+			for range 2 {
+				both = append(both, ratelimit.Must(ratelimit.New(*of, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), limitsOf(of), fakes.Patient)))
 			}
-			return d, err
-		})
-		if d.Allowed {
-			h.held = append(h.held, held)
+			on = append(on, both)
 		}
-		if op == 1 {
-			return 0, d
-		}
-		return n, d
-	case 4, 5, 6:
-		if len(h.held) == 0 {
-			return 0, d
-		}
-		i := h.rng.IntN(len(h.held))
-		held := h.held[i]
-		if h.rng.IntN(4) == 0 {
-			last := time.Duration(1 + h.rng.Int64N(int64(time.Minute)))
-			h.note("Extend %d by %v", i, last)
-			var first error
-			for j, r := range held {
-				err := r.Extend(h.Context(), last)
-				if j > 0 {
-					require.Equal(h, first, err, "%s", &h.log)
-				}
-				first = err
-			}
-			return 0, d
-		}
-		h.held = append(h.held[:i], h.held[i+1:]...)
-		spent := max(0, h.rng.IntN(7)-2)
-		h.note("Settle %d for %d", i, spent)
-		h.each(func(j int, _ ratelimit.Limiter) (ratelimit.Decision, error) {
-			return held[j].Settle(h.Context(), spent)
-		})
-		return 0, d
+		return on, clk
 	}
-	h.note("Take %d", n)
-	return n, h.each(func(_ int, l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(h.Context(), "key", n) })
+	return s
 }
 
 // An expiring is a database that deletes each state when it expires.
 type expiring struct {
 	*fakes.MapDB
-	clk *stepclock.Clock
+	clk *storetest.Clock
 }
 
-func (db expiring) Get(ctx context.Context, key string) ([]byte, error) {
+func (db *expiring) Get(ctx context.Context, key string) ([]byte, error) {
 	if until := db.Until[key]; !until.IsZero() && !db.clk.Now().Before(until) {
 		delete(db.States, key)
 		delete(db.Until, key)
@@ -245,52 +131,31 @@ func (db expiring) Get(ctx context.Context, key string) ([]byte, error) {
 	return db.MapDB.Get(ctx, key)
 }
 
-// TestExpiredStates: it makes no difference whether a database deletes the states that have
-// expired.
-func TestExpiredStates(t *testing.T) {
-	for name := range rivals {
+// TestRivals: while the limit of a key changes and changes back, each store gives the same answers,
+// also one that deletes the states that have expired. A request that was denied is granted when it
+// was told to be, and not earlier.
+func TestRivals(t *testing.T) {
+	t.Parallel()
+	for name, limits := range rivals {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
-				db := expiring{MapDB: fakes.NewMapDB()}
-				h := newRivalry(t, name, seed, fakes.NewMapDB().Store(), ratelimit.NewStore(&db))
-				db.clk = h.clk
-				h.note("seed %d", seed)
-				for range 60 {
-					h.step()
+				g := &history.Generator{
+					Choices: history.NewRandom(seed, 7),
+					Keys:    []string{""},
+					Spans:   []time.Duration{20 * time.Second, time.Minute, 2 * time.Hour},
+					By:      2,
+					Limits:  len(limits),
 				}
-			}
-		})
-	}
-}
-
-// TestRetryAfterIsTrue: if nobody else uses the key, a request that was denied is granted after
-// RetryAfter, or whenever it comes back later, and not a nanosecond earlier.
-func TestRetryAfterIsTrue(t *testing.T) {
-	for name := range rivals {
-		t.Run(name, func(t *testing.T) {
-			probed := 0
-			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
-				db := fakes.NewMapDB()
-				h := newRivalry(t, name, seed, db.Store())
-				h.note("seed %d", seed)
-				for range 60 {
-					n, d := h.step()
-					if n == 0 || d.Allowed || d.RetryAfter == ratelimit.Never {
-						continue
+				left := 120
+				history.Run(t, rivalsIn(name), func(p history.Player) (history.Op, bool) {
+					left--
+					if left < 0 {
+						return history.Op{}, false
 					}
-					probed++
-					soon, late := h.rng.Int64N(int64(time.Second)), h.rng.Int64N(int64(time.Hour))
-					for _, later := range []time.Duration{-1, 0, time.Duration(soon), time.Duration(late)} {
-						clk, copied := stepclock.New(), fakes.NewMapDB()
-						copied.States = maps.Clone(db.States)
-						clk.Set(h.clk.Now().Add(d.RetryAfter + later))
-						again, err := h.limiterOn(copied.Store(), clk).Take(t.Context(), "key", n)
-						require.NoError(t, err)
-						require.Equal(t, later >= 0, again.Allowed, "%d events, %v after the end of RetryAfter: %+v\n%s", n, later, again, &h.log)
-					}
-				}
+					return g.Next(p)
+				})
 			}
-			require.Greater(t, probed, 50)
 		})
 	}
 }

@@ -3,8 +3,6 @@ package decide_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,13 +12,14 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
 // The tests in this file check how many events Settle gives back of a continuous TokenBucket, in
 // all forms of its state. The bucket must be as if the unused events had never been taken, so that
-// no span has more events than the bucket bounds. TestSettleSchedules checks the same for all
+// no span has more events than the bucket bounds. TestBounds checks the same for all
 // algorithms.
 
 // A settledBucket is a way to keep the state of a TokenBucket.
@@ -104,105 +103,28 @@ func TestSettleNested(t *testing.T) {
 	}
 }
 
-// Whatever is held, settled, reserved and cancelled, no span has more events than the bucket
-// bounds.
-func TestSettleNeverExceeds(t *testing.T) {
+// TestBounds_Buckets: nor do more happen in any form of the state of a bucket.
+func TestBounds_Buckets(t *testing.T) {
 	t.Parallel()
 	eachSettledBucket(t, func(t *testing.T, b settledBucket) {
-		rnd := fakes.Rand(t)
-		for range budget.Histories(300, 1500) {
-			spanSchedule(t, rnd, b)
+		for seed := range budget.Seeds(t, budget.Histories(150, 1500)) {
+			c := history.NewRandom(seed, 3)
+			burst := (1 + c.Below(12)) * b.events
+			s := &history.Setup{
+				Algorithm: b.limit(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(b.events), Burst: burst}),
+				Start:     fakes.Midnight,
+				Kept:      b.name,
+				Bound: func(span time.Duration) int {
+					return burst + int(span*time.Duration(b.events)/time.Second)
+				},
+			}
+			s.Open = func() ([]ratelimit.Limiter, history.Clock) {
+				l, clk := fakes.At(t, s.Algorithm, b.opts()...)
+				return []ratelimit.Limiter{l}, clk
+			}
+			playBounded(t, s, c)
 		}
 	})
-}
-
-// A spanHold is what a schedule holds or has reserved.
-type spanHold struct {
-	*ratelimit.Reservation
-	taken
-	reserved bool
-}
-
-// spanSchedule makes a schedule, and checks its spans. It counts in seconds' worth of events, and
-// in halves of seconds.
-func spanSchedule(t *testing.T, rnd *rand.Rand, b settledBucket) {
-	burst := 1 + rnd.IntN(12)
-	l, clk := b.new(t, burst)
-	var happened []taken
-	var open []spanHold
-	var log []string
-	logf := func(format string, args ...any) {
-		log = append(log, fmt.Sprintf("%v "+format, append([]any{clk.Now().Sub(fakes.Midnight)}, args...)...))
-	}
-	happens := func(at time.Time, n int) {
-		if n > 0 {
-			happened = append(happened, taken{at, n})
-		}
-	}
-	for range 60 {
-		switch n := min(burst, 1+rnd.IntN(2)) * b.events; rnd.IntN(14) {
-		case 0, 1, 2, 3:
-			r, d, err := l.Hold(ctx, "key", n)
-			require.NoError(t, err)
-			if d.Allowed {
-				logf("hold %d", n)
-				open = append(open, spanHold{Reservation: r, taken: taken{clk.Now(), n}})
-			}
-		case 4, 5:
-			if rnd.IntN(3) == 0 {
-				n = burst * b.events
-			}
-			granted := fakes.TakeUpTo(t, l, "key", n)
-			logf("take %d of %d", granted, n)
-			happens(clk.Now(), granted)
-		case 6:
-			if l.AllowN("key", n) {
-				logf("allow %d", n)
-				happens(clk.Now(), n)
-			}
-		case 7:
-			r, _, err := l.Reserve(ctx, "key", n)
-			require.NoError(t, err)
-			logf("reserve %d in %v", n, r.Delay())
-			open = append(open, spanHold{r, taken{clk.Now().Add(r.Delay()), n}, true})
-		case 8, 9, 10:
-			if len(open) == 0 {
-				continue
-			}
-			i := rnd.IntN(len(open))
-			h := open[i]
-			open = slices.Delete(open, i, i+1)
-			if h.reserved && rnd.IntN(2) == 0 {
-				if logf("cancel %d", h.n); h.at.Before(clk.Now()) {
-					happens(h.at, h.n)
-				}
-				h.Cancel()
-				continue
-			}
-			n := rnd.IntN(h.n + 1)
-			if rnd.IntN(3) > 0 {
-				n = 0
-			}
-			logf("settle %d, held at %v, with %d", h.n, h.at.Sub(fakes.Midnight), n)
-			mustSettle(t, h.Reservation, n)
-			happens(h.at, n)
-		default:
-			clk.Advance(time.Duration(rnd.IntN(7)) * time.Second / 2)
-		}
-	}
-	for _, h := range open {
-		happens(h.at, h.n)
-	}
-	slices.SortStableFunc(happened, func(a, b taken) int { return a.at.Compare(b.at) })
-	for i, first := range happened {
-		sum := 0
-		for _, last := range happened[i:] {
-			sum += last.n
-			span := last.at.Sub(first.at)
-			most := burst*b.events + int(span*time.Duration(b.events)/time.Second)
-			require.LessOrEqual(t, sum, most, "in the %v after %v:\n%v", span, first.at.Sub(fakes.Midnight), log)
-		}
-	}
 }
 
 // A store drops what it remembers of keys whose events came back together with the keys. So a

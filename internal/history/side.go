@@ -1,0 +1,144 @@
+package history
+
+import (
+	"context"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/ends"
+)
+
+// This file makes the calls of operations.
+
+// A side has limiters of the same keys, and the reservations that they have made.
+type side struct {
+	limiters []ratelimit.Limiter
+	made     map[string]*made // by name
+}
+
+// A made reservation was made by a limiter. Another one can resume it.
+type made struct {
+	*ratelimit.Reservation
+	by   ratelimit.Limiter
+	key  string
+	over bool // whether it was settled or cancelled
+}
+
+func newSide(limiters []ratelimit.Limiter) *side { return &side{limiters, map[string]*made{}} }
+
+// An answer is what the call of an operation returns.
+type answer struct {
+	ratelimit.Decision
+	events int // that a TakeUpTo took
+	made   *ratelimit.Reservation
+	err    error
+}
+
+func (s *side) limiter(o Op) ratelimit.Limiter { return s.limiters[o.By%len(s.limiters)] }
+
+// call makes the call of an operation at a time. A Pass and a Crowd are no calls.
+func (s *side) call(o Op, now int64) (a answer) {
+	ctx, l := context.Background(), s.limiter(o)
+	switch o.Verb {
+	case Take:
+		a.Decision, a.err = l.Take(ctx, o.Key, o.N)
+	case Allow:
+		if o.N == 1 {
+			a.Allowed = l.Allow(o.Key)
+		} else {
+			a.Allowed = l.AllowN(o.Key, o.N)
+		}
+	case TakeUpTo:
+		a.events, a.Decision, a.err = l.TakeUpTo(ctx, o.Key, o.N)
+	case Peek:
+		a.Decision, a.err = l.Peek(ctx, o.Key)
+	case Charge:
+		a.Decision, a.err = l.Charge(ctx, o.Key, o.N)
+	case Wait:
+		ctx := waiting(o, now)
+		if o.N == 1 {
+			a.err = l.Wait(ctx, o.Key)
+		} else {
+			a.err = l.WaitN(ctx, o.Key, o.N)
+		}
+	case Reserve:
+		var within []ratelimit.ReserveOption
+		if o.LimitsWait {
+			within = append(within, ratelimit.Within(o.Within))
+		}
+		all := ends.OfReserve(o.ends(), within...)
+		a.made, a.Decision, a.err = l.Reserve(ctx, o.Key, o.N, all...)
+	case Hold:
+		a.made, a.Decision, a.err = l.Hold(ctx, o.Key, o.N, ends.OfHold(o.ends())...)
+	case WaitHold:
+		all := ends.OfHold(o.ends(), ratelimit.Waiting())
+		a.made, a.Decision, a.err = l.Hold(ctx, o.Key, o.N, all...)
+	case Reset:
+		a.err = l.Reset(ctx, o.Key)
+	default:
+		return s.end(o, l)
+	}
+	if a.made != nil {
+		s.made[o.Name] = &made{Reservation: a.made, by: l, key: o.Key}
+	}
+	return a
+}
+
+// end settles, cancels or extends a reservation. If another limiter than the one that has made it
+// does so, it has its token.
+func (s *side) end(o Op, l ratelimit.Limiter) (a answer) {
+	ctx, r := context.Background(), s.made[o.Name]
+	if l != r.by && !r.over && r.Token() != "" {
+		resumed, err := l.Resume(ctx, r.key, r.Token())
+		if err != nil {
+			return answer{err: err}
+		}
+		r.Reservation, r.by = resumed, l
+	}
+	switch o.Verb {
+	case Settle:
+		a.Decision, a.err = r.Settle(ctx, o.N)
+		r.over = r.over || a.err == nil
+	case Extend:
+		a.err = r.Extend(ctx, o.For)
+	case Cancel:
+		r.Cancel()
+		r.over = true
+	}
+	return a
+}
+
+// ends returns how a hold ends by itself.
+func (o *Op) ends() (opts []ratelimit.EndOption) {
+	if o.For != 0 {
+		opts = append(opts, ratelimit.HoldFor(o.For))
+	}
+	if o.Back {
+		opts = append(opts, ratelimit.GiveBack())
+	}
+	return opts
+}
+
+// longestWait returns for how long an operation may wait.
+func (o *Op) longestWait() time.Duration {
+	if o.LimitsWait {
+		return o.Within
+	}
+	return ratelimit.Never
+}
+
+// waiting returns the context of a Wait.
+func waiting(o Op, now int64) context.Context {
+	if !o.LimitsWait {
+		return context.Background()
+	}
+	return deadlineContext{context.Background(), time.Unix(0, now).Add(o.Within)}
+}
+
+// A deadlineContext has a deadline by the clock of the limiter.
+type deadlineContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -1,0 +1,136 @@
+package history
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/ratelimit-go/ratelimit"
+)
+
+// Twins are limiters on several stores, which must all give the same answers. There is no model, so
+// that the limit of the keys may change.
+type Twins struct {
+	Limits []ratelimit.Algorithm // that the keys may have; they begin with the first one
+	Start  time.Time
+	Kept   string // where each store keeps states, for the text of a failure
+
+	// Open returns limiters on each store, and the clock of all, which shows Start. Keys have the
+	// limit *of, which changes.
+	Open func(of *ratelimit.Algorithm) ([][]ratelimit.Limiter, Clock)
+}
+
+// String implements [Game].
+func (s *Twins) String() string {
+	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on", s.Limits, s.Kept, s.Start.UnixNano())
+}
+
+// New implements [Game].
+func (s *Twins) New() Player {
+	p := &match{Twins: s, limit: s.Limits[0]}
+	limiters, clock := s.Open(&p.limit)
+	p.Past = newPast(s.Start, 1, func(k *Key) { k.told = nil })
+	p.clock = clock
+	for _, alg := range s.Limits {
+		p.traits = p.or(traitsOf(alg))
+	}
+	for _, of := range limiters {
+		p.sides = append(p.sides, newSide(of))
+	}
+	return p
+}
+
+// A match performs a history on the limiters of Twins.
+type match struct {
+	*Twins
+	Past
+	limit ratelimit.Algorithm // of the keys
+	sides []*side
+}
+
+// Ended implements [Player].
+func (p *match) Ended() bool { return false }
+
+// Finish implements [Player].
+func (p *match) Finish() error { return p.wrong }
+
+// isNow is not known without a model. So Twins never wait.
+func (p *match) isNow(*Key, int) bool { return false }
+
+// Key returns what is known of a key.
+func (p *match) Key(name string) *Key {
+	k := p.Past.Key(name)
+	if k.Last == (ratelimit.Decision{}) {
+		p.all(Op{Verb: Peek, Key: name})
+	}
+	return k
+}
+
+// Do implements [Player].
+func (p *match) Do(o Op) (wrong error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			wrong = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+		}
+	}()
+	switch o.Verb {
+	case Pass:
+		p.move(o.For)
+	case Limit:
+		p.limit = p.Limits[o.N%len(p.Limits)]
+		for _, k := range p.keys {
+			k.told = nil
+		}
+	case Wait, WaitHold, Crowd:
+	default:
+		p.all(o)
+	}
+	return p.wrong
+}
+
+// all performs an operation on each store.
+func (p *match) all(o Op) {
+	if o.isOfName() && p.sides[0].made[o.Name] == nil {
+		return
+	}
+	k := p.Past.Key(o.Key)
+	var got answer
+	for i, s := range p.sides {
+		a := s.call(o, p.Now())
+		if i > 0 && said(a) != said(got) {
+			p.fail("store 0 answers %s\nstore %d answers %s", said(got), i, said(a))
+		}
+		got = a
+	}
+	if got.made != nil {
+		p.keep(k, o, o.Verb == Hold || len(o.ends()) > 0 || p.flies, got.made.Delay())
+	}
+	switch {
+	case got.err != nil:
+	case o.Verb == Take || o.Verb == Hold:
+		k.Last = got.Decision
+		p.keepPromise(k, takes(o.N), got.Allowed, got.RetryAfter)
+	case o.Verb == Peek:
+		k.Last = got.Decision
+		p.checkPromise(k, takes(1), got.Allowed, got.RetryAfter)
+	case o.Verb == Reserve && !got.Allowed:
+		p.keepPromise(k, question{Reserve, o.N, o.longestWait()}, false, got.RetryAfter)
+	default:
+		k.told = nil
+	}
+}
+
+// said returns an answer as text. A reservation says when its turn is.
+func said(a answer) string {
+	text := fmt.Sprintf("%+v", a.Decision)
+	if a.events > 0 {
+		text += fmt.Sprintf(", %d events", a.events)
+	}
+	if a.made != nil {
+		text += fmt.Sprintf(", reserved in %v", a.made.Delay())
+	}
+	if a.err != nil {
+		text += fmt.Sprintf(", the error %v", a.err)
+	}
+	return text
+}
