@@ -18,8 +18,8 @@ type Setup struct {
 	Forgets   bool   // whether the store forgets keys when it is full
 	Kept      string // where it keeps states, for the text of a failure
 
-	// The most events that may happen within a span of time, unless some are charged, or settled for
-	// more than was held. If it is nil, that is not compared.
+	// The most events that may happen within a span of time, unless some are charged, or settled
+	// for more than was held. If it is nil, that is not compared.
 	Bound func(span time.Duration) int
 
 	// Open returns limiters of the same new keys, and their clock, which shows Start.
