@@ -48,11 +48,13 @@ func TestResetOfParts(t *testing.T) {
 				parts = append(parts, l)
 			}
 			named, told := make([]int, len(parts)), make([]int, len(parts))
-			for range budget.Histories(1000, 3000) {
+			requests := budget.Histories(1000, 3000)
+			for range requests {
 				clk.Advance(time.Duration(rnd.Int64N(int64(time.Second) << rnd.IntN(8))))
 				cost = 1 + rnd.IntN(3)
 				resp := serve(h, from("192.0.2.1:1"))
 				if resp.StatusCode != 200 {
+					clk.Advance(time.Duration(rnd.Int64N(int64(24 * time.Hour)))) // until something is back
 					continue
 				}
 				for i, l := range parts {
@@ -91,7 +93,7 @@ func TestResetOfParts(t *testing.T) {
 				named[0] = 0
 			}
 			assert.Equal(t, named, told)
-			assert.NotEqual(t, []int{0, 0, 0}, told)
+			assert.Greater(t, told[0]+told[1]+told[2], int(requests)/4)
 		})
 	}
 }
