@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -66,10 +67,14 @@ func decode[T any](t *testing.T, w *httptest.ResponseRecorder) (answer T) {
 	return answer
 }
 
+// TestLookUp: a lookup says what a Peek of the key says, and is no decision.
 func TestLookUp(t *testing.T) {
 	clk := clock.NewMock()
 	page := New()
-	l := added(t, page, "api", ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 4}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}}, ratelimit.WithClock(clk))
+	l := added(t, page, "api", ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 4},
+		ratelimit.FixedWindow{Limit: 100, Window: time.Hour},
+	}, ratelimit.WithClock(clk))
 	l.AllowN("k", 4)
 	for _, w := range []found{
 		get[found](t, page, "&limiter=api&key=k"),
@@ -83,22 +88,29 @@ func TestLookUp(t *testing.T) {
 		assert.Equal(t, "2/s, burst 4", w.Decision.PartLimit)
 		assert.Len(t, w.Next, 3)
 	}
-	assert.Zero(t, get[sent](t, page, "").Limiters[0].Denied, "a lookup is no decision")
+	assert.Zero(t, get[sent](t, page, "").Limiters[0].Denied)
+}
+
+func TestLookUpUnusedKey(t *testing.T) {
+	page := New()
+	added(t, page, "api", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2)})
 	unused := get[found](t, page, "&limiter=api&key=")
 	assert.True(t, unused.Decision.Allowed, "the empty key is a key")
 	assert.Len(t, unused.Next, 1)
-
-	window := added(t, page, "window", ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithClock(clk))
-	window.Allow("k")
-	assert.Len(t, get[found](t, page, "&limiter=window&key=k").Next, 2, "it may come back when it is like an unused key")
-
-	assert.Nil(t, get[found](t, blockedPage(t), "&limiter=&key=k").Decision.RetryAfter, "never")
 }
 
-func blockedPage(t *testing.T) *Page {
+// TestLookUpUsedUpKey: a key that is used up may come back when it is like an unused one.
+func TestLookUpUsedUpKey(t *testing.T) {
+	page := New()
+	l := added(t, page, "api", ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithClock(clock.NewMock()))
+	l.Allow("k")
+	assert.Len(t, get[found](t, page, "&limiter=api&key=k").Next, 2)
+}
+
+func TestLookUpBlockedKey(t *testing.T) {
 	page := New()
 	added(t, page, "", ratelimit.Blocked{})
-	return page
+	assert.Nil(t, get[found](t, page, "&limiter=&key=k").Decision.RetryAfter, "never")
 }
 
 func TestLookUpDeniedKeys(t *testing.T) {
@@ -195,12 +207,13 @@ func TestLookUpWhatIsUnknown(t *testing.T) {
 func TestLookUpWithLimits(t *testing.T) {
 	page := New()
 	secret := errors.New("no customer named k")
-	added(t, page, "plans", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+	lookup := func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 		if key == "k" {
 			return nil, secret
 		}
 		return ratelimit.FixedWindow{Limit: 7, Window: time.Minute}, nil
-	}))
+	}
+	added(t, page, "plans", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(lookup))
 	assert.Equal(t, "each key has a limit of its own", get[sent](t, page, "").Limiters[0].Limit)
 	assert.Equal(t, "7 in each minute", get[found](t, page, "&limiter=plans&key=gold").Limit)
 	failed := get[found](t, page, "&limiter=plans&key=k")
@@ -213,7 +226,8 @@ func TestLookUpWithoutRedis(t *testing.T) {
 	page := New()
 	redis, err := redisstore.New(conn{})
 	require.NoError(t, err)
-	added(t, page, "redis", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(redis), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+	added(t, page, "redis", ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(redis),
+		ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	got := get[found](t, page, "&limiter=redis&key=k")
 	assert.True(t, got.Decision.Degraded)
 	assert.Contains(t, got.Error, "connection refused")
@@ -222,9 +236,7 @@ func TestLookUpWithoutRedis(t *testing.T) {
 // TestNextIsTrue: what the page says of the next requests happens, for every algorithm.
 func TestNextIsTrue(t *testing.T) {
 	algs := storetest.Algorithms()
-	for name, alg := range storetest.Plans() {
-		algs[name] = alg
-	}
+	maps.Copy(algs, storetest.Plans())
 	for name, alg := range algs {
 		t.Run(name, func(t *testing.T) {
 			clk := stepclock.New()
@@ -232,26 +244,29 @@ func TestNextIsTrue(t *testing.T) {
 			for step := range 12 {
 				d, err := l.Peek(t.Context(), "k")
 				require.NoError(t, err)
-				for i, n := range forecasts(l.Describe().Algorithm, d) {
-					assert.False(t, n.Exactly && n.Granted == math.MaxInt, "one more cannot be asked for")
-					for _, more := range []int{0, 1} { // on copies of the state: all that was done so far, done again
-						if more == 1 && !n.Exactly {
-							continue
-						}
-						c := stepclock.New()
-						copied := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(c)))
-						for range step {
-							use(copied, c)
-						}
-						c.Advance(time.Duration(n.In))
-						granted := copied.AllowN("k", n.Granted+more)
-						assert.Equal(t, more == 0, granted, "step %d, the answer %d: %+v, %d more", step, i, n, more)
+				for _, n := range forecasts(l.Describe().Algorithm, d) {
+					assert.True(t, grants(alg, step, n, 0), "step %d: %+v", step, n)
+					if n.Exactly {
+						require.NotEqual(t, math.MaxInt, n.Granted, "one more cannot be asked for")
+						assert.False(t, grants(alg, step, n, 1), "step %d: one more than %+v", step, n)
 					}
 				}
 				use(l, clk)
 			}
 		})
 	}
+}
+
+// grants reports whether a key that was used in some steps is granted what a forecast says, and more
+// than that.
+func grants(alg ratelimit.Algorithm, steps int, n forecast, more int) bool {
+	clk := stepclock.New()
+	l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk)))
+	for range steps {
+		use(l, clk)
+	}
+	clk.Advance(time.Duration(n.In))
+	return l.AllowN("k", n.Granted+more)
 }
 
 // use takes a few events.
@@ -264,18 +279,44 @@ func use(l ratelimit.Limiter, clk *stepclock.Clock) {
 // TestNextOfABucket: of a bucket that is neither empty nor full, the page knows when there is one more.
 func TestNextOfABucket(t *testing.T) {
 	tenth := ratelimit.PerSecond(10)
+	const ms = duration(time.Millisecond)
 	for name, tt := range map[string]struct {
 		alg   ratelimit.Algorithm
 		spent int
 		want  []forecast
 	}{
-		"tokens":          {ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 7, []forecast{{0, 13, true}, {duration(100 * time.Millisecond), 14, false}, {duration(700 * time.Millisecond), 20, true}}},
-		"a queue":         {ratelimit.LeakyBucket{Rate: tenth, Capacity: 5}, 2, []forecast{{0, 3, true}, {duration(100 * time.Millisecond), 4, false}, {duration(200 * time.Millisecond), 5, true}}},
-		"one is missing":  {ratelimit.TokenBucket{Rate: tenth}, 1, []forecast{{0, 9, true}, {duration(100 * time.Millisecond), 10, true}}},
-		"a third of 1 ns": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000, []forecast{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}}},
-		"137 years":       {ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000, []forecast{{0, 1000, true}, {duration(24 * time.Hour), 1001, false}, {duration(49_000 * 24 * time.Hour), 50_000, true}}},
-		"at intervals":    {ratelimit.TokenBucket{Rate: tenth, Refill: ratelimit.RefillInterval}, 2, []forecast{{0, 8, true}, {duration(time.Second), 10, true}}},
-		"part of an All":  {ratelimit.All{ratelimit.TokenBucket{Rate: tenth}, ratelimit.Unlimited{}}, 2, []forecast{{0, 8, true}, {duration(200 * time.Millisecond), 10, true}}},
+		"tokens": {
+			ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 7,
+			[]forecast{{0, 13, true}, {100 * ms, 14, false}, {700 * ms, 20, true}},
+		},
+		"a queue": {
+			ratelimit.LeakyBucket{Rate: tenth, Capacity: 5}, 2,
+			[]forecast{{0, 3, true}, {100 * ms, 4, false}, {200 * ms, 5, true}},
+		},
+		"one is missing": {
+			ratelimit.TokenBucket{Rate: tenth}, 1,
+			[]forecast{{0, 9, true}, {100 * ms, 10, true}},
+		},
+		"a third of 1 ns": {
+			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000,
+			[]forecast{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}},
+		},
+		"137 years": {
+			ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000,
+			[]forecast{
+				{0, 1000, true},
+				{duration(24 * time.Hour), 1001, false},
+				{duration(49_000 * 24 * time.Hour), 50_000, true},
+			},
+		},
+		"at intervals": {
+			ratelimit.TokenBucket{Rate: tenth, Refill: ratelimit.RefillInterval}, 2,
+			[]forecast{{0, 8, true}, {1000 * ms, 10, true}},
+		},
+		"part of an All": {
+			ratelimit.All{ratelimit.TokenBucket{Rate: tenth}, ratelimit.Unlimited{}}, 2,
+			[]forecast{{0, 8, true}, {200 * ms, 10, true}},
+		},
 	} {
 		l := ratelimit.Must(ratelimit.New(tt.alg, ratelimit.WithClock(stepclock.New())))
 		require.True(t, l.AllowN("k", tt.spent), name)
@@ -315,15 +356,22 @@ func TestReset(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestGetResetsNothing(t *testing.T) {
 	page := New(WithReset())
 	l := added(t, page, "api", ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 	l.Allow("k")
 	get[found](t, page, "&action=reset&limiter=api&key=k")
-	assert.False(t, l.Allow("k"), "a GET resets nothing")
+	assert.False(t, l.Allow("k"))
+}
+
+func TestResetWithoutRedis(t *testing.T) {
+	page := New(WithReset())
 	redis, err := redisstore.New(conn{})
 	require.NoError(t, err)
 	added(t, page, "redis", ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(redis))
-	assert.Equal(t, http.StatusBadGateway, post(page, own, "action", "reset", "limiter", "redis", "key", "k").Code)
+	assert.Equal(t, http.StatusBadGateway, post(page, nil, "action", "reset", "limiter", "redis", "key", "k").Code)
 }
 
 // A stuck is a limiter whose store does not answer.
@@ -344,40 +392,64 @@ func TestResetDoesNotHang(t *testing.T) {
 	})
 }
 
+// TestHashedKeys: a page with hashed keys shows the same hash of a key wherever it shows the key, and
+// never the key, not even in errors.
 func TestHashedKeys(t *testing.T) {
 	page := New(WithHashedKeys([]byte("secret")))
-	failing := errors.New("no customer named ann@example.com")
-	l := added(t, page, "api", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return ratelimit.Blocked{}, nil }))
-	added(t, page, "failing", ratelimit.Blocked{}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, failing }))
+	looksUp := func(name string, alg ratelimit.Algorithm, err error) ratelimit.Limiter {
+		return added(t, page, name, ratelimit.Blocked{}, ratelimit.WithFailureLog(nil),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, err }))
+	}
+	l := looksUp("api", ratelimit.Blocked{}, nil)
+	looksUp("failing", nil, errors.New("no customer named ann@example.com"))
 	l.Allow("ann@example.com")
 	top := get[sent](t, page, "").Limiters[0].Top
 	require.Len(t, top, 1)
 	assert.Equal(t, top[0].ID, top[0].Key)
 	assert.Len(t, top[0].Key, 16)
-	again := New(WithHashedKeys([]byte("secret")))
-	assert.Equal(t, top[0].keyReport, again.keyReportOf("ann@example.com"), "the same secret, the same hash")
-	assert.NotEqual(t, top[0].Key, New(WithHashedKeys(nil)).keyReportOf("ann@example.com").Key)
-	assert.NotEqual(t, top[0].Key, New(WithHashedKeys([]byte("other"))).keyReportOf("ann@example.com").Key)
 	assert.False(t, top[0].Verbatim)
-
-	long := strings.Repeat("x", 200)
-	l.Allow(long)
-	kept := get[sent](t, page, "").Limiters[0].Top[0]
-	assert.True(t, kept.Cut)
-	assert.Equal(t, page.keyReportOf(long[:128]).Key, kept.Key, "the hash of what is kept")
-	free := added(t, page, "free", ratelimit.Unlimited{})
-	free.Allow("ann@example.com")
-	free.AllowN(long, 2)
-	used := get[sent](t, page, "").Limiters[2].Used
-	require.Len(t, used, 2)
-	assert.Equal(t, []string{kept.Key, top[0].Key}, []string{used[0].Key, used[1].Key}, "hashes of the keys that use most")
-	assert.True(t, used[0].Cut)
-
-	for _, query := range []string{"", "&limiter=api&key=ann%40example.com", "&limiter=api&id=" + top[0].ID, "&limiter=failing&key=ann%40example.com"} {
+	for _, query := range []string{
+		"",
+		"&limiter=api&key=ann%40example.com",
+		"&limiter=api&id=" + top[0].ID,
+		"&limiter=failing&key=ann%40example.com",
+	} {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/?format=json"+query, http.NoBody))
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.NotContains(t, w.Body.String(), "ann")
 		assert.Contains(t, w.Body.String(), top[0].Key)
 	}
+}
+
+// TestHashesDependOnTheSecret: pages with one secret show the same hash of a key, and others another.
+func TestHashesDependOnTheSecret(t *testing.T) {
+	of := func(secret []byte) keyReport {
+		return New(WithHashedKeys(secret)).keyReportOf("ann@example.com")
+	}
+	one := of([]byte("secret"))
+	assert.Equal(t, one, of([]byte("secret")))
+	assert.NotEqual(t, one.Key, of([]byte("other")).Key)
+	assert.NotEqual(t, one.Key, of(nil).Key)
+}
+
+// TestHashesOfListedKeys: the lists of keys that are denied most and use most show hashes of what they
+// keep of a key, which is the start of a long one.
+func TestHashesOfListedKeys(t *testing.T) {
+	page := New(WithHashedKeys([]byte("secret")))
+	short, long := "ann@example.com", strings.Repeat("x", 200)
+	blocked := added(t, page, "blocked", ratelimit.Blocked{})
+	free := added(t, page, "free", ratelimit.Unlimited{})
+	blocked.Allow(long)
+	free.Allow(short)
+	free.AllowN(long, 2)
+	report := get[sent](t, page, "")
+	denied, used := report.Limiters[0].Top, report.Limiters[1].Used
+	require.Len(t, denied, 1)
+	assert.True(t, denied[0].Cut)
+	require.Len(t, used, 2)
+	assert.True(t, used[0].Cut)
+	kept := page.keyReportOf(long[:128]).Key
+	assert.Equal(t, []string{kept, kept}, []string{denied[0].Key, used[0].Key})
+	assert.Equal(t, page.keyReportOf(short), used[1].keyReport)
 }
