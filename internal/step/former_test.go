@@ -1,7 +1,6 @@
 package step
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -42,24 +41,39 @@ func rivals(t *testing.T) map[string][2]*Machine {
 	log := func(limit int, window uint64) *Machine {
 		return compile(kernel.NewSlidingLog(limit, window, false), nil)
 	}
+	interval := func(refill, burst int, per uint64) *Machine {
+		return compile(kernel.NewIntervalBucket(refill, burst, per), nil)
+	}
+	sliding := func(limit int, segments, length uint64) *Machine {
+		return compile(kernel.NewSlidingWindow(limit, segments, length, enc), nil)
+	}
+	rolling := func(quota, periodLimit int, periods, length uint64) *Machine {
+		return compile(kernel.NewRollingWindow(quota, periodLimit, periods, length), nil)
+	}
+	warming := func(events int, warmup time.Duration) *Machine {
+		return compile(kernel.NewWarmingUp(events, time.Second, warmup, 3, enc), nil)
+	}
 	return map[string][2]*Machine{
 		"bucket: burst and rate": {bucket(100, time.Second, 1), bucket(1, time.Second, 100)},
 		"bucket: rate":           {bucket(10, time.Second, 10), bucket(30, 2*time.Second, 10)},
 		"leaky: rate":            {queue(10, time.Second, 10), queue(5, time.Second, 3)},
-		"interval: per":          {compile(kernel.NewIntervalBucket(10, 10, second), nil), compile(kernel.NewIntervalBucket(5, 5, second/2), nil)},
-		"interval: burst":        {compile(kernel.NewIntervalBucket(40, 3, second), nil), compile(kernel.NewIntervalBucket(5, 5, second), nil)},
+		"interval: per":          {interval(10, 10, second), interval(5, 5, second/2)},
+		"interval: burst":        {interval(40, 3, second), interval(5, 5, second)},
 		"fixed: window":          {fixed(10, second, true), fixed(20, 2*second, true)},
 		"fixed: a long window":   {fixed(10, second, true), fixed(15, 60*second, true)},
 		"fixed: equal limits":    {fixed(7, second, true), fixed(7, 2*second, true)},
 		"fixed: start":           {fixed(10, second, true), fixed(10, second, false)},
-		"sliding: segments":      {compile(kernel.NewSlidingWindow(10, 5, second/5, enc), nil), compile(kernel.NewSlidingWindow(10, 10, second/10, enc), nil)},
-		"sliding: window":        {compile(kernel.NewSlidingWindow(10, 1, second, enc), nil), compile(kernel.NewSlidingWindow(20, 1, 2*second, enc), nil)},
-		"rolling: period":        {compile(kernel.NewRollingWindow(10, 0, 5, second/5), nil), compile(kernel.NewRollingWindow(10, 0, 10, second/10), nil)},
-		"rolling: period limit":  {compile(kernel.NewRollingWindow(10, 3, 5, second/5), nil), compile(kernel.NewRollingWindow(7, 0, 5, second/5), nil)},
+		"sliding: segments":      {sliding(10, 5, second/5), sliding(10, 10, second/10)},
+		"sliding: window":        {sliding(10, 1, second), sliding(20, 1, 2*second)},
+		"rolling: period":        {rolling(10, 0, 5, second/5), rolling(10, 0, 10, second/10)},
+		"rolling: period limit":  {rolling(10, 3, 5, second/5), rolling(7, 0, 5, second/5)},
 		"log: window":            {log(10, second), log(20, 2*second)},
 		"log: a long window":     {log(10, second), log(15, 60*second)},
-		"warming up":             {compile(kernel.NewWarmingUp(10, time.Second, time.Second, 3, enc), nil), compile(kernel.NewWarmingUp(5, time.Second, 2*time.Second, 3, enc), nil)},
-		"all":                    {all(log(10, second), bucket(100, time.Minute, 5)), all(log(20, 2*second), bucket(200, time.Minute, 20))},
+		"warming up":             {warming(10, time.Second), warming(5, 2*time.Second)},
+		"all": {
+			all(log(10, second), bucket(100, time.Minute, 5)),
+			all(log(20, 2*second), bucket(200, time.Minute, 20)),
+		},
 	}
 }
 
@@ -124,86 +138,6 @@ func TestFormer_NeitherStarves(t *testing.T) {
 				s.ask(limits[turn%2], now, OpTake, 1)
 			}
 			assert.GreaterOrEqual(t, len(s.grants), stricter*9/10, "%s, seed %d", name, seed)
-		}
-	}
-}
-
-// counted returns how many of n events that another limit grants a part counts: of a bucket the most that leave
-// no more missing than twice what it grants at once.
-func counted(part kernel.Kernel, st []uint64, at kernel.Instant, n int) int {
-	twice := func(at kernel.Instant) []uint64 {
-		return part.Spend(make([]uint64, part.Width()), at, 2*min(part.Limit(), math.MaxInt/2))
-	}
-	bounded := func(st []uint64) bool {
-		if NewMachine(part, kernel.InMemory).Kind() == "warming" { // which is in debt until its next free time
-			return part.Frontier(st) <= at+part.Frontier(twice(0))
-		}
-		return !part.MissesLess(twice(at), st, at)
-	}
-	for n > 0 && !bounded(part.Spend(slices.Clone(st), at, n)) {
-		n--
-	}
-	return n
-}
-
-// TestFormer_Law: each of the two limits that are kept decides exactly as it would alone if what the other
-// one grants were charged to it, as far as it counts that.
-func TestFormer_Law(t *testing.T) {
-	budget.Alone(t) // of fewer histories, none may reach the bounds that are counted below
-	for name, limits := range rivals(t) {
-		granted, bound, memory := [2]int{}, 0, JoinLimits(limits[0], limits[1]).two.memory
-		for seed := range budget.Seeds(t, budget.Histories(100, 1000)) {
-			rng := rand.New(rand.NewPCG(seed, 2))
-			s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
-			alone := [2]shared{{from: limits[0], st: PlainState(limits[0].NewState())}}
-			now, asked := begun, [2]kernel.Instant{begun, begun}
-			for range 60 {
-				now += rng.Uint64N(min(second, memory) / 4)
-				i, op := rng.IntN(2), []Op{OpTake, OpTake, OpTake, OpPeek, OpCharge}[rng.IntN(5)]
-				for j := range limits {
-					if now-asked[j] > memory/2 { // or else it goes
-						i, op = j, OpTake
-					}
-				}
-				if op != OpPeek {
-					asked[i] = now
-				}
-				c, n := limits[i], 1+rng.IntN(min(3, limits[i].Limit()))
-				if alone[i].from == nil {
-					st, _ := c.Kernel.Adopt(limits[1-i].Kernel, alone[1-i].st.Words, now, now)
-					alone[i] = shared{from: c, st: PlainState(st)}
-				}
-				got, want := s.ask(c, now, op, n), alone[i].ask(c, now, op, n)
-				got.Idle, want.Idle = 0, 0
-				require.Equal(t, want, got, "%s, seed %d: %d of %d at %d ms", name, seed, op, i, (now-begun)/ms)
-				if other := &alone[1-i]; other.from != nil && (op == OpCharge || op == OpTake && got.Allowed) {
-					other.st.Words = other.from.each(other.st.Words, func(_ int, _ bool, part kernel.Kernel, st []uint64) []uint64 {
-						k := counted(part, st, now, n)
-						if k < n {
-							bound++
-						}
-						if k == 0 {
-							return st
-						}
-						return part.Spend(st, now, k)
-					})
-					granted[i]++
-				}
-				for j, c := range limits {
-					if !slices.Contains(s.from.Limits(), c) {
-						alone[j] = shared{}
-					}
-				}
-			}
-		}
-		assert.Positive(t, min(granted[0], granted[1]), name)
-		owing := slices.ContainsFunc(limits[0].leaves, func(part kernel.Kernel) bool {
-			return part.Credit(make([]uint64, part.Width()), 0) < math.MaxUint64
-		})
-		if !owing {
-			assert.Zero(t, bound, name)
-		} else if !budget.Nightly() { // of any seeds, all may stay below the bound: that of a WarmingUp is seldom reached
-			assert.Positive(t, bound, name)
 		}
 	}
 }
@@ -575,6 +509,7 @@ func TestFormer_Valid(t *testing.T) {
 		s := shared{from: limits[0], st: PlainState(limits[0].NewState())}
 		s.ask(limits[0], begun, OpTake, 1)
 		s.ask(limits[1], begun+ms, OpTake, 1)
+		valid := 0
 		for i := range s.st.Words {
 			assert.False(t, s.from.ValidIn(State{s.st.Words[:i], s.st.Form}) && i < formerHeader, "%s: the first %d words", name, i)
 			for _, to := range []uint64{0, 1, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
@@ -582,6 +517,7 @@ func TestFormer_Valid(t *testing.T) {
 				if mangled.st.Words[i] = to; !s.from.ValidIn(mangled.st) {
 					continue
 				}
+				valid++
 				for j := range kernel.Instant(4) {
 					mangled.ask(limits[j%2], begun+j*second, OpTake, 1)
 				}
@@ -590,5 +526,6 @@ func TestFormer_Valid(t *testing.T) {
 				}
 			}
 		}
+		assert.Positive(t, valid, name)
 	}
 }

@@ -579,10 +579,12 @@ func TestHolds_Valid(t *testing.T) {
 				st.Words[bad.word] = bad.to
 				assert.False(t, k.ValidIn(st), "%s %s: %+v", name, kind, bad)
 			}
+			valid := 0
 			for i := range s.st.Words { // whatever is Valid does no harm
 				for _, to := range []uint64{0, 1, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
 					st := s.st.Clone()
 					if st.Words[i] = to; k.ValidIn(st) {
+						valid++
 						mangled := shared{from: k, st: st}
 						for id := range uint64(3) {
 							mangled.send(c, begun+3*second, Request{Op: OpSettle, Hold: hour(id + 1)})
@@ -594,6 +596,7 @@ func TestHolds_Valid(t *testing.T) {
 					}
 				}
 			}
+			assert.Positive(t, valid, "%s %s", name, kind)
 		}
 	}
 }

@@ -485,12 +485,14 @@ func TestAhead_Valid(t *testing.T) {
 				for i := range aheadHeader + turnWords {
 					assert.False(t, k.ValidIn(State{s.st.Words[:i], s.st.Form}), "%s %s: the first %d words", name, kind, i)
 				}
+				valid := 0
 				for i := range s.st.Words {
 					for _, to := range []uint64{0, 1, 2, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
 						st := s.st.Clone()
 						if st.Words[i] = to; !k.ValidIn(st) {
 							continue
 						}
+						valid++
 						mangled := shared{from: k, st: st}
 						for _, id := range []Handle{turnOf(1), hour(1), hour(2)} {
 							mangled.send(c, begun+second, Request{Op: OpSettle, Hold: id})
@@ -501,6 +503,7 @@ func TestAhead_Valid(t *testing.T) {
 						}
 					}
 				}
+				assert.Positive(t, valid, "%s %s", name, kind)
 			}
 		}
 	}
