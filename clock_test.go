@@ -38,6 +38,7 @@ func TestCoarseClock(t *testing.T) {
 		require.False(t, l.Allow("key"))
 		assert.Equal(t, 1019*time.Millisecond, clk.Since(begin), "a denial reads the clock")
 		require.NoError(t, l.Wait(t.Context(), "key"))
+		// A reading of the clock is up to 10 ms old.
 		assert.InDelta(t, 2010*time.Millisecond, time.Since(begin), float64(10*time.Millisecond))
 
 		// A clock that was stopped shows the exact time, and its goroutine has ended.

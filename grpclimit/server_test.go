@@ -38,12 +38,12 @@ func TestRefusal(t *testing.T) {
 	require.NoError(t, call())
 	assert.Equal(t, metadata.MD{"ratelimit": {`"default";r=1;t=4`}, "ratelimit-policy": {`"default";q=2;w=7`}}, trailer)
 	require.NoError(t, call())
-	for range 3 {
+	for _, after := range []time.Duration{3_333_333_334, 3_333_333_333, 3_333_333_333} { // ten seconds together
 		retry, quota := detailsOf(t, call())
 		assert.Equal(t, []string{`"default";r=0;t=4`}, trailer["ratelimit"])
 		assert.Equal(t, []string{`"default";q=2;w=7`}, trailer["ratelimit-policy"])
 		assert.Equal(t, []string{"4"}, trailer["retry-after"], "seconds, rounded up")
-		assert.InDelta(t, 3_333_333_333.0, retry.GetRetryDelay().AsDuration().Nanoseconds(), 1)
+		assert.Equal(t, after*time.Nanosecond, retry.GetRetryDelay().AsDuration())
 		require.Len(t, quota.GetViolations(), 1)
 		assert.Equal(t, "default", quota.GetViolations()[0].GetSubject())
 		assert.Equal(t, "default", quota.GetViolations()[0].GetQuotaId())

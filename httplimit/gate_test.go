@@ -491,7 +491,7 @@ func TestShadowShare(t *testing.T) {
 				assert.Equal(t, ratelimit.Never, a.RetryAfter)
 			}
 		}
-		assert.InDelta(t, share*keys, refused, 0.02*keys)
+		assert.InDelta(t, share*keys, refused, 0.02*keys) // hashes of the keys choose
 		assert.Equal(t, 2*(keys-refused), reported)
 		a := gate.Admit(from("192.0.2.1:1"))
 		assert.Equal(t, share < 1, a.Passed, "without a key")

@@ -158,7 +158,7 @@ func TestStreamsShareAKey(t *testing.T) {
 				})
 				for i, one := range streams {
 					got := one.within(2*burst(alg), 12*burst(alg))
-					if refillsEvenly(alg) {
+					if refillsEvenly(alg) { // turns are whole, and a span ends between two
 						assert.InEpsilon(t, int(2*burst(alg)*kilo/time.Second), got, 0.1, "stream %d", i)
 					} else { // who asks first at the beginning of a window is not known
 						assert.Positive(t, got, "stream %d", i)
@@ -202,7 +202,7 @@ func TestStreamsShareByChunk(t *testing.T) {
 			streams[i](ctx, b, f)
 			passed[i] = f.within(2*burst(alg), 12*burst(alg))
 		})
-		for i, parts := range []int{4, 4, 4, 1, 1} {
+		for i, parts := range []int{4, 4, 4, 1, 1} { // turns are whole, and a span ends between two
 			assert.InEpsilon(t, parts*5*kilo/14, passed[i], 0.1, "stream %d", i)
 		}
 	})

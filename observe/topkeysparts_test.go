@@ -235,7 +235,7 @@ func TestTopDeniedSpreads(t *testing.T) {
 // TestTopDeniedCountsEach: no denial is lost if many goroutines are denied at once.
 func TestTopDeniedCountsEach(t *testing.T) {
 	const goroutines, each = 8, 2000
-	top, err := TopDenied(10, WithHalfLife(1e6*time.Hour))
+	top, err := TopDenied(10, WithTopClock(clock.NewMock()))
 	require.NoError(t, err)
 	use(top, 3)
 	var all sync.WaitGroup
@@ -253,9 +253,9 @@ func TestTopDeniedCountsEach(t *testing.T) {
 	all.Wait()
 	list := top.Top(10)
 	require.Len(t, list, 5)
-	assert.InDelta(t, goroutines*each, list[0].Count, 0.01)
+	assert.Equal(t, float64(goroutines*each), list[0].Count)
 	for _, d := range list[1:] {
-		assert.InDelta(t, goroutines*each/4, d.Count, 0.01)
+		assert.Equal(t, float64(goroutines*each/4), d.Count)
 		assert.Zero(t, d.Error)
 	}
 }

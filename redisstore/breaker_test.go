@@ -149,6 +149,7 @@ func TestOneTestAtATime(t *testing.T) {
 			l.Allow("k")
 			time.Sleep(10 * time.Millisecond)
 		}
+		// A call comes up to 10 ms after a cooldown has ended.
 		assert.InDelta(t, 10*time.Second/(s.cooldown+s.timeout), f.Trips, 2)
 		f.Set(func() { f.Hangs = false })
 		back := time.Now()

@@ -86,6 +86,7 @@ func TestPrioritiesAtSaturation(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 				assert.Equal(t, tt.denied, denied > 0)
+				// What the bucket has when the count begins and ends is not part of the rate.
 				assert.InDelta(t, float64(hundredths*tt.rest)/100, sum, 100)
 			})
 		})
@@ -141,6 +142,7 @@ func TestElasticShare(t *testing.T) {
 			}
 			return sum
 		}
+		// A count has what the bucket had when it began, and may begin before a share is looked up again.
 		assert.InDelta(t, 33+333, granted(10), 5, "a third, before the first lookup succeeds")
 		resolver.hosts = 4
 		granted(2) // until it is looked up again

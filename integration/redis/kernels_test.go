@@ -128,7 +128,7 @@ func TestLastBitOfWarmth(t *testing.T) {
 	tr.take(1)
 	require.True(t, tr.last.Allowed)
 	warmth := math.Float64frombits(binary.LittleEndian.Uint64(tr.store.states["k"][len(header):]))
-	assert.InDelta(t, math.Nextafter(1, 2), warmth, 0, "the last bit is left, and one event was taken")
+	assert.Equal(t, math.Nextafter(1, 2), warmth, "the last bit is left, and one event was taken")
 }
 
 // A limit reads the states of one that differs only in how much it grants as they are, in the

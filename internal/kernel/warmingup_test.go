@@ -19,6 +19,7 @@ func TestWarmingUp(t *testing.T) {
 		assert.True(t, k.Valid(st, InMemory))
 		cost, at = append(cost, next-at), next
 	}
+	// Each cost is a floating-point number that is rounded to a nanosecond.
 	assert.InDelta(t, 280*ms, cost[0], 2)
 	assert.InDelta(t, second, cost[0]+cost[1]+cost[2]+cost[3]+cost[4], 5, "it is warm after Warmup")
 	assert.IsNonIncreasing(t, cost)

@@ -218,6 +218,7 @@ func TestStateSizes(t *testing.T) {
 		ratelimit.RollingWindow{Quota: most, Window: 1000 * time.Hour, Period: time.Hour},
 	} {
 		state := stateAfterOne(t, mustLimit(t, alg), time.Unix(1e9, 0))
+		// A count has 4 bytes, and the rest of a state as many as other states.
 		assert.InDelta(t, 4000, len(state), 60, "%+v", alg)
 	}
 }

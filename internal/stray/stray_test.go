@@ -97,6 +97,7 @@ func TestList_LongOutage(t *testing.T) {
 		l.Add(s.hold())
 		pass(2 * longestOutage)
 		last := s.asked[len(s.asked)-1]
+		// The last time it is asked is some time in the last longestPause.
 		assert.InDelta(t, longestOutage, last, float64(longestPause))
 		assert.Empty(t, l.ids())
 	})
@@ -309,6 +310,7 @@ func TestList_Lasts(t *testing.T) {
 			h.Lasts, h.GivenUp = lasts, func() { givenUp++ }
 			l.Add(h)
 			pass(2 * longestOutage)
+			// The last time it is asked is some time in a longestPause.
 			assert.InDelta(t, want, s.asked[len(s.asked)-1], float64(longestPause))
 			assert.Empty(t, l.ids())
 			assert.Equal(t, 1, givenUp)
