@@ -59,7 +59,7 @@ var subjects = []struct {
 
 	{"internal/limit/*.go", slices.Concat(checks("", "internal/limit"), root, checks("", "storetest"))},
 	{"internal/line/*.go", slices.Concat(checks("", "internal/line", "internal/laws/wait"), root)},
-	{"internal/casstore/*.go", checks("", "internal/casstore", "storetest", "internal/laws/fault")},
+	{"internal/casstore/*.go", checks("", "internal/casstore", "storetest", "internal/laws/fault", "internal/laws/decide")},
 	{"internal/uint128/*.go", checks("", "internal/uint128", "internal/kernel", "internal/step")},
 	{"internal/warmup/*.go", slices.Concat(checks("", "internal/kernel", "internal/step", "redisstore"), []check{{"integration", "redis", "Fuzz"}})},
 	{"internal/param/*.go", slices.Concat(checks("", "internal/param", "internal/limit"), root, checks("", "httplimit", "httplimit/client", "iolimit"))},
