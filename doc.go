@@ -66,8 +66,9 @@
 //
 // # Promises
 //
-// These hold for every algorithm and every store. Package storetest tests all of them, except the
-// last and bounds on the number of keys, which only concern the in-memory store.
+// These hold for every algorithm and every store. What of them depends on the store is tested on
+// any store by package storetest. Bounds on the number of keys, and the last promise, only concern
+// the in-memory store.
 //
 //  1. Decisions are those of the mathematical definition. Only [WarmingUp] is
 //     computed in floating point.

@@ -24,7 +24,7 @@ import (
 )
 
 // The tests in this file have the code of docs/recipes.md, and check what the page says of it.
-// Other sentences of the page are promises of package storetest.
+// Other sentences of the page are laws of the library, which internal/laws has.
 
 type batchKey struct{}
 

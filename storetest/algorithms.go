@@ -56,7 +56,8 @@ func Algorithms() map[string]ratelimit.Algorithm {
 		"InFlight": ratelimit.InFlight{Limit: 5, Timeout: 10 * time.Second},
 		"Lockout": ratelimit.Lockout{
 			Limit: 5, Window: 15 * time.Minute, First: time.Minute, Longest: 24 * time.Hour},
-		"Lockout/all alike": ratelimit.Lockout{Limit: 3, Window: 2 * time.Second, First: 5 * time.Second},
+		"Lockout/all alike": ratelimit.Lockout{
+			Limit: 3, Window: 2 * time.Second, First: 5 * time.Second},
 		"Lockout/huge": ratelimit.Lockout{
 			Limit: math.MaxInt >> 23, Window: time.Hour, First: 1e3, Longest: 100 * 24 * time.Hour},
 		"RollingWindow/Nominet": ratelimit.RollingWindow{
@@ -84,7 +85,8 @@ func Algorithms() map[string]ratelimit.Algorithm {
 				ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}}},
 		"All/lockout": ratelimit.All{
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 9},
-			ratelimit.Lockout{Limit: 4, Window: 3 * time.Second, First: time.Second, Longest: 7 * time.Second}},
+			ratelimit.Lockout{
+				Limit: 4, Window: 3 * time.Second, First: time.Second, Longest: 7 * time.Second}},
 		"All/in flight": ratelimit.All{
 			ratelimit.InFlight{Limit: 4, Timeout: 3 * time.Second},
 			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 6}},
@@ -103,7 +105,7 @@ func Algorithms() map[string]ratelimit.Algorithm {
 }
 
 // Plans returns algorithms that need no state, by name: they grant everything, or nothing.
-// Run compares them with the reference model, and lets keys have them for a while.
+// Run does not test them, because no store is asked for their decisions.
 func Plans() map[string]ratelimit.Algorithm {
 	return map[string]ratelimit.Algorithm{
 		"Unlimited":     ratelimit.Unlimited{},

@@ -22,7 +22,8 @@ import (
 // is broken.
 var databaseRules = map[string]rule{
 	"Swap": {
-		"CompareAndSwap swaps if the state is old, byte by byte, or if there is none and old is nil, and otherwise changes nothing",
+		"CompareAndSwap swaps if the state is old, byte by byte, " +
+			"or if there is none and old is nil, and otherwise changes nothing",
 		testSwap,
 	},
 	"OneSwap": {"of concurrent swaps with the same old state, one succeeds", testOneSwap},
@@ -142,7 +143,8 @@ func testSwap(s *suite) {
 				want = "next"
 			}
 			if got := string(d.get("test:k")); swapped != tt.swapped || got != want {
-				s.broken("%s: the state was %.20q, and old %.20q: swapped is %v, and the state %.20q",
+				s.broken("%s: the state was %.20q, and old %.20q: "+
+					"swapped is %v, and the state %.20q",
 					name, tt.state, tt.old, swapped, got)
 			}
 		}
@@ -209,7 +211,8 @@ func testBytes(s *suite) {
 	for key, state := range want {
 		again := d.get(key)
 		if string(again) != state {
-			s.broken("the state of key %.20q was %.20q (%d bytes), and Get returns %.20q (%d bytes)",
+			s.broken("the state of key %.20q was %.20q (%d bytes), "+
+				"and Get returns %.20q (%d bytes)",
 				key, state, len(state), again, len(again))
 		}
 		if !d.swap(key, again, []byte("next"), time.Time{}) {

@@ -83,7 +83,8 @@ func testMeanwhile(s *suite) {
 		other := s.other(b, alg) // because the time of one limiter never goes back
 		s.meanwhile(b, take(s, b, 1), func() { tt.interfere(s, other) })
 		if d := s.peek(b, "k"); !slices.Contains(tt.remaining, d.Remaining) {
-			s.broken("2 of 20 were taken; while 1 more was taken, another caller did: %s; then %d remain, want one of %d",
+			s.broken("2 of 20 were taken; while 1 more was taken, another caller did: %s; "+
+				"then %d remain, want one of %d",
 				path.Base(s.Name()), d.Remaining, tt.remaining)
 		}
 	})
@@ -128,7 +129,8 @@ func testContexts(s *suite) {
 		cancel()
 		left := s.peek(b, "k").Remaining
 		if left != 20-n && (left != 20 || err == nil && d.Allowed) {
-			s.broken("%d of 20 were taken by a caller whose context was cancelled (%+v, %v), and %d remain",
+			s.broken("%d of 20 were taken by a caller whose context was cancelled (%+v, %v), "+
+				"and %d remain",
 				n, d, err, left)
 		}
 		s.reset(b, "k")

@@ -27,51 +27,70 @@ func testRestart(s *suite) {
 		}
 	}
 
-	own := ownLimit(new(ratelimit.Algorithm)) // a lookup that finds no limit of any key
+	for name, c := range restarts() {
+		s.restart(name, c)
+	}
+}
+
+// A restarted limiter has another limit than before, or gets or loses WithLimits.
+type restarted struct {
+	was, is         ratelimit.Algorithm
+	wasOwn, isOwn   bool // whether it has WithLimits
+	used, remaining int  // before and after the restart
+}
+
+func restarts() map[string]restarted {
 	hourly := func(n int) ratelimit.Algorithm {
 		return ratelimit.TokenBucket{Rate: ratelimit.PerHour(n)}
 	}
 	fixed := func(n int, window time.Duration) ratelimit.Algorithm {
 		return ratelimit.FixedWindow{Limit: n, Window: window}
 	}
-	for name, tt := range map[string]struct {
-		was, is         ratelimit.Algorithm
-		wasOwn, isOwn   bool
-		used, remaining int
-	}{
-		"lower":               {was: hourly(10), is: hourly(7), used: 10},
-		"higher":              {was: hourly(10), is: hourly(17), used: 10, remaining: 7},
-		"WithLimits is added": {was: hourly(10), is: hourly(10), isOwn: true, used: 9, remaining: 1},
-		"WithLimits is gone":  {was: hourly(10), is: hourly(10), wasOwn: true, used: 9, remaining: 1},
-		"WithLimits and more": {was: fixed(10, time.Hour), is: fixed(12, time.Hour), wasOwn: true, used: 9, remaining: 3},
-		"hour to day":         {was: fixed(10, time.Hour), is: fixed(10, 24*time.Hour), used: 9, remaining: 1},
-		"lower window":        {was: fixed(10, time.Hour), is: fixed(5, time.Hour), used: 9},
-		"another kind":        {was: fixed(10, time.Hour), is: hourly(10), used: 9, remaining: 10},
-		"All of one":          {was: ratelimit.All{hourly(10)}, is: ratelimit.All{hourly(12)}, used: 9, remaining: 3},
-		"a log":               {was: ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, is: ratelimit.SlidingLog{Limit: 12, Window: 2 * time.Hour}, used: 9, remaining: 3},
-	} {
-		var was, is []ratelimit.Option
-		if tt.wasOwn {
-			was = append(was, own)
+	log := func(n int, window time.Duration) ratelimit.Algorithm {
+		return ratelimit.SlidingLog{Limit: n, Window: window}
+	}
+	const hour = time.Hour
+	return map[string]restarted{
+		"lower":  {was: hourly(10), is: hourly(7), used: 10},
+		"higher": {was: hourly(10), is: hourly(17), used: 10, remaining: 7},
+		"WithLimits is added": {
+			was: hourly(10), is: hourly(10), isOwn: true, used: 9, remaining: 1},
+		"WithLimits is gone": {
+			was: hourly(10), is: hourly(10), wasOwn: true, used: 9, remaining: 1},
+		"WithLimits and more": {
+			was: fixed(10, hour), is: fixed(12, hour), wasOwn: true, used: 9, remaining: 3},
+		"hour to day":  {was: fixed(10, hour), is: fixed(10, 24*hour), used: 9, remaining: 1},
+		"lower window": {was: fixed(10, hour), is: fixed(5, hour), used: 9},
+		"another kind": {was: fixed(10, hour), is: hourly(10), used: 9, remaining: 10},
+		"All of one": {
+			was: ratelimit.All{hourly(10)}, is: ratelimit.All{hourly(12)}, used: 9, remaining: 3},
+		"a log": {was: log(10, hour), is: log(12, 2*hour), used: 9, remaining: 3},
+	}
+}
+
+// restart uses a key, and restarts its limiter with another limit.
+func (s *suite) restart(name string, c restarted) {
+	own := ownLimit(new(ratelimit.Algorithm)) // a lookup that finds no limit of any key
+	options := func(isOwn bool) (opts []ratelimit.Option) {
+		if isOwn {
+			opts = append(opts, own)
 		}
-		if tt.isOwn {
-			is = append(is, own)
+		return opts
+	}
+	b := s.bench(c.was, options(c.wasOwn)...)
+	if !b.AllowN("k", c.used) {
+		s.broken("%s: a fresh key was denied %d", name, c.used)
+	}
+	b = s.reopened(b, c.is, options(c.isOwn)...)
+	for range 2 { // the second time, the state has been stored again
+		if d := s.peek(b, "k"); d.Remaining != c.remaining {
+			s.broken("%s: %d of %+v were used; after a restart with %+v, %d remain, want %d",
+				name, c.used, c.was, c.is, d.Remaining, c.remaining)
 		}
-		b := s.bench(tt.was, was...)
-		if !b.AllowN("k", tt.used) {
-			s.broken("%s: a fresh key was denied %d", name, tt.used)
-		}
-		b = s.reopened(b, tt.is, is...)
-		for range 2 { // the second time, the state has been stored again
-			if d := s.peek(b, "k"); d.Remaining != tt.remaining {
-				s.broken("%s: %d of %+v were used; after a restart with %+v, %d remain, want %d",
-					name, tt.used, tt.was, tt.is, d.Remaining, tt.remaining)
-			}
-			s.take(b, "k", tt.remaining+1)
-		}
-		if tt.remaining > 0 && !b.AllowN("k", tt.remaining) || b.Allow("k") {
-			s.broken("%s: Remaining is %d, but that is not what can be taken", name, tt.remaining)
-		}
+		s.take(b, "k", c.remaining+1)
+	}
+	if c.remaining > 0 && !b.AllowN("k", c.remaining) || b.Allow("k") {
+		s.broken("%s: Remaining is %d, but that is not what can be taken", name, c.remaining)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package storetest checks that a [ratelimit.Database] keeps the promises of package ratelimit. The
-// test of a database calls Run:
+// Package storetest checks that a [ratelimit.Database] lets package ratelimit keep its promises.
+// The test of a database calls Run:
 //
 //	func TestTable(t *testing.T) {
 //		storetest.Run(t, storetest.Config{
@@ -7,12 +7,12 @@
 //		})
 //	}
 //
-// Each subtest checks one promise, with databases of its own. A failure names the broken promise
-// and the calls that broke it. An error of the database also fails the subtest, because no call of
-// the tests may fail. A database that hangs or panics fails its subtest, and the other subtests
-// continue. Run returns when all of them have ended. "go test -v -run TestTable" prints the names of
-// the subtests, and "go test -run TestTable/Atomic" runs the one that makes calls from many
-// goroutines at once.
+// Each subtest checks one promise that a database can break, with databases of its own. A failure
+// names the broken promise and the calls that broke it. An error of the database also fails the
+// subtest, because no call of the tests may fail. A database that hangs or panics fails its
+// subtest, and the other subtests continue. Run returns when all of them have ended.
+// "go test -v -run TestTable" prints the names of the subtests, and "go test -run TestTable/Atomic"
+// runs the one that makes calls from many goroutines at once.
 //
 // Run does not test databases that fail, because the limiter's [ratelimit.FailurePolicy] decides
 // then.
@@ -61,8 +61,7 @@ type Config struct {
 	Tick time.Duration
 
 	// Steps is the number of calls in each comparison with the reference model; 0 means 500. Lower
-	// it for a slow store. Below 500, the tests also try fewer orders of cancelling. With go test
-	// -short, the tests make a tenth of these calls.
+	// it for a slow store. With go test -short, the tests make a tenth of these calls.
 	Steps int
 
 	// Keys is the number of keys that the test of many keys uses at once. 0 means 12,000, or fewer

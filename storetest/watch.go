@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -121,11 +120,7 @@ func (s *watchedStore) Open(
 	if err = errors.Join(err, refused); err != nil {
 		return nil, err
 	}
-	watched := &watchedStates{states, s.watch}
-	if each, ok := states.(limit.EachStates); ok {
-		return &watchedEach{watched, each}, nil
-	}
-	return watched, nil
+	return &watchedStates{states, s.watch}, nil
 }
 
 type watchedStates struct {
@@ -164,71 +159,4 @@ func (s *watchedStates) Reset(ctx context.Context, key string) error {
 	return s.watch.guard(ctx, fmt.Sprintf("Reset(%.20q)", key), func() error {
 		return s.states.Reset(ctx, key)
 	})
-}
-
-// An unwatcher is a watchedStates or a watchedEach: states with a watch that can be removed.
-type unwatcher interface{ unwatched() limit.States }
-
-func (s *watchedStates) unwatched() limit.States { return s.states }
-
-// Group implements [limit.JointStates]. If the states inside are no JointStates, keys have no
-// group.
-func (s *watchedStates) Group(key string) (group any) {
-	joint, ok := s.states.(limit.JointStates)
-	if !ok {
-		return nil
-	}
-	_ = s.watch.guard(context.Background(), fmt.Sprintf("Group(%.20q)", key), func() error {
-		group = joint.Group(key)
-		return nil
-	})
-	return group
-}
-
-func (s *watchedStates) ApplyAll(
-	ctx context.Context,
-	calls []limit.Call,
-) (decided bool, err error) {
-	own := slices.Clone(calls) // a call that hangs may still write to them
-	for i := range own {
-		own[i].States = own[i].States.(unwatcher).unwatched()
-	}
-	all := false
-	err = s.watch.guard(ctx, "ApplyAll", func() (err error) {
-		all, err = s.states.(limit.JointStates).ApplyAll(ctx, own)
-		return err
-	})
-	if err != nil {
-		return true, err
-	}
-	for i := range calls {
-		calls[i].Answer, calls[i].Answered = own[i].Answer, own[i].Answered
-	}
-	return all, nil
-}
-
-// watchedEach are watched states that have EachStates.
-type watchedEach struct {
-	*watchedStates
-	each limit.EachStates
-}
-
-func (s *watchedEach) ApplyEach(ctx context.Context, calls []limit.Call) {
-	own := slices.Clone(calls) // a call that hangs may still write to them
-	err := s.watch.guard(ctx, "ApplyEach", func() error {
-		s.each.ApplyEach(ctx, own)
-		for i := range own {
-			if own[i].Err != nil {
-				return own[i].Err
-			}
-		}
-		return nil
-	})
-	for i := range calls {
-		if err == nil {
-			calls[i] = own[i]
-		} else {
-			calls[i].Err = err
-		}
-	}
 }

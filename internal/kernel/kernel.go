@@ -166,7 +166,7 @@ type Adopter interface {
 
 // Defaults is what kernels do unless they define it otherwise. Of a hold, a mark is one word that
 // any parameters can use, and nothing is taken back: a kernel with states needs a Mark and a Settle
-// of its own, which rule "Settle" of package storetest asks for, and not the compiler.
+// of its own, which rule "Exact" of package storetest asks for, and not the compiler.
 type Defaults struct{}
 
 func (Defaults) Pack(st []uint64) []uint64 { return st }
