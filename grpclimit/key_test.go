@@ -66,7 +66,11 @@ func TestPeerIP(t *testing.T) {
 		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "192.0.2.1, nonsense"}, "127.0.0.1"},
 		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", strings.Repeat("1", 4000)}, "127.0.0.1"},
 		{[]clientip.Option{clientip.TrustedProxies(loopback)}, []string{"x-forwarded-for", "2001:db8:1:2:3::4"}, "2001:db8:1:2::/64"},
-		{[]clientip.Option{clientip.TrustedHops(1), clientip.FromForwarded()}, []string{"forwarded", `for="[2001:db8::1]:4711"`, "x-forwarded-for", "192.0.2.1"}, "2001:db8::/64"},
+		{
+			[]clientip.Option{clientip.TrustedHops(1), clientip.FromForwarded()},
+			[]string{"forwarded", `for="[2001:db8::1]:4711"`, "x-forwarded-for", "192.0.2.1"},
+			"2001:db8::/64",
+		},
 	} {
 		got, err := asked(t, clientip.Of(tt.opts...))(tt.md...)
 		assert.NoError(t, err)

@@ -263,16 +263,22 @@ func TestDeadline_HoldsOnlyWhatMayEnd(t *testing.T) {
 		opts     []httplimit.Option
 		holds    bool
 	}{
-		"no deadline":                {limiter: remote()},
-		"a second to answer":         {limiter: remote(), deadline: 1900 * time.Millisecond, holds: true},
-		"more than that":             {limiter: remote(), deadline: 2100 * time.Millisecond},
-		"less time to answer":        {limiter: remote(ratelimit.WithStoreTimeout(10 * time.Millisecond)), deadline: 100 * time.Millisecond},
-		"for ever to answer":         {limiter: remote(ratelimit.WithStoreTimeout(math.MaxInt64)), deadline: time.Minute, holds: true},
-		"waits for ever":             {limiter: remote(), deadline: time.Minute, opts: []httplimit.Option{httplimit.WithShaping(math.MaxInt64)}, holds: true},
-		"asked again after a delay":  {limiter: remote(), deadline: 16900 * time.Millisecond, opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}, holds: true},
-		"more than that, delayed":    {limiter: remote(), deadline: 17100 * time.Millisecond, opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}},
-		"in memory":                  {limiter: ratelimit.Must(ratelimit.New(one)), deadline: time.Second},
-		"may wait until then":        {limiter: remote(), deadline: 10 * time.Second, opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}, holds: true},
+		"no deadline":         {limiter: remote()},
+		"a second to answer":  {limiter: remote(), deadline: 1900 * time.Millisecond, holds: true},
+		"more than that":      {limiter: remote(), deadline: 2100 * time.Millisecond},
+		"less time to answer": {limiter: remote(ratelimit.WithStoreTimeout(10 * time.Millisecond)), deadline: 100 * time.Millisecond},
+		"for ever to answer":  {limiter: remote(ratelimit.WithStoreTimeout(math.MaxInt64)), deadline: time.Minute, holds: true},
+		"waits for ever":      {limiter: remote(), deadline: time.Minute, opts: []httplimit.Option{httplimit.WithShaping(math.MaxInt64)}, holds: true},
+		"asked again after a delay": {
+			limiter: remote(), deadline: 16900 * time.Millisecond,
+			opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}, holds: true,
+		},
+		"more than that, delayed": {limiter: remote(), deadline: 17100 * time.Millisecond, opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}},
+		"in memory":               {limiter: ratelimit.Must(ratelimit.New(one)), deadline: time.Second},
+		"may wait until then": {
+			limiter: remote(), deadline: 10 * time.Second,
+			opts: []httplimit.Option{httplimit.WithShaping(9 * time.Second)}, holds: true,
+		},
 		"of a limiter not from here": {limiter: fakes.Hidden{Limiter: remote()}, deadline: time.Minute, holds: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -60,20 +60,43 @@ func TestHeaders(t *testing.T) {
 		opts            []httplimit.Option
 		policy, current string
 	}{
-		"bucket":         {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 25}, nil, `"default";q=25;w=3`, `"default";r=24;t=1`},
-		"leaky":          {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, nil, `"default";q=5;w=5`, `"default";r=4;t=1`},
-		"window":         {hour, nil, `"default";q=100;w=3600`, `"default";r=99;t=3600`},
-		"log":            {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
-		"rolling":        {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil, `"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`},
-		"sub-second":     {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
-		"warming up":     {ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second}, []httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, ""},
-		"all":            {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil, `"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9;t=1`},
-		"all, slow":      {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(12)}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 7}, hour}, nil, `"default-1";q=12;w=3600, "default-2";q=7;w=420, "default-3";q=100;w=3600`, `"default-2";r=6;t=60`},
-		"all, rounded":   {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 3*time.Second + 1}}, hour}, nil, `"default-1";q=3;w=4, "default-2";q=100;w=3600`, `"default-1";r=2;t=2`},
-		"name":           {hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)}, `"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`},
-		"none":           {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
-		"legacy":         {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
-		"greatest limit": {ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Hour}, nil, fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(greatestLimit), 999999999999999)), fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(greatestLimit)-1, 999999999999999))},
+		"bucket": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 25}, nil, `"default";q=25;w=3`, `"default";r=24;t=1`},
+		"leaky":  {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}, nil, `"default";q=5;w=5`, `"default";r=4;t=1`},
+		"window": {hour, nil, `"default";q=100;w=3600`, `"default";r=99;t=3600`},
+		"log":    {ratelimit.SlidingLog{Limit: 3, Window: 1500 * time.Millisecond}, nil, `"default";q=3;w=2`, `"default";r=2;t=2`},
+		"rolling": {
+			ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, nil,
+			`"default";q=9;w=86400, "default-period";q=4;w=3600`, `"default";r=3`,
+		},
+		"sub-second": {ratelimit.FixedWindow{Limit: 3, Window: 100 * time.Millisecond}, nil, `"default";q=3`, `"default";r=2;t=1`},
+		"warming up": {
+			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second},
+			[]httplimit.Option{httplimit.WithPolicyName("w")}, `"w";q=5;w=3`, "",
+		},
+		"all": {
+			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, hour}, nil,
+			`"default-1";q=10;w=1, "default-2";q=100;w=3600`, `"default-1";r=9;t=1`,
+		},
+		"all, slow": {
+			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerHour(12)}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 7}, hour},
+			nil, `"default-1";q=12;w=3600, "default-2";q=7;w=420, "default-3";q=100;w=3600`,
+			`"default-2";r=6;t=60`,
+		},
+		"all, rounded": {
+			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 3*time.Second + 1}}, hour},
+			nil, `"default-1";q=3;w=4, "default-2";q=100;w=3600`, `"default-1";r=2;t=2`,
+		},
+		"name": {
+			hour, []httplimit.Option{httplimit.WithPolicyName(`per "hour" \ day`)},
+			`"per \"hour\" \\ day";q=100;w=3600`, `"per \"hour\" \\ day";r=99;t=3600`,
+		},
+		"none":   {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.None)}, "", ""},
+		"legacy": {hour, []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy)}, "", ""},
+		"greatest limit": {
+			ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Hour}, nil,
+			fmt.Sprintf(`"default";q=%d;w=3600`, min(int64(greatestLimit), 999999999999999)),
+			fmt.Sprintf(`"default";r=%d;t=3600`, min(int64(greatestLimit)-1, 999999999999999)),
+		},
 	} {
 		l, clk := limiter(t, tt.alg)
 		h := serve(httplimit.Middleware(l, tt.opts...)(ok), from("192.0.2.1:1")).Header
@@ -191,9 +214,15 @@ func TestDraft7(t *testing.T) {
 		policy string
 		fields []string // RateLimit of each request
 	}{
-		"window":     {hour, "2;w=3600", []string{"limit=2, remaining=1, reset=3600", "limit=2, remaining=0, reset=3600", "limit=2, remaining=0, reset=3600"}},
-		"bucket":     {ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)}, "2;w=60", []string{"limit=2, remaining=1, reset=30", "limit=2, remaining=0, reset=60", "limit=2, remaining=0, reset=30"}},
-		"sub-second": {ratelimit.FixedWindow{Limit: 1, Window: time.Second / 2}, "", []string{"limit=1, remaining=0, reset=1", "limit=1, remaining=0, reset=1"}},
+		"window": {hour, "2;w=3600", []string{"limit=2, remaining=1, reset=3600", "limit=2, remaining=0, reset=3600", "limit=2, remaining=0, reset=3600"}},
+		"bucket": {
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(2)}, "2;w=60",
+			[]string{"limit=2, remaining=1, reset=30", "limit=2, remaining=0, reset=60", "limit=2, remaining=0, reset=30"},
+		},
+		"sub-second": {
+			ratelimit.FixedWindow{Limit: 1, Window: time.Second / 2}, "",
+			[]string{"limit=1, remaining=0, reset=1", "limit=1, remaining=0, reset=1"},
+		},
 		"all": {ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: time.Minute}, hour}, "9;w=60, 2;w=3600",
 			[]string{"limit=2, remaining=1, reset=3600", "limit=2, remaining=0, reset=3600", "limit=2, remaining=0, reset=3600"}},
 		"short part": {ratelimit.All{ratelimit.FixedWindow{Limit: 1, Window: time.Minute}, hour}, "1;w=60, 2;w=3600",
@@ -201,9 +230,12 @@ func TestDraft7(t *testing.T) {
 		"same limit": {ratelimit.All{hour, ratelimit.FixedWindow{Limit: 2, Window: time.Minute}}, "2;w=3600", []string{"limit=2, remaining=1, reset=3600"}},
 		"rolling":    {ratelimit.RollingWindow{Quota: 9, Window: 24 * time.Hour, Period: time.Hour, PeriodLimit: 4}, "9;w=86400, 4;w=3600", nil},
 		"in flight":  {ratelimit.InFlight{Limit: 1, Timeout: time.Minute}, "", []string{"limit=1, remaining=0, reset=60", "limit=1, remaining=0, reset=60"}},
-		"greatest":   {ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Hour}, fmt.Sprintf("%d;w=3600", min(int64(greatestLimit), 999999999999999)), nil},
-		"unlimited":  {ratelimit.Unlimited{}, "", []string{""}},
-		"blocked":    {ratelimit.Blocked{}, "", []string{""}},
+		"greatest": {
+			ratelimit.FixedWindow{Limit: greatestLimit, Window: time.Hour},
+			fmt.Sprintf("%d;w=3600", min(int64(greatestLimit), 999999999999999)), nil,
+		},
+		"unlimited": {ratelimit.Unlimited{}, "", []string{""}},
+		"blocked":   {ratelimit.Blocked{}, "", []string{""}},
 	} {
 		l, _ := limiter(t, tt.alg)
 		h := httplimit.Middleware(l, httplimit.WithHeaders(httplimit.Draft7))(ok)
@@ -371,12 +403,24 @@ func TestLegacyOfParts(t *testing.T) {
 		costs []int
 		want  []string // limit, remaining and reset after the start
 	}{
-		"one":             {minute, []int{1}, []string{"5 4 60"}},
-		"the shorter":     {ratelimit.All{minute, year}, []int{1, 4, 1}, []string{"5 4 60", "5 0 60", "5 0 60"}},
-		"the longer":      {ratelimit.All{minute, ratelimit.SlidingLog{Limit: 4, Window: time.Hour}}, []int{1, 3, 1}, []string{"4 3 3600", "4 0 3600", "4 0 3600"}},
-		"a bucket":        {ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, year}, []int{1, 9, 1}, []string{"10 9 1", "10 0 10", "10 0 10"}},
-		"in flight":       {ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, year}, []int{2, 5, 1}, []string{"5 3 3600", "5 0 3600", "5 4 3600"}},
-		"with a period":   {ratelimit.All{ratelimit.RollingWindow{Quota: 50, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}, year}, []int{2}, []string{"5 3 3600"}},
+		"one":         {minute, []int{1}, []string{"5 4 60"}},
+		"the shorter": {ratelimit.All{minute, year}, []int{1, 4, 1}, []string{"5 4 60", "5 0 60", "5 0 60"}},
+		"the longer": {
+			ratelimit.All{minute, ratelimit.SlidingLog{Limit: 4, Window: time.Hour}}, []int{1, 3, 1},
+			[]string{"4 3 3600", "4 0 3600", "4 0 3600"},
+		},
+		"a bucket": {
+			ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 10}, year},
+			[]int{1, 9, 1}, []string{"10 9 1", "10 0 10", "10 0 10"},
+		},
+		"in flight": {
+			ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, year}, []int{2, 5, 1},
+			[]string{"5 3 3600", "5 0 3600", "5 4 3600"},
+		},
+		"with a period": {
+			ratelimit.All{ratelimit.RollingWindow{Quota: 50, Window: time.Hour, Period: time.Minute, PeriodLimit: 5}, year},
+			[]int{2}, []string{"5 3 3600"},
+		},
 		"an unlimited":    {ratelimit.All{ratelimit.Unlimited{}, minute}, []int{1}, []string{"5 4 60"}},
 		"more than it is": {ratelimit.All{minute, year}, []int{6}, []string{"5 5 0"}},
 	} {

@@ -70,12 +70,18 @@ func TestInFlight(t *testing.T) {
 		alg  ratelimit.Algorithm
 		opts []httplimit.Option
 	}{
-		"alone":         {flight, nil},
-		"with a rate":   {ratelimit.All{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, flight}, nil},
-		"settled":       {flight, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}},
-		"of keys' own":  {nil, []httplimit.Option{httplimit.WithInFlight()}},
-		"with others":   {flight, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), clientip.Of(), "also")}},
-		"among others":  {ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), clientip.Of(), "flights")}},
+		"alone":        {flight, nil},
+		"with a rate":  {ratelimit.All{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, flight}, nil},
+		"settled":      {flight, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}},
+		"of keys' own": {nil, []httplimit.Option{httplimit.WithInFlight()}},
+		"with others": {
+			flight,
+			[]httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), clientip.Of(), "also")},
+		},
+		"among others": {
+			ratelimit.FixedWindow{Limit: 1000, Window: time.Hour},
+			[]httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), clientip.Of(), "flights")},
+		},
 		"shaped to few": {flight, []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
 	} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {

@@ -96,7 +96,9 @@ func TestMistakes(t *testing.T) {
 		`a limit's name is "a"`:                                                                         {also("a"), also("a")},
 		`a limit's name is "b"`:                                                                         {also("b"), httplimit.WithPolicyName("b")},
 		`a limit's name is "c-2"`:                                                                       {also("c-2"), httplimit.WithAlso(two, everybody, "c")},
-		`a limit's name is "d-2-period"`:                                                                {httplimit.WithAlso(two, everybody, "d"), httplimit.WithPolicyName("d-2-period")},
+		`a limit's name is "d-2-period"`: {
+			httplimit.WithAlso(two, everybody, "d"), httplimit.WithPolicyName("d-2-period"),
+		},
 	} {
 		gate, err := httplimit.NewGate(l, opts...)
 		require.ErrorIs(t, err, ratelimit.ErrInvalid, want)

@@ -132,9 +132,13 @@ func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 		"denied":      {429, httplimit.Middleware(blocked), false},
 		"not checked": {503, httplimit.Middleware(closed), false},
 		"WithRefusal": {429, httplimit.Middleware(blocked, httplimit.WithRefusal(answers)), false},
-		"WithAlso":    {429, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithAlso(blocked, key.Everybody(), "also")), false},
-		"no key":      {400, httplimit.Middleware(blocked, httplimit.WithKey(key.Header("X-Key"))), false},
-		"over":        {503, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))), true},
+		"WithAlso": {
+			429,
+			httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})), httplimit.WithAlso(blocked, key.Everybody(), "also")),
+			false,
+		},
+		"no key": {400, httplimit.Middleware(blocked, httplimit.WithKey(key.Header("X-Key"))), false},
+		"over":   {503, httplimit.Middleware(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}))), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limited := tt.limits(ok)

@@ -48,9 +48,16 @@ func TestFileNumbers(t *testing.T) {
 		`{"id": "a", "call": "/x", "limit": 5, "every": "year", "start": 406}`:   {Limit: 5, Every: ratelimit.Year, Start: 406},
 		`{id: a, call: /x, limit: 5, seconds: 1, expires: .inf}`:                 {Limit: 5, Window: time.Second},
 
-		`{id: a, call: /x, limit: 5, seconds: 1, algorithm: lockout, first_lockout_seconds: 60}`:                                                    {Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute},
-		`{id: a, call: /x, limit: 5, seconds: 1, algorithm: lockout, first_lockout_seconds: 0.5, longest_lockout_seconds: 60}`:                      {Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Second / 2, LongestLockout: time.Minute},
-		`{"id": "a", "call": "/x", "limit": 5, "seconds": 1, "algorithm": "lockout", "first_lockout_seconds": 60, "longest_lockout_seconds": null}`: {Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute},
+		`{id: a, call: /x, limit: 5, seconds: 1, algorithm: lockout, first_lockout_seconds: 60}`: {
+			Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute,
+		},
+		`{id: a, call: /x, limit: 5, seconds: 1, algorithm: lockout, first_lockout_seconds: 0.5, longest_lockout_seconds: 60}`: {
+			Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Second / 2,
+			LongestLockout: time.Minute,
+		},
+		`{"id": "a", "call": "/x", "limit": 5, "seconds": 1, "algorithm": "lockout", "first_lockout_seconds": 60, "longest_lockout_seconds": null}`: {
+			Limit: 5, Window: time.Second, Algorithm: "lockout", FirstLockout: time.Minute,
+		},
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
 		require.NoError(t, err, text)

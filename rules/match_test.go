@@ -90,15 +90,28 @@ func TestBadRules(t *testing.T) {
 		`Call is "GET example.com/x"`: {ruleFor("a", "GET example.com/x")},
 		"Limit is 0":                  {{ID: "a", Call: "/x", Window: 1}},
 		`Window is "0s"`:              {{ID: "a", Call: "/x", Limit: 1}},
-		`Algorithm is "magic": it must be one of ["sliding-log"`:                          {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "magic"}},
-		`Algorithm is "lock-out": it must be one of ["sliding-log"`:                       {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lock-out", FirstLockout: time.Minute}},
+		`Algorithm is "magic": it must be one of ["sliding-log"`: {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "magic"}},
+		`Algorithm is "lock-out": it must be one of ["sliding-log"`: {{
+			ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lock-out", FirstLockout: time.Minute,
+		}},
 		`Every is 9: it must be day, week, month, quarter or year, for a calendar-window`: {{ID: "a", Call: "/x", Limit: 1, Every: 9}},
-		`Every is "day": it must be left out, except for a calendar-window`:               {{ID: "a", Call: "/x", Limit: 1, Window: 1, Every: ratelimit.Day, Algorithm: "sliding-log"}},
-		`FirstLockout is "0s": it must be longer than 0, for a lockout`:                   {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout"}},
-		`FirstLockout is "-1ns": it must be longer than 0, for a lockout`:                 {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout", FirstLockout: -1}},
-		`LongestLockout is "1s": it must be at least as long as the first lockout, 1m0s`:  {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout", FirstLockout: time.Minute, LongestLockout: time.Second}},
-		`FirstLockout is "1s": it must be left out, unless the algorithm is lockout`:      {{ID: "a", Call: "/x", Limit: 1, Window: 1, FirstLockout: time.Second}},
-		`LongestLockout is "1s": it must be left out, unless the algorithm is lockout`:    {{ID: "a", Call: "/x", Algorithm: "unlimited", LongestLockout: time.Second}},
+		`Every is "day": it must be left out, except for a calendar-window`: {{
+			ID: "a", Call: "/x", Limit: 1, Window: 1, Every: ratelimit.Day, Algorithm: "sliding-log",
+		}},
+		`FirstLockout is "0s": it must be longer than 0, for a lockout`: {{ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout"}},
+		`FirstLockout is "-1ns": it must be longer than 0, for a lockout`: {{
+			ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout", FirstLockout: -1,
+		}},
+		`LongestLockout is "1s": it must be at least as long as the first lockout, 1m0s`: {{
+			ID: "a", Call: "/x", Limit: 1, Window: 1, Algorithm: "lockout", FirstLockout: time.Minute,
+			LongestLockout: time.Second,
+		}},
+		`FirstLockout is "1s": it must be left out, unless the algorithm is lockout`: {{
+			ID: "a", Call: "/x", Limit: 1, Window: 1, FirstLockout: time.Second,
+		}},
+		`LongestLockout is "1s": it must be left out, unless the algorithm is lockout`: {{
+			ID: "a", Call: "/x", Algorithm: "unlimited", LongestLockout: time.Second,
+		}},
 		"Burst is -1": {{ID: "a", Call: "/x", Limit: 1, Window: 1, Burst: -1, Algorithm: "token-bucket"}},
 		"Burst is 3":  {{ID: "a", Call: "/x", Limit: 1, Window: 1, Burst: 3}},
 	} {

@@ -89,7 +89,10 @@ func TestRowsOfTables(t *testing.T) {
 		{"ALGORITHM", "lockout", `rule "007": FIRST_LOCKOUT_SECONDS is "0s": it must be longer than 0, for a lockout`},
 		{"FIRST_LOCKOUT_SECONDS", int64(60), `rule "007": FIRST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
 		{"LONGEST_LOCKOUT_SECONDS", int64(60), `rule "007": LONGEST_LOCKOUT_SECONDS is "1m0s": it must be left out, unless the algorithm is lockout`},
-		{"FIRST_LOCKOUT_SECONDS", "1m", `rule "007": FIRST_LOCKOUT_SECONDS is "1m": it must be more than 0 and at most 9223372036 seconds, in whole nanoseconds; or left out`},
+		{
+			"FIRST_LOCKOUT_SECONDS", "1m",
+			`rule "007": FIRST_LOCKOUT_SECONDS is "1m": it must be more than 0 and at most 9223372036 seconds, in whole nanoseconds; or left out`,
+		},
 		{"LONGEST_LOCKOUT_SECONDS", int64(-1), `rule "007": LONGEST_LOCKOUT_SECONDS is -1: it must be more than 0`},
 		{"BURST", "2.5", `rule "007": BURST is "2.5": it must be a whole number`},
 		{"SHADOW", "maybe", `rule "007": SHADOW is "maybe": it must be true or false`},
@@ -134,9 +137,15 @@ func TestCalendarsOfTables(t *testing.T) {
 		{map[string]any{"EVERY": "day", "WINDOW_SECONDS": int64(0)}, `rule "007": WINDOW_SECONDS is 0: it must be left out, for a calendar-window`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "calendar"}, `rule "007": ALGORITHM is "calendar": it must be one of ["sliding-log"`},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "unlimited"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
-		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "WINDOW_SECONDS": int64(1)}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
+		{
+			map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window", "WINDOW_SECONDS": int64(1)},
+			`rule "007": EVERY is "month": it must be left out, except for a calendar-window`,
+		},
 		{map[string]any{"EVERY": "month", "ALGORITHM": "fixed-window"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
-		{map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"}, `rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`},
+		{
+			map[string]any{"EVERY": "month", "ZONE": "Europe/Lodnon"},
+			`rule "007": ratelimit: CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone`,
+		},
 		{map[string]any{"EVERY": "month", "START": int64(32)}, `rule "007": ratelimit: CalendarWindow.Start is 32: it must be a day of the month`},
 		{map[string]any{"EVERY": "month", "HOUR": int64(24)}, `rule "007": ratelimit: CalendarWindow.Hour is 24: it must be`},
 	} {
@@ -181,7 +190,10 @@ func TestLockoutsOfTables(t *testing.T) {
 		want    string
 	}{
 		{map[string]any{"FIRST_LOCKOUT_SECONDS": nil}, `rule "007": FIRST_LOCKOUT_SECONDS is "0s": it must be longer than 0, for a lockout`},
-		{map[string]any{"LONGEST_LOCKOUT_SECONDS": int64(59)}, `rule "007": LONGEST_LOCKOUT_SECONDS is "59s": it must be at least as long as the first lockout, 1m0s, or left out`},
+		{
+			map[string]any{"LONGEST_LOCKOUT_SECONDS": int64(59)},
+			`rule "007": LONGEST_LOCKOUT_SECONDS is "59s": it must be at least as long as the first lockout, 1m0s, or left out`,
+		},
 		{map[string]any{"WINDOW_SECONDS": nil}, `rule "007": WINDOW_SECONDS is <nil>: it must be present`},
 		{map[string]any{"EVERY": "month"}, `rule "007": EVERY is "month": it must be left out, except for a calendar-window`},
 		{map[string]any{"BURST": int64(5)}, `rule "007": BURST is 5: it must be 0, except for a token-bucket or a leaky-bucket`},

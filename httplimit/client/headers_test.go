@@ -33,34 +33,90 @@ func TestHeaders(t *testing.T) {
 		want   quota
 		silent bool
 	}{
-		"GitHub":                {client.XRateLimit, "X-RateLimit-Limit: 5000; X-RateLimit-Remaining: 4999; X-RateLimit-Reset: 1772370000", quota{Left: 4999, Reset: time.Hour, Limit: 5000}, false},
-		"GitLab":                {gitLab, "RateLimit-Limit: 60; RateLimit-Remaining: 0; RateLimit-Reset: 1772366460", quota{Reset: time.Minute, Limit: 60}, false},
-		"seconds from now":      {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 30", quota{Left: 3, Reset: 30 * time.Second}, false},
-		"fractions":             {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366400.5", quota{Left: 3, Reset: 500 * time.Millisecond}, false},
-		"milliseconds":          {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366430000", quota{Left: 3, Reset: 30 * time.Second}, false},
-		"microseconds":          {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366430000000", quota{Left: 3, Reset: 30 * time.Second}, false},
-		"nanoseconds":           {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366430000000000", quota{Left: 3, Reset: 30 * time.Second}, false},
+		"GitHub": {
+			client.XRateLimit,
+			"X-RateLimit-Limit: 5000; X-RateLimit-Remaining: 4999; X-RateLimit-Reset: 1772370000",
+			quota{Left: 4999, Reset: time.Hour, Limit: 5000}, false,
+		},
+		"GitLab": {
+			gitLab, "RateLimit-Limit: 60; RateLimit-Remaining: 0; RateLimit-Reset: 1772366460",
+			quota{Reset: time.Minute, Limit: 60}, false,
+		},
+		"seconds from now": {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 30", quota{Left: 3, Reset: 30 * time.Second}, false},
+		"fractions": {
+			client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366400.5",
+			quota{Left: 3, Reset: 500 * time.Millisecond}, false,
+		},
+		"milliseconds": {
+			client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366430000",
+			quota{Left: 3, Reset: 30 * time.Second}, false,
+		},
+		"microseconds": {
+			client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366430000000",
+			quota{Left: 3, Reset: 30 * time.Second}, false,
+		},
+		"nanoseconds": {
+			client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366430000000000",
+			quota{Left: 3, Reset: 30 * time.Second}, false,
+		},
 		"nanoseconds, long ago": {client.XRateLimit, "X-RateLimit-Remaining: 3; X-RateLimit-Reset: 1772366399000000000", quota{Left: 3}, false},
-		"Envoy":                 {client.XRateLimit, "X-RateLimit-Limit: 10, 10|w=60; X-RateLimit-Remaining: 9; X-RateLimit-Reset: 47", quota{Left: 9, Reset: 47 * time.Second, Limit: 10}, false},
-		"OpenAI":                {openAI, "x-ratelimit-limit-requests: 60; x-ratelimit-remaining-requests: 59; x-ratelimit-reset-requests: 1s; x-ratelimit-limit-tokens: 150000; x-ratelimit-remaining-tokens: 149984; x-ratelimit-reset-tokens: 6m0s", quota{Left: 59, Reset: time.Second, Limit: 60}, false},
-		"OpenAI, milliseconds":  {openAI, "x-ratelimit-remaining-requests: 59; x-ratelimit-reset-requests: 20ms", quota{Left: 59, Reset: 20 * time.Millisecond}, false},
-		"OpenAI, no tokens":     {openAI, "x-ratelimit-limit-requests: 60; x-ratelimit-remaining-requests: 59; x-ratelimit-reset-requests: 1s; x-ratelimit-limit-tokens: 150000; x-ratelimit-remaining-tokens: 0; x-ratelimit-reset-tokens: 6m0s", quota{Reset: 6 * time.Minute, Limit: 150000}, false},
-		"Anthropic":             {anthropic, "anthropic-ratelimit-requests-limit: 50; anthropic-ratelimit-requests-remaining: 49; anthropic-ratelimit-requests-reset: 2026-03-01T12:00:02Z", quota{Left: 49, Reset: 2 * time.Second, Limit: 50}, false},
-		"several lines":         {client.XRateLimit, "X-RateLimit-Remaining: 9; X-RateLimit-Remaining: 1; X-RateLimit-Reset: 1; X-RateLimit-Reset: 60", quota{Left: 1, Reset: time.Minute}, false},
-		"years ahead":           {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: 9999999999", quota{Reset: 24 * time.Hour}, false},
-		"years ahead, a date":   {anthropic, "anthropic-ratelimit-requests-remaining: 0; anthropic-ratelimit-requests-reset: 9999-01-01T00:00:00Z", quota{Reset: 24 * time.Hour}, false},
-		"endless":               {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: " + strings.Repeat("9", 400), quota{Reset: 24 * time.Hour}, false},
-		"long ago":              {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: 1772366399", quota{}, false},
-		"a limit of nonsense":   {client.XRateLimit, "X-RateLimit-Limit: many; X-RateLimit-Remaining: 3; X-RateLimit-Reset: 30", quota{Left: 3, Reset: 30 * time.Second}, false},
-		"negative":              {client.XRateLimit, "X-RateLimit-Remaining: -1; X-RateLimit-Reset: 30", quota{}, true},
-		"negative reset":        {client.XRateLimit, "X-RateLimit-Remaining: 1; X-RateLimit-Reset: -30", quota{}, true},
-		"negative duration":     {client.XRateLimit, "X-RateLimit-Remaining: 1; X-RateLimit-Reset: -30s", quota{}, true},
-		"not a number":          {client.XRateLimit, "X-RateLimit-Remaining: NaN; X-RateLimit-Reset: NaN", quota{}, true},
-		"1e400":                 {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: 1e400", quota{}, true},
-		"infinite":              {client.XRateLimit, "X-RateLimit-Remaining: Inf; X-RateLimit-Reset: Inf", quota{}, true},
-		"empty":                 {client.XRateLimit, "X-RateLimit-Remaining: ; X-RateLimit-Reset: ", quota{}, true},
-		"no reset":              {client.XRateLimit, "X-RateLimit-Remaining: 0", quota{}, true},
-		"nothing":               {client.XRateLimit, "", quota{}, true},
+		"Envoy": {
+			client.XRateLimit,
+			"X-RateLimit-Limit: 10, 10|w=60; X-RateLimit-Remaining: 9; X-RateLimit-Reset: 47",
+			quota{Left: 9, Reset: 47 * time.Second, Limit: 10}, false,
+		},
+		"OpenAI": {
+			openAI,
+			"x-ratelimit-limit-requests: 60; x-ratelimit-remaining-requests: 59; x-ratelimit-reset-requests: 1s; " +
+				"x-ratelimit-limit-tokens: 150000; x-ratelimit-remaining-tokens: 149984; x-ratelimit-reset-tokens: 6m0s",
+			quota{Left: 59, Reset: time.Second, Limit: 60}, false,
+		},
+		"OpenAI, milliseconds": {
+			openAI, "x-ratelimit-remaining-requests: 59; x-ratelimit-reset-requests: 20ms",
+			quota{Left: 59, Reset: 20 * time.Millisecond}, false,
+		},
+		"OpenAI, no tokens": {
+			openAI,
+			"x-ratelimit-limit-requests: 60; x-ratelimit-remaining-requests: 59; x-ratelimit-reset-requests: 1s; " +
+				"x-ratelimit-limit-tokens: 150000; x-ratelimit-remaining-tokens: 0; x-ratelimit-reset-tokens: 6m0s",
+			quota{Reset: 6 * time.Minute, Limit: 150000}, false,
+		},
+		"Anthropic": {
+			anthropic,
+			"anthropic-ratelimit-requests-limit: 50; anthropic-ratelimit-requests-remaining: 49; " +
+				"anthropic-ratelimit-requests-reset: 2026-03-01T12:00:02Z",
+			quota{Left: 49, Reset: 2 * time.Second, Limit: 50}, false,
+		},
+		"several lines": {
+			client.XRateLimit,
+			"X-RateLimit-Remaining: 9; X-RateLimit-Remaining: 1; X-RateLimit-Reset: 1; X-RateLimit-Reset: 60",
+			quota{Left: 1, Reset: time.Minute}, false,
+		},
+		"years ahead": {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: 9999999999", quota{Reset: 24 * time.Hour}, false},
+		"years ahead, a date": {
+			anthropic,
+			"anthropic-ratelimit-requests-remaining: 0; " +
+				"anthropic-ratelimit-requests-reset: 9999-01-01T00:00:00Z",
+			quota{Reset: 24 * time.Hour}, false,
+		},
+		"endless": {
+			client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: " + strings.Repeat("9", 400),
+			quota{Reset: 24 * time.Hour}, false,
+		},
+		"long ago": {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: 1772366399", quota{}, false},
+		"a limit of nonsense": {
+			client.XRateLimit, "X-RateLimit-Limit: many; X-RateLimit-Remaining: 3; X-RateLimit-Reset: 30",
+			quota{Left: 3, Reset: 30 * time.Second}, false,
+		},
+		"negative":          {client.XRateLimit, "X-RateLimit-Remaining: -1; X-RateLimit-Reset: 30", quota{}, true},
+		"negative reset":    {client.XRateLimit, "X-RateLimit-Remaining: 1; X-RateLimit-Reset: -30", quota{}, true},
+		"negative duration": {client.XRateLimit, "X-RateLimit-Remaining: 1; X-RateLimit-Reset: -30s", quota{}, true},
+		"not a number":      {client.XRateLimit, "X-RateLimit-Remaining: NaN; X-RateLimit-Reset: NaN", quota{}, true},
+		"1e400":             {client.XRateLimit, "X-RateLimit-Remaining: 0; X-RateLimit-Reset: 1e400", quota{}, true},
+		"infinite":          {client.XRateLimit, "X-RateLimit-Remaining: Inf; X-RateLimit-Reset: Inf", quota{}, true},
+		"empty":             {client.XRateLimit, "X-RateLimit-Remaining: ; X-RateLimit-Reset: ", quota{}, true},
+		"no reset":          {client.XRateLimit, "X-RateLimit-Remaining: 0", quota{}, true},
+		"nothing":           {client.XRateLimit, "", quota{}, true},
 	} {
 		h := http.Header{"Date": {date}}
 		for field := range strings.SplitSeq(tt.fields, "; ") {

@@ -68,16 +68,19 @@ func TestTransportInFlight(t *testing.T) {
 		over         bool
 		end          func(t *testing.T, resp *http.Response) // nil: nothing more is done
 	}{
-		"is read":                {"GET", "/ok", 200, false, reads},
-		"is closed":              {"GET", "/ok", 200, false, func(t *testing.T, resp *http.Response) { assert.NoError(t, resp.Body.Close()) }},
-		"is refused":             {"GET", "/refuses", 429, false, reads},
-		"has no body":            {"GET", "/empty", 204, true, nil},
-		"has an empty body":      {"GET", "/nothing", 200, true, nil},
-		"is a HEAD":              {"HEAD", "/ok", 200, true, nil},
-		"fails":                  {"POST", "/aborts", 0, true, nil},
-		"fails while it is read": {"GET", "/breaks", 200, false, func(t *testing.T, resp *http.Response) { _, err := io.ReadAll(resp.Body); assert.Error(t, err) }},
-		"is closed early":        {"GET", "/streams", 200, false, func(t *testing.T, resp *http.Response) { assert.NoError(t, resp.Body.Close()) }},
-		"is redirected":          {"GET", "/moved", 200, false, reads},
+		"is read":           {"GET", "/ok", 200, false, reads},
+		"is closed":         {"GET", "/ok", 200, false, func(t *testing.T, resp *http.Response) { assert.NoError(t, resp.Body.Close()) }},
+		"is refused":        {"GET", "/refuses", 429, false, reads},
+		"has no body":       {"GET", "/empty", 204, true, nil},
+		"has an empty body": {"GET", "/nothing", 200, true, nil},
+		"is a HEAD":         {"HEAD", "/ok", 200, true, nil},
+		"fails":             {"POST", "/aborts", 0, true, nil},
+		"fails while it is read": {
+			"GET", "/breaks", 200, false,
+			func(t *testing.T, resp *http.Response) { _, err := io.ReadAll(resp.Body); assert.Error(t, err) },
+		},
+		"is closed early": {"GET", "/streams", 200, false, func(t *testing.T, resp *http.Response) { assert.NoError(t, resp.Body.Close()) }},
+		"is redirected":   {"GET", "/moved", 200, false, reads},
 	} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 			for _, alg := range []ratelimit.Algorithm{flight, ratelimit.All{ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, flight}} {
