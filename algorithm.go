@@ -9,6 +9,13 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
+// This file says what an algorithm is for users: a type with these methods, in a file of its own,
+// and in the lists below. Its row in internal/limit/kinds.go has its name, its parameters and how a
+// kernel is made of them; words.go and compile.go beside it have its words and what is refused; the
+// kernel decides, in a file of internal/kernel with the same name. CONTRIBUTING.md ("How to change
+// things") has the list of these, with the tests, the model and, if it is to be fast in Redis, the
+// script.
+
 // An Algorithm is a kind of limit with its parameters: a [TokenBucket], [LeakyBucket],
 // [FixedWindow], [CalendarWindow], [SlidingWindow], [SlidingLog], [RollingWindow], [WarmingUp],
 // [InFlight], [Lockout], [All], [Unlimited] or [Blocked]. Algorithms are plain data. They hold no

@@ -10,8 +10,11 @@ import (
 	"github.com/ratelimit-go/ratelimit/keyhint"
 )
 
-// This file decides, behind a line, whether one more waiter may enter it, and what a request is
-// told that would overtake it.
+// This file decides which requests are denied because of a line of this process, and what they are
+// told (denialInLine), and whether one more waiter may enter it (mayEnter, which waiter.go asks).
+// In call.go, spend asks before the store is asked, so that nothing is spent; tell asks after a
+// Charge, a Settle or a Peek. Where no line is in use, calls do not come here. The turns that other
+// processes have reserved are in the state of the key, and deny in internal/step/apply.go.
 
 // A lineDenial is why the first place in a line was denied a turn.
 type lineDenial struct {

@@ -15,8 +15,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file has what becomes of the events of one key; jointhold.go, of those of several; resume.go
-// lets another process settle them.
+// This file has what becomes of the events of one key; jointhold.go, of those of several. With its
+// token, another process settles them, by a limiter of the same store and name (token.go). When a
+// hold ends by itself is in hold.go (HoldFor, GiveBack).
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
 // for later. Any number of goroutines may call its methods at once. The zero Reservation is due at
@@ -43,7 +44,7 @@ type Reservation struct {
 func (r *Reservation) happened() int { return r.n + int(r.unsettled.Load()) }
 
 const (
-	isOver  = 1 << iota // it was cancelled or settled
+	isOver  = 1 << iota // it was cancelled or settled; only the store knows if its hold is open
 	isAhead             // it was made ahead of time
 	isQuiet             // observers are not told of it, because they are told of the whole call
 )
@@ -155,9 +156,11 @@ func (r *Reservation) await(ctx context.Context) error {
 // counts now, as with [Limiter.Charge]. For a Reservation of [HoldAll], ns has a number for each
 // Bound, in the order in which they were given, or one for all. The Decision is what Peek returns
 // afterwards. Settle counts once: afterwards, or after Cancel, the error matches [ErrEnded], and
-// nothing changes. A handler whose client may have left passes [context.WithoutCancel] of the
-// request's context. [docs/holds.md] has the exceptions, and says after which errors Settle can be
-// called again.
+// nothing changes. It is no error that the hold is not open any more, because it has ended by
+// itself, see [HoldFor], or another process has settled it, or its key was reset: then only what
+// exceeds the number held counts. A handler whose client may have left passes
+// [context.WithoutCancel] of the request's context. [docs/holds.md] has the exceptions, and says
+// after which errors Settle can be called again.
 //
 // [docs/holds.md]:
 // https://github.com/ratelimit-go/ratelimit/blob/main/docs/holds.md#exactly-what-comes-back-and-what-is-owed

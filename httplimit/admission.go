@@ -8,11 +8,10 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
-	"github.com/ratelimit-go/ratelimit/internal/handback"
 )
 
-// This file has what follows from a Gate's verdict. headers.go has what the client is told in
-// header fields, and refusal.go how it is refused.
+// This file has what follows from a Gate's verdict. What the client is told is in headers.go, the
+// header fields, and in refusal.go: the status, the reason and the body.
 
 // An Admission is a [Gate]'s verdict on a request, and what becomes of the request. Its methods are
 // for whoever has got it from [Gate.Admit], who calls Refuse or, when the request is done, Done. Of
@@ -38,31 +37,6 @@ type Admission struct {
 func (a *Admission) SetHeader(h http.Header) {
 	if a.policies != nil {
 		a.gate.setHeaders(h, a)
-	}
-}
-
-// Refuse answers a request that has not passed, as [Middleware] does. r is the request. Refuse does
-// nothing if the request has passed.
-func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
-	if a.Passed || a.gate == nil {
-		return
-	}
-	h := w.Header()
-	if a.Err == nil {
-		a.SetHeader(h)
-	}
-	prepareRefusal(h)
-	switch {
-	case a.gate.refusal != nil:
-		inner := r.WithContext(a.inContext(r.Context()))
-		defer handback.Set(r, inner)
-		a.gate.refusal.ServeHTTP(w, inner)
-	case a.isOver:
-		w.WriteHeader(a.Status())
-	case a.Err != nil:
-		http.Error(w, a.Explain(), a.Status())
-	default:
-		a.answer(w, r)
 	}
 }
 

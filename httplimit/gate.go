@@ -11,6 +11,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
+// This file decides whether a request passes. What its client is told is in refusal.go (the status,
+// the reason and the body) and headers.go (the header fields).
+
 // A Gate decides whether requests may pass, as [Middleware] does. It is for handlers that know only
 // after they have read a request what it counts as, such as the name in a login form or the cost of
 // a query, and for servers of other protocols. Any number of goroutines may use a Gate at once.

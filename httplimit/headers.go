@@ -11,9 +11,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 )
 
-// This file has the fields of every response. A 429 also has Cache-Control: no-store, and the
-// Content-Type and body of a problem (type, title, status, detail and the violated policies) or of
-// plain text: refusal.go.
+// This file has the fields of every response about the limits. What else a refusal has is in
+// refusal.go: the status, Cache-Control: no-store, and a body, as a problem or as plain text.
 //
 // The r and t of RateLimit are the Remaining of the request's Decision, and its RetryAfter or
 // ResetAfter. The q and w of RateLimit-Policy are computed in package policy from the limiter's

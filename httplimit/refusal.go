@@ -1,13 +1,78 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
+	"github.com/ratelimit-go/ratelimit/httplimit/key"
+	"github.com/ratelimit-go/ratelimit/internal/handback"
 )
+
+// This file has what a client is told whose request is refused: the status, the reason, and the
+// body, in the order in which Refuse says them. The header fields about the limits, and
+// Retry-After, are in headers.go.
+
+// Refuse answers a request that has not passed, as [Middleware] does. r is the request. Refuse does
+// nothing if the request has passed.
+func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
+	if a.Passed || a.gate == nil {
+		return
+	}
+	h := w.Header()
+	if a.Err == nil {
+		a.SetHeader(h)
+	}
+	prepareRefusal(h)
+	switch {
+	case a.gate.refusal != nil:
+		inner := r.WithContext(a.inContext(r.Context()))
+		defer handback.Set(r, inner)
+		a.gate.refusal.ServeHTTP(w, inner)
+	case a.isOver:
+		w.WriteHeader(a.Status())
+	case a.Err != nil:
+		http.Error(w, a.Explain(), a.Status())
+	default:
+		a.answer(w, r)
+	}
+}
+
+// Status returns the status of the answer to a request that is refused: 400 if its key or cost
+// cannot be determined, 503 if its context has ended or no limit was checked, and otherwise that of
+// [WithStatus]. It is 0 if the request has passed.
+func (v *Verdict) Status() int {
+	switch {
+	case v.Passed || v.gate == nil:
+		return 0
+	case v.isOver || v.Err == nil && !v.Decision.Checked():
+		return http.StatusServiceUnavailable
+	case v.Err != nil:
+		return http.StatusBadRequest
+	}
+	return v.gate.status
+}
+
+// Explain returns what to tell a client whose request is refused with an Err. If its key or cost
+// cannot be determined, that is why, if Err matches [key.ErrNone]. Other errors may contain what
+// the client must not see. Explain logs those with slog, at most one line a second for each Gate;
+// the attribute left_out is the number of errors omitted since the previous line.
+func (v *Verdict) Explain() string {
+	if v.isOver {
+		return "the request has ended before it was handled"
+	}
+	const text = "cannot determine the client of this request"
+	if errors.Is(v.Err, key.ErrNone) {
+		return text + ": " + v.Err.Error()
+	}
+	if v.Err != nil && v.gate != nil {
+		v.gate.keyWarnings.warn(v.request.Context(), "httplimit: "+text, v.Err)
+	}
+	return text
+}
 
 // failed is the body if no limit was checked. Its status is 503, because no client is known to
 // exceed one.

@@ -2,12 +2,10 @@ package httplimit
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
 // A Verdict is what a [Gate] has decided about a request.
@@ -44,39 +42,6 @@ type Verdict struct {
 	gate    *Gate
 	request *http.Request
 	isOver  bool // whether the context of the request has ended
-}
-
-// Status returns the status of the answer to a request that is refused: 400 if its key or cost
-// cannot be determined, 503 if its context has ended or no limit was checked, and otherwise that of
-// [WithStatus]. It is 0 if the request has passed.
-func (v *Verdict) Status() int {
-	switch {
-	case v.Passed || v.gate == nil:
-		return 0
-	case v.isOver || v.Err == nil && !v.Decision.Checked():
-		return http.StatusServiceUnavailable
-	case v.Err != nil:
-		return http.StatusBadRequest
-	}
-	return v.gate.status
-}
-
-// Explain returns what to tell a client whose request is refused with an Err. If its key or cost
-// cannot be determined, that is why, if Err matches [key.ErrNone]. Other errors may contain what
-// the client must not see. Explain logs those with slog, at most one line a second for each Gate;
-// the attribute left_out is the number of errors omitted since the previous line.
-func (v *Verdict) Explain() string {
-	if v.isOver {
-		return "the request has ended before it was handled"
-	}
-	const text = "cannot determine the client of this request"
-	if errors.Is(v.Err, key.ErrNone) {
-		return text + ": " + v.Err.Error()
-	}
-	if v.Err != nil && v.gate != nil {
-		v.gate.keyWarnings.warn(v.request.Context(), "httplimit: "+text, v.Err)
-	}
-	return text
 }
 
 // WithVerdict lets the handler of a request that passes get its Verdict from [VerdictOf], such as

@@ -11,9 +11,14 @@ import (
 // This file sends a batch, sends those commands again that the server did not execute, and tells
 // the breaker what became of the batch.
 
-// A batch is the commands that are sent together. It ends when the client has replied (goOn and
-// carry, in outbox.go), when its timeout has passed (timeout.go), or when the only caller that
-// waits for it leaves, or panics (lone.go).
+// A batch is the commands that are sent together. A sender closes it when it takes what is ready,
+// up to maxBatch commands or a large one alone: at once while fewer than fewSenders are on their
+// way; then commands wait until one of these returns, until they fill a batch, or until the server
+// has been silent for a tick (takeBatch and startSender, in outbox.go; timeout.go).
+//
+// A batch ends when the client has replied, or the breaker does not let it be sent (goOn and carry,
+// in outbox.go); when its timeout has passed (timeout.go); or when the caller that sends it by
+// itself leaves, or panics (lone.go).
 type batch struct {
 	outbox *outbox
 	groups []*group

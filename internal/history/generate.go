@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -290,8 +291,8 @@ func (g *Generator) account(k *Key) {
 		case 3, 4, 5:
 			g.then(func(p Player) (Op, bool) { return g.settle(p, k) })
 		case 6:
-			g.then(func(Player) (Op, bool) {
-				return Op{Verb: Charge, Key: k.Name, N: 1 + g.Below(12)}, true
+			g.then(func(p Player) (Op, bool) {
+				return Op{Verb: Charge, Key: k.Name, N: g.debt(p)}, true
 			})
 		case 7:
 			g.then(func(Player) (Op, bool) {
@@ -301,6 +302,18 @@ func (g *Generator) account(k *Key) {
 			})
 		}
 	}
+}
+
+// debt chooses how many events to charge: sometimes more than a state can hold, unless a float
+// has no room for their exact cost.
+func (g *Generator) debt(p Player) int {
+	switch i := g.Below(16); {
+	case i == 0:
+		return 1 + g.Below(1000)
+	case i == 1 && !p.past().floats:
+		return math.MaxInt >> g.Below(strconv.IntSize-1)
+	}
+	return 1 + g.Below(12)
 }
 
 // longestWait chooses how long a caller waits at most.

@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -115,23 +116,26 @@ func TestRun(t *testing.T) {
 func TestTwins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first, second func(ratelimit.Limiter) ratelimit.Limiter
+		after         func(o history.Op) error
 		want          string
 	}{
-		"both are right":    {same, same, ""},
-		"one is too soon":   {same, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, "store 1 answers"},
-		"both are too soon": {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, "was told to be granted"},
-		"one panics":        {same, func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, "panic: a reset"},
+		"both are right":    {same, same, nil, ""},
+		"what is seen then": {same, same, func(o history.Op) error { return fmt.Errorf("after %v", o) }, "after"},
+		"one is too soon":   {same, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "store 1 answers"},
+		"both are too soon": {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "was told to be granted"},
+		"one panics":        {same, func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, nil, "panic: a reset"},
 	} {
 		s := &history.Twins{Start: time.Unix(1000, 0)}
 		s.Limits = []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5}}
-		s.Open = func(of *ratelimit.Algorithm) (on [][]ratelimit.Limiter, _ history.Clock) {
+		s.Open = func(of *ratelimit.Algorithm) (on history.OpenTwins) {
 			clk := ratelimittest.NewClock(s.Start)
 			limits := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *of, nil })
 			for _, change := range []func(ratelimit.Limiter) ratelimit.Limiter{tt.first, tt.second} {
 				l := ratelimit.Must(ratelimit.New(*of, ratelimit.WithClock(clk), limits))
-				on = append(on, []ratelimit.Limiter{change(l)})
+				on.Stores = append(on.Stores, []ratelimit.Limiter{change(l)})
 			}
-			return on, clk
+			on.Clock, on.After = clk, tt.after
+			return on
 		}
 		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{""}, Spans: []time.Duration{time.Second, 5 * time.Second}, Limits: 2}
 		left := 3000

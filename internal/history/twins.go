@@ -13,28 +13,36 @@ import (
 type Twins struct {
 	Limits []ratelimit.Algorithm // that the keys may have; they begin with the first one
 	Start  time.Time
-	Kept   string // where each store keeps states, for the text of a failure
+	Tick   time.Duration // of the stores' clocks; 0 is a nanosecond
+	Kept   string        // where each store keeps states, for the text of a failure
 
-	// Open returns limiters on each store, and the clock of all, which shows Start. Keys have the
-	// limit *of, which changes.
-	Open func(of *ratelimit.Algorithm) ([][]ratelimit.Limiter, Clock)
+	// Open opens the stores. Keys have the limit *of, which changes.
+	Open func(of *ratelimit.Algorithm) OpenTwins
+}
+
+// OpenTwins are limiters of the same new keys on several stores.
+type OpenTwins struct {
+	Stores [][]ratelimit.Limiter // of each store
+	Clock  Clock                 // of all, which shows Start
+	After  func(o Op) error      // if it is not nil, compares more after each operation
 }
 
 // String implements [Game].
 func (s *Twins) String() string {
-	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on", s.Limits, s.Kept, s.Start.UnixNano())
+	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on, in ticks of %v",
+		s.Limits, s.Kept, s.Start.UnixNano(), max(1, s.Tick))
 }
 
 // New implements [Game].
 func (s *Twins) New() Player {
 	p := &match{Twins: s, limit: s.Limits[0]}
-	limiters, clock := s.Open(&p.limit)
-	p.Past = newPast(s.Start, 1, func(k *Key) { k.told = nil })
-	p.clock = clock
+	p.opened = s.Open(&p.limit)
+	p.Past = newPast(s.Start, s.Tick, func(k *Key) { k.told = nil })
+	p.clock = p.opened.Clock
 	for _, alg := range s.Limits {
 		p.traits = p.or(traitsOf(alg))
 	}
-	for _, of := range limiters {
+	for _, of := range p.opened.Stores {
 		p.sides = append(p.sides, newSide(of))
 	}
 	return p
@@ -44,8 +52,9 @@ func (s *Twins) New() Player {
 type match struct {
 	*Twins
 	Past
-	limit ratelimit.Algorithm // of the keys
-	sides []*side
+	limit  ratelimit.Algorithm // of the keys
+	opened OpenTwins
+	sides  []*side
 }
 
 // Ended implements [Player].
@@ -84,6 +93,9 @@ func (p *match) Do(o Op) (wrong error) {
 	case Wait, WaitHold, Crowd:
 	default:
 		p.all(o)
+		if p.opened.After != nil && p.wrong == nil {
+			p.wrong = p.opened.After(o)
+		}
 	}
 	return p.wrong
 }

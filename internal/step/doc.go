@@ -13,7 +13,7 @@
 //   - all.go: several parts, all of which must grant.
 //   - former.go: the state of two limits, after the limit of the key has changed. successor.go:
 //     what a state becomes when another limit is asked.
-//   - state.go, holds.go, turns.go: states with a list in front: of open holds, and of turns ahead.
+//   - state.go, holds.go, turns.go: states with a list: of open holds, and of turns ahead.
 //   - heldstate.go: such a state taken apart. apply.go: requests on it. giveback.go finds
 //     RetryAfter while holds give their events back by themselves.
 //   - stepfrom.go: all of it together. joint.go: a key as one of several that must all grant.

@@ -4,14 +4,21 @@ import (
 	"slices"
 )
 
-// A State is what is kept of a key: words, and what they are. The Machine that left it says of
-// which limits they are, of one or of two (former.go), and the Form whether lists are in front.
+// A State is what is kept of a key: words, and what they are. The Form says which parts there are,
+// and the Machine that left it says of which limits they are, of one or of two. In their order:
+//
+//   - if turns are ahead (turns.go): a list of them, and the words of the algorithm after the
+//     turns, on which requests are decided;
+//   - if holds are open (holds.go): a list of them;
+//   - the words of the algorithm as of now, which its file in internal/kernel explains: of an All,
+//     those of its parts (all.go); of a key whose limit has changed, a header and those of two
+//     limits (former.go).
 type State struct {
 	Words []uint64
 	Form  Form
 }
 
-// A Form says which lists a state has in front of the words of the algorithm.
+// A Form says which lists a state has besides the words of the algorithm.
 type Form uint8
 
 const (

@@ -8,8 +8,8 @@ import (
 )
 
 // This file keeps the reservations of a key whose turns are ahead as a part of its state. The
-// root's turns.go makes the calls that reserve them for waiters. Who is denied because of callers
-// that wait is in package line and in the root's behindline.go.
+// root's turns.go makes the calls that reserve them for waiters, and its behindline.go denies what
+// would overtake callers that wait without a turn.
 //
 // Reserved events have not happened yet. So the state of a key has three parts: a list of the
 // turns, in their order; the state before the turns, without the reserved events; and the state

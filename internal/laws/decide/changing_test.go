@@ -65,12 +65,13 @@ func TestChangingLimits(t *testing.T) {
 // model.
 func changing(algs []ratelimit.Algorithm) *history.Twins {
 	s := &history.Twins{Limits: algs, Start: fakes.Midnight, Kept: "memory, bytes and the model"}
-	s.Open = func(of *ratelimit.Algorithm) (on [][]ratelimit.Limiter, _ history.Clock) {
+	s.Open = func(of *ratelimit.Algorithm) (on history.OpenTwins) {
 		clk := storetest.NewClock(s.Start)
 		for _, store := range []ratelimit.Store{new(ratelimit.MemoryStore), fakes.MapStates{}} {
-			on = append(on, []ratelimit.Limiter{ratelimit.Must(ratelimit.New(*of, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))})
+			on.Stores = append(on.Stores, []ratelimit.Limiter{ratelimit.Must(ratelimit.New(*of, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))})
 		}
-		return append(on, []ratelimit.Limiter{changingModel{of: of, key: model.NewChanging(1), clk: clk}}), clk
+		on.Clock, on.Stores = clk, append(on.Stores, []ratelimit.Limiter{changingModel{of: of, key: model.NewChanging(1), clk: clk}})
+		return on
 	}
 	return s
 }
