@@ -50,104 +50,118 @@ func (s *stage) watched(h http.Handler) http.Handler {
 
 func returns(http.ResponseWriter, *http.Request) {}
 
+// endings are the ways in which a request ends.
+var endings = map[string]func(http.ResponseWriter, *http.Request){
+	"returns": returns,
+	"answers": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) },
+	"panics":  func(http.ResponseWriter, *http.Request) { panic("a bug") },
+	"aborts":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	"hijacks": func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil { // HTTP/1.1
+			conn.Close()
+		}
+	},
+}
+
+// A crowd is the clients of a handler on a real server.
+type crowd struct {
+	*testing.T
+	*stage
+	server  *httptest.Server
+	clients sync.WaitGroup
+}
+
+func (c *crowd) get(ctx context.Context) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, "POST", c.server.URL, nil) // which the client does not repeat
+	require.NoError(c, err)
+	resp, err := c.server.Client().Do(r)
+	if err == nil {
+		resp.Body.Close()
+	}
+	return resp, err
+}
+
+// begin begins n requests.
+func (c *crowd) begin(ctx context.Context, n int) {
+	for range n {
+		c.clients.Go(func() { _, _ = c.get(ctx) })
+		<-c.entered
+	}
+}
+
+// finish ends n requests in some way.
+func (c *crowd) finish(n int, way func(http.ResponseWriter, *http.Request)) {
+	for range n {
+		c.end <- way
+		<-c.left
+	}
+}
+
+// isRefused checks that one more request is refused.
+func (c *crowd) isRefused(when string) {
+	c.Helper()
+	resp, err := c.get(c.Context())
+	require.NoError(c, err, when)
+	assert.Equal(c, 429, resp.StatusCode, when)
+	assert.NotEmpty(c, resp.Header.Get("Retry-After"))
+	<-c.left
+}
+
+// hasFiveAtOnce checks that five requests run at once, and a sixth when one of them has ended.
+func (c *crowd) hasFiveAtOnce() {
+	c.begin(c.Context(), 5)
+	c.isRefused("five at once")
+	for name, way := range endings {
+		c.finish(1, way)
+		c.begin(c.Context(), 1) // in its place
+		c.isRefused(name)
+	}
+
+	c.finish(1, returns)
+	ctx, leave := context.WithCancel(c.Context())
+	c.begin(ctx, 1)
+	leave()
+	c.isRefused("its handler has not returned")
+	c.finish(5, returns)
+	c.clients.Wait()
+
+	c.begin(c.Context(), 5)
+	c.isRefused("all places are free again, and no more")
+	c.finish(5, returns)
+	c.clients.Wait()
+}
+
 // TestInFlight has five requests at once on a real server. A sixth is refused until one of
 // them has ended, in whatever way.
 func TestInFlight(t *testing.T) {
-	ways := map[string]func(http.ResponseWriter, *http.Request){
-		"returns": returns,
-		"answers": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) },
-		"panics":  func(http.ResponseWriter, *http.Request) { panic("a bug") },
-		"aborts":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"hijacks": func(w http.ResponseWriter, r *http.Request) {
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err == nil { // HTTP/1.1
-				conn.Close()
-			}
-		},
-	}
 	flight := ratelimit.InFlight{Limit: 5, Timeout: time.Hour}
+	many := ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}
+	also := func(alg ratelimit.Algorithm) []httplimit.Option {
+		return []httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(alg)), clientip.Of(), "also")}
+	}
+	ofKeys := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil })
 	for name, tt := range map[string]struct {
-		alg  ratelimit.Algorithm
-		opts []httplimit.Option
+		alg   ratelimit.Algorithm
+		limit []ratelimit.Option
+		opts  []httplimit.Option
 	}{
-		"alone":        {flight, nil},
-		"with a rate":  {ratelimit.All{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, flight}, nil},
-		"settled":      {flight, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}},
-		"of keys' own": {nil, []httplimit.Option{httplimit.WithInFlight()}},
-		"with others": {
-			flight,
-			[]httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})), clientip.Of(), "also")},
-		},
-		"among others": {
-			ratelimit.FixedWindow{Limit: 1000, Window: time.Hour},
-			[]httplimit.Option{httplimit.WithAlso(ratelimit.Must(ratelimit.New(flight)), clientip.Of(), "flights")},
-		},
-		"shaped to few": {flight, []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
+		"alone":         {flight, nil, nil},
+		"with a rate":   {ratelimit.All{many, flight}, nil, nil},
+		"settled":       {flight, nil, []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}},
+		"of keys' own":  {ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, []ratelimit.Option{ofKeys}, []httplimit.Option{httplimit.WithInFlight()}},
+		"with others":   {flight, nil, also(many)},
+		"among others":  {many, nil, also(flight)},
+		"shaped to few": {flight, nil, []httplimit.Option{httplimit.WithShaping(time.Nanosecond)}},
 	} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 			t.Run(name+"/"+proto, func(t *testing.T) {
-				var l ratelimit.Limiter
-				var err error
-				if tt.alg != nil {
-					l, err = ratelimit.New(tt.alg)
-				} else {
-					l, err = ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
-						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return flight, nil }))
-				}
+				l, err := ratelimit.New(tt.alg, tt.limit...)
 				require.NoError(t, err)
 				s := newStage()
 				server := serverOf(t, proto, s.watched(httplimit.Middleware(l, tt.opts...)(s)))
-				get := func(ctx context.Context) (*http.Response, error) {
-					r, err := http.NewRequestWithContext(ctx, "POST", server.URL, nil) // which the client does not repeat
-					require.NoError(t, err)
-					resp, err := server.Client().Do(r)
-					if err == nil {
-						resp.Body.Close()
-					}
-					return resp, err
-				}
-				var clients sync.WaitGroup
-				start := func(ctx context.Context) {
-					clients.Go(func() { _, _ = get(ctx) })
-					<-s.entered
-				}
-				refused := func(when string) {
-					resp, err := get(t.Context())
-					require.NoError(t, err, when)
-					assert.Equal(t, 429, resp.StatusCode, when)
-					assert.NotEmpty(t, resp.Header.Get("Retry-After"))
-					<-s.left
-				}
-				for range 5 {
-					start(t.Context())
-				}
-				refused("five at once")
-				for way, end := range ways {
-					s.end <- end
-					<-s.left
-					start(t.Context()) // in its place
-					refused(way)
-				}
-
-				s.end <- returns
-				<-s.left
-				ctx, leave := context.WithCancel(t.Context())
-				start(ctx)
-				leave()
-				refused("its handler has not returned")
-				for range 5 {
-					s.end <- returns
-					<-s.left
-				}
-				clients.Wait()
-				for range 5 {
-					start(t.Context())
-				}
-				refused("all places are free again, and no more")
-				for range 5 {
-					s.end <- returns
-				}
-				clients.Wait()
+				c := &crowd{T: t, stage: s, server: server}
+				c.hasFiveAtOnce()
 			})
 		}
 	}
