@@ -564,7 +564,10 @@ func TestShare(t *testing.T) {
 	for _, tt := range []struct{ whole, quarter ratelimit.Algorithm }{
 		{ratelimit.TokenBucket{Rate: second(100)}, ratelimit.TokenBucket{Rate: second(25), Burst: 25}},
 		{ratelimit.TokenBucket{Rate: second(10), Burst: 3}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 10, Per: 4 * time.Second}, Burst: 1}},
-		{ratelimit.TokenBucket{Rate: second(9), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: second(2), Burst: 2, Refill: ratelimit.RefillInterval}},
+		{
+			ratelimit.TokenBucket{Rate: second(9), Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: second(2), Burst: 2, Refill: ratelimit.RefillInterval},
+		},
 		{ratelimit.LeakyBucket{Rate: second(1)}, ratelimit.LeakyBucket{Rate: ratelimit.Rate{Events: 1, Per: 4 * time.Second}, Capacity: 1}},
 		{ratelimit.FixedWindow{Limit: 1000, Window: time.Hour}, ratelimit.FixedWindow{Limit: 250, Window: time.Hour}},
 		{
@@ -573,7 +576,10 @@ func TestShare(t *testing.T) {
 		},
 		{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour, Segments: 2}, ratelimit.SlidingWindow{Limit: 2, Window: time.Hour, Segments: 2}},
 		{ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour, CountDenied: true}},
-		{ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour}, ratelimit.RollingWindow{Quota: 25, Window: 24 * time.Hour, Period: time.Hour}},
+		{
+			ratelimit.RollingWindow{Quota: 100, Window: 24 * time.Hour, Period: time.Hour},
+			ratelimit.RollingWindow{Quota: 25, Window: 24 * time.Hour, Period: time.Hour},
+		},
 		{
 			ratelimit.Lockout{Limit: 10, Window: time.Hour, First: time.Minute, Longest: time.Hour},
 			ratelimit.Lockout{Limit: 2, Window: time.Hour, First: time.Minute, Longest: time.Hour},
@@ -584,7 +590,10 @@ func TestShare(t *testing.T) {
 			ratelimit.All{ratelimit.FixedWindow{Limit: 8, Window: time.Hour}, ratelimit.All{ratelimit.TokenBucket{Rate: second(4)}}},
 			ratelimit.All{ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, ratelimit.All{ratelimit.TokenBucket{Rate: second(1), Burst: 1}}},
 		},
-		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: ratelimit.Never}}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: ratelimit.Never}, Burst: 1}},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: ratelimit.Never}},
+			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: ratelimit.Never}, Burst: 1},
+		},
 		{nil, nil},
 	} {
 		assert.Equal(t, tt.quarter, ratelimit.Share(tt.whole, 4))
@@ -807,7 +816,10 @@ func TestDefaults(t *testing.T) {
 	// Segments of 0 mean 1, and a ColdFactor of 0 means 3: the answers are the same.
 	for _, pair := range [][2]ratelimit.Algorithm{
 		{ratelimit.SlidingWindow{Limit: 4, Window: time.Second}, ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 1}},
-		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second, ColdFactor: 3}},
+		{
+			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second},
+			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(4), Warmup: time.Second, ColdFactor: 3},
+		},
 	} {
 		a, clkA := fakes.At(t, pair[0])
 		b, clkB := fakes.At(t, pair[1])

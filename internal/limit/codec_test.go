@@ -41,13 +41,19 @@ var storedAlgorithms = []struct {
 	{ratelimit.RollingWindow{Quota: 3, Window: time.Hour, Period: time.Minute, PeriodLimit: 2}, "01 02 06 0f 03 80c0e285e368 80b09dc2df01 02"},
 	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Second, ColdFactor: 1.5}, "01 02 07 0f 03 8094ebdc03 8094ebdc03 80808080808080fc3f"},
 	{ratelimit.InFlight{Limit: 3, Timeout: time.Second}, "01 02 0b 03 03 8094ebdc03"},
-	{ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Month, Zone: "Europe/London", Start: 31, Hour: 4}, "01 02 0c 1f 03 03 1f 04 0d 4575726f70652f4c6f6e646f6e"},
+	{
+		ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Month, Zone: "Europe/London", Start: 31, Hour: 4},
+		"01 02 0c 1f 03 03 1f 04 0d 4575726f70652f4c6f6e646f6e",
+	},
 	{ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Day}, "01 02 0c 13 03 01 03 555443"},
 	{ratelimit.CalendarWindow{Limit: 3, Every: ratelimit.Year}, "01 02 0c 17 03 05 65 03 555443"},
 	{ratelimit.Lockout{Limit: 3, Window: time.Hour, First: time.Second, Longest: time.Minute}, "01 02 0d 0f 03 80c0e285e368 8094ebdc03 80b09dc2df01"},
 	{ratelimit.Lockout{Limit: 3, Window: time.Hour, First: time.Second}, "01 02 0d 07 03 80c0e285e368 8094ebdc03"},
 	{ratelimit.All{ratelimit.SlidingLog{Limit: 3, Window: time.Second}}, "01 02 08 01 05 03 03 8094ebdc03"},
-	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(3)}}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01"},
+	{
+		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.All{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(3)}}},
+		"01 02 08 02 01 07 0a 8094ebdc03 0a 02 07 03 80b09dc2df01 01",
+	},
 	{ratelimit.Unlimited{}, "01 02 09 00"},
 	{ratelimit.Blocked{}, "01 02 0a 00"},
 	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.Unlimited{}}, "01 02 08 02 01 07 0a 8094ebdc03 0a 09 00"},
@@ -388,13 +394,19 @@ func TestRestartWithOtherParameters(t *testing.T) {
 		was, is start
 		kept    bool
 	}{
-		"lower":             {start{hour(10), nil}, start{hour(7), nil}, true},
-		"WithLimits added":  {start{hour(10), nil}, start{hour(10), []ratelimit.Option{own}}, true},
-		"WithLimits gone":   {start{hour(10), []ratelimit.Option{own}}, start{hour(10), nil}, true},
-		"both":              {start{hour(10), []ratelimit.Option{own}}, start{hour(7), nil}, true},
-		"hour to day":       {start{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, nil}, true},
-		"window to bucket":  {start{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{hour(10), nil}, false},
-		"log to log in All": {start{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, nil}, start{ratelimit.All{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}}, nil}, false},
+		"lower":            {start{hour(10), nil}, start{hour(7), nil}, true},
+		"WithLimits added": {start{hour(10), nil}, start{hour(10), []ratelimit.Option{own}}, true},
+		"WithLimits gone":  {start{hour(10), []ratelimit.Option{own}}, start{hour(10), nil}, true},
+		"both":             {start{hour(10), []ratelimit.Option{own}}, start{hour(7), nil}, true},
+		"hour to day": {
+			start{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, nil},
+			start{ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, nil}, true,
+		},
+		"window to bucket": {start{ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, nil}, start{hour(10), nil}, false},
+		"log to log in All": {
+			start{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, nil},
+			start{ratelimit.All{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}}, nil}, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, clk := fakes.MapStates{}, stepclock.New()

@@ -33,7 +33,10 @@ func TestInWords(t *testing.T) {
 		{ratelimit.FixedWindow{Limit: 5, Window: 36 * time.Hour}, "5 in each 36h"},
 		{ratelimit.FixedWindow{Limit: 5, Window: 7 * day, Start: ratelimit.StartOnFirstEvent}, "5 in each 7d from the first event"},
 		{ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Zone: "Europe/London"}, "10,000 in each month of Europe/London"},
-		{ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Zone: "Europe/London", Start: 31}, "10,000 in each month of Europe/London, from the 31st"},
+		{
+			ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Zone: "Europe/London", Start: 31},
+			"10,000 in each month of Europe/London, from the 31st",
+		},
 		{ratelimit.CalendarWindow{Limit: 10_000, Every: ratelimit.Month, Start: 22, Hour: 4}, "10,000 in each month of UTC, from the 22nd, 04:00"},
 		{ratelimit.CalendarWindow{Limit: 50, Every: ratelimit.Day, Zone: "Asia/Tokyo", Hour: 4}, "50 in each day of Asia/Tokyo, from 04:00"},
 		{ratelimit.CalendarWindow{Limit: 50, Every: ratelimit.Day}, "50 in each day of UTC"},
@@ -54,11 +57,20 @@ func TestInWords(t *testing.T) {
 		{ratelimit.Lockout{Limit: 1000, Window: time.Second, First: 90 * time.Second, Longest: day}, "locked for 1m30s by 1,000 within 1s, doubling up to 1d"},
 		{ratelimit.Unlimited{}, "unlimited"},
 		{ratelimit.Blocked{}, "blocked"},
-		{ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Minute}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}}, "5 at once, each for at most 1m, and 3/s"},
+		{
+			ratelimit.All{ratelimit.InFlight{Limit: 5, Timeout: time.Minute}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}},
+			"5 at once, each for at most 1m, and 3/s",
+		},
 		{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3)}}, "all of 3/s"},
-		{ratelimit.All{ratelimit.All{ratelimit.Unlimited{}, ratelimit.All{ratelimit.Blocked{}}}, ratelimit.Unlimited{}}, "unlimited, and blocked, and unlimited"},
+		{
+			ratelimit.All{ratelimit.All{ratelimit.Unlimited{}, ratelimit.All{ratelimit.Blocked{}}}, ratelimit.Unlimited{}},
+			"unlimited, and blocked, and unlimited",
+		},
 		{ratelimit.FixedWindow{Limit: math.MaxInt32, Window: math.MaxInt64}, "2,147,483,647 in each 2562047h47m16.854775807s"},
-		{ratelimit.Share(ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 2000, Window: day}}, 3), "10/3s, burst 3, and 666 in each day"},
+		{
+			ratelimit.Share(ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 2000, Window: day}}, 3),
+			"10/3s, burst 3, and 666 in each day",
+		},
 	} {
 		assert.Equal(t, tt.want, tt.alg.String())
 		for _, verb := range []string{"%v", "%+v", "%s"} {
@@ -76,7 +88,10 @@ func TestInvalidInWords(t *testing.T) {
 		want string
 	}{
 		{ratelimit.TokenBucket{}, "0/0s"},
-		{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: math.MinInt32, Per: math.MinInt64}, Burst: -1000}, "-2,147,483,648/-2562047h47m16.854775808s, burst -1,000"},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: math.MinInt32, Per: math.MinInt64}, Burst: -1000},
+			"-2,147,483,648/-2562047h47m16.854775808s, burst -1,000",
+		},
 		{ratelimit.TokenBucket{Rate: ratelimit.PerDay(math.MaxInt32), Burst: 1, Refill: 7}, "2,147,483,647/d, Refill(7), burst 1"},
 		{ratelimit.LeakyBucket{Capacity: -1}, "0/0s, queue of -1"},
 		{ratelimit.FixedWindow{Start: -1}, "0 in each 0s, Start(-1)"},
