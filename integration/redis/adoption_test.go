@@ -273,7 +273,7 @@ func TestAdoptBuckets(t *testing.T) {
 		leaky := tr.rng.IntN(2) == 0
 		key := string(rune('a' + tr.rng.IntN(2)))
 		for range 4 {
-			*tr.of, tr.reserved = bucket(leaky), true
+			*tr.of = bucket(leaky)
 			tr.note("now %#v", *tr.of)
 			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(t.Context(), key) })
 			for range 1 + tr.rng.IntN(3) {

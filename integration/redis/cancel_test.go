@@ -143,7 +143,6 @@ func (c *cancels) run(steps int) {
 		case 0, 1:
 			c.note("Take(%d) by %d", n, i)
 			c.redis, c.here = tw.redis, tw.here
-			c.reserved = true // no memory to compare with
 			c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, "k", n) })
 		case 2, 3, 4:
 			c.together(i)
@@ -191,7 +190,6 @@ func (c *cancels) together(i int) {
 	tw := &c.twins[i]
 	limiters := [2]ratelimit.Limiter{tw.redis, tw.here}
 	c.redis, c.here = tw.redis, tw.here
-	c.reserved = true // no memory to compare with
 	c.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(c.Context(), "k") })
 	var asks []func(side int) string
 	take := func(n int) {

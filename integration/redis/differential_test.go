@@ -14,30 +14,99 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimit-go/ratelimit/internal/fakes"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// The same calls are made to a limiter in Redis, to one whose states are bytes in this
-// process, and, until the first reservation (which Redis rounds to whole microseconds), to
-// one in memory. Every field of every answer must be the same, to the microsecond, and the
-// bytes in Redis must be the bytes in this process.
+// The same calls are made to a limiter in Redis, and to one whose states are bytes in this process.
+// Every field of every answer must be the same, to the microsecond, and the bytes in Redis must be
+// the bytes in this process. That a limiter in memory gives these answers, too, is for
+// internal/laws and storetest to say.
 
 func FuzzScripts(f *testing.F) {
 	addHistories(f, budget.Histories(40, 120))
-	f.Add(uint64(511009639)) // parts whose waits differ by less than a microsecond
 	addr := startServer(f).addr()
 	conns := []redisstore.Conn{connectors["rueidis"](f, addr), connectors["goredis"](f, addr)}
-	f.Fuzz(func(t *testing.T, seed uint64) { newTrace(t, conns[seed%2], seed).run(120) })
+	f.Fuzz(func(t *testing.T, seed uint64) { playScripts(t, conns[seed%2], seed) })
 }
+
+// playScripts plays a random history of an algorithm, or of several that keys have by turns.
+func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
+	t.Helper()
+	draw := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	alg := draw.algorithm()
+	how := [...]setup{uncached, varying, varying, cached}[draw.rng.IntN(4)]
+	s := &history.Twins{Limits: []ratelimit.Algorithm{alg}, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
+	if how == varying {
+		s.Limits = append(s.Limits, draw.like(alg), draw.like(alg), draw.algorithm())
+	}
+	var span time.Duration
+	s.Open = func(of *ratelimit.Algorithm) history.OpenTwins {
+		tr := &trace{T: t}
+		tr.note("%#v", s.Limits)
+		if how == varying {
+			tr.of = of
+		}
+		require.NoError(t, tr.open(conn, prefixes(), alg, how), "%#v: every store has room for the parameters that are drawn; draw others", alg)
+		span = tr.span
+		return history.OpenTwins{
+			Stores: [][]ratelimit.Limiter{{tr.redis}, {tr.here}},
+			Clock:  tr.clk,
+			After:  tr.comparison(how),
+		}
+	}
+	s.New() // to know the span
+	g := &history.Generator{
+		Choices: history.NewRandom(seed, 1),
+		Keys:    []string{"a", "b"},
+		Spans:   []time.Duration{span, span/10 + 1, min(span, history.Farthest/64)},
+		Limits:  len(s.Limits),
+	}
+	left, many := 120, 0
+	if seed%4 == 0 {
+		many = 40 // holds, which are a long list
+	}
+	history.Run(t, s, func(p history.Player) (history.Op, bool) {
+		if many > 0 {
+			many--
+			return history.Op{Verb: history.Hold, Key: "a", N: 1, Name: fmt.Sprint("first ", many)}, true
+		}
+		left--
+		o, ok := g.Next(p)
+		if o.Verb == history.Pass && time.Unix(0, p.Now()).Add(o.For).Year() >= 2100 {
+			return history.Op{Verb: history.Peek, Key: "a"}, left >= 0 // a new clock of then is another one
+		}
+		return o, ok && left >= 0
+	})
+}
+
+// comparison returns a function that compares the states of a key after an operation, and requires
+// that a script has decided on it.
+func (tr *trace) comparison(how setup) func(o history.Op) error {
+	loads, replaced := tr.conn.loads, tr.conn.replaced
+	tr.known = tr.conn.sent
+	ahead := map[string]bool{} // whether the key had turns ahead before
+	return func(o history.Op) error {
+		mayReplace := how == varying || ahead[o.Key] || tr.mayReserveFar()
+		if tr.conn.loads > loads || tr.conn.replaced > replaced && !mayReplace {
+			return errors.New("it was not decided by the script")
+		}
+		loads, replaced, tr.known = tr.conn.loads, tr.conn.replaced, tr.conn.sent
+		ahead[o.Key] = isAhead(tr.store.states[o.Key])
+		return tr.stateDiffers(o.Key)
+	}
+}
+
+// began is when the clock of a trace begins.
+var began = time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC)
 
 // An openHold is a hold in both stores, which may have ended.
 type openHold struct {
@@ -60,22 +129,22 @@ type trace struct {
 	log  []string
 	span time.Duration
 
-	redis, here, memory ratelimit.Limiter
-	opened              opened
-	store               *portableStore
-	conn                *recorder
-	of                  *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
-	alg, earlier        ratelimit.Algorithm
-	held                []held
-	holds               []hold // for FuzzBatches
-	holding             []openHold
-	ids                 uint64
-	reservesBefore      bool     // whether holdBefore reserves events
-	random              sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
-	reserved            bool
-	last                ratelimit.Decision
+	redis, here    ratelimit.Limiter
+	opened         opened
+	store          *portableStore
+	conn           *recorder
+	of             *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
+	alg            ratelimit.Algorithm
+	known          int // how many commands Redis had got before the present operation; or -1
+	held           []held
+	holds          []hold // for FuzzBatches
+	ids            uint64
+	reservesBefore bool     // whether holdBefore reserves events
+	random         sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
+	last           ratelimit.Decision
 }
 
+// newTrace returns a trace of a random algorithm.
 func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
 	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
 	alg := tr.algorithm()
@@ -97,7 +166,7 @@ const (
 // newTraceOf returns a trace of an algorithm, to which the test makes the calls.
 func newTraceOf(t *testing.T, conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) *trace {
 	t.Helper()
-	tr := &trace{T: t, reserved: true}
+	tr := &trace{T: t}
 	tr.note("%#v", alg)
 	require.NoError(t, tr.open(conn, prefix, alg, how))
 	return tr
@@ -106,21 +175,23 @@ func newTraceOf(t *testing.T, conn redisstore.Conn, prefix string, alg ratelimit
 // open opens the limiters.
 func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorithm, how setup) error {
 	tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}, number: numbers{}}
-	tr.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
-	tr.alg = alg
+	tr.clk, tr.alg, tr.known = storetest.NewClock(began), alg, -1
+	tr.store.isKnown = func() bool { return tr.conn.sent == tr.known }
 	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix)}
 	var own []ratelimit.Option
 	if how != cached { // denials in the cache are of one limit
 		opts = append(opts, redisstore.WithDenialCache(0))
 	}
 	if how == varying {
-		tr.of, tr.earlier = &alg, alg
+		if tr.of == nil {
+			tr.of = &alg
+		}
 		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
 	}
 	store, err := redisstore.New(tr.conn, opts...)
 	require.NoError(tr, err)
 	tr.opened.Store, tr.opened.number = store, numbers{}
-	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store, &tr.memory: new(ratelimit.MemoryStore)} {
+	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store} {
 		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk))...); err != nil {
 			return err
 		}
@@ -133,99 +204,6 @@ func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorit
 
 func (tr *trace) note(format string, args ...any) {
 	tr.log = append(tr.log, fmt.Sprintf(format, args...))
-}
-
-func (tr *trace) run(steps int) {
-	ctx := tr.Context()
-	if tr.rng.IntN(4) == 0 { // a long list of holds
-		for range 40 {
-			tr.hold("a", 1)
-		}
-	}
-	for range steps {
-		tr.advance()
-		if tr.of != nil && tr.rng.IntN(6) == 0 {
-			tr.change()
-		}
-		key := string(rune('a' + tr.rng.IntN(2)))
-		n := tr.events()
-		switch tr.rng.IntN(24) {
-		default:
-			tr.note("Take(%s, %d)", key, n)
-			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(ctx, key, n) })
-		case 0, 1:
-			tr.note("Peek(%s)", key)
-			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(ctx, key) })
-		case 2, 3:
-			tr.reserve(key, n)
-		case 4:
-			if len(tr.held) > 0 {
-				i := tr.rng.IntN(len(tr.held))
-				tr.note("Cancel(%d)", i)
-				held := tr.held[i]
-				held.redis.Cancel()
-				held.here.Cancel()
-				tr.reserved = true // the one in memory is not cancelled
-				tr.held = append(tr.held[:i], tr.held[i+1:]...)
-				tr.compareStates(held.key)
-			}
-		case 6, 7, 8, 9, 10:
-			tr.hold(key, n)
-		case 11, 12:
-			tr.settle()
-		case 16:
-			tr.extend()
-		case 13, 14:
-			tr.takeUpTo(key, n*(1+tr.rng.IntN(3)))
-		case 15:
-			if tr.rng.IntN(2) == 0 {
-				n = tr.debt(n)
-				tr.note("Charge(%s, %d)", key, n)
-				tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Charge(ctx, key, n) })
-			}
-		case 5:
-			if tr.rng.IntN(5) == 0 {
-				tr.note("Reset(%s)", key)
-				for _, l := range []ratelimit.Limiter{tr.redis, tr.here, tr.memory} {
-					require.NoError(tr, l.Reset(ctx, key))
-				}
-			}
-		}
-	}
-}
-
-// takeUpTo takes as many of n events as remain.
-func (tr *trace) takeUpTo(key string, n int) {
-	tr.Helper()
-	tr.note("TakeUpTo(%s, %d)", key, n)
-	var granted []int
-	tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) {
-		of, d, err := l.TakeUpTo(tr.Context(), key, n)
-		granted = append(granted, of)
-		return d, err
-	})
-	if len(granted) > 2 && strings.Contains(tr.log[0], "WarmingUp") {
-		granted = granted[:2] // its instants in memory are in nanoseconds
-	}
-	if slices.Max(granted) != slices.Min(granted) {
-		tr.fail("in Redis, here and in memory, %v events are granted", granted)
-	}
-}
-
-// change changes the limit: mostly to a similar one, or back to an earlier one.
-func (tr *trace) change() {
-	switch was := *tr.of; tr.rng.IntN(8) {
-	case 0:
-		*tr.of = tr.algorithm()
-	case 1, 2, 3:
-		*tr.of = tr.earlier
-		tr.earlier = was
-	default:
-		*tr.of = tr.like(was)
-		tr.earlier = was
-	}
-	tr.note("now %#v", *tr.of)
-	tr.reserved = true // its instants in memory have another resolution
 }
 
 func (tr *trace) advance() {
@@ -296,9 +274,7 @@ func (tr *trace) hold(key string, n int) {
 		}
 	}
 	tr.note("Hold(%s, %+v)", key, req)
-	if tr.ask(key, req).Held {
-		tr.holding = append(tr.holding, openHold{key, req.Hold.ID, n})
-	}
+	tr.ask(key, req)
 }
 
 // lasts returns how long a hold lasts.
@@ -307,50 +283,6 @@ func (tr *trace) lasts() time.Duration {
 		return 1 + time.Duration(tr.rng.Int64N(int64(tr.span)))
 	}
 	return 10*tr.span + time.Microsecond
-}
-
-// pick returns a hold, and mostly the latest.
-func (tr *trace) pick() (h openHold, i int) {
-	i = tr.rng.IntN(len(tr.holding))
-	if tr.rng.IntN(2) == 0 {
-		i = len(tr.holding) - 1
-	}
-	return tr.holding[i], i
-}
-
-func (tr *trace) extend() {
-	if len(tr.holding) == 0 {
-		return
-	}
-	h, _ := tr.pick()
-	if h.id%2 == 0 {
-		return // not a hold
-	}
-	req := step.Request{Op: step.OpExtend, Hold: step.Handle{ID: h.id, For: tr.lasts()}}
-	tr.note("Extend(%+v, %v)", h, req.Hold.For)
-	tr.ask(h.key, req)
-}
-
-// settle settles a hold, which may have ended.
-func (tr *trace) settle() {
-	if len(tr.holding) == 0 {
-		return
-	}
-	h, i := tr.pick()
-	n := tr.rng.IntN(h.n + 1)
-	switch tr.rng.IntN(4) {
-	case 0:
-		n = 0
-	case 1:
-		n = h.n + tr.rng.IntN(3)
-	case 2:
-		n = tr.debt(n)
-	}
-	if tr.rng.IntN(8) > 0 {
-		tr.holding = slices.Delete(tr.holding, i, i+1)
-	}
-	tr.note("Settle(%d of %+v)", n, h)
-	tr.ask(h.key, step.Request{Op: step.OpSettle, N: n, Of: h.n, Hold: step.Handle{ID: h.id}})
 }
 
 // ask makes a request in both stores.
@@ -380,7 +312,6 @@ func (tr *trace) ask(key string, req step.Request) step.Answer {
 	}
 	tr.last = ratelimit.Decision(got.Decision)
 	tr.compareStates(key)
-	tr.reserved = true // there is none in memory
 	return got
 }
 
@@ -401,27 +332,6 @@ func (tr *trace) compare(key string, ask func(ratelimit.Limiter) (ratelimit.Deci
 	}
 	tr.last = got
 	tr.compareStates(key)
-	if tr.reserved {
-		return
-	}
-	want, wantErr = ask(tr.memory)
-	if errors.Is(wantErr, ratelimit.ErrDebt) || errors.Is(gotErr, ratelimit.ErrDebt) {
-		tr.reserved = true // states in memory hold other numbers
-		return
-	}
-	require.NoError(tr, wantErr)
-	for _, d := range []*time.Duration{&want.RetryAfter, &want.ResetAfter, &want.Delay} {
-		*d = up(*d)
-	}
-	if strings.Contains(tr.log[0], "WarmingUp") {
-		return // its instants in memory are in nanoseconds
-	}
-	if !got.Allowed {
-		want.Part = got.Part // parts whose waits differ by less than a microsecond are equal in Redis
-	}
-	if got != want {
-		tr.fail("in Redis  %+v\nin memory %+v", got, want)
-	}
 }
 
 // mayReserveFar reports whether another part of the limit may have a reservation wait for a window of
@@ -439,14 +349,24 @@ func isAhead(state []byte) bool { return len(state) > 0 && state[0] == 3 }
 
 func (tr *trace) compareStates(key string) {
 	tr.Helper()
+	if err := tr.stateDiffers(key); err != nil {
+		tr.fail("%v", err)
+	}
+}
+
+// stateDiffers returns an error if the states of a key differ.
+func (tr *trace) stateDiffers(key string) error {
 	got, err := tr.conn.get(tr.Context(), key)
-	require.NoError(tr, err)
+	if err != nil {
+		return err
+	}
 	if got == "" { // Redis has no state that equals that of a new key
 		delete(tr.store.states, key)
 	}
 	if want := string(tr.store.states[key]); !tr.sameState(tr.masked(got), tr.masked(want)) {
-		tr.fail("in Redis %q\n    here %x", got, want)
+		return fmt.Errorf("in Redis %q\n    here %x", got, want)
 	}
+	return nil
 }
 
 // masked returns a state without the IDs that are random.
@@ -485,7 +405,6 @@ func (tr *trace) sameState(got, want string) bool {
 }
 
 func (tr *trace) reserve(key string, n int) {
-	tr.reserved = true
 	tr.note("Reserve(%s, %d)", key, n)
 	loads := tr.conn.loads
 	got, _, gotErr := tr.redis.Reserve(tr.Context(), key, n)
@@ -620,6 +539,10 @@ type portableStore struct {
 	// of the latest Apply
 	t   *limit.Limit
 	req step.Request
+
+	// Whether Redis has not been asked, because a denial is known there: then no state is changed. It
+	// may be nil.
+	isKnown func() bool
 }
 
 func (s *portableStore) Open(_ string, t *limit.Limit, timeout time.Duration) (limit.States, error) {
@@ -635,7 +558,7 @@ func (s *portableStore) Apply(_ context.Context, key string, t *limit.Limit, req
 	}
 	return s.number.apply(req, func(req step.Request) (step.Answer, error) {
 		after, err := t.Apply(s.states[key], req)
-		if after.Changed {
+		if after.Changed && (s.isKnown == nil || !s.isKnown()) {
 			s.states[key] = after.State
 		}
 		return after.Answer, err

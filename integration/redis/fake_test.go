@@ -41,7 +41,7 @@ func FuzzFake(f *testing.F) {
 func FuzzFakeScripts(f *testing.F) {
 	addHistories(f, budget.Histories(40, 120))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		newTrace(t, fakeConn{fake: fakeredis.New()}, seed).run(120)
+		playScripts(t, fakeConn{fake: fakeredis.New()}, seed)
 	})
 }
 
