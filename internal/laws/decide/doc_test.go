@@ -1,9 +1,9 @@
 // Package decide_test has the laws of decisions: takes, holds and their settlements, reservations
 // and their cancellations, several keys at once, plans, and limits that change. The tests compare a
 // limiter with a reference model, with a definition, or with a second limiter that gets the same
-// requests in another way. Clocks stand still until a test moves them. Laws that hold for every
-// store are in storetest. Laws of waiting, of full stores and of stores that fail are in the
-// packages beside this one.
+// requests in another way. Clocks stand still until a test moves them. What a store alone can break
+// is in storetest. Laws of waiting, of full stores and of stores that fail are in the packages
+// beside this one.
 //
 // At night (RATELIMIT_NIGHTLY=1, as in make nightly), the tests try more random histories than in
 // CI:
@@ -12,9 +12,8 @@
 //	of each kind of algorithm, against the model                  40         250
 //	of each, in which turns pass and reservations are cancelled   12         60
 //	orders of cancelling five reservations                        a tenth    all
-//	limits that change                                            40 to 75   200 to 300
-//	two limiters on one store                                     100        400
-//	settlements                                                   50 to 300  150 to 1500
+//	limits that change, on three stores                           60         2000
+//	the most events in a span, with settlements                   25 to 150  400 to 1500
 //
 // A history that once found a bug always runs.
 package decide_test

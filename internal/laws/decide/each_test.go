@@ -19,8 +19,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// The tests in this file check what TakeEach promises beyond a loop of Take. Package storetest
-// compares it with a loop, for every algorithm and store.
+// The tests in this file check what TakeEach promises beyond a loop of Take. TestEachIsALoop compares
+// it with a loop.
 
 func TestEachAppends(t *testing.T) {
 	l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithClock(stepclock.New())))

@@ -23,8 +23,7 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// These tests are about limits of keys (WithLimits) that change. Laws of such limits that hold for
-// every store are in package storetest.
+// These tests are about limits of keys (WithLimits) that change.
 
 func TestLimitsOfKeys(t *testing.T) {
 	l, own, s, clk := fakes.Varying(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})

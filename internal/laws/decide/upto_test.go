@@ -13,9 +13,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
-// The tests in this file check what TakeUpTo promises beyond a Take of what remains. Package
-// storetest compares the two, for every algorithm and store, and TestModel compares TakeUpTo with
-// its definition.
+// The tests in this file check what TakeUpTo promises beyond a Take of what remains. TestModel
+// compares it with its definition, and TestUpToOfManyCallers calls it from many goroutines.
 
 // More than the limit may be asked for. No events are always granted, and fewer are an error.
 func TestUpToAnyNumber(t *testing.T) {
