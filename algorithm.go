@@ -12,7 +12,8 @@ import (
 // This file says what an algorithm is for users: a type with these methods, in a file of its own,
 // and in the lists below. Its row in internal/limit/kinds.go has its name, its parameters and how a
 // kernel is made of them; words.go and compile.go beside it have its words and what is refused; the
-// kernel decides, in a file of internal/kernel with the same name. CONTRIBUTING.md ("How to change
+// kernel decides, in the file of internal/kernel with the same name, which says if the arithmetic
+// is in another one (of an All, it is internal/step/all.go). CONTRIBUTING.md ("How to change
 // things") has the list of these, with the tests, the model and, if it is to be fast in Redis, the
 // script.
 

@@ -13,8 +13,9 @@ import (
 // This file decides which requests are denied because of a line of this process, and what they are
 // told (denialInLine), and whether one more waiter may enter it (mayEnter, which waiter.go asks).
 // In call.go, spend asks before the store is asked, so that nothing is spent; tell asks after a
-// Charge, a Settle or a Peek. Where no line is in use, calls do not come here. The turns that other
-// processes have reserved are in the state of the key, and deny in internal/step/apply.go.
+// Charge, a Settle or a Peek. Where no line is in use, calls do not come here. Turns that this
+// process or another has reserved are in the state of the key, and deny in internal/step/apply.go,
+// or in the scripts of Redis.
 
 // A lineDenial is why the first place in a line was denied a turn.
 type lineDenial struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/stray"
 )
 
-// This file has Hold, and the options that say how events are held.
+// This file has Hold, and the options that say how events are held, and how a hold ends by itself.
+// Who may settle or cancel it is in reservation.go.
 
 // Hold implements [Limiter].
 func (l *limiter) Hold(

@@ -15,9 +15,12 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/step"
 )
 
-// This file has what becomes of the events of one key; jointhold.go, of those of several. With its
-// token, another process settles them, by a limiter of the same store and name (token.go). When a
-// hold ends by itself is in hold.go (HoldFor, GiveBack).
+// This file has what becomes of the events of one key; jointhold.go, of those of several. Whoever
+// has the Reservation settles it, once. So does whoever has its token and its key, in any process,
+// by a limiter of the same store, name and kind of algorithm (token.go). If somebody else has
+// settled it before, or it has ended by itself (HoldFor and GiveBack, in hold.go), only what
+// exceeds the number held counts. A reservation that is no hold gives back its events only before
+// its turn.
 
 // A Reservation holds events that [Limiter.Hold] has spent, or that [Limiter.Reserve] has reserved
 // for later. Any number of goroutines may call its methods at once. The zero Reservation is due at

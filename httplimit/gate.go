@@ -11,8 +11,10 @@ import (
 	"github.com/ratelimit-go/ratelimit/internal/param"
 )
 
-// This file decides whether a request passes. What its client is told is in refusal.go (the status,
-// the reason and the body) and headers.go (the header fields).
+// This file decides whether a request passes. A response whose limit was checked, and is enforced,
+// tells the client what is left: RateLimit-Policy and RateLimit, in headers.go. A refusal also has
+// a status (429 by default, 503 if no limit was checked, 400 without a key), Retry-After unless the
+// request is never granted, and a body that says why: refusal.go.
 
 // A Gate decides whether requests may pass, as [Middleware] does. It is for handlers that know only
 // after they have read a request what it counts as, such as the name in a login form or the cost of

@@ -43,7 +43,7 @@ func (a *Admission) Refuse(w http.ResponseWriter, r *http.Request) {
 
 // Status returns the status of the answer to a request that is refused: 400 if its key or cost
 // cannot be determined, 503 if its context has ended or no limit was checked, and otherwise that of
-// [WithStatus]. It is 0 if the request has passed.
+// [WithStatus], 429 by default. It is 0 if the request has passed.
 func (v *Verdict) Status() int {
 	switch {
 	case v.Passed || v.gate == nil:
@@ -151,8 +151,9 @@ func prefersText(accept []string) bool {
 }
 
 // answer refuses the request: with problem+json, unless the client prefers plain text. headers.go
-// has already set Retry-After (seconds, rounded up) and, by default, RateLimit-Policy
-// ("default";q=60;w=60) and RateLimit ("default";r=0;t=1).
+// has already set Retry-After (seconds, rounded up), unless the request is never granted, and by
+// default, if a limit was checked, RateLimit-Policy ("default";q=60;w=60) and RateLimit
+// ("default";r=0;t=1).
 func (a *Admission) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	var body []byte

@@ -8,8 +8,9 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore/internal/script"
 )
 
-// This file sends a batch, sends those commands again that the server did not execute, and tells
-// the breaker what became of the batch.
+// This file sends a batch, sends those commands again that the server did not execute for want of
+// their script, and tells the breaker what became of the batch. Commands that another server has to
+// execute are sent in a batch of their own (sendAgain, in outbox.go).
 
 // A batch is the commands that are sent together. A sender closes it when it takes what is ready,
 // up to maxBatch commands or a large one alone: at once while fewer than fewSenders are on their

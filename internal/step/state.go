@@ -10,9 +10,9 @@ import (
 //   - if turns are ahead (turns.go): a list of them, and the words of the algorithm after the
 //     turns, on which requests are decided;
 //   - if holds are open (holds.go): a list of them;
-//   - the words of the algorithm as of now, which its file in internal/kernel explains: of an All,
-//     those of its parts (all.go); of a key whose limit has changed, a header and those of two
-//     limits (former.go).
+//   - the words of the algorithm as of now, without the turns, which its file in internal/kernel
+//     explains: of an All, those of its parts (all.go); of a key whose limit has changed, a header
+//     and those of two limits (former.go).
 type State struct {
 	Words []uint64
 	Form  Form
@@ -24,7 +24,7 @@ type Form uint8
 const (
 	Plain  Form = iota // none
 	Opened             // open holds: see holds.go
-	InTurn             // turns ahead, and perhaps open holds behind them: see turns.go
+	InTurn             // turns ahead; their second word says if holds are open, too: see turns.go
 )
 
 // PlainState returns the state that has only the words of the algorithm.
