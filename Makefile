@@ -8,17 +8,18 @@ ALL        := $(RELEASED) $(UNRELEASED)
 WAZERO     := github.com/tetratelabs/wazero/cmd/wazero@v1.12.0
 LINT       := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 LONGEST    := ./storetest ./internal/laws/decide # which begin first, so that no core waits for them at the end
+QUICKLY    := -vet=off -ldflags=-w # vet is a part of lint, and nobody debugs the programs of tests
 packages    = $(foreach m,$(1),./$(patsubst ./%,%,$(m))...)
 
 .PHONY: test servers integration race lint tidy alone arch fuzz cross bench mutants nightly \
 	night-tests night-race night-bench night-cross night-fuzz night-release night-mutants
 
 # The tests of the released modules, which need nothing but Go. What they depend on is fetched first,
-# so that what a network costs is told apart. Vet is a part of lint.
+# so that what a network costs is told apart.
 test:
 	@begin=$$(date +%s); go list -deps -test $(call packages,$(RELEASED)) >/dev/null; \
 		echo "fetched what the tests depend on: $$(($$(date +%s) - begin)) s"
-	go test -vet=off $(LONGEST) $(call packages,$(RELEASED))
+	go test $(QUICKLY) $(LONGEST) $(call packages,$(RELEASED))
 
 # Installs the servers and the browser that integration tests start. What cannot be installed is
 # reported and skipped.
@@ -27,13 +28,13 @@ servers:
 
 # The tests that start servers and a browser, and those of the example programs.
 integration: servers
-	go test ./integration/redis ./integration/... ./examples/... # the longest begins first
+	go test $(QUICKLY) ./integration/redis ./integration/... ./examples/... # the longest begins first
 
 # The race detector where goroutines meet.
 MEET := Wait|Concurren|FullStoreIs|Late|WhileOthers|CoarseClock|Pending|Queue
 race:
-	go test -race -short -run '$(MEET)' . $(addprefix ./internal/laws/,decide memory)
-	go test -race -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./observe ./redisstore ./httplimit ./httplimit/client ./iolimit ./rules ./limitpage ./integration/linear
+	go test -race $(QUICKLY) -short -run '$(MEET)' . $(addprefix ./internal/laws/,decide memory)
+	go test -race $(QUICKLY) -short $(addprefix ./internal/laws/,fault seen wait) ./internal/memory ./observe ./redisstore ./httplimit ./httplimit/client ./iolimit ./rules ./limitpage ./integration/linear
 
 # All linters, go vet and the format, of all modules, and whether make mutants knows all packages.
 # Compiles golangci-lint from its module, which takes a minute or two the first time.
@@ -48,16 +49,15 @@ tidy:
 alone:
 	@set -e; for m in $(RELEASED); do echo "== alone $$m"; (cd $$m && GOWORK=off go build ./... && GOWORK=off go vet ./...); done
 
-# The arithmetic with another word size, if this machine can run it, the root module's code for
-# another byte order, its root package for browsers, and calendars where programs have no zone data:
-# wazero shows a program no files.
+# The arithmetic with another word size, if this machine can run it, the root package for browsers,
+# and calendars where programs have no zone data: wazero shows a program no files. Another byte order
+# is for the night, because no file depends on it when it is compiled.
 arch:
-	GOARCH=s390x go vet . ./internal/...
 	GOOS=js GOARCH=wasm go vet .
-	GOOS=wasip1 GOARCH=wasm go test -vet=off -exec 'env GOOS= GOARCH= go run $(WAZERO) run' ./internal/laws/zoneless
+	GOOS=wasip1 GOARCH=wasm go test $(QUICKLY) -exec 'env GOOS= GOARCH= go run $(WAZERO) run' ./internal/laws/zoneless
 	@if ! scripts/runs 386; then echo "== test 386: SKIPPED, this machine cannot run it"; exit 0; fi; \
-		set -ex; GOARCH=386 go test ./internal/kernel ./internal/step ./internal/timeline ./internal/uint128 ./internal/model; \
-		GOARCH=386 go test -run 'Model|Extremes|Params|Rate|States|SettleExactly' . $(addprefix ./internal/laws/,decide fault memory)
+		set -ex; GOARCH=386 go test $(QUICKLY) ./internal/kernel ./internal/step ./internal/timeline ./internal/uint128 ./internal/model; \
+		GOARCH=386 go test $(QUICKLY) -run 'Model|Extremes|Params|Rate|States|SettleExactly' . $(addprefix ./internal/laws/,decide fault memory)
 
 # Runs fuzz targets FUZZ times, or a tenth of that if they ask a server each time. Of these, the
 # inputs found before come first. A count, because go test may fail when a time is over:
