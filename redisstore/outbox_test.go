@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/internal/budget"
 )
 
 // takeEach takes one event of each key at once, and waits for the answers.
@@ -140,8 +141,12 @@ func TestServerAtItsLimit(t *testing.T) {
 		s, l := f.storeThrough(t, &busyServer{Conn: f})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
+		callers := 1024
+		if budget.UnderRace() { // they are so late on two processors that some batches are smaller
+			callers = 640
+		}
 		var wg sync.WaitGroup
-		for i := range 1024 {
+		for i := range callers {
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					d, err := l.Take(t.Context(), fmt.Sprint(i), 1)

@@ -95,43 +95,48 @@ func weigh(backlog, answered bool) int {
 // server has answered since the tick before, a sender returns for what waits. Otherwise one is
 // started.
 func (o *outbox) tick(weight int, answered bool) (active bool) {
-	late, abandoned, active := o.age(weight)
+	late, unsent, abandoned, active := o.age(weight)
 	if !answered {
 		o.mu.Lock()
 		o.startSenderNow()
 		o.mu.Unlock()
 	}
-	if len(late)+len(abandoned) == 0 {
+	if len(late)+len(unsent)+len(abandoned) == 0 {
 		return active
 	}
 	err := o.store.timeoutError(o.server)
-	for _, c := range late {
-		if c.inGroup.Load() {
-			c.done <- err
-		} else {
-			c.done <- limit.NotExecuted(err) // it was not sent, nor will it be
-		}
-	}
 	now := o.store.elapsed()
-	for _, b := range abandoned {
+	for _, b := range abandoned { // first, so that the next call of a caller meets an open breaker
 		for _, g := range b.groups {
 			o.store.counts.failLeft(g, err)
 		}
 		o.server.breaker.report(b.tests, b.sent, now, err)
 	}
+	for _, c := range late {
+		c.done <- err
+	}
+	for _, c := range unsent {
+		c.done <- limit.NotExecuted(err)
+	}
 	return active
 }
 
-// age counts a tick of a weight. It returns the calls whose timeout has passed, and the batches
-// whose timeout has passed and of which the breaker is to be told.
-func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool) {
+// age counts a tick of a weight. It returns the calls whose timeout has passed: those that the
+// server may execute, and those that were not sent, nor will be, because nextGroup asks under the
+// same lock whether they were claimed. And it returns the batches whose timeout has passed and of
+// which the breaker is to be told.
+func (o *outbox) age(weight int) (late, unsent []*call, abandoned []*batch, active bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.waited += weight
 	for _, q := range o.queues {
 		for c := range q.inProgress {
-			if o.waited-c.born >= timeoutWeight && c.claim() {
+			switch {
+			case o.waited-c.born < timeoutWeight || !c.claim():
+			case c.inGroup.Load():
 				late = append(late, c)
+			default:
+				unsent = append(unsent, c)
 			}
 		}
 	}
@@ -145,7 +150,7 @@ func (o *outbox) age(weight int) (late []*call, abandoned []*batch, active bool)
 		}
 		o.abandon(b)
 	}
-	return late, abandoned, len(o.queues) > 0
+	return late, unsent, abandoned, len(o.queues) > 0
 }
 
 // abandon lets others send the calls queued behind those of b, whose replies are not awaited any

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -43,54 +42,13 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 // setup returns what histories are played on: two limiters of the same keys of a new store. If the
 // store can have several handles, the limiters have one each, as those of two processes do.
 func (s *suite) setup(alg ratelimit.Algorithm) *history.Setup {
-	patience := s.Timeout
 	return &history.Setup{
-		Algorithm: alg, Tick: s.Tick, Start: start, Kept: "the store",
+		Algorithm: alg, Tick: s.Tick, Start: start, Kept: "the store", Patience: s.Timeout,
 		Open: func() ([]ratelimit.Limiter, history.Clock) {
 			b := s.bench(alg)
-			one, other := b.Limiter, s.other(b, alg).Limiter
-			return []ratelimit.Limiter{&hurried{one, &patience}, &hurried{other, &patience}}, b.clk
+			return []ratelimit.Limiter{b.Limiter, s.other(b, alg).Limiter}, b.clk
 		},
 	}
-}
-
-// A hurried limiter bounds waits in real time. A history waits only for what is granted at once,
-// but a broken store may let it wait until its clock is moved, which is never.
-type hurried struct {
-	ratelimit.Limiter
-	patience *time.Duration
-}
-
-// hurry calls f with a context that ends when the patience does. Once it has ended, there is
-// less of it: the search for a short history waits often.
-func (h *hurried) hurry(ctx context.Context, f func(ctx context.Context)) {
-	bounded, cancel := context.WithCancel(ctx)
-	defer cancel()
-	timer := time.AfterFunc(*h.patience, cancel)
-	f(bounded)
-	if isOver := !timer.Stop(); isOver {
-		*h.patience = min(*h.patience, 50*time.Millisecond)
-	}
-}
-
-func (h *hurried) Wait(ctx context.Context, key string) (err error) {
-	h.hurry(ctx, func(ctx context.Context) { err = h.Limiter.Wait(ctx, key) })
-	return err
-}
-
-func (h *hurried) WaitN(ctx context.Context, key string, n int) (err error) {
-	h.hurry(ctx, func(ctx context.Context) { err = h.Limiter.WaitN(ctx, key, n) })
-	return err
-}
-
-func (h *hurried) Hold(
-	ctx context.Context,
-	key string,
-	n int,
-	opts ...ratelimit.HoldOption,
-) (r *ratelimit.Reservation, d ratelimit.Decision, err error) {
-	h.hurry(ctx, func(ctx context.Context) { r, d, err = h.Limiter.Hold(ctx, key, n, opts...) })
-	return r, d, err
 }
 
 // spansOf returns the time until a used key is fresh again, and that in which an event comes back.

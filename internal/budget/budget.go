@@ -34,6 +34,10 @@ func Histories(ci, atNight int) uint64 {
 	return uint64(n)
 }
 
+// UnderRace reports whether the race detector watches, so that goroutines run at a tenth of their
+// speed.
+func UnderRace() bool { return race }
+
 // Alone skips a long test under the race detector if all of it runs in one goroutine.
 func Alone(t interface{ Skip(args ...any) }) {
 	if race {

@@ -86,9 +86,11 @@ func TestRun(t *testing.T) {
 		"Peek spends":               {func(l ratelimit.Limiter) ratelimit.Limiter { return spendingPeek{l} }, 3},
 		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 3},
 		"fewer than none are taken": {func(l ratelimit.Limiter) ratelimit.Limiter { return careless{l} }, 1},
+		"it waits for ever":         {func(l ratelimit.Limiter) ratelimit.Limiter { return waiting{l} }, 1},
 		"it panics":                 {func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, 2},
 	} {
 		s := setup(tt.broken)
+		s.Patience = time.Millisecond
 		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{"", "b"}, Spans: []time.Duration{time.Second, 5 * time.Second}, By: 2}
 		p := s.New()
 		var ops []history.Op
@@ -223,6 +225,14 @@ type careless struct{ ratelimit.Limiter }
 
 func (l careless) Take(ctx context.Context, key string, n int) (ratelimit.Decision, error) {
 	return l.Limiter.Take(ctx, key, max(0, n))
+}
+
+// waiting waits until its context ends.
+type waiting struct{ ratelimit.Limiter }
+
+func (l waiting) Wait(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // panicking panics if a key is reset that events were taken of.

@@ -15,8 +15,9 @@ type Setup struct {
 	Algorithm ratelimit.Algorithm
 	Tick      time.Duration // of the store's clock; 0 is a nanosecond
 	Start     time.Time
-	Forgets   bool   // whether the store forgets keys when it is full
-	Kept      string // where it keeps states, for the text of a failure
+	Patience  time.Duration // how long a wait for nothing may take in real time; 0 is 10s
+	Forgets   bool          // whether the store forgets keys when it is full
+	Kept      string        // where it keeps states, for the text of a failure
 
 	// The most events that may happen within a span of time, unless some are charged, or settled
 	// for more than was held. If it is nil, that is not compared.
@@ -58,7 +59,10 @@ func (s *Setup) New() Player { return s.begin() }
 func (s *Setup) begin() *Play {
 	p := &Play{Setup: s, granted: map[string]*reservation{}}
 	limiters, clock := s.Open()
-	p.side = newSide(limiters)
+	if s.Patience == 0 {
+		s.Patience = 10 * time.Second
+	}
+	p.side = newSide(limiters, &s.Patience)
 	p.Past = newPast(s.Start, s.Tick, func(k *Key) {
 		k.Model, k.told = model.New(s.Algorithm, p.tick), nil
 	})

@@ -14,6 +14,7 @@ import (
 type side struct {
 	limiters []ratelimit.Limiter
 	made     map[string]*made // by name
+	patience *time.Duration   // how long a call that waits may take, by the clock of the machine
 }
 
 // A made reservation was made by a limiter. Another one can resume it.
@@ -24,7 +25,9 @@ type made struct {
 	over bool // whether it was settled or cancelled
 }
 
-func newSide(limiters []ratelimit.Limiter) *side { return &side{limiters, map[string]*made{}} }
+func newSide(limiters []ratelimit.Limiter, patience *time.Duration) *side {
+	return &side{limiters, map[string]*made{}, patience}
+}
 
 // An answer is what the call of an operation returns.
 type answer struct {
@@ -55,7 +58,8 @@ func (s *side) call(o Op, now int64) (a answer) {
 	case Charge:
 		a.Decision, a.err = l.Charge(ctx, o.Key, o.N)
 	case Wait:
-		ctx := waiting(o, now)
+		ctx, done := s.hurry(waiting(o, now))
+		defer done()
 		if o.N == 1 {
 			a.err = l.Wait(ctx, o.Key)
 		} else {
@@ -71,6 +75,8 @@ func (s *side) call(o Op, now int64) (a answer) {
 	case Hold:
 		a.made, a.Decision, a.err = l.Hold(ctx, o.Key, o.N, ends.OfHold(o.ends())...)
 	case WaitHold:
+		ctx, done := s.hurry(ctx)
+		defer done()
 		all := ends.OfHold(o.ends(), ratelimit.Waiting())
 		a.made, a.Decision, a.err = l.Hold(ctx, o.Key, o.N, all...)
 	case Reset:
@@ -133,6 +139,21 @@ func waiting(o Op, now int64) context.Context {
 		return context.Background()
 	}
 	return deadlineContext{context.Background(), time.Unix(0, now).Add(o.Within)}
+}
+
+// hurry returns a context of a call that waits. It ends when the patience does: a history waits
+// only for what is granted at once, but a broken limiter may wait until its clock is moved, which
+// is never. Once it has ended, there is less of it, because the search for a short history waits
+// often.
+func (s *side) hurry(ctx context.Context) (bounded context.Context, done func()) {
+	bounded, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(*s.patience, cancel)
+	return bounded, func() {
+		if isOver := !timer.Stop(); isOver {
+			*s.patience = min(*s.patience, 50*time.Millisecond)
+		}
+		cancel()
+	}
 }
 
 // A deadlineContext has a deadline by the clock of the limiter.

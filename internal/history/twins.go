@@ -43,7 +43,7 @@ func (s *Twins) New() Player {
 		p.traits = p.or(traitsOf(alg))
 	}
 	for _, of := range p.opened.Stores {
-		p.sides = append(p.sides, newSide(of))
+		p.sides = append(p.sides, newSide(of, nil))
 	}
 	return p
 }
