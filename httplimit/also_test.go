@@ -219,6 +219,28 @@ func TestAlsoSharesCosts(t *testing.T) {
 	}
 }
 
+// TestAlsoSettlesAsHeld: if the function of WithSettleAtEnd panics, each limit counts the events that are
+// held in it.
+func TestAlsoSettlesAsHeld(t *testing.T) {
+	window := func() ratelimit.Limiter {
+		l, _ := limiter(t, ratelimit.FixedWindow{Limit: 100, Window: time.Hour})
+		return l
+	}
+	users, orgs, calls := window(), window(), window()
+	opts := both(orgs,
+		httplimit.WithCost(func(*http.Request) int { return 10 }),
+		httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { panic("a mistake") }),
+		httplimit.WithAlso(calls, key.Header("User"), "calls", httplimit.WithCost(func(*http.Request) int { return 3 })))
+	of, err := httplimit.NewGateOf(func(_ *http.Request, key string) ([]httplimit.Limit, error) {
+		return []httplimit.Limit{{Name: "users", Limiter: users, Key: key}}, nil
+	}, opts...)
+	require.NoError(t, err)
+	for i, h := range []http.Handler{httplimit.Middleware(users, opts...)(ok), of.Middleware(ok)} {
+		assert.Panics(t, func() { serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")) })
+		assert.Equal(t, [3]int{90 - 10*i, 90 - 10*i, 97 - 3*i}, [3]int{left(t, users, "a"), left(t, orgs, "o"), left(t, calls, "a")}, i)
+	}
+}
+
 // TestAlsoInShadow reports which limiter would have refused.
 func TestAlsoInShadow(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
