@@ -305,11 +305,15 @@ func TestManySeries(t *testing.T) {
 	for i := range maxKnown + more {
 		decisions = append(decisions, ratelimit.Observation{Limiter: fmt.Sprint(i), Call: ratelimit.CallWait})
 	}
-	for range 2 {
-		for _, seen := range decisions {
+	observe := func(all []ratelimit.Observation) {
+		for _, seen := range all {
 			o.Observe(t.Context(), seen)
 		}
 	}
+	observe(decisions[:maxKnown+1])
+	assert.Equal(t, int64(1), counts(t, reader)["decisions overflow=true"], "the first one")
+	observe(decisions[maxKnown+1:])
+	observe(decisions)
 	got, lengths := counts(t, reader), histograms(t, reader)
 	if len(got) != maxKnown+1 { // which are too many to print
 		t.Errorf("%d series, not %d", len(got), maxKnown+1)
