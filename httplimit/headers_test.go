@@ -206,6 +206,28 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// TestPoliciesOfKeys: each client is told of the limit of its own key, again when it comes back.
+func TestPoliciesOfKeys(t *testing.T) {
+	limits := map[string]ratelimit.Algorithm{
+		"a": ratelimit.FixedWindow{Limit: 10, Window: time.Minute},
+		"b": ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+		"c": ratelimit.All{ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}},
+	}
+	l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+		return limits[key], nil
+	})))
+	h := httplimit.Middleware(l, httplimit.WithKey(key.Header("User")))(ok)
+	for range 2 {
+		for user, want := range map[string]string{
+			"a": `"default";q=10;w=60`,
+			"b": `"default";q=5;w=3600`,
+			"c": `"default-1";q=3;w=60, "default-2";q=9;w=3600`,
+		} {
+			assert.Equal(t, want, serve(h, from("192.0.2.1:1", "User", user)).Header.Get("RateLimit-Policy"), user)
+		}
+	}
+}
+
 // TestDraft7 follows limits through a refusal, with the fields of an earlier draft.
 func TestDraft7(t *testing.T) {
 	hour := ratelimit.FixedWindow{Limit: 2, Window: time.Hour}

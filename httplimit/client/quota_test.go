@@ -84,3 +84,14 @@ func TestQuotaAfter(t *testing.T) {
 		assert.Equal(t, tt.want, q.after(time.Duration(tt.elapsed)*time.Second), name)
 	}
 }
+
+// TestPairSpreads: the nth request from now may go when n−1 of those that are left have gone, spread
+// evenly over the time until there are more.
+func TestPairSpreads(t *testing.T) {
+	now := time.Unix(0, 0)
+	p := newPair(Quota{Left: 10, Reset: 100 * time.Second, Limit: 1000}, now, now)
+	p.next = now.Add(5 * time.Second)
+	for n, want := range map[int]time.Duration{1: 5e9, 2: 14.5e9, 5: 43e9, 10: 90.5e9, 11: 100e9} {
+		assert.Equal(t, want, p.opens(n, outgoing{}, now).Sub(now), n)
+	}
+}
