@@ -143,18 +143,23 @@ func TestNewWaits(t *testing.T) {
 	assert.Len(t, f.calls, asked, "a negative n is not asked for")
 }
 
-// TakeUpTo asks once more for what remains.
+// TakeUpTo asks once more for what remains, if anything does.
 func TestNewOfWhatRemains(t *testing.T) {
-	var calls []string
-	l := ratelimittest.New(func(call ratelimit.Call, key string, n int) ratelimit.Decision {
-		calls = append(calls, fmt.Sprint(call, " ", key, " ", n))
-		return ratelimit.Decision{Allowed: n <= 3, Remaining: 3}
-	})
-	granted, d, err := l.TakeUpTo(ctx, "k", 9)
-	require.NoError(t, err)
-	assert.True(t, d.Allowed)
-	assert.Equal(t, 3, granted)
-	assert.Equal(t, []string{"take_up_to k 9", "take_up_to k 3"}, calls)
+	for remaining, want := range map[int][]string{
+		3: {"take_up_to k 9", "take_up_to k 3"},
+		0: {"take_up_to k 9"},
+	} {
+		var calls []string
+		l := ratelimittest.New(func(call ratelimit.Call, key string, n int) ratelimit.Decision {
+			calls = append(calls, fmt.Sprint(call, " ", key, " ", n))
+			return ratelimit.Decision{Allowed: n <= remaining, Remaining: remaining}
+		})
+		granted, d, err := l.TakeUpTo(ctx, "k", 9)
+		require.NoError(t, err)
+		assert.Equal(t, remaining > 0, d.Allowed)
+		assert.Equal(t, remaining, granted)
+		assert.Equal(t, want, calls)
+	}
 }
 
 // Which calls of no events ask the function.
