@@ -129,14 +129,18 @@ func TestSettleWhileTheStoreFails(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed(), ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
 		db := fakes.NewMapDB()
 		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
-		r, _, err := l.Hold(ctx, "key", 2)
+		one, _, err := l.Hold(ctx, "key", 1)
+		require.NoError(t, err)
+		all, _, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
 		require.NoError(t, err)
 		db.Swap = errors.New("connection lost")
-		d, err := r.Settle(ctx, 0)
-		require.ErrorIs(t, err, db.Swap)
-		assert.True(t, d.Degraded)
-		_, err = r.Settle(ctx, 0)
-		require.ErrorIs(t, err, ratelimit.ErrEnded)
+		for _, r := range []*ratelimit.Reservation{one, all} {
+			d, err := r.Settle(ctx, 0)
+			require.ErrorIs(t, err, db.Swap)
+			assert.True(t, d.Degraded)
+			_, err = r.Settle(ctx, 0)
+			require.ErrorIs(t, err, ratelimit.ErrEnded)
+		}
 		assert.Equal(t, 3, fakes.Take(t, l, 0).Remaining, "nothing was given back")
 	}
 }
