@@ -84,7 +84,10 @@ func (c *call) await(ctx context.Context) error {
 			// The cause, because Err of a front end's context says that it was cancelled.
 			c.isLeft.Store(isDecided(ctx, &c.req) &&
 				errors.Is(context.Cause(ctx), context.DeadlineExceeded))
-			if !c.inGroup.Load() { // nor will it be: see nextGroup
+			// If it is in no group now, it never will be: see nextGroup. If nextGroup leaves it
+			// behind at this moment, it is said that the server may execute it, which is the safe
+			// side.
+			if !c.inGroup.Load() {
 				return limit.NotExecuted(ctx.Err())
 			}
 			return ctx.Err()

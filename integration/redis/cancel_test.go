@@ -416,6 +416,7 @@ func TestTurns(t *testing.T) {
 					if tr.rng.IntN(4) == 0 {
 						req.Hold = step.Handle{ID: 2*id + 1, For: time.Minute, Back: n == 1}
 					}
+					req.Yields = tr.rng.IntN(4) == 0 // as that of a caller who waits
 					if ask(req).Held {
 						held = append(held, openHold{"k", req.Hold.ID, n})
 					}

@@ -648,7 +648,10 @@ func (r *recorder) record(c redisstore.Command) {
 
 // get returns the value of a key. All keys here have one letter.
 func (r *recorder) get(ctx context.Context, key string) (string, error) {
-	if r.key == "" {
+	switch {
+	case len(key) != 1:
+		return "", fmt.Errorf("the key %q does not have one letter", key)
+	case r.key == "":
 		return "", nil // no command was sent yet
 	}
 	return eval(ctx, r.Conn, "return redis.call('GET', KEYS[1]) or ''", r.key[:len(r.key)-1]+key)

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -53,7 +54,7 @@ func (p *Play) compareBound() {
 		all = append(all, e)
 	}
 	all = slices.DeleteFunc(all, func(e event) bool { return e.n == 0 })
-	slices.SortFunc(all, func(a, b event) int { return int(int64(a.at - b.at)) })
+	slices.SortFunc(all, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	for first := range all {
 		sum := 0
 		for last := first; last < len(all); last++ {

@@ -31,6 +31,8 @@ type Player interface {
 	Now() int64
 	// Size returns how many events a reservation has.
 	Size(name string) int
+	// Promises returns how many requests were granted as an earlier answer had told.
+	Promises() int
 	// Ended reports whether the answers need not agree any more.
 	Ended() bool
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +49,7 @@ type Generator struct {
 	By     int             // how many limiters there are; 0 is one
 	Limits int             // how many limits Twins have
 
+	limit int     // that the keys have
 	marks []int64 // instants at which something is said to change
 	made  int     // how many reservations it has let make
 	next  []func(p Player) (Op, bool)
@@ -79,7 +81,8 @@ func (g *Generator) then(step func(p Player) (Op, bool)) { g.next = append(g.nex
 // plan plans some operations on a key, of which the first one may let time pass.
 func (g *Generator) plan(p Player) {
 	if g.Limits > 1 && g.Below(4) == 0 {
-		to := g.Below(g.Limits)
+		to := (g.limit + 1 + g.Below(g.Limits-1)) % g.Limits
+		g.limit = to
 		g.then(func(Player) (Op, bool) { return Op{Verb: Limit, N: to}, true })
 	}
 	k := p.Key(Pick(g.Choices, g.Keys...))
@@ -101,15 +104,15 @@ func (g *Generator) plan(p Player) {
 	case i < 18:
 		g.then(func(p Player) (Op, bool) { return g.reserve(p, k) })
 	case i < 20:
-		g.then(func(p Player) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+		g.then(func(p Player) (Op, bool) { return g.end(p, k.Name, k.Made, Cancel) })
 	case i < 22:
 		g.queue(k)
 	case i < 27:
 		g.account(k)
-	case i < 29:
+	case i < 29 && g.Limits == 0: // Twins do not wait
 		g.then(func(p Player) (Op, bool) { return g.wait(k), true })
 	case i < 31:
-		g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.events(k)} })
+		g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.tooMany(k)} })
 	case i < 34:
 		g.retry(k, func() Op {
 			o := Op{Verb: Reserve, Key: k.Name, N: g.events(k), LimitsWait: true, Name: g.name()}
@@ -235,7 +238,12 @@ func (g *Generator) reserve(p Player, k *Key) (Op, bool) {
 }
 
 // end chooses one of the latest reservations, and ends it.
-func (g *Generator) end(key string, names []string, verb Verb) (Op, bool) {
+func (g *Generator) end(p Player, key string, names []string, verb Verb) (Op, bool) {
+	if g.Below(8) > 0 { // mostly one of which there is something left to end
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return slices.Contains(p.Key(key).Over, name)
+		})
+	}
 	if len(names) == 0 {
 		return Op{}, false
 	}
@@ -244,7 +252,7 @@ func (g *Generator) end(key string, names []string, verb Verb) (Op, bool) {
 }
 
 func (g *Generator) settle(p Player, k *Key) (Op, bool) {
-	o, ok := g.end(k.Name, k.Holds, Settle)
+	o, ok := g.end(p, k.Name, k.Holds, Settle)
 	if !ok {
 		return o, false
 	}
@@ -269,7 +277,7 @@ func (g *Generator) queue(k *Key) {
 	}
 	for range 1 + g.Below(6) {
 		if g.Below(3) > 0 {
-			g.then(func(Player) (Op, bool) { return g.end(k.Name, k.Made, Cancel) })
+			g.then(func(p Player) (Op, bool) { return g.end(p, k.Name, k.Made, Cancel) })
 			continue
 		}
 		g.then(func(p Player) (Op, bool) {
@@ -295,8 +303,8 @@ func (g *Generator) account(k *Key) {
 				return Op{Verb: Charge, Key: k.Name, N: g.debt(p)}, true
 			})
 		case 7:
-			g.then(func(Player) (Op, bool) {
-				o, ok := g.end(k.Name, k.Holds, Extend)
+			g.then(func(p Player) (Op, bool) {
+				o, ok := g.end(p, k.Name, k.Holds, Extend)
 				o.For = g.lasting()
 				return o, ok
 			})
@@ -332,7 +340,17 @@ func (g *Generator) wait(k *Key) Op {
 	return o
 }
 
-// retry makes a request, makes it again one tick before it was told that it is granted, and then.
+// tooMany chooses how many events to ask for: mostly one more than remain, if that may be granted
+// later.
+func (g *Generator) tooMany(k *Key) int {
+	if k.Last.Remaining < k.limit() && g.Below(3) > 0 {
+		return k.Last.Remaining + 1
+	}
+	return g.events(k)
+}
+
+// retry makes a request, makes it again one tick before it was told that it is granted, and then or
+// later.
 func (g *Generator) retry(k *Key, request func() Op) {
 	o := request()
 	again := o
@@ -357,6 +375,10 @@ func (g *Generator) retry(k *Key, request func() Op) {
 		return again, true
 	}
 	g.then(ask)
-	g.then(wait(0))
+	if g.Below(3) > 0 {
+		g.then(wait(0))
+	} else {
+		g.then(wait(-g.Within(Pick(g.Choices, g.Spans...))))
+	}
 	g.then(ask)
 }

@@ -113,6 +113,31 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestShrink: a short history is one of the first key that a long one had, and of the first names.
+func TestShrink(t *testing.T) {
+	long, err := history.Parse(`
+		pass 5s
+		take 4 of "b"
+		hold 3 as r7 of "a"
+		peek of "b"
+		settle r7 for 2 of "a"
+	`)
+	require.NoError(t, err)
+	settled := func(ops []history.Op) bool {
+		made, ended := -1, -1
+		for i, o := range ops {
+			switch o.Verb {
+			case history.Hold:
+				made = i
+			case history.Settle:
+				ended = i
+			}
+		}
+		return made >= 0 && ended > made
+	}
+	assert.Equal(t, "\thold 1 as h1 of \"a\"\n\tsettle h1 for 1 of \"a\"\n", history.Text(history.Shrink(long, settled)))
+}
+
 // TestTwins: a difference between two stores is found, and an answer that does not keep what an
 // earlier one has told, although it is the same on both.
 func TestTwins(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -12,14 +13,15 @@ import (
 
 // A Past is what a player knows of what has happened.
 type Past struct {
-	now    int64
-	tick   time.Duration // 1 or more
-	clock  Clock
-	keys   []*Key
-	sizes  map[string]int // of reservations, by name
-	wrong  error          // the first difference
-	renew  func(k *Key)   // makes k a key of which nothing has happened
-	forget bool           // whether the store forgets keys when it is full
+	now      int64
+	tick     time.Duration // 1 or more
+	clock    Clock
+	keys     []*Key
+	sizes    map[string]int // of reservations, by name
+	wrong    error          // the first difference
+	renew    func(k *Key)   // makes k a key of which nothing has happened
+	forget   bool           // whether the store forgets keys when it is full
+	promises int            // how many requests were granted because they were told to be
 	traits
 }
 
@@ -30,12 +32,20 @@ type Key struct {
 	Last  ratelimit.Decision
 	Made  []string // the names of its reservations, oldest first
 	Holds []string // those of them that are held
+	Over  []string // those of them that were settled or cancelled
 	Turns []int64  // when the turn of each of them comes, in nanoseconds since 1970
 
 	// When the requests that were denied since the key has changed are granted, as they were told.
 	told map[question]int64
 	// How many holds have ended by themselves since the store has kept a state of the key.
 	ended int
+}
+
+// end notes that a reservation was settled or cancelled.
+func (k *Key) end(name string) {
+	if !slices.Contains(k.Over, name) {
+		k.Over = append(k.Over, name)
+	}
 }
 
 // limit returns the most events that are granted at once.
@@ -99,6 +109,9 @@ func (p *Past) Key(name string) *Key {
 	p.keys = append(p.keys, k)
 	return k
 }
+
+// Promises returns how many requests were granted as an earlier answer had told.
+func (p *Past) Promises() int { return p.promises }
 
 // Size returns how many events a reservation has.
 func (p *Past) Size(name string) int { return p.sizes[name] }
@@ -186,7 +199,9 @@ func (p *Past) checkPromise(k *Key, what question, granted bool, retryAfter time
 	}
 	left := time.Duration(due - p.now)
 	switch {
-	case left <= 0 && !granted:
+	case left <= 0 && granted:
+		p.promises++
+	case left <= 0:
 		p.fail("%s was told to be granted %v ago", what, -left)
 	case left > 0 && granted:
 		p.fail("%s was told to be granted in %v", what, left)

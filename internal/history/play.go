@@ -19,8 +19,8 @@ type Setup struct {
 	Forgets   bool          // whether the store forgets keys when it is full
 	Kept      string        // where it keeps states, for the text of a failure
 
-	// The most events that may happen within a span of time, unless some are charged, or settled
-	// for more than was held. If it is nil, that is not compared.
+	// The most events of the one key that may happen within a span of time, unless some are
+	// charged, or settled for more than was held. If it is nil, that is not compared.
 	Bound func(span time.Duration) int
 
 	// Open returns limiters of the same new keys, and their clock, which shows Start.
@@ -60,7 +60,7 @@ func (s *Setup) begin() *Play {
 	p := &Play{Setup: s, granted: map[string]*reservation{}}
 	limiters, clock := s.Open()
 	if s.Patience == 0 {
-		s.Patience = 10 * time.Second
+		s.Patience = patience
 	}
 	p.side = newSide(limiters, &s.Patience)
 	p.Past = newPast(s.Start, s.Tick, func(k *Key) {
@@ -175,6 +175,7 @@ func (p *Play) take(k *Key, o Op) {
 		}
 	case Reset:
 		if p.noError(got.err) {
+			p.compareBound()
 			p.renew(k)
 			p.events = events{}
 		}

@@ -89,6 +89,9 @@ func (p *Play) compareDelay(r *reservation) {
 // may have ended, and its key may have been reset since.
 func (p *Play) endOf(o Op, r *reservation) {
 	over := r.made.over
+	if over || o.Verb != Extend {
+		r.of.end(o.Name)
+	}
 	switch {
 	case o.Verb == Extend:
 		if r.held != nil && !over {

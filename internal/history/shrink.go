@@ -23,11 +23,14 @@ func Shrink(ops []Op, fails func([]Op) bool) []Op {
 	return s.ops
 }
 
-// onOneKey returns the history with all that happens to any key happening to the key "".
+// onOneKey returns the history with all that happens to any key happening to the first one.
 func onOneKey(ops []Op) []Op {
 	ops = slices.Clone(ops)
+	of := slices.IndexFunc(ops, func(o Op) bool { return o.Verb != Pass && o.Verb != Limit })
 	for i := range ops {
-		ops[i].Key = ""
+		if of >= 0 && ops[i].Verb != Pass && ops[i].Verb != Limit {
+			ops[i].Key = ops[of].Key
+		}
 	}
 	return ops
 }

@@ -25,6 +25,9 @@ type made struct {
 	over bool // whether it was settled or cancelled
 }
 
+// patience is how long a call that waits may take, if a Setup does not say so.
+const patience = 10 * time.Second
+
 func newSide(limiters []ratelimit.Limiter, patience *time.Duration) *side {
 	return &side{limiters, map[string]*made{}, patience}
 }

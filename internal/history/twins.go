@@ -35,7 +35,7 @@ func (s *Twins) String() string {
 
 // New implements [Game].
 func (s *Twins) New() Player {
-	p := &match{Twins: s, limit: s.Limits[0]}
+	p := &match{Twins: s, limit: s.Limits[0], patience: patience}
 	p.opened = s.Open(&p.limit)
 	p.Past = newPast(s.Start, s.Tick, func(k *Key) { k.told = nil })
 	p.clock = p.opened.Clock
@@ -43,7 +43,7 @@ func (s *Twins) New() Player {
 		p.traits = p.or(traitsOf(alg))
 	}
 	for _, of := range p.opened.Stores {
-		p.sides = append(p.sides, newSide(of, nil))
+		p.sides = append(p.sides, newSide(of, &p.patience))
 	}
 	return p
 }
@@ -55,6 +55,8 @@ type match struct {
 	limit  ratelimit.Algorithm // of the keys
 	opened OpenTwins
 	sides  []*side
+
+	patience time.Duration
 }
 
 // Ended implements [Player].
@@ -102,8 +104,13 @@ func (p *match) Do(o Op) (wrong error) {
 
 // all performs an operation on each store.
 func (p *match) all(o Op) {
-	if o.isOfName() && p.sides[0].made[o.Name] == nil {
-		return
+	over := false
+	if o.isOfName() {
+		r := p.sides[0].made[o.Name]
+		if r == nil {
+			return
+		}
+		over = r.over
 	}
 	k := p.Past.Key(o.Key)
 	var got answer
@@ -117,8 +124,14 @@ func (p *match) all(o Op) {
 	if got.made != nil {
 		p.keep(k, o, o.Verb == Hold || len(o.ends()) > 0 || p.flies, got.made.Delay())
 	}
+	if over || o.Verb == Settle || o.Verb == Cancel {
+		k.end(o.Name)
+	}
 	switch {
 	case got.err != nil:
+		p.expectError(k, o, over, got.err)
+	case over && o.Verb == Settle:
+		p.compareError(ratelimit.ErrEnded, nil)
 	case o.Verb == Take || o.Verb == Hold:
 		k.Last = got.Decision
 		p.keepPromise(k, takes(o.N), got.Allowed, got.RetryAfter)
@@ -131,6 +144,23 @@ func (p *match) all(o Op) {
 		k.told = nil
 	}
 }
+
+// expectError notes an error, unless the operation may have that one.
+func (p *match) expectError(k *Key, o Op, over bool, err error) {
+	switch {
+	case o.N < 0:
+		p.compareError(ratelimit.ErrInvalid, err)
+	case over && o.Verb == Settle || o.Verb == Extend: // a hold that has ended cannot be extended
+		p.compareError(ratelimit.ErrEnded, err)
+	case max(o.N, k.limit()) >= leastDebt && (o.Verb == Charge || o.Verb == Settle):
+		p.compareError(ratelimit.ErrDebt, err)
+	default:
+		p.noError(err)
+	}
+}
+
+// leastDebt is how many events, or how great a limit, may leave no room in a state.
+const leastDebt = 1 << 10
 
 // said returns an answer as text. A reservation says when its turn is.
 func said(a answer) string {

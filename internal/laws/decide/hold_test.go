@@ -3,6 +3,7 @@ package decide_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -268,7 +269,7 @@ func TestResume(t *testing.T) {
 		}
 		again, err := process().Resume(ctx, "key", token)
 		require.NoError(t, err)
-		before := db.States
+		before := maps.Clone(db.States)
 		_, err = again.Settle(ctx, 0)
 		require.NoError(t, err)
 		assert.Equal(t, before, db.States, "a hold is settled once")

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
@@ -140,7 +142,8 @@ func TestRivals(t *testing.T) {
 	for name, limits := range rivals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range budget.Seeds(t, budget.Histories(60, 2000)) {
+			promises, histories := 0, budget.Histories(300, 3000)
+			for seed := range budget.Seeds(t, histories) {
 				g := &history.Generator{
 					Choices: history.NewRandom(seed, 7),
 					Keys:    []string{""},
@@ -152,11 +155,13 @@ func TestRivals(t *testing.T) {
 				history.Run(t, rivalsIn(name), func(p history.Player) (history.Op, bool) {
 					left--
 					if left < 0 {
+						promises += p.Promises()
 						return history.Op{}, false
 					}
 					return g.Next(p)
 				})
 			}
+			require.Greater(t, promises, int(histories)/2, "requests that are granted as they were told")
 		})
 	}
 }
