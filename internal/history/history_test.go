@@ -90,7 +90,9 @@ func TestRun(t *testing.T) {
 		"it panics":                 {func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, 2},
 	} {
 		s := setup(tt.broken)
-		s.Patience = time.Millisecond
+		if name == "it waits for ever" {
+			s.Patience = 20 * time.Millisecond
+		}
 		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{"", "b"}, Spans: []time.Duration{time.Second, 5 * time.Second}, By: 2}
 		p := s.New()
 		var ops []history.Op

@@ -57,6 +57,7 @@ type match struct {
 	sides  []*side
 
 	patience time.Duration
+	owes     bool // whether so much may be owed that a state has no room for more
 }
 
 // Ended implements [Player].
@@ -124,12 +125,13 @@ func (p *match) all(o Op) {
 	if got.made != nil {
 		p.keep(k, o, o.Verb == Hold || len(o.ends()) > 0 || p.flies, got.made.Delay())
 	}
+	p.owes = p.owes || max(o.N, k.limit()) >= leastDebt
 	if over || o.Verb == Settle || o.Verb == Cancel {
 		k.end(o.Name)
 	}
 	switch {
 	case got.err != nil:
-		p.expectError(k, o, over, got.err)
+		p.expectError(o, over, got.err)
 	case over && o.Verb == Settle:
 		p.compareError(ratelimit.ErrEnded, nil)
 	case o.Verb == Take || o.Verb == Hold:
@@ -146,13 +148,13 @@ func (p *match) all(o Op) {
 }
 
 // expectError notes an error, unless the operation may have that one.
-func (p *match) expectError(k *Key, o Op, over bool, err error) {
+func (p *match) expectError(o Op, over bool, err error) {
 	switch {
 	case o.N < 0:
 		p.compareError(ratelimit.ErrInvalid, err)
 	case over && o.Verb == Settle || o.Verb == Extend: // a hold that has ended cannot be extended
 		p.compareError(ratelimit.ErrEnded, err)
-	case max(o.N, k.limit()) >= leastDebt && (o.Verb == Charge || o.Verb == Settle):
+	case p.owes && (o.Verb == Charge || o.Verb == Settle):
 		p.compareError(ratelimit.ErrDebt, err)
 	default:
 		p.noError(err)
