@@ -43,7 +43,8 @@ func TestUpToAfterADenial(t *testing.T) {
 	})
 }
 
-// What is only leased remains for a TakeUpTo, whose command ends the lease.
+// What is only leased remains for a TakeUpTo, whose command ends the lease: unless a sender has been
+// quick, and has settled the lease with a command before.
 func TestUpToOfALeasedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, daily)
@@ -53,7 +54,7 @@ func TestUpToOfALeasedKey(t *testing.T) {
 		granted, _, err := l.TakeUpTo(t.Context(), "k", 2*daily.Limit)
 		require.NoError(t, err)
 		assert.Equal(t, daily.Limit-used, granted)
-		assert.Equal(t, calls+1, f.Calls())
+		assert.Contains(t, []int{calls + 1, calls + 2}, f.Calls())
 		conserved(t, f, s, daily.Limit, daily.Limit)
 	})
 }
