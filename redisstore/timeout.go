@@ -95,37 +95,43 @@ func weigh(backlog, answered bool) int {
 // server has answered since the tick before, a sender returns for what waits. Otherwise one is
 // started.
 func (o *outbox) tick(weight int, answered bool) (active bool) {
-	late, unsent, abandoned, active := o.age(weight)
+	over, active := o.age(weight)
 	if !answered {
 		o.mu.Lock()
 		o.startSenderNow()
 		o.mu.Unlock()
 	}
-	if len(late)+len(unsent)+len(abandoned) == 0 {
+	if len(over.sent)+len(over.unsent)+len(over.abandoned) == 0 {
 		return active
 	}
 	err := o.store.timeoutError(o.server)
 	now := o.store.elapsed()
-	for _, b := range abandoned { // first, so that the next call of a caller meets an open breaker
+	// The breaker first, so that the next call of a caller who is told meets it open.
+	for _, b := range over.abandoned {
 		for _, g := range b.groups {
 			o.store.counts.failLeft(g, err)
 		}
 		o.server.breaker.report(b.tests, b.sent, now, err)
 	}
-	for _, c := range late {
+	for _, c := range over.sent {
 		c.done <- err
 	}
-	for _, c := range unsent {
+	for _, c := range over.unsent {
 		c.done <- limit.NotExecuted(err)
 	}
 	return active
 }
 
-// age counts a tick of a weight. It returns the calls whose timeout has passed: those that the
-// server may execute, and those that were not sent, nor will be, because nextGroup asks under the
-// same lock whether they were claimed. And it returns the batches whose timeout has passed and of
-// which the breaker is to be told.
-func (o *outbox) age(weight int) (late, unsent []*call, abandoned []*batch, active bool) {
+// overdue is what has waited for as long as its timeout.
+type overdue struct {
+	sent      []*call  // which the server may execute
+	unsent    []*call  // which were not sent, nor will be
+	abandoned []*batch // of which the breaker is to be told
+}
+
+// age counts a tick of a weight. It returns what is overdue then. Whether a call was sent, it asks
+// under the lock under which nextGroup asks whether the call was claimed.
+func (o *outbox) age(weight int) (over overdue, active bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.waited += weight
@@ -134,9 +140,9 @@ func (o *outbox) age(weight int) (late, unsent []*call, abandoned []*batch, acti
 			switch {
 			case o.waited-c.born < timeoutWeight || !c.claim():
 			case c.inGroup.Load():
-				late = append(late, c)
+				over.sent = append(over.sent, c)
 			default:
-				unsent = append(unsent, c)
+				over.unsent = append(over.unsent, c)
 			}
 		}
 	}
@@ -146,11 +152,11 @@ func (o *outbox) age(weight int) (late, unsent []*call, abandoned []*batch, acti
 		}
 		if b.state == batchSent {
 			b.state = batchReported
-			abandoned = append(abandoned, b)
+			over.abandoned = append(over.abandoned, b)
 		}
 		o.abandon(b)
 	}
-	return late, unsent, abandoned, len(o.queues) > 0
+	return over, len(o.queues) > 0
 }
 
 // abandon lets others send the calls queued behind those of b, whose replies are not awaited any
