@@ -22,20 +22,16 @@ func compare(s *suite, alg ratelimit.Algorithm) {
 		Spans:   s.spansOf(alg),
 		By:      2,
 	}
-	for left := s.Steps; left > 0; { // a history of a WarmingUp may end early
-		played, wrong := history.Try(setup, func(p history.Player) (history.Op, bool) {
-			left--
-			if left < 0 {
-				return history.Op{}, false
-			}
-			return g.Next(p)
-		})
+	next := history.AtMost(s.Steps, g.Next)
+	for steps := 0; steps < s.Steps; { // a history of a WarmingUp may end early
+		played, wrong := history.Try(setup, next)
 		if wrong != nil {
 			s.broken("%v", wrong)
 		}
 		if played == 0 {
 			return
 		}
+		steps += played
 	}
 }
 

@@ -95,7 +95,7 @@ func (tr *trace) settleOnce(key string) (settled bool) {
 	require.Equal(tr, now, d, "Settle answers as Peek does afterwards")
 
 	end := tr.clk.Now()
-	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	clk := storetest.NewClock(began)
 	asIf, err := ratelimit.New(tr.alg, ratelimit.WithStore(&portableStore{states: map[string][]byte{}}), ratelimit.WithName("test"), ratelimit.WithClock(clk))
 	require.NoError(tr, err)
 	for _, e := range history {

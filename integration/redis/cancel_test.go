@@ -57,7 +57,7 @@ func newCancels(t *testing.T, addr string, seed uint64) *cancels {
 	c := &cancels{shared: &sharedStore{of: portableStore{states: map[string][]byte{}}}}
 	c.store = &c.shared.of
 	c.T, c.rng = t, rand.New(rand.NewPCG(seed, 2))
-	c.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	c.clk = storetest.NewClock(began)
 	alg := c.algorithm()
 	c.note("seed %d: %#v", seed, alg)
 	c.conn = &recorder{Conn: dial(t, addr)}
@@ -69,7 +69,7 @@ func newCancels(t *testing.T, addr string, seed uint64) *cancels {
 	}
 	limiter := func(s ratelimit.Store) ratelimit.Limiter {
 		l, err := ratelimit.New(alg, append(own, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(c.clk))...)
-		require.NoError(t, err, "%v: every store has room for the parameters that are drawn; draw others", c.log)
+		require.NoError(t, err, "%v: %s", c.log, drawOthers)
 		return l
 	}
 	for i := range c.twins {

@@ -342,7 +342,7 @@ func TestSeveralDamagedWords(t *testing.T) {
 		store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix),
 			redisstore.WithDenialCache(0), redisstore.WithLimiterClock())
 		require.NoError(t, err)
-		clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+		clk := storetest.NewClock(began)
 		l := limiter(t, store, alg, ratelimit.WithClock(clk))
 		var held *ratelimit.Reservation
 		for range 1 + random.IntN(5) {

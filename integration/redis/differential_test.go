@@ -42,8 +42,7 @@ func FuzzScripts(f *testing.F) {
 func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 	t.Helper()
 	draw := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
-	alg := draw.algorithm()
-	how := [...]setup{uncached, varying, varying, cached}[draw.rng.IntN(4)]
+	alg, how := draw.setup()
 	s := &history.Twins{Limits: []ratelimit.Algorithm{alg}, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
 	if how == varying {
 		s.Limits = append(s.Limits, draw.like(alg), draw.like(alg), draw.algorithm())
@@ -55,7 +54,7 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 		if how == varying {
 			tr.of = of
 		}
-		require.NoError(t, tr.open(conn, prefixes(), alg, how), "%#v: every store has room for the parameters that are drawn; draw others", alg)
+		require.NoError(t, tr.open(conn, prefixes(), alg, how), "%#v: %s", alg, drawOthers)
 		span = tr.span
 		return history.OpenTwins{
 			Stores: [][]ratelimit.Limiter{{tr.redis}, {tr.here}},
@@ -67,25 +66,24 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 	g := &history.Generator{
 		Choices: history.NewRandom(seed, 1),
 		Keys:    []string{"a", "b"},
-		Spans:   []time.Duration{span, span/10 + 1, min(span, history.Farthest/64)},
+		Spans:   []time.Duration{span, span/10 + 1},
 		Limits:  len(s.Limits),
 	}
-	left, many := 120, 0
+	steps, holds := 120, 0
 	if seed%4 == 0 {
-		many = 40 // holds, which are a long list
+		holds = 40 // which are a long list
 	}
-	history.Run(t, s, func(p history.Player) (history.Op, bool) {
-		if many > 0 {
-			many--
-			return history.Op{Verb: history.Hold, Key: "a", N: 1, Name: fmt.Sprint("first ", many)}, true
+	history.Run(t, s, history.AtMost(holds+steps, func(p history.Player) (history.Op, bool) {
+		if holds > 0 {
+			holds--
+			return history.Op{Verb: history.Hold, Key: "a", N: 1, Name: fmt.Sprint("first ", holds)}, true
 		}
-		left--
 		o, ok := g.Next(p)
 		if o.Verb == history.Pass && time.Unix(0, p.Now()).Add(o.For).Year() >= 2100 {
-			return history.Op{Verb: history.Peek, Key: "a"}, left >= 0 // a new clock of then is another one
+			return history.Op{Verb: history.Peek, Key: "a"}, true // a new clock of then is another one
 		}
-		return o, ok && left >= 0
-	})
+		return o, ok
+	}))
 }
 
 // comparison returns a function that compares the states of a key after an operation, and requires
@@ -147,11 +145,18 @@ type trace struct {
 // newTrace returns a trace of a random algorithm.
 func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
 	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
-	alg := tr.algorithm()
+	alg, how := tr.setup()
 	tr.note("seed %d: %#v", seed, alg)
-	how := [...]setup{uncached, varying, varying, cached}[tr.rng.IntN(4)]
-	require.NoError(t, tr.open(conn, prefixes(), alg, how), "%v: every store has room for the parameters that are drawn; draw others", tr.log)
+	require.NoError(t, tr.open(conn, prefixes(), alg, how), "%v: %s", tr.log, drawOthers)
 	return tr
+}
+
+// drawOthers says why an algorithm that was drawn must not be refused.
+const drawOthers = "every store has room for the parameters that are drawn; draw others"
+
+// setup draws an algorithm, and how limiters of it are set up.
+func (tr *trace) setup() (alg ratelimit.Algorithm, how setup) {
+	return tr.algorithm(), [...]setup{uncached, varying, varying, cached}[tr.rng.IntN(4)]
 }
 
 // A setup says how the limiters of a trace are set up.

@@ -166,7 +166,7 @@ func newLikeness(
 		client:     client,
 		fakeServer: fakeredis.New(),
 	}
-	k.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	k.clk = storetest.NewClock(began)
 	k.varies = k.rng.IntN(2) == 0
 	for i := range k.limits {
 		k.limits[i] = k.algorithm()

@@ -40,7 +40,7 @@ type jointTrace struct {
 
 func newJointTrace(t *testing.T, conn redisstore.Conn, seed uint64) *jointTrace {
 	j := &jointTrace{trace: &trace{T: t, rng: rand.New(rand.NewPCG(seed, 2))}}
-	j.clk = storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 789_000_000, time.UTC))
+	j.clk = storetest.NewClock(began)
 	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefixes())}
 	if j.cached = j.rng.IntN(3) == 0; !j.cached {
 		opts = append(opts, redisstore.WithDenialCache(0))
@@ -58,7 +58,7 @@ func newJointTrace(t *testing.T, conn redisstore.Conn, seed uint64) *jointTrace 
 		}
 		for of, store := range map[*ratelimit.Limiter]ratelimit.Store{&j.redis[i]: j.store, &j.here[i]: &jointPortable{portableStore{states: map[string][]byte{}}}} {
 			*of, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store))...)
-			require.NoError(t, err, "%v: every store has room for the parameters that are drawn; draw others", j.log)
+			require.NoError(t, err, "%v: %s", j.log, drawOthers)
 		}
 		d, err := j.here[i].Take(t.Context(), "probe", 1)
 		require.NoError(t, err)

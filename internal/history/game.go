@@ -3,6 +3,7 @@ package history
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -37,8 +38,34 @@ type Player interface {
 	Ended() bool
 
 	past() *Past
+	// isOver reports whether a reservation was settled or cancelled.
+	isOver(name string) bool
 	// isNow reports whether events that are reserved now need not wait.
 	isNow(k *Key, n int) bool
+}
+
+// describe says on what histories of some limits are played.
+func describe(limits any, kept string, start time.Time, tick time.Duration) string {
+	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on, in ticks of %v",
+		limits, kept, start.UnixNano(), max(1, tick))
+}
+
+// catch lets a panic in an operation be a wrong answer. It must be deferred.
+func catch(wrong *error) {
+	if panicked := recover(); panicked != nil {
+		*wrong = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+	}
+}
+
+// AtMost returns next, which chooses no more than so many operations.
+func AtMost(many int, next func(p Player) (o Op, ok bool)) func(p Player) (o Op, ok bool) {
+	return func(p Player) (o Op, ok bool) {
+		if many == 0 {
+			return o, false
+		}
+		many--
+		return next(p)
+	}
 }
 
 // Run plays the operations that next chooses, until it chooses none. If an answer is wrong, Run

@@ -240,9 +240,7 @@ func (g *Generator) reserve(p Player, k *Key) (Op, bool) {
 // end chooses one of the latest reservations, and ends it.
 func (g *Generator) end(p Player, key string, names []string, verb Verb) (Op, bool) {
 	if g.Below(8) > 0 { // mostly one of which there is something left to end
-		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			return slices.Contains(p.Key(key).Over, name)
-		})
+		names = slices.DeleteFunc(slices.Clone(names), p.isOver)
 	}
 	if len(names) == 0 {
 		return Op{}, false

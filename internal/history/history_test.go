@@ -167,12 +167,7 @@ func TestTwins(t *testing.T) {
 			return on
 		}
 		g := &history.Generator{Choices: history.NewRandom(7, 0), Keys: []string{""}, Spans: []time.Duration{time.Second, 5 * time.Second}, Limits: 2}
-		left := 3000
-		_, wrong := history.Try(s, func(p history.Player) (history.Op, bool) {
-			left--
-			o, ok := g.Next(p)
-			return o, ok && left >= 0
-		})
+		_, wrong := history.Try(s, history.AtMost(3000, g.Next))
 		if tt.want == "" {
 			require.NoError(t, wrong, name)
 			continue

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -17,11 +16,10 @@ type Past struct {
 	tick     time.Duration // 1 or more
 	clock    Clock
 	keys     []*Key
-	sizes    map[string]int // of reservations, by name
-	wrong    error          // the first difference
-	renew    func(k *Key)   // makes k a key of which nothing has happened
-	forget   bool           // whether the store forgets keys when it is full
-	promises int            // how many requests were granted because they were told to be
+	wrong    error        // the first difference
+	renew    func(k *Key) // makes k a key of which nothing has happened
+	forget   bool         // whether the store forgets keys when it is full
+	promises int          // how many requests were granted because they were told to be
 	traits
 }
 
@@ -32,20 +30,12 @@ type Key struct {
 	Last  ratelimit.Decision
 	Made  []string // the names of its reservations, oldest first
 	Holds []string // those of them that are held
-	Over  []string // those of them that were settled or cancelled
 	Turns []int64  // when the turn of each of them comes, in nanoseconds since 1970
 
 	// When the requests that were denied since the key has changed are granted, as they were told.
 	told map[question]int64
 	// How many holds have ended by themselves since the store has kept a state of the key.
 	ended int
-}
-
-// end notes that a reservation was settled or cancelled.
-func (k *Key) end(name string) {
-	if !slices.Contains(k.Over, name) {
-		k.Over = append(k.Over, name)
-	}
 }
 
 // limit returns the most events that are granted at once.
@@ -92,7 +82,7 @@ func (t traits) or(u traits) traits {
 }
 
 func newPast(start time.Time, tick time.Duration, renew func(k *Key)) Past {
-	return Past{now: start.UnixNano(), tick: max(1, tick), sizes: map[string]int{}, renew: renew}
+	return Past{now: start.UnixNano(), tick: max(1, tick), renew: renew}
 }
 
 func (p *Past) past() *Past { return p }
@@ -113,9 +103,6 @@ func (p *Past) Key(name string) *Key {
 // Promises returns how many requests were granted as an earlier answer had told.
 func (p *Past) Promises() int { return p.promises }
 
-// Size returns how many events a reservation has.
-func (p *Past) Size(name string) int { return p.sizes[name] }
-
 // Now returns the time, in nanoseconds since 1970.
 func (p *Past) Now() int64 { return p.now }
 
@@ -133,7 +120,6 @@ func (p *Past) move(d time.Duration) bool {
 func (p *Past) keep(k *Key, o Op, held bool, delay time.Duration) {
 	k.told = nil
 	k.Turns = append(k.Turns, p.now+int64(min(delay, time.Duration(Farthest-p.now))))
-	p.sizes[o.Name] = o.N
 	k.Made = append(k.Made, o.Name)
 	if held {
 		k.Holds = append(k.Holds, o.Name)

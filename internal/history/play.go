@@ -3,7 +3,6 @@ package history
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -29,8 +28,7 @@ type Setup struct {
 
 // String implements [Game].
 func (s *Setup) String() string {
-	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on, in ticks of %v",
-		s.Algorithm, s.Kept, s.Start.UnixNano(), max(1, s.Tick))
+	return describe(s.Algorithm, s.Kept, s.Start, s.Tick)
 }
 
 // A Play performs a history on the limiters of a Setup, and on the model.
@@ -93,11 +91,7 @@ func (p *Play) isNow(k *Key, n int) bool {
 
 // Do implements [Player].
 func (p *Play) Do(o Op) (wrong error) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			wrong = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
-		}
-	}()
+	defer catch(&wrong)
 	p.by = o.By
 	switch {
 	case o.Verb == Pass:

@@ -89,9 +89,6 @@ func (p *Play) compareDelay(r *reservation) {
 // may have ended, and its key may have been reset since.
 func (p *Play) endOf(o Op, r *reservation) {
 	over := r.made.over
-	if over || o.Verb != Extend {
-		r.of.end(o.Name)
-	}
 	switch {
 	case o.Verb == Extend:
 		if r.held != nil && !over {
@@ -134,7 +131,7 @@ func (p *Play) compareSettled(o Op, r *reservation, over bool, got answer) {
 func (p *Play) settleModel(o Op, r *reservation, n int) ratelimit.Decision {
 	open := r.of.Model.Holds(p.now)
 	d := r.of.Model.Settle(p.now, r.held, n)
-	if r.of.Model.Holds(p.now) < open || n > p.sizes[o.Name] {
+	if r.of.Model.Holds(p.now) < open || n > p.Size(o.Name) {
 		p.turnOut(o.Name, n)
 	}
 	return d

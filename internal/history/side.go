@@ -22,6 +22,7 @@ type made struct {
 	*ratelimit.Reservation
 	by   ratelimit.Limiter
 	key  string
+	n    int
 	over bool // whether it was settled or cancelled
 }
 
@@ -38,6 +39,14 @@ type answer struct {
 	events int // that a TakeUpTo took
 	made   *ratelimit.Reservation
 	err    error
+}
+
+// Size implements [Player].
+func (s *side) Size(name string) int { return s.made[name].n }
+
+func (s *side) isOver(name string) bool {
+	r := s.made[name]
+	return r != nil && r.over
 }
 
 func (s *side) limiter(o Op) ratelimit.Limiter { return s.limiters[o.By%len(s.limiters)] }
@@ -88,7 +97,7 @@ func (s *side) call(o Op, now int64) (a answer) {
 		return s.end(o, l)
 	}
 	if a.made != nil {
-		s.made[o.Name] = &made{Reservation: a.made, by: l, key: o.Key}
+		s.made[o.Name] = &made{Reservation: a.made, by: l, key: o.Key, n: o.N}
 	}
 	return a
 }

@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -29,8 +28,7 @@ type OpenTwins struct {
 
 // String implements [Game].
 func (s *Twins) String() string {
-	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on, in ticks of %v",
-		s.Limits, s.Kept, s.Start.UnixNano(), max(1, s.Tick))
+	return describe(s.Limits, s.Kept, s.Start, s.Tick)
 }
 
 // New implements [Game].
@@ -66,6 +64,11 @@ func (p *match) Ended() bool { return false }
 // Finish implements [Player].
 func (p *match) Finish() error { return p.wrong }
 
+// Size implements [Player].
+func (p *match) Size(name string) int { return p.sides[0].Size(name) }
+
+func (p *match) isOver(name string) bool { return p.sides[0].isOver(name) }
+
 // isNow is not known without a model. So Twins never wait.
 func (p *match) isNow(*Key, int) bool { return false }
 
@@ -80,11 +83,7 @@ func (p *match) Key(name string) *Key {
 
 // Do implements [Player].
 func (p *match) Do(o Op) (wrong error) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			wrong = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
-		}
-	}()
+	defer catch(&wrong)
 	switch o.Verb {
 	case Pass:
 		p.move(o.For)
@@ -105,14 +104,10 @@ func (p *match) Do(o Op) (wrong error) {
 
 // all performs an operation on each store.
 func (p *match) all(o Op) {
-	over := false
-	if o.isOfName() {
-		r := p.sides[0].made[o.Name]
-		if r == nil {
-			return
-		}
-		over = r.over
+	if o.isOfName() && p.sides[0].made[o.Name] == nil {
+		return
 	}
+	over := p.isOver(o.Name)
 	k := p.Past.Key(o.Key)
 	var got answer
 	for i, s := range p.sides {
@@ -126,9 +121,6 @@ func (p *match) all(o Op) {
 		p.keep(k, o, o.Verb == Hold || len(o.ends()) > 0 || p.flies, got.made.Delay())
 	}
 	p.owes = p.owes || max(o.N, k.limit()) >= leastDebt
-	if over || o.Verb == Settle || o.Verb == Cancel {
-		k.end(o.Name)
-	}
 	switch {
 	case got.err != nil:
 		p.expectError(o, over, got.err)

@@ -259,7 +259,7 @@ func (la *law) ask(now int64, i int, op string, n int) {
 	}
 }
 
-// equal compares decisions exactly, but for the times of a WarmingUp, which are floating-point
+// equal compares decisions exactly, except the times of a WarmingUp, which are floating-point
 // numbers that each charge rounds to a nanosecond: of 60 charges, each may be off by one.
 func (la *law) equal(want, got ratelimit.Decision, what ...any) {
 	la.Helper()

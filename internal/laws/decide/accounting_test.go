@@ -104,9 +104,7 @@ func TestBounds(t *testing.T) {
 func playBounded(t *testing.T, s *history.Setup, c history.Choices) {
 	t.Helper()
 	g := &history.Generator{Choices: c, Keys: []string{""}, Spans: []time.Duration{400 * time.Millisecond, time.Second}, By: 2}
-	left := 80
-	history.Run(t, s, func(p history.Player) (o history.Op, ok bool) {
-		left--
+	history.Run(t, s, history.AtMost(80, func(p history.Player) (o history.Op, ok bool) {
 		o, ok = g.Next(p)
 		switch o.Verb {
 		case history.Charge:
@@ -118,8 +116,8 @@ func playBounded(t *testing.T, s *history.Setup, c history.Choices) {
 		}
 		o.N = min(o.N, 7)
 		o.Back = false
-		return o, ok && left >= 0
-	})
+		return o, ok
+	}))
 }
 
 // begins reports whether an event of alg begins something that lasts even if the event did not

@@ -44,9 +44,7 @@ func TestChangingLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range budget.Seeds(t, budget.Histories(60, 600)) {
 				c := history.NewRandom(seed, 4)
-				left := 120
-				history.Run(t, changing(algs), func(history.Player) (history.Op, bool) {
-					left--
+				history.Run(t, changing(algs), history.AtMost(120, func(history.Player) (history.Op, bool) {
 					o := history.Op{Verb: pick(c, history.Peek, history.Charge, history.Take, history.Take, history.Take), N: 1 + c.Below(3)}
 					switch c.Below(4) {
 					case 0:
@@ -54,8 +52,8 @@ func TestChangingLimits(t *testing.T) {
 					case 1, 2:
 						o = history.Op{Verb: history.Pass, For: c.Within(4 * time.Second)}
 					}
-					return o, left >= 0
-				})
+					return o, true
+				}))
 			}
 		})
 	}

@@ -46,15 +46,8 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	}
 	s := setupOf(alg, time.Unix(0, d.start()), kept)
 	g := &history.Generator{Choices: c, Keys: []string{"", "a key"}, Spans: d.spans, By: 2}
-	left := steps
-	played = history.Run(t, s, func(p history.Player) (history.Op, bool) {
-		left--
-		if left < 0 {
-			return history.Op{}, false
-		}
-		return g.Next(p)
-	})
-	if left >= 0 && !c.More() {
+	played = history.Run(t, s, history.AtMost(steps, g.Next))
+	if played < steps && !c.More() {
 		return steps
 	}
 	return played

@@ -1,7 +1,6 @@
 package decide_test
 
 import (
-	"context"
 	"reflect"
 	"strings"
 	"testing"
@@ -88,9 +87,8 @@ func TestLimitOfAnotherKind(t *testing.T) {
 func withLimitOf(alg ratelimit.Algorithm, store ratelimit.Store, own *ratelimit.Algorithm) (ratelimit.Limiter, *stepclock.Clock) {
 	clk := stepclock.New()
 	clk.Advance(12*time.Hour + 34*time.Minute + 56789*time.Millisecond) // no border of a window
-	lookup := func(context.Context, string) (ratelimit.Algorithm, error) { return *own, nil }
 	return ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk),
-		ratelimit.WithLimits(lookup))), clk
+		limitsOf(own))), clk
 }
 
 // grantedAtRetryAfter takes an event of a key that is used up: it is granted at RetryAfter, and not

@@ -151,15 +151,12 @@ func TestRivals(t *testing.T) {
 					By:      2,
 					Limits:  len(limits),
 				}
-				left := 120
-				history.Run(t, rivalsIn(name), func(p history.Player) (history.Op, bool) {
-					left--
-					if left < 0 {
-						promises += p.Promises()
-						return history.Op{}, false
-					}
+				var last history.Player
+				history.Run(t, rivalsIn(name), history.AtMost(120, func(p history.Player) (history.Op, bool) {
+					last = p
 					return g.Next(p)
-				})
+				}))
+				promises += last.Promises()
 			}
 			require.Greater(t, promises, int(histories)/2, "requests that are granted as they were told")
 		})
