@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -68,12 +69,14 @@ func restarts() map[string]restarted {
 	}
 }
 
+// ofNoKey looks up limits of keys, and finds none.
+func ofNoKey(context.Context, string) (ratelimit.Algorithm, error) { return nil, nil }
+
 // restart uses a key, and restarts its limiter with another limit.
 func (s *suite) restart(name string, c restarted) {
-	own := ownLimit(new(ratelimit.Algorithm)) // a lookup that finds no limit of any key
 	options := func(isOwn bool) (opts []ratelimit.Option) {
 		if isOwn {
-			opts = append(opts, own)
+			opts = append(opts, ratelimit.WithLimits(ofNoKey))
 		}
 		return opts
 	}

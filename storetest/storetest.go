@@ -19,7 +19,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"hash/fnv"
 	"maps"
@@ -274,12 +273,4 @@ func (s *suite) peek(l ratelimit.Limiter, key string) ratelimit.Decision {
 func (s *suite) take(l ratelimit.Limiter, key string, n int) ratelimit.Decision {
 	s.Helper()
 	return s.decided(l.Take(ctx, key, n))
-}
-
-// ownLimit returns an option that gives each key the limit *alg, which a test may change. If *alg
-// is nil, keys have the limit of their limiter.
-func ownLimit(alg *ratelimit.Algorithm) ratelimit.Option {
-	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-		return *alg, nil
-	})
 }

@@ -107,11 +107,7 @@ func setupOf(alg ratelimit.Algorithm, start time.Time, kept string) *history.Set
 
 // most returns the most events that a part of the algorithm grants at once.
 func most(alg ratelimit.Algorithm) (most int) {
-	parts, ok := alg.(ratelimit.All)
-	if !ok {
-		parts = ratelimit.All{alg}
-	}
-	for _, part := range parts {
+	for _, part := range partsOf(alg) {
 		most = max(most, model.New(part, 1).Limit())
 	}
 	return most
