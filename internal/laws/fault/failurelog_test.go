@@ -85,25 +85,27 @@ func TestFailureLogAndDeadlines(t *testing.T) {
 }
 
 // TestFailureLogTellsOfTheEnd: the last decisions of an outage are logged, even if no other
-// follows.
+// follows, and also if only one was held back.
 func TestFailureLogTellsOfTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger, logged := fakes.Log()
-		s := &fakes.Broken{}
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
-		require.NoError(t, err)
-		s.Err = errors.New("no route")
-		for range 100 {
-			l.Allow("key")
-		}
-		require.Contains(t, logged(), "decisions=1\n")
-		s.Err = nil
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		require.Contains(t, logged(), "error=\"no route\" decisions=99\n")
-		time.Sleep(time.Hour)
-		require.Empty(t, logged())
-	})
+	for _, heldBack := range []int{1, 99} {
+		synctest.Test(t, func(t *testing.T) {
+			logger, logged := fakes.Log()
+			s := &fakes.Broken{}
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+			require.NoError(t, err)
+			s.Err = errors.New("no route")
+			for range 1 + heldBack {
+				l.Allow("key")
+			}
+			require.Contains(t, logged(), "decisions=1\n")
+			s.Err = nil
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			require.Contains(t, logged(), fmt.Sprintf("error=\"no route\" decisions=%d\n", heldBack))
+			time.Sleep(time.Hour)
+			require.Empty(t, logged())
+		})
+	}
 }
 
 // TestFailureLogAnswersAgain: one line says that the store answers again, after how long, and how many
