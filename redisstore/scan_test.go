@@ -49,6 +49,45 @@ func TestParseName(t *testing.T) {
 	}
 }
 
+// A name that no limiter of the store gives to a key is not one of its keys, however close it comes.
+func TestParseNameOfOthers(t *testing.T) {
+	store := &Store{config: config{prefix: "rl:"}}
+	hash := hashed("k")
+	for _, name := range []string{
+		"rl:api@t3:k",
+		"rl:api@t3{}:{k}",
+		"rl:api@t3#" + hash,
+		"rl:api@t3#{a}" + hash,
+	} {
+		_, ok := store.parseName(name)
+		assert.True(t, ok, "%q", name)
+	}
+	for _, name := range []string{
+		"",
+		"api@t3:k",
+		"rl:",
+		"rl:api",
+		"rl:api@",
+		"rl:api@t",
+		"rl:api@3:k",
+		"rl:api@t4:k",
+		"rl:api@t33:k",
+		"rl:api@t3",
+		"rl:api@t3k",
+		"rl:{api}@t5:k", // which no limiter's name is without escapes
+		"rl:api@t3#" + hash[1:],
+		"rl:api@t3#k" + hash,
+		"rl:api@t3#{" + hash,
+		"rl:api@t3#}" + hash,
+		"rl:api@t3#{a" + hash,
+		"rl:api@t3#a}" + hash,
+		"rl:api@t3#a{}b" + hash,
+	} {
+		key, ok := store.parseName(name)
+		assert.False(t, ok, "%q is %+v", name, key)
+	}
+}
+
 // A listing is a Conn whose server has these pages of names, and no values.
 type listing struct {
 	plainConn
