@@ -68,7 +68,7 @@ func (a *Admission) isTold() bool { return a.gate.isTold && len(a.limits) > 0 }
 // end by itself meanwhile. After the first call, also of a copy of the Admission, Done does
 // nothing. It does nothing if the request has not passed.
 func (a *Admission) Done(status int, written int64) {
-	if a.gate == nil || !a.isHeld() || a.account != nil && !a.account.close() {
+	if !a.isHeld() || a.account != nil && !a.account.close() {
 		return
 	}
 	defer func() {
