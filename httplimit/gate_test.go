@@ -7,10 +7,12 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/assert"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/httplimit"
+	"github.com/ratelimit-go/ratelimit/httplimit/internal/policy"
 	"github.com/ratelimit-go/ratelimit/httplimit/key"
 )
 
@@ -96,7 +99,7 @@ func TestGateWithoutDecision(t *testing.T) {
 		ctx    context.Context
 		passed bool
 		err    error
-		status int // of the refusal
+		status int // of the refusal, or 0
 	}{
 		"skipped": {[]httplimit.Option{noKey, httplimit.WithSkip(func(*http.Request) bool { return true })}, t.Context(), true, nil, 0},
 		"free":    {[]httplimit.Option{noKey, httplimit.WithCost(func(*http.Request) int { return 0 })}, t.Context(), true, nil, 0},
@@ -112,6 +115,7 @@ func TestGateWithoutDecision(t *testing.T) {
 			a := gateOf(t, l, tt.opts...).Admit(r)
 			assert.Equal(t, tt.passed, a.Passed)
 			assert.ErrorIs(t, a.Err, tt.err)
+			assert.Equal(t, tt.status, a.Status())
 			assert.Zero(t, a.Decision)
 			w := httptest.NewRecorder()
 			a.SetHeader(w.Header())
@@ -244,6 +248,7 @@ func TestZeroAdmission(t *testing.T) {
 		assert.Zero(t, w.Body.Len())
 		assert.Equal(t, context.Background(), a.Context())
 		assert.Equal(t, "cannot determine the client of this request", a.Explain())
+		assert.Zero(t, a.Status())
 	}
 }
 
@@ -336,6 +341,35 @@ func TestGateOf(t *testing.T) {
 			[]int{left(reads, "192.0.2.1"), left(writes, "192.0.2.1"), left(site, "all")}, i)
 	}
 	assert.Equal(t, 1, shadowed)
+}
+
+// TestGateOfForgetsLimiters: a Gate whose limiters are made for a request, or a tenant, does not keep
+// them all in memory.
+func TestGateOfForgetsLimiters(t *testing.T) {
+	type made struct{ ratelimit.Limiter }
+	shared, _ := limiter(t, ratelimit.Unlimited{})
+	var now *made
+	gate, err := httplimit.NewGateOf(func(_ *http.Request, key string) ([]httplimit.Limit, error) {
+		return []httplimit.Limit{{Name: "own", Limiter: now, Key: key}}, nil
+	})
+	require.NoError(t, err)
+	const mostKept = policy.MostCached
+	var all []weak.Pointer[made]
+	for range 5 * mostKept / 2 {
+		now = &made{shared}
+		all = append(all, weak.Make(now))
+		a := gate.Admit(from("192.0.2.1:1"))
+		require.True(t, a.Passed)
+	}
+	runtime.GC()
+	kept := 0
+	for _, one := range all {
+		if one.Value() != nil {
+			kept++
+		}
+	}
+	assert.LessOrEqual(t, kept, mostKept)
+	runtime.KeepAlive(gate)
 }
 
 // TestGateOfNames checks that clients can tell the limits of a request, and the parts of these,
