@@ -301,6 +301,18 @@ func TestNextOfABucket(t *testing.T) {
 			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 3, Per: 1}, Burst: 30_000}, 15_000,
 			[]forecast{{0, 15_000, true}, {1000, 15_001, false}, {5000, 30_000, true}},
 		},
+		"one is left": {
+			ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 19,
+			[]forecast{{0, 1, true}, {100 * ms, 2, false}, {1900 * ms, 20, true}},
+		},
+		"none is left": {
+			ratelimit.TokenBucket{Rate: tenth, Burst: 20}, 20,
+			[]forecast{{0, 0, true}, {100 * ms, 1, false}, {2000 * ms, 20, true}},
+		},
+		"never full again": {
+			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: ratelimit.Never / 2}, Burst: 10}, 5,
+			[]forecast{{0, 5, true}},
+		},
 		"137 years": {
 			ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 50_000}, 49_000,
 			[]forecast{

@@ -2,6 +2,7 @@ package limitpage
 
 import (
 	"compress/gzip"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,7 +93,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
 		assert.Equal(t, tt.status, w.Code)
-		assert.Contains(t, w.Body.String(), tt.says)
+		var answer map[string]string
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body) // it is one answer, and not two
+		assert.Len(t, answer, 1)
+		assert.Contains(t, answer["error"], tt.says)
 		assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	}
 }
