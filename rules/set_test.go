@@ -210,6 +210,25 @@ func TestStrictestCalendar(t *testing.T) {
 	}
 }
 
+// TestStrictestKind checks that of two rules with one ID, the one that refuses all calls is in force, and
+// not one that refuses none, whether because it is unlimited or because it is a shadow.
+func TestStrictestKind(t *testing.T) {
+	none := Rule{ID: "r", Call: "/x", Algorithm: "blocked"}
+	some := limited("r", "/x", 1000, "")
+	every := Rule{ID: "r", Call: "/x", Algorithm: "unlimited"}
+	shadow := none
+	shadow.Shadow = true
+	for _, rules := range [][]Rule{{none, some}, {none, every}, {some, every}, {some, shadow}, {none, shadow}} {
+		strictest := rules[0]
+		for range rules {
+			all, bad := newIndex(rules, nil, nil, time.Now())
+			require.Len(t, bad, 1)
+			assert.Equal(t, strictest, all.valid["r"].Rule)
+			rules[0], rules[1] = rules[1], rules[0]
+		}
+	}
+}
+
 // TestFailedLoads checks that the last good rules stay in force.
 func TestFailedLoads(t *testing.T) {
 	src := &table{rules: []Rule{limited("r", "/x", 3, "")}}
