@@ -145,7 +145,7 @@ func (l *limiter) apply(c *call) {
 	if l.ownLimits != nil && c.spends() {
 		l.renewTurns(c.Key, c.Limit)
 	}
-	if c.makesReservation() && req.Hold.ID == 0 && !c.isFinal {
+	if c.makesReservation() && !c.isFinal {
 		req.Hold = newHandle(c.Limit, c.hold)
 	}
 	switch lim := c.Limit; {
