@@ -443,6 +443,10 @@ func TestHashesDependOnTheSecret(t *testing.T) {
 	assert.Equal(t, one, of([]byte("secret")))
 	assert.NotEqual(t, one.Key, of([]byte("other")).Key)
 	assert.NotEqual(t, one.Key, of(nil).Key)
+	erased := []byte("secret")
+	option := WithHashedKeys(erased)
+	clear(erased) // as careful programs do
+	assert.Equal(t, one, New(option).keyReportOf("ann@example.com"))
 }
 
 // TestHashesOfListedKeys: the lists of keys that are denied most and use most show hashes of what they
