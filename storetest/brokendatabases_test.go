@@ -112,6 +112,8 @@ func faultsOfDatabases() map[string]fault {
 		"Delete deletes nothing":               of("Delete", "", func() ratelimit.Database { return keeping{newTable()} }),
 		"Delete fails if there is no state": of("Delete", errNoKey.Error(),
 			func() ratelimit.Database { return strict{newTable()} }),
+		"a swap whose context has ended swaps, and says that it has not": of("Delete", "",
+			func() ratelimit.Database { return denying{newTable()} }),
 	}
 }
 
@@ -162,6 +164,14 @@ func (db wiping) CompareAndSwap(ctx context.Context, key string, old, state []by
 		clear(old)
 	}
 	return swapped, err
+}
+
+// A denying database denies that it has swapped if the context has ended.
+type denying struct{ *table }
+
+func (db denying) CompareAndSwap(ctx context.Context, key string, old, state []byte, until time.Time) (bool, error) {
+	swapped, err := db.table.CompareAndSwap(ctx, key, old, state, until)
+	return swapped && ctx.Err() == nil, err
 }
 
 // A strict database deletes only what is there.
