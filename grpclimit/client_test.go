@@ -35,9 +35,9 @@ func newClient(t testing.TB, l ratelimit.Limiter, opts ...grpclimit.ClientOption
 
 func byMethod(c *grpclimit.Call) (string, error) { return c.Method, nil }
 
-func newLimiter(t testing.TB, alg ratelimit.Algorithm) ratelimit.Limiter {
+func newLimiter(t testing.TB, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
 	t.Helper()
-	l, err := ratelimit.New(alg)
+	l, err := ratelimit.New(alg, opts...)
 	require.NoError(t, err)
 	return l
 }
@@ -332,9 +332,27 @@ func TestClientHeedsServer(t *testing.T) {
 	}
 }
 
-// TestClientInFlight checks that calls and streams of a client are in flight until they end.
+// TestClientInFlight checks that calls and streams of a client are in flight until they end, also if
+// only the limits of keys say that something is in flight.
 func TestClientInFlight(t *testing.T) {
-	l := newLimiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	fly := ratelimit.InFlight{Limit: 1, Timeout: time.Hour}
+	own := func(context.Context, string) (ratelimit.Algorithm, error) { return fly, nil }
+	for name, tt := range map[string]struct {
+		alg     ratelimit.Algorithm
+		limiter []ratelimit.Option
+		client  []grpclimit.ClientOption
+	}{
+		"alone": {fly, nil, nil},
+		"own":   {ratelimit.Unlimited{}, []ratelimit.Option{ratelimit.WithLimits(own)}, []grpclimit.ClientOption{grpclimit.WithInFlight()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, tt.alg, tt.limiter...)
+			testClientInFlight(t, l, newClient(t, l, append(tt.client, grpclimit.WithKey(grpclimit.Target()))...))
+		})
+	}
+}
+
+func testClientInFlight(t *testing.T, l ratelimit.Limiter, c *grpclimit.Client) {
 	end, endCall := make(chan error), make(chan error)
 	svc := &service{
 		duplex: func(stream duplexServer) error {
@@ -347,7 +365,6 @@ func TestClientInFlight(t *testing.T) {
 		},
 		unary: func(context.Context, *grpc_testing.SimpleRequest) error { return <-endCall },
 	}
-	c := newClient(t, l, grpclimit.WithKey(grpclimit.Target()))
 	p := serve(t, svc, nil, dialing(c)...)
 	busy := func() bool {
 		d, err := l.Peek(t.Context(), p.conn.Target())
@@ -360,13 +377,13 @@ func TestClientInFlight(t *testing.T) {
 		end <- err
 		_, got := stream.Recv()
 		assert.Error(t, got)
-		assert.False(t, busy())
+		require.False(t, busy())
 
 		done := make(chan error)
 		go func() { done <- p.call(t.Context()) }()
 		endCall <- err
 		assert.Equal(t, status.Code(err), status.Code(<-done))
-		assert.False(t, busy())
+		require.False(t, busy())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	p.open(t, ctx)
@@ -479,6 +496,23 @@ func TestClientMessageInFlight(t *testing.T) {
 	})
 	assert.ErrorContains(t, err, "no connection")
 	assert.Error(t, opened.Err(), "it leaves no context behind")
+}
+
+// TestClientMessageOfAnEndedStream checks that a message whose turn comes when its stream has ended is
+// not in flight.
+func TestClientMessageOfAnEndedStream(t *testing.T) {
+	l := newLimiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
+	deciding, decide := make(chan struct{}), make(chan struct{})
+	c := newClient(t, late{l, deciding, decide}, grpclimit.WithPerMessage(), grpclimit.WithInFlight())
+	stream, s := sinking(t, t.Context(), c)
+	sent := make(chan error)
+	go func() { sent <- stream.SendMsg("a message") }()
+	<-deciding
+	s.end(nil)
+	close(decide)
+	assert.ErrorIs(t, <-sent, io.EOF)
+	assert.Zero(t, s.sent)
+	assert.Equal(t, 1, peek(t, l))
 }
 
 func peek(t *testing.T, l ratelimit.Limiter) int {
