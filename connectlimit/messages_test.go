@@ -166,6 +166,29 @@ func TestPerMessageAnswers(t *testing.T) {
 	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err), "%v", err)
 }
 
+// TestPerMessageRequest checks what the functions of options get of a message: a request of HTTP/2 and,
+// when it is done, its status and how many bytes are written.
+func TestPerMessageRequest(t *testing.T) {
+	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
+	settled := 0
+	c := count(t, connectlimit.PerMessage(l,
+		httplimit.WithCost(func(r *http.Request) int {
+			assert.Equal(t, "POST "+streamPath+" HTTP/2.0", r.Method+" "+r.URL.Path+" "+r.Proto)
+			assert.Equal(t, []int{2, 0}, []int{r.ProtoMajor, r.ProtoMinor})
+			return 1
+		}),
+		httplimit.WithSettleAtEnd(func(_ *http.Request, status int, written int64) int {
+			assert.Equal(t, 200, status)
+			assert.Zero(t, written)
+			settled++
+			return 1
+		})))
+	n, err := send(t, c, nil, 1, 1)
+	require.NoError(t, err)
+	assert.Equal(t, int32(2), n)
+	assert.Equal(t, 2, settled)
+}
+
 // TestPerMessageInFlight checks that a message is in flight until the handler asks for the next one
 // or ends, also by a panic.
 func TestPerMessageInFlight(t *testing.T) {
