@@ -76,27 +76,50 @@ func TestTransportAfterRests(t *testing.T) {
 	}
 }
 
-// TestTransportReturnsByTwosAndFours checks how many requests are under way after a rest.
+// TestTransportReturnsByTwosAndFours checks how many requests are under way after a rest, also after one
+// that follows a way back which has ended: what was granted since then is no quota.
 func TestTransportReturnsByTwosAndFours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &scripted{start: time.Now(), answers: []*http.Response{answered(429, "60")}}
-		tr := &client.Transport{Limiter: unlimited, Base: lagging{server, time.Second}}
-		ask := func() {
-			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com", nil))
+		server := &scripted{start: time.Now()}
+		end := make(chan struct{})
+		tr := &client.Transport{Limiter: unlimited, Base: roundTripper(func(r *http.Request) *http.Response {
+			if r.URL.Path == "/stream" {
+				<-end
+				return answered(200, "")
+			}
+			resp, _ := lagging{server, time.Second}.RoundTrip(r)
+			return resp
+		})}
+		request := func(path string) {
+			_, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com"+path, nil))
 			assert.NoError(t, err)
 		}
-		ask()
-		var wg sync.WaitGroup
-		for range 300 {
-			wg.Go(ask)
-		}
-		wg.Wait()
-		at := make(map[time.Duration]int)
-		for _, asked := range server.asked[1:] {
-			at[asked-time.Minute]++
-		}
+		ask := func() { request("/") }
 		const s = time.Second
-		assert.Equal(t, map[time.Duration]int{0: 1, s: 2, 2 * s: 4, 3 * s: 8, 4 * s: 16, 5 * s: 32, 6 * s: 237}, at)
+		var stream sync.WaitGroup // because of it, the server is not forgotten
+		for round := range 2 {
+			server.answers = []*http.Response{answered(429, "60")}
+			refused := server.count()
+			ask()
+			var wg sync.WaitGroup
+			for range 300 {
+				wg.Go(ask)
+			}
+			if round == 0 {
+				time.Sleep(time.Minute + 6*s + s/2) // until all are under way
+				stream.Go(func() { request("/stream") })
+			}
+			wg.Wait()
+			first := server.asked[refused+1]
+			assert.GreaterOrEqual(t, first-server.asked[refused], time.Minute)
+			at := make(map[time.Duration]int)
+			for _, asked := range server.asked[refused+1:] {
+				at[asked-first]++
+			}
+			assert.Equal(t, map[time.Duration]int{0: 1, s: 2, 2 * s: 4, 3 * s: 8, 4 * s: 16, 5 * s: 32, 6 * s: 237}, at)
+		}
+		close(end)
+		stream.Wait()
 	})
 }
 
