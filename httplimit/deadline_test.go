@@ -152,6 +152,33 @@ func TestDeadline_PassesInShadow(t *testing.T) {
 	})
 }
 
+// Of a Gate in shadow, a request whose deadline passes meanwhile is handled, and settled like any other.
+func TestDeadline_SettlesInShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		two := ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}
+		measured := ratelimit.Must(ratelimit.New(two))
+		tried := ratelimit.Must(ratelimit.New(two, ratelimit.WithStore(far(time.Second)), ratelimit.WithName("far")))
+		ignore := func(ratelimit.Decision) {}
+		gate, err := httplimit.NewGateOf(func(_ *http.Request, key string) ([]httplimit.Limit, error) {
+			return []httplimit.Limit{
+				{Name: "measured", Limiter: measured, Key: key},
+				{Name: "tried", Limiter: tried, Key: key, Shadow: ignore},
+			}, nil
+		}, httplimit.WithSettleAtEnd(httplimit.ByCost), httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) { ignore(d) }))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		a := gate.Admit(from("192.0.2.1:1").WithContext(ctx))
+		require.Error(t, ctx.Err())
+		require.True(t, a.Passed)
+		assert.Equal(t, 1, remaining(t, measured))
+		httplimit.Cost(a.Context(), 2)
+		a.Done(200, 0)
+		assert.Equal(t, 0, remaining(t, measured))
+		time.Sleep(time.Minute) // until the store is not asked any more
+	})
+}
+
 // A client that has sent all that it has to send, and waits for the answer, looks as if it had
 // left. In memory its request is decided on all the same, without waiting. In a store it is
 // refused.

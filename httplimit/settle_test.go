@@ -221,7 +221,17 @@ func TestCost(t *testing.T) {
 			httplimit.Cost(r.Context(), 4)
 			httplimit.Cost(r.Context(), 5)
 		}, 12},
-		"corrected":   {func(r *http.Request) { httplimit.Cost(r.Context(), 9); httplimit.Cost(r.Context(), -2) }, 7},
+		"corrected": {func(r *http.Request) { httplimit.Cost(r.Context(), 9); httplimit.Cost(r.Context(), -2) }, 7},
+		"far too much, of which most is taken back": {func(r *http.Request) {
+			for _, n := range []int{5, math.MaxInt, 3 - math.MaxInt} {
+				httplimit.Cost(r.Context(), n)
+			}
+		}, 3},
+		"far too little, of which most comes after all": {func(r *http.Request) {
+			for _, n := range []int{-5, math.MinInt, math.MaxInt, 8} {
+				httplimit.Cost(r.Context(), n)
+			}
+		}, 7},
 		"derived":     {func(r *http.Request) { httplimit.Cost(t.Context(), 5) }, 10},
 		"derived too": {func(r *http.Request) { httplimit.Cost(context.WithoutCancel(r.Context()), 5) }, 5},
 		"at once": {func(r *http.Request) {

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime"
 	"slices"
@@ -415,11 +416,29 @@ type unwrapping struct {
 
 func (u unwrapping) Unwrap() ratelimit.Limiter { return u.inner }
 
-// A fullLine is a limiter that New has not made, and that nobody can wait for.
-type fullLine struct{ wrapped }
+// A failingLine is a limiter that New has not made, and that nobody can wait for.
+type failingLine struct {
+	wrapped
+	why error
+}
 
-func (fullLine) Hold(context.Context, string, int, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
-	return nil, ratelimit.Decision{}, ratelimit.ErrQueueFull
+func (l failingLine) Hold(context.Context, string, int, ...ratelimit.HoldOption) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	return nil, ratelimit.Decision{}, l.why
+}
+
+// TestShapingTellsWhatNeverPasses: a client whose request no wait helps is told so, and not when to
+// retry, also if the limiter says that by its error alone.
+func TestShapingTellsWhatNeverPasses(t *testing.T) {
+	l, _ := limiter(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
+	require.True(t, l.AllowN("192.0.2.1", 10))
+	h := httplimit.Middleware(failingLine{wrapped{l}, ratelimit.ErrNever}, httplimit.WithShaping(time.Second),
+		httplimit.WithCost(func(*http.Request) int { return 11 }))(ok)
+	resp := serve(h, from("192.0.2.1:1"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Empty(t, resp.Header.Get("Retry-After"))
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Contains(t, string(body), "exceeds what the limit ever allows at once")
 }
 
 // TestShapingSettlesTurnsOfOtherLimiters: a request that gets its turn by a reservation, because
@@ -427,7 +446,7 @@ func (fullLine) Hold(context.Context, string, int, ...ratelimit.HoldOption) (*ra
 func TestShapingSettlesTurnsOfOtherLimiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}))
-		h := httplimit.Middleware(fullLine{wrapped{l}}, httplimit.WithShaping(time.Second),
+		h := httplimit.Middleware(failingLine{wrapped{l}, ratelimit.ErrQueueFull}, httplimit.WithShaping(time.Second),
 			httplimit.WithCost(func(*http.Request) int { return 4 }), httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return 1 }))(ok)
 		assert.Equal(t, 200, serve(h, from("192.0.2.1:1")).StatusCode)
 		d, err := l.Peek(t.Context(), "192.0.2.1")
