@@ -48,16 +48,16 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 		s.Limits = append(s.Limits, draw.like(alg), draw.like(alg), draw.algorithm())
 	}
 	var span time.Duration
-	s.Open = func(of *ratelimit.Algorithm) history.OpenTwins {
+	s.Open = func(of func(key string) ratelimit.Algorithm) history.OpenTwins {
 		tr := &trace{T: t}
 		tr.note("%#v", s.Limits)
 		if how == varying {
-			tr.of = of
+			tr.limitOf = of
 		}
 		require.NoError(t, tr.open(conn, prefixes(), alg, how), "%#v: %s", alg, drawOthers)
 		span = tr.span
 		return history.OpenTwins{
-			Stores: [][]ratelimit.Limiter{{tr.redis}, {tr.here}},
+			Stores: []history.Store{{Limiters: []ratelimit.Limiter{tr.redis}}, {Limiters: []ratelimit.Limiter{tr.here}}},
 			Clock:  tr.clk,
 			After:  tr.comparison(how),
 		}
@@ -69,30 +69,46 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 		Spans:   []time.Duration{span, span/10 + 1},
 		Limits:  len(s.Limits),
 	}
-	steps, holds := 120, 0
+	holds := 0
 	if seed%4 == 0 {
 		holds = 40 // which are a long list
 	}
-	history.Run(t, s, history.AtMost(holds+steps, func(p history.Player) (history.Op, bool) {
-		if holds > 0 {
-			holds--
-			return history.Op{Verb: history.Hold, Key: "a", N: 1, Name: fmt.Sprint("first ", holds)}, true
+	history.Run(t, s, history.AtMost(holds+120, holdsFirst(holds, before2100(g.Next))))
+}
+
+// A chooser chooses the next operation of a history, or none.
+type chooser = func(p history.Player) (o history.Op, ok bool)
+
+// holdsFirst holds some events, one after the other, before next chooses the operations.
+func holdsFirst(holds int, next chooser) chooser {
+	return func(p history.Player) (history.Op, bool) {
+		if holds == 0 {
+			return next(p)
 		}
-		o, ok := g.Next(p)
+		holds--
+		return history.Op{Verb: history.Hold, Key: "a", N: 1, Name: fmt.Sprint("first ", holds)}, true
+	}
+}
+
+// before2100 lets no time pass that is beyond 2100: a clock that is first read then is another one.
+func before2100(next chooser) chooser {
+	return func(p history.Player) (history.Op, bool) {
+		o, ok := next(p)
 		if o.Verb == history.Pass && time.Unix(0, p.Now()).Add(o.For).Year() >= 2100 {
-			return history.Op{Verb: history.Peek, Key: "a"}, true // a new clock of then is another one
+			return history.Op{Verb: history.Peek, Key: "a"}, true
 		}
 		return o, ok
-	}))
+	}
 }
 
 // comparison returns a function that compares the states of a key after an operation, and requires
 // that a script has decided on it.
-func (tr *trace) comparison(how setup) func(o history.Op) error {
+func (tr *trace) comparison(how setup) func(ops []history.Op) error {
 	loads, replaced := tr.conn.loads, tr.conn.replaced
 	tr.known = tr.conn.sent
 	ahead := map[string]bool{} // whether the key had turns ahead before
-	return func(o history.Op) error {
+	return func(ops []history.Op) error {
+		o := ops[0]
 		mayReplace := how == varying || ahead[o.Key] || tr.mayReserveFar()
 		if tr.conn.loads > loads || tr.conn.replaced > replaced && !mayReplace {
 			return errors.New("it was not decided by the script")
@@ -127,19 +143,17 @@ type trace struct {
 	log  []string
 	span time.Duration
 
-	redis, here    ratelimit.Limiter
-	opened         opened
-	store          *portableStore
-	conn           *recorder
-	of             *ratelimit.Algorithm // the limit of each key, with WithLimits; nil without
-	alg            ratelimit.Algorithm
-	known          int // how many commands Redis had got before the present operation; or -1
-	held           []held
-	holds          []hold // for FuzzBatches
-	ids            uint64
-	reservesBefore bool     // whether holdBefore reserves events
-	random         sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
-	last           ratelimit.Decision
+	redis, here ratelimit.Limiter
+	opened      opened
+	store       *portableStore
+	conn        *recorder
+	limitOf     func(key string) ratelimit.Algorithm // with WithLimits; nil without
+	of          *ratelimit.Algorithm                 // the limit of each key, if a test changes it
+	alg         ratelimit.Algorithm
+	known       int // how many commands Redis had got before the present operation; or -1
+	held        []held
+	random      sync.Map // the IDs of holds that a limiter has chosen, unless they are numbered
+	last        ratelimit.Decision
 }
 
 // newTrace returns a trace of a random algorithm.
@@ -182,29 +196,44 @@ func (tr *trace) open(conn redisstore.Conn, prefix string, alg ratelimit.Algorit
 	tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}, number: numbers{}}
 	tr.clk, tr.alg, tr.known = storetest.NewClock(began), alg, -1
 	tr.store.isKnown = func() bool { return tr.conn.sent == tr.known }
-	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix)}
-	var own []ratelimit.Option
-	if how != cached { // denials in the cache are of one limit
-		opts = append(opts, redisstore.WithDenialCache(0))
+	if how == varying && tr.limitOf == nil {
+		tr.of = &alg
+		tr.limitOf = func(string) ratelimit.Algorithm { return *tr.of }
 	}
-	if how == varying {
-		if tr.of == nil {
-			tr.of = &alg
-		}
-		own = append(own, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *tr.of, nil }))
+	tr.opened.Store, tr.opened.number = tr.newStore(tr.conn, prefix, how), numbers{}
+	var err error
+	if tr.redis, err = tr.newLimiter(&tr.opened); err != nil {
+		return err
 	}
-	store, err := redisstore.New(tr.conn, opts...)
-	require.NoError(tr, err)
-	tr.opened.Store, tr.opened.number = store, numbers{}
-	for l, store := range map[*ratelimit.Limiter]ratelimit.Store{&tr.redis: &tr.opened, &tr.here: tr.store} {
-		if *l, err = ratelimit.New(alg, append(own, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk))...); err != nil {
-			return err
-		}
+	if tr.here, err = tr.newLimiter(tr.store); err != nil {
+		return err
 	}
 	d, err := tr.here.Take(tr.Context(), "probe", 1)
 	require.NoError(tr, err)
 	tr.span = max(d.ResetAfter, time.Microsecond)
 	return nil
+}
+
+// newStore returns a store of a process.
+func (tr *trace) newStore(conn redisstore.Conn, prefix string, how setup) *redisstore.Store {
+	opts := []redisstore.Option{redisstore.WithLimiterClock(), redisstore.WithTimeout(patient), redisstore.WithPrefix(prefix)}
+	if how != cached { // denials in the cache are of one limit
+		opts = append(opts, redisstore.WithDenialCache(0))
+	}
+	store, err := redisstore.New(conn, opts...)
+	require.NoError(tr, err)
+	return store
+}
+
+// newLimiter returns a limiter on a store.
+func (tr *trace) newLimiter(store ratelimit.Store, more ...ratelimit.Option) (ratelimit.Limiter, error) {
+	opts := []ratelimit.Option{ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(tr.clk)}
+	if of := tr.limitOf; of != nil {
+		opts = append(opts, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			return of(key), nil
+		}))
+	}
+	return ratelimit.New(tr.alg, append(opts, more...)...)
 }
 
 func (tr *trace) note(format string, args ...any) {
@@ -257,39 +286,6 @@ func up(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
-// debt returns a number of events that may be beyond the limit, or too many for a state.
-func (tr *trace) debt(n int) int {
-	switch tr.rng.IntN(8) {
-	case 0:
-		return n * (1 + tr.rng.IntN(1000))
-	case 1:
-		return int(tr.rng.Uint64() >> (1 + tr.rng.IntN(62)))
-	}
-	return n
-}
-
-// hold takes or reserves events, and holds them.
-func (tr *trace) hold(key string, n int) {
-	tr.ids += 2
-	req := step.Request{Op: step.OpHold, N: n, Hold: step.Handle{ID: tr.ids - 1, For: tr.lasts(), Back: tr.rng.IntN(2) == 0}}
-	if n > 0 && tr.rng.IntN(3) == 0 {
-		req.Op, req.MaxWait = step.OpReserve, time.Duration(tr.rng.Int64N(int64(tr.span)))
-		if req.Yields = tr.rng.IntN(4) == 0; tr.rng.IntN(3) == 0 {
-			req.Hold = step.Handle{ID: tr.ids} // a turn
-		}
-	}
-	tr.note("Hold(%s, %+v)", key, req)
-	tr.ask(key, req)
-}
-
-// lasts returns how long a hold lasts.
-func (tr *trace) lasts() time.Duration {
-	if tr.rng.IntN(3) == 0 {
-		return 1 + time.Duration(tr.rng.Int64N(int64(tr.span)))
-	}
-	return 10*tr.span + time.Microsecond
-}
-
 // ask makes a request in both stores.
 func (tr *trace) ask(key string, req step.Request) step.Answer {
 	tr.Helper()
@@ -297,7 +293,7 @@ func (tr *trace) ask(key string, req step.Request) step.Answer {
 	loads, replaced, sent := tr.conn.loads, tr.conn.replaced, tr.conn.sent
 	got, gotErr := tr.opened.Apply(tr.Context(), key, tr.store.t, req)
 	was := tr.store.states[key]
-	mayReplace := tr.of != nil || isAhead(was) || tr.mayReserveFar()
+	mayReplace := tr.limitOf != nil || isAhead(was) || tr.mayReserveFar()
 	if tr.conn.loads > loads || tr.conn.replaced > replaced && !mayReplace {
 		tr.fail("it was not decided by the script")
 	}
@@ -391,7 +387,7 @@ func (tr *trace) sameState(got, want string) bool {
 	if got == want {
 		return true
 	}
-	if len(want) < 24 || tr.of != nil || strings.Contains(tr.log[0], "WarmingUp") {
+	if len(want) < 24 || tr.limitOf != nil || strings.Contains(tr.log[0], "WarmingUp") {
 		return false
 	}
 	words := want[len(want)-24:]
@@ -447,6 +443,41 @@ func (tr *trace) algorithm() ratelimit.Algorithm {
 		all = append(all, tr.ofKind(tr.rng.IntN(kinds)))
 	}
 	return all
+}
+
+// short returns an algorithm of which a few reservations are in one window or slot, or in several,
+// or any algorithm.
+func (tr *trace) short() ratelimit.Algorithm {
+	switch tr.rng.IntN(10) {
+	default:
+		return tr.algorithm()
+	case 0:
+		return ratelimit.FixedWindow{Limit: 1 + tr.rng.IntN(4), Window: time.Minute, Start: ratelimit.WindowStart(tr.rng.IntN(2))}
+	case 1:
+		return ratelimit.SlidingWindow{Limit: 7, Window: time.Minute, Segments: 1 + tr.rng.IntN(2)}
+	case 2:
+		return ratelimit.SlidingWindow{Limit: 2, Window: time.Second, Segments: 1 << tr.rng.IntN(5)}
+	case 3:
+		return ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Second, Period: time.Second, PeriodLimit: tr.rng.IntN(3)}
+	case 4:
+		return ratelimit.RollingWindow{Quota: 9, Window: 3 * time.Second, Period: 500 * time.Millisecond, PeriodLimit: 4}
+	case 5:
+		return ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: tr.rng.IntN(2) == 0}
+	case 6:
+		return ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
+			ratelimit.FixedWindow{Limit: 5, Window: 1700 * time.Millisecond},
+			ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 2},
+			ratelimit.SlidingLog{Limit: 4, Window: 1300 * time.Millisecond},
+			ratelimit.RollingWindow{Quota: 6, Window: 2 * time.Second, Period: 500 * time.Millisecond},
+		}
+	case 7:
+		return ratelimit.All{
+			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 3},
+			ratelimit.SlidingWindow{Limit: 2, Window: time.Second},
+			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second},
+		}
+	}
 }
 
 // like returns a random algorithm whose states can be converted to and from those of alg.
@@ -603,10 +634,6 @@ type numbers map[uint64]uint64
 func (n numbers) apply(req step.Request, apply func(step.Request) (step.Answer, error)) (step.Answer, error) {
 	id := req.Hold.ID
 	if n == nil || id <= 1<<20 {
-		return apply(req)
-	}
-	if n[0] > 0 { // in batches, of any order
-		req.Hold.ID = n[0] - id%2
 		return apply(req)
 	}
 	if req.Hold.ID = n[id]; req.Hold.ID == 0 {

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/ratelimit-go/ratelimit"
 )
 
 // Farthest is the latest instant that a clock may show, in nanoseconds since 1970.
@@ -45,9 +48,16 @@ type Player interface {
 }
 
 // describe says on what histories of some limits are played.
-func describe(limits any, kept string, start time.Time, tick time.Duration) string {
-	return fmt.Sprintf("%#v, in %s, from time.Unix(0, %d) on, in ticks of %v",
-		limits, kept, start.UnixNano(), max(1, tick))
+func describe(
+	limits []ratelimit.Algorithm, kept string, start time.Time, tick time.Duration,
+) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, from time.Unix(0, %d) on, in ticks of %v",
+		kept, start.UnixNano(), max(1, tick))
+	for i, alg := range limits {
+		fmt.Fprintf(&text, "\nlimit %d: %#v", i, alg)
+	}
+	return text.String()
 }
 
 // catch lets a panic in an operation be a wrong answer. It must be deferred.
@@ -115,7 +125,7 @@ func Explain(g Game, ops []Op, wrong error) string {
 	if again := Replay(g, short); again != nil {
 		wrong = again
 	}
-	return fmt.Sprintf("a wrong answer to a history of %s, which Check can play again:\n%s%v",
+	return fmt.Sprintf("a wrong answer to a history in %s\nwhich Check can play again:\n%s%v",
 		g, Text(short), wrong)
 }
 

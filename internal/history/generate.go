@@ -46,12 +46,17 @@ type Generator struct {
 	Choices
 	Keys   []string
 	Spans  []time.Duration // in which the algorithm counts
-	By     int             // how many limiters there are; 0 is one
+	By     int             // how many processes there are; 0 is one
 	Limits int             // how many limits Twins have
 
-	limit int     // that the keys have
-	marks []int64 // instants at which something is said to change
-	made  int     // how many reservations it has let make
+	OfSeveral bool // whether some operations are on several keys
+	OwnLimits bool // whether the limit of one key changes, and not of all
+	Together  bool // whether some are made together
+
+	limit int            // that the keys have
+	marks []int64        // instants at which something is said to change
+	made  int            // how many reservations it has let make
+	by    map[string]int // who makes each of them
 	next  []func(p Player) (Op, bool)
 }
 
@@ -67,8 +72,14 @@ func (g *Generator) Next(p Player) (Op, bool) {
 		step := g.next[0]
 		g.next = g.next[1:]
 		if o, ok := step(p); ok {
-			if o.Verb != Pass && o.Verb != Limit {
+			if o.isCall() && !o.And {
 				o.By = g.Below(max(1, g.By))
+			}
+			if o.makes() {
+				if g.by == nil {
+					g.by = map[string]int{}
+				}
+				g.by[o.Name] = o.By
 			}
 			return o, true
 		}
@@ -83,15 +94,23 @@ func (g *Generator) plan(p Player) {
 	if g.Limits > 1 && g.Below(4) == 0 {
 		to := (g.limit + 1 + g.Below(g.Limits-1)) % g.Limits
 		g.limit = to
-		g.then(func(Player) (Op, bool) { return Op{Verb: Limit, N: to}, true })
+		o := Op{Verb: Limit, N: to}
+		if g.OwnLimits {
+			o.Key = Pick(g.Choices, g.Keys...)
+		}
+		g.then(func(Player) (Op, bool) { return o, true })
 	}
 	k := p.Key(Pick(g.Choices, g.Keys...))
 	g.mark(p.past(), k.Last.RetryAfter)
 	g.mark(p.past(), k.Last.ResetAfter)
 	g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+	if g.Together && g.Below(4) == 0 {
+		g.together(k)
+		return
+	}
 	on := func(verb Verb) {
 		g.then(func(Player) (Op, bool) {
-			return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true
+			return g.withOthers(Op{Verb: verb, Key: k.Name, N: g.events(k)}), true
 		})
 	}
 	switch i := g.Below(42); {
@@ -100,7 +119,7 @@ func (g *Generator) plan(p Player) {
 	case i < 11:
 		on(Allow)
 	case i < 14:
-		g.then(func(Player) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
+		g.then(g.peek(k))
 	case i < 18:
 		g.then(func(p Player) (Op, bool) { return g.reserve(p, k) })
 	case i < 20:
@@ -135,6 +154,11 @@ func (g *Generator) plan(p Player) {
 	default:
 		g.then(func(Player) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
 	}
+}
+
+// peek returns a step that looks at k.
+func (g *Generator) peek(k *Key) func(p Player) (Op, bool) {
+	return func(Player) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true }
 }
 
 // name returns the name of a new reservation.
@@ -249,8 +273,9 @@ func (g *Generator) end(p Player, key string, names []string, verb Verb) (Op, bo
 	return Op{Verb: verb, Key: key, Name: name}, true
 }
 
-func (g *Generator) settle(p Player, k *Key) (Op, bool) {
-	o, ok := g.end(p, k.Name, k.Holds, Settle)
+// settle settles one of the latest of some holds of k.
+func (g *Generator) settle(p Player, k *Key, holds []string) (Op, bool) {
+	o, ok := g.end(p, k.Name, holds, Settle)
 	if !ok {
 		return o, false
 	}
@@ -266,7 +291,7 @@ func (g *Generator) settle(p Player, k *Key) (Op, bool) {
 // queue makes reservations one after the other, and cancels some of them in any order, while the
 // turns of others pass.
 func (g *Generator) queue(k *Key) {
-	g.then(func(Player) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true })
+	g.then(g.peek(k))
 	g.then(func(Player) (Op, bool) {
 		return Op{Verb: Take, Key: k.Name, N: k.Last.Remaining}, true
 	})
@@ -293,9 +318,9 @@ func (g *Generator) account(k *Key) {
 		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
 		switch g.Below(8) {
 		default:
-			g.then(func(Player) (Op, bool) { return g.held(Hold, k), true })
+			g.then(func(Player) (Op, bool) { return g.withOthers(g.held(Hold, k)), true })
 		case 3, 4, 5:
-			g.then(func(p Player) (Op, bool) { return g.settle(p, k) })
+			g.then(func(p Player) (Op, bool) { return g.settle(p, k, k.Holds) })
 		case 6:
 			g.then(func(p Player) (Op, bool) {
 				return Op{Verb: Charge, Key: k.Name, N: g.debt(p)}, true

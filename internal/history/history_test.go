@@ -3,6 +3,7 @@ package history_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,7 +40,12 @@ const everything = `
 
 // TestText: a history is the same text again once it was read.
 func TestText(t *testing.T) {
-	const all = everything + "\tlimit 2\n"
+	const all = everything + `	limit 2
+	limit 1 of "a"
+	fault damaged for 3 of "a"
+	take 3 of "a" with 0 of "b" with 2 of "c" and
+	hold 1 as h5 with 1 of "b"
+`
 	ops, err := history.Parse(all)
 	require.NoError(t, err)
 	assert.Equal(t, all, "\n"+history.Text(ops))
@@ -49,6 +55,7 @@ func TestText(t *testing.T) {
 		"take 3 quickly":      `"take 3 quickly": there is no word "quickly"`,
 		"pass 3":              `time: missing unit in duration "3"`,
 		`take 3 of "a`:        `invalid syntax`,
+		`take 3 with "a"`:     `after with, there is a number of a key`,
 		"take 1\nsettle h1 x": `"settle h1 x": there is no word "x"`,
 	} {
 		_, err := history.Parse(text)
@@ -56,7 +63,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// setup returns what histories of a bucket are played on. change makes another limiter of the right one.
+// setup returns what histories of a bucket are played on. change makes another limiter of the right
+// one.
 func setup(change func(ratelimit.Limiter) ratelimit.Limiter) *history.Setup {
 	s := &history.Setup{Algorithm: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, Start: time.Unix(1000, 0)}
 	s.Open = func() (of []ratelimit.Limiter, _ history.Clock) {
@@ -75,7 +83,8 @@ func same(l ratelimit.Limiter) ratelimit.Limiter { return l }
 // TestCheck: the answers of a limiter are right.
 func TestCheck(t *testing.T) { history.Check(t, setup(same), everything) }
 
-// TestRun: random histories find each limiter that is broken on purpose, and tell of it in a few operations.
+// TestRun: random histories find each limiter that is broken on purpose, and tell of it in a few
+// operations.
 func TestRun(t *testing.T) {
 	for name, tt := range map[string]struct {
 		broken func(ratelimit.Limiter) ratelimit.Limiter
@@ -145,23 +154,23 @@ func TestShrink(t *testing.T) {
 func TestTwins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first, second func(ratelimit.Limiter) ratelimit.Limiter
-		after         func(o history.Op) error
+		after         func(ops []history.Op) error
 		want          string
 	}{
 		"both are right":    {same, same, nil, ""},
-		"what is seen then": {same, same, func(o history.Op) error { return fmt.Errorf("after %v", o) }, "after"},
+		"what is seen then": {same, same, func(ops []history.Op) error { return fmt.Errorf("after %v", ops) }, "after"},
 		"one is too soon":   {same, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "store 1 answers"},
 		"both are too soon": {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "was told to be granted"},
 		"one panics":        {same, func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, nil, "panic: a reset"},
 	} {
 		s := &history.Twins{Start: time.Unix(1000, 0)}
 		s.Limits = []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5}}
-		s.Open = func(of *ratelimit.Algorithm) (on history.OpenTwins) {
+		s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 			clk := ratelimittest.NewClock(s.Start)
-			limits := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *of, nil })
+			limits := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return of(key), nil })
 			for _, change := range []func(ratelimit.Limiter) ratelimit.Limiter{tt.first, tt.second} {
-				l := ratelimit.Must(ratelimit.New(*of, ratelimit.WithClock(clk), limits))
-				on.Stores = append(on.Stores, []ratelimit.Limiter{change(l)})
+				l := ratelimit.Must(ratelimit.New(of(""), ratelimit.WithClock(clk), limits))
+				on.Stores = append(on.Stores, history.Store{Limiters: []ratelimit.Limiter{change(l)}})
 			}
 			on.Clock, on.After = clk, tt.after
 			return on
@@ -173,6 +182,71 @@ func TestTwins(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, wrong, tt.want, name)
+	}
+}
+
+// TestTogether: operations that are made together, or on several keys, give the answers of the same
+// operations one after the other. A store that decides on them in another order is found.
+func TestTogether(t *testing.T) {
+	inOrder := func(calls []func()) {
+		for _, call := range calls {
+			call()
+		}
+	}
+	for name, tt := range map[string]struct {
+		first  history.Store // without limiters
+		broken func(ratelimit.Limiter) ratelimit.Limiter
+		want   string
+	}{
+		"in order":             {history.Store{Together: inOrder}, nil, ""},
+		"each in one call":     {history.Store{TakesEach: true}, nil, ""},
+		"the last comes first": {history.Store{Together: func(calls []func()) { slices.Reverse(calls); inOrder(calls) }}, nil, "store 1 answers"},
+		"each is granted":      {history.Store{TakesEach: true}, func(l ratelimit.Limiter) ratelimit.Limiter { return generousEach{l} }, "store 1 answers"},
+		"it panics":            {history.Store{TakesEach: true}, func(l ratelimit.Limiter) ratelimit.Limiter { return panickingEach{l} }, "panic: a TakeEach"},
+	} {
+		s := &history.Twins{
+			Start:  time.Unix(1000, 0),
+			Own:    map[string]int{"a": 0, "b": 1},
+			Limits: []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, ratelimit.SlidingLog{Limit: 3, Window: time.Minute}},
+		}
+		s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
+			clk := ratelimittest.NewClock(s.Start)
+			limits := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return of(key), nil })
+			limiters := func(broken func(ratelimit.Limiter) ratelimit.Limiter) (all []ratelimit.Limiter) {
+				store := new(ratelimit.MemoryStore)
+				for range 2 {
+					for _, key := range []string{"a", "b"} {
+						l := ratelimit.Must(ratelimit.New(of(key), ratelimit.WithName(key), ratelimit.WithStore(store), ratelimit.WithClock(clk), limits))
+						if broken != nil {
+							l = broken(l)
+						}
+						all = append(all, l)
+					}
+				}
+				return all
+			}
+			first := tt.first
+			first.Limiters = limiters(tt.broken)
+			on.Stores, on.Clock = []history.Store{first, {Limiters: limiters(nil)}}, clk
+			return on
+		}
+		g := &history.Generator{
+			Choices:   history.NewRandom(7, 0),
+			Keys:      []string{"a", "b"},
+			Spans:     []time.Duration{time.Second, time.Minute},
+			By:        2,
+			Limits:    2,
+			OwnLimits: true,
+			OfSeveral: tt.broken == nil, // a broken one is none of the library's
+			Together:  true,
+		}
+		_, wrong := history.Try(s, history.AtMost(3000, g.Next))
+		if tt.want == "" {
+			require.NoError(t, wrong, name)
+			continue
+		}
+		require.ErrorContains(t, wrong, tt.want, name)
+		require.ErrorContains(t, wrong, " and\n", name)
 	}
 }
 
@@ -240,6 +314,30 @@ func (l hasty) Take(ctx context.Context, key string, n int) (ratelimit.Decision,
 		d.RetryAfter--
 	}
 	return d, err
+}
+
+// generousEach grants all in a TakeEach.
+type generousEach struct{ ratelimit.Limiter }
+
+func (l generousEach) TakeEach(ctx context.Context, keys []string, n int, into []ratelimit.Decision) ([]ratelimit.Decision, error) {
+	all, err := l.Limiter.TakeEach(ctx, keys, n, into)
+	for i := range all {
+		all[i].Allowed = true
+	}
+	return all, err
+}
+
+// panickingEach panics if a TakeEach denies one.
+type panickingEach struct{ ratelimit.Limiter }
+
+func (l panickingEach) TakeEach(ctx context.Context, keys []string, n int, into []ratelimit.Decision) ([]ratelimit.Decision, error) {
+	all, err := l.Limiter.TakeEach(ctx, keys, n, into)
+	for _, d := range all {
+		if !d.Allowed {
+			panic("a TakeEach")
+		}
+	}
+	return all, err
 }
 
 // careless takes any number of events.

@@ -9,7 +9,14 @@
 //
 // That is: 1.5 seconds pass; three events are taken; two are held for a minute, and come back if
 // the hold ends by itself; the hold is settled for one by another limiter of the same keys, as of
-// another process; another key is looked at.
+// process; another key is looked at.
+//
+// A take of several keys is a TakeAll, and a hold of several is a HoldAll. An operation may be made
+// together with the next one: both are under way at the same time, and may share a command.
+//
+//	take 3 of "a" with 1 of "b"
+//	charge 2 of "a" and
+//	take 1 of "a"
 //
 // A history is played on a [Setup], whose limiters must answer as internal/model does, or on
 // [Twins], whose limiters on several stores must give the same answers. Both compare with what
@@ -43,7 +50,8 @@ const (
 	Extend   Verb = "extend"  // Reservation.Extend
 	Reset    Verb = "reset"   // Limiter.Reset
 	Crowd    Verb = "crowd"   // so many other keys are exhausted that a full store forgets some
-	Limit    Verb = "limit"   // all keys have another limit of those of Twins from now on
+	Limit    Verb = "limit"   // a key, or each, has another limit of those of Twins from now on
+	Fault    Verb = "fault"   // what OpenTwins.Fault lets happen to the stores
 )
 
 // An Op is an operation on a key.
@@ -62,8 +70,29 @@ type Op struct {
 
 	By int // which of several limiters does it, as of several processes
 
-	// The name of the reservation, which may be a hold, that the operation makes or is about.
+	// The name of the reservation, which may be a hold, that the operation makes or is about; or of
+	// the Fault.
 	Name string
+
+	With [2]Share // events of other keys, of a Take or a Hold
+	And  bool     // whether the next operation is made together with this one
+}
+
+// A Share is what a Take or Hold of several keys asks of one of them. It is zero if there are not
+// so many.
+type Share struct {
+	Key string
+	N   int
+}
+
+// shares returns what is asked of other keys.
+func (o *Op) shares() (shares []Share) {
+	for _, s := range o.With {
+		if s != (Share{}) {
+			shares = append(shares, s)
+		}
+	}
+	return shares
 }
 
 // makes reports whether the operation makes a reservation.
@@ -71,6 +100,11 @@ func (o *Op) makes() bool { return o.Verb == Reserve || o.Verb == Hold || o.Verb
 
 // isOfName reports whether the operation is about a reservation.
 func (o *Op) isOfName() bool { return o.Verb == Settle || o.Verb == Cancel || o.Verb == Extend }
+
+// isCall reports whether the operation calls a limiter.
+func (o *Op) isCall() bool {
+	return o.Verb != Pass && o.Verb != Limit && o.Verb != Fault && o.Verb != Crowd
+}
 
 // String returns the operation as a line of text.
 func (o Op) String() string {
@@ -80,10 +114,10 @@ func (o Op) String() string {
 	case o.Verb == Pass:
 		add("%v", o.For)
 		return strings.Join(words, " ")
-	case o.isOfName():
+	case o.isOfName() || o.Verb == Fault:
 		add("%s", o.Name)
 		switch o.Verb {
-		case Settle:
+		case Settle, Fault:
 			add("for %d", o.N)
 		case Extend:
 			add("for %v", o.For)
@@ -109,6 +143,12 @@ func (o Op) String() string {
 	}
 	if o.Key != "" {
 		add("of %q", o.Key)
+	}
+	for _, s := range o.shares() {
+		add("with %d of %q", s.N, s.Key)
+	}
+	if o.And {
+		add("and")
 	}
 	return strings.Join(words, " ")
 }
@@ -184,7 +224,7 @@ func parse(line string) (o Op, err error) {
 	switch {
 	case o.Verb == Pass:
 		o.For = p.duration()
-	case o.isOfName():
+	case o.isOfName() || o.Verb == Fault:
 		o.Name = p.word()
 	case o.Verb == Peek || o.Verb == Reset || o.Verb == Crowd:
 	case o.Verb == Take || o.Verb == Allow || o.Verb == TakeUpTo || o.Verb == Charge ||
@@ -193,10 +233,11 @@ func parse(line string) (o Op, err error) {
 	default:
 		return o, fmt.Errorf("there is no verb %q", o.Verb)
 	}
+	with := 0
 	for p.rest != "" && p.err == nil {
 		switch word := p.word(); word {
 		case "for":
-			if o.Verb == Settle {
+			if o.Verb == Settle || o.Verb == Fault {
 				o.N = p.number()
 			} else {
 				o.For = p.duration()
@@ -211,6 +252,15 @@ func parse(line string) (o Op, err error) {
 			o.Name = p.word()
 		case "of":
 			o.Key = p.quoted()
+		case "with":
+			n := p.number()
+			if p.word() != "of" || with == len(o.With) {
+				return o, fmt.Errorf("after with, there is a number of a key, %d times at most", len(o.With))
+			}
+			o.With[with] = Share{N: n, Key: p.quoted()}
+			with++
+		case "and":
+			o.And = true
 		default:
 			return o, fmt.Errorf("there is no word %q", word)
 		}

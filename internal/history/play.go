@@ -28,7 +28,7 @@ type Setup struct {
 
 // String implements [Game].
 func (s *Setup) String() string {
-	return describe(s.Algorithm, s.Kept, s.Start, s.Tick)
+	return describe([]ratelimit.Algorithm{s.Algorithm}, s.Kept, s.Start, s.Tick)
 }
 
 // A Play performs a history on the limiters of a Setup, and on the model.
@@ -60,7 +60,7 @@ func (s *Setup) begin() *Play {
 	if s.Patience == 0 {
 		s.Patience = patience
 	}
-	p.side = newSide(limiters, &s.Patience)
+	p.side = newSide(limiters, nil, &s.Patience)
 	p.Past = newPast(s.Start, s.Tick, func(k *Key) {
 		k.Model, k.told = model.New(s.Algorithm, p.tick), nil
 	})
@@ -97,8 +97,8 @@ func (p *Play) Do(o Op) (wrong error) {
 	case o.Verb == Pass:
 		p.pass(o.For)
 		return p.wrong
-	case o.Verb == Limit:
-		return errors.New("the limit changes, which the model does not know")
+	case o.Verb == Limit || o.Verb == Fault || o.And || len(o.shares()) > 0:
+		return errors.New("that is for Twins: the model has one key, whose limit does not change")
 	case o.isOfName():
 		if r := p.granted[o.Name]; r != nil {
 			p.notice(r.of)

@@ -26,9 +26,9 @@ func Shrink(ops []Op, fails func([]Op) bool) []Op {
 // onOneKey returns the history with all that happens to any key happening to the first one.
 func onOneKey(ops []Op) []Op {
 	ops = slices.Clone(ops)
-	of := slices.IndexFunc(ops, func(o Op) bool { return o.Verb != Pass && o.Verb != Limit })
+	of := slices.IndexFunc(ops, func(o Op) bool { return o.isCall() })
 	for i := range ops {
-		if of >= 0 && ops[i].Verb != Pass && ops[i].Verb != Limit {
+		if of >= 0 && ops[i].isCall() {
 			ops[i].Key = ops[of].Key
 		}
 	}
@@ -44,7 +44,9 @@ func renamed(ops []Op) []Op {
 		if o.makes() {
 			names[o.Name] = fmt.Sprint("h", len(names)+1)
 		}
-		o.Name = names[o.Name]
+		if o.Verb != Fault {
+			o.Name = names[o.Name]
+		}
 	}
 	return ops
 }
@@ -138,6 +140,13 @@ func simplerThan(o Op) (simpler []Op) {
 			add(func(o *Op) { o.N = n })
 		}
 	}
+	for last := len(o.With); last > 0; last-- {
+		add(func(o *Op) { clear(o.With[last-1:]) })
+	}
+	for i := range o.With {
+		add(func(o *Op) { o.With[i].N = min(1, o.With[i].N) })
+	}
+	add(func(o *Op) { o.And = false })
 	add(func(o *Op) { o.By = 0 })
 	add(func(o *Op) { o.Back = false })
 	if o.makes() {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -12,9 +13,10 @@ import (
 
 // A side has limiters of the same keys, and the reservations that they have made.
 type side struct {
-	limiters []ratelimit.Limiter
-	made     map[string]*made // by name
-	patience *time.Duration   // how long a call that waits may take, by the clock of the machine
+	limiters []ratelimit.Limiter // of each process; or of each process those of all own keys
+	own      map[string]int      // which limiter of a process asks for a key, if they are several
+	made     map[string]*made    // by name
+	patience *time.Duration      // how long a call that waits may take, by the clock of the machine
 }
 
 // A made reservation was made by a limiter. Another one can resume it.
@@ -23,14 +25,17 @@ type made struct {
 	by   ratelimit.Limiter
 	key  string
 	n    int
+	all  bool // whether it holds events of several keys
 	over bool // whether it was settled or cancelled
 }
 
 // patience is how long a call that waits may take, if a Setup does not say so.
 const patience = 10 * time.Second
 
-func newSide(limiters []ratelimit.Limiter, patience *time.Duration) *side {
-	return &side{limiters, map[string]*made{}, patience}
+func newSide(
+	limiters []ratelimit.Limiter, own map[string]int, patience *time.Duration,
+) *side {
+	return &side{limiters, own, map[string]*made{}, patience}
 }
 
 // An answer is what the call of an operation returns.
@@ -49,11 +54,50 @@ func (s *side) isOver(name string) bool {
 	return r != nil && r.over
 }
 
-func (s *side) limiter(o Op) ratelimit.Limiter { return s.limiters[o.By%len(s.limiters)] }
+// limiter returns that of a process which asks for a key.
+func (s *side) limiter(by int, key string) ratelimit.Limiter {
+	return s.limiters[(by*max(1, len(s.own))+s.own[key])%len(s.limiters)]
+}
 
-// call makes the call of an operation at a time. A Pass and a Crowd are no calls.
-func (s *side) call(o Op, now int64) (a answer) {
-	ctx, l := context.Background(), s.limiter(o)
+// bounds returns the keys of an operation on several, or nothing.
+func (s *side) bounds(o Op) (bounds []ratelimit.Bound) {
+	for _, share := range o.shares() {
+		bounds = append(bounds, ratelimit.For(s.limiter(o.By, share.Key), share.Key).N(share.N))
+	}
+	if len(bounds) == 0 {
+		return nil
+	}
+	return append(bounds, ratelimit.For(s.limiter(o.By, o.Key), o.Key))
+}
+
+// call makes the call of an operation at a time, and remembers the reservation that it makes.
+func (s *side) call(o Op, now int64) answer {
+	a := s.ask(o, now)
+	s.remember(o, a)
+	return a
+}
+
+// remember remembers the reservation that an operation has made.
+func (s *side) remember(o Op, a answer) {
+	if a.made != nil {
+		r := &made{Reservation: a.made, by: s.limiter(o.By, o.Key), key: o.Key, n: o.N}
+		r.all = len(o.shares()) > 0
+		s.made[o.Name] = r
+	}
+}
+
+// ask makes the call of an operation at a time. Several may be made at once, unless they are about
+// the same reservation.
+func (s *side) ask(o Op, now int64) (a answer) {
+	ctx, l, several := context.Background(), s.limiter(o.By, o.Key), s.bounds(o)
+	switch {
+	case several != nil && o.Verb == Take:
+		a.Decision, a.err = ratelimit.TakeAll(ctx, o.N, several...)
+		return a
+	case several != nil && o.Verb == Hold:
+		a.made, a.Decision, a.err = ratelimit.HoldAll(ctx, o.N, several...)
+		return a
+	}
 	switch o.Verb {
 	case Take:
 		a.Decision, a.err = l.Take(ctx, o.Key, o.N)
@@ -94,19 +138,34 @@ func (s *side) call(o Op, now int64) (a answer) {
 	case Reset:
 		a.err = l.Reset(ctx, o.Key)
 	default:
-		return s.end(o, l)
-	}
-	if a.made != nil {
-		s.made[o.Name] = &made{Reservation: a.made, by: l, key: o.Key, n: o.N}
+		return s.end(o)
 	}
 	return a
 }
 
+// takeEach makes takes of the same number of events as one call.
+func (s *side) takeEach(ops []Op, answers []answer) {
+	keys := make([]string, len(ops))
+	for i, o := range ops {
+		keys[i] = o.Key
+	}
+	first := ops[0]
+	l := s.limiter(first.By, first.Key)
+	all, err := l.TakeEach(context.Background(), keys, first.N, nil)
+	for i := range answers {
+		answers[i].err = err
+		if err == nil {
+			answers[i].Decision = all[i]
+		}
+	}
+}
+
 // end settles, cancels or extends a reservation. If another limiter than the one that has made it
 // does so, it has its token.
-func (s *side) end(o Op, l ratelimit.Limiter) (a answer) {
+func (s *side) end(o Op) (a answer) {
 	ctx, r := context.Background(), s.made[o.Name]
-	if l != r.by && !r.over && r.Token() != "" {
+	l := s.limiter(o.By, r.key)
+	if l != r.by && !r.all && !r.over && r.Token() != "" {
 		resumed, err := l.Resume(ctx, r.key, r.Token())
 		if err != nil {
 			return answer{err: err}
@@ -116,7 +175,8 @@ func (s *side) end(o Op, l ratelimit.Limiter) (a answer) {
 	switch o.Verb {
 	case Settle:
 		a.Decision, a.err = r.Settle(ctx, o.N)
-		r.over = r.over || a.err == nil
+		// A state that cannot be read has no holds any more.
+		r.over = r.over || a.err == nil || errors.Is(a.err, ratelimit.ErrState)
 	case Extend:
 		a.err = r.Extend(ctx, o.For)
 	case Cancel:

@@ -1,47 +1,68 @@
 package history
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
 )
 
 // Twins are limiters on several stores, which must all give the same answers. There is no model, so
-// that the limit of the keys may change.
+// that the limits of keys may change, and operations may be on several keys, or be made together.
 type Twins struct {
 	Limits []ratelimit.Algorithm // that the keys may have; they begin with the first one
-	Start  time.Time
-	Tick   time.Duration // of the stores' clocks; 0 is a nanosecond
-	Kept   string        // where each store keeps states, for the text of a failure
+	// The keys that have limiters of their own, and which one of Limits each begins with. Each
+	// process has a limiter for each of them. It is nil if all keys have the same limiter.
+	Own   map[string]int
+	Start time.Time
+	Tick  time.Duration // of the stores' clocks; 0 is a nanosecond
+	Kept  string        // where each store keeps states, for the text of a failure
 
-	// Open opens the stores. Keys have the limit *of, which changes.
-	Open func(of *ratelimit.Algorithm) OpenTwins
+	// Open opens the stores. A key has the limit of(key), which changes.
+	Open func(of func(key string) ratelimit.Algorithm) OpenTwins
 }
 
 // OpenTwins are limiters of the same new keys on several stores.
 type OpenTwins struct {
-	Stores [][]ratelimit.Limiter // of each store
-	Clock  Clock                 // of all, which shows Start
-	After  func(o Op) error      // if it is not nil, compares more after each operation
+	Stores []Store
+	Clock  Clock // of all, which shows Start
+
+	After func(ops []Op) error // if it is not nil, compares more after operations made together
+	Fault func(o Op)           // lets a Fault happen to the stores
+	// Whether what a TakeAll denies tells only of the keys that are known to refuse, so that the
+	// first store may tell an earlier time.
+	Partial bool
+}
+
+// A Store has limiters of the same new keys.
+type Store struct {
+	// Of each process. If keys have limiters of their own, it has those of the first process, as
+	// the numbers of Own say, then those of the second one, and so on.
+	Limiters []ratelimit.Limiter
+	// Together makes calls in their order, and each before the one before has returned. If it is
+	// nil, they are made one after the other.
+	Together func(calls []func())
+	// Whether takes of the same number of events that are made together are one TakeEach.
+	TakesEach bool
 }
 
 // String implements [Game].
-func (s *Twins) String() string {
-	return describe(s.Limits, s.Kept, s.Start, s.Tick)
-}
+func (s *Twins) String() string { return describe(s.Limits, s.Kept, s.Start, s.Tick) }
 
 // New implements [Game].
 func (s *Twins) New() Player {
-	p := &match{Twins: s, limit: s.Limits[0], patience: patience}
-	p.opened = s.Open(&p.limit)
+	p := &match{Twins: s, limits: map[string]int{}, makers: map[string]maker{}, patience: patience}
+	p.opened = s.Open(p.limitOf)
 	p.Past = newPast(s.Start, s.Tick, func(k *Key) { k.told = nil })
 	p.clock = p.opened.Clock
 	for _, alg := range s.Limits {
 		p.traits = p.or(traitsOf(alg))
 	}
 	for _, of := range p.opened.Stores {
-		p.sides = append(p.sides, newSide(of, &p.patience))
+		p.sides = append(p.sides, newSide(of.Limiters, s.Own, &p.patience))
 	}
 	return p
 }
@@ -50,19 +71,46 @@ func (s *Twins) New() Player {
 type match struct {
 	*Twins
 	Past
-	limit  ratelimit.Algorithm // of the keys
+	limits map[string]int // which limit a key has, if that has changed; of "", those without an entry
 	opened OpenTwins
 	sides  []*side
+	joined []Op             // that are made together with the next one
+	makers map[string]maker // of reservations, by name
 
 	patience time.Duration
+	faulty   bool // whether a Fault has happened
 	owes     bool // whether so much may be owed that a state has no room for more
+}
+
+// A maker says who made a reservation, and under which limit.
+type maker struct{ by, limit int }
+
+// maker returns who makes a reservation that an operation makes now.
+func (p *match) maker(o *Op) maker { return maker{by: o.By, limit: p.limitNumber(o.Key)} }
+
+// limitOf returns the limit of a key.
+func (p *match) limitOf(key string) ratelimit.Algorithm { return p.Limits[p.limitNumber(key)] }
+
+func (p *match) limitNumber(key string) int {
+	number, changed := p.limits[key]
+	if !changed {
+		number, changed = p.limits[""]
+	}
+	if !changed {
+		number = p.Own[key]
+	}
+	return number % len(p.Limits)
 }
 
 // Ended implements [Player].
 func (p *match) Ended() bool { return false }
 
 // Finish implements [Player].
-func (p *match) Finish() error { return p.wrong }
+func (p *match) Finish() (wrong error) {
+	defer catch(&wrong)
+	p.perform()
+	return p.wrong
+}
 
 // Size implements [Player].
 func (p *match) Size(name string) int { return p.sides[0].Size(name) }
@@ -75,8 +123,8 @@ func (p *match) isNow(*Key, int) bool { return false }
 // Key returns what is known of a key.
 func (p *match) Key(name string) *Key {
 	k := p.Past.Key(name)
-	if k.Last == (ratelimit.Decision{}) {
-		p.all(Op{Verb: Peek, Key: name})
+	if k.Last == (ratelimit.Decision{}) && len(p.joined) == 0 {
+		p.all([]Op{{Verb: Peek, Key: name}})
 	}
 	return k
 }
@@ -84,40 +132,126 @@ func (p *match) Key(name string) *Key {
 // Do implements [Player].
 func (p *match) Do(o Op) (wrong error) {
 	defer catch(&wrong)
+	if !p.joins(&o) {
+		p.perform()
+	}
 	switch o.Verb {
 	case Pass:
 		p.move(o.For)
 	case Limit:
-		p.limit = p.Limits[o.N%len(p.Limits)]
+		p.limits[o.Key] = o.N
+		for _, k := range p.keys {
+			k.told = nil
+		}
+	case Fault:
+		p.opened.Fault(o)
+		p.faulty = true
 		for _, k := range p.keys {
 			k.told = nil
 		}
 	case Wait, WaitHold, Crowd:
 	default:
-		p.all(o)
-		if p.opened.After != nil && p.wrong == nil {
-			p.wrong = p.opened.After(o)
+		p.joined = append(p.joined, o)
+		if !o.And {
+			p.perform()
 		}
 	}
 	return p.wrong
 }
 
-// all performs an operation on each store.
-func (p *match) all(o Op) {
-	if o.isOfName() && p.sides[0].made[o.Name] == nil {
+// joins reports whether an operation can be made together with those before it, so that it is known
+// in which order a store decides on them.
+func (p *match) joins(o *Op) bool {
+	return !p.isAlone(o) && !slices.ContainsFunc(p.joined, func(before Op) bool {
+		isSame := o.isOfName() && o.Name == before.Name
+		return before.By != o.By || isSame || p.isAlone(&before)
+	})
+}
+
+// isAlone reports whether an operation is not made together with others: it is no call, or is about
+// several keys, or about a reservation of another process or of another limit than the present one.
+func (p *match) isAlone(o *Op) bool {
+	isOther := o.isOfName() && p.makers[o.Name] != p.maker(o)
+	return !o.isCall() || o.Verb == Reset || len(o.shares()) > 0 || isOther
+}
+
+// perform performs the operations that are made together.
+func (p *match) perform() {
+	ops := p.joined
+	p.joined = nil
+	ops = slices.DeleteFunc(ops, func(o Op) bool {
+		return o.isOfName() && p.sides[0].made[o.Name] == nil
+	})
+	if len(ops) == 0 || p.wrong != nil {
 		return
 	}
-	over := p.isOver(o.Name)
-	k := p.Past.Key(o.Key)
-	var got answer
-	for i, s := range p.sides {
-		a := s.call(o, p.Now())
-		if i > 0 && said(a) != said(got) {
-			p.fail("store 0 answers %s\nstore %d answers %s", said(got), i, said(a))
-		}
-		got = a
+	p.all(ops)
+	if p.opened.After != nil && p.wrong == nil {
+		p.wrong = p.opened.After(ops)
 	}
+}
+
+// all performs operations together on each store.
+func (p *match) all(ops []Op) {
+	over := make([]bool, len(ops)) // whether the reservation of each had been settled or cancelled
+	for i, o := range ops {
+		over[i] = p.isOver(o.Name)
+	}
+	got := p.call(0, ops)
+	for i := 1; i < len(p.sides); i++ {
+		other := p.call(i, ops)
+		for j, o := range ops {
+			if said(other[j]) != said(got[j]) && !p.isPartial(&o, got[j], other[j]) {
+				p.fail("%s\nstore 0 answers %s\nstore %d answers %s", o, said(got[j]), i, said(other[j]))
+			}
+		}
+	}
+	for i, o := range ops {
+		p.note(o, over[i], got[i])
+	}
+}
+
+// isPartial reports whether answers of a store may differ so, because the first one tells only of
+// some keys.
+func (p *match) isPartial(o *Op, first, other answer) bool {
+	return p.opened.Partial && len(o.shares()) > 0 && !first.Allowed && !other.Allowed &&
+		first.err == nil && other.err == nil && first.RetryAfter <= other.RetryAfter
+}
+
+// call makes the calls of operations on a store.
+func (p *match) call(store int, ops []Op) (answers []answer) {
+	of, s := p.opened.Stores[store], p.sides[store]
+	answers = make([]answer, len(ops))
+	switch {
+	case of.TakesEach && len(ops) > 1 && areTakes(ops):
+		s.takeEach(ops, answers)
+	case of.Together != nil && len(ops) > 1:
+		calls := make([]func(), len(ops))
+		for i, o := range ops {
+			calls[i] = func() { answers[i] = s.ask(o, p.Now()) }
+		}
+		of.Together(calls)
+	default:
+		for i, o := range ops {
+			answers[i] = s.ask(o, p.Now())
+		}
+	}
+	for i, o := range ops {
+		s.remember(o, answers[i])
+	}
+	return answers
+}
+
+// areTakes reports whether all operations take the same number of events.
+func areTakes(ops []Op) bool {
+	return !slices.ContainsFunc(ops, func(o Op) bool { return o.Verb != Take || o.N != ops[0].N })
+}
+
+// note notes what the answers to an operation have told.
+func (p *match) note(o Op, over bool, got answer) {
+	k := p.Past.Key(o.Key)
 	if got.made != nil {
+		p.makers[o.Name] = p.maker(&o)
 		p.keep(k, o, o.Verb == Hold || len(o.ends()) > 0 || p.flies, got.made.Delay())
 	}
 	p.owes = p.owes || max(o.N, k.limit()) >= leastDebt
@@ -126,6 +260,10 @@ func (p *match) all(o Op) {
 		p.expectError(o, over, got.err)
 	case over && o.Verb == Settle:
 		p.compareError(ratelimit.ErrEnded, nil)
+	case p.isOfSeveral(o):
+		for _, k := range p.keys {
+			k.told = nil
+		}
 	case o.Verb == Take || o.Verb == Hold:
 		k.Last = got.Decision
 		p.keepPromise(k, takes(o.N), got.Allowed, got.RetryAfter)
@@ -139,9 +277,16 @@ func (p *match) all(o Op) {
 	}
 }
 
+// isOfSeveral reports whether an operation is about several keys.
+func (p *match) isOfSeveral(o Op) bool {
+	r := p.sides[0].made[o.Name]
+	return len(o.shares()) > 0 || r != nil && r.all
+}
+
 // expectError notes an error, unless the operation may have that one.
 func (p *match) expectError(o Op, over bool, err error) {
 	switch {
+	case p.faulty && errors.Is(err, ratelimit.ErrState):
 	case o.N < 0:
 		p.compareError(ratelimit.ErrInvalid, err)
 	case over && o.Verb == Settle || o.Verb == Extend: // a hold that has ended cannot be extended
@@ -166,7 +311,11 @@ func said(a answer) string {
 		text += fmt.Sprintf(", reserved in %v", a.made.Delay())
 	}
 	if a.err != nil {
-		text += fmt.Sprintf(", the error %v", a.err)
+		text += ", the error " + stateInError.ReplaceAllString(a.err.Error(), "(state)")
 	}
 	return text
 }
+
+// stateInError matches what an error says of a state that could not be read. A store may have used
+// a damaged state before.
+var stateInError = regexp.MustCompile(`the \d+ bytes begin with [0-9a-f]+`)

@@ -63,40 +63,42 @@ func TestChangingLimits(t *testing.T) {
 // model.
 func changing(algs []ratelimit.Algorithm) *history.Twins {
 	s := &history.Twins{Limits: algs, Start: fakes.Midnight, Kept: "memory, bytes and the model"}
-	s.Open = func(of *ratelimit.Algorithm) (on history.OpenTwins) {
+	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 		clk := storetest.NewClock(s.Start)
 		for _, store := range []ratelimit.Store{new(ratelimit.MemoryStore), fakes.MapStates{}} {
-			on.Stores = append(on.Stores, []ratelimit.Limiter{ratelimit.Must(ratelimit.New(*of, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))})
+			l := ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))
+			on.Stores = append(on.Stores, history.Store{Limiters: []ratelimit.Limiter{l}})
 		}
-		on.Clock, on.Stores = clk, append(on.Stores, []ratelimit.Limiter{changingModel{of: of, key: model.NewChanging(1), clk: clk}})
+		l := changingModel{of: of, key: model.NewChanging(1), clk: clk}
+		on.Clock, on.Stores = clk, append(on.Stores, history.Store{Limiters: []ratelimit.Limiter{l}})
 		return on
 	}
 	return s
 }
 
-// limitsOf gives all keys the limit *of.
-func limitsOf(of *ratelimit.Algorithm) ratelimit.Option {
-	return ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return *of, nil })
+// limitsOf gives each key the limit of(key).
+func limitsOf(of func(key string) ratelimit.Algorithm) ratelimit.Option {
+	return ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return of(key), nil })
 }
 
 // A changingModel is the model of a key whose limit changes, as a limiter.
 type changingModel struct {
 	ratelimit.Limiter // nil; it has the methods that follow
-	of                *ratelimit.Algorithm
+	of                func(key string) ratelimit.Algorithm
 	key               *model.Changing
 	clk               *storetest.Clock
 }
 
 func (m changingModel) Take(_ context.Context, _ string, n int) (ratelimit.Decision, error) {
-	return m.key.Take(m.clk.Now().UnixNano(), *m.of, n), nil
+	return m.key.Take(m.clk.Now().UnixNano(), m.of(""), n), nil
 }
 
 func (m changingModel) Peek(context.Context, string) (ratelimit.Decision, error) {
-	return m.key.Peek(m.clk.Now().UnixNano(), *m.of), nil
+	return m.key.Peek(m.clk.Now().UnixNano(), m.of("")), nil
 }
 
 func (m changingModel) Charge(_ context.Context, _ string, n int) (ratelimit.Decision, error) {
-	return m.key.Charge(m.clk.Now().UnixNano(), *m.of, n), nil
+	return m.key.Charge(m.clk.Now().UnixNano(), m.of(""), n), nil
 }
 
 // TestThirdLimit: a limit is edited twice, by one process. Each edit adopts the level of the limit

@@ -88,7 +88,7 @@ func withLimitOf(alg ratelimit.Algorithm, store ratelimit.Store, own *ratelimit.
 	clk := stepclock.New()
 	clk.Advance(12*time.Hour + 34*time.Minute + 56789*time.Millisecond) // no border of a window
 	return ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk),
-		limitsOf(own))), clk
+		limitsOf(func(string) ratelimit.Algorithm { return *own }))), clk
 }
 
 // grantedAtRetryAfter takes an event of a key that is used up: it is granted at RetryAfter, and not

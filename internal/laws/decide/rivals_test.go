@@ -101,7 +101,7 @@ var rivals = map[string][]ratelimit.Algorithm{
 // Of the databases, one deletes each state when it expires.
 func rivalsIn(name string) *history.Twins {
 	s := &history.Twins{Limits: rivals[name], Start: fakes.Midnight, Kept: "bytes, bytes that expire, and memory"}
-	s.Open = func(of *ratelimit.Algorithm) (on history.OpenTwins) {
+	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 		clk := storetest.NewClock(s.Start)
 		for _, store := range []ratelimit.Store{
 			fakes.NewMapDB().Store(),
@@ -110,9 +110,9 @@ func rivalsIn(name string) *history.Twins {
 		} {
 			var both []ratelimit.Limiter
 			for range 2 {
-				both = append(both, ratelimit.Must(ratelimit.New(*of, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), limitsOf(of), fakes.Patient)))
+				both = append(both, ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), limitsOf(of), fakes.Patient)))
 			}
-			on.Stores = append(on.Stores, both)
+			on.Stores = append(on.Stores, history.Store{Limiters: both})
 		}
 		on.Clock = clk
 		return on

@@ -1,0 +1,74 @@
+package history
+
+import "slices"
+
+// This file chooses operations on several keys, and such that are made together.
+
+// withOthers lets some operations be of several keys.
+func (g *Generator) withOthers(o Op) Op {
+	if g.OfSeveral && (o.Verb == Take || o.Verb == Hold) && g.Below(2) == 0 {
+		o.For, o.Back = 0, false // HoldAll has no such options
+		for i := range 1 + g.Below(len(o.With)) {
+			o.With[i] = Share{Pick(g.Choices, g.Keys...), Pick(g.Choices, 0, 1, 1, o.N, o.N)}
+		}
+	}
+	return o
+}
+
+// together makes some operations together, by one process, a few times. Little time passes between,
+// so that turns are ahead.
+func (g *Generator) together(k *Key) {
+	by := g.Below(max(1, g.By))
+	and := func(step func(p Player) (Op, bool)) {
+		g.then(func(p Player) (Op, bool) {
+			o, ok := step(p)
+			o.And, o.By = true, by
+			return o, ok
+		})
+	}
+	on := func(verb Verb) func(p Player) (Op, bool) {
+		return func(Player) (Op, bool) {
+			return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true
+		}
+	}
+	turn := func(Player) (Op, bool) {
+		n := Pick(g.Choices, 1, 1, g.events(k))
+		return Op{Verb: Reserve, Key: k.Name, N: n, Name: g.name()}, true
+	}
+	own := func(names []string) []string {
+		isOther := func(name string) bool { return g.by[name] != by }
+		return slices.DeleteFunc(slices.Clone(names), isOther)
+	}
+	cancel := func(p Player) (Op, bool) { return g.end(p, k.Name, own(k.Made), Cancel) }
+	for range 1 + g.Below(4) {
+		for range 1 + g.Below(6) {
+			and(Pick(g.Choices,
+				on(Take), on(Take), on(TakeUpTo), turn, turn, cancel, cancel, g.peek(k),
+				func(p Player) (Op, bool) {
+					return Op{Verb: Charge, Key: k.Name, N: g.debt(p)}, true
+				},
+				func(Player) (Op, bool) { return g.held(Hold, k), true },
+				func(Player) (Op, bool) { return g.held(Reserve, k), true },
+				func(p Player) (Op, bool) { return g.settle(p, k, own(k.Holds)) },
+			))
+		}
+		g.then(g.peek(k))
+		g.untilTurn(k)
+	}
+}
+
+// untilTurn lets time pass until a turn of k, or for a part of a span, or not at all.
+func (g *Generator) untilTurn(k *Key) {
+	g.then(func(p Player) (Op, bool) {
+		to := p.Now()
+		switch g.Below(4) {
+		case 0:
+			to += int64(g.Within(Pick(g.Choices, g.Spans...))) / 4
+		case 1:
+			if len(k.Turns) > 0 {
+				to = Pick(g.Choices, k.Turns...) + int64(g.Below(2))
+			}
+		}
+		return until(p.past(), to)
+	})
+}
