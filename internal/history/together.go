@@ -1,6 +1,10 @@
 package history
 
-import "slices"
+import (
+	"math"
+	"slices"
+	"time"
+)
 
 // This file chooses operations on several keys, and such that are made together.
 
@@ -71,4 +75,24 @@ func (g *Generator) untilTurn(k *Key) {
 		}
 		return until(p.past(), to)
 	})
+}
+
+// TakesOfMany chooses takes of up to 200 keys that are made together. The keys have numbers below
+// 100, some occur several times, and time below a span passes between.
+func TakesOfMany(
+	c Choices, span time.Duration, key func(i int) string,
+) func(p Player) (o Op, ok bool) {
+	left, n := 0, 1
+	return func(p Player) (Op, bool) {
+		if left == 0 {
+			left, n = 1+c.Below(Pick(c, 4, 50, 200)), 1
+			if c.Below(3) == 0 {
+				n = c.Below(min(p.Key(key(0)).limit(), math.MaxInt-2) + 2)
+			}
+			return Op{Verb: Pass, For: p.past().roundUp(1 + c.Within(span))}, true
+		}
+		left--
+		k := key(c.Below(1 + c.Below(100)))
+		return Op{Verb: Take, Key: k, N: n, And: left > 0}, true
+	}
 }
