@@ -87,6 +87,29 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
+// A log in which events were reserved without a turn, as earlier releases did, grants no other before
+// them, and counts those that are in its window then.
+func TestLogWithEventsAhead(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	of := ratelimit.SlidingLog{Limit: 3, Window: 10 * time.Second}
+	tr := newTraceOf(t, connectors["rueidis"](t, s.addr()), prefixes(), of, uncached)
+	tr.take(1)
+	at := func(second uint64) uint64 { return uint64(tr.clk.Now().UnixMicro()) + second*1_000_000 }
+	state := slices.Clone(tag(t, of))
+	for _, word := range []uint64{5, 3, at(11), at(0), at(1), at(2), at(10), at(11)} {
+		state = binary.LittleEndian.AppendUint64(state, word)
+	}
+	tr.store.states["k"] = slices.Clone(state)
+	s.do("SET", tr.conn.key, state)
+	tr.clk.Advance(3 * time.Second)
+	tr.take(1)
+	for range 4 {
+		tr.reserve("k", 1)
+	}
+	assert.Equal(t, 9*time.Second, tr.held[0].here.Delay(), "when the event of the second 2 is not in the window")
+}
+
 // If a window was reserved, it need not be aligned to the windows of another limit. Then it ends
 // where one of those does. The key is kept until neither limit counts anything any more.
 func TestWindowReservedByAnotherLimit(t *testing.T) {
