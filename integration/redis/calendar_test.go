@@ -127,6 +127,24 @@ func TestBordersAhead(t *testing.T) {
 	assert.Positive(t, conn.found)
 }
 
+// A script counts in each of the three windows that it knows, also in the first one, which is the
+// present one if the process is ahead of the server.
+func TestBordersFromTheFirstWindowOn(t *testing.T) {
+	t.Parallel()
+	const limit = 977
+	conn := &wrongBorders{Conn: connectors["goredis"](t, startServer(t).addr()), limit: limit}
+	tr := newTraceOf(t, conn, prefixes(), ratelimit.CalendarWindow{Limit: limit, Every: ratelimit.Day}, uncached)
+	for day := range 3 {
+		conn.first = tr.clk.Now().Truncate(24*time.Hour).AddDate(0, 0, -day)
+		for _, allowed := range []bool{true, false} {
+			tr.compare("k", func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(t.Context(), "k", 900) })
+			assert.Equal(t, allowed, tr.last.Allowed)
+		}
+		tr.clk.Advance(24 * time.Hour)
+	}
+	assert.Positive(t, conn.found)
+}
+
 // A turn that came in a window before the three that a script knows is spent in that window, and not
 // in the one of the state.
 func TestTurnBeforeKnownWindows(t *testing.T) {
