@@ -392,6 +392,26 @@ func TestJointStatesFail(t *testing.T) {
 	}
 }
 
+// A decision on several keys at once shows that the store answers again.
+func TestJointStatesAnswerAgain(t *testing.T) {
+	clk, s := stepclock.New(), newJointStore()
+	logger, logged := fakes.Log()
+	l := s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithFailureLog(logger))
+	take := func() error {
+		_, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "k"), ratelimit.For(l, "other"))
+		return err
+	}
+	s.down = errors.New("down")
+	require.ErrorIs(t, take(), s.down)
+	require.Contains(t, logged(), "the store failed")
+	clk.Advance(time.Minute)
+	logged()
+	s.down = nil
+	require.NoError(t, take())
+	assert.Contains(t, logged(), "answers again")
+	assert.Zero(t, s.single)
+}
+
 // If a state is unreadable, the error says so, and the FailurePolicy decides on its key.
 func TestJointStatesUnreadable(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed()} {
