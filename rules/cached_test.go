@@ -175,7 +175,9 @@ func TestCacheOptions(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 	}
-	_, err := Cached(nil)
+	_, err := Cached(none, WithSize(1), WithTTL(1), WithMaxAge(0), WithLookupTimeout(1), WithMaxLookups(1))
+	require.NoError(t, err, "they are the least that is valid")
+	_, err = Cached(nil)
 	assert.ErrorContains(t, err, "Cached(nil)")
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 }
