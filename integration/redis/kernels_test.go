@@ -87,6 +87,23 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
+// A denial in the cache knows the events of a log that one number of events waits for. It does not tell
+// when another number may be granted.
+func TestCachedDenialOfALog(t *testing.T) {
+	t.Parallel()
+	const limit = 40
+	tr := newTraceOf(t, connectors["rueidis"](t, startServer(t).addr()), prefixes(), ratelimit.SlidingLog{Limit: limit, Window: time.Hour}, cached)
+	for range limit {
+		tr.take(1)
+		tr.clk.Advance(time.Second)
+	}
+	for _, n := range []int{1, 1, 20, 20, 5, limit, 1} {
+		tr.take(n)
+		assert.False(t, tr.last.Allowed)
+		assert.Equal(t, time.Hour-time.Duration(limit-n+1)*time.Second, tr.last.RetryAfter, "of %d events", n)
+	}
+}
+
 // A log in which events were reserved without a turn, as earlier releases did, grants no other before
 // them, and counts those that are in its window then.
 func TestLogWithEventsAhead(t *testing.T) {
