@@ -78,6 +78,20 @@ func AtMost(many int, next func(p Player) (o Op, ok bool)) func(p Player) (o Op,
 	}
 }
 
+// Before returns next with a Peek for each Pass that would end at an instant or after it.
+func Before(end time.Time, next func(p Player) (o Op, ok bool)) func(p Player) (o Op, ok bool) {
+	return func(p Player) (Op, bool) {
+		o, ok := next(p)
+		if o.Verb == Pass && o.For >= time.Duration(end.UnixNano()-p.Now()) {
+			o = Op{Verb: Peek}
+			if keys := p.past().keys; len(keys) > 0 {
+				o.Key = keys[0].Name
+			}
+		}
+		return o, ok
+	}
+}
+
 // Run plays the operations that next chooses, until it chooses none. If an answer is wrong, Run
 // fails the test with a short history. It returns how many operations it has played.
 func Run(t testing.TB, g Game, next func(p Player) (o Op, ok bool)) (played int) {

@@ -53,10 +53,11 @@ type Generator struct {
 	OwnLimits bool // whether the limit of one key changes, and not of all
 	Together  bool // whether some are made together
 
-	limit int            // that the keys have
-	marks []int64        // instants at which something is said to change
-	made  int            // how many reservations it has let make
-	by    map[string]int // who makes each of them
+	limit int                 // that the keys have
+	marks []int64             // instants at which something is said to change
+	made  int                 // how many reservations it has let make
+	by    map[string]int      // who makes each of them
+	with  map[string][2]Share // of which other keys each of them is
 	next  []func(p Player) (Op, bool)
 }
 
@@ -76,10 +77,7 @@ func (g *Generator) Next(p Player) (Op, bool) {
 				o.By = g.Below(max(1, g.By))
 			}
 			if o.makes() {
-				if g.by == nil {
-					g.by = map[string]int{}
-				}
-				g.by[o.Name] = o.By
+				g.note(o)
 			}
 			return o, true
 		}
@@ -154,6 +152,14 @@ func (g *Generator) plan(p Player) {
 	default:
 		g.then(func(Player) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
 	}
+}
+
+// note remembers who makes a reservation, and what of other keys.
+func (g *Generator) note(o Op) {
+	if g.by == nil {
+		g.by, g.with = map[string]int{}, map[string][2]Share{}
+	}
+	g.by[o.Name], g.with[o.Name] = o.By, o.With
 }
 
 // peek returns a step that looks at k.
@@ -284,6 +290,15 @@ func (g *Generator) settle(p Player, k *Key, holds []string) (Op, bool) {
 	o.N = Pick(g.Choices, 0, 0, size, more, g.Below(min(size, math.MaxInt-1)+1))
 	if o.N == 0 && g.Below(2) == 0 {
 		o.Verb = Cancel
+		return o, true
+	}
+	if g.Below(2) == 0 { // a number for each key
+		o.With = g.with[o.Name]
+		for i := range o.With {
+			if o.With[i] != (Share{}) {
+				o.With[i].N = g.Below(min(o.With[i].N, math.MaxInt-2) + 2)
+			}
+		}
 	}
 	return o, true
 }

@@ -74,8 +74,9 @@ type Op struct {
 	// the Fault.
 	Name string
 
-	With [2]Share // events of other keys, of a Take or a Hold
-	And  bool     // whether the next operation is made together with this one
+	// Events of other keys, of a Take or a Hold, or of a Settle that has a number for each key.
+	With [2]Share
+	And  bool // whether the next operation is made together with this one
 }
 
 // A Share is what a Take or Hold of several keys asks of one of them. It is zero if there are not

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ratelimit-go/ratelimit"
@@ -143,6 +144,23 @@ func (s *side) ask(o Op, now int64) (a answer) {
 	return a
 }
 
+// isLost reports whether a reservation was not made, or only by a limiter that a Fault has
+// replaced, so that nobody has it any more.
+func (s *side) isLost(name string) bool {
+	r := s.made[name]
+	return r == nil || r.Token() == "" && !slices.Contains(s.limiters, r.by)
+}
+
+// isEach reports whether operations are what a TakeEach does: takes of the same number of events,
+// by one limiter.
+func (s *side) isEach(ops []Op) bool {
+	first := ops[0]
+	return !slices.ContainsFunc(ops, func(o Op) bool {
+		isSame := s.limiter(o.By, o.Key) == s.limiter(first.By, first.Key)
+		return o.Verb != Take || o.N != first.N || !isSame
+	})
+}
+
 // takeEach makes takes of the same number of events as one call.
 func (s *side) takeEach(ops []Op, answers []answer) {
 	keys := make([]string, len(ops))
@@ -174,7 +192,7 @@ func (s *side) end(o Op) (a answer) {
 	}
 	switch o.Verb {
 	case Settle:
-		a.Decision, a.err = r.Settle(ctx, o.N)
+		a.Decision, a.err = r.Settle(ctx, o.parts()...)
 		// A state that cannot be read has no holds any more.
 		r.over = r.over || a.err == nil || errors.Is(a.err, ratelimit.ErrState)
 	case Extend:
@@ -184,6 +202,15 @@ func (s *side) end(o Op) (a answer) {
 		r.over = true
 	}
 	return a
+}
+
+// parts returns for how many events a Settle is: one number, or one for each of several keys, in
+// the order of bounds.
+func (o *Op) parts() (parts []int) {
+	for _, share := range o.shares() {
+		parts = append(parts, share.N)
+	}
+	return append(parts, o.N)
 }
 
 // ends returns how a hold ends by itself.

@@ -44,6 +44,14 @@ func (g *Generator) together(k *Key) {
 		return slices.DeleteFunc(slices.Clone(names), isOther)
 	}
 	cancel := func(p Player) (Op, bool) { return g.end(p, k.Name, own(k.Made), Cancel) }
+	if g.Below(4) == 0 { // what may be a TakeEach
+		n := g.events(k)
+		for range 2 + g.Below(4) {
+			and(func(Player) (Op, bool) { return Op{Verb: Take, Key: k.Name, N: n}, true })
+		}
+		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+		return
+	}
 	for range 1 + g.Below(4) {
 		for range 1 + g.Below(6) {
 			and(Pick(g.Choices,

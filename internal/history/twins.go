@@ -180,7 +180,7 @@ func (p *match) perform() {
 	ops := p.joined
 	p.joined = nil
 	ops = slices.DeleteFunc(ops, func(o Op) bool {
-		return o.isOfName() && p.sides[0].made[o.Name] == nil
+		return o.isOfName() && p.sides[0].isLost(o.Name)
 	})
 	if len(ops) == 0 || p.wrong != nil {
 		return
@@ -223,7 +223,7 @@ func (p *match) call(store int, ops []Op) (answers []answer) {
 	of, s := p.opened.Stores[store], p.sides[store]
 	answers = make([]answer, len(ops))
 	switch {
-	case of.TakesEach && len(ops) > 1 && areTakes(ops):
+	case of.TakesEach && len(ops) > 1 && s.isEach(ops):
 		s.takeEach(ops, answers)
 	case of.Together != nil && len(ops) > 1:
 		calls := make([]func(), len(ops))
@@ -240,11 +240,6 @@ func (p *match) call(store int, ops []Op) (answers []answer) {
 		s.remember(o, answers[i])
 	}
 	return answers
-}
-
-// areTakes reports whether all operations take the same number of events.
-func areTakes(ops []Op) bool {
-	return !slices.ContainsFunc(ops, func(o Op) bool { return o.Verb != Take || o.N != ops[0].N })
 }
 
 // note notes what the answers to an operation have told.

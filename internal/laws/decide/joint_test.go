@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/internal/limit"
 	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
@@ -128,8 +130,8 @@ func (s *jointStore) of(clk clock.Clock, alg ratelimit.Algorithm, opts ...rateli
 	return ratelimit.Must(ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName(fmt.Sprintf("%T", alg)), ratelimit.WithFailureLog(nil), ratelimit.WithClock(clk)}, opts...)...))
 }
 
-// Limiters on a store with JointStates decide together as limiters in memory do. They call the
-// store once.
+// TestJointStatesAnswerAsInMemory: limiters on a store with JointStates decide together as limiters
+// in memory do. They call the store once.
 func TestJointStatesAnswerAsInMemory(t *testing.T) {
 	algs := []ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 5},
@@ -140,58 +142,31 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 		ratelimit.All{ratelimit.FixedWindow{Limit: 9, Window: 2 * time.Second}, ratelimit.SlidingLog{Limit: 6, Window: time.Second}},
 		ratelimit.InFlight{Limit: 7, Timeout: 2 * time.Second},
 	}
-	for seed := range budget.Seeds(t, 20) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		clk, s := stepclock.New(), newJointStore()
+	keys := map[string]int{"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 5, "g": 6}
+	s := &history.Twins{Limits: algs, Own: keys, Start: fakes.Midnight, Kept: "JointStates and memory"}
+	asked := 0
+	s.Open = func(func(string) ratelimit.Algorithm) history.OpenTwins {
+		clk, store := stepclock.New(), newJointStore()
 		var there, here []ratelimit.Limiter
 		for _, alg := range algs {
-			there, here = append(there, s.of(clk, alg)), append(here, ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk))))
+			there, here = append(there, store.of(clk, alg)), append(here, ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk))))
 		}
-		for range 200 {
-			if rng.IntN(3) == 0 {
-				clk.Advance(time.Duration(rng.IntN(500)) * time.Millisecond)
-			}
-			n := rng.IntN(3)
-			if rng.IntN(20) == 0 {
-				n = 9 // more than some limits ever grant
-			}
-			var got, want []ratelimit.Bound
-			var settled []int
-			for range 2 + rng.IntN(3) { // some keys twice
-				i := rng.IntN(len(algs))
-				key := string(rune('a' + rng.IntN(2)))
-				a, b := ratelimit.For(there[i], key), ratelimit.For(here[i], key)
-				if rng.IntN(4) == 0 {
-					own := rng.IntN(3)
-					a, b = a.N(own), b.N(own)
-				}
-				got, want, settled = append(got, a), append(want, b), append(settled, rng.IntN(n+2))
-			}
-			hold, each := rng.IntN(2) == 0, rng.IntN(2) == 0
-			ask := func(of []ratelimit.Bound) (d, after ratelimit.Decision) {
-				if !hold {
-					d, err := ratelimit.TakeAll(t.Context(), n, of...)
-					require.NoError(t, err)
-					return d, d
-				}
-				r, d, err := ratelimit.HoldAll(t.Context(), n, of...)
-				require.NoError(t, err)
-				assert.Equal(t, d.Allowed, r != nil)
-				if r != nil && each {
-					after, err = r.Settle(t.Context(), settled...)
-				} else if r != nil {
-					after, err = r.Settle(t.Context(), settled[0])
-				}
-				require.NoError(t, err)
-				return d, after
-			}
-			gotD, gotAfter := ask(got)
-			wantD, wantAfter := ask(want)
-			require.Equal(t, wantD, gotD, "seed %d: %d of %v", seed, n, got)
-			require.Equal(t, wantAfter, gotAfter, "seed %d: %d of %v", seed, n, got)
+		return history.OpenTwins{
+			Stores: []history.Store{{Limiters: there}, {Limiters: here}},
+			Clock:  clk,
+			After:  func([]history.Op) error { asked = max(asked, len(store.keys)); return nil },
 		}
-		assert.NotEmpty(t, s.keys)
 	}
+	for seed := range budget.Seeds(t, budget.Histories(30, 300)) {
+		g := &history.Generator{
+			Choices:   history.NewRandom(seed, 1),
+			Keys:      slices.Sorted(maps.Keys(keys)),
+			Spans:     []time.Duration{time.Second, 2 * time.Second},
+			OfSeveral: true,
+		}
+		history.Run(t, s, history.AtMost(200, g.Next))
+	}
+	assert.Positive(t, asked, "calls of ApplyAll")
 }
 
 // One call asks all keys of a store. The keys in memory are asked afterwards.

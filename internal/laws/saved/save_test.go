@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
@@ -49,121 +49,60 @@ func named(t *testing.T, alg ratelimit.Algorithm, s *ratelimit.MemoryStore, clk 
 	return l
 }
 
-// twins are a limiter that is saved and loaded again and again, and one that is not.
-type twins struct {
-	*testing.T
-	saved, kept ratelimit.Limiter
-	holds       [][2]*ratelimit.Reservation
-	keys        []string
-}
-
-func (h *twins) both(call func(l ratelimit.Limiter) (any, error), what ...any) {
-	a, err := call(h.saved)
-	b, otherErr := call(h.kept)
-	require.Equal(h, b, a, what...)
-	require.Equal(h, fmt.Sprint(otherErr), fmt.Sprint(err), what...)
-}
-
 // TestSavedStoreDecidesEqually: a store that is saved and loaded between any two calls decides as one that
 // stays in memory, also if the limit has changed when it is loaded.
 func TestSavedStoreDecidesEqually(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
-	histories := budget.Histories(6, 100)
 	for name, alg := range storetest.Algorithms() {
-		settled := 0
-		for seed := range budget.Seeds(t, histories) {
-			random := rand.New(rand.NewPCG(seed, 1))
-			clk := clock.NewMock()
-			clk.Set(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
-			store, present := newStore(), alg
-			var opts []ratelimit.Option
-			changes := seed%3 == 0
-			if changes {
-				opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return present, nil }))
+		loads := 0
+		for seed := range budget.Seeds(t, budget.Histories(6, 100)) {
+			s := savedAndKept(t, alg, path, &loads)
+			g := &history.Generator{
+				Choices: history.NewRandom(seed, 1),
+				Keys:    []string{"a", "b", strings.Repeat("a long key ", 10)},
+				Spans:   []time.Duration{time.Second, time.Minute},
 			}
-			h := &twins{T: t, saved: named(t, alg, store, clk), kept: named(t, alg, new(ratelimit.MemoryStore), clk, opts...)}
-			h.keys = []string{"a", "b", strings.Repeat("a long key ", 10)}
-			for range 60 {
-				key, n := h.keys[random.IntN(3)], random.IntN(4)
-				what := []any{"%v, seed %d, key %q, %d", name, seed, key, n}
-				switch random.IntN(10) {
-				case 0, 1, 2:
-					h.both(func(l ratelimit.Limiter) (any, error) { return l.Take(t.Context(), key, n) }, what...)
-				case 3:
-					h.both(func(l ratelimit.Limiter) (any, error) { return l.Charge(t.Context(), key, n) }, what...)
-				case 4, 5:
-					h.hold(key, n, seed%2 == 0)
-				case 6:
-					if len(h.holds) == 0 {
-						continue
-					}
-					h.settle(random.IntN(len(h.holds)), n)
-					settled++
-				case 7:
-					clk.Add(time.Duration(random.Int64N(int64(2 * time.Second))))
-				default:
-					tokens := make([]string, len(h.holds))
-					for i, pair := range h.holds {
-						tokens[i] = pair[0].Token()
-					}
-					store = reload(t, store, path)
-					if changes && random.IntN(2) == 0 {
-						present = ratelimit.Share(alg, 1+random.IntN(3))
-					}
-					h.saved = named(t, present, store, clk)
-					h.resume(tokens)
+			if seed%3 == 0 {
+				s.Limits = append(s.Limits, ratelimit.Share(alg, 2), ratelimit.Share(alg, 3))
+			}
+			// A clock that is first read after 2100 is another one.
+			next := history.Before(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), g.Next)
+			history.Run(t, s, history.AtMost(60, func(p history.Player) (history.Op, bool) {
+				if g.Below(5) == 0 {
+					return history.Op{Verb: history.Fault, Name: "deploy", N: g.Below(len(s.Limits))}, true
 				}
-			}
+				return next(p)
+			}))
 		}
-		assert.Greater(t, settled, int(histories)/2, name)
+		assert.Positive(t, loads, name)
 	}
 }
 
-// hold holds events in both, or reserves them.
-func (h *twins) hold(key string, n int, ahead bool) {
-	var pair [2]*ratelimit.Reservation
-	var decisions [2]ratelimit.Decision
-	for i, l := range []ratelimit.Limiter{h.saved, h.kept} {
-		var err error
-		if ahead {
-			pair[i], decisions[i], err = l.Reserve(h.Context(), key, n, ratelimit.Within(time.Minute), ratelimit.HoldFor(5*time.Second))
-		} else {
-			pair[i], decisions[i], err = l.Hold(h.Context(), key, n, ratelimit.HoldFor(3*time.Second), ratelimit.GiveBack())
+// savedAndKept returns what histories are played on that are interrupted by deploys: a store that is
+// saved and loaded then, and one that is not. After a deploy, all keys may have another limit.
+func savedAndKept(t *testing.T, alg ratelimit.Algorithm, path string, loads *int) *history.Twins {
+	s := &history.Twins{Limits: []ratelimit.Algorithm{alg}, Kept: "a file and memory"}
+	s.Start = time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
+	s.Open = func(func(string) ratelimit.Algorithm) history.OpenTwins {
+		clk, store, present := storetest.NewClock(s.Start), newStore(), alg
+		var opts []ratelimit.Option
+		if len(s.Limits) > 1 {
+			opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return present, nil }))
 		}
-		require.NoError(h, err)
-	}
-	require.Equal(h, decisions[1], decisions[0])
-	if pair[0].Token() != "" {
-		h.holds = append(h.holds, pair)
-	}
-}
-
-// settle settles a hold for n events in both.
-func (h *twins) settle(at, n int) {
-	pair := h.holds[at]
-	h.holds = append(h.holds[:at], h.holds[at+1:]...)
-	var errs [2]error
-	var decisions [2]ratelimit.Decision
-	for i, r := range pair {
-		decisions[i], errs[i] = r.Settle(h.Context(), n)
-	}
-	require.Equal(h, decisions[1], decisions[0])
-	require.Equal(h, errs[1] == nil, errs[0] == nil)
-}
-
-// resume resumes the holds of the limiter that was saved. Which key each is of is not known to a
-// Reservation: the token fits one key only.
-func (h *twins) resume(tokens []string) {
-	for i, token := range tokens {
-		h.holds[i][0] = nil
-		for _, key := range h.keys {
-			r, err := h.saved.Resume(h.Context(), key, token)
-			if err == nil {
-				h.holds[i][0] = r
-			}
+		memory := newStore()
+		saved := []ratelimit.Limiter{named(t, alg, store, clk)}
+		kept := []ratelimit.Limiter{named(t, alg, memory, clk, opts...)}
+		return history.OpenTwins{
+			Stores: []history.Store{{Limiters: saved}, {Limiters: kept}},
+			Clock:  clk,
+			Fault: func(o history.Op) {
+				store, present = reload(t, store, path), s.Limits[o.N%len(s.Limits)]
+				saved[0], kept[0] = named(t, present, store, clk), named(t, alg, memory, clk, opts...)
+				*loads++
+			},
 		}
-		require.NotNil(h, h.holds[i][0], "a token of a hold is one after the store was loaded")
 	}
+	return s
 }
 
 // TestSavedLimitMayChange: states that were saved are adopted by another limit of the name.
