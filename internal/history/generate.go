@@ -183,7 +183,7 @@ func (g *Generator) mark(p *Past, d time.Duration) {
 // pass lets time pass, mostly until something may change.
 func (g *Generator) pass(p *Past) (Op, bool) {
 	to, tick := p.now, int64(p.tick)
-	near := tick * int64(g.Below(3)-1)
+	near := tick * Pick[int64](g.Choices, -1, 0, 0, 1)
 	switch i := g.Below(16); {
 	case i < 5:
 		return Op{}, false
@@ -196,7 +196,8 @@ func (g *Generator) pass(p *Past) (Op, bool) {
 		to = to/span*span + span + near
 	case i < 15:
 		if len(g.marks) > 0 {
-			to = Pick(g.Choices, g.marks[max(0, len(g.marks)-6):]...) + near
+			latest := Pick(g.Choices, 2, 6) // two are of this key
+			to = Pick(g.Choices, g.marks[max(0, len(g.marks)-latest):]...) + near
 		}
 	default: // many spans
 		span := min(Pick(g.Choices, g.Spans...), Farthest/16)

@@ -44,7 +44,7 @@ func (c *Machine) stepFrom(
 	if due && h.turns() == 0 {
 		by, next = h.closed()
 	}
-	mustStore := h.reconcile(c, by, next, req.Op)
+	mustStore, adopted := h.reconcile(c, by, next, req.Op)
 	hasTurns := h.turns() > 0
 	if h.holds != nil && h.denials {
 		h.held = h.holds.held(h.st)
@@ -54,7 +54,7 @@ func (c *Machine) stepFrom(
 	if req.Op == OpPeek {
 		return from, st, false
 	}
-	mustStore = h.storesDenial(by, mustStore, req.Op, a)
+	mustStore = h.storesDenial(adopted, mustStore, req.Op, a)
 	if changed && (a.Allowed || !req.Op.decides()) { // a denial counts nothing
 		h.forfeit(h.now)
 	}
@@ -73,14 +73,15 @@ func (c *Machine) stepFrom(
 
 // storesDenial reports whether a state that a request has not changed must be stored nevertheless:
 // because its successor says so, or because the former one of two limits notes that it denies. A
-// request that is never granted leaves nothing. by is the machine of the state before the request.
-func (h *heldState) storesDenial(by *Machine, mustStore bool, op Op, a *Answer) bool {
+// limit that was not there before, so that h was adopted, is no former one. A request that is never
+// granted leaves nothing.
+func (h *heldState) storesDenial(adopted, mustStore bool, op Op, a *Answer) bool {
 	switch {
 	case a.RetryAfter == kernel.Never:
 		return false
 	case h.two == nil || op.settles():
 		return mustStore
-	case !mustStore && h.storedAs() != by.storedAs():
+	case !mustStore && adopted:
 		return false
 	}
 	until := kernel.After(h.now, uint64(a.RetryAfter)/h.Tick)
@@ -107,21 +108,26 @@ func (h *heldState) tellEnds(by *Machine, st State, a *Answer) {
 }
 
 // reconcile makes h the state that c decides on: the successor of one that from left, at present.
-// Settlements are applied by the present limit or, if the state is idle, so that a store may have
-// forgotten it, by c.
-func (h *heldState) reconcile(c, from *Machine, st State, op Op) (mustStore bool) {
+// It reports whether that was made of the one that from left. Settlements are applied by the
+// present limit or, if the state is idle, so that a store may have forgotten it, by c.
+func (h *heldState) reconcile(
+	c, from *Machine, st State, op Op,
+) (mustStore, isAdopted bool) {
 	switch {
 	case h.turns() > 0:
-		return !op.settles() && h.changeLimit(c)
+		mustStore = !op.settles() && h.changeLimit(c)
+		return mustStore, mustStore
+	case !op.settles() && from != c:
+		next := c.succeed(from, st, h.now, false)
+		from, st, mustStore, isAdopted = next.by, next.st, next.mustStore, next.origin == adopted
 	case !op.settles():
-		from, st, mustStore = c.Reconcile(from, st, h.now)
 	case from == c || from.FreshIn(st) > h.now:
 		from = from.presentLimit(st)
 	default:
 		from, st = c, PlainState(c.NewState())
 	}
 	h.read(from, st)
-	return mustStore
+	return mustStore, isAdopted
 }
 
 // changeLimit makes h, with turns ahead, the state that c decides on. The turns stay ahead, unless

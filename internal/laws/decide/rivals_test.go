@@ -134,6 +134,27 @@ func (db *expiring) Get(ctx context.Context, key string) ([]byte, error) {
 	return db.MapDB.Get(ctx, key)
 }
 
+// TestReturnsAfterItHasGone: a limit that has gone, and is asked again, is another one: if it changes
+// nothing, no store keeps it. It was kept where a store knew both limits from before.
+func TestReturnsAfterItHasGone(t *testing.T) {
+	history.Check(t, rivalsIn("denials"), `
+		take 1
+		limit 1
+		take 1
+		limit 0
+		take 1
+		pass 58s
+		take 2
+		pass 33s
+		limit 1
+		take 0
+		limit 2
+		take 8
+		limit 1
+		take 1
+	`)
+}
+
 // TestRivals: while the limit of a key changes and changes back, each store gives the same answers,
 // also one that deletes the states that have expired. A request that was denied is granted when it
 // was told to be, and not earlier.
