@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
+	"github.com/ratelimit-go/ratelimit/internal/history"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -245,50 +246,38 @@ func TestRestartWithAnotherLimit(t *testing.T) {
 // The state of a bucket is converted exactly, whatever the rates and sizes are.
 func TestAdoptBuckets(t *testing.T) {
 	conn := connectors["goredis"](t, startServer(t).addr())
-	var tr *trace
-	for seed := range budget.Seeds(t, 100) {
-		if tr = newTrace(t, conn, seed); tr.of != nil {
-			break
+	for seed := range budget.Seeds(t, budget.Histories(40, 200)) {
+		draw := newDrawer(seed, 4)
+		var limits []ratelimit.Algorithm
+		for range 8 {
+			limits = append(limits, draw.bucket(seed%2 == 0))
 		}
+		s, span := scripts(t, conn, limits, varying)
+		g := &history.Generator{
+			Choices: history.NewRandom(seed, 4),
+			Keys:    []string{"a", "b"},
+			Spans:   []time.Duration{span, 3 * time.Microsecond},
+			Limits:  len(limits),
+		}
+		history.Run(t, s, history.AtMost(100, before2100(g.Next)))
 	}
-	require.NotNil(t, tr.of, "a trace with limits of keys' own")
-	number := func(bits int) int { return 1 + int(tr.rng.Uint64()>>(64-1-tr.rng.IntN(bits))) }
-	bucket := func(leaky bool) ratelimit.Algorithm {
-		for {
-			rate := ratelimit.Rate{Events: number(51), Per: time.Duration(number(61))}
-			var alg ratelimit.Algorithm = ratelimit.TokenBucket{Rate: rate, Burst: number(51)}
-			if leaky {
-				alg = ratelimit.LeakyBucket{Rate: rate, Capacity: number(51)}
-			}
-			of, err := fakes.NewLimit(alg)
-			if err != nil {
-				continue
-			}
-			if _, err = of.Portable(time.Microsecond); err == nil {
-				return alg
-			}
+}
+
+// bucket returns a bucket of any rate and size for which a state has room.
+func (d drawer) bucket(leaky bool) ratelimit.Algorithm {
+	number := func(bits int) int { return 1 + int(d.rng.Uint64()>>(64-1-d.rng.IntN(bits))) }
+	for {
+		rate := ratelimit.Rate{Events: number(51), Per: time.Duration(number(61))}
+		var alg ratelimit.Algorithm = ratelimit.TokenBucket{Rate: rate, Burst: number(51)}
+		if leaky {
+			alg = ratelimit.LeakyBucket{Rate: rate, Capacity: number(51)}
 		}
-	}
-	for range 500 {
-		leaky := tr.rng.IntN(2) == 0
-		key := string(rune('a' + tr.rng.IntN(2)))
-		for range 4 {
-			*tr.of = bucket(leaky)
-			tr.note("now %#v", *tr.of)
-			tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Peek(t.Context(), key) })
-			for range 1 + tr.rng.IntN(3) {
-				if n := max(1, tr.last.Remaining); tr.rng.IntN(3) > 0 {
-					tr.note("Take(%s, %d)", key, n)
-					tr.compare(key, func(l ratelimit.Limiter) (ratelimit.Decision, error) { return l.Take(t.Context(), key, n) })
-				} else {
-					tr.reserve(key, tr.last.Limit)
-				}
-			}
-			tr.clk.Advance(time.Duration(tr.rng.IntN(3)) * time.Microsecond)
+		of, err := fakes.NewLimit(alg)
+		if err != nil {
+			continue
 		}
-		tr.held, tr.log = nil, tr.log[:1]
-		for _, l := range []ratelimit.Limiter{tr.redis, tr.here} {
-			require.NoError(t, l.Reset(t.Context(), key))
+		if _, err = of.Portable(time.Microsecond); err == nil {
+			return alg
 		}
 	}
 }

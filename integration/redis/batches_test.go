@@ -3,7 +3,6 @@ package redis_test
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -86,7 +85,7 @@ func FuzzFakeBatches(f *testing.F) {
 // playBatches plays a random history of two processes.
 func playBatches(t *testing.T, conn redisstore.Conn, seed uint64, count *shared) {
 	t.Helper()
-	draw := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 2))}
+	draw := newDrawer(seed, 2)
 	alg := draw.short()
 	limits := []ratelimit.Algorithm{alg}
 	if draw.rng.IntN(2) == 0 {

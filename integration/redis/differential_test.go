@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,20 +40,39 @@ func FuzzScripts(f *testing.F) {
 // playScripts plays a random history of an algorithm, or of several that keys have by turns.
 func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 	t.Helper()
-	draw := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	draw := newDrawer(seed, 1)
 	alg, how := draw.setup()
-	s := &history.Twins{Limits: []ratelimit.Algorithm{alg}, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
+	limits := []ratelimit.Algorithm{alg}
 	if how == varying {
-		s.Limits = append(s.Limits, draw.like(alg), draw.like(alg), draw.algorithm())
+		limits = append(limits, draw.like(alg), draw.like(alg), draw.algorithm())
 	}
-	var span time.Duration
+	s, span := scripts(t, conn, limits, how)
+	g := &history.Generator{
+		Choices: history.NewRandom(seed, 1),
+		Keys:    []string{"a", "b"},
+		Spans:   []time.Duration{span, span/10 + 1},
+		Limits:  len(limits),
+	}
+	holds := 0
+	if seed%4 == 0 {
+		holds = 40 // which are a long list
+	}
+	history.Run(t, s, history.AtMost(holds+120, holdsFirst(holds, before2100(g.Next))))
+}
+
+// scripts returns what histories are played on that scripts decide, and the time until a key is like
+// a new one.
+func scripts(
+	t *testing.T, conn redisstore.Conn, limits []ratelimit.Algorithm, how setup,
+) (s *history.Twins, span time.Duration) {
+	s = &history.Twins{Limits: limits, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
 	s.Open = func(of func(key string) ratelimit.Algorithm) history.OpenTwins {
 		tr := &trace{T: t}
-		tr.note("%#v", s.Limits)
+		tr.note("%#v", limits)
 		if how == varying {
 			tr.limitOf = of
 		}
-		require.NoError(t, tr.open(conn, prefixes(), alg, how), "%#v: %s", alg, drawOthers)
+		require.NoError(t, tr.open(conn, prefixes(), limits[0], how), "%#v: %s", limits, drawOthers)
 		span = tr.span
 		return history.OpenTwins{
 			Stores: []history.Store{{Limiters: []ratelimit.Limiter{tr.redis}}, {Limiters: []ratelimit.Limiter{tr.here}}},
@@ -63,17 +81,7 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 		}
 	}
 	s.New() // to know the span
-	g := &history.Generator{
-		Choices: history.NewRandom(seed, 1),
-		Keys:    []string{"a", "b"},
-		Spans:   []time.Duration{span, span/10 + 1},
-		Limits:  len(s.Limits),
-	}
-	holds := 0
-	if seed%4 == 0 {
-		holds = 40 // which are a long list
-	}
-	history.Run(t, s, history.AtMost(holds+120, holdsFirst(holds, before2100(g.Next))))
+	return s, span
 }
 
 // A chooser chooses the next operation of a history, or none.
@@ -132,7 +140,7 @@ type held struct {
 
 type trace struct {
 	*testing.T
-	rng  *rand.Rand
+	drawer
 	clk  *storetest.Clock
 	log  []string
 	span time.Duration
@@ -152,19 +160,11 @@ type trace struct {
 
 // newTrace returns a trace of a random algorithm.
 func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
-	tr := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	tr := &trace{T: t, drawer: newDrawer(seed, 1)}
 	alg, how := tr.setup()
 	tr.note("seed %d: %#v", seed, alg)
 	require.NoError(t, tr.open(conn, prefixes(), alg, how), "%v: %s", tr.log, drawOthers)
 	return tr
-}
-
-// drawOthers says why an algorithm that was drawn must not be refused.
-const drawOthers = "every store has room for the parameters that are drawn; draw others"
-
-// setup draws an algorithm, and how limiters of it are set up.
-func (tr *trace) setup() (alg ratelimit.Algorithm, how setup) {
-	return tr.algorithm(), [...]setup{uncached, varying, varying, cached}[tr.rng.IntN(4)]
 }
 
 // A setup says how the limiters of a trace are set up.
@@ -425,139 +425,6 @@ func (tr *trace) reserve(key string, n int) {
 func (tr *trace) fail(format string, args ...any) {
 	tr.Helper()
 	tr.Fatalf("after\n\t%s\n"+format, append([]any{strings.Join(tr.log, "\n\t")}, args...)...)
-}
-
-// algorithm returns a random algorithm, with ordinary or extreme parameters.
-func (tr *trace) algorithm() ratelimit.Algorithm {
-	if kind := tr.rng.IntN(kinds + 2); kind < kinds {
-		return tr.ofKind(kind)
-	}
-	var all ratelimit.All
-	for range 1 + tr.rng.IntN(4) {
-		all = append(all, tr.ofKind(tr.rng.IntN(kinds)))
-	}
-	return all
-}
-
-// short returns an algorithm of which a few reservations are in one window or slot, or in several,
-// or any algorithm.
-func (tr *trace) short() ratelimit.Algorithm {
-	switch tr.rng.IntN(10) {
-	default:
-		return tr.algorithm()
-	case 0:
-		return ratelimit.FixedWindow{Limit: 1 + tr.rng.IntN(4), Window: time.Minute, Start: ratelimit.WindowStart(tr.rng.IntN(2))}
-	case 1:
-		return ratelimit.SlidingWindow{Limit: 7, Window: time.Minute, Segments: 1 + tr.rng.IntN(2)}
-	case 2:
-		return ratelimit.SlidingWindow{Limit: 2, Window: time.Second, Segments: 1 << tr.rng.IntN(5)}
-	case 3:
-		return ratelimit.RollingWindow{Quota: 3, Window: 3 * time.Second, Period: time.Second, PeriodLimit: tr.rng.IntN(3)}
-	case 4:
-		return ratelimit.RollingWindow{Quota: 9, Window: 3 * time.Second, Period: 500 * time.Millisecond, PeriodLimit: 4}
-	case 5:
-		return ratelimit.SlidingLog{Limit: 3, Window: time.Second, CountDenied: tr.rng.IntN(2) == 0}
-	case 6:
-		return ratelimit.All{
-			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3), Burst: 4},
-			ratelimit.FixedWindow{Limit: 5, Window: 1700 * time.Millisecond},
-			ratelimit.SlidingWindow{Limit: 4, Window: time.Second, Segments: 2},
-			ratelimit.SlidingLog{Limit: 4, Window: 1300 * time.Millisecond},
-			ratelimit.RollingWindow{Quota: 6, Window: 2 * time.Second, Period: 500 * time.Millisecond},
-		}
-	case 7:
-		return ratelimit.All{
-			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(2), Capacity: 3},
-			ratelimit.SlidingWindow{Limit: 2, Window: time.Second},
-			ratelimit.WarmingUp{Rate: ratelimit.PerSecond(5), Warmup: time.Second},
-		}
-	}
-}
-
-// like returns a random algorithm whose states can be converted to and from those of alg.
-func (tr *trace) like(alg ratelimit.Algorithm) ratelimit.Algorithm {
-	switch a := alg.(type) {
-	case ratelimit.All:
-		var all ratelimit.All
-		for _, part := range a {
-			all = append(all, tr.like(part))
-		}
-		return all
-	case ratelimit.TokenBucket:
-		if a.Refill == ratelimit.RefillInterval {
-			return tr.ofKind(1)
-		}
-		return tr.ofKind(0)
-	case ratelimit.LeakyBucket:
-		return tr.ofKind(2)
-	case ratelimit.FixedWindow:
-		return tr.ofKind(3)
-	case ratelimit.SlidingWindow:
-		return tr.ofKind(4)
-	case ratelimit.SlidingLog:
-		return tr.ofKind(5)
-	case ratelimit.RollingWindow:
-		return tr.ofKind(6)
-	case ratelimit.InFlight:
-		return tr.ofKind(7)
-	case ratelimit.Lockout:
-		return tr.ofKind(8)
-	case ratelimit.CalendarWindow:
-		return tr.ofKind(9)
-	}
-	return tr.ofKind(10)
-}
-
-// kinds is the number of kinds of algorithms, apart from All.
-const kinds = 11
-
-func (tr *trace) ofKind(kind int) ratelimit.Algorithm {
-	oneOf := func(numbers ...int64) int64 { return numbers[tr.rng.IntN(len(numbers))] }
-	of := func(numbers ...int64) int { return int(min(oneOf(numbers...), math.MaxInt)) }
-	limit := func() int { return of(1, 2, 3, 5, 10, 100, 1<<33, 1<<51) }
-	window := func() time.Duration {
-		return time.Duration(oneOf(10, 1000, 1e6, 60e6, 977_000_001, 86400e6)) * time.Microsecond
-	}
-	// No two rates are equal, because a state that has another form of the same limit need not
-	// be adopted here.
-	rate := func() ratelimit.Rate {
-		return ratelimit.Rate{
-			Events: of(1, 2, 3, 7, 10, 1000, math.MaxInt32, 1<<40+1),
-			Per:    time.Duration(oneOf(1, 1001, 12345, 1e9, 977e9+1, 86400e9)),
-		}
-	}
-	switch kind {
-	case 0:
-		return ratelimit.TokenBucket{Rate: rate(), Burst: of(0, 1, 3, 10, 1000)}
-	case 1:
-		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: of(1, 4, 10, 1<<40), Per: window()}, Burst: of(0, 1, 7, 1000), Refill: ratelimit.RefillInterval}
-	case 2:
-		return ratelimit.LeakyBucket{Rate: rate(), Capacity: of(0, 1, 3, 10)}
-	case 3:
-		return ratelimit.FixedWindow{Limit: limit(), Window: window(), Start: ratelimit.WindowStart(tr.rng.IntN(2))}
-	case 4:
-		segments := of(1, 2, 6, 61, 300)
-		return ratelimit.SlidingWindow{Limit: limit(), Window: window() * time.Duration(segments), Segments: segments}
-	case 5:
-		return ratelimit.SlidingLog{Limit: of(1, 2, 5, 30), Window: window(), CountDenied: tr.rng.IntN(3) == 0}
-	case 6:
-		period := window()
-		return ratelimit.RollingWindow{Quota: limit(), Window: period * time.Duration(oneOf(1, 2, 24, 299)), Period: period, PeriodLimit: of(0, 1, 3, 1<<35)}
-	case 7:
-		return ratelimit.InFlight{Limit: of(1, 2, 5, 30), Timeout: window()}
-	case 8:
-		first := window()
-		most := time.Duration(oneOf(0, 1, 2, 3, 40, 1e4))
-		return ratelimit.Lockout{Limit: limit(), Window: window(), First: first, Longest: most * first}
-	case 9:
-		return ratelimit.CalendarWindow{
-			Limit: limit(),
-			Every: ratelimit.CalendarUnit(1 + tr.rng.IntN(5)),
-			Zone:  []string{"", "Europe/London", "Asia/Kolkata"}[tr.rng.IntN(3)],
-			Hour:  of(0, 4),
-		}
-	}
-	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[tr.rng.IntN(4)]}
 }
 
 // A portableStore keeps states as bytes, in the same form as in Redis.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -134,7 +133,7 @@ func (s *sender) hasSent(number uint64) bool {
 // playFake plays a random history of three keys on a real server and on a fake one.
 func playFake(t *testing.T, client *redis.Client, conn redisstore.Conn, seed uint64) {
 	t.Helper()
-	draw := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 3))}
+	draw := newDrawer(seed, 3)
 	var limits []ratelimit.Algorithm
 	for range jointKeys {
 		limits = append(limits, draw.algorithm())
@@ -171,7 +170,7 @@ func playFake(t *testing.T, client *redis.Client, conn redisstore.Conn, seed uin
 }
 
 // withFaults lets faults happen between operations.
-func withFaults(draw *trace, next chooser) chooser {
+func withFaults(draw drawer, next chooser) chooser {
 	return func(p history.Player) (history.Op, bool) {
 		switch draw.rng.IntN(20) {
 		case 0:

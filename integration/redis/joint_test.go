@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -46,7 +45,7 @@ var jointKeys = map[string]int{"a": 0, "b": 1, "c": 2}
 // playJoint plays a random history of three keys.
 func playJoint(t *testing.T, conn redisstore.Conn, seed uint64) {
 	t.Helper()
-	draw := &trace{T: t, rng: rand.New(rand.NewPCG(seed, 2))}
+	draw := newDrawer(seed, 2)
 	how := [...]setup{uncached, uncached, cached}[draw.rng.IntN(3)]
 	var limits []ratelimit.Algorithm
 	var looksUp []bool // whether the limiter of a key looks up the limit

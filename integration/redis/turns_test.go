@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -346,7 +345,7 @@ func TestTurns(t *testing.T) {
 	} {
 		for seed := range budget.Seeds(t, budget.Histories(6, 40)) {
 			tr := newTraceOf(t, conn, prefixes(), alg, uncached)
-			tr.rng = rand.New(rand.NewPCG(seed, 3))
+			tr.drawer = newDrawer(seed, 3)
 			_, err := tr.here.Peek(t.Context(), "k") // sets the request
 			require.NoError(t, err)
 			ask := func(req step.Request) step.Answer {
