@@ -176,6 +176,33 @@ func isHalfUsed(k *keyLeases) bool {
 	return k.asked == nil && len(k.held) > 0 && k.latest().left == k.latest().n/2
 }
 
+// A next lease is taken while some of the one before is left. Together they hold no more than
+// WithLease's number, by which processes may exceed the limit.
+func TestNextLeaseTakesWhatIsLeftIntoAccount(t *testing.T) {
+	const events, age = 100, time.Hour
+	for name, pause := range map[string]time.Duration{
+		"few events are left": 0,
+		"little time is left": age * 5 / 6,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServer(t, daily)
+				f.Delay = time.Millisecond
+				s, l := f.store(t, WithLease(events, age))
+				inDemand := func(k *keyLeases) bool { return isHalfUsed(k) && s.counts.leased.Load() >= events }
+				used := useLease(t, f, s, l, inDemand)
+				time.Sleep(pause)
+				used += useLease(t, f, s, l, holdsNext)
+				_, other := f.store(t)
+				d, err := other.Peek(t.Context(), "k")
+				require.NoError(t, err)
+				assert.Equal(t, events, daily.Limit-d.Remaining-used, "held, at a demand of as many")
+				conserved(t, f, s, daily.Limit, used)
+			})
+		})
+	}
+}
+
 // A key that goes quiet is not leased again.
 func TestQuietKeyIsNotLeasedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
