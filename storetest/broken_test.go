@@ -29,19 +29,37 @@ type fault struct {
 	database func(clk clock.Clock) ratelimit.Database
 	store    func() ratelimit.Store                  // in place of database
 	reopen   func(s ratelimit.Store) ratelimit.Store // may be nil
+	tick     time.Duration                           // of the Config
 }
 
 // faults returns all faults, by a name that says what is wrong.
 func faults() map[string]fault {
-	all := map[string]fault{"there is no database": {says: "Config has no Database"}}
+	all := map[string]fault{}
 	for _, some := range []map[string]fault{
-		faultsOfSwaps(), faultsOfDatabases(), faultsOfNames(), faultsOfKeys(), faultsOfStates(),
+		faultsOfConfigs(), faultsOfSwaps(), faultsOfDatabases(), faultsOfNames(), faultsOfKeys(), faultsOfStates(),
 		faultsOfResets(), faultsOfRequests(), faultsOfErrors(), faultsOfHandles(),
 	} {
 		maps.Copy(all, some)
 	}
 	return all
 }
+
+// faultsOfConfigs returns what Run refuses, and a Tick that Run cannot know to be wrong.
+func faultsOfConfigs() map[string]fault {
+	portable := func(tick time.Duration) func() ratelimit.Store {
+		return func() ratelimit.Store { return portableStore{newStore(), tick} }
+	}
+	const coarse = time.Millisecond
+	return map[string]fault{
+		"there is no database":        {says: "Config has no Database"},
+		"a store counts milliseconds": {says: "Config.Tick is 1ms: ", store: portable(coarse), tick: coarse},
+		"the tick is negative":        {says: "Config.Tick is -1ns: ", store: newStore, tick: -1},
+		"the tick is not the store's": {rule: "Exact/TokenBucket", store: portable(time.Microsecond)},
+		"a database has ticks":        {says: "must be 0 with a Database", database: plain, tick: time.Microsecond},
+	}
+}
+
+func plain(clock.Clock) ratelimit.Database { return newTable() }
 
 // TestBrokenStores runs the rule on each fault in a process of its own, and expects the suite to
 // name the promise.
@@ -75,6 +93,7 @@ func TestBrokenStores(t *testing.T) {
 
 // config returns what the suite is run with.
 func (f fault) config() (c storetest.Config) {
+	c.Tick = f.tick
 	if strings.HasPrefix(f.rule, "Exact/") {
 		c.Timeout = 2 * time.Second // for callers that a fault lets wait for ever
 	}

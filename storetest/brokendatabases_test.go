@@ -47,6 +47,7 @@ func faultsOfSwaps() map[string]fault {
 		"versions begin anew when a key is deleted":           {rule: "Meanwhile/Reset_and_Take", database: byVersion},
 		"versions begin anew when a key expires":              {rule: "Meanwhile/the_next_hour", database: byVersion},
 		"states expire a millisecond early":                   {rule: "Exact/FixedWindow", database: early},
+		"states expire up to a millisecond early":             {rule: "Exact", database: inMilliseconds(0)},
 		"conflicts of many callers use up the time of a call": {rule: "Contended", store: oneWriter},
 		"a swap clears the old state that it has been given":  {rule: "Swap", says: "has changed a slice", database: wipes},
 	}
@@ -77,6 +78,18 @@ func early(clk clock.Clock) ratelimit.Database {
 	})
 	db.expires = clk
 	return db
+}
+
+// inMilliseconds returns databases that keep the times at which states expire in milliseconds, up to
+// one of which they have added.
+func inMilliseconds(added time.Duration) func(clk clock.Clock) ratelimit.Database {
+	return func(clk clock.Clock) ratelimit.Database {
+		db := newDatabase(func(db *database, key, old, state string, until time.Time) bool {
+			return db.swap(key, same(old), state, until.Add(added).Truncate(time.Millisecond))
+		})
+		db.expires = clk.(*storetest.Clock).Clock
+		return db
+	}
 }
 
 // byVersion returns a database that compares a number of the key, which begins with 1 again after

@@ -55,8 +55,12 @@ type Config struct {
 	// the state.
 	OwnClock bool
 
-	// Tick is the resolution of the store's time; 0 means 1ns. The tests advance clk by multiples
-	// of Tick, and expect durations to be rounded up to the next multiple.
+	// Tick is the resolution of the time that a store of New decides by: 1ns, which 0 means too, or
+	// 1µs. The tests advance clk by multiples of Tick, and expect durations to be rounded up to the
+	// next multiple. With a coarser Tick, some of [Algorithms] would have no meaning, and Run fails.
+	//
+	// Leave it 0 with a Database, even if that keeps the times at which states expire in
+	// milliseconds: the limiter's clock decides. Such a Database rounds these times up.
 	Tick time.Duration
 
 	// Steps is the number of calls in each comparison with the reference model; 0 means 500. Lower
@@ -92,8 +96,14 @@ func Run(t *testing.T, c Config) {
 		maps.Copy(all, databaseRules)
 		c.New, c.Reopen = newOn(c.Database), reopenOn
 	}
-	if c.New == nil {
+	switch {
+	case c.New == nil:
 		t.Fatal("storetest: Config has no Database")
+	case c.Database != nil && c.Tick != 1:
+		t.Fatalf("storetest: Config.Tick is %v: it must be 0 with a Database, "+
+			"because the limiter's clock decides", c.Tick)
+	case c.Tick != 1 && c.Tick != time.Microsecond:
+		t.Fatalf("storetest: Config.Tick is %v: it must be 1ns or 1µs", c.Tick)
 	}
 	s := &suite{T: t, Config: c, turns: make(chan struct{}, atOnce)}
 	s.turns <- struct{}{}

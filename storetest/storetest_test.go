@@ -146,6 +146,17 @@ func TestExpiringStore(t *testing.T) {
 	})
 }
 
+// TestDatabaseInMilliseconds runs the suite on a database that rounds up to milliseconds, and drops
+// each state then. Config needs no Tick for it.
+func TestDatabaseInMilliseconds(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		Database: func(_ testing.TB, clk clock.Clock) ratelimit.Database {
+			return inMilliseconds(time.Millisecond - 1)(clk)
+		},
+		Steps: few(500),
+	})
+}
+
 // TestPortableStore runs the suite on a store with portable states and a coarse clock.
 func TestPortableStore(t *testing.T) {
 	storetest.Run(t, storetest.Config{
