@@ -259,7 +259,7 @@ func TestAdoptBuckets(t *testing.T) {
 			Spans:   []time.Duration{span, 3 * time.Microsecond},
 			Limits:  len(limits),
 		}
-		history.Run(t, s, history.AtMost(100, before2100(g.Next)))
+		history.Run(t, s, history.AtMost(100, history.Before2100(g.Next)))
 	}
 }
 

@@ -105,7 +105,7 @@ func playBatches(t *testing.T, conn redisstore.Conn, seed uint64, count *shared)
 		if seed%4 == 0 {
 			holds = 40 // which are a long list
 		}
-		history.Run(t, s, history.AtMost(holds+100, holdsFirst(holds, before2100(g.Next))))
+		history.Run(t, s, history.AtMost(holds+100, holdsFirst(holds, history.Before2100(g.Next))))
 	})
 }
 

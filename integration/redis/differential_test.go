@@ -57,7 +57,7 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 	if seed%4 == 0 {
 		holds = 40 // which are a long list
 	}
-	history.Run(t, s, history.AtMost(holds+120, holdsFirst(holds, before2100(g.Next))))
+	history.Run(t, s, history.AtMost(holds+120, holdsFirst(holds, history.Before2100(g.Next))))
 }
 
 // scripts returns what histories are played on that scripts decide, and the time until a key is like
@@ -96,11 +96,6 @@ func holdsFirst(holds int, next chooser) chooser {
 		holds--
 		return history.Op{Verb: history.Hold, Key: "a", N: 1, Name: fmt.Sprint("first ", holds)}, true
 	}
-}
-
-// before2100 lets no time pass that is beyond 2100: a clock that is first read then is another one.
-func before2100(next chooser) chooser {
-	return history.Before(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), next)
 }
 
 // comparison returns a function that compares the states of a key after an operation, and requires

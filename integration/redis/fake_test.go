@@ -165,7 +165,7 @@ func playFake(t *testing.T, client *redis.Client, conn redisstore.Conn, seed uin
 	}
 	s.New() // to know the span
 	g.Spans = []time.Duration{span, span/10 + 1}
-	next := withFaults(draw, asFake(limits, asJoint(limits, span/2, before2100(g.Next))))
+	next := withFaults(draw, asFake(limits, asJoint(limits, span/2, history.Before2100(g.Next))))
 	history.Run(t, s, history.AtMost(100, next))
 }
 

@@ -59,7 +59,7 @@ func playJoint(t *testing.T, conn redisstore.Conn, seed uint64) {
 		Spans:     []time.Duration{span, span/10 + 1},
 		OfSeveral: true,
 	}
-	history.Run(t, s, history.AtMost(80, before2100(asJoint(limits, span/2, g.Next))))
+	history.Run(t, s, history.AtMost(80, history.Before2100(asJoint(limits, span/2, g.Next))))
 }
 
 // asJoint leaves out operations that scripts leave to the process, which asks one key after the

@@ -87,16 +87,10 @@ func (g *Generator) Next(p Player) (Op, bool) {
 // then plans an operation.
 func (g *Generator) then(step func(p Player) (Op, bool)) { g.next = append(g.next, step) }
 
-// plan plans some operations on a key, of which the first one may let time pass.
+// plan plans some operations on a key. Before, time may pass, and the limit may change.
 func (g *Generator) plan(p Player) {
 	if g.Limits > 1 && g.Below(4) == 0 {
-		to := (g.limit + 1 + g.Below(g.Limits-1)) % g.Limits
-		g.limit = to
-		o := Op{Verb: Limit, N: to}
-		if g.OwnLimits {
-			o.Key = Pick(g.Choices, g.Keys...)
-		}
-		g.then(func(Player) (Op, bool) { return o, true })
+		g.changeLimit()
 	}
 	k := p.Key(Pick(g.Choices, g.Keys...))
 	g.mark(p.past(), k.Last.RetryAfter)
@@ -106,52 +100,90 @@ func (g *Generator) plan(p Player) {
 		g.together(k)
 		return
 	}
-	on := func(verb Verb) {
-		g.then(func(Player) (Op, bool) {
-			return g.withOthers(Op{Verb: verb, Key: k.Name, N: g.events(k)}), true
-		})
+	total := 0
+	for _, of := range plans {
+		total += of.weight
 	}
-	switch i := g.Below(42); {
-	case i < 8:
-		on(Take)
-	case i < 11:
-		on(Allow)
-	case i < 14:
-		g.then(g.peek(k))
-	case i < 18:
+	i := g.Below(total)
+	for _, of := range plans {
+		if i < of.weight {
+			of.plan(g, k)
+			return
+		}
+		i -= of.weight
+	}
+}
+
+// plans are what may be planned for a key, and how often.
+var plans = []struct {
+	weight int
+	plan   func(g *Generator, k *Key)
+}{
+	{8, func(g *Generator, k *Key) { g.then(g.on(k, Take)) }},
+	{3, func(g *Generator, k *Key) { g.then(g.on(k, Allow)) }},
+	{3, func(g *Generator, k *Key) { g.then(g.on(k, TakeUpTo)) }},
+	{3, func(g *Generator, k *Key) { g.then(g.peek(k)) }},
+	{4, func(g *Generator, k *Key) {
 		g.then(func(p Player) (Op, bool) { return g.reserve(p, k) })
-	case i < 20:
+	}},
+	{2, func(g *Generator, k *Key) {
 		g.then(func(p Player) (Op, bool) { return g.end(p, k.Name, k.Made, Cancel) })
-	case i < 22:
-		g.queue(k)
-	case i < 27:
-		g.account(k)
-	case i < 29 && g.Limits == 0: // Twins do not wait
-		g.then(func(p Player) (Op, bool) { return g.wait(k), true })
-	case i < 31:
-		g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.tooMany(k)} })
-	case i < 34:
+	}},
+	{2, (*Generator).queue},
+	{5, (*Generator).account},
+	{2, func(g *Generator, k *Key) {
+		if g.Limits > 0 { // Twins do not wait
+			g.retryTake(k)
+			return
+		}
+		g.then(func(Player) (Op, bool) { return g.wait(k), true })
+	}},
+	{2, (*Generator).retryTake},
+	{3, func(g *Generator, k *Key) {
 		g.retry(k, func() Op {
 			o := Op{Verb: Reserve, Key: k.Name, N: g.events(k), LimitsWait: true, Name: g.name()}
 			o.Within = g.longestWait(k)
 			return o
 		})
-	case i < 35:
-		g.then(func(Player) (Op, bool) {
-			return Op{Verb: Take, Key: k.Name, N: -1 - g.Below(2)*(math.MaxInt-1)}, true
-		})
-	case i < 36:
-		g.then(func(Player) (Op, bool) { return Op{Verb: Crowd, Key: k.Name}, p.past().forget })
-	case i < 39:
-		on(TakeUpTo)
-	case i < 41:
+	}},
+	{1, func(g *Generator, k *Key) { // fewer events than none
+		n := -1 - g.Below(2)*(math.MaxInt-1)
+		g.then(func(Player) (Op, bool) { return Op{Verb: Take, Key: k.Name, N: n}, true })
+	}},
+	{1, func(g *Generator, k *Key) {
+		g.then(func(p Player) (Op, bool) { return Op{Verb: Crowd, Key: k.Name}, p.past().forget })
+	}},
+	{2, func(g *Generator, k *Key) { // what remains, or one more
 		g.then(func(Player) (Op, bool) {
 			n := min(k.Last.Remaining, math.MaxInt-1) + g.Below(2)
 			return Op{Verb: Allow, Key: k.Name, N: n}, true
 		})
-	default:
+	}},
+	{1, func(g *Generator, k *Key) {
 		g.then(func(Player) (Op, bool) { return Op{Verb: Reset, Key: k.Name}, true })
+	}},
+}
+
+// retryTake retries a take of mostly too many events.
+func (g *Generator) retryTake(k *Key) {
+	g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.tooMany(k)} })
+}
+
+// on returns a step that asks for events of k, and perhaps of others.
+func (g *Generator) on(k *Key, verb Verb) func(p Player) (Op, bool) {
+	return func(Player) (Op, bool) {
+		return g.withOthers(Op{Verb: verb, Key: k.Name, N: g.events(k)}), true
 	}
+}
+
+// changeLimit plans that keys have another limit from now on.
+func (g *Generator) changeLimit() {
+	g.limit = (g.limit + 1 + g.Below(g.Limits-1)) % g.Limits
+	o := Op{Verb: Limit, N: g.limit}
+	if g.OwnLimits {
+		o.Key = Pick(g.Choices, g.Keys...)
+	}
+	g.then(func(Player) (Op, bool) { return o, true })
 }
 
 // note remembers who makes a reservation, and what of other keys.

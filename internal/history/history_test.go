@@ -52,11 +52,12 @@ func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"grab 3":              `"grab 3": there is no verb "grab"`,
 		"take three":          `"take three": strconv.Atoi: parsing "three": invalid syntax`,
-		"take 3 quickly":      `"take 3 quickly": there is no word "quickly"`,
+		"take 3 quickly":      `"take 3 quickly": the word "quickly" does not belong there`,
 		"pass 3":              `time: missing unit in duration "3"`,
 		`take 3 of "a`:        `invalid syntax`,
-		`take 3 with "a"`:     `after with, there is a number of a key`,
-		"take 1\nsettle h1 x": `"settle h1 x": there is no word "x"`,
+		`take 1 with 2`:       `want the word "of", got ""`,
+		`take 3 with "a"`:     `parsing "\"a\"": invalid syntax`,
+		"take 1\nsettle h1 x": `"settle h1 x": the word "x" does not belong there`,
 	} {
 		_, err := history.Parse(text)
 		assert.ErrorContains(t, err, want)
@@ -90,7 +91,7 @@ func TestRun(t *testing.T) {
 		broken func(ratelimit.Limiter) ratelimit.Limiter
 		most   int // operations that show it
 	}{
-		"nothing is denied":         {func(l ratelimit.Limiter) ratelimit.Limiter { return generous{l} }, 1},
+		"nothing is denied":         {func(l ratelimit.Limiter) ratelimit.Limiter { return generous{l} }, 2},
 		"a hold of two holds one":   {func(l ratelimit.Limiter) ratelimit.Limiter { return stingy{l} }, 1},
 		"Peek spends":               {func(l ratelimit.Limiter) ratelimit.Limiter { return spendingPeek{l} }, 3},
 		"RetryAfter is too short":   {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, 3},

@@ -30,11 +30,6 @@ func (g *Generator) together(k *Key) {
 			return o, ok
 		})
 	}
-	on := func(verb Verb) func(p Player) (Op, bool) {
-		return func(Player) (Op, bool) {
-			return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true
-		}
-	}
 	turn := func(Player) (Op, bool) {
 		n := Pick(g.Choices, 1, 1, g.events(k))
 		return Op{Verb: Reserve, Key: k.Name, N: n, Name: g.name()}, true
@@ -55,7 +50,8 @@ func (g *Generator) together(k *Key) {
 	for range 1 + g.Below(4) {
 		for range 1 + g.Below(6) {
 			and(Pick(g.Choices,
-				on(Take), on(Take), on(TakeUpTo), turn, turn, cancel, cancel, g.peek(k),
+				g.on(k, Take), g.on(k, Take), g.on(k, TakeUpTo), turn, turn,
+				cancel, cancel, g.peek(k),
 				func(p Player) (Op, bool) {
 					return Op{Verb: Charge, Key: k.Name, N: g.debt(p)}, true
 				},

@@ -65,8 +65,7 @@ func TestSavedStoreDecidesEqually(t *testing.T) {
 			if seed%3 == 0 {
 				s.Limits = append(s.Limits, ratelimit.Share(alg, 2), ratelimit.Share(alg, 3))
 			}
-			// A clock that is first read after 2100 is another one.
-			next := history.Before(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), g.Next)
+			next := history.Before2100(g.Next)
 			history.Run(t, s, history.AtMost(60, func(p history.Player) (history.Op, bool) {
 				if g.Below(5) == 0 {
 					return history.Op{Verb: history.Fault, Name: "deploy", N: g.Below(len(s.Limits))}, true
