@@ -254,7 +254,7 @@ func TestAdoptBuckets(t *testing.T) {
 		}
 		s, span := scripts(t, conn, limits, varying)
 		g := &history.Generator{
-			Choices: history.NewRandom(seed, 4),
+			Choices: history.NewRandom(seed, 14),
 			Keys:    []string{"a", "b"},
 			Spans:   []time.Duration{span, 3 * time.Microsecond},
 			Limits:  len(limits),

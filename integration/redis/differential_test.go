@@ -48,7 +48,7 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 	}
 	s, span := scripts(t, conn, limits, how)
 	g := &history.Generator{
-		Choices: history.NewRandom(seed, 1),
+		Choices: history.NewRandom(seed, 11),
 		Keys:    []string{"a", "b"},
 		Spans:   []time.Duration{span, span/10 + 1},
 		Limits:  len(limits),

@@ -26,14 +26,14 @@ import (
 // left.
 
 func FuzzJoint(f *testing.F) {
-	addHistories(f, budget.Histories(50, 150))
+	addHistories(f, budget.Histories(80, 200))
 	conn := connectors["rueidis"](f, startServer(f).addr())
 	f.Fuzz(func(t *testing.T, seed uint64) { playJoint(t, conn, seed) })
 }
 
 // FuzzFakeJoint makes the calls of FuzzJoint to a fake server.
 func FuzzFakeJoint(f *testing.F) {
-	addHistories(f, budget.Histories(50, 150))
+	addHistories(f, budget.Histories(80, 200))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		playJoint(t, fakeConn{fake: fakeredis.New()}, seed)
 	})
@@ -54,7 +54,7 @@ func playJoint(t *testing.T, conn redisstore.Conn, seed uint64) {
 	}
 	s, span := joint(t, conn, limits, looksUp, how)
 	g := &history.Generator{
-		Choices:   history.NewRandom(seed, 2),
+		Choices:   history.NewRandom(seed, 12),
 		Keys:      slices.Sorted(maps.Keys(jointKeys)),
 		Spans:     []time.Duration{span, span/10 + 1},
 		OfSeveral: true,
@@ -106,17 +106,16 @@ func joint(
 			require.NoError(t, err)
 			span = max(span, d.ResetAfter, time.Microsecond)
 		}
-		calls := store.Stats().Calls
+		before := store.Stats().Calls
 		on.After = func(ops []history.Op) (wrong error) {
-			o := ops[0]
-			calls = store.Stats().Calls - calls
+			o, calls := ops[0], store.Stats().Calls-before
 			if o.Verb == history.Take && calls > 4+3*uint64(len(jointKeys)) { // one, another if holds are open, one more if a turn has come and one for that, and each again to load its script
 				wrong = fmt.Errorf("%d calls", calls)
 			}
 			for key, i := range jointKeys {
 				wrong = cmp.Or(wrong, samePeek(key, inRedis[i], here[i]))
 			}
-			calls = store.Stats().Calls
+			before = store.Stats().Calls
 			return wrong
 		}
 		on.Clock, on.Partial = tr.clk, how == cached

@@ -2,10 +2,9 @@
 // connections.
 //
 // In CI each law is tested with one client, 0.5 ms away from the server, and at night
-// (RATELIMIT_NIGHTLY=1) with both and at all distances. Random histories, in CI and at night: 40 and
-// 120 of scripts, 60 and 200 of cancelling, 12 and 30 of batches, 50 and 150 of keys together and of
-// settling, as many of each on a fake server, 60 and 200 that compare that with a real one, and
-// conformance with 60 and 200 calls of each algorithm.
+// (RATELIMIT_NIGHTLY=1) with both and at all distances. Random histories are compared with a limiter
+// in this process (FuzzScripts, FuzzBatches, FuzzJoint), also on a fake server, and that server with a
+// real one (FuzzFake).
 package redis_test
 
 import (

@@ -25,8 +25,8 @@ type Game interface {
 
 // A Player performs a history, and compares the answers.
 type Player interface {
-	// Do performs an operation, and returns an error if an answer is wrong. It does nothing if the
-	// operation is about a reservation that was not granted, or would wait.
+	// Do performs an operation, and returns an error that names it if an answer is wrong. It does
+	// nothing if the operation is about a reservation that was not granted, or would wait.
 	Do(o Op) error
 	// Finish compares what can be compared when all operations are done.
 	Finish() error
@@ -43,6 +43,8 @@ type Player interface {
 	past() *Past
 	// isOver reports whether a reservation was settled or cancelled.
 	isOver(name string) bool
+	// waits reports whether the player performs operations that wait.
+	waits() bool
 	// isNow reports whether events that are reserved now need not wait.
 	isNow(k *Key, n int) bool
 }
@@ -60,10 +62,10 @@ func describe(
 	return text.String()
 }
 
-// catch lets a panic in an operation be a wrong answer. It must be deferred.
-func catch(wrong *error) {
+// catch lets a panic in what is done be a wrong answer. It must be deferred.
+func catch(what any, wrong *error) {
 	if panicked := recover(); panicked != nil {
-		*wrong = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+		*wrong = fmt.Errorf("%v: panic: %v\n%s", what, panicked, debug.Stack())
 	}
 }
 
@@ -127,7 +129,7 @@ func Replay(g Game, ops []Op) error {
 	p := g.New()
 	for _, o := range ops {
 		if wrong := p.Do(o); wrong != nil {
-			return fmt.Errorf("%v: %w", o, wrong)
+			return wrong
 		}
 		if p.Ended() {
 			break

@@ -57,7 +57,7 @@ type Generator struct {
 	marks []int64             // instants at which something is said to change
 	made  int                 // how many reservations it has let make
 	by    map[string]int      // who makes each of them
-	with  map[string][2]Share // of which other keys each of them is
+	with  map[string][3]Share // of which other keys each of them is
 	next  []func(p Player) (Op, bool)
 }
 
@@ -96,8 +96,12 @@ func (g *Generator) plan(p Player) {
 	g.mark(p.past(), k.Last.RetryAfter)
 	g.mark(p.past(), k.Last.ResetAfter)
 	g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
-	if g.Together && g.Below(4) == 0 {
+	switch {
+	case g.Together && g.Below(4) == 0:
 		g.together(k)
+		return
+	case g.OfSeveral && g.Below(2) == 0:
+		g.several(k)
 		return
 	}
 	total := 0
@@ -132,13 +136,9 @@ var plans = []struct {
 	{2, (*Generator).queue},
 	{5, (*Generator).account},
 	{2, func(g *Generator, k *Key) {
-		if g.Limits > 0 { // Twins do not wait
-			g.retryTake(k)
-			return
-		}
-		g.then(func(Player) (Op, bool) { return g.wait(k), true })
+		g.then(func(p Player) (Op, bool) { return g.wait(k), p.waits() })
 	}},
-	{2, (*Generator).retryTake},
+	{4, (*Generator).retryTake},
 	{3, func(g *Generator, k *Key) {
 		g.retry(k, func() Op {
 			o := Op{Verb: Reserve, Key: k.Name, N: g.events(k), LimitsWait: true, Name: g.name()}
@@ -169,11 +169,9 @@ func (g *Generator) retryTake(k *Key) {
 	g.retry(k, func() Op { return Op{Verb: Take, Key: k.Name, N: g.tooMany(k)} })
 }
 
-// on returns a step that asks for events of k, and perhaps of others.
+// on returns a step that asks for events of k.
 func (g *Generator) on(k *Key, verb Verb) func(p Player) (Op, bool) {
-	return func(Player) (Op, bool) {
-		return g.withOthers(Op{Verb: verb, Key: k.Name, N: g.events(k)}), true
-	}
+	return func(Player) (Op, bool) { return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true }
 }
 
 // changeLimit plans that keys have another limit from now on.
@@ -189,7 +187,7 @@ func (g *Generator) changeLimit() {
 // note remembers who makes a reservation, and what of other keys.
 func (g *Generator) note(o Op) {
 	if g.by == nil {
-		g.by, g.with = map[string]int{}, map[string][2]Share{}
+		g.by, g.with = map[string]int{}, map[string][3]Share{}
 	}
 	g.by[o.Name], g.with[o.Name] = o.By, o.With
 }
@@ -366,7 +364,7 @@ func (g *Generator) account(k *Key) {
 		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
 		switch g.Below(8) {
 		default:
-			g.then(func(Player) (Op, bool) { return g.withOthers(g.held(Hold, k)), true })
+			g.then(func(Player) (Op, bool) { return g.held(Hold, k), true })
 		case 3, 4, 5:
 			g.then(func(p Player) (Op, bool) { return g.settle(p, k, k.Holds) })
 		case 6:

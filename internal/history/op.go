@@ -11,10 +11,15 @@
 // the hold ends by itself; the hold is settled for one by another limiter of the same keys, as of
 // process; another key is looked at.
 //
-// A take of several keys is a TakeAll, and a hold of several is a HoldAll. An operation may be made
-// together with the next one: both are under way at the same time, and may share a command.
+// On [Twins], a take of several keys is a TakeAll, and a hold of several a HoldAll, which may be
+// settled for a number of each key. The limit of keys may change, and a fault befall the stores. An
+// operation may be made together with the next one: both are under way at the same time, and may
+// share a command. That goes for operations of one process, each on one key.
 //
-//	take 3 of "a" with 1 of "b"
+//	hold 3 as h1 of "a" with 1 of "b"
+//	settle h1 for 2 of "a" with 0 of "b"
+//	limit 1
+//	fault damaged of "b"
 //	charge 2 of "a" and
 //	take 1 of "a"
 //
@@ -53,7 +58,7 @@ const (
 type Op struct {
 	Verb Verb
 	Key  string
-	N    int // how many events; of a Limit, which one
+	N    int // how many events; of a Limit, which one; of a Fault, what the test makes of it
 
 	// For how long: a Pass lasts, events are held (0 is for the usual time), or an Extend lets them
 	// be held.
@@ -70,7 +75,7 @@ type Op struct {
 	Name string
 
 	// Events of other keys, of a Take or a Hold, or of a Settle that has a number for each key.
-	With [2]Share
+	With [3]Share
 	And  bool // whether the next operation is made together with this one
 }
 

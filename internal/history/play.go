@@ -84,6 +84,8 @@ func (p *Play) Finish() error {
 	return p.wrong
 }
 
+func (p *Play) waits() bool { return true }
+
 func (p *Play) isNow(k *Key, n int) bool {
 	due, _, err := k.Model.Clone().Reserve(p.now, n, 0)
 	return err == nil && due == uint64(p.now)
@@ -91,7 +93,14 @@ func (p *Play) isNow(k *Key, n int) bool {
 
 // Do implements [Player].
 func (p *Play) Do(o Op) (wrong error) {
-	defer catch(&wrong)
+	defer catch(o, &wrong)
+	if wrong := p.do(o); wrong != nil {
+		return fmt.Errorf("%v: %w", o, wrong)
+	}
+	return nil
+}
+
+func (p *Play) do(o Op) error {
 	p.by = o.By
 	switch {
 	case o.Verb == Pass:

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// These bound how often Shrink plays histories, and for how long, as on a store that is slow.
+// These bound how many histories Shrink plays, and how many operations: on a store that is slow,
+// each takes a while.
 const (
-	tries   = 3000
-	longest = 20 * time.Second
+	mostTries  = 3000
+	mostPlayed = 100_000
 )
 
 // Shrink returns a history that fails as ops does, with as few operations as it can find, and small
 // numbers. It plays histories to find out.
 func Shrink(ops []Op, fails func([]Op) bool) []Op {
-	s := &shrinker{ops: ops, fails: fails, left: tries, until: time.Now().Add(longest)}
-	for s.once() && s.left > 0 {
+	s := &shrinker{ops: ops, fails: fails, tries: mostTries, played: mostPlayed}
+	for s.once() && s.tries > 0 {
 	}
 	s.try(onOneKey(s.ops))
 	s.try(renamed(s.ops))
@@ -52,10 +53,10 @@ func renamed(ops []Op) []Op {
 }
 
 type shrinker struct {
-	ops   []Op
-	fails func([]Op) bool
-	left  int       // how many histories it may still play
-	until time.Time // when it plays the last one
+	ops    []Op
+	fails  func([]Op) bool
+	tries  int // how many histories it may still play
+	played int // how many operations
 }
 
 // once tries all ways to make the history shorter once, and reports whether one has done so.
@@ -80,10 +81,11 @@ func (s *shrinker) once() (shorter bool) {
 
 // try replaces the history if the other one fails, too.
 func (s *shrinker) try(other []Op) bool {
-	if s.left == 0 || time.Now().After(s.until) || len(other) == 0 || len(other) > len(s.ops) {
+	if s.tries == 0 || s.played < 0 || len(other) == 0 || len(other) > len(s.ops) {
 		return false
 	}
-	s.left--
+	s.tries--
+	s.played -= len(other)
 	if !s.fails(other) {
 		return false
 	}

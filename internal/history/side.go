@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -57,13 +58,21 @@ func (s *side) isOver(name string) bool {
 
 // limiter returns that of a process which asks for a key.
 func (s *side) limiter(by int, key string) ratelimit.Limiter {
-	return s.limiters[(by*max(1, len(s.own))+s.own[key])%len(s.limiters)]
+	each := 1 // how many limiters a process has
+	for _, number := range s.own {
+		each = max(each, number+1)
+	}
+	return s.limiters[(by*each+s.own[key])%len(s.limiters)]
 }
 
 // bounds returns the keys of an operation on several, or nothing.
 func (s *side) bounds(o Op) (bounds []ratelimit.Bound) {
 	for _, share := range o.shares() {
-		bounds = append(bounds, ratelimit.For(s.limiter(o.By, share.Key), share.Key).N(share.N))
+		b := ratelimit.For(s.limiter(o.By, share.Key), share.Key)
+		if share.N != o.N {
+			b = b.N(share.N)
+		}
+		bounds = append(bounds, b)
 	}
 	if len(bounds) == 0 {
 		return nil
@@ -170,9 +179,12 @@ func (s *side) takeEach(ops []Op, answers []answer) {
 	first := ops[0]
 	l := s.limiter(first.By, first.Key)
 	all, err := l.TakeEach(context.Background(), keys, first.N, nil)
+	if len(all) != len(keys) {
+		err = errors.Join(err, fmt.Errorf("%d Decisions on %d keys", len(all), len(keys)))
+	}
 	for i := range answers {
 		answers[i].err = err
-		if err == nil {
+		if i < len(all) {
 			answers[i].Decision = all[i]
 		}
 	}

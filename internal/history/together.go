@@ -8,15 +8,22 @@ import (
 
 // This file chooses operations on several keys, and such that are made together.
 
-// withOthers lets some operations be of several keys.
-func (g *Generator) withOthers(o Op) Op {
-	if g.OfSeveral && (o.Verb == Take || o.Verb == Hold) && g.Below(2) == 0 {
-		o.For, o.Back = 0, false // HoldAll has no such options
+// several takes or holds events of several keys, and may settle the hold soon.
+func (g *Generator) several(k *Key) {
+	g.then(func(Player) (Op, bool) {
+		o := Op{Verb: Pick(g.Choices, Take, Hold), Key: k.Name, N: g.events(k)}
 		for i := range 1 + g.Below(len(o.With)) {
-			o.With[i] = Share{Pick(g.Choices, g.Keys...), Pick(g.Choices, 0, 1, 1, o.N, o.N)}
+			o.With[i] = Share{Pick(g.Choices, g.Keys...), Pick(g.Choices, 0, 1, 1, o.N, o.N, o.N)}
 		}
+		if o.Verb == Hold {
+			o.Name = g.name()
+		}
+		return o, true
+	})
+	if g.Below(2) == 0 {
+		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+		g.then(func(p Player) (Op, bool) { return g.settle(p, k, k.Holds) })
 	}
-	return o
 }
 
 // together makes some operations together, by one process, a few times. Little time passes between,

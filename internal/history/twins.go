@@ -14,8 +14,8 @@ import (
 // that the limits of keys may change, and operations may be on several keys, or be made together.
 type Twins struct {
 	Limits []ratelimit.Algorithm // that the keys may have; they begin with the first one
-	// The keys that have limiters of their own, and which one of Limits each begins with. Each
-	// process has a limiter for each of them. It is nil if all keys have the same limiter.
+	// Which limiter of a process asks for a key, if a process has several; else nil. A limiter has
+	// the number of the limit that its keys begin with.
 	Own   map[string]int
 	Start time.Time
 	Tick  time.Duration // of the stores' clocks; 0 is a nanosecond
@@ -31,7 +31,8 @@ type OpenTwins struct {
 	Clock  Clock // of all, which shows Start
 
 	After func(ops []Op) error // if it is not nil, compares more after operations made together
-	Fault func(o Op)           // lets a Fault happen to the stores
+	// Fault lets a Fault happen to all stores, and reports whether that may have damaged a state.
+	Fault func(o Op) (damages bool)
 	// Whether what a TakeAll denies tells only of the keys that are known to refuse, so that the
 	// first store may tell an earlier time.
 	Partial bool
@@ -39,8 +40,8 @@ type OpenTwins struct {
 
 // A Store has limiters of the same new keys.
 type Store struct {
-	// Of each process. If keys have limiters of their own, it has those of the first process, as
-	// the numbers of Own say, then those of the second one, and so on.
+	// Of each process. If a process has several, those of the first process come first, in the
+	// order of their numbers in Own, then those of the second one, and so on.
 	Limiters []ratelimit.Limiter
 	// Together makes calls in their order, and each before the one before has returned. If it is
 	// nil, they are made one after the other.
@@ -78,7 +79,7 @@ type match struct {
 	makers map[string]maker // of reservations, by name
 
 	patience time.Duration
-	faulty   bool // whether a Fault has happened
+	damaged  bool // whether a Fault may have damaged a state
 	owes     bool // whether so much may be owed that a state has no room for more
 }
 
@@ -107,7 +108,7 @@ func (p *match) Ended() bool { return false }
 
 // Finish implements [Player].
 func (p *match) Finish() (wrong error) {
-	defer catch(&wrong)
+	defer catch("the end", &wrong)
 	p.perform()
 	return p.wrong
 }
@@ -117,7 +118,10 @@ func (p *match) Size(name string) int { return p.sides[0].Size(name) }
 
 func (p *match) isOver(name string) bool { return p.sides[0].isOver(name) }
 
-// isNow is not known without a model. So Twins never wait.
+// waits implements [Player]: whether a Wait would return at once is not known without a model.
+func (p *match) waits() bool { return false }
+
+// isNow is not known without a model.
 func (p *match) isNow(*Key, int) bool { return false }
 
 // Key returns what is known of a key.
@@ -131,7 +135,10 @@ func (p *match) Key(name string) *Key {
 
 // Do implements [Player].
 func (p *match) Do(o Op) (wrong error) {
-	defer catch(&wrong)
+	defer catch(o, &wrong)
+	if r := p.sides[0].made[o.Name]; r != nil && o.isOfName() {
+		o.Key = r.key
+	}
 	if !p.joins(&o) {
 		p.perform()
 	}
@@ -144,8 +151,7 @@ func (p *match) Do(o Op) (wrong error) {
 			k.told = nil
 		}
 	case Fault:
-		p.opened.Fault(o)
-		p.faulty = true
+		p.damaged = p.opened.Fault(o) || p.damaged
 		for _, k := range p.keys {
 			k.told = nil
 		}
@@ -189,6 +195,9 @@ func (p *match) perform() {
 	if p.opened.After != nil && p.wrong == nil {
 		p.wrong = p.opened.After(ops)
 	}
+	if p.wrong != nil {
+		p.wrong = fmt.Errorf("after %v: %w", ops[len(ops)-1], p.wrong)
+	}
 }
 
 // all performs operations together on each store.
@@ -202,12 +211,16 @@ func (p *match) all(ops []Op) {
 		other := p.call(i, ops)
 		for j, o := range ops {
 			if said(other[j]) != said(got[j]) && !p.isPartial(&o, got[j], other[j]) {
-				p.fail("%s\nstore 0 answers %s\nstore %d answers %s", o, said(got[j]), i, said(other[j]))
+				p.fail("to %v\nstore 0 answers %s\nstore %d answers %s",
+					o, said(got[j]), i, said(other[j]))
 			}
 		}
 	}
 	for i, o := range ops {
 		p.note(o, over[i], got[i])
+		if o.makes() && (got[i].made != nil) != got[i].Allowed {
+			p.fail("want a Reservation exactly if it is granted\n got %s", said(got[i]))
+		}
 	}
 }
 
@@ -281,7 +294,7 @@ func (p *match) isOfSeveral(o Op) bool {
 // expectError notes an error, unless the operation may have that one.
 func (p *match) expectError(o Op, over bool, err error) {
 	switch {
-	case p.faulty && errors.Is(err, ratelimit.ErrState):
+	case p.damaged && errors.Is(err, ratelimit.ErrState):
 	case o.N < 0:
 		p.compareError(ratelimit.ErrInvalid, err)
 	case over && o.Verb == Settle || o.Verb == Extend: // a hold that has ended cannot be extended

@@ -44,7 +44,7 @@ func (c *Machine) stepFrom(
 	if due && h.turns() == 0 {
 		by, next = h.closed()
 	}
-	mustStore, adopted := h.reconcile(c, by, next, req.Op)
+	mustStore, isAdopted := h.reconcile(c, by, next, req.Op)
 	hasTurns := h.turns() > 0
 	if h.holds != nil && h.denials {
 		h.held = h.holds.held(h.st)
@@ -54,7 +54,7 @@ func (c *Machine) stepFrom(
 	if req.Op == OpPeek {
 		return from, st, false
 	}
-	mustStore = h.storesDenial(adopted, mustStore, req.Op, a)
+	mustStore = h.storesDenial(isAdopted, mustStore, req.Op, a)
 	if changed && (a.Allowed || !req.Op.decides()) { // a denial counts nothing
 		h.forfeit(h.now)
 	}
@@ -75,13 +75,13 @@ func (c *Machine) stepFrom(
 // because its successor says so, or because the former one of two limits notes that it denies. A
 // limit that was not there before, so that h was adopted, is no former one. A request that is never
 // granted leaves nothing.
-func (h *heldState) storesDenial(adopted, mustStore bool, op Op, a *Answer) bool {
+func (h *heldState) storesDenial(isAdopted, mustStore bool, op Op, a *Answer) bool {
 	switch {
 	case a.RetryAfter == kernel.Never:
 		return false
 	case h.two == nil || op.settles():
 		return mustStore
-	case !mustStore && adopted:
+	case !mustStore && isAdopted:
 		return false
 	}
 	until := kernel.After(h.now, uint64(a.RetryAfter)/h.Tick)

@@ -54,9 +54,9 @@ func named(t *testing.T, alg ratelimit.Algorithm, s *ratelimit.MemoryStore, clk 
 func TestSavedStoreDecidesEqually(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
 	for name, alg := range storetest.Algorithms() {
-		loads := 0
-		for seed := range budget.Seeds(t, budget.Histories(6, 100)) {
-			s := savedAndKept(t, alg, path, &loads)
+		settled, histories := 0, budget.Histories(6, 50)
+		for seed := range budget.Seeds(t, histories) {
+			s := savedAndKept(t, alg, path, &settled)
 			g := &history.Generator{
 				Choices: history.NewRandom(seed, 1),
 				Keys:    []string{"a", "b", strings.Repeat("a long key ", 10)},
@@ -66,20 +66,32 @@ func TestSavedStoreDecidesEqually(t *testing.T) {
 				s.Limits = append(s.Limits, ratelimit.Share(alg, 2), ratelimit.Share(alg, 3))
 			}
 			next := history.Before2100(g.Next)
+			var holds []history.Op
 			history.Run(t, s, history.AtMost(60, func(p history.Player) (history.Op, bool) {
-				if g.Below(5) == 0 {
+				switch g.Below(10) {
+				case 0, 1:
 					return history.Op{Verb: history.Fault, Name: "deploy", N: g.Below(len(s.Limits))}, true
+				case 2:
+					o := history.Op{Verb: history.Hold, Key: "a", N: g.Below(4), Name: fmt.Sprint("own", len(holds)), Back: true}
+					holds = append(holds, o)
+					return o, true
+				case 3:
+					if len(holds) > 0 {
+						o := holds[g.Below(len(holds))]
+						return history.Op{Verb: history.Settle, Key: o.Key, Name: o.Name, N: g.Below(o.N + 2)}, true
+					}
 				}
 				return next(p)
 			}))
 		}
-		assert.Positive(t, loads, name)
+		assert.Greater(t, settled, int(histories)/2, "%s: holds that are settled after a deploy", name)
 	}
 }
 
 // savedAndKept returns what histories are played on that are interrupted by deploys: a store that is
-// saved and loaded then, and one that is not. After a deploy, all keys may have another limit.
-func savedAndKept(t *testing.T, alg ratelimit.Algorithm, path string, loads *int) *history.Twins {
+// saved and loaded then, and one that is not. After a deploy, all keys may have another limit. It counts
+// the settlements after the first deploy.
+func savedAndKept(t *testing.T, alg ratelimit.Algorithm, path string, settled *int) *history.Twins {
 	s := &history.Twins{Limits: []ratelimit.Algorithm{alg}, Kept: "a file and memory"}
 	s.Start = time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC)
 	s.Open = func(func(string) ratelimit.Algorithm) history.OpenTwins {
@@ -88,16 +100,23 @@ func savedAndKept(t *testing.T, alg ratelimit.Algorithm, path string, loads *int
 		if len(s.Limits) > 1 {
 			opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return present, nil }))
 		}
-		memory := newStore()
+		memory, deploys := newStore(), 0
 		saved := []ratelimit.Limiter{named(t, alg, store, clk)}
 		kept := []ratelimit.Limiter{named(t, alg, memory, clk, opts...)}
 		return history.OpenTwins{
 			Stores: []history.Store{{Limiters: saved}, {Limiters: kept}},
 			Clock:  clk,
-			Fault: func(o history.Op) {
+			After: func(ops []history.Op) error {
+				if deploys > 0 && ops[0].Verb == history.Settle {
+					*settled++
+				}
+				return nil
+			},
+			Fault: func(o history.Op) (damages bool) {
 				store, present = reload(t, store, path), s.Limits[o.N%len(s.Limits)]
 				saved[0], kept[0] = named(t, present, store, clk), named(t, alg, memory, clk, opts...)
-				*loads++
+				deploys++
+				return false
 			},
 		}
 	}
