@@ -420,3 +420,40 @@ func Check(t testing.TB, s *ratelimit.MemoryStore, most int) {
 		require.LessOrEqual(t, keys, most)
 	}
 }
+
+// An EachStore is a store in memory that decides on the keys of a TakeEach at once. Some keys may
+// fail.
+type EachStore struct {
+	limit.States
+	Together int // how many keys it was asked for at once so far
+	Down     func(key string) error
+}
+
+// Open implements ratelimit.Store.
+func (s *EachStore) Open(
+	name string, l *limit.Limit, timeout time.Duration,
+) (_ limit.States, err error) {
+	s.States, err = new(ratelimit.MemoryStore).Open(name, l, timeout)
+	return s, err
+}
+
+// Apply implements limit.States.
+func (s *EachStore) Apply(
+	ctx context.Context, key string, l *limit.Limit, req step.Request,
+) (step.Answer, error) {
+	if s.Down != nil && s.Down(key) != nil {
+		return step.Answer{}, s.Down(key)
+	}
+	return s.States.Apply(ctx, key, l, req)
+}
+
+// ApplyEach implements limit.EachStates.
+func (s *EachStore) ApplyEach(ctx context.Context, calls []limit.Call) {
+	s.Together += len(calls)
+	for i := range calls {
+		c := &calls[i]
+		if c.Err = ctx.Err(); c.Err == nil {
+			c.Answer, c.Err = s.Apply(ctx, c.Key, c.Limit, c.Request)
+		}
+	}
+}

@@ -14,8 +14,6 @@ import (
 
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
-	"github.com/ratelimit-go/ratelimit/internal/limit"
-	"github.com/ratelimit-go/ratelimit/internal/step"
 	"github.com/ratelimit-go/ratelimit/internal/stepclock"
 )
 
@@ -47,7 +45,7 @@ func TestEachOfNothing(t *testing.T) {
 	for name, l := range map[string]ratelimit.Limiter{
 		"memory":  ratelimit.Must(ratelimit.New(limit)),
 		"log":     ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 2, Window: time.Hour})),
-		"each":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(&eachStore{}), ratelimit.WithName("test"))),
+		"each":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(&fakes.EachStore{}), ratelimit.WithName("test"))),
 		"loop":    ratelimit.Must(ratelimit.New(limit, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("test"))),
 		"wrapped": struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(limit))},
 	} {
@@ -63,35 +61,6 @@ func TestEachOfNothing(t *testing.T) {
 		out, err := l.TakeEach(t.Context(), []string{"a", "b"}, 2, nil)
 		require.NoError(t, err)
 		assert.True(t, out[0].Allowed && out[1].Allowed, name)
-	}
-}
-
-// An eachStore is a store with EachStates, in which some keys fail.
-type eachStore struct {
-	limit.States
-	together int // the keys of ApplyEach so far
-	down     func(key string) error
-}
-
-func (s *eachStore) Open(name string, t *limit.Limit, timeout time.Duration) (_ limit.States, err error) {
-	s.States, err = new(ratelimit.MemoryStore).Open(name, t, timeout)
-	return s, err
-}
-
-func (s *eachStore) Apply(ctx context.Context, key string, t *limit.Limit, req step.Request) (step.Answer, error) {
-	if s.down != nil && s.down(key) != nil {
-		return step.Answer{}, s.down(key)
-	}
-	return s.States.Apply(ctx, key, t, req)
-}
-
-func (s *eachStore) ApplyEach(ctx context.Context, calls []limit.Call) {
-	s.together += len(calls)
-	for i := range calls {
-		c := &calls[i]
-		if c.Err = ctx.Err(); c.Err == nil {
-			c.Answer, c.Err = s.Apply(ctx, c.Key, c.Limit, c.Request)
-		}
 	}
 }
 
@@ -128,8 +97,8 @@ func TestEachFailures(t *testing.T) {
 			return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(lookup), ratelimit.WithFailureLog(nil),
 				ratelimit.WithFailurePolicy(policy()), ratelimit.WithClock(stepclock.New())))
 		}
-		s := &eachStore{down: down}
-		each, loop := limiter(s), limiter(&eachStore{down: down})
+		s := &fakes.EachStore{Down: down}
+		each, loop := limiter(s), limiter(&fakes.EachStore{Down: down})
 		out, err := each.TakeEach(t.Context(), keys, 1, nil)
 		require.ErrorIs(t, err, errEach)
 		require.ErrorIs(t, err, errLookup)
@@ -143,7 +112,7 @@ func TestEachFailures(t *testing.T) {
 		}
 		assert.Len(t, failed, 5)
 		assert.EqualError(t, err, errors.Join(failed...).Error())
-		assert.Equal(t, len(keys), s.together)
+		assert.Equal(t, len(keys), s.Together)
 	}
 }
 

@@ -55,6 +55,7 @@ func TestObserverSeesEachCall(t *testing.T) {
 		for storeName, store := range map[string]func() ratelimit.Store{
 			"memory": func() ratelimit.Store { return new(ratelimit.MemoryStore) },
 			"bytes":  func() ratelimit.Store { return fakes.NewMapDB().Store() },
+			"each":   func() ratelimit.Store { return new(fakes.EachStore) },
 		} {
 			t.Run(name+"/"+storeName, func(t *testing.T) {
 				l, w, clk := fakes.Observed(t, ratelimit.FixedWindow{Limit: 4, Window: time.Minute}, ratelimit.WithStore(store()))
