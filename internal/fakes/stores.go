@@ -452,7 +452,8 @@ func (s *EachStore) ApplyEach(ctx context.Context, calls []limit.Call) {
 	s.Together += len(calls)
 	for i := range calls {
 		c := &calls[i]
-		if c.Err = ctx.Err(); c.Err == nil {
+		c.Err = ctx.Err()
+		if c.Err == nil {
 			c.Answer, c.Err = s.Apply(ctx, c.Key, c.Limit, c.Request)
 		}
 	}
