@@ -18,7 +18,7 @@ type side struct {
 	limiters []ratelimit.Limiter // of each process; or of each process those of all own keys
 	own      map[string]int      // which limiter of a process asks for a key, if they are several
 	made     map[string]*made    // by name
-	patience *time.Duration      // how long a call that waits may take, by the clock of the machine
+	patience *time.Duration      // how long a wait may take in real time; nil if none waits
 }
 
 // A made reservation was made by a limiter. Another one can resume it.

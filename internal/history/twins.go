@@ -55,7 +55,7 @@ func (s *Twins) String() string { return describe(s.Limits, s.Kept, s.Start, s.T
 
 // New implements [Game].
 func (s *Twins) New() Player {
-	p := &match{Twins: s, limits: map[string]int{}, makers: map[string]maker{}, patience: patience}
+	p := &match{Twins: s, limits: map[string]int{}, makers: map[string]maker{}}
 	p.opened = s.Open(p.limitOf)
 	p.Past = newPast(s.Start, s.Tick, func(k *Key) { k.told = nil })
 	p.clock = p.opened.Clock
@@ -63,7 +63,7 @@ func (s *Twins) New() Player {
 		p.traits = p.or(traitsOf(alg))
 	}
 	for _, of := range p.opened.Stores {
-		p.sides = append(p.sides, newSide(of.Limiters, s.Own, &p.patience))
+		p.sides = append(p.sides, newSide(of.Limiters, s.Own, nil))
 	}
 	return p
 }
@@ -78,9 +78,8 @@ type match struct {
 	joined []Op             // that are made together with the next one
 	makers map[string]maker // of reservations, by name
 
-	patience time.Duration
-	damaged  bool // whether a Fault may have damaged a state
-	owes     bool // whether so much may be owed that a state has no room for more
+	damaged bool // whether a Fault may have damaged a state
+	owes    bool // whether so much may be owed that a state has no room for more
 }
 
 // A maker says who made a reservation, and under which limit.
@@ -146,6 +145,9 @@ func (p *match) Do(o Op) (wrong error) {
 	case Pass:
 		p.move(o.For)
 	case Limit:
+		if o.Key == "" { // each key
+			clear(p.limits)
+		}
 		p.limits[o.Key] = o.N
 		for _, k := range p.keys {
 			k.told = nil
