@@ -117,10 +117,10 @@ func (h *heldState) reconcile(
 	case h.turns() > 0:
 		mustStore = !op.settles() && h.changeLimit(c)
 		return mustStore, mustStore
-	case !op.settles() && from != c:
+	case !op.settles() && from == c: // it is that already
+	case !op.settles():
 		next := c.succeed(from, st, h.now, false)
 		from, st, mustStore, isAdopted = next.by, next.st, next.mustStore, next.origin == adopted
-	case !op.settles():
 	case from == c || from.FreshIn(st) > h.now:
 		from = from.presentLimit(st)
 	default:
