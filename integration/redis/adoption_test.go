@@ -252,14 +252,13 @@ func TestAdoptBuckets(t *testing.T) {
 		for range 8 {
 			limits = append(limits, draw.bucket(seed%2 == 0))
 		}
-		s, span := scripts(t, conn, limits, varying)
 		g := &history.Generator{
 			Choices: history.NewRandom(seed, 14),
 			Keys:    []string{"a", "b"},
-			Spans:   []time.Duration{span, 3 * time.Microsecond},
+			Spans:   []time.Duration{spanOf(t, limits[0]), 3 * time.Microsecond},
 			Limits:  len(limits),
 		}
-		history.Run(t, s, history.AtMost(100, history.Before2100(g.Next)))
+		history.Run(t, scripts(t, conn, limits, varying), history.AtMost(100, history.Before2100(g.Next)))
 	}
 }
 

@@ -65,8 +65,7 @@ func TestBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _ := batches(t, conn, []ratelimit.Algorithm{tt.alg}, &shared{})
-				history.Check(t, s, tt.history)
+				history.Check(t, batches(t, conn, []ratelimit.Algorithm{tt.alg}, &shared{}), tt.history)
 			})
 		})
 	}
@@ -92,7 +91,7 @@ func playBatches(t *testing.T, conn redisstore.Conn, seed uint64, count *shared)
 		limits = append(limits, draw.like(alg), draw.short())
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s, span := batches(t, conn, limits, count)
+		span := spanOf(t, alg)
 		g := &history.Generator{
 			Choices:  history.NewRandom(seed, 12),
 			Keys:     []string{"a", "b"},
@@ -101,20 +100,16 @@ func playBatches(t *testing.T, conn redisstore.Conn, seed uint64, count *shared)
 			Limits:   len(limits),
 			Together: true,
 		}
-		holds := 0
-		if seed%4 == 0 {
-			holds = 40 // which are a long list
-		}
-		history.Run(t, s, history.AtMost(holds+100, holdsFirst(holds, history.Before2100(g.Next))))
+		next := history.AtMost(100, history.Before2100(g.Next))
+		history.Run(t, batches(t, conn, limits, count), holdsFirst(seed, next))
 	})
 }
 
-// batches returns what histories are played on whose operations may be made together, and the time
-// until a key is like a new one.
+// batches returns what histories are played on whose operations may be made together.
 func batches(
 	t *testing.T, conn redisstore.Conn, limits []ratelimit.Algorithm, count *shared,
-) (s *history.Twins, span time.Duration) {
-	s = &history.Twins{Limits: limits, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
+) *history.Twins {
+	s := &history.Twins{Limits: limits, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
 	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 		tr := &trace{T: t, alg: limits[0], clk: storetest.NewClock(began)}
 		tr.conn, tr.store = &recorder{Conn: conn}, &portableStore{states: map[string][]byte{}}
@@ -135,9 +130,6 @@ func batches(
 			require.NoError(t, err)
 			here.Limiters = append(here.Limiters, l)
 		}
-		d, err := here.Limiters[0].Take(t.Context(), "probe", 1)
-		require.NoError(t, err)
-		span = max(d.ResetAfter, time.Microsecond)
 		inRedis.Together = count.of(stores, gate.gather)
 		on.Stores, on.Clock = []history.Store{inRedis, here}, tr.clk
 		on.After = func(ops []history.Op) (wrong error) {
@@ -148,8 +140,7 @@ func batches(
 		}
 		return on
 	}
-	s.New() // to know the span
-	return s, span
+	return s
 }
 
 // A barrier holds calls back while it is up.

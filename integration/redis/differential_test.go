@@ -46,26 +46,22 @@ func playScripts(t *testing.T, conn redisstore.Conn, seed uint64) {
 	if how == varying {
 		limits = append(limits, draw.like(alg), draw.like(alg), draw.algorithm())
 	}
-	s, span := scripts(t, conn, limits, how)
+	span := spanOf(t, alg)
 	g := &history.Generator{
 		Choices: history.NewRandom(seed, 11),
 		Keys:    []string{"a", "b"},
 		Spans:   []time.Duration{span, span/10 + 1},
 		Limits:  len(limits),
 	}
-	holds := 0
-	if seed%4 == 0 {
-		holds = 40 // which are a long list
-	}
-	history.Run(t, s, history.AtMost(holds+120, holdsFirst(holds, history.Before2100(g.Next))))
+	next := history.AtMost(120, history.Before2100(g.Next))
+	history.Run(t, scripts(t, conn, limits, how), holdsFirst(seed, next))
 }
 
-// scripts returns what histories are played on that scripts decide, and the time until a key is like
-// a new one.
+// scripts returns what histories are played on that scripts decide.
 func scripts(
 	t *testing.T, conn redisstore.Conn, limits []ratelimit.Algorithm, how setup,
-) (s *history.Twins, span time.Duration) {
-	s = &history.Twins{Limits: limits, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
+) *history.Twins {
+	s := &history.Twins{Limits: limits, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
 	s.Open = func(of func(key string) ratelimit.Algorithm) history.OpenTwins {
 		tr := &trace{T: t}
 		tr.note("%#v", limits)
@@ -73,22 +69,21 @@ func scripts(
 			tr.limitOf = of
 		}
 		require.NoError(t, tr.open(conn, prefixes(), limits[0], how), "%#v: %s", limits, drawOthers)
-		span = tr.span
 		return history.OpenTwins{
 			Stores: []history.Store{{Limiters: []ratelimit.Limiter{tr.redis}}, {Limiters: []ratelimit.Limiter{tr.here}}},
 			Clock:  tr.clk,
 			After:  tr.comparison(how),
 		}
 	}
-	s.New() // to know the span
-	return s, span
+	return s
 }
 
-// A chooser chooses the next operation of a history, or none.
-type chooser = func(p history.Player) (o history.Op, ok bool)
-
-// holdsFirst holds some events, one after the other, before next chooses the operations.
-func holdsFirst(holds int, next chooser) chooser {
+// holdsFirst begins every fourth history with a long list of holds, before next chooses the operations.
+func holdsFirst(seed uint64, next history.Step) history.Step {
+	holds := 0
+	if seed%4 == 0 {
+		holds = 40
+	}
 	return func(p history.Player) (history.Op, bool) {
 		if holds == 0 {
 			return next(p)

@@ -3,10 +3,28 @@ package redis_test
 import (
 	"math"
 	"math/rand/v2"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/ratelimit-go/ratelimit"
+	"github.com/ratelimit-go/ratelimit/storetest"
 )
+
+// spanOf returns the longest time until a key is like a new one, after an event under one of the limits.
+func spanOf(t *testing.T, limits ...ratelimit.Algorithm) time.Duration {
+	t.Helper()
+	span := time.Microsecond
+	for _, alg := range limits {
+		l, err := ratelimit.New(alg, ratelimit.WithClock(storetest.NewClock(began)))
+		require.NoError(t, err, "%#v: %s", alg, drawOthers)
+		d, err := l.Take(t.Context(), "k", 1)
+		require.NoError(t, err)
+		span = max(span, up(d.ResetAfter))
+	}
+	return span
+}
 
 // A drawer draws what histories are played on.
 type drawer struct{ rng *rand.Rand }

@@ -158,10 +158,8 @@ func playFake(t *testing.T, client *redis.Client, conn redisstore.Conn, seed uin
 		g.Limits = len(limits)
 	}
 	s := &history.Twins{Limits: limits, Own: jointKeys, Start: began, Tick: time.Microsecond, Kept: "Redis and the fake server"}
-	var span time.Duration
 	s.Open = func(of func(key string) ratelimit.Algorithm) history.OpenTwins {
 		k := openLikeness(t, client, conn, limits, of, g.Limits > 0)
-		span = k.span
 		return history.OpenTwins{
 			Stores: []history.Store{k.real.Store, k.fake.Store},
 			Clock:  k.clk,
@@ -169,14 +167,14 @@ func playFake(t *testing.T, client *redis.Client, conn redisstore.Conn, seed uin
 			Fault:  k.fault,
 		}
 	}
-	s.New() // to know the span
+	span := spanOf(t, limits[:len(jointKeys)]...)
 	g.Spans = []time.Duration{span, span/10 + 1}
 	next := withFaults(draw, asFake(limits, asJoint(limits, span/2, history.Before2100(g.Next))))
 	history.Run(t, s, history.AtMost(100, next))
 }
 
 // withFaults lets faults happen between operations.
-func withFaults(draw drawer, next chooser) chooser {
+func withFaults(draw drawer, next history.Step) history.Step {
 	return func(p history.Player) (history.Op, bool) {
 		switch draw.rng.IntN(20) {
 		case 0:
@@ -191,14 +189,14 @@ func withFaults(draw drawer, next chooser) chooser {
 
 // asFake lets each key of several be asked for an event, if a log counts what is denied: see
 // fakeredis.Server. And it lets most keys have limits of their own kind.
-func asFake(limits []ratelimit.Algorithm, next chooser) chooser {
+func asFake(limits []ratelimit.Algorithm, next history.Step) history.Step {
 	counts := strings.Contains(fmt.Sprintf("%#v", limits), "CountDenied:true")
 	return func(p history.Player) (history.Op, bool) {
 		o, ok := next(p)
 		if own := jointKeys[o.Key]; o.Verb == history.Limit && o.N > 0 {
 			o.N = own + o.N/len(jointKeys)*len(jointKeys)
 		}
-		if counts && o.Verb != history.Settle && o.With != [3]history.Share{} {
+		if counts && o.Verb != history.Settle && o.OfSeveral() {
 			o.N = max(1, o.N)
 			for i := range o.With {
 				if o.With[i].Key != "" {
@@ -245,12 +243,6 @@ func openLikeness(
 		k.limitOf = of
 	}
 	k.real, k.fake = k.newSide(conn, limits), k.newSide(fakeConn{fake: k.fakeServer}, limits)
-	for _, l := range slices.Concat(k.real.Limiters, k.fake.Limiters) {
-		d, err := l.Take(t.Context(), "probe", 1)
-		require.NoError(t, err)
-		k.span = max(k.span, d.ResetAfter, time.Microsecond)
-	}
-	require.NoError(t, k.differs())
 	return k
 }
 

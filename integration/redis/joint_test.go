@@ -52,20 +52,21 @@ func playJoint(t *testing.T, conn redisstore.Conn, seed uint64) {
 	for range jointKeys {
 		limits, looksUp = append(limits, draw.algorithm()), append(looksUp, draw.rng.IntN(4) == 0)
 	}
-	s, span := joint(t, conn, limits, looksUp, how)
+	span := spanOf(t, limits...)
 	g := &history.Generator{
 		Choices:   history.NewRandom(seed, 12),
 		Keys:      slices.Sorted(maps.Keys(jointKeys)),
 		Spans:     []time.Duration{span, span/10 + 1},
 		OfSeveral: true,
 	}
-	history.Run(t, s, history.AtMost(80, history.Before2100(asJoint(limits, span/2, g.Next))))
+	next := history.AtMost(80, history.Before2100(asJoint(limits, span/2, g.Next)))
+	history.Run(t, joint(t, conn, limits, looksUp, how), next)
 }
 
 // asJoint leaves out operations that scripts leave to the process, which asks one key after the
 // other: while a turn in a window of a calendar after the next is ahead, and if a denial is noted
 // behind a turn, which is then one of that key alone.
-func asJoint(limits []ratelimit.Algorithm, within time.Duration, next chooser) chooser {
+func asJoint(limits []ratelimit.Algorithm, within time.Duration, next history.Step) history.Step {
 	text := fmt.Sprintf("%#v", limits)
 	if strings.Contains(text, "CalendarWindow") {
 		within = min(within, 20*time.Hour)
@@ -82,12 +83,11 @@ func asJoint(limits []ratelimit.Algorithm, within time.Duration, next chooser) c
 	}
 }
 
-// joint returns what histories are played on in which some operations are on several keys, and the
-// longest time until a key is like a new one.
+// joint returns what histories are played on in which some operations are on several keys.
 func joint(
 	t *testing.T, conn redisstore.Conn, limits []ratelimit.Algorithm, looksUp []bool, how setup,
-) (s *history.Twins, span time.Duration) {
-	s = &history.Twins{Limits: limits, Own: jointKeys, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
+) *history.Twins {
+	s := &history.Twins{Limits: limits, Own: jointKeys, Start: began, Tick: time.Microsecond, Kept: "Redis and this process"}
 	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 		tr := &trace{T: t, clk: storetest.NewClock(began)}
 		store := tr.newStore(conn, prefixes(), how)
@@ -102,9 +102,6 @@ func joint(
 			require.NoError(t, err, "%#v: %s", tr.alg, drawOthers)
 			here[i], err = tr.newLimiter(&jointPortable{portableStore{states: map[string][]byte{}}}, ratelimit.WithName(key))
 			require.NoError(t, err)
-			d, err := here[i].Take(t.Context(), "probe", 1)
-			require.NoError(t, err)
-			span = max(span, d.ResetAfter, time.Microsecond)
 		}
 		before := store.Stats().Calls
 		on.After = func(ops []history.Op) (wrong error) {
@@ -122,8 +119,7 @@ func joint(
 		on.Stores = []history.Store{{Limiters: inRedis}, {Limiters: here}}
 		return on
 	}
-	s.New() // to know the span
-	return s, span
+	return s
 }
 
 // samePeek returns an error if limiters tell something else of a key.

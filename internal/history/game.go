@@ -49,6 +49,9 @@ type Player interface {
 	isNow(k *Key, n int) bool
 }
 
+// A Step chooses the next operation of a history, or none.
+type Step func(p Player) (o Op, ok bool)
+
 // describe says on what histories of some limits are played.
 func describe(
 	limits []ratelimit.Algorithm, kept string, start time.Time, tick time.Duration,
@@ -70,7 +73,7 @@ func catch(what any, wrong *error) {
 }
 
 // AtMost returns next, which chooses no more than so many operations.
-func AtMost(many int, next func(p Player) (o Op, ok bool)) func(p Player) (o Op, ok bool) {
+func AtMost(many int, next Step) Step {
 	return func(p Player) (o Op, ok bool) {
 		if many == 0 {
 			return o, false
@@ -83,7 +86,7 @@ func AtMost(many int, next func(p Player) (o Op, ok bool)) func(p Player) (o Op,
 // Before2100 returns next with a Peek for each Pass that ends later. A clock that a process reads
 // for the first time after 2100 is taken to be wrong, and near the end of time states have less
 // room.
-func Before2100(next func(p Player) (o Op, ok bool)) func(p Player) (o Op, ok bool) {
+func Before2100(next Step) Step {
 	end := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 	return func(p Player) (Op, bool) {
 		o, ok := next(p)
@@ -99,7 +102,7 @@ func Before2100(next func(p Player) (o Op, ok bool)) func(p Player) (o Op, ok bo
 
 // Run plays the operations that next chooses, until it chooses none. If an answer is wrong, Run
 // fails the test with a short history. It returns how many operations it has played.
-func Run(t testing.TB, g Game, next func(p Player) (o Op, ok bool)) (played int) {
+func Run(t testing.TB, g Game, next Step) (played int) {
 	t.Helper()
 	played, wrong := Try(g, next)
 	if wrong != nil {
@@ -109,7 +112,7 @@ func Run(t testing.TB, g Game, next func(p Player) (o Op, ok bool)) (played int)
 }
 
 // Try is Run that returns an error with the short history.
-func Try(g Game, next func(p Player) (o Op, ok bool)) (played int, wrong error) {
+func Try(g Game, next Step) (played int, wrong error) {
 	p := g.New()
 	var ops []Op
 	for o, ok := next(p); ok && !p.Ended(); o, ok = next(p) {

@@ -53,12 +53,12 @@ type Generator struct {
 	OwnLimits bool // whether the limit of one key changes, and not of all
 	Together  bool // whether some are made together
 
-	limit int                 // that the keys have
-	marks []int64             // instants at which something is said to change
-	made  int                 // how many reservations it has let make
-	by    map[string]int      // who makes each of them
-	with  map[string][3]Share // of which other keys each of them is
-	next  []func(p Player) (Op, bool)
+	limit int               // that the keys have
+	marks []int64           // instants at which something is said to change
+	made  int               // how many reservations it has let make
+	by    map[string]int    // who makes each of them
+	with  map[string]Shares // of which other keys each of them is
+	next  []Step
 }
 
 // Next chooses the next operation. It returns false if there is nothing left to decide by.
@@ -85,7 +85,7 @@ func (g *Generator) Next(p Player) (Op, bool) {
 }
 
 // then plans an operation.
-func (g *Generator) then(step func(p Player) (Op, bool)) { g.next = append(g.next, step) }
+func (g *Generator) then(step Step) { g.next = append(g.next, step) }
 
 // plan plans some operations on a key. Before, time may pass, and the limit may change.
 func (g *Generator) plan(p Player) {
@@ -95,7 +95,7 @@ func (g *Generator) plan(p Player) {
 	k := p.Key(Pick(g.Choices, g.Keys...))
 	g.mark(p.past(), k.Last.RetryAfter)
 	g.mark(p.past(), k.Last.ResetAfter)
-	g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+	g.then(g.pass)
 	switch {
 	case g.Together && g.Below(4) == 0:
 		g.together(k)
@@ -170,7 +170,7 @@ func (g *Generator) retryTake(k *Key) {
 }
 
 // on returns a step that asks for events of k.
-func (g *Generator) on(k *Key, verb Verb) func(p Player) (Op, bool) {
+func (g *Generator) on(k *Key, verb Verb) Step {
 	return func(Player) (Op, bool) { return Op{Verb: verb, Key: k.Name, N: g.events(k)}, true }
 }
 
@@ -187,13 +187,13 @@ func (g *Generator) changeLimit() {
 // note remembers who makes a reservation, and what of other keys.
 func (g *Generator) note(o Op) {
 	if g.by == nil {
-		g.by, g.with = map[string]int{}, map[string][3]Share{}
+		g.by, g.with = map[string]int{}, map[string]Shares{}
 	}
 	g.by[o.Name], g.with[o.Name] = o.By, o.With
 }
 
 // peek returns a step that looks at k.
-func (g *Generator) peek(k *Key) func(p Player) (Op, bool) {
+func (g *Generator) peek(k *Key) Step {
 	return func(Player) (Op, bool) { return Op{Verb: Peek, Key: k.Name}, true }
 }
 
@@ -211,7 +211,8 @@ func (g *Generator) mark(p *Past, d time.Duration) {
 }
 
 // pass lets time pass, mostly until something may change.
-func (g *Generator) pass(p *Past) (Op, bool) {
+func (g *Generator) pass(player Player) (Op, bool) {
+	p := player.past()
 	to, tick := p.now, int64(p.tick)
 	near := tick * Pick[int64](g.Choices, -1, 0, 0, 1)
 	switch i := g.Below(16); {
@@ -361,7 +362,7 @@ func (g *Generator) queue(k *Key) {
 // account holds and settles events, and charges some.
 func (g *Generator) account(k *Key) {
 	for range 1 + g.Below(4) {
-		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+		g.then(g.pass)
 		switch g.Below(8) {
 		default:
 			g.then(func(Player) (Op, bool) { return g.held(Hold, k), true })
@@ -428,7 +429,7 @@ func (g *Generator) retry(k *Key, request func() Op) {
 	}
 	due := int64(0)
 	g.then(func(Player) (Op, bool) { return o, true })
-	wait := func(before time.Duration) func(p Player) (Op, bool) {
+	wait := func(before time.Duration) Step {
 		return func(p Player) (Op, bool) {
 			if due == 0 {
 				due = k.toldLatest()

@@ -75,7 +75,7 @@ type Op struct {
 	Name string
 
 	// Events of other keys, of a Take or a Hold, or of a Settle that has a number for each key.
-	With [3]Share
+	With Shares
 	And  bool // whether the next operation is made together with this one
 }
 
@@ -85,6 +85,12 @@ type Share struct {
 	Key string
 	N   int
 }
+
+// Shares are what is asked of other keys.
+type Shares [3]Share
+
+// OfSeveral reports whether the operation is on several keys, or settles a number for each.
+func (o *Op) OfSeveral() bool { return o.With != Shares{} }
 
 // shares returns what is asked of other keys.
 func (o *Op) shares() (shares []Share) {

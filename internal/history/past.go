@@ -126,6 +126,13 @@ func (p *Past) keep(k *Key, o Op, held bool, delay time.Duration) {
 	}
 }
 
+// changeAll notes that each key may have changed, so that no answer promises anything any more.
+func (p *Past) changeAll() {
+	for _, k := range p.keys {
+		k.told = nil
+	}
+}
+
 // fail notes a difference, unless there was one before.
 func (p *Past) fail(format string, args ...any) {
 	if p.wrong == nil {

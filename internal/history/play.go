@@ -106,7 +106,7 @@ func (p *Play) do(o Op) error {
 	case o.Verb == Pass:
 		p.pass(o.For)
 		return p.wrong
-	case o.Verb == Limit || o.Verb == Fault || o.And || len(o.shares()) > 0:
+	case o.Verb == Limit || o.Verb == Fault || o.And || o.OfSeveral():
 		return errors.New("that is for Twins: the model has one key, whose limit does not change")
 	case o.isOfName():
 		if r := p.granted[o.Name]; r != nil {

@@ -91,7 +91,7 @@ func (s *side) call(o Op, now int64) answer {
 func (s *side) remember(o Op, a answer) {
 	if a.made != nil {
 		r := &made{Reservation: a.made, by: s.limiter(o.By, o.Key), key: o.Key, n: o.N}
-		r.all = len(o.shares()) > 0
+		r.all = o.OfSeveral()
 		s.made[o.Name] = r
 	}
 }

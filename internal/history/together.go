@@ -21,7 +21,7 @@ func (g *Generator) several(k *Key) {
 		return o, true
 	})
 	if g.Below(2) == 0 {
-		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+		g.then(g.pass)
 		g.then(func(p Player) (Op, bool) { return g.settle(p, k, k.Holds) })
 	}
 }
@@ -30,7 +30,7 @@ func (g *Generator) several(k *Key) {
 // so that turns are ahead.
 func (g *Generator) together(k *Key) {
 	by := g.Below(max(1, g.By))
-	and := func(step func(p Player) (Op, bool)) {
+	and := func(step Step) {
 		g.then(func(p Player) (Op, bool) {
 			o, ok := step(p)
 			o.And, o.By = true, by
@@ -51,7 +51,7 @@ func (g *Generator) together(k *Key) {
 		for range 2 + g.Below(4) {
 			and(func(Player) (Op, bool) { return Op{Verb: Take, Key: k.Name, N: n}, true })
 		}
-		g.then(func(p Player) (Op, bool) { return g.pass(p.past()) })
+		g.then(g.pass)
 		return
 	}
 	for range 1 + g.Below(4) {
@@ -90,9 +90,7 @@ func (g *Generator) untilTurn(k *Key) {
 
 // TakesOfMany chooses takes of up to 200 keys that are made together. The keys have numbers below
 // 100, some occur several times, and time below a span passes between.
-func TakesOfMany(
-	c Choices, span time.Duration, key func(i int) string,
-) func(p Player) (o Op, ok bool) {
+func TakesOfMany(c Choices, span time.Duration, key func(i int) string) Step {
 	left, n := 0, 1
 	return func(p Player) (Op, bool) {
 		if left == 0 {

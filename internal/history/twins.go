@@ -149,14 +149,10 @@ func (p *match) Do(o Op) (wrong error) {
 			clear(p.limits)
 		}
 		p.limits[o.Key] = o.N
-		for _, k := range p.keys {
-			k.told = nil
-		}
+		p.changeAll()
 	case Fault:
 		p.damaged = p.opened.Fault(o) || p.damaged
-		for _, k := range p.keys {
-			k.told = nil
-		}
+		p.changeAll()
 	case Wait, WaitHold, Crowd:
 	default:
 		p.joined = append(p.joined, o)
@@ -180,7 +176,7 @@ func (p *match) joins(o *Op) bool {
 // several keys, or about a reservation of another process or of another limit than the present one.
 func (p *match) isAlone(o *Op) bool {
 	isOther := o.isOfName() && p.makers[o.Name] != p.maker(o)
-	return !o.isCall() || o.Verb == Reset || len(o.shares()) > 0 || isOther
+	return !o.isCall() || o.Verb == Reset || o.OfSeveral() || isOther
 }
 
 // perform performs the operations that are made together.
@@ -229,7 +225,7 @@ func (p *match) all(ops []Op) {
 // isPartial reports whether answers of a store may differ so, because the first one tells only of
 // some keys.
 func (p *match) isPartial(o *Op, first, other answer) bool {
-	return p.opened.Partial && len(o.shares()) > 0 && !first.Allowed && !other.Allowed &&
+	return p.opened.Partial && o.OfSeveral() && !first.Allowed && !other.Allowed &&
 		first.err == nil && other.err == nil && first.RetryAfter <= other.RetryAfter
 }
 
@@ -271,9 +267,7 @@ func (p *match) note(o Op, over bool, got answer) {
 	case over && o.Verb == Settle:
 		p.compareError(ratelimit.ErrEnded, nil)
 	case p.isOfSeveral(o):
-		for _, k := range p.keys {
-			k.told = nil
-		}
+		p.changeAll()
 	case o.Verb == Take || o.Verb == Hold:
 		k.Last = got.Decision
 		p.keepPromise(k, takes(o.N), got.Allowed, got.RetryAfter)
@@ -290,7 +284,7 @@ func (p *match) note(o Op, over bool, got answer) {
 // isOfSeveral reports whether an operation is about several keys.
 func (p *match) isOfSeveral(o Op) bool {
 	r := p.sides[0].made[o.Name]
-	return len(o.shares()) > 0 || r != nil && r.all
+	return o.OfSeveral() || r != nil && r.all
 }
 
 // expectError notes an error, unless the operation may have that one.

@@ -247,7 +247,7 @@ func TestCancelAfterTurns(t *testing.T) {
 }
 
 // turnsPass chooses operations: reservations, and then some cancellations, while turns pass.
-func turnsPass(c history.Choices, limit int) func(p history.Player) (o history.Op, ok bool) {
+func turnsPass(c history.Choices, limit int) history.Step {
 	reserves := 2 + c.Below(4)
 	steps := -1
 	return func(p history.Player) (o history.Op, ok bool) {

@@ -13,6 +13,7 @@
 //	of each, in which turns pass and reservations are cancelled   12         60
 //	orders of cancelling five reservations                        a tenth    all
 //	limits that change, on three stores                           300        3000
+//	several keys decided on together, in memory and elsewhere     60         600
 //	the most events in a span, with settlements                   25 to 150  400 to 1500
 //
 // A history that once found a bug always runs.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ratelimit-go/ratelimit"
 	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/internal/fakes"
@@ -41,29 +43,28 @@ func TestEachIsALoop(t *testing.T) {
 func eachAndLoop(
 	alg ratelimit.Algorithm, kind string, open func() ratelimit.Store, own bool,
 ) (s *history.Twins, span time.Duration) {
+	limiter := func(clk clock.Clock) ratelimit.Limiter {
+		opts := []ratelimit.Option{ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient}
+		if own {
+			opts = append(opts, ratelimit.WithLimits(limitOfSevens))
+		}
+		return ratelimit.Must(ratelimit.New(alg, opts...))
+	}
 	s = &history.Twins{Limits: []ratelimit.Algorithm{alg}, Start: fakes.Midnight, Kept: kind}
 	s.Open = func(func(string) ratelimit.Algorithm) history.OpenTwins {
 		clk := stepclock.New()
-		limiter := func() ratelimit.Limiter {
-			opts := []ratelimit.Option{ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient}
-			if own {
-				opts = append(opts, ratelimit.WithLimits(limitOfSevens))
-			}
-			return ratelimit.Must(ratelimit.New(alg, opts...))
-		}
-		fresh, _ := limiter().Peek(ctx, "probe")
-		used, _ := limiter().Take(ctx, "probe", fresh.Limit)
-		span = used.ResetAfter
 		return history.OpenTwins{
 			Stores: []history.Store{
-				{Limiters: []ratelimit.Limiter{limiter()}, TakesEach: true},
-				{Limiters: []ratelimit.Limiter{limiter()}},
+				{Limiters: []ratelimit.Limiter{limiter(clk)}, TakesEach: true},
+				{Limiters: []ratelimit.Limiter{limiter(clk)}},
 			},
 			Clock: clk,
 		}
 	}
-	s.New() // to know the span
-	return s, span
+	l := limiter(stepclock.New())
+	fresh, _ := l.Peek(ctx, "probe")
+	used, _ := l.Take(ctx, "probe", fresh.Limit)
+	return s, used.ResetAfter
 }
 
 // limitOfSevens looks up the limit of a key.

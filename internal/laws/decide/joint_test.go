@@ -160,7 +160,7 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 				}
 				calls += len(store.keys)
 				store.keys = nil
-				if ops[0].With[0].Key != "" && ops[0].Verb != history.Settle {
+				if ops[0].OfSeveral() && ops[0].Verb != history.Settle {
 					several++
 				}
 				return nil
