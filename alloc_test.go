@@ -462,8 +462,8 @@ func TestLongKeysCostNoMore(t *testing.T) {
 	}
 }
 
-// TestLogsAreSmall measures the memory of a key beside its events, for a log that is new, full, or
-// used by a steady flow.
+// TestLogsAreSmall measures the memory of a key, for a log that is new, full, or used by a steady
+// flow. How full the tables are depends on the store's random hash, and moves it by some percent.
 func TestLogsAreSmall(t *testing.T) {
 	budget.Alone(t)
 	const n = 20_000
@@ -487,7 +487,6 @@ func TestLogsAreSmall(t *testing.T) {
 				}
 			}
 		}) / n
-		assert.Less(t, heap-8*tt.events, 160.0, tt.name)
 		words := 3 + tt.events
 		assert.InEpsilon(t, 48+1.5*8*words, heap, 0.2, "%s: what the documentation says", tt.name)
 		fakes.Check(t, s, 0)
