@@ -408,7 +408,11 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 	algs := append([]ratelimit.Algorithm{
 		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)},
 		ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
-		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 100, Window: time.Hour}, ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour}},
+		ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+			ratelimit.FixedWindow{Limit: 100, Window: time.Hour},
+			ratelimit.FixedWindow{Limit: 1000, Window: 24 * time.Hour},
+		},
 	}, fakes.EveryWidth...)
 	for _, tt := range []struct{ limiters, keys int }{{2000, 0}, {200, 1000}, {1, 100_000}} {
 		all := fakes.Names(max(tt.limiters, tt.keys))
@@ -431,7 +435,8 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 					}
 				})
 				if tt.keys > 0 {
-					assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
+					assert.InEpsilon(t, heap, float64(s.Stats().Bytes), 0.2,
+						"%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
 				}
 				assert.LessOrEqual(t, float64(s.Stats().Bytes), 1.01*heap, "%d limiters with %d keys each, %T, own limits: %v", tt.limiters, tt.keys, alg, own)
 				if tt.keys == 0 {
@@ -501,7 +506,8 @@ func TestFloodsAreGivenBack(t *testing.T) {
 	const flood, trickle = 50_000, 30_000
 	for _, opts := range [][]ratelimit.Option{{ratelimit.WithLimits((&fakes.OwnLimits{}).Lookup)}, nil} {
 		s, clk := new(ratelimit.MemoryStore), stepclock.New()
-		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Second}, append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))...))
+		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 10, Window: time.Second},
+			append(opts, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk))...))
 		for i := range flood {
 			require.True(t, l.Allow(fmt.Sprint("flood ", i)))
 		}

@@ -60,9 +60,12 @@ func TestCoarseClock(t *testing.T) {
 func TestCoarseClockWhoseGoroutineIsLate(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
 		"one word": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10},
-		"wide":     ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 11}},
-		"log":      ratelimit.SlidingLog{Limit: 10, Window: 10 * time.Millisecond},
-		"denied":   ratelimit.SlidingLog{Limit: 10, Window: 10 * time.Millisecond, CountDenied: true},
+		"wide": ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 10},
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 11},
+		},
+		"log":    ratelimit.SlidingLog{Limit: 10, Window: 10 * time.Millisecond},
+		"denied": ratelimit.SlidingLog{Limit: 10, Window: 10 * time.Millisecond, CountDenied: true},
 	} {
 		asks := map[string]func(l ratelimit.Limiter) bool{
 			"Allow": func(l ratelimit.Limiter) bool { return l.Allow("key") },
@@ -249,19 +252,23 @@ func (c *setClock) Now() time.Time { return c.Clock.Now().Add(c.wall) }
 func TestWallSetBetweenLimiters(t *testing.T) {
 	clk := &setClock{Clock: stepclock.New()}
 	s := &ratelimit.MemoryStore{MaxKeys: 1}
-	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("one")))
+	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s),
+		ratelimit.WithClock(clk), ratelimit.WithName("one")))
 	require.True(t, one.AllowN("key", 10))
 	clk.wall = 2 * time.Hour
-	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("two")))
+	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s),
+		ratelimit.WithClock(clk), ratelimit.WithName("two")))
 	require.True(t, two.Allow("key"))
 	assert.EqualValues(t, 1, s.Stats().Evictions, "the first key was in use, and that is counted")
 
 	s = new(ratelimit.MemoryStore)
 	clk.wall = 0
-	one = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+	one = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s),
+		ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	require.True(t, one.AllowN("key", 10))
 	clk.wall = 2 * time.Hour
-	two = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+	two = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour}, ratelimit.WithStore(s),
+		ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 	assert.False(t, two.Allow("key"), "of the same name, and the window is the same")
 }
 
@@ -304,7 +311,8 @@ func TestOneClockPerStore(t *testing.T) {
 	s := new(ratelimit.MemoryStore)
 	require.NoError(t, open(s, "a", ratelimit.WithClock(mock)))
 	require.NoError(t, open(s, "b", ratelimit.WithClock(mock)))
-	for _, opts := range [][]ratelimit.Option{{}, {ratelimit.WithClock(other)}, {ratelimit.WithClock(clock.New())}, {ratelimit.WithClock(coarse)}, {ratelimit.WithClock(uncomparable{Clock: mock})}} {
+	for _, opts := range [][]ratelimit.Option{{}, {ratelimit.WithClock(other)}, {ratelimit.WithClock(clock.New())},
+		{ratelimit.WithClock(coarse)}, {ratelimit.WithClock(uncomparable{Clock: mock})}} {
 		err := open(s, "c", opts...)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)
 		assert.ErrorContains(t, err, "WithClock's clock is")
@@ -316,7 +324,8 @@ func TestOneClockPerStore(t *testing.T) {
 	require.NoError(t, open(s, "a"))
 	require.NoError(t, open(s, "b"))
 	require.NoError(t, open(s, "c", ratelimit.WithClock(clock.New())), "that is the system's, too")
-	assert.ErrorContains(t, open(s, "d", ratelimit.WithClock(mock)), "is of type *clock.Mock: it must be the clock of the other limiters on this store (a *clock.clock)")
+	assert.ErrorContains(t, open(s, "d", ratelimit.WithClock(mock)),
+		"is of type *clock.Mock: it must be the clock of the other limiters on this store (a *clock.clock)")
 
 	type wrapped struct{ *ratelimit.MemoryStore }
 	s = new(ratelimit.MemoryStore)

@@ -31,7 +31,8 @@ func (cache *limitCache) cached() (n int) {
 // TestManyLimits asks for more limits than the cache keeps.
 func TestManyLimits(t *testing.T) {
 	limit, s := FixedWindow{Window: time.Hour}, new(MemoryStore)
-	l := Must(New(Blocked{}, WithStore(s), WithName("test"), WithClock(stepclock.New()), WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
+	l := Must(New(Blocked{}, WithStore(s), WithName("test"), WithClock(stepclock.New()),
+		WithLimits(func(context.Context, string) (Algorithm, error) { return limit, nil })))
 	for limit.Limit = range maxCachedLimits + 10 {
 		limit.Limit++
 		require.True(t, l.Allow("key"), "one more each time")

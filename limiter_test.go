@@ -519,7 +519,11 @@ func TestForeignAlgorithm(t *testing.T) {
 			assert.Nil(t, ratelimit.Share(alg, 2))
 
 			// An algorithm of a lookup that is refused does not affect the lookups of other keys.
-			limits := map[string]ratelimit.Algorithm{"foreign": alg, "parts": ratelimit.All{bucket, alg}, "good": ratelimit.FixedWindow{Limit: 3, Window: time.Hour}}
+			limits := map[string]ratelimit.Algorithm{
+				"foreign": alg,
+				"parts":   ratelimit.All{bucket, alg},
+				"good":    ratelimit.FixedWindow{Limit: 3, Window: time.Hour},
+			}
 			l, err := ratelimit.New(bucket, ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
 				return limits[key], nil
 			}))

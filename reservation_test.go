@@ -100,12 +100,18 @@ func TestLogKeepsItsRate(t *testing.T) {
 // TestFailedCancelIsTold: if the store fails, observers see the failure of a Cancel, and the caller
 // of a Settle that cancels gets an error.
 func TestFailedCancelIsTold(t *testing.T) {
-	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen(), "closed": ratelimit.FailClosed(), "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{})))} {
+	for name, policy := range map[string]ratelimit.FailurePolicy{
+		"open":     ratelimit.FailOpen(),
+		"closed":   ratelimit.FailClosed(),
+		"fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.Unlimited{}))),
+	} {
 		t.Run(name, func(t *testing.T) {
 			var seen []ratelimit.Observation
 			store := &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
 			store.Drops.Store(true)
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clock.NewMock()), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil),
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithStore(store),
+				ratelimit.WithName("test"), ratelimit.WithClock(clock.NewMock()), ratelimit.WithFailurePolicy(policy),
+				ratelimit.WithFailureLog(nil),
 				ratelimit.WithObserver(func(_ context.Context, o ratelimit.Observation) { seen = append(seen, o) }))
 			require.NoError(t, err)
 			last := func() ratelimit.Observation { return seen[len(seen)-1] }
@@ -182,7 +188,11 @@ func TestManyCancels(t *testing.T) {
 	const many = 2000
 	for _, alg := range append([]ratelimit.Algorithm{
 		ratelimit.FixedWindow{Limit: 10, Window: time.Second},
-		ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.FixedWindow{Limit: 10, Window: time.Second}, ratelimit.SlidingLog{Limit: 10, Window: time.Second}},
+		ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+			ratelimit.FixedWindow{Limit: 10, Window: time.Second},
+			ratelimit.SlidingLog{Limit: 10, Window: time.Second},
+		},
 	}, fakes.EveryWidth...) {
 		l, _, _ := fakes.Stepped(t, alg)
 		n := fakes.Peek(t, l).Limit

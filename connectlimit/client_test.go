@@ -219,7 +219,8 @@ func TestClientBacksOff(t *testing.T) {
 				c, err := connectlimit.NewClient(free, nil)
 				require.NoError(t, err)
 				refusal := connect.NewError(connect.CodeResourceExhausted, errors.New(text))
-				p := serve(t, func(h http.Handler) http.Handler { return h }, func(context.Context) error { return refusal }, append(opts, connect.WithInterceptors(c))...)
+				p := serve(t, func(h http.Handler) http.Handler { return h },
+					func(context.Context) error { return refusal }, append(opts, connect.WithInterceptors(c))...)
 				_, err = p.call(t.Context())
 				require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err))
 

@@ -50,9 +50,10 @@ var protocols = map[string][]connect.ClientOption{
 func serve(t *testing.T, wrap func(http.Handler) http.Handler, end func(context.Context) error, opts ...connect.ClientOption) place {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle(unaryPath, connect.NewUnaryHandler(unaryPath, func(ctx context.Context, _ *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
-		return connect.NewResponse(new(emptypb.Empty)), end(ctx)
-	}))
+	mux.Handle(unaryPath, connect.NewUnaryHandler(unaryPath,
+		func(ctx context.Context, _ *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
+			return connect.NewResponse(new(emptypb.Empty)), end(ctx)
+		}))
 	mux.Handle(streamPath, connect.NewBidiStreamHandler(streamPath, func(ctx context.Context, _ *connect.BidiStream[emptypb.Empty, emptypb.Empty]) error {
 		return end(ctx)
 	}))
@@ -193,7 +194,8 @@ func TestStandInRefuses(t *testing.T) {
 	quiet := ratelimit.WithFailureLog(nil)
 	unknown, _ := limiter(t, bucket, quiet, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return nil, assert.AnError }))
 	spare, _ := limiter(t, bucket)
-	down, _ := limiter(t, bucket, quiet, ratelimit.WithStore(ratelimit.NewStore(away{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(spare)))
+	down, _ := limiter(t, bucket, quiet, ratelimit.WithStore(ratelimit.NewStore(away{})), ratelimit.WithName("test"),
+		ratelimit.WithFailurePolicy(ratelimit.Fallback(spare)))
 	for name, l := range map[string]ratelimit.Limiter{"the limit of New": unknown, "a fallback": down} {
 		p := serve(t, connectlimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {})), returns)
 		_, err := p.call(t.Context())

@@ -47,9 +47,10 @@ func frontEnd(call func(*direct, http.Header, []connect.ClientOption) (http.Head
 			return nil
 		}
 		mux := http.NewServeMux()
-		mux.Handle(unaryPath, connect.NewUnaryHandler(unaryPath, func(ctx context.Context, _ *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
-			return connect.NewResponse(new(emptypb.Empty)), handle(ctx)
-		}))
+		mux.Handle(unaryPath, connect.NewUnaryHandler(unaryPath,
+			func(ctx context.Context, _ *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
+				return connect.NewResponse(new(emptypb.Empty)), handle(ctx)
+			}))
 		mux.Handle(streamPath, connect.NewBidiStreamHandler(streamPath, func(ctx context.Context, _ *connect.BidiStream[emptypb.Empty, emptypb.Empty]) error {
 			return handle(ctx)
 		}))

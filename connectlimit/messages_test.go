@@ -30,13 +30,14 @@ type number = wrapperspb.Int32Value
 func count(t *testing.T, limit connect.Interceptor, opts ...connect.ClientOption) *connect.Client[number, number] {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle(streamPath, connect.NewClientStreamHandler(streamPath, func(_ context.Context, stream *connect.ClientStream[number]) (*connect.Response[number], error) {
-		n := int32(0)
-		for stream.Receive() {
-			n++
-		}
-		return connect.NewResponse(wrapperspb.Int32(n)), nil
-	}, connect.WithInterceptors(limit)))
+	mux.Handle(streamPath, connect.NewClientStreamHandler(streamPath,
+		func(_ context.Context, stream *connect.ClientStream[number]) (*connect.Response[number], error) {
+			n := int32(0)
+			for stream.Receive() {
+				n++
+			}
+			return connect.NewResponse(wrapperspb.Int32(n)), nil
+		}, connect.WithInterceptors(limit)))
 	server := httptest.NewUnstartedServer(mux)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -201,14 +202,15 @@ func TestPerMessageInFlight(t *testing.T) {
 	inside := make(chan int32, 10)
 	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }} {
 		mux := http.NewServeMux()
-		mux.Handle(streamPath, connect.NewClientStreamHandler(streamPath, func(_ context.Context, stream *connect.ClientStream[number]) (*connect.Response[number], error) {
-			for range 2 {
-				assert.True(t, stream.Receive(), name)
-				inside <- left()
-			}
-			end()
-			return connect.NewResponse(wrapperspb.Int32(0)), nil
-		}, connect.WithInterceptors(connectlimit.PerMessage(l))))
+		mux.Handle(streamPath, connect.NewClientStreamHandler(streamPath,
+			func(_ context.Context, stream *connect.ClientStream[number]) (*connect.Response[number], error) {
+				for range 2 {
+					assert.True(t, stream.Receive(), name)
+					inside <- left()
+				}
+				end()
+				return connect.NewResponse(wrapperspb.Int32(0)), nil
+			}, connect.WithInterceptors(connectlimit.PerMessage(l))))
 		server := httptest.NewUnstartedServer(mux)
 		server.EnableHTTP2 = true
 		server.StartTLS()

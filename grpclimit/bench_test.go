@@ -29,7 +29,9 @@ func BenchmarkUnary(b *testing.B) {
 			}
 			s := newServer(b, l, httplimit.WithKey(key))
 			ctx := peer.NewContext(b.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4711}})
-			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(":authority", "localhost", "content-type", "application/grpc", "user-agent", "grpc-go/1.85.0", "x-user", "ann"))
+			ctx = metadata.NewIncomingContext(ctx,
+				metadata.Pairs(":authority", "localhost", "content-type", "application/grpc", "user-agent",
+					"grpc-go/1.85.0", "x-user", "ann"))
 			ctx = grpc.NewContextWithServerTransportStream(ctx, transport{})
 			info := &grpc.UnaryServerInfo{FullMethod: "/example.Service/Method"}
 			handler := func(context.Context, any) (any, error) { return nil, nil }

@@ -257,9 +257,10 @@ func TestClientAsksNobody(t *testing.T) {
 		inner := newClient(t, newLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}), grpclimit.WithCost(func(*grpclimit.Call) int { return 2 }))
 		begin := time.Now()
 		for range 3 {
-			err := outer.Unary(t.Context(), "/a", nil, nil, nil, func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-				return try(ctx, inner, method, nil)
-			})
+			err := outer.Unary(t.Context(), "/a", nil, nil, nil,
+				func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					return try(ctx, inner, method, nil)
+				})
 			assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 		}
 		assert.Zero(t, time.Since(begin))
@@ -279,7 +280,9 @@ func TestClientFreeCalls(t *testing.T) {
 func TestClientStatuses(t *testing.T) {
 	l := newLimiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)})
 	costs := func(n int) grpclimit.ClientOption { return grpclimit.WithCost(func(*grpclimit.Call) int { return n }) }
-	store, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+	store, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+		ratelimit.WithStore(ratelimit.NewStore(down{})), ratelimit.WithName("test"),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.NoError(t, err)
 	quiet(t)
 	for want, c := range map[codes.Code]*grpclimit.Client{
@@ -394,17 +397,19 @@ func testClientInFlight(t *testing.T, l ratelimit.Limiter, c *grpclimit.Client) 
 	endCall <- nil
 	assert.NoError(t, <-done, "it waited for the stream to end")
 
-	_, err := c.Stream(t.Context(), new(grpc.StreamDesc), p.conn, "/a", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-		assert.True(t, busy())
-		return nil, assert.AnError
-	})
+	_, err := c.Stream(t.Context(), new(grpc.StreamDesc), p.conn, "/a",
+		func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			assert.True(t, busy())
+			return nil, assert.AnError
+		})
 	assert.ErrorIs(t, err, assert.AnError)
 	assert.False(t, busy(), "an interceptor behind has failed")
 
 	assert.Panics(t, func() {
-		_, _ = c.Stream(t.Context(), new(grpc.StreamDesc), p.conn, "/a", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-			panic("a fault")
-		})
+		_, _ = c.Stream(t.Context(), new(grpc.StreamDesc), p.conn, "/a",
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				panic("a fault")
+			})
 	})
 	assert.False(t, busy(), "an interceptor behind has panicked")
 }
@@ -427,11 +432,12 @@ func (s *sink) RecvMsg(any) error { return nil }
 // sinking opens a stream to a sink.
 func sinking(t *testing.T, ctx context.Context, c *grpclimit.Client) (grpc.ClientStream, *sink) {
 	s := new(sink)
-	stream, err := c.Stream(ctx, new(grpc.StreamDesc), nil, "/a", func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		s.ctx = ctx
-		s.end = opts[len(opts)-1].(grpc.OnFinishCallOption).OnFinish
-		return s, nil
-	})
+	stream, err := c.Stream(ctx, new(grpc.StreamDesc), nil, "/a",
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			s.ctx = ctx
+			s.end = opts[len(opts)-1].(grpc.OnFinishCallOption).OnFinish
+			return s, nil
+		})
 	require.NoError(t, err)
 	return stream, s
 }
@@ -490,10 +496,11 @@ func TestClientMessageInFlight(t *testing.T) {
 	assert.Equal(t, 1, peek(t, l))
 
 	var opened context.Context
-	_, err := c.Stream(t.Context(), new(grpc.StreamDesc), nil, "/a", func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-		opened = ctx
-		return nil, errors.New("no connection")
-	})
+	_, err := c.Stream(t.Context(), new(grpc.StreamDesc), nil, "/a",
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+			opened = ctx
+			return nil, errors.New("no connection")
+		})
 	assert.ErrorContains(t, err, "no connection")
 	assert.Error(t, opened.Err(), "it leaves no context behind")
 }

@@ -30,19 +30,21 @@ func TestFrontEnd_Laws(t *testing.T) {
 	})
 	t.Run("stream", func(t *testing.T) {
 		frontend.Run(t, frontEnd(func(s *grpclimit.Server, called *calledStream, handle func(context.Context) error) error {
-			return s.Stream(nil, serverStream{calledStream: called}, &grpc.StreamServerInfo{FullMethod: called.Method()}, func(_ any, stream grpc.ServerStream) error {
-				return handle(stream.Context())
-			})
+			return s.Stream(nil, serverStream{calledStream: called},
+				&grpc.StreamServerInfo{FullMethod: called.Method()}, func(_ any, stream grpc.ServerStream) error {
+					return handle(stream.Context())
+				})
 		}))
 	})
 	t.Run("messages", func(t *testing.T) {
 		frontend.Run(t, frontEnd(func(s *grpclimit.Server, called *calledStream, handle func(context.Context) error) error {
-			return s.Messages(nil, serverStream{calledStream: called}, &grpc.StreamServerInfo{FullMethod: called.Method()}, func(_ any, stream grpc.ServerStream) error {
-				if err := stream.RecvMsg(nil); err != nil {
-					return nil //nolint:nilerr // the call fails in any case
-				}
-				return handle(stream.Context())
-			})
+			return s.Messages(nil, serverStream{calledStream: called},
+				&grpc.StreamServerInfo{FullMethod: called.Method()}, func(_ any, stream grpc.ServerStream) error {
+					if err := stream.RecvMsg(nil); err != nil {
+						return nil //nolint:nilerr // the call fails in any case
+					}
+					return handle(stream.Context())
+				})
 		}), "settles what a call has cost", "settles by the status")
 	})
 }

@@ -51,7 +51,8 @@ func (s *service) EmptyCall(context.Context, *grpc_testing.Empty) (*grpc_testing
 	return new(grpc_testing.Empty), nil
 }
 
-func (s *service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
+func (s *service) StreamingOutputCall(_ *grpc_testing.StreamingOutputCallRequest,
+	stream grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
 	for range 3 {
 		if err := stream.Send(new(grpc_testing.StreamingOutputCallResponse)); err != nil {
 			return err
@@ -132,7 +133,8 @@ func serveOn(t testing.TB, listener net.Listener, svc *service, server []grpc.Se
 	return serveWith(t, listener, svc, func(*grpc.Server) {}, server, target, client...)
 }
 
-func serveWith(t testing.TB, listener net.Listener, svc *service, register func(*grpc.Server), server []grpc.ServerOption, target string, client ...grpc.DialOption) place {
+func serveWith(t testing.TB, listener net.Listener, svc *service, register func(*grpc.Server),
+	server []grpc.ServerOption, target string, client ...grpc.DialOption) place {
 	t.Helper()
 	s := grpc.NewServer(server...)
 	register(s)

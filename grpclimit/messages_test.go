@@ -133,10 +133,11 @@ func TestMessageInFlight(t *testing.T) {
 			}
 		}
 	}}
-	p := serve(t, svc, append(perMessage(newServer(t, l)), grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		defer func() { left <- struct{}{} }()
-		return handler(srv, stream)
-	})))
+	p := serve(t, svc, append(perMessage(newServer(t, l)),
+		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			defer func() { left <- struct{}{} }()
+			return handler(srv, stream)
+		})))
 	send := func(stream duplexClient) {
 		require.NoError(t, stream.Send(new(grpc_testing.StreamingOutputCallRequest)))
 		require.NoError(t, <-received)

@@ -38,19 +38,21 @@ func TestClientReturnsByTwosAndFours(t *testing.T) {
 		return granted
 	}
 	stream := func(ctx context.Context, c *grpclimit.Client, _ error) (granted time.Time) {
-		s, err := c.Stream(ctx, new(grpc.StreamDesc), nil, "/a", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-			granted = time.Now()
-			return slowStream{}, nil
-		})
+		s, err := c.Stream(ctx, new(grpc.StreamDesc), nil, "/a",
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				granted = time.Now()
+				return slowStream{}, nil
+			})
 		if assert.NoError(t, err) {
 			assert.NoError(t, s.RecvMsg(nil))
 		}
 		return granted
 	}
 	message := func(ctx context.Context, c *grpclimit.Client, _ error) time.Time {
-		s, err := c.Stream(ctx, new(grpc.StreamDesc), nil, "/a", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-			return slowStream{}, nil
-		})
+		s, err := c.Stream(ctx, new(grpc.StreamDesc), nil, "/a",
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				return slowStream{}, nil
+			})
 		if !assert.NoError(t, err) {
 			return time.Time{}
 		}

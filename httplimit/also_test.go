@@ -246,7 +246,8 @@ func TestAlsoInShadow(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)})
 	var refused []int
-	h := httplimit.Middleware(users, both(orgs, httplimit.WithShadow(1, func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d.Part) }))...)(ok)
+	h := httplimit.Middleware(users, both(orgs, httplimit.WithShadow(1,
+		func(_ *http.Request, d ratelimit.Decision) { refused = append(refused, d.Part) }))...)(ok)
 	for range 2 {
 		assert.Equal(t, 200, serve(h, from("192.0.2.1:1", "User", "a", "Org", "o")).StatusCode)
 	}
@@ -264,7 +265,9 @@ func TestAlsoWhenAStoreFails(t *testing.T) {
 		quiet(t)
 		for _, first := range []bool{true, false} {
 			well, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)},
+				ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
+				ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			var reported error
 			report := httplimit.WithStoreError(func(_ *http.Request, err error) { reported = err })
@@ -287,7 +290,8 @@ func TestAlsoOfAClientThatLeft(t *testing.T) {
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	orgs, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	ctx, leave := context.WithCancel(t.Context())
-	h := httplimit.Middleware(users, both(leaving{fakes.Hidden{Limiter: orgs}, leave})...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handled") }))
+	h := httplimit.Middleware(users, both(leaving{fakes.Hidden{Limiter: orgs}, leave})...)(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handled") }))
 	resp := serve(h, from("192.0.2.1:1", "User", "a", "Org", "o").WithContext(ctx))
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Equal(t, 100, left(t, users, "a"))
@@ -309,7 +313,9 @@ func (l leaving) Take(ctx context.Context, key string, n int) (ratelimit.Decisio
 func TestSettleErrorsOfSeveral(t *testing.T) {
 	logged := quiet(t)
 	users, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
+	failing, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)},
+		ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
+		ratelimit.WithFailureLog(nil))
 	require.NoError(t, err)
 	n := 3
 	h := httplimit.Middleware(users, both(failing, httplimit.WithSettleAtEnd(func(*http.Request, int, int64) int { return n }))...)(ok)

@@ -138,7 +138,8 @@ func TestHostileHosts(t *testing.T) {
 		w.WriteHeader(resp.StatusCode)
 	}))
 	sent := 0
-	for _, host := range []string{"x", ",", strings.Repeat(",", 9), strings.Repeat(",", 5000), "a,for=1.1.1.1", ";for=1.1.1.1", "a;for=1.1.1.1,b", "(,),for=1.1.1.1;a=b"} {
+	for _, host := range []string{"x", ",", strings.Repeat(",", 9), strings.Repeat(",", 5000), "a,for=1.1.1.1",
+		";for=1.1.1.1", "a;for=1.1.1.1,b", "(,),for=1.1.1.1;a=b"} {
 		for _, forwarded := range []string{"", "for=1.1.1.1", `for=1.1.1.1;x="`, `for=1.1.1.1;x="\`, strings.Repeat(`x=",`, 5000), `"`, `,`, `for="[::1`} {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", proxy)
 			require.NoError(t, err)
@@ -179,7 +180,8 @@ func TestForgedRealIP(t *testing.T) {
 	}})
 	sent := 0
 	for _, name := range []string{"X-Real-IP", "x-real-ip", "X-REAL-IP", "X_Real_IP", "X-Forwarded-For", "CF-Connecting-IP"} {
-		for _, value := range []string{"1.1.1.1", "203.0.113.66, 1.1.1.1", "1.1.1.1, 203.0.113.66", "::ffff:1.1.1.1", "[::1]:1", "fe80::1%eth0", "127.0.0.1", "", "x", strings.Repeat("1", 5000)} {
+		for _, value := range []string{"1.1.1.1", "203.0.113.66, 1.1.1.1", "1.1.1.1, 203.0.113.66", "::ffff:1.1.1.1",
+			"[::1]:1", "fe80::1%eth0", "127.0.0.1", "", "x", strings.Repeat("1", 5000)} {
 			for _, more := range []string{"", name + ": 2.2.2.2\r\n", "Connection: X-Real-IP\r\n", "Trailer: X-Real-IP\r\n"} {
 				sent++
 				for addr, past := range map[string]string{proxy: "", service: "Past: 1\r\n"} {

@@ -182,7 +182,8 @@ func TestPlans(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, own %v", name, own), func(t *testing.T) {
 				l, _ := limiter(t, tt.alg)
 				if own {
-					l = ratelimit.Must(ratelimit.New(bucket, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return tt.alg, nil })))
+					l = ratelimit.Must(ratelimit.New(bucket,
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return tt.alg, nil })))
 				}
 				resp := serve(httplimit.Middleware(l)(ok), from("192.0.2.1:1"))
 				assert.Equal(t, tt.status, resp.StatusCode)
@@ -359,7 +360,8 @@ func TestJitterOfFailure(t *testing.T) {
 			a, _ := httplimit.VerdictOf(r.Context())
 			waits = append(waits, a.RetryAfter)
 		})
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+			ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
 			ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		h := httplimit.Middleware(l, httplimit.WithJitter(most), httplimit.WithRefusal(denied))(ok)
@@ -369,7 +371,8 @@ func TestJitterOfFailure(t *testing.T) {
 			resp := serve(h, from("192.0.2.1:1"))
 			after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 			require.NoError(t, err)
-			assert.Equal(t, time.Duration(after)*time.Second, (waits[len(waits)-1] + time.Second - 1).Truncate(time.Second), "the header field and the Admission")
+			assert.Equal(t, time.Duration(after)*time.Second,
+				(waits[len(waits)-1] + time.Second - 1).Truncate(time.Second), "the header field and the Admission")
 			a := gate.Admit(from("192.0.2.1:1"))
 			waits = append(waits, a.RetryAfter)
 		}
@@ -455,7 +458,11 @@ func TestLegacyOfParts(t *testing.T) {
 		also, err := ratelimit.New(tt.alg, ratelimit.WithClock(clk))
 		require.NoError(t, err)
 		cost := 0
-		opts := []httplimit.Option{httplimit.WithHeaders(httplimit.Legacy), httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return cost })}
+		opts := []httplimit.Option{
+			httplimit.WithHeaders(httplimit.Legacy),
+			httplimit.WithInFlight(),
+			httplimit.WithCost(func(*http.Request) int { return cost }),
+		}
 		for kind, h := range map[string]http.Handler{
 			"alone":   httplimit.Middleware(single, opts...)(ok),
 			"own":     httplimit.Middleware(own, opts...)(ok),
@@ -466,7 +473,8 @@ func TestLegacyOfParts(t *testing.T) {
 				header := serve(h, from("192.0.2.1:1")).Header
 				reset, err := strconv.Atoi(header.Get("X-RateLimit-Reset"))
 				require.NoError(t, err)
-				assert.Equal(t, want, fmt.Sprint(header.Get("X-RateLimit-Limit"), " ", header.Get("X-RateLimit-Remaining"), " ", reset-start), "%s, %s: %d", name, kind, i)
+				assert.Equal(t, want, fmt.Sprint(header.Get("X-RateLimit-Limit"), " ",
+					header.Get("X-RateLimit-Remaining"), " ", reset-start), "%s, %s: %d", name, kind, i)
 			}
 		}
 	}

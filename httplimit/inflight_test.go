@@ -353,7 +353,8 @@ func TestInFlightWhenTheStoreFails(t *testing.T) {
 			logged := quiet(t)
 			store := new(flaky)
 			store.down.Store(tt.down)
-			l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Hour}, ratelimit.WithStore(store),
+				ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			h := httplimit.Middleware(l, httplimit.WithShaping(shaped), httplimit.WithStoreError(func(_ *http.Request, err error) {

@@ -92,7 +92,8 @@ func TestInFlightShaping(t *testing.T) {
 
 			// One that costs more than the limit does not wait.
 			start = time.Now()
-			many := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight(), httplimit.WithCost(func(*http.Request) int { return 3 }))(ok)
+			many := httplimit.Middleware(l, httplimit.WithShaping(3*time.Second), httplimit.WithInFlight(),
+				httplimit.WithCost(func(*http.Request) int { return 3 }))(ok)
 			resp := serve(many, from("192.0.2.1:1"))
 			assert.Equal(t, 429, resp.StatusCode)
 			assert.Empty(t, resp.Header.Get("Retry-After"))

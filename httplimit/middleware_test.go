@@ -300,7 +300,8 @@ func TestLookupFails(t *testing.T) {
 			require.NoError(t, err)
 			l.Allow("192.0.2.1")
 			told := 0
-			h := httplimit.Middleware(l, append(opts, httplimit.WithCost(func(*http.Request) int { return tt.cost }), httplimit.WithStoreError(func(*http.Request, error) { told++ }))...)(ok)
+			h := httplimit.Middleware(l, append(opts, httplimit.WithCost(func(*http.Request) int { return tt.cost }),
+				httplimit.WithStoreError(func(*http.Request, error) { told++ }))...)(ok)
 			resp := serve(h, from("192.0.2.1:1"))
 			assert.Equal(t, tt.status, resp.StatusCode, "%s %d", name, tt.cost)
 			if retry := resp.Header.Get("Retry-After"); name == "shape" && tt.status == 429 {
@@ -323,7 +324,8 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 	quiet(t)
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}
 	share, _ := limiter(t, ratelimit.Share(bucket, 8))
-	l, err := ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
+	l, err := ratelimit.New(bucket, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))),
+		ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.Fallback(share)))
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		cost, status int

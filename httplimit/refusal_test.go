@@ -101,7 +101,9 @@ func TestRefusalBody(t *testing.T) {
 // TestRefusalWithoutAStore checks that a refusal does not claim that a quota is
 // exceeded if the store failed.
 func TestRefusalWithoutAStore(t *testing.T) {
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)},
+		ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithName("test"),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 	require.NoError(t, err)
 	resp := serve(httplimit.Middleware(l, httplimit.WithStoreError(func(*http.Request, error) {}))(ok), from("192.0.2.1:1"))
 	assert.Equal(t, 503, resp.StatusCode)
@@ -118,7 +120,8 @@ func TestRefusalWithoutAStore(t *testing.T) {
 // each body.
 func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 	blocked := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))
-	closed := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("down"), ratelimit.WithStore(fakes.Down(errors.New("down"))),
+	closed := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+		ratelimit.WithName("down"), ratelimit.WithStore(fakes.Down(errors.New("down"))),
 		ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithFailureLog(nil)))
 	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -143,7 +146,8 @@ func TestRefusalHasNoFieldsOfAnotherBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limited := tt.limits(ok)
 			resp := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				for _, field := range []string{"Content-Length", "Content-Range", "Content-Disposition", "ETag", "Last-Modified", "Cache-Control", "Content-Encoding", "Server"} {
+				for _, field := range []string{"Content-Length", "Content-Range", "Content-Disposition", "ETag",
+					"Last-Modified", "Cache-Control", "Content-Encoding", "Server"} {
 					w.Header().Set(field, "5")
 				}
 				if tt.isOver {

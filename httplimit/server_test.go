@@ -63,7 +63,9 @@ func TestLoad(t *testing.T) {
 	wg.Wait()
 	for who := range statuses {
 		assert.EqualValues(t, limit, statuses[who][200].Load(), "client %d", who)
-		assert.EqualValues(t, total/connections*connections, statuses[0][200].Load()+statuses[0][429].Load()+statuses[1][200].Load()+statuses[1][429].Load()+statuses[2][200].Load()+statuses[2][429].Load())
+		assert.EqualValues(t, total/connections*connections,
+			statuses[0][200].Load()+statuses[0][429].Load()+statuses[1][200].Load()+statuses[1][429].Load()+
+				statuses[2][200].Load()+statuses[2][429].Load())
 	}
 	assert.EqualValues(t, clients*limit, served.Load())
 }

@@ -401,7 +401,8 @@ func TestSettleAfterTheClientLeft(t *testing.T) {
 			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}))
 			ctx, leave := end(t.Context())
 			defer leave()
-			h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) { t.Error(err) }))(
+			h := httplimit.Middleware(l, httplimit.WithSettleAtEnd(httplimit.ByCost),
+				httplimit.WithStoreError(func(_ *http.Request, err error) { t.Error(err) }))(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					httplimit.Cost(r.Context(), 7)
 					if name == "the client left" {
@@ -419,7 +420,8 @@ func TestSettleAfterTheClientLeft(t *testing.T) {
 func TestSettleWithShaping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}))
-		h := httplimit.Middleware(l, httplimit.WithShaping(time.Second), httplimit.WithCost(func(*http.Request) int { return 5 }), httplimit.WithSettleAtEnd(httplimit.ByCost))(
+		h := httplimit.Middleware(l, httplimit.WithShaping(time.Second),
+			httplimit.WithCost(func(*http.Request) int { return 5 }), httplimit.WithSettleAtEnd(httplimit.ByCost))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { httplimit.Cost(r.Context(), 1) }))
 		require.True(t, l.AllowN("192.0.2.1", 10))
 		start := time.Now()
@@ -512,7 +514,8 @@ func TestSettleWhenTheStoreFails(t *testing.T) {
 			logged := quiet(t)
 			store := new(flaky)
 			store.down.Store(tt.down)
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.WithStore(store),
+				ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			options := []httplimit.Option{httplimit.WithSettleAtEnd(httplimit.ByCost)}
@@ -591,9 +594,11 @@ func TestHeldIsGivenBack(t *testing.T) {
 	shaping := httplimit.WithShaping(time.Hour)
 	flight := ratelimit.All{ratelimit.InFlight{Limit: 20, Timeout: time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}}
 	for name, tt := range map[string]struct {
-		alg    ratelimit.Algorithm
-		opts   []httplimit.Option
-		panics bool // whether the lookup of the key's limit panics once the events are held; otherwise, the client leaves when its turn comes. In memory, that is too late if there is no lookup
+		alg  ratelimit.Algorithm
+		opts []httplimit.Option
+		// whether the lookup of the key's limit panics once the events are held; otherwise, the
+		// client leaves when its turn comes. In memory, that is too late if there is no lookup
+		panics bool
 	}{
 		"left":            {ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, []httplimit.Option{shaping, settle}, false},
 		"left, in flight": {flight, []httplimit.Option{shaping}, false},

@@ -309,7 +309,9 @@ func TestShapingWithASlowStore(t *testing.T) {
 		want   int
 	}{{ratelimit.FailOpen(), 200}, {ratelimit.FailClosed(), 503}} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(ratelimit.NewStore(slow{})), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1)},
+				ratelimit.WithStore(ratelimit.NewStore(slow{})), ratelimit.WithName("test"),
+				ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			reported := 0
 			report := httplimit.WithStoreError(func(*http.Request, error) { reported++ })

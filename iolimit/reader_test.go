@@ -411,7 +411,8 @@ func TestPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000)}
 		var alg ratelimit.Algorithm
-		b := ratelimit.For(ratelimit.Must(ratelimit.New(limited, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))), "key")
+		b := ratelimit.For(ratelimit.Must(ratelimit.New(limited,
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))), "key")
 		source := new(asked)
 		r := iolimit.Reader(t.Context(), source, b)
 		begin := time.Now()

@@ -154,7 +154,8 @@ func TestHosts(t *testing.T) {
 func TestCompression(t *testing.T) {
 	page := New()
 	for accept, want := range map[string]bool{
-		"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate, gzip ; q=1.0": true, "gzip;q=0": false, "gzip;q=0.000": false, "br": false, "xgzip": false, "*": false,
+		"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate, gzip ; q=1.0": true, "gzip;q=0": false,
+		"gzip;q=0.000": false, "br": false, "xgzip": false, "*": false,
 	} {
 		for _, target := range []string{"/", "/?format=json", "/?format=xml"} {
 			r := httptest.NewRequest(http.MethodGet, "http://localhost"+target, http.NoBody)
@@ -213,7 +214,8 @@ func FuzzDisplay(f *testing.F) {
 	f.Add("a\u202eb\xff")
 	f.Fuzz(func(t *testing.T, key string) {
 		shown := display(key)
-		if !utf8.ValidString(shown) || strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) }) || utf8.RuneCountInString(shown) > 10*mostRunes+2 {
+		if !utf8.ValidString(shown) ||
+			strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) }) || utf8.RuneCountInString(shown) > 10*mostRunes+2 {
 			t.Errorf("%q is displayed as %q", key, shown)
 		}
 	})

@@ -219,7 +219,9 @@ func TestCrossedWithoutLimit(t *testing.T) {
 		assert.Empty(t, c.take(), name)
 	}
 	for name, policy := range map[string]ratelimit.FailurePolicy{"open": ratelimit.FailOpen(), "closed": ratelimit.FailClosed()} {
-		l, c := crossing(0.5, ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(fakes.Down(context.DeadlineExceeded)), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(policy))
+		l, c := crossing(0.5, ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+			ratelimit.WithStore(fakes.Down(context.DeadlineExceeded)), ratelimit.WithFailureLog(nil),
+			ratelimit.WithFailurePolicy(policy))
 		l.Allow("k")
 		assert.Empty(t, c.take(), name)
 	}

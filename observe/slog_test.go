@@ -23,8 +23,10 @@ import (
 )
 
 var (
-	denied = ratelimit.Observation{Limiter: "api", Key: "alice", Call: ratelimit.CallTake, N: 3, Outcome: ratelimit.Denied, Decision: ratelimit.Decision{RetryAfter: 90 * time.Second}}
-	failed = ratelimit.Observation{Limiter: "api", Key: "alice", Call: ratelimit.CallAllow, N: 1, Outcome: ratelimit.Failed, Decision: ratelimit.Decision{Allowed: true}, Err: errors.New("no route")}
+	denied = ratelimit.Observation{Limiter: "api", Key: "alice", Call: ratelimit.CallTake, N: 3,
+		Outcome: ratelimit.Denied, Decision: ratelimit.Decision{RetryAfter: 90 * time.Second}}
+	failed = ratelimit.Observation{Limiter: "api", Key: "alice", Call: ratelimit.CallAllow, N: 1,
+		Outcome: ratelimit.Failed, Decision: ratelimit.Decision{Allowed: true}, Err: errors.New("no route")}
 )
 
 const (
@@ -163,7 +165,8 @@ func TestSlogDefault(t *testing.T) {
 func TestSlogOfALimiter(t *testing.T) {
 	logger, logged := fakes.Log()
 	store := &fakes.Broken{}
-	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(store), ratelimit.WithName("api"),
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 2, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+		ratelimit.WithStore(store), ratelimit.WithName("api"),
 		ratelimit.WithFailureLog(nil), ratelimit.WithObserver(observe.Slog(logger, time.Hour)))
 	require.True(t, l.AllowN("key", 2))
 	require.Empty(t, logged())

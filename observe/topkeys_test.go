@@ -46,7 +46,8 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	clk := clock.NewMock()
 	clk.Set(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
 	top := top(t, 10, observe.WithTopClock(clk))
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top.Observe)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Minute}, ratelimit.WithName("api"),
+		ratelimit.WithClock(clk), ratelimit.WithObserver(top.Observe)))
 	ctx := t.Context()
 	assert.Empty(t, top.Top(10))
 	assert.NotNil(t, top.Top(10), "to be encoded as an empty array")
@@ -61,7 +62,8 @@ func TestTopDeniedListsKeys(t *testing.T) {
 	_, err = l.Take(ctx, "b", 2)
 	require.NoError(t, err)
 	retry := 54*time.Second + 3*time.Second/4 - 6
-	a := observe.TopKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(), N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
+	a := observe.TopKey{Limiter: "api", Key: "a", Count: 2, Since: clk.Now().Add(-time.Second / 4), Last: clk.Now(),
+		N: 2, RetryAfter: retry, Back: time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)}
 	b := observe.TopKey{Limiter: "api", Key: "b", Count: 1, Since: clk.Now(), Last: clk.Now(), N: 2, RetryAfter: retry, Back: a.Back}
 	assert.Equal(t, []observe.TopKey{a, b}, top.Top(10))
 	assert.Equal(t, []observe.TopKey{a}, top.Top(1))
@@ -196,7 +198,8 @@ func TestTopDeniedMemory(t *testing.T) {
 
 func TestTopDeniedAllocatesNothing(t *testing.T) {
 	top := top(t, 10, observe.WithTopClock(clock.NewMock()))
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1000 * time.Hour}, ratelimit.WithName("api"), ratelimit.WithObserver(top.Observe)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 1000 * time.Hour},
+		ratelimit.WithName("api"), ratelimit.WithObserver(top.Observe)))
 	for range 2 {
 		l.Allow("k")
 	}
@@ -229,7 +232,8 @@ func TestTopUsedCountsEvents(t *testing.T) {
 	clk := clock.NewMock()
 	top, err := observe.TopUsed(10, observe.WithTopClock(clk))
 	require.NoError(t, err)
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top.Observe)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Minute},
+		ratelimit.WithName("api"), ratelimit.WithClock(clk), ratelimit.WithObserver(top.Observe)))
 	ctx := t.Context()
 	counts := func() map[string]float64 {
 		all := map[string]float64{}

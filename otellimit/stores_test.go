@@ -115,7 +115,8 @@ func TestRedis(t *testing.T) {
 	provider, reader := newProvider()
 	registration, err := ObserveRedis(provider, "r", store)
 	require.NoError(t, err)
-	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
+	l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: 24 * time.Hour},
+		ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
 	for range 5 {
 		l.Allow(key)
 	}

@@ -193,7 +193,8 @@ func TestDenialCacheIsNoAnswerOfRedis(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
 		s, _ := f.store(t, WithDenialCache(time.Hour), WithKeyTags())
 		logger, logged := fakes.Log()
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(logger))
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(s),
+			ratelimit.WithName("test"), ratelimit.WithFailureLog(logger))
 		require.NoError(t, err)
 		for range 2 {
 			l.Allow("{t}k")

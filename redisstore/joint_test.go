@@ -199,8 +199,13 @@ func TestJointFailures(t *testing.T) {
 		want  func(s Stats) uint64
 		takes time.Duration
 	}{
-		"no answer":       {func(f *fakeServer, _ *Store) { f.Hangs = true }, func(s Stats) uint64 { return s.Timeouts }, 50 * time.Millisecond},
-		"error":           {func(f *fakeServer, _ *Store) { f.Fail = errors.New("OOM command not allowed") }, func(s Stats) uint64 { return s.ErrorReplies }, 0},
+		"no answer": {
+			func(f *fakeServer, _ *Store) { f.Hangs = true },
+			func(s Stats) uint64 { return s.Timeouts },
+			50 * time.Millisecond,
+		},
+		"error": {func(f *fakeServer, _ *Store) { f.Fail = errors.New("OOM command not allowed") },
+			func(s Stats) uint64 { return s.ErrorReplies }, 0},
 		"lost connection": {func(f *fakeServer, _ *Store) { f.Fail = errors.New("EOF") }, func(s Stats) uint64 { return s.OtherErrors }, 0},
 		"breaker":         {func(_ *fakeServer, s *Store) { trip(s) }, func(s Stats) uint64 { return s.BreakerOpen }, 0},
 	} {
@@ -252,7 +257,8 @@ func TestJointInOneCallOrInOrder(t *testing.T) {
 				process := func() func(key string) ratelimit.Bound {
 					s, err := New(conn, WithDenialCache(0))
 					require.NoError(t, err)
-					l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+					l, err := ratelimit.New(f.prog.Limit.Known.(ratelimit.Algorithm), ratelimit.WithStore(s),
+						ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 					require.NoError(t, err)
 					return func(key string) ratelimit.Bound { return ratelimit.For(l, key) }
 				}
@@ -394,7 +400,8 @@ func TestNonsenseTogether(t *testing.T) {
 		zero[:8] + "\x08\x00\x00\x00\x00", zero[:8] + "\x08\x03\x00\x00\x00", zero[:8] + "\x08\x01\x00\x00\x00x"} {
 		s, err := New(nonsenseServer{nonsense{text: answer}})
 		require.NoError(t, err)
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(s),
+			ratelimit.WithName("test"), ratelimit.WithFailureLog(nil))
 		require.NoError(t, err)
 		_, err = ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"))
 		assert.Error(t, err, "%q", answer)

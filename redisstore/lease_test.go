@@ -368,7 +368,10 @@ func TestNoLease(t *testing.T) {
 		"warming up":    {ratelimit.WarmingUp{Rate: ratelimit.PerHour(1e9), Warmup: time.Hour}, 0},
 		"locks":         {ratelimit.Lockout{Limit: 1e6, Window: time.Hour, First: time.Hour}, 0},
 		"counts denied": {ratelimit.SlidingLog{Limit: 1e6, Window: time.Hour, CountDenied: true}, 0},
-		"all":           {ratelimit.All{ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1e9), Capacity: 1e6}}, 0},
+		"all": {ratelimit.All{
+			ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour},
+			ratelimit.LeakyBucket{Rate: ratelimit.PerHour(1e9), Capacity: 1e6},
+		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -109,7 +109,10 @@ func TestPrioritiesTakeOneCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 		s, _ := f.store(t)
-		limits := []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 80}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 100}}
+		limits := []ratelimit.Algorithm{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 80},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 100},
+		}
 		calls := 0
 		l := ratelimit.Must(ratelimit.New(limits[1], ratelimit.WithStore(s), ratelimit.WithName("test priorities"),
 			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limits[calls%2], nil })))

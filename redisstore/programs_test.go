@@ -40,21 +40,25 @@ func TestInvalid(t *testing.T) {
 	s, err := New(nonsense{})
 	require.NoError(t, err)
 	tooMuch := map[string]ratelimit.Algorithm{
-		"FixedWindow.Window is 1ns: it must be a multiple of 1µs":                             ratelimit.FixedWindow{Limit: 1, Window: 1},
-		"FixedWindow.Window is 900000h0m0s":                                                   ratelimit.FixedWindow{Limit: 1, Window: 900000 * time.Hour},
-		"SlidingWindow.Window / Segments is 1.5µs":                                            ratelimit.SlidingWindow{Limit: 1, Window: 3 * time.Microsecond, Segments: 2},
-		"SlidingLog.Window is 1.001µs":                                                        ratelimit.SlidingLog{Limit: 1, Window: 1001},
-		"RollingWindow.Period is 1ns":                                                         ratelimit.RollingWindow{Quota: 1, Window: 10, Period: 1},
-		"TokenBucket.Rate.Per is 1.5µs":                                                       ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: 1500}, Refill: ratelimit.RefillInterval},
+		"FixedWindow.Window is 1ns: it must be a multiple of 1µs": ratelimit.FixedWindow{Limit: 1, Window: 1},
+		"FixedWindow.Window is 900000h0m0s":                       ratelimit.FixedWindow{Limit: 1, Window: 900000 * time.Hour},
+		"SlidingWindow.Window / Segments is 1.5µs":                ratelimit.SlidingWindow{Limit: 1, Window: 3 * time.Microsecond, Segments: 2},
+		"SlidingLog.Window is 1.001µs":                            ratelimit.SlidingLog{Limit: 1, Window: 1001},
+		"RollingWindow.Period is 1ns":                             ratelimit.RollingWindow{Quota: 1, Window: 10, Period: 1},
+		"TokenBucket.Rate.Per is 1.5µs":                           ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: 1500}, Refill: ratelimit.RefillInterval},
+		"TokenBucket is {1/d, 1000000 at once}: it must fill up":  ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 1_000_000},
+		"SlidingWindow.Segments is 4097: it must be at most 4096": ratelimit.SlidingWindow{Limit: 1, Window: 4097 * time.Second, Segments: 4097},
+		"RollingWindow.Window / Period is 5000: it must be":       ratelimit.RollingWindow{Quota: 1, Window: 5000 * time.Second, Period: time.Second},
+		"Lockout.Window is 1ns":                                   ratelimit.Lockout{Limit: 1, Window: 1, First: time.Minute},
+		"Lockout.First is 1.001µs":                                ratelimit.Lockout{Limit: 1, Window: time.Minute, First: 1001},
+		"Lockout.Longest is 60.5µs":                               ratelimit.Lockout{Limit: 1, Window: time.Minute, First: time.Microsecond, Longest: 60_500},
+		"must warm up within 720h0m0s":                            ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: 800 * time.Hour},
+		"All[1].FixedWindow.Window is 1ns": ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+			ratelimit.FixedWindow{Limit: 1, Window: 1},
+		},
+
 		"must have a Per of at most 625h29m59.813685248s, or a multiple of 1µs up to 625499h": ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1, Per: 626*time.Hour + 1}},
-		"TokenBucket is {1/d, 1000000 at once}: it must fill up":                              ratelimit.TokenBucket{Rate: ratelimit.PerDay(1), Burst: 1_000_000},
-		"SlidingWindow.Segments is 4097: it must be at most 4096":                             ratelimit.SlidingWindow{Limit: 1, Window: 4097 * time.Second, Segments: 4097},
-		"RollingWindow.Window / Period is 5000: it must be":                                   ratelimit.RollingWindow{Quota: 1, Window: 5000 * time.Second, Period: time.Second},
-		"Lockout.Window is 1ns":                                                               ratelimit.Lockout{Limit: 1, Window: 1, First: time.Minute},
-		"Lockout.First is 1.001µs":                                                            ratelimit.Lockout{Limit: 1, Window: time.Minute, First: 1001},
-		"Lockout.Longest is 60.5µs":                                                           ratelimit.Lockout{Limit: 1, Window: time.Minute, First: time.Microsecond, Longest: 60_500},
-		"must warm up within 720h0m0s":                                                        ratelimit.WarmingUp{Rate: ratelimit.PerSecond(1), Warmup: 800 * time.Hour},
-		"All[1].FixedWindow.Window is 1ns":                                                    ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.FixedWindow{Limit: 1, Window: 1}},
 	}
 	if one := 1; strconv.IntSize == 64 {
 		tooMuch["FixedWindow.Limit is 2251799813685249"] = ratelimit.FixedWindow{Limit: one<<51 + 1, Window: time.Hour}

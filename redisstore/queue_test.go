@@ -642,7 +642,8 @@ func TestNonsense(t *testing.T) {
 	for _, answer := range []string{"", "x", "12345678", "12345678\x00", "12345678\x00123456789012", string(make([]byte, 17)) + "odd"} {
 		s, err := New(nonsense{text: answer})
 		require.NoError(t, err)
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(7)}, ratelimit.WithStore(s),
+			ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.NoError(t, err)
 		d, err := l.Take(t.Context(), "k", 1)
 		assert.Error(t, err, "%q", answer)

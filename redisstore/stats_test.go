@@ -22,7 +22,8 @@ import (
 // that the limiter logs. That a caller's deadline passes is no failure. Its command fails later, and counts and is
 // logged then.
 func TestFailures(t *testing.T) {
-	within := func(f func(context.Context, ratelimit.Limiter), end func(ctx context.Context) (context.Context, context.CancelFunc)) func(context.Context, ratelimit.Limiter) {
+	within := func(f func(context.Context, ratelimit.Limiter),
+		end func(ctx context.Context) (context.Context, context.CancelFunc)) func(context.Context, ratelimit.Limiter) {
 		return func(ctx context.Context, l ratelimit.Limiter) {
 			ctx, cancel := end(ctx)
 			defer cancel()

@@ -99,10 +99,11 @@ func TestFileNumbers(t *testing.T) {
 		`{call: /x, limit: 1, seconds: 1}`:                                `id is <nil>: it must be present`,
 		`{id: a, call: /x, limit: 1, seconds: 1, method: GET}`:            `method is "GET": it must be one of the fields`,
 
-		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: lockout}`:                              `first_lockout_seconds is "0s": it must be longer than 0, for a lockout`,
+		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: lockout}`:          `first_lockout_seconds is "0s": it must be longer than 0, for a lockout`,
+		`{id: a, call: /x, limit: 1, seconds: 1, first_lockout_seconds: 60}`:   `first_lockout_seconds is "1m0s": it must be left out, unless the algorithm is lockout`,
+		`{id: a, call: /x, limit: 1, seconds: 1, longest_lockout_seconds: 60}`: `longest_lockout_seconds is "1m0s": it must be left out, unless the algorithm is lockout`,
+
 		`{id: a, call: /x, limit: 1, seconds: 1, algorithm: lockout, first_lockout_seconds: [60]}`: `first_lockout_seconds is a list: it must be more than 0`,
-		`{id: a, call: /x, limit: 1, seconds: 1, first_lockout_seconds: 60}`:                       `first_lockout_seconds is "1m0s": it must be left out, unless the algorithm is lockout`,
-		`{id: a, call: /x, limit: 1, seconds: 1, longest_lockout_seconds: 60}`:                     `longest_lockout_seconds is "1m0s": it must be left out, unless the algorithm is lockout`,
 	} {
 		got, err := writeFile(t, "- "+text).Load(t.Context())
 		assert.ErrorContains(t, err, want, text)

@@ -28,7 +28,8 @@ func TestInFlightRule(t *testing.T) {
 	want := ratelimit.InFlight{Limit: 5, Timeout: 90 * time.Second}
 	for source, read := range map[string]func() (Rule, error){
 		"table": func() (Rule, error) {
-			return inTable.rule(rowOf(t, map[string]any{"THROTTLE_ID": "r", "NORMALIZED_CALL": "/x", "MAX_CALLS": 5, "WINDOW_SECONDS": 90, "ALGORITHM": "in-flight"}))
+			return inTable.rule(rowOf(t, map[string]any{"THROTTLE_ID": "r", "NORMALIZED_CALL": "/x", "MAX_CALLS": 5,
+				"WINDOW_SECONDS": 90, "ALGORITHM": "in-flight"}))
 		},
 		"file": func() (Rule, error) {
 			rules, err := writeFile(t, "- {id: r, call: /x, limit: 5, seconds: 90, algorithm: in-flight}").Load(t.Context())
@@ -404,7 +405,8 @@ func TestHoldEnds(t *testing.T) {
 // released after it could not be settled.
 func TestReleaseWhenTheStoreFails(t *testing.T) {
 	for algorithm, want := range map[string]int{"in-flight": 3, "fixed-window": 2} {
-		s, _ := newSet(t, Static(limited("a", "/a", 5, algorithm)), WithLimiter(ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithFailureLog(nil)))
+		s, _ := newSet(t, Static(limited("a", "/a", 5, algorithm)),
+			WithLimiter(ratelimit.WithStore(fakes.Down(errors.New("no route to the store"))), ratelimit.WithFailureLog(nil)))
 		reported := 0
 		h := s.Middleware(httplimit.WithSettleAtEnd(httplimit.ByCost), httplimit.WithStoreError(func(_ *http.Request, err error) {
 			assert.ErrorContains(t, err, "no route to the store", algorithm)

@@ -320,14 +320,16 @@ func unescaped(segments []string) []string {
 // among the matching rules.
 func TestNoWayAround(t *testing.T) {
 	var rules []Rule
-	for _, call := range []string{"/**", "/", "/a", "/a/**", "/a/b", "/a/#", "/{x}/b", "/{x}/#/{y}", "/a/{x}/b", "/Up/Case", "/a/b/**", "/..x/{y}", "/é/{x}", "/{x}/{y}/#/b", "/a/{x}/{y}/b"} {
+	for _, call := range []string{"/**", "/", "/a", "/a/**", "/a/b", "/a/#", "/{x}/b", "/{x}/#/{y}", "/a/{x}/b",
+		"/Up/Case", "/a/b/**", "/..x/{y}", "/é/{x}", "/{x}/{y}/#/b", "/a/{x}/{y}/b"} {
 		rules = append(rules, ruleFor(call, call))
 	}
 	rulesOf, bad := newIndex(rules, nil, nil, time.Now())
 	require.Empty(t, bad)
 	all := handlers()
 	random := budget.Rand(t)
-	parts := []string{"/", "/", "/", "a", "b", "1", "42", ".", "..", "%2F", "%2f", "%2e", "%2E%2e", "%61", "A", "Up", "Case", "up", "%25", "%2561", "é", "%C3%A9", "%31", "%00", "%FF", "%5C", "%5C", "//", "/../", "/a", "/b"}
+	parts := []string{"/", "/", "/", "a", "b", "1", "42", ".", "..", "%2F", "%2f", "%2e", "%2E%2e", "%61", "A", "Up",
+		"Case", "up", "%25", "%2561", "é", "%C3%A9", "%31", "%00", "%FF", "%5C", "%5C", "//", "/../", "/a", "/b"}
 	clk := clock.New()
 	paths := []string{ // which have been read too few ways
 		"/user/../a%2Fb/kiss", "/%5C/a/../b", "/a/../1%5C/..//b", "/%2fb%2F/%2F", "/%5Cup/%5C/Caseup/../",

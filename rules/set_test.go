@@ -401,7 +401,8 @@ func TestShadow(t *testing.T) {
 	}))
 	assert.Equal(t, 3, granted(t, s, "ann", "/x", 3))
 	assert.Equal(t, []string{"r", "r"}, refused)
-	h := s.Middleware(httplimit.WithKey(func(*http.Request) (string, error) { return "ann", nil }))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := s.Middleware(httplimit.WithKey(func(*http.Request) (string, error) { return "ann", nil }))(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
 	assert.Equal(t, 200, w.Code)

@@ -26,7 +26,8 @@ func TestWhole(t *testing.T) {
 	}
 	n, ok := scanned(t, []byte("12")).whole()
 	assert.Equal(t, []any{int64(12), true}, []any{n, ok})
-	for _, v := range []any{nil, 1.9, "1.9", "", "many", "0x10", "1_000", "1/2", "1e99", "1e999999999", true, uint64(math.MaxUint64), math.NaN(), math.Inf(1), time.Now(), []any{1}, map[string]any{}} {
+	for _, v := range []any{nil, 1.9, "1.9", "", "many", "0x10", "1_000", "1/2", "1e99", "1e999999999", true,
+		uint64(math.MaxUint64), math.NaN(), math.Inf(1), time.Now(), []any{1}, map[string]any{}} {
 		_, ok := scanned(t, v).whole()
 		assert.False(t, ok, "%v", v)
 	}
@@ -60,7 +61,8 @@ func TestInstant(t *testing.T) {
 	}
 	got, _ := scanned(t, "1.5").instant()
 	assert.Equal(t, time.Unix(1, 500_000_000), got)
-	for _, v := range []any{int64(math.MaxInt64), uint64(math.MaxUint64), "9223372036854775807", "99999999999999999999999", int64(lastUnix) + 1, ".inf", math.Inf(1), 1e30, "infinity", []byte("Infinity"), nil} {
+	for _, v := range []any{int64(math.MaxInt64), uint64(math.MaxUint64), "9223372036854775807",
+		"99999999999999999999999", int64(lastUnix) + 1, ".inf", math.Inf(1), 1e30, "infinity", []byte("Infinity"), nil} {
 		got, wrong := scanned(t, v).instant()
 		assert.Empty(t, wrong, "%v", v)
 		assert.True(t, got.IsZero(), "%v is never: %v", v, got)
@@ -68,7 +70,9 @@ func TestInstant(t *testing.T) {
 	last, wrong := scanned(t, int64(lastSecond)).instant()
 	assert.Empty(t, wrong)
 	assert.Equal(t, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), last.UTC())
-	for _, v := range []any{0, -1, int64(1893456000000), int64(lastUnix), int64(math.MinInt64), "-1", "never", "", "tomorrow", "-infinity", math.NaN(), math.Inf(-1), true, "0000-00-00 00:00:00", time.Time{}, time.Unix(0, 0), time.Unix(-1, 0), "2030-13-01", "1969-12-31", []int{1}} {
+	for _, v := range []any{0, -1, int64(1893456000000), int64(lastUnix), int64(math.MinInt64), "-1", "never", "",
+		"tomorrow", "-infinity", math.NaN(), math.Inf(-1), true, "0000-00-00 00:00:00", time.Time{}, time.Unix(0, 0),
+		time.Unix(-1, 0), "2030-13-01", "1969-12-31", []int{1}} {
 		_, wrong := scanned(t, v).instant()
 		assert.NotEmpty(t, wrong, "%v", v)
 	}

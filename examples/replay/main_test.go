@@ -139,7 +139,8 @@ func TestNoFormatIsMistaken(t *testing.T) {
 }
 
 func TestPlain(t *testing.T) {
-	tr := read(t, "# time key n\n1772442001.25 a\n\n2026-03-02T10:00:01.25+01:00\tb 3\n1772442001250 192.0.2.1:80\r\n1772442001250000 a 1\n1772442001250000000 a", "-")
+	tr := read(t, "# time key n\n1772442001.25 a\n\n2026-03-02T10:00:01.25+01:00\tb 3\n"+
+		"1772442001250 192.0.2.1:80\r\n1772442001250000 a 1\n1772442001250000000 a", "-")
 	assert.Equal(t, []string{"a", "b", "192.0.2.1"}, tr.keys)
 	for i, want := range []request{{0, 0, 1}, {0, 1, 3}, {0, 2, 1}, {0, 0, 1}, {0, 0, 1}} {
 		want.at = time.Date(2026, 3, 2, 9, 0, 1, 250e6, time.UTC).UnixNano()
@@ -159,7 +160,8 @@ func TestPattern(t *testing.T) {
 }
 
 func TestJSONFields(t *testing.T) {
-	tr := read(t, `{"@timestamp":"2026-03-02T09:00:01Z","user":{"id":7},"ip":"192.0.2.1","to":"/x?y"}`, "-json", "@timestamp,user.id,to", "-key", "ip+path", "-")
+	tr := read(t, `{"@timestamp":"2026-03-02T09:00:01Z","user":{"id":7},"ip":"192.0.2.1","to":"/x?y"}`, "-json",
+		"@timestamp,user.id,to", "-key", "ip+path", "-")
 	assert.Equal(t, []string{"7 /x"}, tr.keys)
 }
 

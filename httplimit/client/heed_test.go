@@ -43,7 +43,9 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 	sliding := ratelimit.SlidingWindow{Limit: 60, Window: time.Minute}
 	log := ratelimit.SlidingLog{Limit: 60, Window: time.Minute}
 	rolling := ratelimit.RollingWindow{Quota: 60, Window: time.Minute, Period: time.Second}
-	const near, far = 270 * time.Second, 380 * time.Second // the former is 90 % of the bucket; the latter if the quota comes back at once, or gradually, but t says when all of it is
+	// the former is 90 % of the bucket; the latter if the quota comes back at once, or gradually,
+	// but t says when all of it is
+	const near, far = 270 * time.Second, 380 * time.Second
 	for name, tt := range map[string]struct {
 		alg     ratelimit.Algorithm
 		headers httplimit.Headers
@@ -74,7 +76,11 @@ func TestHeedAvoidsRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := ratelimit.Must(ratelimit.New(tt.alg))
-				tr := &client.Transport{Limiter: unlimited, Quota: client.RateLimit, Base: handled{httplimit.Middleware(l, httplimit.WithHeaders(tt.headers))(ok), tt.latency}}
+				tr := &client.Transport{
+					Limiter: unlimited,
+					Quota:   client.RateLimit,
+					Base:    handled{httplimit.Middleware(l, httplimit.WithHeaders(tt.headers))(ok), tt.latency},
+				}
 				start := time.Now()
 				const requests = 300
 				refused := make([]int, tt.senders)

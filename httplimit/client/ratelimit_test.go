@@ -126,7 +126,8 @@ func FuzzQuotaOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, field string) {
 		q, ok := quotaOf([]string{field}, nil)
-		if !ok && q != (Quota{}) || q.Left < 0 || q.Left > mostLeft || q.Reset < 0 || q.Reset > longestRest || q.every(q.Left) < 0 || q.every(q.Left) > q.Reset {
+		if !ok && q != (Quota{}) || q.Left < 0 || q.Left > mostLeft || q.Reset < 0 || q.Reset > longestRest ||
+			q.every(q.Left) < 0 || q.every(q.Left) > q.Reset {
 			t.Errorf("%q: %+v", field, q)
 		}
 	})

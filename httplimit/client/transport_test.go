@@ -363,7 +363,11 @@ func TestTransportFails(t *testing.T) {
 // reports.
 func TestTransportNilResponse(t *testing.T) {
 	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.InFlight{Limit: 1, Timeout: time.Hour}} {
-		tr := &client.Transport{Limiter: ratelimit.Must(ratelimit.New(alg)), Quota: client.RateLimit, Base: roundTripper(func(*http.Request) *http.Response { return nil })}
+		tr := &client.Transport{
+			Limiter: ratelimit.Must(ratelimit.New(alg)),
+			Quota:   client.RateLimit,
+			Base:    roundTripper(func(*http.Request) *http.Response { return nil }),
+		}
 		for range 2 {
 			_, err := (&http.Client{Transport: tr}).Get("http://example.com")
 			assert.ErrorContains(t, err, "nil *Response")

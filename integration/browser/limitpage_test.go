@@ -149,7 +149,8 @@ func TestLimitPage(t *testing.T) {
 		b.do(chromedp.Click(chromedp.CSS("#morekeys")))
 		b.until(fmt.Sprintf(`document.querySelectorAll("#top tbody tr").length === %d`, len(hostile)+1))
 		assert.ElementsMatch(t, want, eval[[]string](b, `[...document.querySelectorAll("#top tbody button:enabled")].map(e => e.textContent)`))
-		assert.Regexp(t, `^(10kB)+.*… \(only the start of this long key is kept\)$`, eval[string](b, `document.querySelector("#top tbody button:disabled").textContent`))
+		assert.Regexp(t, `^(10kB)+.*… \(only the start of this long key is kept\)$`,
+			eval[string](b, `document.querySelector("#top tbody button:disabled").textContent`))
 		assert.Zero(t, eval[int](b, `document.querySelectorAll("#top script, #top img, #top b, #charts b, main script").length`))
 		assert.False(t, eval[bool](b, `"hacked" in window`))
 		b.view(1280, "light")
@@ -160,7 +161,10 @@ func TestLimitPage(t *testing.T) {
 		// Each of them can be looked up.
 		var filled []string
 		for i := range len(hostile) {
-			eval[any](b, fmt.Sprintf(`(() => { document.querySelector("#found").replaceChildren(); document.querySelectorAll("#top tbody button:enabled")[%d].click(); })()`, i))
+			eval[any](b, fmt.Sprintf(`(() => {
+				document.querySelector("#found").replaceChildren();
+				document.querySelectorAll("#top tbody button:enabled")[%d].click();
+			})()`, i))
 			b.until(`document.querySelector(".verdict b")?.textContent === "denied"`)
 			filled = append(filled, eval[string](b, `document.querySelector("#key").value`))
 		}
@@ -179,7 +183,8 @@ func TestLimitPage(t *testing.T) {
 		b.do(chromedp.SendKeys(chromedp.CSS("#key"), "ann"), chromedp.Click(chromedp.CSS("#form button")))
 		b.until(`document.querySelector(".verdict b")?.textContent === "denied"`)
 		assert.Contains(t, eval[string](b, `document.querySelector("#found dl").innerText`), "Remaining\n0\nRetryAfter\n")
-		assert.Regexp(t, `^now: none is granted\nin 11 min \d+ s: 1 is granted\nin 47 min \d+ s: it is like an unused key: 4 at once$`, eval[string](b, `document.querySelector(".steps").innerText`))
+		assert.Regexp(t, `^now: none is granted\nin 11 min \d+ s: 1 is granted\nin 47 min \d+ s: it is like an unused key: 4 at once$`,
+			eval[string](b, `document.querySelector(".steps").innerText`))
 		b.everywhere()
 		b.do(chromedp.Click(chromedp.CSS("#found .controls button:nth-child(1)")), chromedp.Click(chromedp.CSS("#found .controls button:nth-child(2)")))
 		b.until(`document.querySelector(".verdict b").textContent === "granted"`)
@@ -216,7 +221,10 @@ func TestLimitPage(t *testing.T) {
 		s.away.Store(true)
 		b.until(`/^no answer since \d\d:\d\d:\d\d; trying again$/.test(document.querySelector("#status").textContent)`)
 		eval[any](b, `scrollTo(0, document.body.scrollHeight)`)
-		assert.True(t, eval[bool](b, `(() => { const box = document.querySelector("#status").getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight; })()`), "it is seen at the end of the page")
+		assert.True(t, eval[bool](b, `(() => {
+			const box = document.querySelector("#status").getBoundingClientRect();
+			return box.top >= 0 && box.bottom <= innerHeight;
+		})()`), "it is seen at the end of the page")
 		b.everywhere()
 		s.away.Store(false)
 		b.until(`document.querySelector("#status").textContent === "live"`)

@@ -97,7 +97,8 @@ func TestLive(t *testing.T) {
 		b.do(chromedp.SendKeys(chromedp.CSS("#key"), "ann"), chromedp.Click(chromedp.CSS("#form button")))
 		b.until(`document.querySelector("#found .controls")`)
 		b.do(chromedp.Click(chromedp.CSS("#found .controls button:nth-child(1)")), chromedp.Click(chromedp.CSS("#found .controls button:nth-child(2)")))
-		said := `document.querySelector("#found").innerText.includes("The key may not have been reset") && document.querySelector("#found").innerText.includes("connection refused")`
+		said := `document.querySelector("#found").innerText.includes("The key may not have been reset") &&
+			document.querySelector("#found").innerText.includes("connection refused")`
 		b.until(said)
 		eval[any](b, `performance.clearResourceTimings()`)
 		b.until(`performance.getEntriesByType("resource").length > 3`) // two reports, and looks at the key

@@ -60,11 +60,15 @@ func TestReplay(t *testing.T) {
 		for _, width := range []int64{800, 400, 375, 320} {
 			b.view(width, "light")
 			b.until(fmt.Sprintf("innerWidth === %d", width))
-			assert.True(t, eval[bool](b, `(() => { const box = document.querySelector(".summary").parentElement; return box.scrollWidth <= box.clientWidth; })()`), "%d pixels: the whole summary is seen", width)
+			assert.True(t, eval[bool](b, `(() => {
+				const box = document.querySelector(".summary").parentElement;
+				return box.scrollWidth <= box.clientWidth;
+			})()`), "%d pixels: the whole summary is seen", width)
 		}
 		assert.Equal(t, eval[[]string](b, `[...document.querySelectorAll(".summary thead th")].map(e => e.firstChild.textContent.trim())`)[1:],
 			eval[[]string](b, `[...document.querySelectorAll(".summary tbody tr:nth-child(2) td")].map(e => e.dataset.label)`), "labels are those of the columns")
-		assert.Zero(t, eval[int](b, `[...document.querySelectorAll(".keys tbody tr")].filter(tr => [...tr.children].slice(2).every(e => e.textContent === "0")).length`), "each key was denied")
+		assert.Zero(t, eval[int](b, `[...document.querySelectorAll(".keys tbody tr")].filter(tr =>
+			[...tr.children].slice(2).every(e => e.textContent === "0")).length`), "each key was denied")
 		said := func() []string {
 			return eval[[]string](b, `[...document.querySelectorAll(".chart:has(canvas) .said")].slice(0, 2).map(e => e.textContent)`)
 		}
@@ -75,7 +79,8 @@ func TestReplay(t *testing.T) {
 		assert.Equal(t, []string{"Denies 1,744 of 2,703.", "Denies 607 that the token bucket allows, and allows 548 that it denies."}, said())
 		b.choose("#pick", 0)
 		assert.Equal(t, whole, said())
-		assert.Equal(t, "203.0.113.66 2,703 1,744", eval[string](b, `[...document.querySelectorAll(".keys tbody tr:first-child > *")].slice(0, 3).map(e => e.textContent).join(" ")`))
+		assert.Equal(t, "203.0.113.66 2,703 1,744",
+			eval[string](b, `[...document.querySelectorAll(".keys tbody tr:first-child > *")].slice(0, 3).map(e => e.textContent).join(" ")`))
 	})
 
 	t.Run("nobody denied", func(t *testing.T) {

@@ -124,7 +124,8 @@ func openSQL(b *testing.B, s server, d sqlstore.Dialect, more, fsyncs string) (r
 		if d == sqlstore.PostgreSQL {
 			require.Eventually(b, func() bool {
 				var others int
-				require.NoError(b, conn.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()").Scan(&others))
+				require.NoError(b, conn.QueryRow(`SELECT count(*) FROM pg_stat_activity
+					WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&others))
 				return others <= 1 // that of ping
 			}, time.Minute, time.Millisecond)
 		}

@@ -41,7 +41,8 @@ func execute(t testing.TB, db *sql.DB, statement string) {
 
 func insert(t testing.TB, db *sql.DB, id, call string, limit, seconds int) {
 	t.Helper()
-	execute(t, db, fmt.Sprintf("INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS) VALUES ('%s', '%s', %d, %d)", id, call, limit, seconds))
+	execute(t, db, fmt.Sprintf(`INSERT INTO THROTTLED_CALLS (THROTTLE_ID, NORMALIZED_CALL, MAX_CALLS, WINDOW_SECONDS)
+		VALUES ('%s', '%s', %d, %d)`, id, call, limit, seconds))
 }
 
 func granted(t testing.TB, s *rules.Set, path string, n int) (count int) {
@@ -124,7 +125,8 @@ func TestFormerColumns(t *testing.T) {
 
 // testLeastTable has only the required columns, of which two have the given names.
 func testLeastTable(t *testing.T, db *sql.DB, limit, window string) {
-	execute(t, db, fmt.Sprintf("CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200) UNIQUE, %s int, %s int, THROTTLE_EXPIRATION bigint NULL)", limit, window))
+	execute(t, db, fmt.Sprintf(`CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200) UNIQUE,
+		%s int, %s int, THROTTLE_EXPIRATION bigint NULL)`, limit, window))
 	load := func() ([]rules.Rule, error) { return rules.SQLTable(db, "calls").Load(t.Context()) }
 	execute(t, db, "INSERT INTO calls VALUES (1, '/x', 2, 60, NULL)")
 	got, err := load()
@@ -178,7 +180,8 @@ func TestExpiration(t *testing.T) {
 		for i, column := range columns {
 			numeric := i < 4
 			for how, db := range dbs {
-				execute(t, db, "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION "+column+")")
+				execute(t, db, `CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200),
+					MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION `+column+`)`)
 				load := func(value string) (rules.Rule, error) {
 					t.Helper()
 					execute(t, db, "INSERT INTO ends VALUES (1, '/x', 2, 60, "+value+")")
@@ -231,7 +234,8 @@ func TestExpiration(t *testing.T) {
 // TestSessionZone reads a TIMESTAMP in sessions that have a time zone.
 func TestSessionZone(t *testing.T) {
 	s := newMariaDB(t).(*mariaDB)
-	execute(t, s.open(t), "CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION timestamp(3) NULL)")
+	execute(t, s.open(t), `CREATE TABLE ends (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(200),
+		MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION timestamp(3) NULL)`)
 	execute(t, s.open(t), "SET time_zone='+00:00'; INSERT INTO ends VALUES (1, '/x', 2, 60, '2030-01-01 00:00:00.5'), (2, '/y', 2, 60, NULL)")
 	for _, session := range []string{"", "&parseTime=true", "&parseTime=true&loc=Local"} {
 		db := connect(t, "mysql", fmt.Sprintf("root@tcp(127.0.0.1:%d)/mysql?time_zone=%%27%%2B05%%3A00%%27%s", s.port, session))
@@ -246,7 +250,9 @@ func TestSessionZone(t *testing.T) {
 // TestColumnTypes has columns of types that add spaces or zeros to the values.
 func TestColumnTypes(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
-		execute(t, db, "CREATE TABLE calls (THROTTLE_ID char(10) PRIMARY KEY, NORMALIZED_CALL char(20), MAX_CALLS numeric(3,1), WINDOW_SECONDS numeric(3,1), THROTTLE_EXPIRATION numeric(20,3), METHOD char(8), ALGORITHM char(20), BURST numeric(3,1), SHADOW numeric(3,1), ENABLED char(5))")
+		execute(t, db, `CREATE TABLE calls (THROTTLE_ID char(10) PRIMARY KEY, NORMALIZED_CALL char(20),
+			MAX_CALLS numeric(3,1), WINDOW_SECONDS numeric(3,1), THROTTLE_EXPIRATION numeric(20,3), METHOD char(8),
+			ALGORITHM char(20), BURST numeric(3,1), SHADOW numeric(3,1), ENABLED char(5))`)
 		execute(t, db, "INSERT INTO calls VALUES ('a         ', '/x                  ', 5, 1.5, 1893456000, 'get     ', 'token-bucket        ', 2, 1, 'true ')")
 		got, err := rules.SQLTable(db, "calls").Load(t.Context())
 		require.NoError(t, err)
@@ -266,7 +272,8 @@ func TestBits(t *testing.T) {
 		if kind(s) == "sqlite" { // which has no type of bits
 			column, bits = "boolean", [2]string{"0", "1"}
 		}
-		execute(t, db, fmt.Sprintf("CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(20), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION bigint, SHADOW %s, ENABLED %s)", column, column))
+		execute(t, db, fmt.Sprintf(`CREATE TABLE calls (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(20),
+			MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION bigint, SHADOW %s, ENABLED %s)`, column, column))
 		for i := range 4 {
 			execute(t, db, fmt.Sprintf("INSERT INTO calls VALUES (%d, '/%d', 5, 60, NULL, %s, %s)", i, i, bits[i/2], bits[i%2]))
 		}
@@ -297,7 +304,8 @@ func TestNever(t *testing.T) {
 // later.
 func TestBadRows(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
-		execute(t, db, "CREATE TABLE calls (THROTTLE_ID varchar(20) PRIMARY KEY, NORMALIZED_CALL varchar(200), MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION bigint, METHOD varchar(20))")
+		execute(t, db, `CREATE TABLE calls (THROTTLE_ID varchar(20) PRIMARY KEY, NORMALIZED_CALL varchar(200),
+			MAX_CALLS int, WINDOW_SECONDS int, THROTTLE_EXPIRATION bigint, METHOD varchar(20))`)
 		execute(t, db, "INSERT INTO calls VALUES ('a', '/a', 0, 60, NULL, NULL), ('b', '/b', 2, 3600, NULL, 'get,post'), ('c', '/c', NULL, 60, NULL, '*')")
 		set, err := rules.New(t.Context(), rules.SQLTable(db, "calls"), rules.WithInterval(0))
 		require.NoError(t, err)
@@ -439,7 +447,8 @@ func edit(t *testing.T, s server, db *sql.DB, statement string) {
 		execute(t, db, statement)
 		return
 	}
-	out, err := exec.Command(find(t, "psql", "/usr/lib/postgresql/*/bin/psql"), "-h", "127.0.0.1", "-p", strconv.Itoa(p.port), "-U", "test", "-d", "postgres", "-c", statement).CombinedOutput()
+	out, err := exec.Command(find(t, "psql", "/usr/lib/postgresql/*/bin/psql"), "-h", "127.0.0.1", "-p",
+		strconv.Itoa(p.port), "-U", "test", "-d", "postgres", "-c", statement).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
@@ -490,10 +499,12 @@ func TestLimitsPerKey(t *testing.T) {
 			query = "SELECT time_window_sec, capacity FROM limits WHERE config_key = ?"
 		}
 		execute(t, db, "INSERT INTO limits VALUES ('gold', 86400, 5, NULL)")
-		execute(t, db, "INSERT INTO limits VALUES ('partner', NULL, NULL, 'unlimited'), ('suspended', 60, 5, 'blocked'), ('window', 60, 5, 'fixed-window'), ('wrong', 60, 5, 'magic')")
+		execute(t, db, `INSERT INTO limits VALUES ('partner', NULL, NULL, 'unlimited'), ('suspended', 60, 5, 'blocked'),
+			('window', 60, 5, 'fixed-window'), ('wrong', 60, 5, 'magic')`)
 		named := rules.SQLLimits(db, strings.Replace(query, "capacity", "capacity, algorithm", 1), nil)
 		for key, want := range map[string]ratelimit.Algorithm{
-			"gold": ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 5, Per: 24 * time.Hour}}, "partner": ratelimit.Unlimited{}, "suspended": ratelimit.Blocked{},
+			"gold":    ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 5, Per: 24 * time.Hour}},
+			"partner": ratelimit.Unlimited{}, "suspended": ratelimit.Blocked{},
 			"window": ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, "nobody": nil,
 		} {
 			alg, err := named.Limit(t.Context(), key)

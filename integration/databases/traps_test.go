@@ -62,12 +62,13 @@ func TestSchemas(t *testing.T) {
 func TestWrongTables(t *testing.T) {
 	wrong := map[string]map[string]string{ // by what the error says
 		"postgresql": {
-			"id character varying\\(200\\) COLLATE C NOT NULL[,)]":               `id VARCHAR(200) COLLATE "C" NOT NULL, state BYTEA NOT NULL, expires BIGINT`,
+			"id character varying\\(200\\) COLLATE C NOT NULL[,)]": `id VARCHAR(200) COLLATE "C" NOT NULL, state BYTEA NOT NULL, expires BIGINT`,
+			"state text COLLATE default NOT NULL":                  `id VARCHAR(200) COLLATE "C" PRIMARY KEY, state TEXT NOT NULL, expires BIGINT`,
+			"expires integer":                                      `id VARCHAR(200) COLLATE "C" PRIMARY KEY, state BYTEA NOT NULL, expires INTEGER`,
+			"version integer":                                      `id VARCHAR(200) COLLATE "C" PRIMARY KEY, state BYTEA NOT NULL, expires BIGINT, version INTEGER`,
+			"id .* NOT NULL[,)].*: it must be":                     `id VARCHAR(200) COLLATE "C", state BYTEA NOT NULL, expires BIGINT, PRIMARY KEY (id, state)`,
+
 			"id character varying\\(200\\) COLLATE default NOT NULL PRIMARY KEY": `id VARCHAR(200) PRIMARY KEY, state BYTEA NOT NULL, expires BIGINT`,
-			"state text COLLATE default NOT NULL":                                `id VARCHAR(200) COLLATE "C" PRIMARY KEY, state TEXT NOT NULL, expires BIGINT`,
-			"expires integer":                                                    `id VARCHAR(200) COLLATE "C" PRIMARY KEY, state BYTEA NOT NULL, expires INTEGER`,
-			"version integer":                                                    `id VARCHAR(200) COLLATE "C" PRIMARY KEY, state BYTEA NOT NULL, expires BIGINT, version INTEGER`,
-			"id .* NOT NULL[,)].*: it must be":                                   `id VARCHAR(200) COLLATE "C", state BYTEA NOT NULL, expires BIGINT, PRIMARY KEY (id, state)`,
 		},
 		"mariadb": {
 			"id varbinary\\(200\\) NOT NULL[,)]":       `id VARBINARY(200) NOT NULL, state LONGBLOB NOT NULL, expires BIGINT`,

@@ -150,7 +150,8 @@ func TestHeedParses(t *testing.T) {
 	const letters = `aAbrtz019"\\;;==,,:?.-*_/+ ~!é`
 	valid := 0
 	for range 20_000 {
-		field := []string{`"default";r=50;t=30`, `"a\"b";x;r=1;t=2;pk=:QXBwLTk5OQ==:`, `a;r=3;t=40,"b";r=2;t=50;y=?1`, `"a";z=1.5;t=9;r=8, *b/c:d;r=-1`}[random.IntN(4)]
+		field := []string{`"default";r=50;t=30`, `"a\"b";x;r=1;t=2;pk=:QXBwLTk5OQ==:`, `a;r=3;t=40,"b";r=2;t=50;y=?1`,
+			`"a";z=1.5;t=9;r=8, *b/c:d;r=-1`}[random.IntN(4)]
 		for range random.IntN(4) {
 			at, c := random.IntN(len(field)), letters[random.IntN(len(letters))]
 			switch random.IntN(3) {

@@ -127,7 +127,10 @@ func BenchmarkOpenHolds(b *testing.B) {
 		"FixedWindow":      ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour},
 		"SlidingWindow/60": ratelimit.SlidingWindow{Limit: 1e9, Window: time.Hour, Segments: 60},
 		"InFlight":         ratelimit.InFlight{Limit: 1e6, Timeout: time.Hour},
-		"All":              ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 1e9}, ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour}},
+		"All": ratelimit.All{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 1e9},
+			ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour},
+		},
 	} {
 		for _, open := range []int{0, 10, 1000} {
 			for name, ask := range map[string]func(l ratelimit.Limiter, open []*ratelimit.Reservation) error{

@@ -264,7 +264,8 @@ func TestPromptCommands(t *testing.T) {
 	t.Parallel()
 	cert, key, pool := certificate(t)
 	port := freePort(t)
-	s := startServer(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+	s := startServer(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
 	for name, o := range map[string]redis.Options{
 		"RESP3":                 {Addr: s.addr()},
 		"RESP2, one connection": {Addr: s.addr(), Protocol: 2, PoolSize: 1},

@@ -43,7 +43,8 @@ var crashAlgorithms = map[string]ratelimit.Algorithm{
 func (c crash) limiter(t *testing.T) (ratelimit.Limiter, *storetest.Clock) {
 	clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
 	store := makers[c.Client](t, c.Addr, redisstore.WithTimeout(patient), redisstore.WithLimiterClock())
-	return limiter(t, store, crashAlgorithms[c.Algorithm], ratelimit.WithClock(clk), ratelimit.WithName(c.Algorithm), ratelimit.WithFailurePolicy(ratelimit.FailClosed())), clk
+	return limiter(t, store, crashAlgorithms[c.Algorithm], ratelimit.WithClock(clk), ratelimit.WithName(c.Algorithm),
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed())), clk
 }
 
 // TestCrashing is the process: it holds, prints the tokens, and waits until it is killed.

@@ -143,7 +143,11 @@ func (d drawer) ofKind(kind int) ratelimit.Algorithm {
 	case 0:
 		return ratelimit.TokenBucket{Rate: rate(), Burst: of(0, 1, 3, 10, 1000)}
 	case 1:
-		return ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: of(1, 4, 10, 1<<40), Per: window()}, Burst: of(0, 1, 7, 1000), Refill: ratelimit.RefillInterval}
+		return ratelimit.TokenBucket{
+			Rate:   ratelimit.Rate{Events: of(1, 4, 10, 1<<40), Per: window()},
+			Burst:  of(0, 1, 7, 1000),
+			Refill: ratelimit.RefillInterval,
+		}
 	case 2:
 		return ratelimit.LeakyBucket{Rate: rate(), Capacity: of(0, 1, 3, 10)}
 	case 3:
@@ -170,5 +174,9 @@ func (d drawer) ofKind(kind int) ratelimit.Algorithm {
 			Hour:  of(0, 4),
 		}
 	}
-	return ratelimit.WarmingUp{Rate: ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))}, Warmup: window(), ColdFactor: []float64{0, 1, 2.5, 100}[d.rng.IntN(4)]}
+	return ratelimit.WarmingUp{
+		Rate:       ratelimit.Rate{Events: of(1, 10, 999), Per: time.Duration(oneOf(1e6, 1e9, 60e9))},
+		Warmup:     window(),
+		ColdFactor: []float64{0, 1, 2.5, 100}[d.rng.IntN(4)],
+	}
 }

@@ -106,7 +106,9 @@ func joint(
 		before := store.Stats().Calls
 		on.After = func(ops []history.Op) (wrong error) {
 			o, calls := ops[0], store.Stats().Calls-before
-			if o.Verb == history.Take && calls > 4+3*uint64(len(jointKeys)) { // one, another if holds are open, one more if a turn has come and one for that, and each again to load its script
+			// one, another if holds are open, one more if a turn has come and one for that, and
+			// each again to load its script
+			if o.Verb == history.Take && calls > 4+3*uint64(len(jointKeys)) {
 				wrong = fmt.Errorf("%d calls", calls)
 			}
 			for key, i := range jointKeys {

@@ -77,7 +77,8 @@ func useAll(t testing.TB, create func(opts ...redisstore.Option) *redisstore.Sto
 	}
 
 	limit := hourly(10)
-	l := limiter(t, store, hourly(10), ratelimit.WithName("varying"), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+	l := limiter(t, store, hourly(10), ratelimit.WithName("varying"),
+		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
 	for range 2 {
 		d, err := l.Take(t.Context(), "k", 1)
 		require.NoError(t, err)

@@ -283,7 +283,9 @@ func TestSaturation_WhoLeaves(t *testing.T) {
 					used, calls := all.used(of), float64(scriptsRun(t, s))/float64(len(all.Granted))
 					t.Logf("%.1f %% used, %.2f calls for each", 100*used, calls)
 					for i, at := range all.ends() {
-						require.LessOrEqual(t, float64(i+1), of.most(time.Duration(at-all.Granted[0][0])*time.Microsecond), "after %d ms", (at-all.Granted[0][0])/1000)
+						require.LessOrEqual(t, float64(i+1),
+							of.most(time.Duration(at-all.Granted[0][0])*time.Microsecond),
+							"after %d ms", (at-all.Granted[0][0])/1000)
 					}
 					assert.Positive(t, used)
 					if budget.Nightly() {

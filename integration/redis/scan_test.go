@@ -108,7 +108,8 @@ func TestScanStates(t *testing.T) {
 		l := limiter(t, store, hourly(10), ratelimit.WithName("api"))
 		bucket := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithName("bucket"))
 		limit := ratelimit.Algorithm(ratelimit.SlidingLog{Limit: 10, Window: time.Hour})
-		changing := limiter(t, store, limit, ratelimit.WithName("changing"), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
+		changing := limiter(t, store, limit, ratelimit.WithName("changing"),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }))
 		take := func(l ratelimit.Limiter, key string, n int) {
 			d, err := l.Take(t.Context(), key, n)
 			require.NoError(t, err)

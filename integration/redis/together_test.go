@@ -256,7 +256,8 @@ func TestTakeAllInCluster(t *testing.T) {
 				store, err := redisstore.New(conn, redisstore.WithTimeout(patient), redisstore.WithPrefix(name+kind), tt.opt)
 				require.NoError(t, err)
 				users := limiter(t, store, hourly(3), ratelimit.WithName("users"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
-				orgs := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithName("orgs"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+				orgs := limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+					ratelimit.WithName("orgs"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				bounds := []ratelimit.Bound{ratelimit.For(users, tt.keys[0]), ratelimit.For(orgs, tt.keys[1])}
 				take := func() ratelimit.Decision {
 					d, err := ratelimit.TakeAll(t.Context(), 1, bounds...)
@@ -376,7 +377,8 @@ func TestTakeAllAdopts(t *testing.T) {
 func TestTakeAllWithMemory(t *testing.T) {
 	withEach(t, func(t *testing.T, create maker) {
 		store := create(t, startServer(t).addr(), redisstore.WithTimeout(patient))
-		window, bucket := ratelimit.For(limiter(t, store, hourly(10)), "k"), ratelimit.For(limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}), "k")
+		window := ratelimit.For(limiter(t, store, hourly(10)), "k")
+		bucket := ratelimit.For(limiter(t, store, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}), "k")
 		local := ratelimit.For(ratelimit.Must(ratelimit.New(hourly(2))), "k")
 		for i := range 4 {
 			d, err := ratelimit.TakeAll(t.Context(), 1, local, window, bucket)
@@ -463,7 +465,8 @@ func TestHoldAllOfAQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := storetest.NewClock(time.Date(2026, 3, 1, 12, 34, 56, 0, time.UTC))
-			store, err := redisstore.New(connect(connectors["rueidis"](t, startServer(t).addr())), redisstore.WithLimiterClock(), redisstore.WithTimeout(patient))
+			store, err := redisstore.New(connect(connectors["rueidis"](t, startServer(t).addr())),
+				redisstore.WithLimiterClock(), redisstore.WithTimeout(patient))
 			require.NoError(t, err)
 			flight := limiter(t, store, ratelimit.InFlight{Limit: 10, Timeout: time.Minute}, ratelimit.WithClock(clk))
 			queue := limiter(t, store, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(20), Capacity: 10}, ratelimit.WithClock(clk))

@@ -147,7 +147,8 @@ func TestWaitersLeave(t *testing.T) {
 				key := s.do("KEYS", "*").([]any)[0]
 				state := func() string {
 					value := s.do("GET", key).(string)
-					if strings.HasPrefix(kind, "SlidingLog") || kind == "InFlight" || kind == "LeakyBucket" { // its third word may be any instant that has passed
+					// its third word may be any instant that has passed
+					if strings.HasPrefix(kind, "SlidingLog") || kind == "InFlight" || kind == "LeakyBucket" {
 						third := len(tag(t, alg)) + 16
 						value = value[:third] + value[third+8:]
 					}

@@ -352,11 +352,12 @@ func TestStore_LateFailure(t *testing.T) {
 		want   string
 		at     time.Duration
 	}{
-		"well":              {takes(20*time.Millisecond, nil), false, "", 0},
-		"fails":             {takes(20*time.Millisecond, broken), false, "no such table", 20 * time.Millisecond},
-		"fails in time":     {takes(deadline/2, broken), false, "", 0},
-		"silent":            {takes(time.Hour, nil), false, "no answer within 1s: context deadline exceeded", timeout},
-		"deaf":              {func(context.Context) error { time.Sleep(time.Hour); return broken }, false, "no answer within 1s: context deadline exceeded", timeout},
+		"well":          {takes(20*time.Millisecond, nil), false, "", 0},
+		"fails":         {takes(20*time.Millisecond, broken), false, "no such table", 20 * time.Millisecond},
+		"fails in time": {takes(deadline/2, broken), false, "", 0},
+		"silent":        {takes(time.Hour, nil), false, "no answer within 1s: context deadline exceeded", timeout},
+		"deaf": {func(context.Context) error { time.Sleep(time.Hour); return broken }, false,
+			"no answer within 1s: context deadline exceeded", timeout},
 		"fails, cancelled":  {takes(20*time.Millisecond, broken), true, "", 0},
 		"silent, cancelled": {takes(time.Hour, nil), true, "", 0},
 	} {

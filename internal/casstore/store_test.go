@@ -28,7 +28,11 @@ var ctx = context.Background()
 func TestStore(t *testing.T) {
 	day := ratelimit.FixedWindow{Limit: 3, Window: 24 * time.Hour}
 	limiter := func(t *testing.T, s ratelimit.Store, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
-		l, _ := fakes.At(t, alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed())}, opts...)...)
+		l, _ := fakes.At(t, alg, append([]ratelimit.Option{
+			ratelimit.WithStore(s),
+			ratelimit.WithName("test"),
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
+		}, opts...)...)
 		return l
 	}
 
@@ -239,7 +243,8 @@ func TestStore_ParallelCalls(t *testing.T) {
 				var granted, failed atomic.Int64
 				var wg sync.WaitGroup
 				for range tt.processes {
-					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
+					l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: tt.limit, Window: 24 * time.Hour},
+						ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
 					for range tt.calls {
 						wg.Go(func() {
 							switch d, err := l.Take(ctx, "key", 1); {
@@ -264,7 +269,8 @@ func TestStore_ParallelCalls(t *testing.T) {
 func TestStore_CallersWhoLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := fakes.NewMapDB()
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour},
+			ratelimit.WithStore(ratelimit.NewStore(slow{db})), ratelimit.WithName("api")))
 		var wg sync.WaitGroup
 		take := func(ctx context.Context, want error) {
 			wg.Go(func() {
@@ -319,7 +325,8 @@ func TestStore_Panic(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			db := &panicking{MapDB: fakes.NewMapDB()}
-			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour},
+				ratelimit.WithStore(ratelimit.NewStore(db)), ratelimit.WithName("api")))
 			db.end.Store(&end)
 			var wg sync.WaitGroup
 			var failed atomic.Int64
@@ -352,14 +359,18 @@ func TestStore_Expiry(t *testing.T) {
 		s := db.Store()
 		clk := stepclock.New()
 		clk.Set(start)
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+		l := ratelimit.Must(ratelimit.New(
+			ratelimit.FixedWindow{Limit: 10, Window: time.Hour, Start: ratelimit.StartOnFirstEvent},
+			ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		clk.Advance(time.Minute)
 		for range 3 {
 			require.True(t, l.Allow("key"))
 			assert.True(t, start.Add(61*time.Minute).Equal(db.Until["test:key"]), "%v", db.Until)
 			clk.Advance(-time.Second) // time stands still, and is a second behind
 		}
-		l = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 10, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("never")))
+		l = ratelimit.Must(ratelimit.New(
+			ratelimit.FixedWindow{Limit: 10, Window: math.MaxInt64, Start: ratelimit.StartOnFirstEvent},
+			ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("never")))
 		require.True(t, l.Allow("key"))
 		assert.Equal(t, time.Time{}, db.Until["never:key"])
 		assert.Contains(t, db.Until, "never:key")

@@ -161,11 +161,15 @@ func TestTwins(t *testing.T) {
 		"both are right":    {same, same, nil, ""},
 		"what is seen then": {same, same, func(ops []history.Op) error { return fmt.Errorf("after %v", ops) }, "after"},
 		"one is too soon":   {same, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "store 1 answers"},
-		"both are too soon": {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "was told to be granted"},
-		"one panics":        {same, func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, nil, "panic: a reset"},
+		"both are too soon": {func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} },
+			func(l ratelimit.Limiter) ratelimit.Limiter { return hasty{l} }, nil, "was told to be granted"},
+		"one panics": {same, func(l ratelimit.Limiter) ratelimit.Limiter { return panicking{l} }, nil, "panic: a reset"},
 	} {
 		s := &history.Twins{Start: time.Unix(1000, 0)}
-		s.Limits = []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5}}
+		s.Limits = []ratelimit.Algorithm{
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5},
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2), Burst: 5},
+		}
 		s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 			clk := ratelimittest.NewClock(s.Start)
 			limits := ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) { return of(key), nil })

@@ -367,7 +367,8 @@ func TestLimiterReportsUnreadableState(t *testing.T) {
 	}{"open": {ratelimit.FailOpen(), true}, "closed": {ratelimit.FailClosed(), false}} {
 		t.Run(name, func(t *testing.T) {
 			db := fakes.MapStates{"key": "nonsense"}
-			l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(db), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+			l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 3, Window: time.Hour}, ratelimit.WithStore(db),
+				ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 			require.NoError(t, err)
 			d, err := l.Take(t.Context(), "key", 1)
 			require.ErrorIs(t, err, ratelimit.ErrState)
@@ -411,7 +412,9 @@ func TestRestartWithOtherParameters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, clk := fakes.MapStates{}, stepclock.New()
 			limiter := func(s start) ratelimit.Limiter {
-				return ratelimit.Must(ratelimit.New(s.alg, append(s.opts, ratelimit.WithStore(db), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))...))
+				return ratelimit.Must(ratelimit.New(s.alg,
+					append(s.opts, ratelimit.WithStore(db), ratelimit.WithName("test"), ratelimit.WithClock(clk),
+						ratelimit.WithFailurePolicy(ratelimit.FailClosed()))...))
 			}
 			l := limiter(tt.was)
 			require.True(t, l.AllowN("key", 10))

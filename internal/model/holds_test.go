@@ -489,13 +489,20 @@ func TestSettle_Throughput(t *testing.T) {
 		alg  ratelimit.Algorithm
 		want []int // for each length of the streams
 	}{
-		"TokenBucket":    {ratelimit.TokenBucket{Rate: rate}, []int{10000, 10000, 9750}},
-		"LeakyBucket":    {ratelimit.LeakyBucket{Rate: rate, Capacity: 10000}, []int{10000, 10000, 9750}},
-		"RefillInterval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 6 * time.Second}, Burst: 10000, Refill: ratelimit.RefillInterval}, []int{10000, 10000, 9250}},
-		"FixedWindow":    {ratelimit.FixedWindow{Limit: 10000, Window: time.Minute}, []int{9250, 9250, 5500}},
-		"SlidingWindow":  {ratelimit.SlidingWindow{Limit: 10000, Window: time.Minute}, []int{9000, 7500, 4500}},
-		"SlidingLog":     {ratelimit.SlidingLog{Limit: 10000, Window: time.Minute}, []int{9250, 7750, 4750}},
-		"RollingWindow":  {ratelimit.RollingWindow{Quota: 10000, Window: time.Minute, Period: time.Second}, []int{9250, 7750, 4750}},
+		"TokenBucket": {ratelimit.TokenBucket{Rate: rate}, []int{10000, 10000, 9750}},
+		"LeakyBucket": {ratelimit.LeakyBucket{Rate: rate, Capacity: 10000}, []int{10000, 10000, 9750}},
+		"RefillInterval": {
+			ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 6 * time.Second}, Burst: 10000,
+				Refill: ratelimit.RefillInterval},
+			[]int{10000, 10000, 9250},
+		},
+		"FixedWindow":   {ratelimit.FixedWindow{Limit: 10000, Window: time.Minute}, []int{9250, 9250, 5500}},
+		"SlidingWindow": {ratelimit.SlidingWindow{Limit: 10000, Window: time.Minute}, []int{9000, 7500, 4500}},
+		"SlidingLog":    {ratelimit.SlidingLog{Limit: 10000, Window: time.Minute}, []int{9250, 7750, 4750}},
+		"RollingWindow": {
+			ratelimit.RollingWindow{Quota: 10000, Window: time.Minute, Period: time.Second},
+			[]int{9250, 7750, 4750},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []int

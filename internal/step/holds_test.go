@@ -44,7 +44,12 @@ func holdKernels(t *testing.T, enc kernel.Encoding) map[string]*Machine {
 	for name, k := range parts {
 		kernels[name] = NewMachine(k(), enc)
 	}
-	for _, names := range [][]string{{"token", "fixed", "log"}, {"interval", "first", "rolling"}, {"inflight", "sevenths"}, {"leaky", "pair", "inflight", "interval"}} {
+	for _, names := range [][]string{
+		{"token", "fixed", "log"},
+		{"interval", "first", "rolling"},
+		{"inflight", "sevenths"},
+		{"leaky", "pair", "inflight", "interval"},
+	} {
 		var all []kernel.Kernel
 		for _, name := range names {
 			all = append(all, parts[name]())
@@ -231,7 +236,8 @@ func (r *replay) do(req Request) (a Answer) {
 	before := r.st.Clone()
 	by := r.by
 	r.by, r.st, changed = r.c.StepFrom(r.by, r.st, &req, &a)
-	r.trace = append(r.trace, fmt.Sprintf("%d: op %d, n %d, %+v: %v held %v ended %d", r.now-begun/r.c.Tick, req.Op, req.N, req.Hold, a.Allowed, a.Held, a.Ended))
+	r.trace = append(r.trace, fmt.Sprintf("%d: op %d, n %d, %+v: %v held %v ended %d", r.now-begun/r.c.Tick, req.Op,
+		req.N, req.Hold, a.Allowed, a.Held, a.Ended))
 	if req.Op == OpPeek {
 		require.False(r.t, changed)
 		require.Equal(r.t, before, r.st)

@@ -69,7 +69,8 @@ func TestHolds_EndTogether(t *testing.T) {
 // each of these moves. The time is that of a hold.
 func BenchmarkTimeoutChanges(b *testing.B) {
 	for _, holds := range []int{64, 1024, 16_384} {
-		shorter, longer := NewMachine(kernel.NewInFlight(holds, 3600*second), kernel.InMemory), NewMachine(kernel.NewInFlight(holds, 7200*second), kernel.InMemory)
+		shorter := NewMachine(kernel.NewInFlight(holds, 3600*second), kernel.InMemory)
+		longer := NewMachine(kernel.NewInFlight(holds, 7200*second), kernel.InMemory)
 		s := keyOf(longer)
 		for i := range uint64(holds) {
 			s.send(longer, begun+i, Request{Op: OpHold, N: 1, Hold: Handle{ID: 2*i + 1, For: time.Hour}})

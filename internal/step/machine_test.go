@@ -145,7 +145,12 @@ func TestStateOfLimitThatGrantsMore(t *testing.T) {
 func TestTake(t *testing.T) {
 	kernels := each(t)
 	kernels["pair"] = NewMachine(kernel.NewSlidingWindow(10, 1, second, kernel.InMemory), kernel.InMemory)
-	kernels["rings"] = NewMachine(NewAll([]kernel.Kernel{kernels["sliding"].Kernel, kernels["rolling"].Kernel, kernels["pair"].Kernel, kernels["leaky"].Kernel}, kernel.InMemory), kernel.InMemory)
+	kernels["rings"] = NewMachine(NewAll([]kernel.Kernel{
+		kernels["sliding"].Kernel,
+		kernels["rolling"].Kernel,
+		kernels["pair"].Kernel,
+		kernels["leaky"].Kernel,
+	}, kernel.InMemory), kernel.InMemory)
 	rings := make([]kernel.Kernel, 10)
 	for i := range rings {
 		rings[i] = kernels["sliding"].Kernel

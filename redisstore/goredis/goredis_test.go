@@ -54,13 +54,15 @@ func TestNoConnection(t *testing.T) {
 	for name, client := range map[string]redis.UniversalClient{
 		"Client":  redis.NewClient(&redis.Options{Addr: "redis:1", Dialer: dial}),
 		"Cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"redis:1"}, Dialer: dial}),
-		"Ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "redis:1"}, Dialer: dial, HeartbeatFn: func(context.Context, *redis.Client) bool { return true }}),
+		"Ring": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "redis:1"}, Dialer: dial,
+			HeartbeatFn: func(context.Context, *redis.Client) bool { return true }}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer client.Close()
 			s, err := New(client)
 			require.NoError(t, err)
-			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+				ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil)))
 			_, err = l.Take(t.Context(), "k", 1)
 			require.ErrorIs(t, err, refused)
 			require.ErrorIs(t, s.Check(t.Context()), refused)
@@ -74,10 +76,11 @@ func TestNoConnection(t *testing.T) {
 func TestConnectsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var attempts atomic.Int64
-		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", PoolSize: 1, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-			attempts.Add(1)
-			return nil, errors.New("connection refused")
-		}})
+		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", PoolSize: 1, DialerRetries: 1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				attempts.Add(1)
+				return nil, errors.New("connection refused")
+			}})
 		conn := NewConn(client)
 		var before int64
 		for i := range 200 {
@@ -104,9 +107,10 @@ func TestConnectsSoon(t *testing.T) {
 // which goes to a dead node as well, and for which the client makes all other ones wait.
 func TestAttemptsOfOthersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", PoolSize: 2, MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return nil, errors.New("connection refused")
-		}})
+		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", PoolSize: 2, MaxRetries: -1,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				return nil, errors.New("connection refused")
+			}})
 		defer time.Sleep(5 * time.Second) // until the client has stopped
 		defer client.Close()
 		conn := NewConn(client)

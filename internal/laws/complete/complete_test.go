@@ -48,7 +48,8 @@ var algorithms = map[string]algorithm{
 				upTo(4, func(capacity int) {
 					rate := time.Duration(per)
 					k, err := kernel.NewLeakyBucket(events, rate, rate, capacity, enc, "")
-					yield(small{Kernel: k, definition: leakyBucket{tokenBucket{events: events, per: per, burst: capacity}}, unit: events / gcd(events, per)}, err)
+					yield(small{Kernel: k, definition: leakyBucket{tokenBucket{events: events, per: per,
+						burst: capacity}}, unit: events / gcd(events, per)}, err)
 				})
 			})
 		})
@@ -95,7 +96,8 @@ var algorithms = map[string]algorithm{
 	"SlidingWindow": {true, func(enc kernel.Encoding, yield func(small, error)) {
 		of := func(most, segments, length int) {
 			k := kernel.NewSlidingWindow(most, uint64(segments), uint64(length), enc)
-			yield(small{Kernel: k, definition: slidingWindow{limit: most, segments: segments, length: length}, grid: (segments + 1) * length, memory: (segments + 1) * length}, nil)
+			yield(small{Kernel: k, definition: slidingWindow{limit: most, segments: segments, length: length},
+				grid: (segments + 1) * length, memory: (segments + 1) * length}, nil)
 		}
 		upTo(2, func(most int) {
 			upTo(3, func(segments int) {
@@ -107,14 +109,22 @@ var algorithms = map[string]algorithm{
 	"SlidingLog": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(3, func(most int) {
 			upTo(4, func(window int) {
-				yield(small{Kernel: kernel.NewSlidingLog(most, uint64(window), false), definition: slidingLog{limit: most, window: window}, memory: window}, nil)
+				yield(small{
+					Kernel:     kernel.NewSlidingLog(most, uint64(window), false),
+					definition: slidingLog{limit: most, window: window},
+					memory:     window,
+				}, nil)
 			})
 		})
 	}},
 	"SlidingLog, CountDenied": {false, func(_ kernel.Encoding, yield func(small, error)) {
 		upTo(2, func(most int) {
 			upTo(3, func(window int) {
-				yield(small{Kernel: kernel.NewSlidingLog(most, uint64(window), true), definition: countingLog{slidingLog: slidingLog{limit: most, window: window}}, memory: window}, nil)
+				yield(small{
+					Kernel:     kernel.NewSlidingLog(most, uint64(window), true),
+					definition: countingLog{slidingLog: slidingLog{limit: most, window: window}},
+					memory:     window,
+				}, nil)
 			})
 		})
 	}},
@@ -124,7 +134,8 @@ var algorithms = map[string]algorithm{
 				upTo(2, func(length int) {
 					for perPeriod := range quota + 1 {
 						k := kernel.NewRollingWindow(quota, perPeriod, uint64(periods), uint64(length))
-						yield(small{Kernel: k, definition: rollingWindow{quota: quota, perPeriod: perPeriod, periods: periods, length: length}, grid: periods * length, memory: periods * length}, nil)
+						yield(small{Kernel: k, definition: rollingWindow{quota: quota, perPeriod: perPeriod,
+							periods: periods, length: length}, grid: periods * length, memory: periods * length}, nil)
 					}
 				})
 			})
@@ -144,7 +155,9 @@ var algorithms = map[string]algorithm{
 					upTo(3, func(longest int) {
 						if longest >= shortest {
 							k := kernel.NewLockout(most, uint64(window), uint64(shortest), uint64(longest))
-							yield(small{Kernel: k, definition: lockout{limit: most, window: window, shortest: shortest, longest: longest}, memory: 4 * max(window, longest)}, nil)
+							yield(small{Kernel: k,
+								definition: lockout{limit: most, window: window, shortest: shortest,
+									longest: longest}, memory: 4 * max(window, longest)}, nil)
 						}
 					})
 				})

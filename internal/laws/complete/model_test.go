@@ -112,7 +112,9 @@ func TestComplete_Model(t *testing.T) {
 			l, err := limit.New(one.spec, kernel.InMemory, nil)
 			require.NoError(t, err)
 			alg := limit.AlgorithmOf(&one.spec).(ratelimit.Algorithm)
-			w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: one.base(l.Encoding), small: one.small}, most: 1, lasting: one.lasting, fromDue: true}
+			w := requestWalk{T: t, limits: []*limit.Limit{l},
+				namer: namer{machine: l.Machine, base: one.base(l.Encoding), small: one.small}, most: 1,
+				lasting: one.lasting, fromDue: true}
 			states := w.run(inModel{&one.small, model.New(alg, 1), map[uint64]*model.Held{}, map[uint64]*model.Reservation{}})
 			t.Logf("complete: %d states, %d answers", states, w.answers)
 		})

@@ -488,7 +488,9 @@ func (w *requestWalk) request(m *moment, what string, req step.Request, want ste
 	got.Part = 0 // of which the definition of an All does not speak
 	isSame := want.Decision == got.Decision && want.Wait == got.Wait && want.Granted == got.Granted
 	if !isSame {
-		require.Fail(w, "another answer", "%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want, &m.path, m.st.words(), m.key.key(m.now))
+		require.Fail(w, "another answer",
+			"%v: %s at %d is\n%+v instead of\n%+v after\n%s\nwords %v\n%s", w.of.Spec, what, m.now, got, want,
+			&m.path, m.st.words(), m.key.key(m.now))
 	}
 	if req.Op != step.OpPeek {
 		if !changed && !got.Allowed && req.Op != step.OpSettle && req.Op != step.OpExtend && after.mayForget(m.kept, m.now) {
@@ -535,24 +537,46 @@ func numbers(kind limit.Kind, numbers ...uint64) (s limit.Spec) {
 var dayOfUTC = limit.Spec{Kind: limit.CalendarWindow, Numbers: [4]uint64{2, uint64(calendar.Day)}, Text: calendar.UTC}
 
 var requestedLimits = map[string]requested{
-	"FixedWindow":                      {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2, false},
-	"TokenBucket":                      {numbers(limit.TokenBucket, 1, 1, 2), small{definition: tokenBucket{events: 1, per: 1, burst: 2}, unit: 1, memory: 4}, 2, false},
-	"LeakyBucket":                      {numbers(limit.LeakyBucket, 1, 2, 2), small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1, true},
-	"SlidingLog":                       {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
-	"CalendarWindow":                   {dayOfUTC, small{definition: fixedWindow{limit: 2, window: 3}, lasts: 8 * time.Hour, grid: 3, memory: 3}, 1, true},
-	"SlidingWindow":                    {numbers(limit.SlidingWindow, 2, 2, 1), small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
-	"SlidingWindow, a word":            {numbers(limit.SlidingWindow, 1, 2, 1), small{definition: slidingWindow{limit: 1, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
-	"RollingWindow":                    {numbers(limit.RollingWindow, 2, 2, 1), small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1, true},
-	"FixedWindow, StartOnFirstEvent":   {numbers(limit.FixedWindow, 2, 2, 1), small{definition: eventWindow{limit: 2, window: 2}, memory: 2}, 2, false},
-	"TokenBucket, RefillInterval":      {numbers(limit.TokenBucket, 1, 2, 2, 1), small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1, false},
-	"Lockout":                          {numbers(limit.Lockout, 2, 2, 1, 2), small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6}, 1, false},
-	"All of two":                       {limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}}, small{definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}}, unit: 1, memory: 4}, 1, false},
-	"SlidingLog, CountDenied":          {numbers(limit.SlidingLog, 2, 2, 1), small{definition: countingLog{slidingLog: slidingLog{limit: 2, window: 2}}, memory: 2}, 1, true},
-	"InFlight":                         {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
-	"InFlight, reserved":               {numbers(limit.InFlight, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
-	"FixedWindow, held from a turn on": {numbers(limit.FixedWindow, 2, 2), small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 1, true},
-	"TokenBucket, held from a turn on": {numbers(limit.TokenBucket, 1, 2, 2), small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 1, true},
-	"SlidingLog, held from a turn on":  {numbers(limit.SlidingLog, 2, 2), small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
+	"FixedWindow": {numbers(limit.FixedWindow, 2, 2),
+		small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 2, false},
+	"TokenBucket": {numbers(limit.TokenBucket, 1, 1, 2),
+		small{definition: tokenBucket{events: 1, per: 1, burst: 2}, unit: 1, memory: 4}, 2, false},
+	"LeakyBucket": {numbers(limit.LeakyBucket, 1, 2, 2),
+		small{definition: leakyBucket{tokenBucket{events: 1, per: 2, burst: 2}}, unit: 1, memory: 4}, 1, true},
+	"SlidingLog": {numbers(limit.SlidingLog, 2, 2),
+		small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
+	"CalendarWindow": {dayOfUTC,
+		small{definition: fixedWindow{limit: 2, window: 3}, lasts: 8 * time.Hour, grid: 3, memory: 3}, 1, true},
+	"SlidingWindow": {numbers(limit.SlidingWindow, 2, 2, 1),
+		small{definition: slidingWindow{limit: 2, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
+	"SlidingWindow, a word": {numbers(limit.SlidingWindow, 1, 2, 1),
+		small{definition: slidingWindow{limit: 1, segments: 1, length: 2}, grid: 4, memory: 4, segment: 2}, 1, true},
+	"RollingWindow": {numbers(limit.RollingWindow, 2, 2, 1),
+		small{definition: rollingWindow{quota: 2, periods: 2, length: 1}, grid: 2, memory: 2, segment: 1}, 1, true},
+	"FixedWindow, StartOnFirstEvent": {numbers(limit.FixedWindow, 2, 2, 1),
+		small{definition: eventWindow{limit: 2, window: 2}, memory: 2}, 2, false},
+	"TokenBucket, RefillInterval": {numbers(limit.TokenBucket, 1, 2, 2, 1),
+		small{definition: intervalBucket{events: 1, per: 2, burst: 2, tokens: 2}, memory: 6}, 1, false},
+	"Lockout": {numbers(limit.Lockout, 2, 2, 1, 2),
+		small{definition: lockout{limit: 2, window: 2, shortest: 1, longest: 2}, memory: 6}, 1, false},
+	"All of two": {
+		limit.Spec{Kind: limit.All, Parts: []limit.Spec{numbers(limit.TokenBucket, 1, 2, 2), numbers(limit.SlidingLog, 2, 3)}},
+		small{
+			definition: both{tokenBucket{events: 1, per: 2, burst: 2}, slidingLog{limit: 2, window: 3}},
+			unit:       1, memory: 4,
+		}, 1, false},
+	"SlidingLog, CountDenied": {numbers(limit.SlidingLog, 2, 2, 1),
+		small{definition: countingLog{slidingLog: slidingLog{limit: 2, window: 2}}, memory: 2}, 1, true},
+	"InFlight": {numbers(limit.InFlight, 2, 2),
+		small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 2, false},
+	"InFlight, reserved": {numbers(limit.InFlight, 2, 2),
+		small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
+	"FixedWindow, held from a turn on": {numbers(limit.FixedWindow, 2, 2),
+		small{definition: fixedWindow{limit: 2, window: 2}, grid: 2, memory: 2}, 1, true},
+	"TokenBucket, held from a turn on": {numbers(limit.TokenBucket, 1, 2, 2),
+		small{definition: tokenBucket{events: 1, per: 2, burst: 2}, unit: 1, memory: 4}, 1, true},
+	"SlidingLog, held from a turn on": {numbers(limit.SlidingLog, 2, 2),
+		small{definition: slidingLog{limit: 2, window: 2}, memory: 2}, 1, true},
 }
 
 // forms are those in which stores keep states.
@@ -580,7 +604,9 @@ func TestComplete_Requests(t *testing.T) {
 				l, err := limit.New(one.spec, kernel.InMemory, nil)
 				require.NoError(t, err)
 				l, st := of(l)
-				w := requestWalk{T: t, limits: []*limit.Limit{l}, namer: namer{machine: l.Machine, base: one.base(l.Encoding), small: one.small}, most: one.most, lasting: one.lasting}
+				w := requestWalk{T: t, limits: []*limit.Limit{l},
+					namer: namer{machine: l.Machine, base: one.base(l.Encoding), small: one.small},
+					most:  one.most, lasting: one.lasting}
 				states += w.run(st)
 				answers += w.answers
 			}

@@ -93,7 +93,9 @@ func (w *pairWalk) call(p *pairOfKeys, c call) {
 	for i, l := range of {
 		d, err := l.Peek(w.Context(), "key")
 		require.NoError(w, err)
-		require.Equal(w, max(0, after.keys[i].room(c.at)), d.Remaining, "%v and %v: what %s at %d leaves in %v, after\n%s", w.algorithms[0], w.algorithms[1], what, c.at, w.algorithms[i], &p.path)
+		require.Equal(w, max(0, after.keys[i].room(c.at)), d.Remaining,
+			"%v and %v: what %s at %d leaves in %v, after\n%s", w.algorithms[0], w.algorithms[1], what, c.at,
+			w.algorithms[i], &p.path)
 	}
 	after.path = p.after(what)
 	w.add(after)

@@ -55,7 +55,11 @@ var accounted = []struct {
 	{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(20), Warmup: time.Second}, func(span time.Duration) int {
 		return 7 + int(span/(50*time.Millisecond)) // 7 is the most that a test asks for at once
 	}},
-	{ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20}, ratelimit.SlidingLog{Limit: 30, Window: 2 * time.Second}, ratelimit.FixedWindow{Limit: 25, Window: time.Second}}, func(span time.Duration) int {
+	{ratelimit.All{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 20},
+		ratelimit.SlidingLog{Limit: 30, Window: 2 * time.Second},
+		ratelimit.FixedWindow{Limit: 25, Window: time.Second},
+	}, func(span time.Duration) int {
 		return min(perTenth(20)(span), 30*(1+int(span/(2*time.Second))), perWindow(25, 1)(span))
 	}},
 }

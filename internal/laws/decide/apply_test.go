@@ -33,7 +33,10 @@ func TestApplyRefusesNonsense(t *testing.T) {
 
 // A Tag names the limit that left a state, and nothing shorter does.
 func TestOrigin(t *testing.T) {
-	for _, alg := range append([]ratelimit.Algorithm{ratelimit.All{ratelimit.SlidingLog{Limit: 7, Window: time.Second}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second}}}, fakes.EveryWidth...) {
+	for _, alg := range append([]ratelimit.Algorithm{ratelimit.All{
+		ratelimit.SlidingLog{Limit: 7, Window: time.Second},
+		ratelimit.WarmingUp{Rate: ratelimit.PerSecond(7), Warmup: time.Second},
+	}}, fakes.EveryWidth...) {
 		of, err := fakes.NewLimit(alg)
 		require.NoError(t, err)
 		portable, err := of.Portable(time.Microsecond)

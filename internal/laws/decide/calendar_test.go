@@ -37,9 +37,20 @@ func TestCalendarWindowEndsAtItsBorder(t *testing.T) {
 		"the clock goes forward": {ratelimit.CalendarWindow{Every: ratelimit.Day}, "2026-03-29 00:30:00", "2026-03-30 00:00:00", 22*time.Hour + 30*time.Minute},
 		"the clock goes back":    {ratelimit.CalendarWindow{Every: ratelimit.Day}, "2026-10-25 00:30:00", "2026-10-26 00:00:00", 24*time.Hour + 30*time.Minute},
 		"a month with a change":  {ratelimit.CalendarWindow{Every: ratelimit.Month}, "2026-03-01 00:00:00", "2026-04-01 00:00:00", 31*24*time.Hour - time.Hour},
-		"a billing day":          {ratelimit.CalendarWindow{Every: ratelimit.Month, Start: 31}, "2026-02-28 00:00:00", "2026-03-31 00:00:00", 31*24*time.Hour - time.Hour},
-		"an hour":                {ratelimit.CalendarWindow{Every: ratelimit.Day, Hour: 4}, "2026-03-29 03:59:59", "2026-03-29 04:00:00", time.Second},
-		"a year":                 {ratelimit.CalendarWindow{Every: ratelimit.Year, Start: 406}, "2026-04-06 00:00:00", "2027-04-06 00:00:00", 365 * 24 * time.Hour},
+		"a billing day": {
+			ratelimit.CalendarWindow{Every: ratelimit.Month, Start: 31},
+			"2026-02-28 00:00:00",
+			"2026-03-31 00:00:00",
+			31*24*time.Hour - time.Hour,
+		},
+		"an hour": {ratelimit.CalendarWindow{Every: ratelimit.Day, Hour: 4}, "2026-03-29 03:59:59",
+			"2026-03-29 04:00:00", time.Second},
+		"a year": {
+			ratelimit.CalendarWindow{Every: ratelimit.Year, Start: 406},
+			"2026-04-06 00:00:00",
+			"2027-04-06 00:00:00",
+			365 * 24 * time.Hour,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.alg.Limit, tt.alg.Zone = 3, "Europe/London"
@@ -136,7 +147,9 @@ func TestInvalidCalendars(t *testing.T) {
 		"CalendarWindow.Start is 100: it must be a day of the quarter as month·100 + day":  {Limit: 1, Every: ratelimit.Quarter, Start: 100},
 		"CalendarWindow.Hour is 24: it must be from 0 to 23":                               {Limit: 1, Every: ratelimit.Day, Hour: 24},
 		"CalendarWindow.Hour is -1":                                                        {Limit: 1, Every: ratelimit.Day, Hour: -1},
-		`CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone that this program has data of, such as Europe/London, or empty for UTC: unknown time zone Europe/Lodnon; to have the data of all zones in the program, import time/tzdata`: {Limit: 1, Every: ratelimit.Day, Zone: "Europe/Lodnon"},
+		`CalendarWindow.Zone is "Europe/Lodnon": it must be the name of a time zone ` +
+			`that this program has data of, such as Europe/London, or empty for UTC: unknown time zone Europe/Lodnon; ` +
+			`to have the data of all zones in the program, import time/tzdata`: {Limit: 1, Every: ratelimit.Day, Zone: "Europe/Lodnon"},
 	} {
 		_, err := ratelimit.New(alg)
 		assert.ErrorIs(t, err, ratelimit.ErrInvalid)

@@ -33,8 +33,10 @@ func TestChangingLimits(t *testing.T) {
 			ratelimit.LeakyBucket{Rate: rate(4, 1), Capacity: 3}, ratelimit.LeakyBucket{Rate: rate(1, 3), Capacity: 4},
 		},
 		"interval": {
-			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 8, Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: rate(1, 1), Burst: 5, Refill: ratelimit.RefillInterval},
-			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 6, Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: rate(9, 30), Burst: 9, Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 8, Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: rate(1, 1), Burst: 5, Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: rate(4, 10), Burst: 6, Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: rate(9, 30), Burst: 9, Refill: ratelimit.RefillInterval},
 		},
 		"log": {
 			ratelimit.SlidingLog{Limit: 8, Window: 10 * time.Second}, ratelimit.SlidingLog{Limit: 20, Window: 30 * time.Second},
@@ -66,7 +68,8 @@ func changing(algs []ratelimit.Algorithm) *history.Twins {
 	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
 		clk := storetest.NewClock(s.Start)
 		for _, store := range []ratelimit.Store{new(ratelimit.MemoryStore), fakes.MapStates{}} {
-			l := ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))
+			l := ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store), ratelimit.WithName("test"),
+				ratelimit.WithClock(clk), fakes.Patient, limitsOf(of)))
 			on.Stores = append(on.Stores, history.Store{Limiters: []ratelimit.Limiter{l}})
 		}
 		l := changingModel{of: of, key: model.NewChanging(1), clk: clk}
@@ -198,15 +201,51 @@ func TestFormerLimitStaysWhileIdle(t *testing.T) {
 func TestEasedClamp(t *testing.T) {
 	hour := time.Hour
 	for name, algs := range map[string][3]ratelimit.Algorithm{
-		"token":    {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}},
-		"leaky":    {ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(100), Capacity: 100}, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(5), Capacity: 5}, ratelimit.LeakyBucket{Rate: ratelimit.PerHour(100), Capacity: 100}},
-		"interval": {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100), Refill: ratelimit.RefillInterval}},
-		"fixed":    {ratelimit.FixedWindow{Limit: 100, Window: time.Second}, ratelimit.FixedWindow{Limit: 5, Window: 2 * hour}, ratelimit.FixedWindow{Limit: 100, Window: hour}},
-		"first":    {ratelimit.FixedWindow{Limit: 100, Window: time.Second}, ratelimit.FixedWindow{Limit: 5, Window: hour, Start: ratelimit.StartOnFirstEvent}, ratelimit.FixedWindow{Limit: 100, Window: 2 * hour, Start: ratelimit.StartOnFirstEvent}},
-		"sliding":  {ratelimit.SlidingWindow{Limit: 100, Window: time.Second}, ratelimit.SlidingWindow{Limit: 5, Window: 2 * hour}, ratelimit.SlidingWindow{Limit: 100, Window: hour}},
-		"rolling":  {ratelimit.RollingWindow{Quota: 100, Window: time.Minute, Period: time.Second}, ratelimit.RollingWindow{Quota: 5, Window: 2 * hour, Period: hour}, ratelimit.RollingWindow{Quota: 100, Window: hour, Period: time.Minute}},
-		"lockout":  {ratelimit.Lockout{Limit: 100, Window: time.Second, First: time.Second}, ratelimit.Lockout{Limit: 5, Window: hour, First: 2 * hour}, ratelimit.Lockout{Limit: 100, Window: hour, First: hour}},
-		"log":      {ratelimit.SlidingLog{Limit: 100, Window: time.Second}, ratelimit.SlidingLog{Limit: 5, Window: 2 * hour}, ratelimit.SlidingLog{Limit: 100, Window: hour}},
+		"token": {
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100)},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)},
+		},
+		"leaky": {
+			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(100), Capacity: 100},
+			ratelimit.LeakyBucket{Rate: ratelimit.PerHour(5), Capacity: 5},
+			ratelimit.LeakyBucket{Rate: ratelimit.PerHour(100), Capacity: 100},
+		},
+		"interval": {
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(5), Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(100), Refill: ratelimit.RefillInterval},
+		},
+		"fixed": {
+			ratelimit.FixedWindow{Limit: 100, Window: time.Second},
+			ratelimit.FixedWindow{Limit: 5, Window: 2 * hour},
+			ratelimit.FixedWindow{Limit: 100, Window: hour},
+		},
+		"first": {
+			ratelimit.FixedWindow{Limit: 100, Window: time.Second},
+			ratelimit.FixedWindow{Limit: 5, Window: hour, Start: ratelimit.StartOnFirstEvent},
+			ratelimit.FixedWindow{Limit: 100, Window: 2 * hour, Start: ratelimit.StartOnFirstEvent},
+		},
+		"sliding": {
+			ratelimit.SlidingWindow{Limit: 100, Window: time.Second},
+			ratelimit.SlidingWindow{Limit: 5, Window: 2 * hour},
+			ratelimit.SlidingWindow{Limit: 100, Window: hour},
+		},
+		"rolling": {
+			ratelimit.RollingWindow{Quota: 100, Window: time.Minute, Period: time.Second},
+			ratelimit.RollingWindow{Quota: 5, Window: 2 * hour, Period: hour},
+			ratelimit.RollingWindow{Quota: 100, Window: hour, Period: time.Minute},
+		},
+		"lockout": {
+			ratelimit.Lockout{Limit: 100, Window: time.Second, First: time.Second},
+			ratelimit.Lockout{Limit: 5, Window: hour, First: 2 * hour},
+			ratelimit.Lockout{Limit: 100, Window: hour, First: hour},
+		},
+		"log": {
+			ratelimit.SlidingLog{Limit: 100, Window: time.Second},
+			ratelimit.SlidingLog{Limit: 5, Window: 2 * hour},
+			ratelimit.SlidingLog{Limit: 100, Window: hour},
+		},
 	} {
 		l, own, _, clk := fakes.Varying(t, algs[0])
 		require.True(t, l.AllowN("key", 100), name)
@@ -302,9 +341,19 @@ func TestChangedPartOfAnAll(t *testing.T) {
 		from                  time.Time
 	}{
 		"windows": {window(1000, 24*time.Hour), window(100, time.Hour), window(100, 2*time.Hour), time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC)},
-		"logs":    {window(1000, 24*time.Hour), ratelimit.SlidingLog{Limit: 100, Window: time.Hour}, ratelimit.SlidingLog{Limit: 100, Window: 2 * time.Hour}, time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC)},
+		"logs": {
+			window(1000, 24*time.Hour),
+			ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
+			ratelimit.SlidingLog{Limit: 100, Window: 2 * time.Hour},
+			time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC),
+		},
 		// From a Tuesday on, so that the week ends before the month.
-		"calendars": {calendar(1000, ratelimit.Month), calendar(100, ratelimit.Day), calendar(100, ratelimit.Week), time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC)},
+		"calendars": {
+			calendar(1000, ratelimit.Month),
+			calendar(100, ratelimit.Day),
+			calendar(100, ratelimit.Week),
+			time.Date(2026, 6, 2, 12, 0, 0, 0, time.UTC),
+		},
 	} {
 		l, own, _, clk := fakes.Varying(t, ratelimit.All{tt.longer, tt.before})
 		clk.Set(tt.from)

@@ -33,7 +33,8 @@ func eachDebt(t *testing.T, f func(t *testing.T, l ratelimit.Limiter, clk *store
 		for name, alg := range storetest.Algorithms() {
 			t.Run(storeName+"/"+name, func(t *testing.T) {
 				clk := storetest.NewClock(fakes.Midnight)
-				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)),
+					ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 				if storeName == "portable" && errors.Is(err, ratelimit.ErrInvalid) {
 					t.Skip(err)
 				}

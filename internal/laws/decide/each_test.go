@@ -94,7 +94,8 @@ func TestEachFailures(t *testing.T) {
 		},
 	} {
 		limiter := func(s ratelimit.Store) ratelimit.Limiter {
-			return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(lookup), ratelimit.WithFailureLog(nil),
+			return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+				ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithLimits(lookup), ratelimit.WithFailureLog(nil),
 				ratelimit.WithFailurePolicy(policy()), ratelimit.WithClock(stepclock.New())))
 		}
 		s := &fakes.EachStore{Down: down}
@@ -121,7 +122,11 @@ func TestEachAllocations(t *testing.T) {
 	for i := range keys {
 		keys[i] = fmt.Sprint("key ", i%100)
 	}
-	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(50)}, ratelimit.SlidingWindow{Limit: 50, Window: time.Hour, Segments: 4}, ratelimit.FixedWindow{Limit: 50, Window: time.Hour}} {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(50)},
+		ratelimit.SlidingWindow{Limit: 50, Window: time.Hour, Segments: 4},
+		ratelimit.FixedWindow{Limit: 50, Window: time.Hour},
+	} {
 		l := ratelimit.Must(ratelimit.New(alg))
 		out, err := l.TakeEach(t.Context(), keys, 1, nil)
 		require.NoError(t, err)

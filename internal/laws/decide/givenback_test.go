@@ -24,7 +24,8 @@ func TestTakeAllTellsWhatWasGivenBack(t *testing.T) {
 		},
 	} {
 		w := &fakes.Witness{}
-		first, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour}, ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("first"), ratelimit.WithObserver(w.Observe))
+		first, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 4, Window: 24 * time.Hour},
+			ratelimit.WithStore(fakes.NewMapDB().Store()), ratelimit.WithName("first"), ratelimit.WithObserver(w.Observe))
 		second, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 10, Window: time.Hour})
 		require.True(t, second.AllowN("key", 8))
 		d, err := do(ratelimit.For(first, "key"), ratelimit.For(second, "key"))

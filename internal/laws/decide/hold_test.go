@@ -398,7 +398,10 @@ func TestSettle_AfterLimitsThereAndBack(t *testing.T) {
 		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(20)}},
 		{ratelimit.SlidingWindow{Limit: 10, Window: time.Hour}, ratelimit.SlidingWindow{Limit: 10, Window: 2 * time.Hour}},
 		{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 5, Window: time.Hour}},
-		{ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute}, ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: 30 * time.Minute}},
+		{
+			ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: time.Minute},
+			ratelimit.RollingWindow{Quota: 10, Window: time.Hour, Period: 30 * time.Minute},
+		},
 		{ratelimit.InFlight{Limit: 10, Timeout: time.Hour}, ratelimit.InFlight{Limit: 20, Timeout: time.Hour}},
 	}
 	for name, store := range fakes.Stores {
@@ -450,7 +453,8 @@ func TestHold_SettleTellsTheLimitThatGrantedLast(t *testing.T) {
 		for kept, opts := range map[string]func() []ratelimit.Option{"memory": fakes.InMemory, "bytes": fakes.InBytes} {
 			t.Run(name+"/"+kept, func(t *testing.T) {
 				plan := alg(10, 1)
-				l, _ := fakes.At(t, plan, append(opts(), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
+				l, _ := fakes.At(t, plan, append(opts(),
+					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil }))...)
 				settled := func(n, limit, remaining int, r *ratelimit.Reservation) {
 					t.Helper()
 					d, err := r.Settle(ctx, n)
@@ -553,7 +557,8 @@ func TestWait_AfterCancelledHolds(t *testing.T) {
 		for _, passed := range []time.Duration{0, 2 * time.Second} {
 			t.Run(fmt.Sprint(name, passed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
+					l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 4},
+						ratelimit.WithStore(store()), ratelimit.WithName("test")))
 					require.True(t, l.AllowN("k", 4))
 					r, _, err := l.Reserve(t.Context(), "k", 2, ratelimit.Within(time.Minute), ratelimit.HoldFor(time.Hour))
 					require.NoError(t, err)
@@ -583,13 +588,15 @@ func TestHold_Utilisation(t *testing.T) {
 		want []int // in streams of 0.5 s, 5 s and 20 s
 		most int   // in any minute
 	}{
-		"TokenBucket":    {ratelimit.TokenBucket{Rate: perMinute}, []int{10_000, 10_000, 9750}, 20_000},
-		"LeakyBucket":    {ratelimit.LeakyBucket{Rate: perMinute, Capacity: 10_000}, []int{7750, 7250, 5750}, 10_000},
-		"RefillInterval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 6 * time.Second}, Burst: 10_000, Refill: ratelimit.RefillInterval}, []int{10_000, 10_000, 9250}, 20_000},
-		"FixedWindow":    {ratelimit.FixedWindow{Limit: 10_000, Window: time.Minute}, []int{9250, 9250, 5500}, 20_000},
-		"SlidingWindow":  {ratelimit.SlidingWindow{Limit: 10_000, Window: time.Minute}, []int{9000, 7500, 4500}, 20_000},
-		"SlidingLog":     {ratelimit.SlidingLog{Limit: 10_000, Window: time.Minute}, []int{9250, 7750, 4750}, 10_000},
-		"RollingWindow":  {ratelimit.RollingWindow{Quota: 10_000, Window: time.Minute, Period: time.Second}, []int{9250, 7750, 4750}, 10_000},
+		"TokenBucket": {ratelimit.TokenBucket{Rate: perMinute}, []int{10_000, 10_000, 9750}, 20_000},
+		"LeakyBucket": {ratelimit.LeakyBucket{Rate: perMinute, Capacity: 10_000}, []int{7750, 7250, 5750}, 10_000},
+		"RefillInterval": {ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: 1000, Per: 6 * time.Second},
+			Burst: 10_000, Refill: ratelimit.RefillInterval}, []int{10_000, 10_000, 9250}, 20_000},
+		"FixedWindow":   {ratelimit.FixedWindow{Limit: 10_000, Window: time.Minute}, []int{9250, 9250, 5500}, 20_000},
+		"SlidingWindow": {ratelimit.SlidingWindow{Limit: 10_000, Window: time.Minute}, []int{9000, 7500, 4500}, 20_000},
+		"SlidingLog":    {ratelimit.SlidingLog{Limit: 10_000, Window: time.Minute}, []int{9250, 7750, 4750}, 10_000},
+		"RollingWindow": {ratelimit.RollingWindow{Quota: 10_000, Window: time.Minute, Period: time.Second},
+			[]int{9250, 7750, 4750}, 10_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, lasts := range []time.Duration{time.Second / 2, 5 * time.Second, 20 * time.Second} {

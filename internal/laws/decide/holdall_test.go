@@ -116,7 +116,8 @@ func TestHoldAll_Options(t *testing.T) {
 		t.Run(kept.name, func(t *testing.T) {
 			l, flight := kept.of(ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}), kept.of(ratelimit.InFlight{Limit: 10, Timeout: time.Hour})
 			bounds := []ratelimit.Bound{
-				ratelimit.For(l, "usual"), ratelimit.For(l, "back", ratelimit.GiveBack()), ratelimit.For(l, "short", ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()).N(3),
+				ratelimit.For(l, "usual"), ratelimit.For(l, "back", ratelimit.GiveBack()),
+				ratelimit.For(l, "short", ratelimit.HoldFor(time.Minute), ratelimit.GiveBack()).N(3),
 				ratelimit.For(l, "usual", ratelimit.GiveBack()), ratelimit.For(flight, "flight"),
 			}
 			r, d, err := ratelimit.HoldAll(t.Context(), 1, bounds...)
@@ -144,7 +145,9 @@ func TestFor_Options(t *testing.T) {
 	opts[0] = nil
 	_, _, err := ratelimit.HoldAll(ctx, 3, b)
 	require.NoError(t, err)
-	_, _, err = ratelimit.HoldAll(ctx, 3, ratelimit.For(l, "key", ratelimit.HoldFor(time.Minute), ratelimit.GiveBack(), ratelimit.HoldFor(2*time.Minute))) // the last one decides
+	// the last one decides
+	_, _, err = ratelimit.HoldAll(ctx, 3, ratelimit.For(l, "key", ratelimit.HoldFor(time.Minute),
+		ratelimit.GiveBack(), ratelimit.HoldFor(2*time.Minute)))
 	require.NoError(t, err)
 	assert.Equal(t, []int{4}, remaining(t, b))
 	clk.Advance(time.Minute)
@@ -170,7 +173,13 @@ func TestParts(t *testing.T) {
 		t.Run(kept.name, func(t *testing.T) {
 			bounds := func() []ratelimit.Bound {
 				l, flight := kept.of(ratelimit.FixedWindow{Limit: 100, Window: time.Hour}), kept.of(ratelimit.InFlight{Limit: 100, Timeout: time.Hour})
-				return []ratelimit.Bound{ratelimit.For(l, "a").N(1), ratelimit.For(l, "b").N(20), ratelimit.For(flight, "c").N(3), ratelimit.For(l, "a").N(4), ratelimit.For(l, "none").N(0)}
+				return []ratelimit.Bound{
+					ratelimit.For(l, "a").N(1),
+					ratelimit.For(l, "b").N(20),
+					ratelimit.For(flight, "c").N(3),
+					ratelimit.For(l, "a").N(4),
+					ratelimit.For(l, "none").N(0),
+				}
 			}
 			all, _, err := ratelimit.HoldAll(t.Context(), 7, bounds()...)
 			require.NoError(t, err)

@@ -127,7 +127,10 @@ func (s *jointStates) ApplyAll(ctx context.Context, calls []limit.Call) (decided
 
 // of returns a limiter on s.
 func (s *jointStore) of(clk clock.Clock, alg ratelimit.Algorithm, opts ...ratelimit.Option) ratelimit.Limiter {
-	return ratelimit.Must(ratelimit.New(alg, append([]ratelimit.Option{ratelimit.WithStore(s), ratelimit.WithName(fmt.Sprintf("%T", alg)), ratelimit.WithFailureLog(nil), ratelimit.WithClock(clk)}, opts...)...))
+	return ratelimit.Must(ratelimit.New(alg, append([]ratelimit.Option{
+		ratelimit.WithStore(s), ratelimit.WithName(fmt.Sprintf("%T", alg)),
+		ratelimit.WithFailureLog(nil), ratelimit.WithClock(clk),
+	}, opts...)...))
 }
 
 // TestJointStatesAnswerAsInMemory: limiters on a store with JointStates decide together as limiters
@@ -191,8 +194,10 @@ func TestJointStatesAnswerAsInMemory(t *testing.T) {
 // One call asks all keys of a store. The keys in memory are asked afterwards.
 func TestJointStatesInOneCall(t *testing.T) {
 	clk, s, other := stepclock.New(), newJointStore(), newJointStore()
-	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
-	c, d := ratelimit.For(other.of(clk, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), "c"), ratelimit.For(other.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}), "d")
+	a := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a")
+	b := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
+	c := ratelimit.For(other.of(clk, ratelimit.FixedWindow{Limit: 9, Window: time.Hour}), "c")
+	d := ratelimit.For(other.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}), "d")
 	local := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: time.Hour}, ratelimit.WithClock(clk))), "")
 	left := func(want int, of ratelimit.Bound) {
 		t.Helper()
@@ -236,7 +241,8 @@ func TestJointStatesInOneCall(t *testing.T) {
 // If it refuses, what the others hold is given back.
 func TestJointStatesLeaveAKey(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()
-	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
+	a := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a")
+	b := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
 	left := func(want int, of ratelimit.Bound) {
 		t.Helper()
 		d, err := of.Limiter().Peek(t.Context(), of.Key())
@@ -274,7 +280,8 @@ func TestJointStatesLeaveAKey(t *testing.T) {
 func TestJointStatesUndecided(t *testing.T) {
 	clk, s := stepclock.New(), newJointStore()
 	s.undecided = true
-	a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
+	a := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a")
+	b := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}), "b")
 	for i := range 4 {
 		d, err := ratelimit.TakeAll(t.Context(), 1, a, b)
 		require.NoError(t, err)
@@ -291,17 +298,19 @@ func TestJointStatesUndecided(t *testing.T) {
 func TestJointStatesOfPlans(t *testing.T) {
 	odd := errors.New("odd")
 	clk, s := stepclock.New(), newJointStore()
-	l := s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithFailurePolicy(ratelimit.FailClosed()), ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
-		switch key {
-		case "blocked":
-			return ratelimit.Blocked{}, nil
-		case "unlimited":
-			return ratelimit.Unlimited{}, nil
-		case "odd":
-			return nil, odd
-		}
-		return nil, nil
-	}))
+	l := s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+		ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
+		ratelimit.WithLimits(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+			switch key {
+			case "blocked":
+				return ratelimit.Blocked{}, nil
+			case "unlimited":
+				return ratelimit.Unlimited{}, nil
+			case "odd":
+				return nil, odd
+			}
+			return nil, nil
+		}))
 	for _, tt := range []struct {
 		key     string
 		allowed bool
@@ -339,7 +348,8 @@ func TestTakeAllOfABlockedKey(t *testing.T) {
 		"in a store":       ratelimit.For(s.of(clk, ratelimit.Blocked{}), "k"),
 		"with limits":      ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
 		"in another store": ratelimit.For(newJointStore().of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans), "blocked"),
-		"in memory":        ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans, ratelimit.WithClock(clk))), "blocked"),
+		"in memory": ratelimit.For(ratelimit.Must(ratelimit.New(
+			ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, plans, ratelimit.WithClock(clk))), "blocked"),
 	} {
 		lookups = 0
 		d, err := ratelimit.TakeAll(t.Context(), 1, log, queue, local, blocked)
@@ -410,7 +420,8 @@ func TestJointStatesAnswerAgain(t *testing.T) {
 func TestJointStatesUnreadable(t *testing.T) {
 	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed()} {
 		clk, s := stepclock.New(), newJointStore()
-		a, b := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a"), ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithFailurePolicy(policy)), "b")
+		a := ratelimit.For(s.of(clk, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}), "a")
+		b := ratelimit.For(s.of(clk, ratelimit.TokenBucket{Rate: ratelimit.PerHour(3)}, ratelimit.WithFailurePolicy(policy)), "b")
 		require.True(t, a.Limiter().Allow(a.Key()))
 		require.True(t, b.Limiter().Allow(b.Key()))
 		s.states["ratelimit.TokenBucket/b"] = []byte("nonsense")

@@ -79,7 +79,8 @@ func TestLimitsOfKeys(t *testing.T) {
 // TestLimitsAtTheCap: a full store judges each key by the limit of that key.
 func TestLimitsAtTheCap(t *testing.T) {
 	own, s, clk := &fakes.OwnLimits{}, &ratelimit.MemoryStore{MaxKeys: 2}, stepclock.New()
-	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
+	l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+		ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup))
 	require.NoError(t, err)
 	own.Set("gold", ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	require.True(t, l.AllowN("gold", 50))
@@ -103,7 +104,8 @@ func TestLimitsThatFail(t *testing.T) {
 		own.Err = down
 		d, err := l.Take(t.Context(), "key", 1)
 		require.ErrorIs(t, err, down)
-		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute, Degraded: true, StandIn: true}, d, "whatever the policy")
+		assert.Equal(t, ratelimit.Decision{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute,
+			Degraded: true, StandIn: true}, d, "whatever the policy")
 		assert.Equal(t, 1, s.Len())
 		own.Err = nil
 		own.Set("key", ratelimit.TokenBucket{})
@@ -204,7 +206,8 @@ func BenchmarkWithLimits(b *testing.B) {
 		"all":    ratelimit.All{bucket, ratelimit.FixedWindow{Limit: 1e9, Window: time.Hour}},
 	} {
 		b.Run(name, func(b *testing.B) {
-			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+			l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},
+				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
 			for i := range 1000 {
 				l.Allow(fmt.Sprint(i))
 			}
@@ -244,7 +247,11 @@ func TestEditsGrantNothing(t *testing.T) {
 			return ratelimit.RollingWindow{Quota: n, Window: w, Period: w / 4}
 		},
 		"all": func(n int, w time.Duration) ratelimit.Algorithm {
-			return ratelimit.All{ratelimit.SlidingLog{Limit: n, Window: w}, ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}}, ratelimit.FixedWindow{Limit: n, Window: w}}
+			return ratelimit.All{
+				ratelimit.SlidingLog{Limit: n, Window: w},
+				ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}},
+				ratelimit.FixedWindow{Limit: n, Window: w},
+			}
 		},
 	} {
 		for seed := range budget.Seeds(t, budget.Histories(40, 300)) {
@@ -325,12 +332,18 @@ func TestChangesOverTime(t *testing.T) {
 func TestPeekUnderAnotherLimit(t *testing.T) {
 	for _, algs := range [][2]ratelimit.Algorithm{
 		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}},
-		{ratelimit.TokenBucket{Rate: ratelimit.PerHour(10), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval}},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(10), Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval},
+		},
 		{ratelimit.LeakyBucket{Rate: ratelimit.PerHour(10), Capacity: 10}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 10}},
 		{ratelimit.FixedWindow{Limit: 10, Window: 24 * time.Hour}, ratelimit.FixedWindow{Limit: 10, Window: time.Minute}},
 		{ratelimit.SlidingWindow{Limit: 10, Window: 24 * time.Hour, Segments: 4}, ratelimit.SlidingWindow{Limit: 10, Window: time.Minute}},
 		{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, ratelimit.SlidingLog{Limit: 10, Window: time.Minute}},
-		{ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour}, ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second}},
+		{
+			ratelimit.RollingWindow{Quota: 10, Window: 24 * time.Hour, Period: time.Hour},
+			ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: time.Second},
+		},
 		{ratelimit.SlidingLog{Limit: 10, Window: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}},
 	} {
 		l, own, s, clk := fakes.Varying(t, algs[0])
@@ -354,23 +367,50 @@ func TestPeekUnderAnotherLimit(t *testing.T) {
 func TestLimitsInTurns(t *testing.T) {
 	t.Parallel()
 	for _, algs := range [][]ratelimit.Algorithm{
-		{ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20), Burst: 5}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}},
-		{ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval}, ratelimit.TokenBucket{Rate: ratelimit.PerHour(20), Refill: ratelimit.RefillInterval}},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)},
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20), Burst: 5},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+		},
+		{
+			ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10), Refill: ratelimit.RefillInterval},
+			ratelimit.TokenBucket{Rate: ratelimit.PerHour(20), Refill: ratelimit.RefillInterval},
+		},
 		{ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(10), Capacity: 10}, ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(20), Capacity: 7}},
 		{ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, ratelimit.FixedWindow{Limit: 20, Window: time.Hour}},
-		{ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 5}, ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 10}, ratelimit.SlidingWindow{Limit: 20, Window: time.Hour}},
+		{
+			ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 5},
+			ratelimit.SlidingWindow{Limit: 10, Window: time.Minute, Segments: 10},
+			ratelimit.SlidingWindow{Limit: 20, Window: time.Hour},
+		},
 		{ratelimit.SlidingLog{Limit: 10, Window: time.Minute}, ratelimit.SlidingLog{Limit: 20, Window: time.Hour}},
 		{ratelimit.SlidingLog{Limit: 10, Window: time.Minute, CountDenied: true}, ratelimit.SlidingLog{Limit: 20, Window: time.Hour}},
-		{ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: 10 * time.Second}, ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: 20 * time.Second, PeriodLimit: 6}},
+		{
+			ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: 10 * time.Second},
+			ratelimit.RollingWindow{Quota: 10, Window: time.Minute, Period: 20 * time.Second, PeriodLimit: 6},
+		},
 		{ratelimit.WarmingUp{Rate: ratelimit.PerSecond(2), Warmup: time.Minute}, ratelimit.WarmingUp{Rate: ratelimit.PerSecond(3), Warmup: time.Minute}},
-		{ratelimit.All{ratelimit.InFlight{Limit: 6, Timeout: time.Minute}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)}}, ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20)}}},
-		{ratelimit.All{ratelimit.FixedWindow{Limit: 10, Window: time.Minute}, ratelimit.SlidingLog{Limit: 9, Window: time.Minute}}, ratelimit.All{ratelimit.FixedWindow{Limit: 15, Window: time.Hour}, ratelimit.SlidingLog{Limit: 9, Window: time.Hour}}},
+		{
+			ratelimit.All{
+				ratelimit.InFlight{Limit: 6, Timeout: time.Minute},
+				ratelimit.TokenBucket{Rate: ratelimit.PerMinute(10)},
+			},
+			ratelimit.All{ratelimit.InFlight{Limit: 9, Timeout: time.Hour}, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(20)}},
+		},
+		{
+			ratelimit.All{
+				ratelimit.FixedWindow{Limit: 10, Window: time.Minute},
+				ratelimit.SlidingLog{Limit: 9, Window: time.Minute},
+			},
+			ratelimit.All{ratelimit.FixedWindow{Limit: 15, Window: time.Hour}, ratelimit.SlidingLog{Limit: 9, Window: time.Hour}},
+		},
 	} {
 		for seed := range budget.Seeds(t, 20) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			db := fakes.NewMapDB()
 			l, own, s, clk := fakes.Varying(t, algs[0])
-			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)))}
+			limiters := []ratelimit.Limiter{l, ratelimit.Must(ratelimit.New(algs[0], ratelimit.WithStore(db.Store()),
+				ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(own.Lookup)))}
 			var held [2][]*ratelimit.Reservation
 			for range 40 {
 				clk.Advance(time.Duration(rng.IntN(2000)) * time.Millisecond)
@@ -502,12 +542,20 @@ func TestDisagreement(t *testing.T) {
 
 // TestLookupsOfCalls: every call that decides on a key looks its limit up, and no other call does.
 func TestLookupsOfCalls(t *testing.T) {
-	for _, alg := range []ratelimit.Algorithm{ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)}, ratelimit.SlidingLog{Limit: 100, Window: time.Hour}, ratelimit.All{ratelimit.InFlight{Limit: 100, Timeout: time.Hour}, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 9}}} {
+	for _, alg := range []ratelimit.Algorithm{
+		ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)},
+		ratelimit.SlidingLog{Limit: 100, Window: time.Hour},
+		ratelimit.All{
+			ratelimit.InFlight{Limit: 100, Timeout: time.Hour},
+			ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 9},
+		},
+	} {
 		lookups := 0
-		l, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithClock(stepclock.New()), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-			lookups++
-			return alg, nil
-		}))
+		l, err := ratelimit.New(ratelimit.Blocked{}, ratelimit.WithClock(stepclock.New()),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				lookups++
+				return alg, nil
+			}))
 		require.NoError(t, err)
 		ctx := t.Context()
 		hold := func(key string) *ratelimit.Reservation {
@@ -682,7 +730,11 @@ func TestChangesKeepPendingReservations(t *testing.T) {
 		"all": func(rng *rand.Rand) ratelimit.Algorithm {
 			n, w := draw(rng)
 			m, v := draw(rng)
-			return ratelimit.All{ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}}, ratelimit.SlidingLog{Limit: m, Window: v}, ratelimit.FixedWindow{Limit: n, Window: v}}
+			return ratelimit.All{
+				ratelimit.TokenBucket{Rate: ratelimit.Rate{Events: n, Per: w}},
+				ratelimit.SlidingLog{Limit: m, Window: v},
+				ratelimit.FixedWindow{Limit: n, Window: v},
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,8 +26,16 @@ var unmetered = []struct {
 	{"Unlimited", ratelimit.Unlimited{}, granting},
 	{"Blocked", ratelimit.Blocked{}, denying(0)},
 	{"All of Unlimited", ratelimit.All{ratelimit.Unlimited{}, ratelimit.All{ratelimit.Unlimited{}}}, granting},
-	{"All with Blocked", ratelimit.All{ratelimit.Unlimited{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.Blocked{}, ratelimit.Blocked{}}, denying(2)},
-	{"All with Blocked and a log of denials", ratelimit.All{ratelimit.SlidingLog{Limit: 2, Window: time.Hour, CountDenied: true}, ratelimit.Blocked{}}, denying(1)},
+	{"All with Blocked", ratelimit.All{
+		ratelimit.Unlimited{},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)},
+		ratelimit.Blocked{},
+		ratelimit.Blocked{},
+	}, denying(2)},
+	{"All with Blocked and a log of denials", ratelimit.All{
+		ratelimit.SlidingLog{Limit: 2, Window: time.Hour, CountDenied: true},
+		ratelimit.Blocked{},
+	}, denying(1)},
 }
 
 var granting = ratelimit.Decision{Allowed: true, Limit: math.MaxInt, Remaining: math.MaxInt}
@@ -169,8 +177,10 @@ func TestPlanKeepsUsage(t *testing.T) {
 					clk, limit := stepclock.New(), alg
 					store := open()
 					lookup := func(context.Context, string) (ratelimit.Algorithm, error) { return limit, nil }
-					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), ratelimit.WithLimits(lookup)))
-					same := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+					l := ratelimit.Must(ratelimit.New(alg, ratelimit.WithStore(store), ratelimit.WithName("test"),
+						ratelimit.WithClock(clk), ratelimit.WithLimits(lookup)))
+					same := ratelimit.Must(ratelimit.New(alg, ratelimit.WithClock(clk),
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
 					var helds []*ratelimit.Reservation
 					both := []ratelimit.Limiter{l, same}
 					for _, l := range both {
@@ -387,7 +397,9 @@ func TestUnlimitedPart(t *testing.T) {
 	bucket := ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5), Burst: 10}
 	window := ratelimit.FixedWindow{Limit: 12, Window: time.Minute}
 	for kind, open := range fakes.Stores {
-		l := ratelimit.Must(ratelimit.New(ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}}, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+		l := ratelimit.Must(ratelimit.New(
+			ratelimit.All{ratelimit.Unlimited{}, bucket, ratelimit.Unlimited{}, window, ratelimit.Unlimited{}},
+			ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		same := ratelimit.Must(ratelimit.New(ratelimit.All{bucket, window}, ratelimit.WithClock(clk)))
 		for range 40 {
 			want, err := same.Take(ctx, "k", 3)
@@ -456,7 +468,8 @@ func TestPlanAllocations(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(100, func() { l.Allow("k") }), tt.name)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = l.Take(context.Background(), "k", 2) }), tt.name)
 		alg := tt.alg
-		own := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
+		own := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil })))
 		if _, all := alg.(ratelimit.All); all {
 			continue // a lookup that returns an All allocates
 		}

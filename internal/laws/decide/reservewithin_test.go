@@ -62,7 +62,8 @@ func TestReserveDeniesWhatWaitFails(t *testing.T) {
 			ratelimit.FixedWindow{Limit: 9, Window: time.Second},
 			ratelimit.LeakyBucket{Rate: ratelimit.PerMinute(1), Capacity: 2},
 		}, new(ratelimit.MemoryStore), 0, 2, ratelimit.ErrQueueFull},
-		"no room in the store": {ratelimit.FixedWindow{Limit: 2, Window: time.Minute}, &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}, 1, 1, ratelimit.ErrFull},
+		"no room in the store": {ratelimit.FixedWindow{Limit: 2, Window: time.Minute},
+			&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}, 1, 1, ratelimit.ErrFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := fakes.At(t, tt.limit, ratelimit.WithStore(tt.store))
@@ -108,7 +109,8 @@ func TestReserveWithinWhenTheStoreFails(t *testing.T) {
 		"closed":   {ratelimit.FailClosed(), false, 0},
 		"fallback": {ratelimit.Fallback(spare), true, time.Hour},
 	} {
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken),
+			ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy))
 		require.NoError(t, err)
 		r, d, err := l.Reserve(ctx, "key", 1, ratelimit.Within(time.Hour))
 		assert.ErrorContains(t, err, "the store failed", name)

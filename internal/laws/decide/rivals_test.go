@@ -110,7 +110,8 @@ func rivalsIn(name string) *history.Twins {
 		} {
 			var both []ratelimit.Limiter
 			for range 2 {
-				both = append(both, ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(clk), limitsOf(of), fakes.Patient)))
+				both = append(both, ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store),
+					ratelimit.WithName("test"), ratelimit.WithClock(clk), limitsOf(of), fakes.Patient)))
 			}
 			on.Stores = append(on.Stores, history.Store{Limiters: both})
 		}

@@ -314,12 +314,14 @@ func TestTakeAllErrors(t *testing.T) {
 		err    error
 		says   string
 	}{
-		"no bounds":    {ctx, 1, nil, ratelimit.ErrInvalid, "ratelimit: bounds is empty: it must have at least one Bound"},
-		"zero bound":   {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), {}}, ratelimit.ErrInvalid, "ratelimit: bounds[1].Bound's limiter is nil: it must not be nil; make a Bound with For(limiter, key)"},
-		"negative":     {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
-		"ended":        {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
-		"no context":   {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
-		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)}, ratelimit.ErrInvalid, "ratelimit: bounds[1].N is -2: it must be at least 0"},
+		"no bounds": {ctx, 1, nil, ratelimit.ErrInvalid, "ratelimit: bounds is empty: it must have at least one Bound"},
+		"zero bound": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), {}}, ratelimit.ErrInvalid,
+			"ratelimit: bounds[1].Bound's limiter is nil: it must not be nil; make a Bound with For(limiter, key)"},
+		"negative":   {ctx, -1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
+		"ended":      {ended, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, context.Canceled, ""},
+		"no context": {nil, 1, []ratelimit.Bound{ratelimit.For(l, "k")}, ratelimit.ErrInvalid, ""},
+		"negative own": {ctx, 1, []ratelimit.Bound{ratelimit.For(l, "k"), ratelimit.For(l, "k").N(-2)},
+			ratelimit.ErrInvalid, "ratelimit: bounds[1].N is -2: it must be at least 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := ratelimit.TakeAll(c.ctx, c.n, c.bounds...)
@@ -429,7 +431,8 @@ func TestHoldAllSettlesEach(t *testing.T) {
 			for _, ns := range [][]int{nil, {1, 2}, {1, 2, 3, 4}} {
 				_, err := r.Settle(ctx, ns...)
 				require.ErrorIs(t, err, ratelimit.ErrInvalid)
-				require.EqualError(t, err, fmt.Sprintf("ratelimit: the count of Settle's numbers is %d: it must be 3, one for each Bound of HoldAll, or 1 for all", len(ns)))
+				require.EqualError(t, err, fmt.Sprintf("ratelimit: the count of Settle's numbers is %d: "+
+					"it must be 3, one for each Bound of HoldAll, or 1 for all", len(ns)))
 			}
 			_, err := r.Settle(ctx, 0, 1, -1)
 			require.ErrorIs(t, err, ratelimit.ErrInvalid)
@@ -611,7 +614,8 @@ func TestTakeAllOfWrappers(t *testing.T) {
 	ctx := t.Context()
 	clk := stepclock.New()
 	limiter := func(store ratelimit.Store) ratelimit.Limiter {
-		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")))
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+			ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test")))
 	}
 	first, last := &noted{Limiter: limiter(new(ratelimit.MemoryStore))}, &noted{Limiter: limiter(fakes.NewMapDB().Store())}
 	local, memory, bytes := limiter(new(ratelimit.MemoryStore)), limiter(new(ratelimit.MemoryStore)), limiter(fakes.NewMapDB().Store())
@@ -755,7 +759,8 @@ func TestTakeAllOfManyNewKeys(t *testing.T) {
 func TestHoldAll_KeysOfOneTable(t *testing.T) {
 	rnd := fakes.Rand(t)
 	for range 100 {
-		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute}, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 8}), ratelimit.WithName("test"))
+		l, clk := fakes.At(t, ratelimit.SlidingLog{Limit: 40, Window: time.Minute},
+			ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 8}), ratelimit.WithName("test"))
 		for range 60 {
 			n := 1 + rnd.IntN(3)
 			var of []ratelimit.Bound
@@ -788,7 +793,8 @@ func TestTakeAllLooksUpOnce(t *testing.T) {
 		} {
 			t.Run(name+"/"+limit, func(t *testing.T) {
 				lookups := 0
-				l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
+				l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour},
+					ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
 					ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
 						if lookups++; alg == nil {
 							return nil, unknown
@@ -834,7 +840,8 @@ func TestTakeAllOfTwoLookups(t *testing.T) {
 			t.Run(fmt.Sprint(name, "/", reverse), func(t *testing.T) {
 				store := new(ratelimit.MemoryStore)
 				of := func(alg ratelimit.Algorithm, err error) ratelimit.Bound {
-					return ratelimit.For(ratelimit.Must(ratelimit.New(window(100), ratelimit.WithStore(store), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil),
+					return ratelimit.For(ratelimit.Must(ratelimit.New(window(100), ratelimit.WithStore(store),
+						ratelimit.WithName("api"), ratelimit.WithFailureLog(nil),
 						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, err }))), "k")
 				}
 				other, own := of(tt.other, tt.err), of(tt.own, nil)
@@ -912,7 +919,8 @@ func TestHoldAllOfWrappersIsSeen(t *testing.T) {
 // If another limiter refuses after a key was held, the key is as if it had not been asked, now and
 // later. The exception is a SlidingLog with CountDenied, which has counted the denial.
 func TestTakeAllLeavesNoTrace(t *testing.T) {
-	refuser := ratelimit.For(struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))}, "k") // the limiter is asked last, because New has not made it
+	// the limiter is asked last, because New has not made it
+	refuser := ratelimit.For(struct{ ratelimit.Limiter }{ratelimit.Must(ratelimit.New(ratelimit.Blocked{}))}, "k")
 	eachAccounted(t, func(t *testing.T, i int, store ratelimit.Store) {
 		alg := accounted[i].alg
 		if log, ok := alg.(ratelimit.SlidingLog); ok && log.CountDenied {

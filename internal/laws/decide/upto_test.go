@@ -68,7 +68,8 @@ func TestUpToTheLeastPart(t *testing.T) {
 func TestUpToWhatIsNotHeld(t *testing.T) {
 	for name, open := range fakes.Stores {
 		clk := stepclock.New()
-		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 9, Window: time.Hour}, ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.SlidingLog{Limit: 9, Window: time.Hour},
+			ratelimit.WithStore(open()), ratelimit.WithName("test"), ratelimit.WithClock(clk)))
 		held, _, err := l.Hold(t.Context(), "key", 6, ratelimit.HoldFor(time.Minute), ratelimit.GiveBack())
 		require.NoError(t, err)
 		for _, granted := range []int{3, 0} {

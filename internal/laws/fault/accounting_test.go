@@ -45,7 +45,8 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 			} {
 				db := fakes.NewMapDB()
 				db.Err = lost
-				l, _ := fakes.At(t, alg, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
+				l, _ := fakes.At(t, alg, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"),
+					ratelimit.WithFailurePolicy(tt.policy), ratelimit.WithFailureLog(nil))
 				d, err := call(ctx, l, "key")
 				require.ErrorIs(t, err, lost)
 				assert.Equal(t, tt.want, d)
@@ -66,7 +67,8 @@ func TestAccountingWhileTheStoreFails(t *testing.T) {
 func TestSettleWhatWasNotHeld(t *testing.T) {
 	db := fakes.NewMapDB()
 	own := ratelimit.FixedWindow{Limit: 7, Window: time.Hour}
-	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
+	l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()),
+		ratelimit.WithName("test"), ratelimit.WithFailureLog(nil),
 		ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
 	db.Err = errors.New("connection lost")
 	first, _, err := l.Hold(ctx, "key", 2)
@@ -86,7 +88,8 @@ func TestSettleWhatWasNotHeld(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, d.Remaining)
 
-	l, _ = fakes.At(t, ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("flight"), ratelimit.WithFailureLog(nil))
+	l, _ = fakes.At(t, ratelimit.InFlight{Limit: 5, Timeout: time.Hour}, ratelimit.WithStore(db.Store()),
+		ratelimit.WithName("flight"), ratelimit.WithFailureLog(nil))
 	db.Err = errors.New("connection lost")
 	over, _, err := l.Hold(ctx, "key", 2)
 	require.ErrorIs(t, err, db.Err)
@@ -126,9 +129,14 @@ func TestReleaseWhatWasNotHeld(t *testing.T) {
 
 // If the store fails when it writes, Settle returns the error, and cannot be called again.
 func TestSettleWhileTheStoreFails(t *testing.T) {
-	for _, policy := range []ratelimit.FailurePolicy{ratelimit.FailOpen(), ratelimit.FailClosed(), ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour})))} {
+	for _, policy := range []ratelimit.FailurePolicy{
+		ratelimit.FailOpen(),
+		ratelimit.FailClosed(),
+		ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}))),
+	} {
 		db := fakes.NewMapDB()
-		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
+		l, _ := fakes.At(t, ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(db.Store()),
+			ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
 		one, _, err := l.Hold(ctx, "key", 1)
 		require.NoError(t, err)
 		all, _, err := ratelimit.HoldAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
@@ -177,7 +185,8 @@ func TestAccountingInFullStores(t *testing.T) {
 				if own {
 					opts = append(opts, ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return alg, nil }))
 				}
-				refuses, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}), ratelimit.WithName("test"))...)
+				refuses, _ := fakes.At(t, alg, append(opts,
+					ratelimit.WithStore(&ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: true}), ratelimit.WithName("test"))...)
 				kept, _, err := refuses.Hold(ctx, "old", 5)
 				require.NoError(t, err)
 				for name, call := range accountingCalls {
@@ -235,7 +244,8 @@ func TestSettleUnderAnotherLimit(t *testing.T) {
 	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			var own ratelimit.Algorithm = ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
-			l, _ := fakes.At(t, own, ratelimit.WithStore(store()), ratelimit.WithName("test"), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
+			l, _ := fakes.At(t, own, ratelimit.WithStore(store()), ratelimit.WithName("test"),
+				ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return own, nil }))
 			hold := func(n int) *ratelimit.Reservation {
 				r, d, err := l.Hold(ctx, "key", n)
 				require.NoError(t, err)

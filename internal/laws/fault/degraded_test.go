@@ -143,7 +143,8 @@ var waitingCalls = map[string]func(l ratelimit.Limiter, n int) error{
 func downLimiter(t *testing.T, alg ratelimit.Algorithm, policy ratelimit.FailurePolicy, opts ...ratelimit.Option) (ratelimit.Limiter, *fakes.Broken) {
 	t.Helper()
 	s := &fakes.Broken{Err: errors.New("connection refused")}
-	l, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(policy))...)
+	l, _ := fakes.At(t, alg, append(opts, ratelimit.WithStore(s), ratelimit.WithName("api"),
+		ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(policy))...)
 	return l, s
 }
 
@@ -161,12 +162,14 @@ func TestFallbackWithALowerLimit(t *testing.T) {
 		n     int
 		never bool // whether the limit never grants n
 	}{
-		"within the limit":              {limit: limit, n: 20},
-		"beyond the limit":              {limit: limit, n: 21, never: true},
-		"in flight":                     {limit: flying, n: 20},
-		"too many in flight":            {limit: flying, n: 21, never: true},
-		"within a limit of its own":     {limit: ratelimit.FixedWindow{Limit: 1, Window: time.Second}, opts: []ratelimit.Option{own(limit, nil)}, n: 20},
-		"beyond a limit of its own":     {limit: ratelimit.FixedWindow{Limit: 100, Window: time.Second}, opts: []ratelimit.Option{own(limit, nil)}, n: 21, never: true},
+		"within the limit":   {limit: limit, n: 20},
+		"beyond the limit":   {limit: limit, n: 21, never: true},
+		"in flight":          {limit: flying, n: 20},
+		"too many in flight": {limit: flying, n: 21, never: true},
+		"within a limit of its own": {limit: ratelimit.FixedWindow{Limit: 1, Window: time.Second},
+			opts: []ratelimit.Option{own(limit, nil)}, n: 20},
+		"beyond a limit of its own": {limit: ratelimit.FixedWindow{Limit: 100, Window: time.Second},
+			opts: []ratelimit.Option{own(limit, nil)}, n: 21, never: true},
 		"within the default limit":      {limit: limit, opts: []ratelimit.Option{own(nil, nil)}, n: 20},
 		"the limit cannot be looked up": {limit: limit, opts: []ratelimit.Option{own(nil, errors.New("no route"))}, n: 21},
 		"the limit is not valid":        {limit: limit, opts: []ratelimit.Option{own(ratelimit.TokenBucket{}, nil)}, n: 21},
@@ -245,7 +248,8 @@ func TestFallbackOfAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakes.Broken{}
 		alone := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
-		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
+		l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test"),
+			ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(ratelimit.Fallback(alone))))
 		r := fakes.Held(t, l, "k", 5)
 		w := fakes.WaitFor(t, l, "k", 2)
 		synctest.Wait()

@@ -24,9 +24,11 @@ import (
 func TestFailureLog(t *testing.T) {
 	logger, logged := fakes.Log()
 	s := &fakes.Broken{}
-	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+		ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
 	line := func(decisions int) string {
-		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store failed, and requests are allowed without it\" limiter=api error=\"no route\" decisions=%d\n", decisions)
+		return fmt.Sprintf(`level=WARN msg="ratelimit: the store failed, and requests are allowed without it" limiter=api `+
+			`error="no route" decisions=%d`+"\n", decisions)
 	}
 	require.True(t, l.Allow("key"))
 	require.Empty(t, logged())
@@ -91,7 +93,8 @@ func TestFailureLogTellsOfTheEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			logger, logged := fakes.Log()
 			s := &fakes.Broken{}
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+				ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
 			require.NoError(t, err)
 			s.Err = errors.New("no route")
 			for range 1 + heldBack {
@@ -117,14 +120,16 @@ func TestFailureLogAnswersAgain(t *testing.T) {
 		answers
 	)
 	failed := func(decisions int) string {
-		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store failed, and requests are allowed without it\" limiter=api error=\"no route\" decisions=%d\n", decisions)
+		return fmt.Sprintf(`level=WARN msg="ratelimit: the store failed, and requests are allowed without it" limiter=api `+
+			`error="no route" decisions=%d`+"\n", decisions)
 	}
 	again := func(after string, decisions int) string {
 		return fmt.Sprintf("level=WARN msg=\"ratelimit: the store answers again\" limiter=api after=%s decisions=%d\n", after, decisions)
 	}
 	logger, logged := fakes.Log()
 	s := &fakes.Broken{}
-	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+		ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
 	var now time.Duration
 	for i, step := range []struct {
 		at    time.Duration
@@ -165,7 +170,8 @@ func TestFailureLogAnswersOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logged := fakes.Log()
 		s := &fakes.Broken{}
-		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(logger)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+			ratelimit.WithName("api"), ratelimit.WithFailureLog(logger)))
 		s.Err = errors.New("no route")
 		var all sync.WaitGroup
 		for range 64 {
@@ -209,7 +215,8 @@ func TestFailureLogAnswersOfMethods(t *testing.T) {
 		} {
 			to, logged := handles()
 			s := &fakes.Broken{}
-			l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("api"), ratelimit.WithFailureLog(to))
+			l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+				ratelimit.WithName("api"), ratelimit.WithFailureLog(to))
 			s.Err = errors.New("no route")
 			func() {
 				defer func() { _ = recover() }() // of the line about the failure
@@ -252,7 +259,8 @@ func TestFailureLogOfMethods(t *testing.T) {
 		for _, c := range calls {
 			logger, logged := fakes.Log()
 			s := &fakes.Broken{}
-			l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
+			l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+				ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
 			s.Err = errors.New("no route")
 			c.call(l)
 			if got := logged(); c.counts {
@@ -302,7 +310,8 @@ func (h *askingHandler) Handle(context.Context, slog.Record) error {
 func TestFailureLogIsNotLocked(t *testing.T) {
 	h := &askingHandler{Handler: slog.Default().Handler()}
 	s := &fakes.Broken{}
-	h.l, _ = fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(h)))
+	h.l, _ = fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+		ratelimit.WithName("test"), ratelimit.WithFailureLog(slog.New(h)))
 	s.Err = errors.New("no route")
 	require.True(t, h.l.Allow("key"))
 	require.Equal(t, 1, h.lines)
@@ -320,7 +329,8 @@ func (frailHandler) Handle(context.Context, slog.Record) error { panic("a bug in
 func TestFailureLogThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := &fakes.OwnLimits{Err: errLookup}
-		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithFailureLog(slog.New(frailHandler{})), ratelimit.WithLimits(own.Lookup)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)},
+			ratelimit.WithFailureLog(slog.New(frailHandler{})), ratelimit.WithLimits(own.Lookup)))
 		require.PanicsWithValue(t, "a bug in a log handler", func() { l.Allow("key") })
 		for range 9 {
 			l.Allow("key")
@@ -360,9 +370,11 @@ func TestFailureLogThatPanicsWhileTurnsAreGivenBack(t *testing.T) {
 func TestLookupLog(t *testing.T) {
 	logger, logged := fakes.Log()
 	own := &fakes.OwnLimits{Err: errLookup}
-	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithName("api"), ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
+	l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithName("api"),
+		ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
 	line := func(lookups int) string {
-		return fmt.Sprintf("level=WARN msg=\"ratelimit: a lookup failed, and the limit of New decides\" limiter=api error=\"ratelimit: the limit of key \\\"\\\"… (3 bytes): no route to the plans\" lookups=%d\n", lookups)
+		return fmt.Sprintf(`level=WARN msg="ratelimit: a lookup failed, and the limit of New decides" limiter=api `+
+			`error="ratelimit: the limit of key \"\"… (3 bytes): no route to the plans" lookups=%d`+"\n", lookups)
 	}
 	l.Allow("key")
 	require.Equal(t, line(1), logged())
@@ -386,7 +398,8 @@ func TestLookupLogSucceedsAgain(t *testing.T) {
 	} {
 		logger, logged := fakes.Log()
 		own := new(fakes.OwnLimits)
-		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.WithName("api"), ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(9)}, ratelimit.WithName("api"),
+			ratelimit.WithFailureLog(logger), ratelimit.WithLimits(own.Lookup))
 		own.Set("key", ratelimit.TokenBucket{Rate: ratelimit.PerHour(5)})
 		l.Allow("key") // its state has the limit
 		own.Err = errLookup

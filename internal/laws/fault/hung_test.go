@@ -27,19 +27,22 @@ func TestHungStore(t *testing.T) {
 
 		closed bool // whether the policy is FailClosed
 	}{
-		"by default":                  {nil, 0, false, time.Second, false},
-		"option":                      {[]ratelimit.Option{ratelimit.WithStoreTimeout(20 * time.Millisecond)}, 0, false, 20 * time.Millisecond, false},
-		"deadline":                    {nil, 100 * time.Millisecond, false, 100 * time.Millisecond, false},
-		"deadline after":              {nil, time.Minute, false, time.Second, false},
-		"heeds":                       {nil, 0, true, time.Second, false},
-		"heeds, deadline":             {nil, 100 * time.Millisecond, true, 100 * time.Millisecond, false},
-		"heeds, deadline, FailClosed": {[]ratelimit.Option{ratelimit.WithFailurePolicy(ratelimit.FailClosed())}, 100 * time.Millisecond, true, 100 * time.Millisecond, true},
+		"by default": {nil, 0, false, time.Second, false},
+		"option": {[]ratelimit.Option{ratelimit.WithStoreTimeout(20 * time.Millisecond)}, 0, false,
+			20 * time.Millisecond, false},
+		"deadline":        {nil, 100 * time.Millisecond, false, 100 * time.Millisecond, false},
+		"deadline after":  {nil, time.Minute, false, time.Second, false},
+		"heeds":           {nil, 0, true, time.Second, false},
+		"heeds, deadline": {nil, 100 * time.Millisecond, true, 100 * time.Millisecond, false},
+		"heeds, deadline, FailClosed": {[]ratelimit.Option{ratelimit.WithFailurePolicy(ratelimit.FailClosed())},
+			100 * time.Millisecond, true, 100 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := fakes.NewHanging()
 				s.Heeds = tt.heeds
-				l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, append(tt.opts, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))...)
+				l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+					append(tt.opts, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"))...)
 				require.NoError(t, err)
 				open := !tt.closed
 				require.True(t, l.AllowN("reserved", 10))
@@ -120,7 +123,8 @@ func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
 		s.Late = true
-		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+		l, err := ratelimit.New(ratelimit.FixedWindow{Limit: 2, Window: 24 * time.Hour},
+			ratelimit.WithStore(s.Store()), ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.NoError(t, err)
 		s.Hang()
 		assert.False(t, l.Allow("key"))
@@ -140,7 +144,9 @@ const mostBehind = 1024
 func TestManyHungCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakes.NewHanging()
-		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e6)}, ratelimit.WithStore(s.Store()), ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Millisecond), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+		l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1e6)}, ratelimit.WithStore(s.Store()),
+			ratelimit.WithName("test"), ratelimit.WithStoreTimeout(time.Millisecond),
+			ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
 		require.NoError(t, err)
 		s.Hang()
 		for i := range mostBehind + 10 {

@@ -51,7 +51,8 @@ func TestNothingIsLookedUpToGiveBack(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lookups := &lookupsOf{alg: ratelimit.TokenBucket{Rate: ratelimit.PerSecond(5000), Burst: 5}, counts: map[string]int{}}
-				l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(make()), ratelimit.WithName("api"), ratelimit.WithLimits(lookups.lookup)))
+				l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(make()),
+					ratelimit.WithName("api"), ratelimit.WithLimits(lookups.lookup)))
 				first, _, err := l.Hold(named(t.Context(), "holder"), "key", 5)
 				require.NoError(t, err)
 				ahead, _, err := l.Reserve(named(t.Context(), "holder"), "key", 5)
@@ -92,7 +93,8 @@ func TestTakeAllLooksUpOnce(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lookups := &lookupsOf{alg: ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, counts: map[string]int{}}
-				l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(make()), ratelimit.WithName("api"), ratelimit.WithLimits(lookups.lookup)))
+				l := ratelimit.Must(ratelimit.New(ratelimit.Blocked{}, ratelimit.WithStore(make()),
+					ratelimit.WithName("api"), ratelimit.WithLimits(lookups.lookup)))
 				ctx, stop := context.WithCancel(named(t.Context(), "waiter"))
 				defer stop()
 				denies := crowded{l, func() { _ = l.WaitN(ctx, "key", 5) }}

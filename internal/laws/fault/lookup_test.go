@@ -97,7 +97,9 @@ func TestAllowByTheLimitOfNew(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for name, opts := range map[string][]ratelimit.Option{"": nil, "observed": {ratelimit.WithObserver(func(context.Context, ratelimit.Observation) {})}} {
 			own := &fakes.OwnLimits{Err: errLookup}
-			l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)}, append(opts, ratelimit.WithStore(make()), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil), ratelimit.WithLimits(own.Lookup))...)
+			l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerMinute(60)},
+				append(opts, ratelimit.WithStore(make()), ratelimit.WithName("api"), ratelimit.WithFailureLog(nil),
+					ratelimit.WithLimits(own.Lookup))...)
 			granted := 0
 			for range 5001 {
 				if l.Allow("key") {
@@ -271,7 +273,8 @@ func TestWaitByTheLimitOfNew(t *testing.T) {
 func TestBehindALineByTheLimitOfNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := &fakes.OwnLimits{}
-		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2}, ratelimit.WithFailureLog(nil), ratelimit.WithLimits(own.Lookup)))
+		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2},
+			ratelimit.WithFailureLog(nil), ratelimit.WithLimits(own.Lookup)))
 		require.True(t, l.AllowN("key", 2))
 		w := fakes.WaitFor(t, l, "key", 2)
 		synctest.Wait()
@@ -322,13 +325,14 @@ func TestLookupOfACallerWhoLeft(t *testing.T) {
 				t.Run(store+"/"+name+"/"+call, func(t *testing.T) {
 					leaving, leave := cause()
 					fails := true
-					l, _ := fakes.At(t, hours(3), ratelimit.WithStore(make()), ratelimit.WithName("api"), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-						if !fails {
-							return nil, nil
-						}
-						leave()
-						return nil, errLookup
-					}))
+					l, _ := fakes.At(t, hours(3), ratelimit.WithStore(make()), ratelimit.WithName("api"),
+						ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+							if !fails {
+								return nil, nil
+							}
+							leave()
+							return nil, errLookup
+						}))
 					d, err := do(leaving, l)
 					require.ErrorIs(t, err, leaving.Err())
 					require.NotErrorIs(t, err, errLookup)

@@ -336,7 +336,10 @@ var brokenFrontEnds = map[string]map[string]broken{
 			}
 		})},
 		"has no field of the wait": {"told to wait for 30s and for ", answering(func(a *Answer) { a.Fields.Del("Retry-After") })},
-		"tells too much":           {"None: the client is told Ratelimit-Policy", answering(func(a *Answer) { a.Fields.Set("RateLimit-Policy", `"default";q=5`) })},
+		"tells too much": {
+			"None: the client is told Ratelimit-Policy",
+			answering(func(a *Answer) { a.Fields.Set("RateLimit-Policy", `"default";q=5`) }),
+		},
 	},
 	"releases what was in flight": {
 		"holds until the timeout": {"the call is over a limit, and not handled",

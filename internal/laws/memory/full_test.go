@@ -205,7 +205,8 @@ func TestTakeAllInAFullStore(t *testing.T) {
 func TestTakeAllKeepsNewKeys(t *testing.T) {
 	for _, known := range []int{4, 2000} { // with a look at all keys, and with samples
 		store := &ratelimit.MemoryStore{MaxKeys: known}
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+			ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
 		for i := range known {
 			require.True(t, l.AllowN(fmt.Sprint("known ", i), 5))
 		}
@@ -229,7 +230,8 @@ func TestTakeAllKeepsNewKeys(t *testing.T) {
 func TestTakeAllOfTooManyKeys(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		store := &ratelimit.MemoryStore{MaxKeys: 1, RefuseNew: refuses}
-		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
+		l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+			ratelimit.WithStore(store), ratelimit.WithName("test"), ratelimit.WithClock(stepclock.New())))
 		d, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "a"), ratelimit.For(l, "b"), ratelimit.For(l, "a"))
 		require.NoError(t, err)
 		assert.Equal(t, !refuses, d.Allowed)
@@ -460,7 +462,8 @@ func TestTakeAllNeverExceedsAStoreThatRefuses(t *testing.T) {
 		store := &ratelimit.MemoryStore{MaxKeys: 3, RefuseNew: true}
 		var bounds []ratelimit.Bound
 		for i := range 8 {
-			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithStore(store), ratelimit.WithName(fmt.Sprint(i))))
+			l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+				ratelimit.WithStore(store), ratelimit.WithName(fmt.Sprint(i))))
 			bounds = append(bounds, ratelimit.For(l, "key"))
 		}
 		var calls sync.WaitGroup

@@ -222,8 +222,10 @@ func TestIdleKeysOfOtherLimiterGoFirst(t *testing.T) {
 	budget.Alone(t)
 	const bound = 20_000
 	s, clk := &ratelimit.MemoryStore{MaxKeys: bound}, stepclock.New()
-	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("one")))
-	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithClock(clk), ratelimit.WithName("two")))
+	one := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10)}, ratelimit.WithStore(s),
+		ratelimit.WithClock(clk), ratelimit.WithName("one")))
+	two := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s),
+		ratelimit.WithClock(clk), ratelimit.WithName("two")))
 	for i := range bound {
 		require.True(t, one.Allow(fmt.Sprint(i)))
 	}
@@ -277,7 +279,8 @@ func BenchmarkManyLimiters(b *testing.B) {
 			s := &ratelimit.MemoryStore{MaxKeys: 100_000}
 			var l ratelimit.Limiter
 			for i := range n {
-				l = ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, ratelimit.WithStore(s), ratelimit.WithName(strconv.Itoa(i))))
+				l = ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+					ratelimit.WithStore(s), ratelimit.WithName(strconv.Itoa(i))))
 			}
 			for i := range 100_000 {
 				l.Allow(strconv.Itoa(i))
@@ -378,7 +381,8 @@ func TestFieldsStay(t *testing.T) {
 	}
 	require.NoError(t, limiter())
 	s.MaxKeys = 3
-	require.EqualError(t, limiter(), "ratelimit: MemoryStore is {MaxKeys: 3, RefuseNew: false}: it must stay {MaxKeys: 2, RefuseNew: false} once a limiter uses the store")
+	require.EqualError(t, limiter(),
+		"ratelimit: MemoryStore is {MaxKeys: 3, RefuseNew: false}: it must stay {MaxKeys: 2, RefuseNew: false} once a limiter uses the store")
 	s.MaxKeys, s.RefuseNew = 2, true
 	require.ErrorIs(t, limiter(), ratelimit.ErrInvalid)
 	s.RefuseNew = false
@@ -555,7 +559,8 @@ func TestClockThatPanicsAsLimitsChange(t *testing.T) {
 		clk.Set(time.Unix(1_700_000_000, 0))
 		broken := &panickingClock{Clock: clk}
 		plan := ratelimit.TokenBucket{Rate: ratelimit.PerHour(1), Burst: 10}
-		l := ratelimit.Must(ratelimit.New(plan, ratelimit.WithClock(broken), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil })))
+		l := ratelimit.Must(ratelimit.New(plan, ratelimit.WithClock(broken),
+			ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) { return plan, nil })))
 		require.True(t, l.AllowN("key", 3))
 		plan.Burst = 20
 		broken.panics, broken.good = true, reading
@@ -629,7 +634,9 @@ func TestBytesOfForgottenKeys(t *testing.T) {
 // even if a thousand limiters are made and dropped in turn.
 func TestMemoryStore_WithoutNames(t *testing.T) {
 	for name, alg := range map[string]ratelimit.Algorithm{
-		"word": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)}, "wide": ratelimit.WarmingUp{Rate: ratelimit.PerHour(10), Warmup: time.Hour}, "log": ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
+		"word": ratelimit.TokenBucket{Rate: ratelimit.PerHour(10)},
+		"wide": ratelimit.WarmingUp{Rate: ratelimit.PerHour(10), Warmup: time.Hour},
+		"log":  ratelimit.SlidingLog{Limit: 10, Window: time.Hour},
 	} {
 		for most, store := range map[int]*ratelimit.MemoryStore{0: new(ratelimit.MemoryStore), 5000: {MaxKeys: 5000}} {
 			t.Run(fmt.Sprintf("%s/%d", name, most), func(t *testing.T) {

@@ -159,7 +159,8 @@ func TestSaveKeepsWhatNoLimiterAskedFor(t *testing.T) {
 	clk := clock.NewMock()
 	store := newStore()
 	other := func(s *ratelimit.MemoryStore) ratelimit.Limiter {
-		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour}, ratelimit.WithName("other"), ratelimit.WithStore(s), ratelimit.WithClock(clk)))
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 5, Window: time.Hour},
+			ratelimit.WithName("other"), ratelimit.WithStore(s), ratelimit.WithClock(clk)))
 	}
 	require.True(t, other(store).AllowN("key", 5))
 	store = reload(t, store, path)
@@ -232,7 +233,8 @@ func TestSaveLeavesOut(t *testing.T) {
 	assert.NoError(t, next.Save(path), "a limiter without states needs no name")
 	runtime.KeepAlive(unlimited)
 	next = reload(t, next, path) // whose limiter "test" is not made
-	ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("other"), ratelimit.WithStore(next), ratelimit.WithClock(clk)))
+	ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Hour}, ratelimit.WithName("other"),
+		ratelimit.WithStore(next), ratelimit.WithClock(clk)))
 	size := func() int64 {
 		require.NoError(t, next.Save(path))
 		info, err := os.Stat(path)

@@ -29,13 +29,14 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 		retry     time.Duration // the RetryAfter of Wait
 		err       error
 	}{
-		"late":        {slow, 2, 1, 1, time.Hour - within, context.DeadlineExceeded},
-		"late alone":  {quota, 5, 1, 0, time.Minute - within, context.DeadlineExceeded},
-		"never":       {slow, 0, 3, 1, ratelimit.Never, ratelimit.ErrNever},
-		"full queue":  {queue, 1, 1, 1, time.Minute, ratelimit.ErrQueueFull},
-		"flights":     {flights, 0, 2, 1, ratelimit.Never, ratelimit.ErrNever},
-		"blocked":     {ratelimit.All{quota, ratelimit.Blocked{}}, 0, 1, 1, ratelimit.Never, ratelimit.ErrNever},
-		"third":       {ratelimit.All{quota, ratelimit.Unlimited{}, ratelimit.SlidingLog{Limit: 1, Window: time.Hour}}, 1, 1, 2, time.Hour - within, context.DeadlineExceeded},
+		"late":       {slow, 2, 1, 1, time.Hour - within, context.DeadlineExceeded},
+		"late alone": {quota, 5, 1, 0, time.Minute - within, context.DeadlineExceeded},
+		"never":      {slow, 0, 3, 1, ratelimit.Never, ratelimit.ErrNever},
+		"full queue": {queue, 1, 1, 1, time.Minute, ratelimit.ErrQueueFull},
+		"flights":    {flights, 0, 2, 1, ratelimit.Never, ratelimit.ErrNever},
+		"blocked":    {ratelimit.All{quota, ratelimit.Blocked{}}, 0, 1, 1, ratelimit.Never, ratelimit.ErrNever},
+		"third": {ratelimit.All{quota, ratelimit.Unlimited{},
+			ratelimit.SlidingLog{Limit: 1, Window: time.Hour}}, 1, 1, 2, time.Hour - within, context.DeadlineExceeded},
 		"one in time": {ratelimit.All{ratelimit.SlidingLog{Limit: 1, Window: time.Hour}, queue[1]}, 1, 1, 0, time.Hour - within, context.DeadlineExceeded},
 	} {
 		for storeName, store := range map[string]func() ratelimit.Store{
@@ -57,7 +58,8 @@ func TestObserverSeesWhatRefused(t *testing.T) {
 						return d
 					}
 					check := func(call ratelimit.Call, d ratelimit.Decision, err error) {
-						assert.Equal(t, ratelimit.Observation{Limiter: "test", Key: "k", Call: call, N: tt.n, Outcome: ratelimit.Denied, Decision: d, Err: err}, w.One(t))
+						assert.Equal(t, ratelimit.Observation{Limiter: "test", Key: "k", Call: call, N: tt.n,
+							Outcome: ratelimit.Denied, Decision: d, Err: err}, w.One(t))
 					}
 
 					d := refused(within)
@@ -105,10 +107,12 @@ func TestObserverSeesHowLongAWaitTook(t *testing.T) {
 			for _, holds := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					w := &fakes.Witness{}
-					l := ratelimit.Must(ratelimit.New(tt.alg, append(opts(), ratelimit.WithObserver(w.Observe), ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
-						time.Sleep(looksUp)
-						return tt.alg, nil
-					}))...))
+					l := ratelimit.Must(ratelimit.New(tt.alg,
+						append(opts(), ratelimit.WithObserver(w.Observe),
+							ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+								time.Sleep(looksUp)
+								return tt.alg, nil
+							}))...))
 					r := fakes.Held(t, l, "key", tt.used)
 					w.Answered()
 					if tt.want == ratelimit.Delayed && tt.alg != bucket {

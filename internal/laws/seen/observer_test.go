@@ -84,7 +84,8 @@ func TestObserverSeesAccounting(t *testing.T) {
 	w.Answered()
 	d, err := r.Settle(ctx, 1)
 	require.NoError(t, err)
-	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4, Outcome: ratelimit.Counted, Decision: d}, w.One(t))
+	assert.Equal(t, ratelimit.Observation{Limiter: "api", Key: "k", Call: ratelimit.CallSettle, N: 1, Granted: 4,
+		Outcome: ratelimit.Counted, Decision: d}, w.One(t))
 	_, err = r.Settle(ctx, 1)
 	require.ErrorIs(t, err, ratelimit.ErrEnded)
 	assert.Empty(t, w.Answered(), "it was settled before")
@@ -147,25 +148,31 @@ func TestObserverSeesWaits(t *testing.T) {
 		l := ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithObserver(w.Observe)))
 		ctx := t.Context()
 		require.NoError(t, l.Wait(ctx, "k"))
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Decision: ratelimit.Decision{Allowed: true, Limit: 1, ResetAfter: time.Second}}, w.One(t), "the decision is that of Take")
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1,
+			Decision: ratelimit.Decision{Allowed: true, Limit: 1, ResetAfter: time.Second}}, w.One(t),
+			"the decision is that of Take")
 		require.NoError(t, l.Wait(ctx, "k"))
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: time.Second}, w.One(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Granted: 1,
+			Outcome: ratelimit.Delayed, Decision: ratelimit.Decision{Allowed: true}, Waited: time.Second}, w.One(t))
 
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
 		err := l.Wait(short, "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		late := ratelimit.Decision{Limit: 1, RetryAfter: 999 * time.Millisecond, ResetAfter: time.Second}
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied, Decision: late, Err: err}, w.One(t), "the turn would come too late")
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Denied,
+			Decision: late, Err: err}, w.One(t), "the turn would come too late")
 
 		leaving, leave := context.WithCancel(ctx)
 		time.AfterFunc(300*time.Millisecond, leave)
 		require.ErrorIs(t, l.Wait(leaving, "k"), context.Canceled)
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Abandoned, Waited: 300 * time.Millisecond, Err: context.Canceled}, w.One(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallWait, N: 1, Outcome: ratelimit.Abandoned,
+			Waited: 300 * time.Millisecond, Err: context.Canceled}, w.One(t))
 
 		r, d, err := l.Reserve(ctx, "k", 1)
 		require.NoError(t, err)
-		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1, Outcome: ratelimit.Delayed, Decision: d, Waited: 700 * time.Millisecond}, w.One(t))
+		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallReserve, N: 1, Granted: 1,
+			Outcome: ratelimit.Delayed, Decision: d, Waited: 700 * time.Millisecond}, w.One(t))
 		r.Cancel()
 		r.Cancel()
 		assert.Equal(t, ratelimit.Observation{Key: "k", Call: ratelimit.CallSettle, Granted: 1, Outcome: ratelimit.Counted}, w.One(t))
@@ -218,7 +225,8 @@ func TestObserverSeesWaitsForRelease(t *testing.T) {
 func TestObserverSeesWhoRefused(t *testing.T) {
 	w, clk := &fakes.Witness{}, clock.NewMock()
 	limiter := func(name string, limit int) ratelimit.Limiter {
-		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute}, ratelimit.WithName(name), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe)))
+		return ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: limit, Window: time.Minute},
+			ratelimit.WithName(name), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe)))
 	}
 	users, orgs := limiter("users", 1), limiter("orgs", 5)
 	bounds := []ratelimit.Bound{ratelimit.For(users, "u"), ratelimit.For(orgs, "o")}
@@ -244,7 +252,8 @@ func TestObserverSeesWhoRefused(t *testing.T) {
 	// In other stores, the keys are asked in turn. The observers of keys that have granted see the
 	// refusal of another key, and see neither the hold nor its settlement.
 	for name, l := range map[string]ratelimit.Limiter{"users": users, "slow": ratelimit.Must(ratelimit.New(
-		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk), ratelimit.WithObserver(w.Observe), ratelimit.WithStore(fakes.NewMapDB().Store())))} {
+		ratelimit.FixedWindow{Limit: 5, Window: time.Minute}, ratelimit.WithName("slow"), ratelimit.WithClock(clk),
+		ratelimit.WithObserver(w.Observe), ratelimit.WithStore(fakes.NewMapDB().Store())))} {
 		_, err := ratelimit.TakeAll(t.Context(), 1, ratelimit.For(l, "u"))
 		require.NoError(t, err)
 		assert.Equal(t, map[string]ratelimit.Outcome{"users": ratelimit.Denied, "slow": ratelimit.Granted}[name], w.One(t).Outcome)
@@ -276,7 +285,8 @@ func TestObserverSeesFailures(t *testing.T) {
 	db.Err, db.Swap = down, down
 	broken := db.Store()
 	for name, policy := range map[string]ratelimit.FailurePolicy{
-		"open": ratelimit.FailOpen(), "closed": ratelimit.FailClosed(), "fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 100}))),
+		"open": ratelimit.FailOpen(), "closed": ratelimit.FailClosed(),
+		"fallback": ratelimit.Fallback(ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 100}))),
 	} {
 		allowed := name != "closed"
 		for call, do := range map[ratelimit.Call]func(l ratelimit.Limiter){
@@ -287,7 +297,8 @@ func TestObserverSeesFailures(t *testing.T) {
 			ratelimit.CallReserve: func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "k", 1) },
 		} {
 			t.Run(name+"/"+call.String(), func(t *testing.T) {
-				l, w, _ := fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
+				l, w, _ := fakes.Observed(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+					ratelimit.WithStore(broken), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(nil))
 				do(l)
 				o := w.One(t)
 				assert.Equal(t, call, o.Call)

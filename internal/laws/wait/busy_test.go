@@ -207,14 +207,15 @@ func TestWait_WaitsForNoLookupOfAnother(t *testing.T) {
 					clk := &tardyClock{Clock: clock.New()}
 					lookups := 0
 					type later struct{}
-					l := ratelimit.Must(ratelimit.New(strict, ratelimit.WithClock(clk), ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
-						if ctx.Value(later{}) != nil {
-							if lookups++; lookups == nth+1 {
-								tt.lookup(ctx)
+					l := ratelimit.Must(ratelimit.New(strict, ratelimit.WithClock(clk),
+						ratelimit.WithLimits(func(ctx context.Context, _ string) (ratelimit.Algorithm, error) {
+							if ctx.Value(later{}) != nil {
+								if lookups++; lookups == nth+1 {
+									tt.lookup(ctx)
+								}
 							}
-						}
-						return strict, ctx.Err()
-					})))
+							return strict, ctx.Err()
+						})))
 					require.True(t, l.Allow("key"))
 					clk.late.Store(int64(time.Second))
 					ctx, leave := context.WithCancel(t.Context())

@@ -24,7 +24,8 @@ func TestInFlight(t *testing.T) {
 	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			clk := stepclock.New()
-			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute}, ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test")))
+			l := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 2, Timeout: time.Minute},
+				ratelimit.WithClock(clk), ratelimit.WithStore(store()), ratelimit.WithName("test")))
 			begin := clk.Now()
 			first, d, err := l.Hold(ctx, "k", 1)
 			require.NoError(t, err)

@@ -313,7 +313,8 @@ func TestWait_OneLineForAName(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := store()
 				limiter := func() ratelimit.Limiter {
-					return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, ratelimit.WithStore(s), ratelimit.WithName("test")))
+					return ratelimit.Must(ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)},
+						ratelimit.WithStore(s), ratelimit.WithName("test")))
 				}
 				one, other := limiter(), limiter()
 				require.True(t, one.Allow("key"))

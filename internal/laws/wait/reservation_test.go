@@ -46,7 +46,8 @@ func TestDueInstantIsTheDecidedOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := &movingClock{Clock: clock.NewMock(), now: time.Unix(1e9, 0)}
-			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(clk), ratelimit.WithStore(store), ratelimit.WithName("test"))
+			l, err := ratelimit.New(ratelimit.TokenBucket{Rate: ratelimit.PerHour(1)}, ratelimit.WithClock(clk),
+				ratelimit.WithStore(store), ratelimit.WithName("test"))
 			require.NoError(t, err)
 			require.True(t, l.Allow("key"))
 			begin := clk.Now()

@@ -322,7 +322,8 @@ func TestWaitersOfAFailingStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &fakes.Broken{}
 				other := ratelimit.Must(ratelimit.New(ratelimit.InFlight{Limit: 1, Timeout: time.Second}))
-				l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test"), ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
+				l := ratelimit.Must(ratelimit.New(fakes.Five, ratelimit.WithStore(s), ratelimit.WithName("test"),
+					ratelimit.WithFailureLog(nil), ratelimit.WithFailurePolicy(tt.policy(other))))
 				r := fakes.Held(t, l, "k", 5)
 				begin := time.Now()
 				waiters := []*fakes.Waiter{fakes.WaitFor(t, l, "k", 1)}
@@ -360,7 +361,9 @@ func TestWaitHoldWithADelay(t *testing.T) {
 	for name, store := range fakes.Stores {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := ratelimit.Must(ratelimit.New(ratelimit.All{fakes.Five, ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store()), ratelimit.WithName("test")))
+				l := ratelimit.Must(ratelimit.New(ratelimit.All{fakes.Five,
+					ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(1), Capacity: 5}}, ratelimit.WithStore(store()),
+					ratelimit.WithName("test")))
 				begin := time.Now()
 				require.NoError(t, l.Wait(t.Context(), "k"))
 				require.Zero(t, time.Since(begin))
