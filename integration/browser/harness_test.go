@@ -198,7 +198,8 @@ func (b *tab) fits(name string) {
 		for (const e of document.body.querySelectorAll("*")) {
 			const box = e.getBoundingClientRect();
 			if (!box.width || !box.height || hidden(e)) continue;
-			if (box.right > width + 1 || box.left < -1) wide.push(e.tagName + "." + e.className + " at " + box.left + " to " + box.right + ": " + e.textContent.slice(0, 40));
+			if (box.right > width + 1 || box.left < -1)
+				wide.push(e.tagName + "." + e.className + " at " + box.left + " to " + box.right + ": " + e.textContent.slice(0, 40));
 		}
 		for (const e of document.querySelectorAll(".n > span, .share span, .figures b"))
 			if (e.getBoundingClientRect().height > 45) wide.push("a number takes several lines: " + e.textContent);
@@ -215,7 +216,9 @@ func (b *tab) readable(name string) {
 	b.t.Helper()
 	faint := eval[[]string](b, `(() => {
 		const parse = c => c.match(/[\d.]+/g).map(Number);
-		const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
+		const light = ([r, g, b]) => [r, g, b]
+			.map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+			.reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
 		const faint = [];
 		for (const e of document.body.querySelectorAll("*")) {
 			if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility() || e.closest("noscript, script")) continue;
@@ -299,7 +302,11 @@ func chart(limiter string) string {
 // choose chooses the option of a select element.
 func (b *tab) choose(selector string, option int) {
 	b.t.Helper()
-	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e.selectedIndex = %d; e.dispatchEvent(new Event("change")); })()`, selector, option))
+	eval[any](b, fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e.selectedIndex = %d;
+		e.dispatchEvent(new Event("change"));
+	})()`, selector, option))
 }
 
 // prints fails the test if a page that is seen in the dark is not drawn for the printer in the

@@ -79,7 +79,9 @@ type match struct {
 	makers map[string]maker // of reservations, by name
 
 	damaged bool // whether a Fault may have damaged a state
-	owes    bool // whether so much may be owed that a state has no room for more
+	// Whether so much may be owed that a state has no room for more: of many events, or by a bucket
+	// that would be paid after Farthest.
+	owes bool
 }
 
 // A maker says who made a reservation, and under which limit.
@@ -260,7 +262,7 @@ func (p *match) note(o Op, over bool, got answer) {
 		p.makers[o.Name] = p.maker(&o)
 		p.keep(k, o, o.Verb == Hold || len(o.ends()) > 0 || p.flies, got.made.Delay())
 	}
-	p.owes = p.owes || max(o.N, k.limit()) >= leastDebt
+	p.owes = p.owes || max(o.N, k.limit()) >= leastDebt || Farthest-p.now < int64(24*time.Hour)
 	switch {
 	case got.err != nil:
 		p.expectError(o, over, got.err)

@@ -294,7 +294,8 @@ func BenchmarkManyLimiters(b *testing.B) {
 
 // TestMaxKeysEvictsLeastUsed fills a small store and checks which key is evicted.
 func TestMaxKeysEvictsLeastUsed(t *testing.T) {
-	l, s, clk := fakes.Stepped(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent}, &ratelimit.MemoryStore{MaxKeys: 4})
+	l, s, clk := fakes.Stepped(t, ratelimit.FixedWindow{Limit: 10, Window: time.Minute, Start: ratelimit.StartOnFirstEvent},
+		&ratelimit.MemoryStore{MaxKeys: 4})
 	use := func(key string, n int) {
 		require.True(t, l.AllowN(key, n))
 		clk.Advance(time.Second)
