@@ -179,6 +179,26 @@ func TestRequestOfCall(t *testing.T) {
 	assert.Regexp(t, `^POST HTTP/2.0 127\.0\.0\.1:\d+$`, got)
 }
 
+// TestHostOfCall checks that the host of a call is its authority, and that a call without one has no
+// host.
+func TestHostOfCall(t *testing.T) {
+	for want, authorities := range map[string][]string{
+		"":              nil,
+		"a.example:443": {"a.example:443"},
+	} {
+		l, _ := limiter(t, ratelimit.Unlimited{})
+		s := newServer(t, l, httplimit.WithKey(func(r *http.Request) (string, error) {
+			assert.Equal(t, want, r.Host)
+			return "key", nil
+		}))
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.MD{":authority": authorities})
+		_, err := s.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(context.Context, any) (any, error) {
+			return nil, nil
+		})
+		assert.NoError(t, err)
+	}
+}
+
 // TestKeyError checks that clients do not see errors other than key.ErrNone, and that a call whose
 // key is unknown never passes.
 func TestKeyError(t *testing.T) {
