@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -180,6 +181,25 @@ func TestCacheOptions(t *testing.T) {
 	_, err = Cached(nil)
 	assert.ErrorContains(t, err, "Cached(nil)")
 	assert.ErrorIs(t, err, ratelimit.ErrInvalid)
+}
+
+// TestCacheHoldsManyKeys checks that a cache without options holds 10,000 keys with a limit, and as
+// many without one.
+func TestCacheHoldsManyKeys(t *testing.T) {
+	c, err := Cached(LookupFunc(func(_ context.Context, key string) (ratelimit.Algorithm, error) {
+		if strings.HasPrefix(key, "customer") {
+			return perMinute(1), nil
+		}
+		return nil, nil
+	}))
+	require.NoError(t, err)
+	for kind, want := range []int{10_000, 20_000} {
+		for i := range 10_001 {
+			_, err := c.Limit(t.Context(), fmt.Sprint([]string{"customer ", "made up "}[kind], i))
+			require.NoError(t, err)
+		}
+		assert.Equal(t, want, c.Stats().Keys)
+	}
 }
 
 // TestCachedLimiter uses a cache with a limiter whose customers have limits of their own,

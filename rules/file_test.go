@@ -296,6 +296,7 @@ func TestTruncatedFile(t *testing.T) {
 			{upTo("- {id: b"), 2},
 			{whole, 0},
 			{upTo("- {id: c"), 1},
+			{upTo("- {id: c"), 0}, // dropped before that load
 			{strings.Replace(whole, "limit: 1", "limit: 0", 2), 0}, // invalid, and not dropped
 			{"[]", 3},
 		} {

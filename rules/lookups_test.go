@@ -109,38 +109,48 @@ func TestKnownKeysNeverWait(t *testing.T) {
 	}
 }
 
-// TestMaxAge has keys that nobody asks for, for longer than the greatest age.
+// TestMaxAge has keys that nobody asks for, for longer than the greatest age, which is ten minutes
+// without an option.
 func TestMaxAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := perMinute(5)
-		var fails error
-		c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
-			time.Sleep(100 * time.Millisecond)
-			return limit, fails
-		}), WithMaxAge(time.Hour))
+	for age, opts := range map[time.Duration][]CacheOption{
+		10 * time.Minute: nil,
+		time.Hour:        {WithMaxAge(time.Hour)},
+	} {
+		t.Run(age.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testMaxAge(t, age, opts...) })
+		})
+	}
+}
+
+func testMaxAge(t *testing.T, age time.Duration, opts ...CacheOption) {
+	limit := perMinute(5)
+	var fails error
+	c, err := Cached(LookupFunc(func(context.Context, string) (ratelimit.Algorithm, error) {
+		time.Sleep(100 * time.Millisecond)
+		return limit, fails
+	}), opts...)
+	require.NoError(t, err)
+	ask := func(want ratelimit.Algorithm, takes time.Duration) {
+		t.Helper()
+		start := time.Now()
+		alg, err := c.Limit(t.Context(), "key")
 		require.NoError(t, err)
-		ask := func(want ratelimit.Algorithm, takes time.Duration) {
-			t.Helper()
-			start := time.Now()
-			alg, err := c.Limit(t.Context(), "key")
-			require.NoError(t, err)
-			assert.Equal(t, want, alg)
-			assert.Equal(t, takes, time.Since(start))
-		}
-		ask(perMinute(5), 100*time.Millisecond)
-		limit = ratelimit.Blocked{}
-		time.Sleep(time.Hour)
-		ask(perMinute(5), 0)
-		time.Sleep(time.Minute)
-		ask(ratelimit.Blocked{}, 0)
-		limit = perMinute(6)
-		time.Sleep(time.Hour + 1)
-		ask(perMinute(6), 100*time.Millisecond)
-		fails = errors.New("down")
-		time.Sleep(2 * time.Hour)
-		ask(perMinute(6), 100*time.Millisecond)
-		ask(perMinute(6), 0)
-	})
+		assert.Equal(t, want, alg)
+		assert.Equal(t, takes, time.Since(start))
+	}
+	ask(perMinute(5), 100*time.Millisecond)
+	limit = ratelimit.Blocked{}
+	time.Sleep(age)
+	ask(perMinute(5), 0)
+	time.Sleep(time.Minute)
+	ask(ratelimit.Blocked{}, 0)
+	limit = perMinute(6)
+	time.Sleep(age + 1)
+	ask(perMinute(6), 100*time.Millisecond)
+	fails = errors.New("down")
+	time.Sleep(2 * age)
+	ask(perMinute(6), 100*time.Millisecond)
+	ask(perMinute(6), 0)
 }
 
 // TestHungLookups checks that, once as many lookups hang as may run, calls of unknown keys do not

@@ -324,6 +324,42 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
+// TestDefaults checks that loads are 30 s apart on average, and that a load may take 10 s, if no
+// option says otherwise.
+func TestDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := new(table)
+		s, err := New(t.Context(), src)
+		require.NoError(t, err)
+		time.Sleep(24 * time.Hour)
+		assert.InDelta(t, 24*60*60/30, src.count(), 40) // intervals are random around 30 s
+		require.NoError(t, s.Close())
+
+		slow := &slowSource{heeding: true}
+		slow.takes.Store(int64(time.Hour))
+		start := time.Now()
+		_, err = New(t.Context(), slow)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+// TestShortestInterval checks that the rules are reloaded at the shortest of intervals, a nanosecond.
+// Only with 0 are they not.
+func TestShortestInterval(t *testing.T) {
+	for _, interval := range []time.Duration{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			src := new(table)
+			s, err := New(t.Context(), src, WithInterval(interval))
+			require.NoError(t, err)
+			loads := src.count()
+			time.Sleep(10 * time.Nanosecond)
+			assert.Equal(t, interval > 0, src.count() > loads, interval)
+			require.NoError(t, s.Close())
+		})
+	}
+}
+
 // TestSourceThatPanics checks that a panic in a background load does not end the process.
 func TestSourceThatPanics(t *testing.T) {
 	bad := false
