@@ -137,6 +137,33 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// TestBreakerDefaults checks that without options, the breaker opens after five failures in a row, for
+// half a second.
+func TestBreakerDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 30, Window: time.Hour})
+		byDefault, err := New(f)
+		require.NoError(t, err)
+		s, l := f.store(t, WithBreaker(byDefault.failures, byDefault.cooldown))
+		require.True(t, l.Allow("k"))
+		f.Fail = errors.New("LOADING Redis is loading the dataset in memory")
+		for range 5 {
+			require.Equal(t, "closed", s.Stats().Breakers[""])
+			time.Sleep(time.Millisecond)
+			_, err := l.Take(t.Context(), "k", 1)
+			require.ErrorIs(t, err, f.Fail)
+		}
+		f.Fail = nil
+		time.Sleep(500*time.Millisecond - 1)
+		_, err = l.Take(t.Context(), "k", 1)
+		require.ErrorIs(t, err, ErrOpen)
+		time.Sleep(1 * time.Nanosecond)
+		require.True(t, l.Allow("k"))
+		settle()
+		requireIdle(t, s)
+	})
+}
+
 // While the server is away, one command in each cooldown finds that out. When it is back, the next
 // one does.
 func TestOneTestAtATime(t *testing.T) {
