@@ -265,6 +265,31 @@ func TestStreamsThatEndTakeNothingAlong(t *testing.T) {
 	}
 }
 
+// A byte waits until the limit grants it, also if that is a nanosecond later.
+func TestNoByteIsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, stream := range map[string]func(b ratelimit.Bound) error{
+			"Reader": func(b ratelimit.Bound) error {
+				_, err := iolimit.Reader(t.Context(), new(zeros), b).Read(make([]byte, 1))
+				return err
+			},
+			"Writer": func(b ratelimit.Bound) error {
+				_, err := iolimit.Writer(t.Context(), io.Discard, b).Write(make([]byte, 1))
+				return err
+			},
+		} {
+			b := ratelimit.For(ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{
+				Limit: 1, Window: time.Second, Start: ratelimit.StartOnFirstEvent,
+			})), "key")
+			begin := time.Now()
+			require.True(t, b.Limiter().Allow(b.Key()))
+			time.Sleep(time.Second - 1)
+			require.NoError(t, stream(b), name)
+			assert.Equal(t, time.Second, time.Since(begin), name)
+		}
+	})
+}
+
 // A tardyClock is one whose timers fire late, as those of a process whose processors are busy.
 type tardyClock struct{ clock.Clock }
 

@@ -353,6 +353,50 @@ func (c *changing) Reserve(ctx context.Context, key string, n int, opts ...ratel
 	return c.Limiter.Reserve(ctx, key, n, opts...)
 }
 
+// If the limit becomes lower while a stream asks for its turn, every byte passes by the lower one.
+func TestLimitBecomesLowerMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, stream := range map[string]func(b ratelimit.Bound) error{
+			"Reader": func(b ratelimit.Bound) error {
+				_, err := io.ReadFull(iolimit.Reader(t.Context(), new(asked), b), make([]byte, 51))
+				return err
+			},
+			"Writer": func(b ratelimit.Bound) error {
+				_, err := iolimit.Writer(t.Context(), io.Discard, b).Write(make([]byte, 51))
+				return err
+			},
+		} {
+			l := &lowering{limit: 1000}
+			own := ratelimit.WithLimits(func(context.Context, string) (ratelimit.Algorithm, error) {
+				return ratelimit.FixedWindow{Limit: l.limit, Window: time.Second}, nil
+			})
+			l.Limiter = ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 1, Window: time.Second}, own))
+			require.True(t, l.AllowN("key", 1000))
+			begin := time.Now()
+			require.NoError(t, stream(ratelimit.For(l, "key")), name)
+			assert.Equal(t, 6*time.Second, time.Since(begin), name)
+		}
+	})
+}
+
+// A lowering is a limiter whose limit becomes lower when somebody waits.
+type lowering struct {
+	ratelimit.Limiter
+	limit int
+}
+
+func (l *lowering) WaitN(ctx context.Context, key string, n int) error {
+	l.limit = 10
+	return l.Limiter.WaitN(ctx, key, n)
+}
+
+func (l *lowering) Hold(
+	ctx context.Context, key string, n int, opts ...ratelimit.HoldOption,
+) (*ratelimit.Reservation, ratelimit.Decision, error) {
+	l.limit = 10
+	return l.Limiter.Hold(ctx, key, n, opts...)
+}
+
 func TestMisuse(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)

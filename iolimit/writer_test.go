@@ -40,14 +40,20 @@ func TestWriterWrites(t *testing.T) {
 func TestWriterGivesBackWhatWasNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
+			room  int
 			fails error
 			want  error
-		}{{errDown, errDown}, {nil, io.ErrShortWrite}} {
+		}{
+			{100, errDown, errDown},
+			{100, nil, io.ErrShortWrite},
+			{0, errDown, errDown},
+			{0, nil, io.ErrShortWrite},
+		} {
 			b := bucket()
-			n, err := iolimit.Writer(t.Context(), &limitedSpace{room: 100, err: test.fails}, b).Write(make([]byte, 500))
+			n, err := iolimit.Writer(t.Context(), &limitedSpace{test.room, test.fails}, b).Write(make([]byte, 500))
 			assert.Equal(t, test.want, err)
-			assert.Equal(t, 100, n)
-			assert.Equal(t, 900, left(t, b))
+			assert.Equal(t, test.room, n)
+			assert.Equal(t, 1000-test.room, left(t, b))
 		}
 
 		// The end of a window is a chunk of its own.
