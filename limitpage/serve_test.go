@@ -199,6 +199,7 @@ func TestDisplay(t *testing.T) {
 		"ключ שלום":                       "ключ שלום",
 		"a\u202eb":                        `"a\u202eb"`,
 		"a\xffb":                          `"a\xffb"`,
+		"\u202eb":                         `"\u202eb"`,
 		"a\nb\x00":                        `"a\nb\x00"`,
 		" a":                              `" a"`,
 		strings.Repeat("x", 5000) + "end": strings.Repeat("x", 90) + "…" + strings.Repeat("x", 27) + "end",
