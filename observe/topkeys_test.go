@@ -94,11 +94,18 @@ func TestTopDeniedTellsLimitersApart(t *testing.T) {
 	for _, name := range []string{"", "users"} { // nor is a name part of a key
 		top.Observe(t.Context(), ratelimit.Observation{Limiter: name, Key: "orgs", Outcome: ratelimit.Denied})
 	}
+	for _, name := range []string{"a", "b"} { // nor does it matter that a name is also a key
+		for _, key := range []string{"a", "b"} {
+			top.Observe(t.Context(), ratelimit.Observation{Limiter: name, Key: key, Outcome: ratelimit.Denied})
+		}
+	}
 	counts := map[string]float64{}
 	for _, d := range top.Top(10) {
 		counts[d.Limiter+"/"+d.Key] = d.Count
 	}
-	assert.Equal(t, map[string]float64{"/k": 1, "users/k": 2, "orgs/k": 1, "/orgs": 1, "users/orgs": 1}, counts)
+	assert.Equal(t, map[string]float64{
+		"/k": 1, "users/k": 2, "orgs/k": 1, "/orgs": 1, "users/orgs": 1, "a/a": 1, "a/b": 1, "b/a": 1, "b/b": 1,
+	}, counts)
 }
 
 // TestTopDeniedCountsOnlyDenials: no other outcome counts.
@@ -145,6 +152,23 @@ func TestTopDeniedForgets(t *testing.T) {
 		clk.Add(time.Hour / 2)
 	}
 	assert.InEpsilon(t, 1/(math.Sqrt2-1), top.Top(1)[0].Count, 0.001) // the sum for ever, of which weeks are a part
+}
+
+// TestTopDeniedRemembersTheLeastCount: a key whose count is one half is still in the list. If it is
+// denied then, it has been in the list since its first denial.
+func TestTopDeniedRemembersTheLeastCount(t *testing.T) {
+	clk := clock.NewMock()
+	top := top(t, 2, observe.WithTopClock(clk), observe.WithHalfLife(time.Hour))
+	since := func() time.Duration { return top.Top(1)[0].Since.Sub(time.Unix(0, 0)) }
+	deny(top, "k", 1)
+	clk.Add(time.Hour)
+	assert.Equal(t, 0.5, top.Top(1)[0].Count)
+	deny(top, "k", 1)
+	assert.Zero(t, since())
+	clk.Add(2 * time.Hour)
+	require.Empty(t, top.Top(1))
+	deny(top, "k", 1)
+	assert.Equal(t, 3*time.Hour, since(), "it had left the list")
 }
 
 // TestTopDeniedClockStepsBack: the list stands still meanwhile.
