@@ -127,8 +127,12 @@ func TestHeaders(t *testing.T) {
 		assert.Equal(t, !tt.silent, ok, name)
 		assert.Equal(t, tt.want, got, name)
 	}
-	for _, patterns := range [][]string{nil, {"X-RateLimit"}, {"*-*"}} {
-		assert.Panics(t, func() { client.Headers(patterns...) })
+	for want, patterns := range map[string][]string{
+		"client: the number of patterns is 0: it must be at least 1":                   nil,
+		`client: the pattern is "X-RateLimit": it must have one *, as "X-RateLimit-*"`: {"X-RateLimit-*", "X-RateLimit"},
+		`client: the pattern is "*-*": it must have one *, as "X-RateLimit-*"`:         {"*-*"},
+	} {
+		assert.PanicsWithError(t, want, func() { client.Headers(patterns...) })
 	}
 }
 
