@@ -35,9 +35,6 @@ func eachDebt(t *testing.T, f func(t *testing.T, l ratelimit.Limiter, clk *store
 				clk := storetest.NewClock(fakes.Midnight)
 				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)),
 					ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
-				if storeName == "portable" && errors.Is(err, ratelimit.ErrInvalid) {
-					t.Skip(err)
-				}
 				require.NoError(t, err)
 				f(t, l, clk, alg, s.tick)
 			})
@@ -234,7 +231,7 @@ func TestSettleBeyondTheBound(t *testing.T) {
 				}
 			}
 			d, err := r.Settle(ctx, n)
-			if err == nil {
+			if err == nil && strconv.IntSize == 32 {
 				t.Skip("the state holds more than an int")
 			}
 			require.ErrorIs(t, err, ratelimit.ErrDebt)
