@@ -48,7 +48,7 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if len(l.kept) > 0 || l.keptErr != nil {
+	if len(l.kept) > 0 {
 		return l.deliver(ctx, p)
 	}
 	most, err := l.chunk(ctx)
@@ -73,14 +73,12 @@ func (l *limitedReader) read(ctx context.Context, r io.Reader, p []byte) (int, e
 
 // deliver copies kept bytes to p, when they are granted.
 func (l *limitedReader) deliver(ctx context.Context, p []byte) (n int, err error) {
-	if len(l.kept) > 0 {
-		_, n, err = l.pay(ctx, min(len(p), len(l.kept)), false)
-		if err != nil {
-			return 0, err
-		}
-		copy(p, l.kept[:n])
-		l.kept = l.kept[n:]
+	_, n, err = l.pay(ctx, min(len(p), len(l.kept)), false)
+	if err != nil {
+		return 0, err
 	}
+	copy(p, l.kept[:n])
+	l.kept = l.kept[n:]
 	if len(l.kept) == 0 {
 		err, l.kept, l.keptErr = l.keptErr, nil, nil
 	}
