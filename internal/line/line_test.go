@@ -1,7 +1,9 @@
 package line
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,127 +32,192 @@ func (ln *Line) check(t *testing.T) {
 	}
 }
 
-// In random histories (200 in CI, 20,000 at night), each turn that was made is served once or given back once, those
-// with the same terms are served in the order in which they came, unless they asked at once, and nothing is left.
+// In random histories (200 in CI, 20,000 at night), each turn that was made is served once or given
+// back once, those with the same terms are served in the order in which they came, unless they asked
+// at once, and nothing is left.
 func TestLine_Histories(t *testing.T) {
 	for seed := range budget.Seeds(t, budget.Histories(200, 20_000)) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		var lines Lines
-		wide, sizes := 1+rnd.IntN(3)*8, 1+rnd.IntN(2)
-		var asking, resting, cancelling, gone []*Place
-		order, until := map[*Place]int{}, map[*Place]kernel.Instant{}
-		made, ended, now, frontier, served := 0, 0, kernel.Instant(1), kernel.Instant(1), map[int]int{}
-		left := func(p *Place, turns []Turn) {
-			for i, turn := range turns {
-				require.True(t, i == 0 || turn.Terms != turns[i-1].Terms || turn.Due <= turns[i-1].Due, "newest first")
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			c := newCrowd(t, seed)
+			for i := range 200 {
+				c.step(i)
+				c.wake()
+				c.count()
 			}
-			if ended += len(turns); len(turns) > 0 {
-				cancelling = append(cancelling, p)
-			}
-		}
-		leave := func(p *Place) {
-			move := p.Leave(now)
-			turns := move.Turns
-			gone = append(gone, p)
-			if move.Do != Served {
-				left(p, turns)
-				return
-			}
-			require.Equal(t, p.N, turns[0].Held)
-			ended++
-			left(p, turns[1:])
-		}
-		grant := func(p *Place) {
-			frontier = max(frontier, now) + kernel.Instant(rnd.IntN(5))
-			made++
-			p.Granted(frontier, p.N, now+20, wide)
-		}
-		forget := func(from []*Place, i int) []*Place { return append(from[:i:i], from[i+1:]...) }
-		for step := range 200 {
-			switch what := rnd.IntN(6); {
-			case what < 2 && step < 150:
-				came := int64(step)
-				if wide > 1 { // who comes together does not enter in order
-					came -= rnd.Int64N(20)
-				}
-				p := lines.enter(Entrant{Terms: Terms{N: 1 + rnd.IntN(sizes)}, Came: came})
-				order[p] = step + 1
-				resting = append(resting, p)
-			case what == 2 && len(asking) > 0:
-				i := rnd.IntN(len(asking))
-				p := asking[i]
-				grant(p)
-				asking, resting = forget(asking, i), append(resting, p)
-			case what == 3 && len(resting) > 0 && rnd.IntN(2) == 0 || step >= 150 && len(resting) > 0:
-				i := rnd.IntN(len(resting))
-				p := resting[i]
-				leave(p)
-				resting = forget(resting, i)
-			case what == 4 && len(cancelling) > 0:
-				cancelling[0].Cancelled()
-				cancelling = cancelling[1:]
-			case what == 5 && step%16 == 0:
-				lines.Renew("key")
-			case what == 5 && len(gone) > 0: // as every waiter does when its call returns
-				require.Equal(t, Move{Do: Left}, gone[0].Leave(now))
-				gone = gone[1:]
-			default:
-				now += kernel.Instant(rnd.IntN(4))
-			}
-			for again := true; again; { // as they are woken
-				again = false
-				for i := 0; i < len(resting); i++ {
-					p := resting[i]
-					due := until[p] <= now
-					select {
-					case <-p.Woken():
-						due = true
-					default:
-					}
-					move := p.Next(now, 10)
-					do, turns, at := move.Do, move.Turns, move.Until
-					require.True(t, due || do == Rest || do == GiveBack, "it would sleep, and not %v", do)
-					switch until[p] = at; do {
-					case Ask:
-						if again = true; wide == 1 { // it is answered at once, as in memory
-							grant(p)
-							continue
-						}
-						asking, resting = append(asking, p), forget(resting, i)
-						i--
-					case GiveBack:
-						left(p, turns)
-					case Served:
-						require.Equal(t, p.N, turns[0].Held)
-						left(p, turns[1:])
-						if wide == 1 && sizes == 1 {
-							require.Greater(t, order[p], served[p.N], "it overtook")
-							served[p.N] = order[p]
-						}
-						ended++
-						gone = append(gone, p)
-						resting = forget(resting, i)
-						again, i = true, i-1
-					}
-				}
-			}
-			standing := 0
-			lines.look(func(ln *Line) {
-				ln.check(t)
-				standing = ln.Len()
-			})
-			require.Equal(t, len(asking)+len(resting), standing, "all stand in one line")
-		}
-		for _, p := range append(asking, resting...) {
-			leave(p)
-		}
-		for _, p := range cancelling {
-			p.Cancelled()
-		}
-		require.Equal(t, made, ended, "seed %d", seed)
-		assert.Zero(t, lines.Count())
-		assert.Empty(t, lines.shard("key").lines)
+			c.end()
+		})
 	}
+}
+
+// A crowd is callers in the line of a key. It does what Wait, the store and the clock do.
+type crowd struct {
+	*testing.T
+	rnd   *rand.Rand
+	lines Lines
+	wide  int // how many may ask at once
+	sizes int // how many different requests there are
+
+	asking     []*Place // whose answer is to come
+	resting    []*Place
+	cancelling []*Place // whose caller gives turns back
+	gone       []*Place // that were served or have left, and whose caller has not returned
+	came       map[*Place]int
+	until      map[*Place]kernel.Instant // when it wakes
+
+	now, frontier kernel.Instant // frontier is the latest turn
+	made, ended   int            // turns
+	lastServed    map[int]int    // of the requests of a size, when the one that was served last came
+}
+
+func newCrowd(t *testing.T, seed uint64) *crowd {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	return &crowd{
+		T: t, rnd: rnd, wide: 1 + rnd.IntN(3)*8, sizes: 1 + rnd.IntN(2),
+		came: map[*Place]int{}, until: map[*Place]kernel.Instant{}, lastServed: map[int]int{},
+		now: 1, frontier: 1,
+	}
+}
+
+// step does one thing: somebody comes, is answered or leaves, turns are given back, a caller
+// returns, the key begins anew, or time passes. From step 150 on, nobody comes, and all leave.
+func (c *crowd) step(i int) {
+	leaves := c.rnd.IntN(2) == 0 || i >= 150
+	switch what := c.rnd.IntN(6); {
+	case what < 2 && i < 150:
+		c.come(i)
+	case what == 2 && len(c.asking) > 0:
+		p := c.take(&c.asking, c.rnd.IntN(len(c.asking)))
+		c.grant(p)
+		c.resting = append(c.resting, p)
+	case (what == 3 && leaves || i >= 150) && len(c.resting) > 0:
+		c.leave(c.take(&c.resting, c.rnd.IntN(len(c.resting))))
+	case what == 4 && len(c.cancelling) > 0:
+		c.take(&c.cancelling, 0).Cancelled()
+	case what == 5 && i%16 == 0:
+		c.lines.Renew("key")
+	case what == 5 && len(c.gone) > 0: // as every waiter does when its call returns
+		require.Equal(c, Move{Do: Left}, c.take(&c.gone, 0).Leave(c.now))
+	default:
+		c.now += kernel.Instant(c.rnd.IntN(4))
+	}
+}
+
+// take removes a place from a list.
+func (c *crowd) take(from *[]*Place, i int) *Place {
+	p := (*from)[i]
+	*from = slices.Delete(*from, i, i+1)
+	return p
+}
+
+func (c *crowd) come(i int) {
+	came := int64(i)
+	if c.wide > 1 { // who comes together does not enter in order
+		came -= c.rnd.Int64N(20)
+	}
+	p := c.lines.enter(Entrant{Terms: Terms{N: 1 + c.rnd.IntN(c.sizes)}, Came: came})
+	c.came[p] = i + 1
+	c.resting = append(c.resting, p)
+}
+
+// grant answers a place with a turn.
+func (c *crowd) grant(p *Place) {
+	c.frontier = max(c.frontier, c.now) + kernel.Instant(c.rnd.IntN(5))
+	c.made++
+	p.Granted(c.frontier, p.N, c.now+20, c.wide)
+}
+
+func (c *crowd) leave(p *Place) {
+	move := p.Leave(c.now)
+	if move.Do == Served {
+		c.serve(p, move.Turns)
+		return
+	}
+	c.gone = append(c.gone, p)
+	c.giveBack(p, move.Turns)
+}
+
+// serve ends the first turn, and gives back the others that are the caller's to give.
+func (c *crowd) serve(p *Place, turns []Turn) {
+	require.Equal(c, p.N, turns[0].Held)
+	c.ended++
+	c.gone = append(c.gone, p)
+	c.giveBack(p, turns[1:])
+}
+
+func (c *crowd) giveBack(p *Place, turns []Turn) {
+	for i, turn := range turns {
+		require.True(c, i == 0 || turn.Terms != turns[i-1].Terms || turn.Due <= turns[i-1].Due, "newest first")
+	}
+	c.ended += len(turns)
+	if len(turns) > 0 {
+		c.cancelling = append(c.cancelling, p)
+	}
+}
+
+// wake lets all who are woken, or whose time has come, make their next move, until all rest.
+func (c *crowd) wake() {
+	for again := true; again; {
+		again = false
+		for _, p := range slices.Clone(c.resting) {
+			again = c.move(p) || again
+		}
+	}
+}
+
+// move lets a place make its next move, and reports whether others may have to move then.
+func (c *crowd) move(p *Place) bool {
+	due := c.until[p] <= c.now
+	select {
+	case <-p.Woken():
+		due = true
+	default:
+	}
+	move := p.Next(c.now, 10)
+	require.True(c, due || move.Do == Rest || move.Do == GiveBack, "it would sleep, and not %v", move.Do)
+	c.until[p] = move.Until
+	switch move.Do {
+	case Ask:
+		if c.wide == 1 { // it is answered at once, as in memory
+			c.grant(p)
+			return true
+		}
+		c.asking = append(c.asking, c.take(&c.resting, slices.Index(c.resting, p)))
+		return true
+	case GiveBack:
+		c.giveBack(p, move.Turns)
+	case Served:
+		if c.wide == 1 && c.sizes == 1 {
+			require.Greater(c, c.came[p], c.lastServed[p.N], "it overtook")
+			c.lastServed[p.N] = c.came[p]
+		}
+		c.serve(p, move.Turns)
+		c.take(&c.resting, slices.Index(c.resting, p))
+		return true
+	}
+	return false
+}
+
+// count requires that all who ask or rest stand in one line.
+func (c *crowd) count() {
+	standing := 0
+	c.lines.look(func(ln *Line) {
+		ln.check(c.T)
+		standing = ln.Len()
+	})
+	require.Equal(c, len(c.asking)+len(c.resting), standing, "all stand in one line")
+}
+
+// end lets all leave who are left. Then nothing is left, and each turn has ended.
+func (c *crowd) end() {
+	for _, p := range slices.Concat(c.asking, c.resting) {
+		c.leave(p)
+	}
+	for _, p := range c.cancelling {
+		p.Cancelled()
+	}
+	require.Equal(c, c.made, c.ended)
+	assert.Zero(c, c.lines.Count())
+	assert.Empty(c, c.lines.shard("key").lines)
 }
 
 // enter takes a place in the line of the key.
