@@ -397,12 +397,14 @@ func TestInFlightHijacked(t *testing.T) {
 // TestInFlightHandlersGoThroughUntouched checks that no ResponseWriter is wrapped.
 func TestInFlightHandlersGoThroughUntouched(t *testing.T) {
 	l, _ := limiter(t, ratelimit.InFlight{Limit: 1, Timeout: time.Hour})
-	w, r := httptest.NewRecorder(), from("192.0.2.1:1")
+	w, r, handled := httptest.NewRecorder(), from("192.0.2.1:1"), false
 	httplimit.Middleware(l)(http.HandlerFunc(func(inner http.ResponseWriter, request *http.Request) {
+		handled = true
 		assert.Same(t, w, inner)
 		assert.Same(t, r, request)
 		assert.Zero(t, remaining(t, l))
 	})).ServeHTTP(w, r)
+	assert.True(t, handled)
 }
 
 // TestInFlightHeaders checks that an InFlight has no window.

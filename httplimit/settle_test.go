@@ -581,11 +581,13 @@ func TestSettleHandsTheRequestBack(t *testing.T) {
 // middleware got.
 func TestNoWrapperUnlessAskedFor(t *testing.T) {
 	l, _ := limiter(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
-	w, r := httptest.NewRecorder(), from("192.0.2.1:1")
+	w, r, handled := httptest.NewRecorder(), from("192.0.2.1:1"), false
 	httplimit.Middleware(l)(http.HandlerFunc(func(inner http.ResponseWriter, request *http.Request) {
+		handled = true
 		assert.Same(t, w, inner)
 		assert.Same(t, r, request)
 	})).ServeHTTP(w, r)
+	assert.True(t, handled)
 }
 
 // A request that holds events, and is not passed to its handler after all, gives them back.

@@ -17,11 +17,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
 
-// Random histories of these tests: 500 calls of each algorithm on TestMemoryStore and TestStore, and
-// on other stores 50 in CI and up to 500 at night (RATELIMIT_NIGHTLY=1).
-
-// TestMemoryStore checks that the in-memory store keeps every promise, whatever its bound, and that
-// Run returns when all subtests have ended.
+// TestMemoryStore checks that the in-memory store keeps every promise, and that Run returns when all
+// subtests have ended.
 func TestMemoryStore(t *testing.T) {
 	var made, ended atomic.Int64
 	storetest.Run(t, storetest.Config{
@@ -36,6 +33,7 @@ func TestMemoryStore(t *testing.T) {
 	}
 }
 
+// TestMemoryStoreWithMaxKeys: a bound that is not reached changes no promise.
 func TestMemoryStoreWithMaxKeys(t *testing.T) {
 	storetest.Run(t, storetest.Config{
 		New: func(testing.TB, clock.Clock) ratelimit.Store {

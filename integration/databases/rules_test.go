@@ -203,11 +203,9 @@ func TestExpiration(t *testing.T) {
 				require.NoError(t, err)
 				assert.True(t, r.Expires.IsZero())
 				if numeric {
-					for _, never := range []string{"9223372036854775807"} {
-						r, err = load(never)
-						require.NoError(t, err, column)
-						assert.True(t, r.Expires.IsZero(), "%s: %v", column, r.Expires)
-					}
+					r, err = load("9223372036854775807") // never
+					require.NoError(t, err, column)
+					assert.True(t, r.Expires.IsZero(), "%s: %v", column, r.Expires)
 					for _, wrong := range []string{"0", "1893456000000"} { // milliseconds
 						_, err = load(wrong)
 						assert.ErrorContains(t, err, "THROTTLE_EXPIRATION is", column)

@@ -152,12 +152,15 @@ func TestIsolation(t *testing.T) {
 		"mariadb":    {"&tx_isolation=%27READ-COMMITTED%27", "&tx_isolation=%27SERIALIZABLE%27", "&interpolateParams=true&clientFoundRows=true"},
 	}
 	onEachStore(t, func(t *testing.T, s server, _ *sql.DB, d sqlstore.Dialect) {
+		if d == sqlstore.SQLite {
+			t.Skip("it has one level")
+		}
 		driver, dsn := s.source()
-		for _, more := range sources[kind(s)] {
+		for i, more := range sources[kind(s)] {
 			db := pooled(connect(t, driver, dsn+more))
 			var granted atomic.Int64
 			var wg sync.WaitGroup
-			table := sqlstore.WithTable(fmt.Sprint("at_", strings.Count(more, ""), "_states"))
+			table := sqlstore.WithTable(fmt.Sprint("level_", i, "_states"))
 			for range 8 {
 				l := ratelimit.Must(ratelimit.New(ratelimit.FixedWindow{Limit: 200, Window: 24 * 365 * time.Hour},
 					ratelimit.WithStore(newStore(t, db, d, table)), ratelimit.WithName("x"), ratelimit.WithStoreTimeout(time.Minute)))
@@ -257,7 +260,7 @@ func TestUnwritable(t *testing.T) {
 func TestStartWithoutServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s server, db *sql.DB, d sqlstore.Dialect) {
 		if _, ok := s.(*sqlite); ok {
-			return // it has no server
+			t.Skip("it has no server")
 		}
 		newStore(t, db, d)
 		s.kill(t)
@@ -275,7 +278,8 @@ func TestStartWithoutServer(t *testing.T) {
 	})
 }
 
-// TestHeapOnly: a grant in PostgreSQL writes to no index, because the page of the row has room.
+// TestHeapOnly: in PostgreSQL, at least nine of ten grants write to no index, because the page of the
+// row has room.
 func TestHeapOnly(t *testing.T) {
 	s := newPostgres(t)
 	db := pooled(s.open(t))
@@ -297,5 +301,5 @@ func TestHeapOnly(t *testing.T) {
 		return updates == 19*200
 	}, 30*time.Second, 10*time.Millisecond)
 	t.Logf("%d of %d updates wrote to no index", heapOnly, updates)
-	assert.Greater(t, heapOnly, updates*9/10)
+	assert.GreaterOrEqual(t, heapOnly, updates*9/10)
 }

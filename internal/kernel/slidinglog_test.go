@@ -36,9 +36,9 @@ func TestLogGrowsWithUse(t *testing.T) {
 	require.LessOrEqual(t, cap(st), 1024)
 }
 
-// TestLogKeepsRefusedThatMatter checks that refused events do not grow a log
-// beyond its limit.
-func TestLogKeepsRefusedThatMatter(t *testing.T) {
+// TestLogForgetsRefused: a log that counts denied events keeps no more of them than its limit, and
+// those of the last instant. Older ones change no answer.
+func TestLogForgetsRefused(t *testing.T) {
 	k := NewSlidingLog(10, uint64(time.Second), true).(*eventLog)
 	st := k.Spend(nil, 1, 10)
 	for i := range uint64(10_000) {

@@ -186,7 +186,7 @@ func (c *crowd) move(p *Place) bool {
 	case GiveBack:
 		c.giveBack(p, move.Turns)
 	case Served:
-		if c.wide == 1 && c.sizes == 1 {
+		if c.wide == 1 {
 			require.Greater(c, c.came[p], c.lastServed[p.N], "it overtook")
 			c.lastServed[p.N] = c.came[p]
 		}

@@ -117,27 +117,27 @@ func TestFormer_NeitherStarves(t *testing.T) {
 	if budget.Nightly() {
 		long = 60 * second
 	}
+	orders := map[string]func(asked int, rng *rand.Rand) int{ // which limit is asked next
+		"one after the other": func(asked int, _ *rand.Rand) int { return asked % 2 },
+		"each for a while":    func(asked int, _ *rand.Rand) int { return asked / int(3*second/step) % 2 },
+		"at random":           func(_ int, rng *rand.Rand) int { return rng.IntN(2) },
+	}
 	for name, limits := range rivals(t) {
 		stricter := min(alone(limits[0], long, step), alone(limits[1], long, step))
-		for seed := range budget.Seeds(t, 8) {
-			rng := rand.New(rand.NewPCG(seed, 0))
-			s := shared{from: limits[seed%2], st: PlainState(limits[seed%2].NewState())}
-			turn := 0
-			for now := begun; now < begun+long; now += step {
-				turn++
-				switch seed {
-				case 0, 1: // one after the other
-				case 2, 3:
-					turn = int((now - begun) / (3 * second)) // for a while
-				default:
-					turn = rng.IntN(2)
+		for order, next := range orders {
+			for seed := range budget.Seeds(t, 4) {
+				rng := rand.New(rand.NewPCG(seed, 0))
+				first, looks := limits[seed%2], seed%4 > 1
+				s := shared{from: first, st: PlainState(first.NewState())}
+				for asked := range int(long / step) {
+					now, c := begun+kernel.Instant(asked)*step, limits[next(asked, rng)]
+					if looks && rng.IntN(3) == 0 {
+						s.ask(c, now, OpPeek, 1)
+					}
+					s.ask(c, now, OpTake, 1)
 				}
-				if seed > 5 && rng.IntN(3) == 0 {
-					s.ask(limits[turn%2], now, OpPeek, 1)
-				}
-				s.ask(limits[turn%2], now, OpTake, 1)
+				assert.GreaterOrEqual(t, len(s.grants), stricter*9/10, "%s, %s, seed %d", name, order, seed)
 			}
-			assert.GreaterOrEqual(t, len(s.grants), stricter*9/10, "%s, seed %d", name, seed)
 		}
 	}
 }
@@ -236,25 +236,17 @@ func TestFormer_HigherBurst(t *testing.T) {
 // TestFormer_DebtTakenBack: of a grant that a bucket has not counted in full, no more comes back than it has counted.
 func TestFormer_DebtTakenBack(t *testing.T) {
 	low, high := bucketOf(t, 10, time.Second, 10), bucketOf(t, 100, time.Second, 100)
-	for _, tt := range []struct {
-		grant Request
-		back  Request
-		owes  time.Duration // the RetryAfter of low after that
-	}{
-		{Request{Op: OpHold, N: 50, Hold: hour(1)}, Request{Op: OpSettle, Hold: hour(1)}, 1100 * time.Millisecond},
-	} {
-		s := keyOf(low)
-		s.ask(low, begun, OpTake, 1)
-		s.ask(high, begun, OpTake, 15)
-		require.Equal(t, 700*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
-		granted, _ := s.send(high, begun, tt.grant)
-		require.True(t, granted.Allowed)
-		require.Equal(t, 1100*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
-		require.Equal(t, 34, s.ask(high, begun, OpPeek, 1).Remaining)
-		s.send(high, begun, tt.back)
-		assert.Equal(t, 84, s.ask(high, begun, OpPeek, 1).Remaining, "%+v", tt.grant)
-		assert.Equal(t, tt.owes, s.ask(low, begun, OpPeek, 1).RetryAfter, "%+v", tt.grant)
-	}
+	s := keyOf(low)
+	s.ask(low, begun, OpTake, 1)
+	s.ask(high, begun, OpTake, 15)
+	require.Equal(t, 700*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
+	granted, _ := s.send(high, begun, Request{Op: OpHold, N: 50, Hold: hour(1)})
+	require.True(t, granted.Allowed)
+	require.Equal(t, 1100*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
+	require.Equal(t, 34, s.ask(high, begun, OpPeek, 1).Remaining)
+	s.send(high, begun, Request{Op: OpSettle, Hold: hour(1)})
+	assert.Equal(t, 84, s.ask(high, begun, OpPeek, 1).Remaining)
+	assert.Equal(t, 1100*time.Millisecond, s.ask(low, begun, OpPeek, 1).RetryAfter)
 }
 
 // gainsOf returns how long a bucket that has just been emptied takes to gain each of its next events, for
@@ -321,7 +313,6 @@ func TestFormer_ThereAndBack(t *testing.T) {
 				for later := range kernel.Instant(4) {
 					now := begun + after + later*second/4
 					got, want := s.ask(c, now, OpPeek, 1), want.ask(c, now, OpPeek, 1)
-					assert.Equal(t, want.ResetAfter, got.ResetAfter, "%s %d: %+v, later %d", name, i, ask, later)
 					assert.Equal(t, want, got, "%s %d: %+v, later %d", name, i, ask, later)
 				}
 			}
@@ -422,7 +413,7 @@ func TestFormer_ThreeInTurns(t *testing.T) {
 		for turn := range 12_000 {
 			s.ask(limits[turn%len(limits)], begun+uint64(turn)*5*ms, OpTake, 1)
 		}
-		assert.GreaterOrEqual(t, len(s.grants), 540, name)
+		assert.GreaterOrEqual(t, len(s.grants), 60*10*9/10, name)
 	}
 }
 
@@ -511,7 +502,9 @@ func TestFormer_Valid(t *testing.T) {
 		s.ask(limits[1], begun+ms, OpTake, 1)
 		valid := 0
 		for i := range s.st.Words {
-			assert.False(t, s.from.ValidIn(State{s.st.Words[:i], s.st.Form}) && i < formerHeader, "%s: the first %d words", name, i)
+			if i < formerHeader {
+				assert.False(t, s.from.ValidIn(State{s.st.Words[:i], s.st.Form}), "%s: the first %d words", name, i)
+			}
 			for _, to := range []uint64{0, 1, s.st.Words[i] + 1, 1 << 52, kernel.MaxInstant, 1 << 63, kernel.Forever} {
 				mangled := shared{from: s.from, st: s.st.Clone()}
 				if mangled.st.Words[i] = to; !s.from.ValidIn(mangled.st) {

@@ -191,42 +191,57 @@ func TestFailureLogAnswersOnce(t *testing.T) {
 	})
 }
 
-// TestFailureLogAnswersOfMethods: a decision of any method shows that the store answers again, and
-// a panic of the handler does not spoil it.
+// deciding are the calls that ask for a decision.
+var deciding = map[string]func(l ratelimit.Limiter) error{
+	"Allow":    func(l ratelimit.Limiter) error { l.Allow("key"); return nil },
+	"Take":     func(l ratelimit.Limiter) error { _, err := l.Take(ctx, "key", 1); return err },
+	"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "key", 1); return err },
+	"TakeEach": func(l ratelimit.Limiter) error { _, err := l.TakeEach(ctx, []string{"key"}, 1, nil); return err },
+	"Wait":     func(l ratelimit.Limiter) error { return l.Wait(ctx, "key") },
+	"Reserve":  func(l ratelimit.Limiter) error { _, _, err := l.Reserve(ctx, "key", 1); return err },
+	"Reserve within": func(l ratelimit.Limiter) error {
+		_, _, err := l.Reserve(ctx, "key", 1, ratelimit.Within(time.Hour))
+		return err
+	},
+	"Hold":   func(l ratelimit.Limiter) error { _, _, err := l.Hold(ctx, "key", 1); return err },
+	"Charge": func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "key", 1); return err },
+	"Peek":   func(l ratelimit.Limiter) error { _, err := l.Peek(ctx, "key"); return err },
+	"TakeAll": func(l ratelimit.Limiter) error {
+		_, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
+		return err
+	},
+}
+
+// TestFailureLogAnswersOfMethods: a decision of any method shows that the store answers again.
 func TestFailureLogAnswersOfMethods(t *testing.T) {
-	for name, call := range map[string]func(l ratelimit.Limiter) error{
-		"Take":     func(l ratelimit.Limiter) error { _, err := l.Take(ctx, "key", 1); return err },
-		"TakeUpTo": func(l ratelimit.Limiter) error { _, _, err := l.TakeUpTo(ctx, "key", 1); return err },
-		"TakeEach": func(l ratelimit.Limiter) error { _, err := l.TakeEach(ctx, []string{"key"}, 1, nil); return err },
-		"Wait":     func(l ratelimit.Limiter) error { return l.Wait(ctx, "key") },
-		"Hold":     func(l ratelimit.Limiter) error { _, _, err := l.Hold(ctx, "key", 1); return err },
-		"Charge":   func(l ratelimit.Limiter) error { _, err := l.Charge(ctx, "key", 1); return err },
-		"Peek":     func(l ratelimit.Limiter) error { _, err := l.Peek(ctx, "key"); return err },
-		"TakeAll": func(l ratelimit.Limiter) error {
-			_, err := ratelimit.TakeAll(ctx, 1, ratelimit.For(l, "key"), ratelimit.For(l, "other"))
-			return err
-		},
-	} {
-		for logger, handles := range map[string]func() (*slog.Logger, func() string){
-			"that writes": fakes.Log,
-			"that panics": func() (*slog.Logger, func() string) {
-				return slog.New(frailHandler{}), func() string { return "answers again" }
-			},
-		} {
-			to, logged := handles()
-			s := &fakes.Broken{}
-			l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
-				ratelimit.WithName("api"), ratelimit.WithFailureLog(to))
-			s.Err = errors.New("no route")
-			func() {
-				defer func() { _ = recover() }() // of the line about the failure
-				l.Allow("key")
-			}()
-			clk.Advance(time.Second)
-			s.Err = nil
-			require.NoError(t, call(l), "%s, with a handler %s", name, logger)
-			assert.Contains(t, logged(), "answers again", "%s, with a handler %s", name, logger)
-		}
+	for name, call := range deciding {
+		logger, logged := fakes.Log()
+		s := &fakes.Broken{}
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+			ratelimit.WithName("api"), ratelimit.WithFailureLog(logger))
+		s.Err = errors.New("no route")
+		l.Allow("key")
+		clk.Advance(time.Second)
+		s.Err = nil
+		require.NoError(t, call(l), name)
+		assert.Contains(t, logged(), "answers again", name)
+	}
+}
+
+// TestFailureLogThatPanicsAsTheStoreAnswers: a handler that panics over the line that the store
+// answers again does not spoil the decision that shows it.
+func TestFailureLogThatPanicsAsTheStoreAnswers(t *testing.T) {
+	for name, call := range deciding {
+		lines := 0
+		s := &fakes.Broken{}
+		l, clk := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
+			ratelimit.WithName("api"), ratelimit.WithFailureLog(slog.New(frailHandler{lines: &lines})))
+		s.Err = errors.New("no route")
+		require.Panics(t, func() { l.Allow("key") }, "of the line about the failure")
+		clk.Advance(time.Second)
+		s.Err = nil
+		require.NoError(t, call(l), name)
+		assert.Equal(t, 2, lines, name)
 	}
 }
 
@@ -234,21 +249,20 @@ func TestFailureLogAnswersOfMethods(t *testing.T) {
 func TestFailureLogOfMethods(t *testing.T) {
 	left, leave := context.WithCancel(ctx)
 	leave()
-	calls := []struct {
-		name   string
-		counts bool
-		call   func(l ratelimit.Limiter)
-	}{
-		{"Allow", true, func(l ratelimit.Limiter) { l.Allow("key") }},
-		{"Take", true, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", 1) }},
-		{"Peek", true, func(l ratelimit.Limiter) { _, _ = l.Peek(ctx, "key") }},
-		{"Wait", true, func(l ratelimit.Limiter) { _ = l.Wait(ctx, "key") }},
-		{"Reserve", true, func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "key", 1) }},
-		{"Reserve within", true, func(l ratelimit.Limiter) { _, _, _ = l.Reserve(ctx, "key", 1, ratelimit.Within(time.Hour)) }},
-		{"Reset", false, func(l ratelimit.Limiter) { _ = l.Reset(ctx, "key") }},
-		{"Take after the caller left", false, func(l ratelimit.Limiter) { _, _ = l.Take(left, "key", 1) }},
-		{"Reserve after the caller left", false, func(l ratelimit.Limiter) { _, _, _ = l.Reserve(left, "key", 1) }},
-		{"Take of less than nothing", false, func(l ratelimit.Limiter) { _, _ = l.Take(ctx, "key", -1) }},
+	silent := map[string]func(l ratelimit.Limiter) error{
+		"Reset": func(l ratelimit.Limiter) error { return l.Reset(ctx, "key") },
+		"Take after the caller left": func(l ratelimit.Limiter) error {
+			_, err := l.Take(left, "key", 1)
+			return err
+		},
+		"Reserve after the caller left": func(l ratelimit.Limiter) error {
+			_, _, err := l.Reserve(left, "key", 1)
+			return err
+		},
+		"Take of less than nothing": func(l ratelimit.Limiter) error {
+			_, err := l.Take(ctx, "key", -1)
+			return err
+		},
 	}
 	spare, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(100)})
 	for want, policy := range map[string]ratelimit.FailurePolicy{
@@ -256,19 +270,23 @@ func TestFailureLogOfMethods(t *testing.T) {
 		"requests are denied":  ratelimit.FailClosed(),
 		"the fallback decides": ratelimit.Fallback(spare),
 	} {
-		for _, c := range calls {
+		// linesOf returns what is logged when a call meets a store that fails.
+		linesOf := func(call func(l ratelimit.Limiter) error) string {
 			logger, logged := fakes.Log()
 			s := &fakes.Broken{}
 			l, _ := fakes.At(t, ratelimit.TokenBucket{Rate: ratelimit.PerHour(2)}, ratelimit.WithStore(s),
 				ratelimit.WithName("test"), ratelimit.WithFailurePolicy(policy), ratelimit.WithFailureLog(logger))
 			s.Err = errors.New("no route")
-			c.call(l)
-			if got := logged(); c.counts {
-				assert.Contains(t, got, want, c.name)
-				assert.Equal(t, 1, strings.Count(got, "\n"), c.name)
-			} else {
-				assert.Empty(t, got, c.name)
-			}
+			_ = call(l) // which fails by some policies
+			return logged()
+		}
+		for name, call := range deciding {
+			got := linesOf(call)
+			assert.Contains(t, got, want, name)
+			assert.Equal(t, 1, strings.Count(got, "\n"), name)
+		}
+		for name, call := range silent {
+			assert.Empty(t, linesOf(call), name)
 		}
 	}
 }
@@ -317,12 +335,20 @@ func TestFailureLogIsNotLocked(t *testing.T) {
 	require.Equal(t, 1, h.lines)
 }
 
-// A frailHandler panics.
-type frailHandler struct{ slog.Handler }
+// A frailHandler panics, and counts how often.
+type frailHandler struct {
+	slog.Handler
+	lines *int
+}
 
 func (frailHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (frailHandler) Handle(context.Context, slog.Record) error { panic("a bug in a log handler") }
+func (h frailHandler) Handle(context.Context, slog.Record) error {
+	if h.lines != nil {
+		*h.lines++
+	}
+	panic("a bug in a log handler")
+}
 
 // TestFailureLogThatPanics: a log handler that panics panics in the caller's goroutine, and does
 // not end the process from that of a timer, where nobody could recover.

@@ -186,14 +186,17 @@ func TestHoldByTheLimitOfNew(t *testing.T) {
 func TestLimitOfNewThatNeverGrants(t *testing.T) {
 	for store, make := range fakes.Stores {
 		for name, tt := range map[string]struct {
-			base ratelimit.Algorithm
-			n    int
-		}{"too many": {hours(3), 4}, "blocked": {ratelimit.Blocked{}, 1}, "too many in flight": {fakes.Five, 6}} {
+			base     ratelimit.Algorithm
+			limit, n int
+		}{
+			"too many":           {hours(3), 3, 4},
+			"blocked":            {ratelimit.Blocked{}, 0, 1},
+			"too many in flight": {fakes.Five, 5, 6},
+		} {
 			t.Run(store+"/"+name, func(t *testing.T) {
 				p := newPlanned(t, make(), tt.base, hours(10))
 				p.own.Err = errLookup
-				limit := map[string]int{"too many": 3, "blocked": 0, "too many in flight": 5}[name]
-				refused := ratelimit.Decision{Limit: limit, RetryAfter: time.Second, Degraded: true}
+				refused := ratelimit.Decision{Limit: tt.limit, RetryAfter: time.Second, Degraded: true}
 				for call, do := range decidingCalls {
 					d, err := do(p, tt.n)
 					require.ErrorIs(t, err, errLookup, call)
@@ -210,7 +213,7 @@ func TestLimitOfNewThatNeverGrants(t *testing.T) {
 					assert.Equal(t, refused, o.Decision, call)
 				}
 				assert.False(t, p.AllowN("key", tt.n))
-				if limit == 0 {
+				if tt.limit == 0 {
 					for call, do := range singleCalls {
 						d, err := do(p, 1)
 						require.ErrorIs(t, err, errLookup, call)
