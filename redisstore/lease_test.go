@@ -576,8 +576,8 @@ func TestLeaseBound(t *testing.T) {
 	}
 }
 
-// The bound is tight: leased events can happen after others have spent the capacity that
-// replaced them.
+// Leased events can happen after others have spent the capacity that replaced them. So more happen
+// at one instant than the limit allows, by no more than was leased.
 func TestLeaseWorstCase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, events, age = 5, 40, 100 * time.Millisecond

@@ -24,7 +24,8 @@ func TestSameSeed(t *testing.T) {
 	}
 }
 
-// TestPromises runs each fault with each policy.
+// TestPromises: as many runs as there are pairs of a fault and a policy break no promise, and each
+// fault is among them.
 func TestPromises(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, run(t, []string{"-seeds", fmt.Sprint(len(kinds) * len(policies)), "-table"}, &out))

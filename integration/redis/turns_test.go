@@ -20,8 +20,8 @@ import (
 	"github.com/ratelimit-go/ratelimit/redisstore"
 )
 
-// All events that are given back arrive, each group of them in one command, while another
-// process writes to the key all the time.
+// All events that are given back arrive, several calls in one command, while another process writes
+// to the key all the time.
 func TestGivingBack(t *testing.T) {
 	const callers, rounds, each = 20, 10, 7
 	for name, w := range distances() {
@@ -63,7 +63,7 @@ func TestGivingBack(t *testing.T) {
 				d, err := other.Peek(t.Context(), "k")
 				require.NoError(t, err)
 				assert.EqualValues(t, spent.Load(), d.Limit-d.Remaining)
-				assert.LessOrEqual(t, store.Stats().Calls, uint64(2*callers*rounds+2))
+				assert.Less(t, store.Stats().Calls, uint64(callers*rounds), "of twice as many calls")
 				assert.Zero(t, store.Stats().Lost)
 			})
 		}

@@ -305,7 +305,8 @@ func (a *arena) check(t testing.TB, references []uint64) {
 	require.Empty(t, states, "each kernel is listed, once")
 }
 
-// TestConcurrency races everything that can change a store.
+// TestConcurrency: a store stays consistent whatever is called at once, also while its tables split
+// and shrink.
 func TestConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
 		for _, k := range everyWidth {

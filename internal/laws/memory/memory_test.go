@@ -324,7 +324,7 @@ func TestMaxKeysEvictsLeastUsed(t *testing.T) {
 	fakes.Check(t, s, 4)
 }
 
-// TestStoreUnderConcurrency races everything that can change a store.
+// TestStoreUnderConcurrency: a store stays consistent whatever its limiter is called for at once.
 func TestStoreUnderConcurrency(t *testing.T) {
 	for _, bound := range []int{0, 1, 7, 300} {
 		for _, alg := range fakes.EveryWidth {

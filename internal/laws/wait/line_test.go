@@ -116,7 +116,11 @@ func TestWait_WhoLeavesCostsNothing(t *testing.T) {
 						l := in.limiter(alg)
 						served := c.served(t, l)
 						assert.GreaterOrEqual(t, 100*served, 95*everybody[c.arrivals], "%s, %+v", kept, c)
-						assert.GreaterOrEqual(t, everybody[c.arrivals], int64(300), "%s, %+v", kept, c)
+						least := int64(540) // a weighted window grants up to a tenth less than its rate
+						if name == "LeakyBucket" && c.arrivals == 12 {
+							least = 360 // it has no queue, and serves every second caller
+						}
+						assert.GreaterOrEqual(t, everybody[c.arrivals], least, "%s, %+v", kept, c)
 						assert.LessOrEqual(t, served, int64(621), "%s, %+v", kept, c)
 						begin := time.Now()
 						err := l.Wait(t.Context(), "key")
