@@ -61,4 +61,8 @@ func TestIn(t *testing.T) {
 	other := errors.New("connection refused")
 	assert.Same(t, other, In(other, secret))
 	assert.Same(t, other, In(other, "on"), "short keys are parts of words")
+
+	quotes := errors.New(`no plan of "sk_live8"`)
+	assert.Same(t, quotes, In(quotes, "sk_live"), "a key of 7 bytes is short")
+	assert.EqualError(t, In(quotes, "sk_live8"), `no plan of "sk"… (8 bytes)`)
 }
