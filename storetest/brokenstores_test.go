@@ -105,6 +105,12 @@ func faultsOfKeys() map[string]fault {
 		"keys are made valid UTF-8":       changed(func(key string) string { return strings.ToValidUTF8(key, "\ufffd") }),
 		"keys are read as UTF-8":          changed(func(key string) string { return string([]rune(key)) }),
 		"keys beyond 32 KiB are an error": tooLarge,
+		"two of many keys are one": named("ManyKeys", func(_, key string) string {
+			if key == "user 7" {
+				return "user 77"
+			}
+			return key
+		}),
 	}
 }
 
@@ -138,7 +144,7 @@ func faultsOfStates() map[string]fault {
 		// character: three of them made one character would keep the length.
 		"states are made valid UTF-8": put("", unreadable,
 			func(state string) (string, error) { return string([]rune(state)), nil }),
-		"states beyond 10,000 are evicted": locked("ManyKeys", func(s *lockedStore) { s.forgets = 10_000 }),
+		"states beyond 11,999 are evicted": locked("ManyKeys", func(s *lockedStore) { s.forgets = 11_999 }),
 		"only states of grants are stored": locked("Exact/SlidingLog/count_denied", func(s *lockedStore) {
 			s.keeps = func(res step.Answer) bool { return res.Allowed }
 		}),
