@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,6 +106,60 @@ func TestLimitChange(t *testing.T) {
 		assert.Equal(t, 2, f.Replaced, "it has met no such state lately")
 		assert.Zero(t, s.Stats().Failures)
 	})
+}
+
+// A process knows the latest limits whose states it has met, and not only one of them: it decides
+// on a state of each by one command. It knows so many of them at most.
+func TestStatesOfManyLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := hours(300, 1+maxSimilars+1)
+		f := newFakeServer(t, limits[0])
+		f.know(t, limits...)
+		limit := pointerTo(limits[0])
+		s, l := f.varying(t, limit)
+		for i, other := range limits {
+			*limit = *pointerTo(other)
+			for _, key := range []string{"first ", "then ", "last "} {
+				require.True(t, l.Allow(fmt.Sprint(key, i)))
+			}
+		}
+		*limit = *pointerTo(limits[0])
+		trips := func(key string, of int) int {
+			f.Trips = 0
+			require.True(t, l.Allow(fmt.Sprint(key, " ", of)))
+			return f.Trips
+		}
+		for i := range maxSimilars {
+			require.Equal(t, 2, trips("first", 1+i), "it meets this limit for the first time")
+		}
+		for i := range maxSimilars {
+			assert.Equal(t, 1, trips("then", 1+i), "it has met %d limits", maxSimilars)
+		}
+		require.Equal(t, 2, trips("first", 1+maxSimilars))
+		for i := range maxSimilars {
+			assert.Equal(t, 1, trips("last", 2+i), "the latest of %d", 1+maxSimilars)
+		}
+		assert.Equal(t, 2, trips("last", 1), "the one that it met first is forgotten")
+		assert.Zero(t, s.Stats().Failures)
+	})
+}
+
+// A state that the process stores is kept until it is idle, rounded up to milliseconds or one more,
+// and never for longer than time lasts. By the limiter's clock it is kept for an hour more.
+func TestReplacedStateIsKeptUntilItIsIdle(t *testing.T) {
+	f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1, Window: time.Hour})
+	byServer, _ := f.store(t)
+	byLimiter, _ := f.store(t, WithLimiterClock())
+	for idle, want := range map[time.Duration]int64{
+		0: 1, time.Millisecond - 1: 1, 1500*time.Millisecond + 1: 1501, 24 * time.Hour: 86_400_001,
+	} {
+		for s, want := range map[*Store]int64{byServer: want, byLimiter: want + 3_600_000} {
+			answer := step.Answer{Decision: step.Decision{ResetAfter: idle}}
+			assert.Equal(t, strconv.FormatInt(want, 10), s.ttl(&answer), idle)
+		}
+	}
+	never := step.Answer{Decision: step.Decision{ResetAfter: ratelimit.Never}}
+	assert.Equal(t, strconv.FormatInt(1<<53/1000, 10), byServer.ttl(&never))
 }
 
 // A hold that is open when the limit changes stays in the state that the process stores. The next

@@ -26,13 +26,13 @@ func takeEach(t *testing.T, l ratelimit.Limiter, keys []string) {
 	require.NoError(t, err)
 }
 
-// A batch has at most maxBatch commands.
+// A batch has at most 256 commands.
 func TestLargeBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newDelayedServer(t)
 		s, l := f.store(t)
-		takeEach(t, l, manyKeys(maxEach))
-		assert.Equal(t, []int{maxBatch, maxBatch}, f.Together)
+		takeEach(t, l, manyKeys(512))
+		assert.Equal(t, []int{256, 256}, f.Together)
 		requireIdle(t, s)
 	})
 }
@@ -51,25 +51,27 @@ func TestCommandsApart(t *testing.T) {
 	})
 }
 
-// A command for many calls on a key is sent by itself, because the server takes long for it.
+// A command for more than 64 calls on a key is sent by itself, because the server takes long for
+// it.
 func TestBulkyCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
 		f.Delay = 10 * time.Millisecond
 		s, l := f.store(t)
 		keys := manyKeys(3)
-		for range bulky {
-			keys = append(keys, "hot", "hot")
+		for range 64 {
+			keys = append(keys, "hot", "warm")
 		}
-		takeEach(t, l, append(keys, "last"))
-		assert.ElementsMatch(t, []int{4, 1}, f.Together)
-		assert.ElementsMatch(t, []int{1, 1, 1, 2 * bulky, 1}, f.Batches)
+		takeEach(t, l, append(keys, "hot", "last"))
+		assert.ElementsMatch(t, []int{5, 1}, f.Together)
+		assert.ElementsMatch(t, []int{1, 1, 1, 65, 64, 1}, f.Batches)
 		requireIdle(t, s)
 	})
 }
 
-// While few batches are in progress, a command does not wait for one of them. From then on commands
-// wait together, until a batch returns. If none returns they wait for the next tick.
+// While fewer than eight batches are in progress, a command does not wait for one of them. From
+// then on commands wait together, until a batch returns. If none returns they wait for the next
+// tick.
 func TestSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
@@ -89,7 +91,7 @@ func TestSenders(t *testing.T) {
 			synctest.Wait()
 		}
 		const ms = time.Millisecond
-		for i := range fewSenders {
+		for i := range 8 {
 			at := time.Duration(i) * 100 * ms
 			callAt(at, 1, at+f.Delay)
 		}
@@ -97,10 +99,51 @@ func TestSenders(t *testing.T) {
 		callAt(850*ms, 30, 1000*ms+f.Delay)  // likewise
 		callAt(1150*ms, 40, 1210*ms+f.Delay) // after the third answer: two came since the tick before
 		wg.Wait()
-		assert.Equal(t, append(slices.Repeat([]int{1}, fewSenders), 20, 30, 40), f.Together)
+		assert.Equal(t, append(slices.Repeat([]int{1}, 8), 20, 30, 40), f.Together)
 		settle()
 		requireIdle(t, s)
 	})
+}
+
+// A batch that was given up sends nothing when it returns after all, to a client that ignores
+// contexts: while as many other batches are in progress, commands wait for one of these.
+func TestBatchThatReturnsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer(t, ratelimit.FixedWindow{Limit: 1000, Window: time.Hour})
+		f.Delay = 2950 * time.Millisecond
+		s, l := f.storeThrough(t, deafConn{f}, WithTimeout(2*time.Second)) // with a tick every 200 ms
+		begin := time.Now()
+		var wg sync.WaitGroup
+		call := func(key string, err error, answered time.Duration) {
+			wg.Go(func() {
+				_, got := l.Take(t.Context(), key, 1)
+				assert.ErrorIs(t, got, err, key)
+				assert.Equal(t, answered, time.Since(begin), key)
+			})
+			synctest.Wait()
+		}
+		const ms = time.Millisecond
+		for i := range fewSenders {
+			call(fmt.Sprint("late ", i), ErrTimeout, 2000*ms)
+		}
+		time.Sleep(2050 * ms)
+		f.Set(func() { f.Delay = 1000 * ms })
+		for i := range fewSenders {
+			call(fmt.Sprint("in time ", i), nil, 3050*ms)
+		}
+		time.Sleep(850 * ms)
+		call("waits", nil, 4050*ms)
+		wg.Wait()
+		settle()
+		requireIdle(t, s)
+	})
+}
+
+// A deafConn does not notice that a context ends.
+type deafConn struct{ *fakeServer }
+
+func (c deafConn) Do(ctx context.Context, commands []Command) []Reply {
+	return c.fakeServer.Do(context.WithoutCancel(ctx), commands)
 }
 
 // Commands that fill a batch do not wait for one to return: neither many commands, nor one for many
