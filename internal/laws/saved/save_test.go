@@ -265,8 +265,9 @@ func TestSaveFails(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	old, another := path+".new-1", path+".new-2"
 	require.NoError(t, os.WriteFile(old, []byte("what a killed process has left"), 0o600))
-	require.NoError(t, os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Minute)))
+	require.NoError(t, os.Chtimes(old, time.Time{}, time.Now().Add(-61*time.Second)))
 	require.NoError(t, os.WriteFile(another, []byte("what another process writes"), 0o600))
+	require.NoError(t, os.Chtimes(another, time.Time{}, time.Now().Add(-30*time.Second)))
 	require.NoError(t, newStore().Save(path))
 	require.NoError(t, new(ratelimit.MemoryStore).Load(path))
 	assert.NoFileExists(t, old)
@@ -507,8 +508,8 @@ func TestLoadWithFewerKeys(t *testing.T) {
 	}
 }
 
-// TestLoadedTimeDoesNotGoBack: a clock that is slightly behind the time of saving decides as the saving
-// store would have, and one that is far behind is refused.
+// TestLoadedTimeDoesNotGoBack: a clock that is up to a minute behind the time of saving decides as
+// the saving store would have, and one that is further behind is refused.
 func TestLoadedTimeDoesNotGoBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.state")
 	clk := clock.NewMock()
@@ -521,13 +522,13 @@ func TestLoadedTimeDoesNotGoBack(t *testing.T) {
 	require.NoError(t, store.Save(path))
 
 	behind := clock.NewMock()
-	behind.Set(begin.Add(-30 * time.Second))
+	behind.Set(begin.Add(-time.Minute))
 	next := new(ratelimit.MemoryStore)
 	require.NoError(t, next.Load(path))
 	l = named(t, bucket, next, behind)
 	d, err := l.Peek(t.Context(), "key")
 	require.NoError(t, err)
-	assert.Equal(t, ratelimit.Decision{Limit: 10, RetryAfter: 31 * time.Second, ResetAfter: 40 * time.Second}, d)
+	assert.Equal(t, ratelimit.Decision{Limit: 10, RetryAfter: 61 * time.Second, ResetAfter: 70 * time.Second}, d)
 
 	behind.Set(begin.Add(-61 * time.Second))
 	next = new(ratelimit.MemoryStore)
