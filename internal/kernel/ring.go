@@ -246,12 +246,17 @@ func (r *ring) sameSlots(other *ring) bool {
 	return r.slots == other.slots && r.length == other.length
 }
 
-// Valid reports whether the counts can be added up, and the sum is theirs.
+// Valid reports whether the counts can be added up, and the sum is theirs. Beside a slot that fades,
+// which may have as many events as a debt can, as many may have been granted as a limit can.
 func (r *ring) Valid(st []uint64, enc Encoding) bool {
+	most := enc.mostAdded()
+	if !enc.Portable {
+		most = 2 * MostCounted
+	}
 	var sum uint64
 	for place := range r.slots {
 		n := r.get(st, place)
-		if n > enc.mostAdded()-sum {
+		if n > min(enc.mostAdded(), most-sum) {
 			return false
 		}
 		sum += n

@@ -33,10 +33,13 @@ func eachDebt(t *testing.T, f func(t *testing.T, l ratelimit.Limiter, clk *store
 		for name, alg := range storetest.Algorithms() {
 			t.Run(storeName+"/"+name, func(t *testing.T) {
 				clk := storetest.NewClock(fakes.Midnight)
+				logger, logged := fakes.Log()
 				l, err := ratelimit.New(alg, ratelimit.WithClock(clk), ratelimit.WithStore(s.store(clk)),
-					ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()))
+					ratelimit.WithName("test"), ratelimit.WithFailurePolicy(ratelimit.FailClosed()),
+					ratelimit.WithFailureLog(logger))
 				require.NoError(t, err)
 				f(t, l, clk, alg, s.tick)
+				require.Empty(t, logged(), "no state is unreadable, also to calls that return no error")
 			})
 		}
 	}

@@ -40,13 +40,20 @@ func play(t *testing.T, c history.Choices, kind kind, steps int) (played int) {
 	t.Helper()
 	d := newDrawer(c)
 	alg := kind.draw(d)
-	kept := pick(c, "memory", "limits", "interface", "bytes", "evictions")
+	kept := pick(c, "memory", "limits", "interface", "bytes", "portable", "evictions")
+	if kept == "portable" && !isPortable(alg) {
+		kept = "bytes"
+	}
 	if kept == "bytes" && uint64(most(alg)) > 1<<61 { // a state in bytes counts no more
 		kept = "memory"
 	}
 	s := setupOf(alg, time.Unix(0, d.start()), kept)
 	g := &history.Generator{Choices: c, Keys: []string{"", "a key"}, Spans: d.spans, By: 2}
-	played = history.Run(t, s, history.AtMost(steps, g.Next))
+	next := g.Next
+	if kept == "portable" {
+		next = history.Before2100(next)
+	}
+	played = history.Run(t, s, history.AtMost(steps, next))
 	if played < steps && !c.More() {
 		return steps
 	}
@@ -69,6 +76,9 @@ func TestTraces(t *testing.T) {
 		`},
 	} {
 		for kept := range keepings {
+			if kept == "portable" && !isPortable(tt.alg) {
+				continue
+			}
 			t.Run(name+", "+kept, func(t *testing.T) { history.Check(t, setupOf(tt.alg, tt.start, kept), tt.text) })
 		}
 	}
@@ -76,27 +86,38 @@ func TestTraces(t *testing.T) {
 
 // A keeping is where states are kept.
 type keeping struct {
-	store   func() ratelimit.Store
+	store   func(clk *storetest.Clock) ratelimit.Store
 	options func() []ratelimit.Option
+	tick    time.Duration
 	forgets bool
 }
 
 var keepings = map[string]keeping{
-	"memory": {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.InMemory, false},
-	"limits": {func() ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.WithLimits, false},
-	"bytes":  {func() ratelimit.Store { return fakes.NewMapDB().Store() }, fakes.InMemory, false},
+	"memory": {func(*storetest.Clock) ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.InMemory, 1, false},
+	"limits": {func(*storetest.Clock) ratelimit.Store { return new(ratelimit.MemoryStore) }, fakes.WithLimits, 1, false},
+	"bytes":  {func(*storetest.Clock) ratelimit.Store { return fakes.NewMapDB().Store() }, fakes.InMemory, 1, false},
+	// As Redis keeps them, in numbers below 2^53 and in microseconds.
+	"portable": {func(clk *storetest.Clock) ratelimit.Store { return fakes.NewPortable(clk) }, fakes.InMemory, time.Microsecond, false},
 	// A store of somebody else, which a limiter knows by its interface only.
-	"interface": {func() ratelimit.Store { return &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)} }, fakes.InMemory, false},
-	"evictions": {func() ratelimit.Store { return &ratelimit.MemoryStore{MaxKeys: 3} }, fakes.InMemory, true},
+	"interface": {func(*storetest.Clock) ratelimit.Store {
+		return &fakes.FailingCancel{MemoryStore: new(ratelimit.MemoryStore)}
+	}, fakes.InMemory, 1, false},
+	"evictions": {func(*storetest.Clock) ratelimit.Store { return &ratelimit.MemoryStore{MaxKeys: 3} }, fakes.InMemory, 1, true},
+}
+
+// isPortable reports whether a portable store can have the limit.
+func isPortable(alg ratelimit.Algorithm) bool {
+	_, err := ratelimit.New(alg, ratelimit.WithStore(fakes.NewPortable(nil)), ratelimit.WithName("test"))
+	return err == nil
 }
 
 // setupOf returns two limiters of the same keys, as two processes have them.
 func setupOf(alg ratelimit.Algorithm, start time.Time, kept string) *history.Setup {
 	of := keepings[kept]
-	s := &history.Setup{Algorithm: alg, Start: start, Kept: kept, Forgets: of.forgets}
+	s := &history.Setup{Algorithm: alg, Start: start.Truncate(of.tick), Tick: of.tick, Kept: kept, Forgets: of.forgets}
 	s.Open = func() (both []ratelimit.Limiter, _ history.Clock) {
 		clk := storetest.NewClock(s.Start)
-		options := append(of.options(), ratelimit.WithStore(of.store()), ratelimit.WithClock(clk), ratelimit.WithName("test"), fakes.Patient)
+		options := append(of.options(), ratelimit.WithStore(of.store(clk)), ratelimit.WithClock(clk), ratelimit.WithName("test"), fakes.Patient)
 		for range 2 {
 			both = append(both, ratelimit.Must(ratelimit.New(s.Algorithm, options...)))
 		}
