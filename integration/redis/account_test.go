@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,102 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ratelimit-go/ratelimit"
-	"github.com/ratelimit-go/ratelimit/internal/budget"
 	"github.com/ratelimit-go/ratelimit/redisstore"
 	"github.com/ratelimit-go/ratelimit/redisstore/goredis"
 	"github.com/ratelimit-go/ratelimit/storetest"
 )
-
-// A settled key is as if only the events that happened had been taken, whatever was granted since.
-func TestSettleIsAsIfOnlyThatHadBeenTaken(t *testing.T) {
-	conn := connectors["rueidis"](t, startServer(t).addr())
-	settled, histories := 0, budget.Histories(50, 150)
-	for seed := range budget.Seeds(t, histories) {
-		tr := newTrace(t, conn, seed)
-		if strings.Contains(tr.log[0], "CountDenied:true") || strings.Contains(tr.log[0], "InFlight") || tr.of != nil {
-			continue // which counts more than what is taken, or gives all back; and limits that change have tests of their own
-		}
-		if strings.Contains(tr.log[0], "Lockout") {
-			continue // a lock that a held event has made is served: TestLockout_* have what is taken back
-		}
-		for i := range 5 {
-			if tr.settleOnce(string(rune('a' + i))) {
-				settled++
-			}
-		}
-	}
-	assert.Greater(t, settled, int(histories)/2, "many holds are granted and settled")
-}
-
-// settleOnce takes, holds and settles in Redis. Then it replays in this process what has
-// happened. It reports whether the hold was granted and settled.
-func (tr *trace) settleOnce(key string) (settled bool) {
-	type event struct {
-		at time.Time
-		n  int
-	}
-	ctx := tr.Context()
-	var history []event
-	take := func() {
-		if n := tr.events(); n > 0 && tr.redis.AllowN(key, n) {
-			history = append(history, event{tr.clk.Now(), n})
-		}
-		tr.advance()
-	}
-	d, err := tr.redis.Peek(ctx, key)
-	require.NoError(tr, err)
-	tr.last = d
-	for range tr.rng.IntN(3) {
-		take()
-	}
-	n := tr.events()
-	r, d, err := tr.redis.Hold(ctx, key, n, ratelimit.HoldFor(100*tr.span))
-	require.NoError(tr, err)
-	if !d.Allowed {
-		return false
-	}
-	held := len(history)
-	history = append(history, event{tr.clk.Now(), n})
-	tr.advance()
-	for range tr.rng.IntN(3) {
-		take()
-	}
-	alone := len(history) == held+1
-	actual := tr.rng.IntN(n + 3)
-	if actual < n {
-		history[held].n = actual
-	} else {
-		history = append(history, event{tr.clk.Now(), actual - n})
-	}
-	d, err = r.Settle(ctx, actual)
-	if actual > n && errors.Is(err, ratelimit.ErrDebt) {
-		return false // of the greatest limits, a state has no room for more than the limit
-	}
-	require.NoError(tr, err)
-	_, err = r.Settle(ctx, actual)
-	require.ErrorIs(tr, err, ratelimit.ErrEnded)
-	now, err := tr.redis.Peek(ctx, key)
-	require.NoError(tr, err)
-	require.Equal(tr, now, d, "Settle answers as Peek does afterwards")
-
-	end := tr.clk.Now()
-	clk := storetest.NewClock(began)
-	asIf, err := ratelimit.New(tr.alg, ratelimit.WithStore(&portableStore{states: map[string][]byte{}}), ratelimit.WithName("test"), ratelimit.WithClock(clk))
-	require.NoError(tr, err)
-	for _, e := range history {
-		clk.Advance(e.at.Sub(clk.Now()))
-		_, err := asIf.Charge(ctx, key, e.n)
-		require.NoError(tr, err)
-	}
-	clk.Advance(end.Sub(clk.Now()))
-	want, err := asIf.Peek(ctx, key)
-	require.NoError(tr, err)
-	if alone || actual >= n || !strings.Contains(tr.log[0], "WarmingUp") { // the hold has warmed it
-		d.ResetAfter, want.ResetAfter = 0, 0 // of a fresh key that shows when it was last used
-		require.Equal(tr, want, d, "%v: held %d, settled %d, history %v", tr.log, n, actual, history)
-	}
-	return true
-}
 
 // Several processes hold and settle on one key, take what there is, and charge: the sum is
 // exact, each request is one command at most, and a debt is told to all.

@@ -148,15 +148,6 @@ type trace struct {
 	last        ratelimit.Decision
 }
 
-// newTrace returns a trace of a random algorithm.
-func newTrace(t *testing.T, conn redisstore.Conn, seed uint64) *trace {
-	tr := &trace{T: t, drawer: newDrawer(seed, 1)}
-	alg, how := tr.setup()
-	tr.note("seed %d: %#v", seed, alg)
-	require.NoError(t, tr.open(conn, prefixes(), alg, how), "%v: %s", tr.log, drawOthers)
-	return tr
-}
-
 // A setup says how the limiters of a trace are set up.
 type setup int
 
@@ -222,44 +213,6 @@ func (tr *trace) newLimiter(store ratelimit.Store, more ...ratelimit.Option) (ra
 
 func (tr *trace) note(format string, args ...any) {
 	tr.log = append(tr.log, fmt.Sprintf(format, args...))
-}
-
-func (tr *trace) advance() {
-	var d time.Duration
-	switch tr.rng.IntN(10) {
-	default:
-		return
-	case 0:
-		d = time.Microsecond
-	case 1:
-		d = tr.last.RetryAfter
-	case 2:
-		d = tr.last.RetryAfter - time.Microsecond
-	case 3:
-		d = tr.last.ResetAfter
-	case 4, 5:
-		d = time.Duration(tr.rng.Int64N(int64(tr.span)/2 + 1000))
-	}
-	if d > 0 && d < 1000*time.Hour {
-		tr.clk.Advance(up(d))
-		tr.note("at %d", tr.clk.Now().UnixMicro())
-	}
-}
-
-func (tr *trace) events() int {
-	limit := max(tr.last.Limit, 1)
-	switch tr.rng.IntN(8) {
-	default:
-		return 1
-	case 0:
-		return tr.rng.IntN(3)
-	case 1:
-		return 1 + tr.rng.IntN(limit)
-	case 2:
-		return limit
-	case 3, 4:
-		return tr.last.Remaining
-	}
 }
 
 // up rounds d up to microseconds.
