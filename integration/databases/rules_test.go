@@ -61,10 +61,13 @@ func granted(t testing.TB, s *rules.Set, path string, n int) (count int) {
 func TestTable(t *testing.T) {
 	onEach(t, func(t *testing.T, _ server, db *sql.DB) {
 		insert(t, db, "photos", "/user/#/photos/#", 3, 3600)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', null, null, null, null, null, null, 5, true, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS
+			VALUES ('bucket', 'GET /x', 10, 3600, 4102444800, 'token-bucket', null, null, null, null, null, null, 5, true, true)`)
 		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('off', '/off', 1, 1, null, null, null, null, null, null, null, null, null, false, false)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('static', '/static/**', null, null, null, 'unlimited', null, null, null, null, null, null, null, false, true)`)
-		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('monthly', '/reports', 9, null, null, null, 'month', 'Europe/London', 31, 4, null, null, null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS
+			VALUES ('static', '/static/**', null, null, null, 'unlimited', null, null, null, null, null, null, null, false, true)`)
+		execute(t, db, `INSERT INTO THROTTLED_CALLS
+			VALUES ('monthly', '/reports', 9, null, null, null, 'month', 'Europe/London', 31, 4, null, null, null, false, true)`)
 		execute(t, db, `INSERT INTO THROTTLED_CALLS VALUES ('eager', '/search', 11, 1, null, 'lockout', null, null, null, null, 60, 3600, null, false, true)`)
 		got, err := rules.SQL(db).Load(t.Context())
 		require.NoError(t, err)

@@ -246,8 +246,8 @@ func (r *ring) sameSlots(other *ring) bool {
 	return r.slots == other.slots && r.length == other.length
 }
 
-// Valid reports whether the counts can be added up, and the sum is theirs. Beside a slot that fades,
-// which may have as many events as a debt can, as many may have been granted as a limit can.
+// Valid reports whether the counts can be added up, and the sum is theirs. Beside a slot that
+// fades, which may have as many events as a debt can, as many may have been granted as a limit can.
 func (r *ring) Valid(st []uint64, enc Encoding) bool {
 	most := enc.mostAdded()
 	if !enc.Portable {
