@@ -165,7 +165,8 @@ func (b *tab) worstIsFirst(n int) {
 	assert.Less(b.t, bottom, 900.0, "without scrolling")
 	assert.Regexp(b.t, fmt.Sprintf(`^203\.0\.113\.7 limiter %d 2,000 in each 40d; asked for 2,001 6,\d+ `+
 		`\d\d:\d\d:\d\d (now|\d+ s ago) never$`, n-1), b.text("#top tbody tr"))
-	assert.Regexp(b.t, fmt.Sprintf(`^limiter %d 9,000 in each hour, and 2,000 in each 40d 9\d\.\d %% denied `+
+	// How much is denied is that of the last seconds: on a busy machine, some denials are older.
+	assert.Regexp(b.t, fmt.Sprintf(`^limiter %d 9,000 in each hour, and 2,000 in each 40d [5-9]\d\.\d %% denied `+
 		`.* denied lately mostly by: 2,000 in each 40d$`, n-1), b.text(".chart .words"))
 }
 
