@@ -115,9 +115,11 @@ func (s *Server) Do(ctx context.Context, commands []Command) []Reply {
 		}
 		return replies
 	}
+	var half time.Duration
+	s.Set(func() { half = s.Delay / 2 })
 	err := ctx.Err()
 	if err == nil {
-		err = wait(ctx, s.Delay/2)
+		err = wait(ctx, half)
 	}
 	if err != nil {
 		return fail(0, err)
@@ -130,7 +132,7 @@ func (s *Server) Do(ctx context.Context, commands []Command) []Reply {
 		<-stuck
 		return fail(executed, errTimeout)
 	}
-	err = wait(ctx, s.Delay/2)
+	err = wait(ctx, half)
 	if err != nil {
 		return fail(0, err)
 	}
