@@ -116,11 +116,11 @@ var rivals = map[string][]ratelimit.Algorithm{
 func rivalsIn(name string) *history.Twins {
 	s := &history.Twins{Limits: rivals[name], Start: fakes.Midnight, Kept: "bytes, bytes that expire, and memory"}
 	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
-		clk, db := storetest.NewClock(s.Start), fakes.NewMapDB()
+		clk, db, memory := storetest.NewClock(s.Start), fakes.NewMapDB(), new(ratelimit.MemoryStore)
 		for i, store := range []ratelimit.Store{
 			db.Store(),
 			ratelimit.NewStore(&expiring{fakes.NewMapDB(), clk}),
-			new(ratelimit.MemoryStore),
+			memory,
 		} {
 			var both []ratelimit.Limiter
 			for range 2 {
@@ -133,10 +133,20 @@ func rivalsIn(name string) *history.Twins {
 			}
 			on.Stores = append(on.Stores, history.Store{Limiters: both})
 		}
-		on.Clock = clk
+		on.Clock, on.After = clk, keysAgree(memory)
 		return on
 	}
 	return s
+}
+
+// keysAgree fails a history after which the numbers of keys that a store returns do not agree.
+func keysAgree(s *ratelimit.MemoryStore) func([]history.Op) error {
+	return func([]history.Op) error {
+		if keys, n := s.Stats().Keys, s.Len(); keys != n {
+			return fmt.Errorf("Stats has %d keys, and Len is %d", keys, n)
+		}
+		return nil
+	}
 }
 
 // An onlyLooking limiter fails if a Peek writes to its database.
@@ -223,9 +233,11 @@ func TestRivals(t *testing.T) {
 func obeying(algs []ratelimit.Algorithm, law func(w watched) ratelimit.Limiter) *history.Twins {
 	s := &history.Twins{Limits: algs, Start: fakes.Midnight, Kept: "memory"}
 	s.Open = func(of func(key string) ratelimit.Algorithm) (on history.OpenTwins) {
-		clk := storetest.NewClock(s.Start)
-		l := ratelimit.Must(ratelimit.New(of(""), ratelimit.WithClock(clk), limitsOf(of)))
+		clk, store := storetest.NewClock(s.Start), new(ratelimit.MemoryStore)
+		l := ratelimit.Must(ratelimit.New(of(""), ratelimit.WithStore(store), ratelimit.WithName("test"),
+			ratelimit.WithClock(clk), limitsOf(of)))
 		on.Clock, on.Stores = clk, []history.Store{{Limiters: []ratelimit.Limiter{law(watched{l, of, clk})}}}
+		on.After = keysAgree(store)
 		return on
 	}
 	return s
