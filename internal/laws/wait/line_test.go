@@ -50,7 +50,7 @@ var tenPerSecond = map[string]ratelimit.Algorithm{
 	"TokenBucket/strict":   ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 1},
 	"TokenBucket/interval": ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Refill: ratelimit.RefillInterval},
 	"LeakyBucket":          ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10)},
-	"LeakyBucket/queue":    ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 8},
+	"LeakyBucket/queue":    ratelimit.LeakyBucket{Rate: ratelimit.PerSecond(10), Capacity: 10},
 	"FixedWindow":          ratelimit.FixedWindow{Limit: 10, Window: time.Second},
 	"FixedWindow/first":    ratelimit.FixedWindow{Limit: 10, Window: time.Second, Start: ratelimit.StartOnFirstEvent},
 	"SlidingWindow":        ratelimit.SlidingWindow{Limit: 10, Window: time.Second},
@@ -163,14 +163,14 @@ func TestWait_WhoLeavesTakesNothingAlong(t *testing.T) {
 	})
 }
 
-// TestWait_MovesUp: seven callers wait, six of them leave, and one more comes. Wherever in the line
-// the remaining waiter stood, it is served next, and then the new caller.
+// TestWait_MovesUp: nine callers wait, eight of them leave, and one more comes. Wherever in the
+// line the remaining waiter stood, it is served next, and then the new caller.
 func TestWait_MovesUp(t *testing.T) {
 	for name, alg := range tenPerSecond {
 		if name == "LeakyBucket" { // it has no queue
 			continue
 		}
-		for stays := range 7 {
+		for stays := range 9 {
 			t.Run(fmt.Sprintf("%s/%d stays", name, stays), func(t *testing.T) {
 				inEach(t, func(t *testing.T, in place) {
 					l := in.limiter(ratelimit.All{alg, ratelimit.FixedWindow{Limit: 1e6, Window: time.Hour}})
@@ -181,11 +181,11 @@ func TestWait_MovesUp(t *testing.T) {
 						atOnce = d.Allowed && d.Delay == 0
 					}
 					var line []*fakes.Waiter
-					for range 7 {
+					for range 9 {
 						line = append(line, fakes.WaitFor(t, l, "key", 1))
 						synctest.Wait()
 					}
-					require.False(t, line[6].Done.Load())
+					require.False(t, line[8].Done.Load())
 					for i, w := range line {
 						if i != stays {
 							w.Cancel()
